@@ -1,0 +1,290 @@
+//! Admission policies: who gets in.
+//!
+//! A policy sees each arrival that the published table does not decide, each completion, and its own timers. It never
+//! owns a request: it tells the controller to admit, to let wait, to start waiting ones, or to refuse. All methods have
+//! defaults, so a policy is one short file. To add one: write `admission/<name>.rs`, add its `mod` line and its entry in
+//! the table below; configuration, `--policy`, the conformance suite and the documentation derive from the table.
+
+mod batch;
+mod concurrency;
+mod delays;
+mod none;
+mod sentry;
+mod threshold;
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt::Debug;
+
+use crate::decision::Reason;
+use crate::estimate::{Calibration, Costs, Rate};
+use crate::event::{Event, EventSink};
+use crate::policer::{Policer, Share};
+use crate::report::LoadReport;
+use crate::request::{ClassId, Request};
+use crate::rng::Rng;
+use crate::setup::{Setup, SetupError};
+use crate::table::policies;
+use crate::time::Timestamp;
+use crate::waiting::Waiting;
+
+pub use batch::{Delays, Order};
+
+policies! {
+    /// An admission policy and its settings.
+    pub enum AdmissionConfig for AdmissionPolicy, default Sentry {
+        /// Everything is admitted: the baseline.
+        None("none") => none,
+        /// At most so many requests in flight, the rest waits or is refused.
+        Concurrency("concurrency") => concurrency,
+        /// Class queues and a size-based test of each batch (Cataclysm, sections 3.1 and 3.2).
+        Batch("batch") => batch,
+        /// A pre-computed share per class (Cataclysm, section 3.3).
+        Threshold("threshold") => threshold,
+        /// Batch while the sentry can afford it, threshold while it cannot.
+        Sentry("sentry") => sentry,
+    }
+}
+
+/// Decides who gets in.
+pub trait AdmissionPolicy: Debug + Send {
+    /// A request that conforms to no guarantee and that the published table does not decide.
+    fn on_arrival(&mut self, cx: &mut Context<'_>, arrival: &Arrival) -> Admission {
+        let _ = (cx, arrival);
+        Admission::Admit
+    }
+
+    /// A request ended; a place may be free.
+    fn on_completion(&mut self, cx: &mut Context<'_>) {
+        let _ = cx;
+    }
+
+    /// Ten times a second: bring the published table and other slow state up to date.
+    fn on_tick(&mut self, cx: &mut Context<'_>) {
+        let _ = cx;
+    }
+
+    /// The time that [`AdmissionPolicy::next_timeout`] asked for has come.
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
+        let _ = cx;
+    }
+
+    /// When to be woken, if at all. After `on_timeout(now)` it must be later than `now`.
+    fn next_timeout(&self) -> Option<Timestamp> {
+        None
+    }
+
+    /// A report from outside.
+    fn on_report(&mut self, cx: &mut Context<'_>, report: &LoadReport) {
+        let _ = (cx, report);
+    }
+
+    /// How many cost buckets its class queues need, 1 to 64.
+    fn buckets(&self) -> usize {
+        1
+    }
+
+    /// Adds what there is to see inside.
+    fn describe(&self, state: &mut PolicyState) {
+        let _ = state;
+    }
+}
+
+/// A request, and what it is expected to cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// The request.
+    pub request: Request,
+    /// Expected inherent service time, seconds.
+    pub cost: f64,
+}
+
+/// A policy's answer to an arrival.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Admission {
+    /// Let it in.
+    Admit,
+    /// Let it wait in its class queue, in this cost bucket.
+    Wait {
+        /// The bucket, below [`AdmissionPolicy::buckets`].
+        bucket: usize,
+    },
+    /// Refuse it.
+    Refuse {
+        /// Why.
+        reason: Reason,
+        /// The response time foreseen, seconds, where one was.
+        predicted: Option<f64>,
+    },
+}
+
+impl Admission {
+    /// A refusal without a prediction.
+    pub const fn refuse(reason: Reason) -> Self {
+        Admission::Refuse { reason, predicted: None }
+    }
+}
+
+/// What a policy may show of itself.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+pub struct PolicyState {
+    /// The policy's name.
+    pub policy: &'static str,
+    /// The part in force, where a policy switches between parts.
+    pub active: &'static str,
+    /// Limit on requests in flight.
+    pub limit: Option<f64>,
+    /// Threshold: the class at which it stands (0 = most important), and the share of it that passes.
+    pub threshold: Option<(u8, f64)>,
+    /// Delays d_i, seconds per class.
+    pub delays: Vec<f64>,
+    /// Measured probability that the system is full.
+    pub full: Option<f64>,
+    /// More numbers, by name.
+    pub more: Vec<(String, f64)>,
+}
+
+/// How loaded the application is. A policy that starts waiting requests sees the numbers move as it does.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Load {
+    /// Requests in flight (in shadow mode: only those that would have been admitted).
+    pub in_flight: usize,
+    /// Servers that take requests.
+    pub servers: usize,
+    /// Sum of these servers' effective processors.
+    pub processors: f64,
+    /// Requests that the servers' connection limits still allow; `usize::MAX` without limits.
+    pub free: usize,
+    /// Queueing delay at the servers before service begins, seconds; 0 without agents, where response times hold it.
+    pub queueing_delay: f64,
+}
+
+impl Load {
+    /// eta: requests in service per server, on average.
+    pub fn in_service_per_server(&self) -> f64 {
+        self.in_flight as f64 / self.servers.max(1) as f64
+    }
+
+    /// k: effective processors of one server, on average.
+    pub fn processors_per_server(&self) -> f64 {
+        if self.servers == 0 { 1.0 } else { self.processors / self.servers as f64 }
+    }
+}
+
+/// Everything a policy may see, and every effect it may have.
+pub struct Context<'a> {
+    /// The time.
+    pub now: Timestamp,
+    /// How loaded the application is.
+    pub load: Load,
+    /// The SLA's target at the current arrival rate, seconds.
+    pub target: f64,
+    /// Per class.
+    pub classes: &'a [ClassEstimate],
+    /// Costs per URL, type and class.
+    pub costs: &'a Costs,
+    /// From predicted mean to the SLA's statistic.
+    pub calibration: &'a Calibration,
+    /// The controller's generator.
+    pub rng: &'a mut Rng,
+    /// Whether refusals are only counted. Nothing may wait then.
+    pub shadow: bool,
+    pub(crate) policer: &'a Policer,
+    pub(crate) waiting: &'a mut Waiting,
+    pub(crate) flights: &'a mut crate::flight::Flights,
+    pub(crate) released: &'a mut Vec<Released>,
+    pub(crate) sink: &'a mut dyn EventSink,
+}
+
+/// What is known of a class.
+#[derive(Clone, Debug)]
+pub struct ClassEstimate {
+    /// Offered rate, requests per second.
+    pub offered: Rate,
+    /// Offered rate beyond the guarantee, requests per second.
+    pub excess: Rate,
+    /// Guaranteed rate, requests per second.
+    pub min_rate: f64,
+    /// Costs of the class's requests (seconds), for the delays' formula.
+    pub cost_spread: crate::estimate::DecayedHistogram,
+}
+
+/// A waiting request that a policy let go: to a server, or to a refusal.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Released {
+    pub(crate) slot: u32,
+    pub(crate) refused: Option<(Reason, Option<f64>)>,
+}
+
+impl Context<'_> {
+    /// Requests waiting in a class.
+    pub fn waiting(&self, class: ClassId) -> usize {
+        self.waiting.class_len(class) as usize
+    }
+
+    /// Requests waiting in all classes.
+    pub fn waiting_in_all(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Requests waiting in one bucket of a class.
+    pub fn waiting_in(&self, class: ClassId, bucket: usize) -> usize {
+        self.waiting.bucket_len(class, bucket) as usize
+    }
+
+    /// Since when the first of a bucket waits.
+    pub fn waiting_since(&self, class: ClassId, bucket: usize) -> Option<Timestamp> {
+        self.waiting.first(class, bucket).map(|slot| self.flights.arrived(slot))
+    }
+
+    /// Lets the first `count` of a bucket in, and counts them as in flight at once.
+    pub fn start(&mut self, class: ClassId, bucket: usize, count: usize) {
+        for _ in 0..count {
+            let Some(slot) = self.waiting.pop(self.flights, class, bucket) else { return };
+            self.released.push(Released { slot, refused: None });
+            self.load.in_flight += 1;
+            self.load.free = self.load.free.saturating_sub(1);
+        }
+    }
+
+    /// Refuses the first `count` of a bucket.
+    pub fn refuse(&mut self, class: ClassId, bucket: usize, count: usize, reason: Reason, predicted: Option<f64>) {
+        for _ in 0..count {
+            let Some(slot) = self.waiting.pop(self.flights, class, bucket) else { return };
+            self.released.push(Released { slot, refused: Some((reason, predicted)) });
+        }
+    }
+
+    /// Refuses everything that waits in a class.
+    pub fn refuse_class(&mut self, class: ClassId, reason: Reason) {
+        for bucket in 0..self.waiting.buckets() {
+            self.refuse(class, bucket, usize::MAX, reason, None);
+        }
+    }
+
+    /// Publishes a class's share to the lock-free table.
+    pub fn publish(&mut self, class: ClassId, share: Share) {
+        self.policer.publish(class, share);
+    }
+
+    /// Reports an event.
+    pub fn emit(&mut self, event: Event) {
+        self.sink.record(self.now, event);
+    }
+
+    /// The classes, most important first.
+    pub fn class_ids(&self) -> impl Iterator<Item = ClassId> + use<> {
+        self.policer.classes()
+    }
+}
+
+/// Builds the policy that `config` describes.
+pub(crate) fn build(config: &AdmissionConfig, setup: &Setup) -> Box<dyn AdmissionPolicy> {
+    config.build(setup)
+}
+
+/// A setting that must be more than zero, or is out of range otherwise.
+fn require(holds: bool, policy: &'static str, key: &'static str, problem: &'static str) -> Result<(), SetupError> {
+    if holds { Ok(()) } else { Err(SetupError::Policy { policy, key, problem }) }
+}

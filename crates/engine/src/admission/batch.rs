@@ -1,0 +1,329 @@
+//! Size-based batch admission over class queues (Cataclysm, sections 3.1, 3.2 and 3.4).
+//!
+//! *Intuition.* A ferry that leaves on time. Important passengers board as they come; the others gather at the quay and
+//! are called at intervals, so that a place taken by someone who came a moment too early is not missed later by someone
+//! more important. Who is called boards smallest first, as long as the ferry still arrives on time.
+//!
+//! *Applied.* Class `i` is looked at every `d_i` seconds (`d_1` = 0: on arrival), most important first. Inside a class,
+//! requests of similar cost form a bucket; the largest part of the bucket that passes
+//!
+//! ```text
+//! Q + f S max(1, (eta + ceil(beta / n)) / k) <= R_sla - d_i
+//! ```
+//!
+//! is let in, the rest is refused, and so is everything that waits in less important classes at that instant. `Q` is
+//! the queueing delay at the servers, `eta` the requests in service per server, `n` the servers, `k` a server's
+//! effective processors, `S` the bucket's cost, and `f` the measured ratio of the SLA's statistic to such a prediction
+//! ([`Calibration`](crate::estimate::Calibration)). The paper's test is the case `k` = `f` = 1.
+//!
+//! *Awkward cases.* A request dearer than the whole target would be refused for ever, and with it every chance to learn
+//! that it became cheaper: while some server has a processor to spare, anything passes, because waiting could not make
+//! it faster and it slows nobody. Learned numbers jitter, so the test aims at a little less than the target
+//! (`headroom`); at saturation this costs no throughput, the servers are busy either way.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+use serde::{Deserialize, Serialize};
+
+use super::delays::{self, FullShare};
+use super::{Admission, AdmissionPolicy, Arrival, Context, PolicyState, require};
+use crate::decision::Reason;
+use crate::policer::Share;
+use crate::request::ClassId;
+use crate::setup::{Setup, SetupError};
+use crate::time::Timestamp;
+use crate::units::Seconds;
+
+/// Settings.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Whether smaller requests go first inside a class, or each in its turn.
+    pub order: Order,
+    /// Admit the part of a batch that fits; `false`: all of it or nothing, as in the paper.
+    pub partial: bool,
+    /// The delays d_i.
+    pub delays: Delays,
+    /// Bound on the probability that a request is refused because a less important one was let in before it.
+    pub epsilon: f64,
+    /// Share of the target that the test aims at, more than 0 and at most 1.
+    pub headroom: f64,
+    /// Whether predictions are calibrated by measurement; `false`: the bare test of the paper.
+    pub calibrate: bool,
+    /// Most requests waiting, all classes together.
+    pub max_waiting: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            order: Order::SmallestFirst,
+            partial: true,
+            delays: Delays::Computed(ComputedDelays::Computed),
+            epsilon: 0.05,
+            headroom: 0.85,
+            calibrate: true,
+            max_waiting: 100_000,
+        }
+    }
+}
+
+/// The order inside a class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// Small requests first: more requests are answered.
+    #[default]
+    SmallestFirst,
+    /// First come, first served: every request is equally important.
+    Fifo,
+}
+
+/// Where the delays d_i come from.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(untagged)]
+pub enum Delays {
+    /// `"computed"`: from arrival rates and service times (section 3.4).
+    Computed(ComputedDelays),
+    /// One per class, most important first; a missing one repeats the last.
+    Fixed(Vec<Seconds>),
+}
+
+/// The word `"computed"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ComputedDelays {
+    /// See [`Delays::Computed`].
+    Computed,
+}
+
+impl Config {
+    pub(super) fn check(&self) -> Result<(), SetupError> {
+        let share = |x: f64| x > 0.0 && x <= 1.0;
+        require(share(self.headroom), "batch", "headroom", "must be more than 0 and at most 1")?;
+        require(self.epsilon > 0.0 && self.epsilon < 1.0, "batch", "epsilon", "must lie between 0 and 1")?;
+        let Delays::Fixed(delays) = &self.delays else { return Ok(()) };
+        require(!delays.is_empty(), "batch", "delays", "needs at least one time, or \"computed\"")?;
+        let growing = delays.windows(2).all(|w| w[0].0 <= w[1].0) && delays.iter().all(|d| d.0 >= 0.0 && d.0 < 60.0);
+        require(growing, "batch", "delays", "must not shrink from class to class, and stay below one minute")
+    }
+
+    pub(super) fn build(&self, setup: &Setup) -> Batch {
+        let classes = setup.classes.len();
+        let delays = match &self.delays {
+            Delays::Computed(_) => alloc::vec![Duration::ZERO; classes],
+            Delays::Fixed(fixed) => (0..classes).map(|i| fixed[i.min(fixed.len() - 1)].duration()).collect(),
+        };
+        Batch {
+            config: self.clone(),
+            computed: matches!(self.delays, Delays::Computed(_)),
+            delays,
+            rounds: alloc::vec![None; classes],
+            full: FullShare::default(),
+            next_delays: Timestamp::ZERO,
+        }
+    }
+}
+
+/// The policy.
+#[derive(Debug)]
+pub struct Batch {
+    config: Config,
+    computed: bool,
+    /// d_i per class.
+    delays: Vec<Duration>,
+    /// Next round per class; `None` while nothing waits.
+    rounds: Vec<Option<Timestamp>>,
+    full: FullShare,
+    /// When to compute the delays again.
+    next_delays: Timestamp,
+}
+
+/// Cost buckets: four per factor of two, from 0.25 ms to 16 s, found from the bits of the number.
+const BUCKETS: usize = 64;
+/// log2 of the upper end of the first bucket's octave, seconds.
+const LEAST_EXPONENT: i32 = -12;
+/// How often delays are computed, seconds; sooner when the system first fills.
+const DELAYS_PERIOD: Duration = Duration::from_secs(2);
+
+impl AdmissionPolicy for Batch {
+    fn on_arrival(&mut self, cx: &mut Context<'_>, arrival: &Arrival) -> Admission {
+        let class = arrival.request.class;
+        let delay = self.delays[class.index()];
+        if delay.is_zero() || cx.shadow {
+            return self.test_one(cx, class, arrival.cost);
+        }
+        if cx.waiting_in_all() >= self.config.max_waiting as usize {
+            return Admission::refuse(Reason::QueueFull);
+        }
+        self.rounds[class.index()].get_or_insert_with(|| next_round(cx.now, delay));
+        Admission::Wait { bucket: self.bucket(arrival.cost) }
+    }
+
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
+        for class in cx.class_ids() {
+            if self.rounds[class.index()].is_none_or(|at| at > cx.now) {
+                continue;
+            }
+            self.rounds[class.index()] = None;
+            if !self.round(cx, class) {
+                self.refuse_below(cx, class);
+                return;
+            }
+        }
+    }
+
+    fn on_tick(&mut self, cx: &mut Context<'_>) {
+        for class in cx.class_ids() {
+            cx.publish(class, Share::Ask);
+        }
+        self.full.fade(cx.now);
+        if self.computed && (cx.now >= self.next_delays || self.full.just_began()) {
+            self.next_delays = cx.now + DELAYS_PERIOD;
+            delays::recompute(cx, self.full.get(), self.config.epsilon, &mut self.delays);
+        }
+        self.wake_stranded(cx);
+    }
+
+    fn next_timeout(&self) -> Option<Timestamp> {
+        self.rounds.iter().flatten().min().copied()
+    }
+
+    fn buckets(&self) -> usize {
+        match self.config.order {
+            Order::SmallestFirst => BUCKETS,
+            Order::Fifo => 1,
+        }
+    }
+
+    fn describe(&self, state: &mut PolicyState) {
+        state.active = "batch";
+        state.delays = self.delays.iter().map(Duration::as_secs_f64).collect();
+        state.full = Some(self.full.get());
+    }
+}
+
+impl Batch {
+    /// A class without a delay: one request, on arrival.
+    fn test_one(&mut self, cx: &mut Context<'_>, class: ClassId, cost: f64) -> Admission {
+        let passes = self.most(cx, cost, 0.0) >= 1;
+        self.full.record(!passes);
+        if passes {
+            return Admission::Admit;
+        }
+        self.refuse_below(cx, class);
+        Admission::Refuse { reason: Reason::SlaTarget, predicted: Some(self.predicted(cx, cost, 1)) }
+    }
+
+    /// Looks at everything that waits in a class. `false` when not all of it passed.
+    fn round(&mut self, cx: &mut Context<'_>, class: ClassId) -> bool {
+        let delay = self.delays[class.index()].as_secs_f64();
+        let mut all_passed = true;
+        for bucket in 0..self.buckets() {
+            let batch = cx.waiting_in(class, bucket);
+            if batch == 0 {
+                continue;
+            }
+            let cost = match self.config.order {
+                Order::SmallestFirst => bucket_middle(bucket),
+                Order::Fifo => cx.costs.class_mean(class.index()),
+            };
+            let most = self.most(cx, cost, delay);
+            let admitted = if self.config.partial || most >= batch { most.min(batch) } else { 0 };
+            self.full.record(admitted < batch);
+            cx.start(class, bucket, admitted);
+            if admitted < batch {
+                all_passed = false;
+                let predicted = self.predicted(cx, cost, 1) + delay;
+                cx.refuse(class, bucket, batch - admitted, Reason::SlaTarget, Some(predicted));
+            }
+        }
+        all_passed
+    }
+
+    /// The largest batch of cost `cost` that passes the test now.
+    fn most(&self, cx: &Context<'_>, cost: f64, delay: f64) -> usize {
+        let load = &cx.load;
+        let servers = load.servers.max(1) as f64;
+        let bound = cx.target * self.config.headroom - delay - load.queueing_delay;
+        let inherent = cost * self.factor(cx);
+        // (eta + m) / k <= bound / inherent, or eta + m <= k when a server's processors do not slow each other.
+        let slots_per_server = match inherent <= bound {
+            true => load.processors_per_server() * (bound / inherent).min(1e9) - load.in_service_per_server(),
+            false => 0.0,
+        };
+        let by_target = (slots_per_server + 1e-9).max(0.0) as usize * load.servers.max(1);
+        let spare = (libm::floor(load.processors / servers) * servers).max(servers) as usize;
+        by_target.max(spare.saturating_sub(load.in_flight)).min(load.free)
+    }
+
+    /// The response time foreseen for the last of a batch, seconds.
+    fn predicted(&self, cx: &Context<'_>, cost: f64, batch: usize) -> f64 {
+        let per_server = batch.div_ceil(cx.load.servers.max(1)) as f64;
+        let in_service = cx.load.in_service_per_server() + per_server;
+        cx.load.queueing_delay + cost * self.factor(cx) * (in_service / cx.load.processors_per_server()).max(1.0)
+    }
+
+    fn factor(&self, cx: &Context<'_>) -> f64 {
+        if self.config.calibrate { cx.calibration.factor() } else { 1.0 }
+    }
+
+    /// A class failed: what waits in less important ones goes, untested.
+    fn refuse_below(&mut self, cx: &mut Context<'_>, class: ClassId) {
+        for lower in cx.class_ids().skip(class.index() + 1) {
+            if cx.waiting(lower) > 0 {
+                cx.refuse_class(lower, Reason::MoreImportantFirst);
+            }
+            self.rounds[lower.index()] = None;
+        }
+    }
+
+    /// Requests that wait in a class without a round (its delay was just set to 0, or a reload carried them over).
+    fn wake_stranded(&mut self, cx: &mut Context<'_>) {
+        for class in cx.class_ids() {
+            if cx.waiting(class) > 0 && self.rounds[class.index()].is_none() {
+                let soon = cx.now + Duration::from_nanos(1);
+                self.rounds[class.index()] = Some(soon);
+            }
+        }
+    }
+
+    /// Rounds that are planned, and their classes' delays.
+    pub(super) fn due(&self) -> impl Iterator<Item = (Timestamp, Duration)> + '_ {
+        self.rounds.iter().zip(&self.delays).filter_map(|(at, delay)| at.map(|at| (at, *delay)))
+    }
+
+    /// Brings every planned round forward to `now`.
+    pub(super) fn make_all_due(&mut self, now: Timestamp) {
+        self.rounds.iter_mut().flatten().for_each(|at| *at = now);
+    }
+
+    fn bucket(&self, cost: f64) -> usize {
+        match self.config.order {
+            Order::SmallestFirst => bucket_of(cost),
+            Order::Fifo => 0,
+        }
+    }
+}
+
+/// Rounds lie on a common grid, so that classes with related delays meet at one instant and go in order.
+fn next_round(now: Timestamp, delay: Duration) -> Timestamp {
+    let step = (delay.as_nanos() as u64).max(1);
+    Timestamp::from_nanos((now.as_nanos() / step + 1).saturating_mul(step))
+}
+
+/// O(1): the exponent names the octave, the two top bits of the fraction the quarter of it.
+fn bucket_of(cost: f64) -> usize {
+    let quarter = (cost.max(0.0).to_bits() >> 50) as i64;
+    let least = (((LEAST_EXPONENT - 1 + 1023) as i64) << 2) + 1;
+    (quarter - least + 1).clamp(0, BUCKETS as i64 - 1) as usize
+}
+
+/// (s_k + s_k+1) / 2, seconds.
+fn bucket_middle(bucket: usize) -> f64 {
+    let edge = |at: i64| {
+        let quarter = (((LEAST_EXPONENT - 1 + 1023) as i64) << 2) + at;
+        f64::from_bits((quarter as u64) << 50)
+    };
+    if bucket == 0 { edge(1) / 2.0 } else { (edge(bucket as i64) + edge(bucket as i64 + 1)) / 2.0 }
+}

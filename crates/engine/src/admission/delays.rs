@@ -1,0 +1,194 @@
+//! The delays d_i (Cataclysm, section 3.4): how long less important classes wait before they are looked at, so that a
+//! request is seldom refused because a less important one was let in just before it.
+//!
+//! The paper bounds, for each class `i`, the probability of that event by
+//!
+//! ```text
+//! Pr(A_i) ~ p (1 - p) (1 - e^(-l_i d_i))
+//!           sum_{j>i} (1 - e^(-l_j d_j)) prod_{h<j} e^(-l_h d_h) sum_{m>=1} (1 - F_j(m d_j / N))
+//! ```
+//!
+//! with `p` the probability that the system is full, `l` arrival rates, `F_j` the distribution of class `j`'s service
+//! times and `N` the requests the application can hold. Each bound depends on the later delays too, so they are
+//! computed in turn until nothing changes.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::Context;
+use crate::event::Event;
+use crate::request::ClassId;
+use crate::time::Timestamp;
+
+/// d_2 starts here, and delays grow in steps of this, seconds.
+const BASE: f64 = 0.010;
+/// A delay is at most this share of the target.
+const CAP: f64 = 0.25;
+/// Below this share of full instants there is no overload, and nobody waits.
+const NEVER_FULL: f64 = 0.002;
+/// The share of full instants forgets with this time constant, seconds.
+const FULL_TAU: f64 = 5.0;
+
+/// Measures p: the share of policing instants at which the system was full.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FullShare {
+    tests: f64,
+    full: f64,
+    faded: Timestamp,
+    was_full: bool,
+    began: bool,
+}
+
+impl FullShare {
+    pub(super) fn record(&mut self, full: bool) {
+        self.tests += 1.0;
+        self.full += f64::from(u8::from(full));
+        if full && !self.was_full {
+            (self.was_full, self.began) = (true, true);
+        }
+    }
+
+    pub(super) fn fade(&mut self, now: Timestamp) {
+        let keep = libm::exp(-now.seconds_since(self.faded) / FULL_TAU);
+        (self.tests, self.full, self.faded) = (self.tests * keep, self.full * keep, now);
+        self.was_full &= self.get() >= NEVER_FULL;
+    }
+
+    pub(super) fn get(&self) -> f64 {
+        if self.tests > 1e-3 { self.full / self.tests } else { 0.0 }
+    }
+
+    /// Whether the system filled for the first time since it was last never full. Answers once.
+    pub(super) fn just_began(&mut self) -> bool {
+        core::mem::take(&mut self.began)
+    }
+}
+
+/// What the bound needs of a class.
+struct Class {
+    rate: f64,
+    /// Service times (seconds) and their shares.
+    costs: Vec<(f64, f64)>,
+}
+
+/// Sets the delays anew, and says so when they changed.
+pub(super) fn recompute(cx: &mut Context<'_>, full: f64, epsilon: f64, delays: &mut [Duration]) {
+    let classes: Vec<Class> = cx
+        .classes
+        .iter()
+        .map(|class| Class { rate: class.excess.get(), costs: class.cost_spread.shares().collect() })
+        .collect();
+    let cap = cx.target * CAP;
+    let mean = cx.costs.mean().unwrap_or(cx.target * CAP);
+    let holds = (cx.load.processors * cx.target / mean).max(1.0);
+    let (seconds, unmet) = match full < NEVER_FULL {
+        true => (alloc::vec![0.0; classes.len()], None),
+        false => solve(&classes, full, holds, epsilon, cap),
+    };
+    let moved = |(old, new): (&Duration, &f64)| (old.as_secs_f64() - new).abs() > 1e-4;
+    if delays.iter().zip(&seconds).any(moved) {
+        delays.iter_mut().zip(&seconds).for_each(|(delay, new)| *delay = Duration::from_secs_f64(*new));
+        cx.emit(Event::DelaysSet { delays: seconds, unmet });
+    }
+}
+
+/// The smallest growing delays that keep every bound, and the first class whose bound the cap does not allow.
+fn solve(classes: &[Class], p: f64, holds: f64, epsilon: f64, cap: f64) -> (Vec<f64>, Option<ClassId>) {
+    let base = BASE.min(cap);
+    let mut delays: Vec<f64> = (0..classes.len()).map(|i| if i == 0 { 0.0 } else { base }).collect();
+    let mut unmet = None;
+    for _ in 0..8 {
+        let before = delays.clone();
+        unmet = None;
+        for i in 1..classes.len().saturating_sub(1) {
+            let mut next = delays[i + 1].max(delays[i]);
+            while next < cap && probability(classes, &with(&delays, i + 1, next), p, holds, i) >= epsilon {
+                next = (next + base).min(cap);
+            }
+            delays = with(&delays, i + 1, next);
+            if unmet.is_none() && probability(classes, &delays, p, holds, i) >= epsilon {
+                unmet = Some(ClassId(i as u8));
+            }
+        }
+        if delays == before {
+            break;
+        }
+    }
+    (delays, unmet)
+}
+
+/// The delays with number `at` raised to `value`, and later ones at least that.
+fn with(delays: &[f64], at: usize, value: f64) -> Vec<f64> {
+    delays.iter().enumerate().map(|(i, &d)| if i < at { d } else { d.max(value) }).collect()
+}
+
+/// Pr(A_i).
+fn probability(classes: &[Class], delays: &[f64], p: f64, holds: f64, i: usize) -> f64 {
+    let arrives = |j: usize| 1.0 - libm::exp(-classes[j].rate * delays[j]);
+    let none_before = |j: usize| libm::exp(-(0..j).map(|h| classes[h].rate * delays[h]).sum::<f64>());
+    // Starting at the class's own delay and not below it: with d_j = 0 the sum has no end.
+    let still_there = |j: usize| {
+        let step = delays[j] / holds;
+        if step <= 0.0 {
+            0.0
+        } else {
+            classes[j].costs.iter().map(|(cost, share)| share * libm::floor(cost / step)).sum()
+        }
+    };
+    let below: f64 = (i + 1..classes.len()).map(|j| arrives(j) * none_before(j) * still_there(j)).sum();
+    p * (1.0 - p) * arrives(i) * below
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    fn class(rate: f64) -> Class {
+        Class { rate, costs: vec![(0.016, 1.0)] }
+    }
+
+    #[test]
+    fn the_sum_over_the_service_times_tail_is_its_closed_form() {
+        // sum_{m>=1} (1 - F(m h)) for a constant service time c is the number of m with m h <= c.
+        let classes = [class(10.0), class(10.0), class(10.0)];
+        let delays = [0.0, 0.01, 0.02];
+        let (p, holds) = (0.5, 10.0);
+        let terms = (1..1000).filter(|&m| f64::from(m) * 0.02 / holds <= 0.016).count() as f64;
+        let expected = 0.25 * (1.0 - libm::exp(-0.1)) * (1.0 - libm::exp(-0.2)) * libm::exp(-0.1) * terms;
+        assert!((probability(&classes, &delays, p, holds, 1) - expected).abs() < 1e-12);
+    }
+
+    #[test]
+    fn delays_grow_with_the_class_and_with_the_strictness() {
+        let classes = [class(60.0), class(20.0), class(200.0), class(50.0)];
+        let (loose, _) = solve(&classes, 0.5, 20.0, 0.5, 0.25);
+        let (strict, unmet) = solve(&classes, 0.5, 20.0, 0.01, 0.25);
+        assert_eq!(loose[0], 0.0);
+        assert!(loose.windows(2).all(|w| w[0] <= w[1]), "{loose:?}");
+        assert!(strict.iter().zip(&loose).all(|(s, l)| s >= l), "{strict:?} {loose:?}");
+        assert_eq!(strict[3], 0.25, "the cap holds");
+        assert_eq!(unmet, Some(ClassId(1)));
+    }
+
+    #[test]
+    fn one_or_two_classes_need_no_bound() {
+        assert_eq!(solve(&[class(10.0)], 0.5, 10.0, 0.05, 0.25).0, vec![0.0]);
+        assert_eq!(solve(&[class(10.0), class(10.0)], 0.5, 10.0, 0.05, 0.25).0, vec![0.0, 0.01]);
+    }
+
+    #[test]
+    fn full_share_forgets_and_tells_its_beginning_once() {
+        let mut full = FullShare::default();
+        full.record(false);
+        assert!(!full.just_began());
+        full.record(true);
+        assert!(full.just_began());
+        assert!(!full.just_began());
+        assert_eq!(full.get(), 0.5);
+        (0..10_000).for_each(|_| full.record(false));
+        full.fade(Timestamp::from_millis(100));
+        full.record(true);
+        assert!(full.just_began(), "a new overload after a calm is a new beginning");
+    }
+}

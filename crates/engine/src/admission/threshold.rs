@@ -1,0 +1,156 @@
+//! Threshold policing: a share per class, computed ahead of time (Cataclysm, section 3.3).
+//!
+//! *Intuition.* A doorman who counts nobody. Every so often the office works out from the last rates which tickets can
+//! be let in and tells him: gold always, silver one in three, bronze not now. Per guest he needs one look and one coin.
+//!
+//! *Applied.* Every `period`, from smoothed arrival rates `lambda_j` (beyond the guarantees) and mean costs `s_j`:
+//! classes above `i` pass, class `i` passes with probability `p`, classes below are refused, where
+//!
+//! ```text
+//! sum_{j<=i} lambda_j s_j >= U - G        p lambda_i s_i + sum_{j<i} lambda_j s_j < U - G
+//! G = sum_j min_rate_j s_j                U = processors x target_utilisation
+//! ```
+//!
+//! *Awkward cases.* Between two computations the table is stale: a surge inside a period gets in unhindered (the paper's
+//! figure 5 shows it). So what has piled up is subtracted: `U` loses the work of the requests in flight beyond what the
+//! target allows, spread over a period (`drain`); the pile is gone one period later instead of staying.
+//! A guarantee that is not used up does not hold its share back: the paper counts it in full.
+
+use core::time::Duration;
+use serde::{Deserialize, Serialize};
+
+use super::{AdmissionPolicy, Context, PolicyState, require};
+use crate::event::Event;
+use crate::policer::Share;
+use crate::request::ClassId;
+use crate::setup::{Setup, SetupError};
+use crate::time::Timestamp;
+use crate::units::Seconds;
+
+/// Settings.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Time between computations. The paper: 15 s; shorter follows surges faster.
+    pub period: Seconds,
+    /// Share of the servers' capacity to fill, more than 0 and at most 1.
+    pub target_utilisation: f64,
+    /// Whether work that piled up is subtracted.
+    pub drain: bool,
+    /// Instead of all this: every class passes with this probability. For measurements.
+    pub fixed: Option<f64>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config { period: Seconds(1.0), target_utilisation: 0.95, drain: true, fixed: None }
+    }
+}
+
+impl Config {
+    pub(super) fn check(&self) -> Result<(), SetupError> {
+        let period = self.period.0;
+        require(period >= 0.01 && period <= 3600.0, "threshold", "period", "must lie between 10ms and 1h")?;
+        let share = |x: f64| x > 0.0 && x <= 1.0;
+        require(
+            share(self.target_utilisation),
+            "threshold",
+            "target_utilisation",
+            "must be more than 0 and at most 1",
+        )?;
+        require(self.fixed.is_none_or(|p| (0.0..=1.0).contains(&p)), "threshold", "fixed", "must lie between 0 and 1")
+    }
+
+    pub(super) fn build(&self, _setup: &Setup) -> Threshold {
+        Threshold { config: self.clone(), period: self.period.duration(), next: Timestamp::ZERO, at: None }
+    }
+}
+
+/// The policy.
+#[derive(Debug)]
+pub struct Threshold {
+    config: Config,
+    period: Duration,
+    next: Timestamp,
+    /// The threshold in force; `None`: every class passes.
+    at: Option<(ClassId, f64)>,
+}
+
+impl AdmissionPolicy for Threshold {
+    fn on_tick(&mut self, cx: &mut Context<'_>) {
+        if cx.now < self.next {
+            return;
+        }
+        self.next = cx.now + self.period;
+        match self.config.fixed {
+            Some(share) => cx.class_ids().for_each(|class| cx.publish(class, Share::Admit(share))),
+            None => self.recompute(cx),
+        }
+    }
+
+    fn describe(&self, state: &mut PolicyState) {
+        state.active = "threshold";
+        state.threshold = self.at.map(|(class, share)| (class.0, share));
+    }
+}
+
+impl Threshold {
+    /// Makes the next tick compute, whatever the period says.
+    pub(super) fn expire(&mut self) {
+        self.next = Timestamp::ZERO;
+    }
+
+    fn recompute(&mut self, cx: &mut Context<'_>) {
+        let at = self.threshold(cx);
+        for class in cx.class_ids() {
+            let share = match at {
+                Some((threshold, _)) if class > threshold => 0.0,
+                Some((threshold, share)) if class == threshold => share,
+                _ => 1.0,
+            };
+            cx.publish(class, Share::Admit(share));
+        }
+        if moved(self.at, at) {
+            let (class, admit) = at.unwrap_or((ClassId(cx.classes.len() as u8 - 1), 1.0));
+            cx.emit(Event::ThresholdSet { class, admit });
+        }
+        self.at = at;
+    }
+
+    /// The first class that does not fit whole, and the share of it that does.
+    fn threshold(&self, cx: &Context<'_>) -> Option<(ClassId, f64)> {
+        // Nothing completed yet: nothing is known, and nothing can be computed.
+        cx.costs.mean()?;
+        let mut left = self.usable(cx);
+        for class in cx.class_ids() {
+            let demand = cx.classes[class.index()].excess.get() * cx.costs.class_mean(class.index());
+            if demand > left {
+                return Some((class, (left / demand).clamp(0.0, 1.0)));
+            }
+            left -= demand;
+        }
+        None
+    }
+
+    /// U - G: seconds of work per second that excess requests may bring.
+    fn usable(&self, cx: &Context<'_>) -> f64 {
+        let guaranteed: f64 = cx.classes.iter().enumerate().map(|(i, c)| c.min_rate * cx.costs.class_mean(i)).sum();
+        let full = cx.load.processors * self.config.target_utilisation;
+        let backlog = if self.config.drain { self.backlog(cx) } else { 0.0 };
+        (full - guaranteed - backlog / self.period.as_secs_f64()).max(0.0)
+    }
+
+    /// Seconds of work in flight beyond what can be answered in half the target.
+    fn backlog(&self, cx: &Context<'_>) -> f64 {
+        let work = cx.load.in_flight as f64 * cx.costs.mean().unwrap_or(0.0);
+        let fits = cx.load.processors * (cx.target * 0.5 / cx.calibration.factor());
+        (work - fits).max(0.0)
+    }
+}
+
+fn moved(from: Option<(ClassId, f64)>, to: Option<(ClassId, f64)>) -> bool {
+    match (from, to) {
+        (Some((a, p)), Some((b, q))) => a != b || (p - q).abs() > 0.05,
+        (a, b) => a.is_some() != b.is_some(),
+    }
+}

@@ -1,0 +1,310 @@
+//! The controller of one application: arrivals, completions and reports in; decisions and actions out.
+//!
+//! It owns the requests that wait or are in flight, the estimates, and the two policies. Its methods follow the engine's
+//! grammar: a `handle_*` answers only about its own argument; what follows for *other* requests is polled with
+//! [`Controller::poll_action`], and the next moment it wants to be called with [`Controller::poll_timeout`].
+//!
+//! A request's way through: [`Controller::handle_arrival`] (police, then ask the policy, then dispatch) ->
+//! [`Controller::handle_completion`] (learn, then let the policy fill the place). `controller/core_state.rs` holds the state,
+//! `controller/learn.rs` what is done ten times a second, `controller/reload.rs` a change of setup.
+
+mod core_state;
+mod learn;
+mod reload;
+mod show;
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::time::Duration;
+
+use crate::admission::{self, Admission, AdmissionPolicy, Arrival};
+use crate::decision::{Action, Decision, End, Outcome, Rejection};
+use crate::event::{Event, EventSink};
+use crate::flight::{Flight, State};
+use crate::policer::{Policer, Verdict};
+use crate::report::LoadReport;
+use crate::request::{Request, ServerId, Ticket};
+use crate::server::{ServerState, Status};
+use crate::setup::{Setup, SetupError};
+use crate::snapshot::Snapshot;
+use crate::time::Timestamp;
+
+use core_state::Core;
+
+/// How often slow state is brought up to date.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Decides for one application. See the [crate] documentation for its grammar.
+pub struct Controller {
+    core: Core,
+    admission: Box<dyn AdmissionPolicy>,
+    next_tick: Timestamp,
+}
+
+impl Controller {
+    /// A controller for `setup`, whose published part serves `lanes` workers.
+    ///
+    /// # Errors
+    /// When the setup makes no sense.
+    pub fn new(
+        setup: Setup,
+        lanes: usize,
+        seed: u64,
+        sink: Box<dyn EventSink + Send>,
+    ) -> Result<Controller, SetupError> {
+        setup.check()?;
+        let admission = admission::build(&setup.admission, &setup);
+        let core = Core::new(setup, admission.buckets(), lanes, seed, sink);
+        let mut controller = Controller { core, admission, next_tick: Timestamp::ZERO };
+        // So that a table is published before the first arrival.
+        controller.tick(Timestamp::ZERO);
+        controller.next_tick = Timestamp::ZERO + TICK;
+        Ok(controller)
+    }
+
+    /// The lock-free part, for the workers. Fetch it again after [`Controller::reconfigure`].
+    pub fn policer(&self) -> Arc<Policer> {
+        Arc::clone(&self.core.policer)
+    }
+
+    /// A request arrives, on lane 0. For drivers with one thread; others police first, without the lock, and call
+    /// [`Controller::handle_policed`].
+    pub fn handle_arrival(&mut self, now: Timestamp, request: Request) -> Decision {
+        let verdict = self.core.policer.police(0, now, request.class);
+        self.handle_policed(now, request, verdict)
+    }
+
+    /// A request arrives on which [`Policer::police`] gave `verdict`.
+    pub fn handle_policed(&mut self, now: Timestamp, request: Request, verdict: Verdict) -> Decision {
+        let arrival = Arrival { request, cost: self.core.costs.estimate(&request) };
+        self.core.classes[request.class.index()].cost_spread.record(now, arrival.cost);
+        let admission = match verdict {
+            Verdict::Guaranteed | Verdict::Pass => Admission::Admit,
+            Verdict::Ask => self.admission.on_arrival(&mut self.core.context(now), &arrival),
+            // The published table counted it already. Only shadow mode comes here.
+            Verdict::Refuse(rejection) => return self.refuse_arrival(now, arrival, rejection),
+        };
+        let decision = match admission {
+            Admission::Admit => self.admit(now, arrival, None),
+            Admission::Wait { bucket } => self.enqueue(now, arrival, bucket),
+            Admission::Refuse { reason, predicted } => {
+                self.core.count_refusal(request.class, reason);
+                self.refuse_arrival(now, arrival, self.core.reject(request.class, reason, predicted))
+            }
+        };
+        self.settle(now);
+        decision
+    }
+
+    /// The answer to an admitted request is complete, or will not come.
+    pub fn handle_completion(&mut self, now: Timestamp, ticket: Ticket, outcome: Outcome) {
+        match self.core.flights.get(ticket).map(|flight| flight.state) {
+            Some(State::InFlight { .. }) => {}
+            // A waiting request cannot complete: the driver mixed up its tickets.
+            _ => return self.core.stale_tickets += 1,
+        }
+        if let Some(flight) = self.core.flights.remove(ticket) {
+            self.core.land(now, &flight, Some(outcome));
+        }
+        self.offer_places(now);
+    }
+
+    /// The client of a waiting or admitted request left. Moves no estimate.
+    pub fn handle_cancel(&mut self, now: Timestamp, ticket: Ticket) {
+        let Some(flight) = self.core.flights.get(ticket).copied() else {
+            self.core.stale_tickets += 1;
+            return;
+        };
+        if let State::Waiting { bucket } = flight.state {
+            let Core { waiting, flights, .. } = &mut self.core;
+            waiting.unlink(flights, flight.request.class, bucket, ticket.slot);
+        }
+        self.core.flights.remove(ticket);
+        self.core.stats[flight.request.class.index()].cancelled += 1;
+        if matches!(flight.state, State::InFlight { .. }) {
+            self.core.land(now, &flight, None);
+            self.offer_places(now);
+        }
+    }
+
+    /// An admitted request goes to another server than `failed`, because nothing reached that one. `None`: no other
+    /// server takes it; it stays where it is.
+    pub fn handle_redispatch(&mut self, now: Timestamp, ticket: Ticket, failed: ServerId) -> Option<ServerId> {
+        let flight = *self.core.flights.get(ticket)?;
+        let State::InFlight { server: old } = flight.state else { return None };
+        let server = self.core.choose(&flight.request, Some(failed))?;
+        self.core.leave(now, old, 0.0);
+        let (area, predicted) = self.core.enter(now, server, flight.cost);
+        let flight = self.core.flights.get_mut(ticket)?;
+        (flight.state, flight.started) = (State::InFlight { server }, now);
+        (flight.area, flight.predicted) = (area, predicted);
+        Some(server)
+    }
+
+    /// A server came up, went down, or is to drain. Unknown servers are ignored.
+    pub fn handle_server(&mut self, now: Timestamp, server: ServerId, status: Status) {
+        let Some(state) = self.core.servers.get_mut(server.index()) else { return };
+        if state.status == status || state.status == Status::Removed {
+            return;
+        }
+        state.status = status;
+        self.core.sink.record(now, Event::ServerChanged { server, status });
+        self.core.count_servers();
+        self.offer_places(now);
+    }
+
+    /// A measurement from outside.
+    pub fn handle_report(&mut self, now: Timestamp, report: LoadReport) {
+        match report {
+            LoadReport::SentryCpu(cpu) => self.core.sentry_cpu = cpu,
+        }
+        self.admission.on_report(&mut self.core.context(now), &report);
+        self.settle(now);
+    }
+
+    /// The time that [`Controller::poll_timeout`] named has come (calling earlier does no harm).
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        if self.admission.next_timeout().is_some_and(|at| at <= now) {
+            self.admission.on_timeout(&mut self.core.context(now));
+            self.settle(now);
+        }
+        if now >= self.next_tick {
+            self.tick(now);
+            self.next_tick = now + TICK;
+        }
+    }
+
+    /// When to call [`Controller::handle_timeout`] next, and what for.
+    pub fn poll_timeout(&self) -> Option<(Timestamp, &'static str)> {
+        match self.admission.next_timeout() {
+            Some(at) if at < self.next_tick => Some((at, "policing round")),
+            _ => Some((self.next_tick, "tick")),
+        }
+    }
+
+    /// What to do about waiting requests. Poll after every `handle_*` until there is nothing more.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.core.actions.pop_front()
+    }
+
+    /// Turns shadow mode on (decide and count, refuse nothing) or off.
+    pub fn set_shadow(&mut self, now: Timestamp, shadow: bool) {
+        self.core.setup.shadow = shadow;
+        self.core.policer.set_shadow(shadow);
+        if shadow {
+            // Nobody waits in shadow mode: let in whoever does.
+            let mut cx = self.core.context(now);
+            for class in cx.class_ids() {
+                for bucket in 0..cx.waiting.buckets() {
+                    let count = cx.waiting_in(class, bucket);
+                    cx.start(class, bucket, count);
+                }
+            }
+            self.settle(now);
+        }
+    }
+
+    /// The servers, by id.
+    pub fn servers(&self) -> &[ServerState] {
+        &self.core.servers
+    }
+
+    /// Where an admitted request is.
+    pub fn server_of(&self, ticket: Ticket) -> Option<ServerId> {
+        match self.core.flights.get(ticket)?.state {
+            State::InFlight { server } => Some(server),
+            State::Waiting { .. } => None,
+        }
+    }
+
+    /// Requests in flight.
+    pub fn in_flight(&self) -> usize {
+        self.core.flights.len() - self.core.waiting.len()
+    }
+
+    /// Requests waiting in class queues.
+    pub fn waiting(&self) -> usize {
+        self.core.waiting.len()
+    }
+
+    /// The setup in force.
+    pub fn setup(&self) -> &Setup {
+        &self.core.setup
+    }
+
+    /// Everything there is to see.
+    pub fn snapshot(&self, now: Timestamp) -> Snapshot {
+        show::snapshot(&self.core, &*self.admission, now)
+    }
+
+    fn admit(&mut self, now: Timestamp, arrival: Arrival, shadow: Option<Rejection>) -> Decision {
+        let class = arrival.request.class;
+        let Some(server) = self.core.choose(&arrival.request, None) else {
+            let reason = self.core.no_server_reason();
+            self.core.count_refusal(class, reason);
+            return Decision::Reject(self.core.reject(class, reason, None));
+        };
+        let (area, predicted) = self.core.enter(now, server, arrival.cost);
+        let ticket = self.core.flights.insert(Flight {
+            request: arrival.request,
+            state: State::InFlight { server },
+            arrived: now,
+            started: now,
+            area,
+            cost: arrival.cost,
+            predicted,
+            shadow,
+        });
+        self.core.count_admitted(class, shadow.is_some());
+        Decision::Admit { ticket, server, shadow }
+    }
+
+    fn enqueue(&mut self, now: Timestamp, arrival: Arrival, bucket: usize) -> Decision {
+        let Core { waiting, flights, .. } = &mut self.core;
+        let ticket = flights.insert(Flight {
+            request: arrival.request,
+            state: State::Waiting { bucket },
+            arrived: now,
+            started: now,
+            area: 0.0,
+            cost: arrival.cost,
+            predicted: 0.0,
+            shadow: None,
+        });
+        waiting.push(flights, arrival.request.class, bucket, ticket.slot);
+        Decision::Enqueue { ticket }
+    }
+
+    /// Refuses an arrival; in shadow mode only on paper.
+    fn refuse_arrival(&mut self, now: Timestamp, arrival: Arrival, rejection: Rejection) -> Decision {
+        match self.core.setup.shadow {
+            true => self.admit(now, arrival, Some(rejection)),
+            false => Decision::Reject(rejection),
+        }
+    }
+
+    /// A place may be free: the policy may start waiting requests.
+    fn offer_places(&mut self, now: Timestamp) {
+        self.admission.on_completion(&mut self.core.context(now));
+        self.settle(now);
+    }
+
+    fn tick(&mut self, now: Timestamp) {
+        self.core.refresh(now);
+        self.admission.on_tick(&mut self.core.context(now));
+        self.settle(now);
+    }
+
+    /// Turns what the policy let go into actions.
+    fn settle(&mut self, now: Timestamp) {
+        if !self.core.released.is_empty() {
+            self.core.release(now);
+        }
+    }
+}
+
+impl Outcome {
+    fn end_in(self, elapsed: Duration) -> (End, f64) {
+        (self.end, self.service_time.unwrap_or(elapsed).as_secs_f64())
+    }
+}

@@ -1,0 +1,333 @@
+//! The controller's state apart from the admission policy, and the steps of a request through it.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::admission::{ClassEstimate, Context, Load, Released};
+use crate::decision::{Action, End, Outcome, Reason, Rejection};
+use crate::dispatch::{self, DispatchPolicy, View};
+use crate::estimate::{Calibration, Capacity, Costs, DecayedHistogram, Rate};
+use crate::event::EventSink;
+use crate::flight::{Flight, Flights, State};
+use crate::policer::{ClassCounts, Policer};
+use crate::request::{ClassId, Request, ServerId};
+use crate::rng::Rng;
+use crate::server::{ServerState, Status};
+use crate::setup::{ClassSetup, ServerSetup, Setup, WhenAllDown};
+use crate::time::Timestamp;
+use crate::waiting::Waiting;
+
+/// URLs in the cost table.
+const COST_ENTRIES: usize = 16_384;
+/// Offered rates forget with this time constant, seconds.
+pub(super) const RATE_TAU: f64 = 1.0;
+/// Displayed response times and the delays' service times fade with these half-lives, seconds.
+const RESPONSE_HALF_LIFE: f64 = 10.0;
+const SPREAD_HALF_LIFE: f64 = 60.0;
+/// An unknown request costs this share of the target.
+const DEFAULT_COST_SHARE: f64 = 0.25;
+
+pub(super) struct Core {
+    pub(super) setup: Setup,
+    pub(super) policer: Arc<Policer>,
+    pub(super) dispatch: Box<dyn DispatchPolicy>,
+    pub(super) servers: Vec<ServerState>,
+    pub(super) flights: Flights,
+    pub(super) waiting: Waiting,
+    pub(super) released: Vec<Released>,
+    pub(super) actions: VecDeque<Action>,
+    pub(super) classes: Vec<ClassEstimate>,
+    pub(super) costs: Costs,
+    pub(super) calibration: Calibration,
+    pub(super) stats: Vec<ClassStats>,
+    pub(super) rng: Rng,
+    pub(super) sink: Box<dyn EventSink + Send>,
+    /// Seconds.
+    pub(super) target: f64,
+    pub(super) offered: Rate,
+    pub(super) sentry_cpu: f64,
+    pub(super) stale_tickets: u64,
+    /// Servers that are up, their processors, and their connection limits in sum (`None`: unlimited).
+    up: usize,
+    processors: f64,
+    limit: Option<usize>,
+    try_down: bool,
+    /// In flight in all, and of these in shadow only.
+    in_flight: usize,
+    in_shadow: usize,
+    /// As of the last refresh.
+    pub(super) counted: Vec<ClassCounts>,
+    pub(super) refreshed: Timestamp,
+}
+
+/// Counters of a class since the start.
+#[derive(Clone, Debug)]
+pub(super) struct ClassStats {
+    pub(super) admitted: u64,
+    pub(super) completed: u64,
+    pub(super) in_target: u64,
+    pub(super) failed: u64,
+    pub(super) cancelled: u64,
+    pub(super) in_flight: u64,
+    pub(super) refused: [u64; Reason::ALL.len()],
+    /// Counts of policers before a reload.
+    pub(super) carried: ClassCounts,
+    pub(super) responses: DecayedHistogram,
+    /// Refusals up to the last look, when the current run of them began, and when the last was seen.
+    pub(super) refused_seen: u64,
+    pub(super) refusing: Option<(Timestamp, u64)>,
+    pub(super) refused_last: Timestamp,
+}
+
+impl ClassStats {
+    pub(super) fn new() -> Self {
+        ClassStats {
+            admitted: 0,
+            completed: 0,
+            in_target: 0,
+            failed: 0,
+            cancelled: 0,
+            in_flight: 0,
+            refused: [0; Reason::ALL.len()],
+            carried: ClassCounts::default(),
+            responses: DecayedHistogram::new(RESPONSE_HALF_LIFE),
+            refused_seen: 0,
+            refusing: None,
+            refused_last: Timestamp::ZERO,
+        }
+    }
+}
+
+impl Core {
+    pub(super) fn new(setup: Setup, buckets: usize, lanes: usize, seed: u64, sink: Box<dyn EventSink + Send>) -> Core {
+        let mut rng = Rng::new(seed);
+        let policer = Policer::new(setup.admission.name(), &setup.classes, lanes, rng.next_u64(), setup.shadow);
+        let classes = setup.classes.len();
+        let mut core = Core {
+            policer: Arc::new(policer),
+            dispatch: dispatch::build(&setup.dispatch, &setup),
+            servers: setup.servers.iter().enumerate().map(|(at, server)| new_server(at, server)).collect(),
+            flights: Flights::new(),
+            waiting: Waiting::new(classes, buckets),
+            released: Vec::new(),
+            actions: VecDeque::new(),
+            classes: setup.classes.iter().map(new_class).collect(),
+            costs: Costs::new(COST_ENTRIES, setup.request_types.len(), classes, default_cost(&setup)),
+            calibration: Calibration::new(setup.sla.statistic()),
+            stats: alloc::vec![ClassStats::new(); classes],
+            rng,
+            sink,
+            target: setup.sla.target(0.0).as_secs_f64(),
+            offered: Rate::new(RATE_TAU),
+            sentry_cpu: 0.0,
+            stale_tickets: 0,
+            up: 0,
+            processors: 0.0,
+            limit: None,
+            try_down: false,
+            in_flight: 0,
+            in_shadow: 0,
+            counted: alloc::vec![ClassCounts::default(); classes],
+            refreshed: Timestamp::ZERO,
+            setup,
+        };
+        core.count_servers();
+        core
+    }
+
+    /// What a policy may see and do at `now`.
+    pub(super) fn context(&mut self, now: Timestamp) -> Context<'_> {
+        let load = self.load();
+        Context {
+            now,
+            load,
+            target: self.target,
+            classes: &self.classes,
+            costs: &self.costs,
+            calibration: &self.calibration,
+            rng: &mut self.rng,
+            shadow: self.setup.shadow,
+            policer: &self.policer,
+            waiting: &mut self.waiting,
+            flights: &mut self.flights,
+            released: &mut self.released,
+            sink: &mut *self.sink,
+        }
+    }
+
+    fn load(&self) -> Load {
+        let in_flight = if self.setup.shadow { self.in_flight - self.in_shadow } else { self.in_flight };
+        Load {
+            in_flight,
+            servers: self.up,
+            processors: self.processors,
+            free: self.limit.map_or(usize::MAX, |limit| limit.saturating_sub(self.in_flight)),
+            queueing_delay: 0.0,
+        }
+    }
+
+    /// Brings the sums over servers up to date, after any of them changed.
+    pub(super) fn count_servers(&mut self) {
+        let any_up = self.servers.iter().any(|server| server.status == Status::Up);
+        self.try_down = !any_up && self.setup.when_all_down == WhenAllDown::Try;
+        let wanted = if self.try_down { Status::Down } else { Status::Up };
+        let taking = || self.servers.iter().filter(move |server| server.status == wanted);
+        self.up = taking().count();
+        self.processors = taking().map(|server| server.capacity.processors()).sum();
+        let limits = || taking().map(|server| server.max_connections.map(|max| max as usize));
+        self.limit = limits().all(|max| max.is_some()).then(|| limits().flatten().sum());
+        self.dispatch.on_servers_changed(&self.servers);
+    }
+
+    pub(super) fn processors(&self) -> f64 {
+        self.processors
+    }
+
+    /// The server for a request.
+    pub(super) fn choose(&mut self, request: &Request, except: Option<ServerId>) -> Option<ServerId> {
+        let mut view = View { servers: &self.servers, rng: &mut self.rng, try_down: self.try_down, except };
+        self.dispatch.choose(&mut view, request)
+    }
+
+    /// Why nothing could be chosen.
+    pub(super) fn no_server_reason(&self) -> Reason {
+        if self.up == 0 { Reason::NoServer } else { Reason::ServerLimit }
+    }
+
+    /// A request goes to `server`. Returns the server's area, and the response time foreseen from means, seconds.
+    pub(super) fn enter(&mut self, now: Timestamp, server: ServerId, cost: f64) -> (f64, f64) {
+        let server = &mut self.servers[server.index()];
+        server.in_flight += 1;
+        let area = server.capacity.start(now);
+        (area, cost * server.relative_load().max(1.0))
+    }
+
+    /// A request leaves `server` after `work` seconds of inherent work.
+    pub(super) fn leave(&mut self, now: Timestamp, server: ServerId, work: f64) {
+        let server = &mut self.servers[server.index()];
+        server.in_flight = server.in_flight.saturating_sub(1);
+        server.capacity.end(now, work);
+    }
+
+    pub(super) fn count_admitted(&mut self, class: ClassId, shadow: bool) {
+        self.in_flight += 1;
+        self.in_shadow += usize::from(shadow);
+        let stats = &mut self.stats[class.index()];
+        stats.admitted += 1;
+        stats.in_flight += 1;
+    }
+
+    pub(super) fn count_refusal(&mut self, class: ClassId, reason: Reason) {
+        self.stats[class.index()].refused[reason.index()] += 1;
+    }
+
+    pub(super) fn reject(&self, class: ClassId, reason: Reason, predicted: Option<f64>) -> Rejection {
+        let predicted = predicted.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        Rejection { predicted, ..self.policer.rejection(class, reason) }
+    }
+
+    /// An admitted request ended: with an outcome, or by a cancel, which teaches nothing.
+    pub(super) fn land(&mut self, now: Timestamp, flight: &Flight, outcome: Option<Outcome>) {
+        let State::InFlight { server } = flight.state else { return };
+        self.in_flight -= 1;
+        self.in_shadow -= usize::from(flight.shadow.is_some());
+        self.stats[flight.request.class.index()].in_flight -= 1;
+        let work = outcome.map_or(0.0, |outcome| self.learn_from(now, flight, server, outcome));
+        self.leave(now, server, work);
+    }
+
+    /// Takes a completed request into the estimates. Returns the work it was, seconds.
+    fn learn_from(&mut self, now: Timestamp, flight: &Flight, server: ServerId, outcome: Outcome) -> f64 {
+        let (end, service_time) = outcome.end_in(now.since(flight.started));
+        let response = now.seconds_since(flight.arrived);
+        let stats = &mut self.stats[flight.request.class.index()];
+        match end {
+            End::Answered => {
+                stats.completed += 1;
+                stats.in_target += u64::from(response <= self.target);
+                stats.responses.record(now, response);
+                let capacity = &self.servers[server.index()].capacity;
+                let in_service = capacity.mean_in_service(flight.area, flight.started, now);
+                let processors = capacity.processors();
+                self.calibration.record(now, service_time, flight.predicted);
+                let sample = crate::estimate::Sample { service_time, in_service, processors };
+                self.costs.record(&flight.request, sample);
+                self.costs.estimate(&flight.request)
+            }
+            End::Failed => {
+                stats.failed += 1;
+                // Quick failures are little work, slow ones at most what the request was expected to cost.
+                flight.cost.min(service_time)
+            }
+            End::TimedOut => {
+                stats.failed += 1;
+                // It took at least this long: a bound, but the tail is what the calibration is for.
+                self.calibration.record(now, service_time, flight.predicted);
+                0.0
+            }
+        }
+    }
+
+    /// Sends on its way what the policy let go.
+    pub(super) fn release(&mut self, now: Timestamp) {
+        let mut released = core::mem::take(&mut self.released);
+        for Released { slot, refused } in released.drain(..) {
+            let ticket = self.flights.ticket(slot);
+            let Some(flight) = self.flights.get(ticket).copied() else { continue };
+            let class = flight.request.class;
+            let action = match refused {
+                Some((reason, predicted)) => Err((reason, predicted)),
+                None => self.choose(&flight.request, None).ok_or((self.no_server_reason(), None)),
+            };
+            match action {
+                Ok(server) => {
+                    let (area, predicted) = self.enter(now, server, flight.cost);
+                    let state = State::InFlight { server };
+                    if let Some(entry) = self.flights.get_mut(ticket) {
+                        *entry = Flight { state, area, predicted, started: now, ..flight };
+                    }
+                    self.count_admitted(class, false);
+                    self.actions.push_back(Action::Start { ticket, server });
+                }
+                Err((reason, predicted)) => {
+                    self.flights.remove(ticket);
+                    self.count_refusal(class, reason);
+                    let rejection = self.reject(class, reason, predicted);
+                    self.actions.push_back(Action::Refuse { ticket, rejection });
+                }
+            }
+        }
+        self.released = released;
+    }
+}
+
+pub(super) fn new_server(at: usize, setup: &ServerSetup) -> ServerState {
+    ServerState {
+        id: ServerId(at as u16),
+        name: setup.name.clone(),
+        status: Status::Up,
+        weight: setup.weight,
+        max_connections: setup.max_connections,
+        in_flight: 0,
+        capacity: setup.cores.map_or_else(Capacity::learned, Capacity::given),
+        told_capacity: None,
+    }
+}
+
+pub(super) fn new_class(setup: &ClassSetup) -> ClassEstimate {
+    ClassEstimate {
+        offered: Rate::new(RATE_TAU),
+        excess: Rate::new(RATE_TAU),
+        min_rate: setup.min_rate,
+        cost_spread: DecayedHistogram::new(SPREAD_HALF_LIFE),
+    }
+}
+
+/// Seconds.
+pub(super) fn default_cost(setup: &Setup) -> f64 {
+    let target = setup.sla.target(0.0).as_secs_f64();
+    setup.default_cost.map_or(target * DEFAULT_COST_SHARE, |cost| cost.as_secs_f64()).max(1e-6)
+}

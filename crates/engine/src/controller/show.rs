@@ -1,0 +1,83 @@
+//! The controller's snapshot.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::core_state::{ClassStats, Core};
+use crate::admission::{AdmissionPolicy, PolicyState};
+use crate::decision::Reason;
+use crate::policer::ClassCounts;
+use crate::request::ClassId;
+use crate::server::Status;
+use crate::snapshot::{ClassSnapshot, ServerSnapshot, Snapshot};
+use crate::time::Timestamp;
+
+pub(super) fn snapshot(core: &Core, admission: &dyn AdmissionPolicy, _now: Timestamp) -> Snapshot {
+    let name = core.setup.admission.name();
+    let mut policy = PolicyState { policy: name, active: name, ..PolicyState::default() };
+    admission.describe(&mut policy);
+    Snapshot {
+        application: core.setup.name.clone(),
+        statistic: core.setup.sla.statistic().name(),
+        target: core.target,
+        shadow: core.setup.shadow,
+        in_flight: core.flights.len() - core.waiting.len(),
+        waiting: core.waiting.len(),
+        processors: core.processors(),
+        mean_cost: core.costs.mean(),
+        calibration: core.calibration.factor(),
+        urls: core.costs.urls(),
+        policy,
+        dispatch: core.setup.dispatch.name(),
+        classes: (0..core.classes.len()).map(|index| class(core, ClassId(index as u8))).collect(),
+        servers: servers(core),
+        stale_tickets: core.stale_tickets,
+    }
+}
+
+fn class(core: &Core, id: ClassId) -> ClassSnapshot {
+    let index = id.index();
+    let stats = &core.stats[index];
+    let table = core.policer.counts(id);
+    let quantile = |q| stats.responses.quantile(q);
+    ClassSnapshot {
+        name: core.setup.classes[index].name.clone(),
+        offered: stats.carried.offered + table.offered,
+        admitted: stats.admitted,
+        guaranteed: stats.carried.guaranteed + table.guaranteed,
+        rejected: rejected(stats, table),
+        completed: stats.completed,
+        in_target: stats.in_target,
+        failed: stats.failed,
+        cancelled: stats.cancelled,
+        in_flight: stats.in_flight,
+        waiting: u64::from(core.waiting.class_len(id)),
+        offered_rate: core.classes[index].offered.get(),
+        mean_cost: core.costs.class_mean(index),
+        p50: quantile(0.50),
+        p95: quantile(0.95),
+        p99: quantile(0.99),
+    }
+}
+
+fn rejected(stats: &ClassStats, table: ClassCounts) -> Vec<(&'static str, u64)> {
+    let by_table = stats.carried.refused + table.refused;
+    let count = |reason: Reason| match reason {
+        Reason::Threshold => stats.refused[reason.index()] + by_table,
+        _ => stats.refused[reason.index()],
+    };
+    Reason::ALL.iter().map(|&reason| (reason.name(), count(reason))).filter(|(_, count)| *count > 0).collect()
+}
+
+fn servers(core: &Core) -> Vec<ServerSnapshot> {
+    let shown = core.servers.iter().filter(|server| server.status != Status::Removed);
+    let server = |server: &crate::server::ServerState| ServerSnapshot {
+        name: String::from(&*server.name),
+        status: server.status,
+        in_flight: server.in_flight,
+        processors: server.capacity.processors(),
+        learned: !server.capacity.is_given(),
+        confidence: server.capacity.confidence(),
+    };
+    shown.map(server).collect()
+}

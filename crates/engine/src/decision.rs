@@ -1,0 +1,184 @@
+//! What the engine answers, and what drivers tell it afterwards.
+
+use core::fmt;
+use core::time::Duration;
+
+use crate::request::{ClassId, ServerId, Ticket};
+
+/// The answer to an arrival.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Decision {
+    /// Send it to `server` now.
+    Admit {
+        /// Names the request until its completion or cancel.
+        ticket: Ticket,
+        /// Where it goes.
+        server: ServerId,
+        /// In shadow mode: the rejection that was decided, counted, and not carried out.
+        shadow: Option<Rejection>,
+    },
+    /// It waits in its class queue; an [`Action`] will start or refuse it.
+    Enqueue {
+        /// Names the request until its completion or cancel.
+        ticket: Ticket,
+    },
+    /// Refuse it.
+    Reject(Rejection),
+}
+
+/// What the controller wants done about a request that waits, or about the world.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Action {
+    /// Send the waiting request to `server` now.
+    Start {
+        /// Which request.
+        ticket: Ticket,
+        /// Where it goes.
+        server: ServerId,
+    },
+    /// Refuse the waiting request; its ticket is dead.
+    Refuse {
+        /// Which request.
+        ticket: Ticket,
+        /// Why, and when to come back.
+        rejection: Rejection,
+    },
+}
+
+/// A refusal that explains itself.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rejection {
+    /// Why.
+    pub reason: Reason,
+    /// The policy that refused.
+    pub policy: &'static str,
+    /// The request's class.
+    pub class: ClassId,
+    /// When trying again makes sense: the time the application needs to drain what it holds.
+    pub retry_after: Duration,
+    /// The response time the policy foresaw, where it foresaw one.
+    pub predicted: Option<Duration>,
+}
+
+/// Why a request was refused. The names are part of the rejection contract (`Tidegate-Decision: reason=...`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The predicted response time is over the target (batch test).
+    SlaTarget,
+    /// A more important class failed the test at the same instant.
+    MoreImportantFirst,
+    /// The class is below the admission threshold, or lost the draw at it.
+    Threshold,
+    /// As many requests are in flight as the limit allows.
+    ConcurrencyLimit,
+    /// The class queue is full.
+    QueueFull,
+    /// It waited as long as it may.
+    QueueTimeout,
+    /// Every server is at its connection limit.
+    ServerLimit,
+    /// No server is up.
+    NoServer,
+    /// The sentry is shutting down.
+    Draining,
+}
+
+impl Reason {
+    /// Every reason, for tables and metrics.
+    pub const ALL: [Reason; 9] = [
+        Reason::SlaTarget,
+        Reason::MoreImportantFirst,
+        Reason::Threshold,
+        Reason::ConcurrencyLimit,
+        Reason::QueueFull,
+        Reason::QueueTimeout,
+        Reason::ServerLimit,
+        Reason::NoServer,
+        Reason::Draining,
+    ];
+
+    /// The reason's name in headers, metrics and logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Reason::SlaTarget => "sla-target",
+            Reason::MoreImportantFirst => "more-important-first",
+            Reason::Threshold => "threshold",
+            Reason::ConcurrencyLimit => "concurrency-limit",
+            Reason::QueueFull => "queue-full",
+            Reason::QueueTimeout => "queue-timeout",
+            Reason::ServerLimit => "server-limit",
+            Reason::NoServer => "no-server",
+            Reason::Draining => "draining",
+        }
+    }
+
+    /// The reason in a sentence for a person.
+    pub const fn explanation(self) -> &'static str {
+        match self {
+            Reason::SlaTarget => "it could not be answered within the response-time target",
+            Reason::MoreImportantFirst => "capacity is kept for more important requests",
+            Reason::Threshold => "more requests arrive than can be served, and more important ones go first",
+            Reason::ConcurrencyLimit => "as many requests are being served as the limit allows",
+            Reason::QueueFull => "too many requests are waiting",
+            Reason::QueueTimeout => "it waited as long as it may",
+            Reason::ServerLimit => "every server is at its connection limit",
+            Reason::NoServer => "no server is available",
+            Reason::Draining => "the service is shutting down",
+        }
+    }
+
+    pub(crate) const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How an admitted request ended. A client that leaves is not an outcome but a cancel.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outcome {
+    /// The end as the client saw it.
+    pub end: End,
+    /// Time at the server: from sending the request to the server's last byte. Costs are learned from it.
+    /// `None` when the driver cannot tell: the time since the start is used.
+    pub service_time: Option<Duration>,
+}
+
+impl Outcome {
+    /// A complete answer.
+    pub const fn answered() -> Self {
+        Outcome { end: End::Answered, service_time: None }
+    }
+
+    /// A complete answer that took the server `service_time`.
+    pub const fn answered_in(service_time: Duration) -> Self {
+        Outcome { end: End::Answered, service_time: Some(service_time) }
+    }
+
+    /// The server failed.
+    pub const fn failed() -> Self {
+        Outcome { end: End::Failed, service_time: None }
+    }
+
+    /// A time-out of the sentry ended it.
+    pub const fn timed_out() -> Self {
+        Outcome { end: End::TimedOut, service_time: None }
+    }
+}
+
+/// The ways an admitted request ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum End {
+    /// Answered to the last byte, with a status below 500.
+    Answered,
+    /// The server answered with a 5xx status, broke the answer off, or could not be reached.
+    Failed,
+    /// A time-out of the sentry ended it.
+    TimedOut,
+}

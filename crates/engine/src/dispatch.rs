@@ -1,0 +1,62 @@
+//! Dispatch policies: which server gets an admitted request.
+//!
+//! A policy sees the servers that may take the request and names one. To add one: write `dispatch/<name>.rs`, add its
+//! `mod` line and its entry in the table below.
+
+mod jsq;
+mod wrr;
+
+use alloc::boxed::Box;
+use core::fmt::Debug;
+
+use crate::request::{Request, ServerId};
+use crate::rng::Rng;
+use crate::server::{ServerState, Status};
+use crate::setup::Setup;
+use crate::table::policies;
+
+policies! {
+    /// A dispatch policy and its settings.
+    pub enum DispatchConfig for DispatchPolicy, default Jsq {
+        /// To each server in turn, by weight.
+        Wrr("wrr") => wrr,
+        /// To the server with the least in flight per effective processor.
+        Jsq("jsq") => jsq,
+    }
+}
+
+/// Picks servers.
+pub trait DispatchPolicy: Debug + Send {
+    /// The server for a request, among those for which [`View::takes`] holds; `None` when there is none.
+    fn choose(&mut self, view: &mut View<'_>, request: &Request) -> Option<ServerId>;
+
+    /// Servers were added, removed, or given other weights.
+    fn on_servers_changed(&mut self, servers: &[ServerState]) {
+        let _ = servers;
+    }
+}
+
+/// What a dispatch policy may see.
+pub struct View<'a> {
+    /// Every server, by id.
+    pub servers: &'a [ServerState],
+    /// The controller's generator, for ties.
+    pub rng: &'a mut Rng,
+    /// Whether servers that look down may be tried, because all of them do.
+    pub(crate) try_down: bool,
+    /// A server not to use: it just failed this request.
+    pub(crate) except: Option<ServerId>,
+}
+
+impl View<'_> {
+    /// Whether a server may take one more request.
+    pub fn takes(&self, server: &ServerState) -> bool {
+        let up = server.status == Status::Up || (self.try_down && server.status == Status::Down);
+        up && server.has_room() && self.except != Some(server.id)
+    }
+}
+
+/// Builds the policy that `config` describes.
+pub(crate) fn build(config: &DispatchConfig, setup: &Setup) -> Box<dyn DispatchPolicy> {
+    config.build(setup)
+}

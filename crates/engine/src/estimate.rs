@@ -1,0 +1,17 @@
+//! What the engine learns by watching: rates, response times, costs per URL, and what servers can do.
+//!
+//! Without an agent on the servers everything follows from three measurements of the sentry itself: when requests were
+//! sent, when they were answered, and how many were in flight meanwhile (Cataclysm, section 3.5). `docs/estimates.md`
+//! tells how the pieces hold each other up.
+
+mod calibration;
+mod capacity;
+mod cost;
+mod histogram;
+mod rate;
+
+pub use calibration::Calibration;
+pub use capacity::Capacity;
+pub use cost::{CostTable, Costs, Sample};
+pub use histogram::DecayedHistogram;
+pub use rate::{Average, Rate};

@@ -1,0 +1,88 @@
+//! How far response times exceed their prediction, at the SLA's statistic.
+//!
+//! The admission test predicts a request's response time from means: its cost, and what is in service. An SLA bounds a
+//! percentile. The gap between the two is measured here: for every answer, the ratio of its time at the server to what
+//! was predicted when it was sent there. The test then uses the ratio's own percentile. A service whose answers vary
+//! little gets a factor near 1; one whose cost cannot be told from the URL gets a larger one, and so fewer requests in
+//! flight. The same factor absorbs whatever the model gets wrong (another scheduling discipline, a biased cost).
+
+use super::histogram::DecayedHistogram;
+use crate::sla::Statistic;
+use crate::time::Timestamp;
+
+/// Ratios fade with this half-life, seconds.
+const HALF_LIFE: f64 = 4.0;
+/// Before anything is measured: the factor assumed, as strongly as this many samples.
+const PRIOR: f64 = 1.5;
+const PRIOR_WEIGHT: f64 = 20.0;
+/// The factor's bounds. Below 1 only a little: a server that beats its prediction is left that as a reserve.
+const LEAST: f64 = 0.9;
+const MOST: f64 = 20.0;
+
+/// The learned ratio of response time to prediction.
+#[derive(Debug)]
+pub struct Calibration {
+    statistic: Statistic,
+    ratios: DecayedHistogram,
+    factor: f64,
+}
+
+impl Calibration {
+    /// Nothing measured yet.
+    pub fn new(statistic: Statistic) -> Self {
+        Calibration { statistic, ratios: DecayedHistogram::new(HALF_LIFE), factor: PRIOR }
+    }
+
+    /// Takes one answer: seconds at the server, and seconds predicted.
+    pub fn record(&mut self, now: Timestamp, seconds: f64, predicted: f64) {
+        if predicted > 0.0 {
+            self.ratios.record(now, seconds / predicted);
+        }
+    }
+
+    /// Brings [`Calibration::factor`] up to date.
+    pub fn refresh(&mut self, now: Timestamp) {
+        let measured = match self.statistic.quantile() {
+            Some(q) => self.ratios.quantile(q),
+            None => self.ratios.mean(),
+        };
+        let weight = self.ratios.weight(now);
+        let blend = (measured.unwrap_or(PRIOR) * weight + PRIOR * PRIOR_WEIGHT) / (weight + PRIOR_WEIGHT);
+        self.factor = blend.clamp(LEAST, MOST);
+    }
+
+    /// What a prediction from means must be multiplied by to bound the SLA's statistic.
+    pub fn factor(&self) -> f64 {
+        self.factor
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    #[test]
+    fn the_factor_is_the_ratios_percentile() {
+        let mut calibration = Calibration::new(Statistic::P95);
+        let mut rng = Rng::new(5);
+        for i in 0..5000 {
+            let ratio = -libm::log(1.0 - rng.next_f64());
+            calibration.record(Timestamp::from_millis(i), 0.1 * ratio, 0.1);
+        }
+        calibration.refresh(Timestamp::from_millis(5000));
+        let exact = -libm::log(0.05);
+        assert!((calibration.factor() / exact - 1.0).abs() < 0.15, "{} for {exact}", calibration.factor());
+    }
+
+    #[test]
+    fn starts_careful_and_stays_within_bounds() {
+        let mut calibration = Calibration::new(Statistic::Mean);
+        calibration.refresh(Timestamp::ZERO);
+        assert_eq!(calibration.factor(), PRIOR);
+        (0..10_000).for_each(|_| calibration.record(Timestamp::ZERO, 1e6, 1e-3));
+        calibration.refresh(Timestamp::ZERO);
+        assert_eq!(calibration.factor(), MOST);
+        calibration.record(Timestamp::ZERO, 1.0, 0.0);
+    }
+}

@@ -1,0 +1,233 @@
+//! A server's effective processors: how many seconds of inherent work it completes per second when it has enough to do.
+//!
+//! Eight cores give about eight; a service that mostly waits for a database gives more than its cores, and that is
+//! right: the number says how far requests can overlap before they slow each other down.
+//!
+//! **How it is learned.** Work completed is the sum of the costs of the requests that completed. It tells the capacity
+//! only while at least as many requests were in service as there are processors; so work and time are counted only
+//! while that many were (a server that idles now and then would look slow otherwise). Three cases follow:
+//!
+//! * requests queue, the server completes `w` per second: its capacity is `w`, up or down;
+//! * it was never busy enough: nothing is learned, the estimate stands;
+//! * admission holds requests back, yet those in service do not slow each other down: the estimate is too low. It is
+//!   raised step by step until queueing shows. When a raise only brings queueing, the next attempt waits twice as long,
+//!   because each attempt costs some requests their target.
+//!
+//! It starts at one processor, the paper's assumption and the safe side: eight times too low refuses for some
+//! hundred milliseconds what could be served; eight times too high would bury the server.
+
+use crate::time::Timestamp;
+
+/// Completions that make a window worth reading.
+const WINDOW_COMPLETIONS: u32 = 8;
+/// A window is read after this long even with fewer completions, seconds.
+const WINDOW_LONGEST: f64 = 1.0;
+/// Completions that the average remembers.
+const MEMORY: f64 = 80.0;
+/// A window this far off (as a factor), on enough completions, restarts the average: the server changed.
+const JUMP: f64 = 1.4;
+const JUMP_COMPLETIONS: u32 = 24;
+/// Below this stretch (requests in service per unit of work rate) requests do not slow each other down.
+const NO_QUEUE: f64 = 1.2;
+/// From this stretch on they do, even where few samples make the measurement rough.
+const CLEARLY_QUEUED: f64 = 1.5;
+/// A raise while admission holds back and nothing queues.
+const RAISE: f64 = 1.3;
+/// Wait after a failed raise, seconds: first and longest.
+const WAIT_FIRST: f64 = 1.0;
+const WAIT_LONGEST: f64 = 60.0;
+/// The estimate's bounds.
+const LEAST: f64 = 0.05;
+const MOST: f64 = 100_000.0;
+
+/// One server's capacity, given or learned.
+#[derive(Clone, Debug)]
+pub struct Capacity {
+    processors: f64,
+    given: bool,
+    /// Completions that the estimate stands on.
+    weight: f64,
+    in_service: u32,
+    changed: Timestamp,
+    /// Request-seconds in service since the start: its growth over a request's life is the mean number beside it.
+    area: f64,
+    window: Window,
+    raise: Raise,
+}
+
+/// What happened while the server had enough to do, since the window opened.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    opened: Timestamp,
+    /// In service at least this many: enough to do.
+    level: u32,
+    most: u32,
+    seconds: f64,
+    area: f64,
+    work: f64,
+    completions: u32,
+}
+
+/// The state of raising attempts.
+#[derive(Clone, Copy, Debug, Default)]
+struct Raise {
+    /// The estimate before the raise that is being tried.
+    before: Option<f64>,
+    wait: f64,
+    not_before: Timestamp,
+}
+
+impl Capacity {
+    /// A capacity that is known: `processors` (more than zero), never learned.
+    pub fn given(processors: f64) -> Self {
+        Capacity { given: true, ..Capacity::with(processors) }
+    }
+
+    /// A capacity to be learned, starting at one processor.
+    pub fn learned() -> Self {
+        Capacity::with(1.0)
+    }
+
+    fn with(processors: f64) -> Self {
+        Capacity {
+            processors: processors.clamp(LEAST, MOST),
+            given: false,
+            weight: 0.0,
+            in_service: 0,
+            changed: Timestamp::ZERO,
+            area: 0.0,
+            window: Window { level: 1, ..Window::default() },
+            raise: Raise { wait: WAIT_FIRST, ..Raise::default() },
+        }
+    }
+
+    /// From now on it is known to be `processors`.
+    pub fn give(&mut self, processors: f64) {
+        (self.processors, self.given) = (processors.clamp(LEAST, MOST), true);
+    }
+
+    /// From now on it is learned, starting with what it is.
+    pub fn release(&mut self) {
+        self.given = false;
+    }
+
+    /// Effective processors.
+    pub fn processors(&self) -> f64 {
+        self.processors
+    }
+
+    /// Whether it was given rather than learned.
+    pub fn is_given(&self) -> bool {
+        self.given
+    }
+
+    /// Completions that the learned value stands on, up to its memory; 0 when nothing was learned yet.
+    pub fn confidence(&self) -> f64 {
+        self.weight
+    }
+
+    /// One more request is in service from `now` on. Returns the area so far, to be given back at its end.
+    pub fn start(&mut self, now: Timestamp) -> f64 {
+        self.advance(now);
+        self.in_service += 1;
+        self.window.most = self.window.most.max(self.in_service);
+        self.area
+    }
+
+    /// A request ends after completing `work` seconds of inherent work (0 for a cancel).
+    pub fn end(&mut self, now: Timestamp, work: f64) {
+        self.advance(now);
+        if self.in_service >= self.window.level && work > 0.0 {
+            self.window.work += work;
+            self.window.completions += 1;
+        }
+        self.in_service = self.in_service.saturating_sub(1);
+    }
+
+    /// Requests in service on average since `start` returned `area` at `started`.
+    pub fn mean_in_service(&self, area: f64, started: Timestamp, now: Timestamp) -> f64 {
+        let life = now.seconds_since(started);
+        let area = self.area + f64::from(self.in_service) * now.seconds_since(self.changed) - area;
+        if life > 0.0 { (area / life).max(1.0) } else { f64::from(self.in_service).max(1.0) }
+    }
+
+    /// Reads the window if it is due. `held_back`: admission refused requests since the last call. Returns the
+    /// estimate before, when it changed.
+    pub fn learn(&mut self, now: Timestamp, held_back: bool) -> Option<f64> {
+        self.advance(now);
+        let window = self.window;
+        let due = window.completions >= WINDOW_COMPLETIONS || now.seconds_since(window.opened) >= WINDOW_LONGEST;
+        if self.given || !due {
+            return None;
+        }
+        let before = self.processors;
+        if window.completions > 0 && window.seconds > 0.0 {
+            self.read(now, window, held_back);
+        }
+        // Enough to do: as many as there are processors; but no more than there really were, or nothing is learned.
+        let level = (libm::ceil(self.processors) as u32).min(window.most.max(1));
+        self.window = Window { opened: now, level, most: self.in_service, ..Window::default() };
+        (before != self.processors).then_some(before)
+    }
+
+    fn read(&mut self, now: Timestamp, window: Window, held_back: bool) {
+        let rate = window.work / window.seconds;
+        let stretch = window.area / window.seconds / rate;
+        let enough_to_do = f64::from(window.level) >= self.processors;
+        let clearly_slower = stretch >= CLEARLY_QUEUED && window.completions >= JUMP_COMPLETIONS;
+        if !enough_to_do && rate < self.processors && !clearly_slower {
+            // Not busy enough to tell the estimate wrong.
+            if held_back && stretch < NO_QUEUE {
+                self.try_raise(now);
+            }
+            return;
+        }
+        self.average(rate, window.completions);
+        if stretch >= NO_QUEUE {
+            self.raise_failed(now);
+        } else if held_back {
+            self.try_raise(now);
+        }
+    }
+
+    fn average(&mut self, rate: f64, completions: u32) {
+        let off = (rate / self.processors).max(self.processors / rate);
+        if off > JUMP && completions >= JUMP_COMPLETIONS {
+            self.weight = 0.0;
+        }
+        let count = f64::from(completions);
+        self.weight = (self.weight + count).min(MEMORY);
+        let moved = self.processors + (rate - self.processors) * (count / self.weight).min(1.0);
+        self.processors = moved.clamp(LEAST, MOST);
+    }
+
+    fn try_raise(&mut self, now: Timestamp) {
+        if self.raise.before.is_some() {
+            // The last raise brought no queueing: it was right, and the next need not wait.
+            self.raise.wait = WAIT_FIRST;
+        } else if now < self.raise.not_before {
+            return;
+        }
+        self.raise.before = Some(self.processors);
+        self.processors = (self.processors * RAISE).min(MOST);
+        self.weight = self.weight.min(f64::from(WINDOW_COMPLETIONS));
+    }
+
+    fn raise_failed(&mut self, now: Timestamp) {
+        if self.raise.before.take().is_some() {
+            self.raise.not_before = now + core::time::Duration::from_secs_f64(self.raise.wait);
+            self.raise.wait = (self.raise.wait * 2.0).min(WAIT_LONGEST);
+        }
+    }
+
+    fn advance(&mut self, now: Timestamp) {
+        let dt = now.seconds_since(self.changed);
+        let area = dt * f64::from(self.in_service);
+        self.area += area;
+        if self.in_service >= self.window.level {
+            self.window.seconds += dt;
+            self.window.area += area;
+        }
+        self.changed = self.changed.max(now);
+    }
+}

@@ -1,0 +1,254 @@
+//! The cost of a request: its inherent service time, learned per URL.
+//!
+//! The table is bounded and keyed by the URL without its query. A URL that is not there borrows from its request type,
+//! that from its class, that from the application, that from the configured default (Cataclysm, section 3.5). A young
+//! entry leans on what it would borrow, so that one odd sample does not decide.
+//!
+//! **What a sample is worth.** A response time is the inherent time stretched by whatever ran beside it. Under
+//! processor sharing over `k` processors with `n` requests in service on average, the stretch is `max(1, n / k)`. While
+//! `n <= k` there is nothing to divide out: such a sample is an *anchor* and weighs 1. A stretched one depends on `k`,
+//! which in turn is measured with these costs, so it weighs little wherever anything better is known; otherwise costs
+//! and capacities would drift together.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::rate::Average;
+use crate::request::{Request, UrlKey};
+
+/// Samples an entry remembers.
+const MEMORY: f64 = 64.0;
+/// Samples that a group average (type, class, application) remembers.
+const GROUP_MEMORY: f64 = 512.0;
+/// An entry leans on its group as if the group were this many samples.
+const LEAN: f64 = 2.0;
+/// Weight of a stretched sample while the entry stands on few samples, and after.
+const STRETCHED_YOUNG: f64 = 0.25;
+const STRETCHED: f64 = 0.02;
+/// Entries of a set: a URL's key names its set, so a look-up compares at most this many keys.
+const WAYS: usize = 8;
+/// What an insertion into a full set takes from its neighbours' weight: the frequent stay, the once-seen go.
+const FADE: f64 = 0.98;
+
+/// One completed request, as the cost estimators see it.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// Time at the server, seconds.
+    pub service_time: f64,
+    /// Requests in service at that server meanwhile, on average, this one included.
+    pub in_service: f64,
+    /// The server's effective processors.
+    pub processors: f64,
+}
+
+impl Sample {
+    /// Whether nothing stretched it.
+    fn is_anchor(&self) -> bool {
+        self.in_service <= (0.9 * self.processors).max(1.2)
+    }
+
+    /// The inherent time, seconds.
+    fn inherent(&self) -> f64 {
+        self.service_time / (self.in_service / self.processors).max(1.0)
+    }
+}
+
+/// Costs by URL, request type, class and application.
+#[derive(Debug)]
+pub struct Costs {
+    urls: CostTable,
+    types: Vec<Average>,
+    classes: Vec<Average>,
+    all: Average,
+    default: f64,
+}
+
+impl Costs {
+    /// Empty estimates; `default` (seconds) stands for requests of which nothing is known.
+    pub fn new(entries: usize, types: usize, classes: usize, default: f64) -> Self {
+        let none = |n| alloc::vec![Average::default(); n];
+        Costs {
+            urls: CostTable::new(entries),
+            types: none(types),
+            classes: none(classes),
+            all: Average::default(),
+            default,
+        }
+    }
+
+    /// The expected inherent service time, seconds.
+    pub fn estimate(&self, request: &Request) -> f64 {
+        let group = || self.group(request);
+        match self.urls.get(request.url) {
+            Some(own) if own.weight() >= MEMORY / 2.0 => own.get().unwrap_or_else(group),
+            Some(own) => {
+                let weight = own.weight();
+                (own.get().unwrap_or(0.0) * weight + group() * LEAN) / (weight + LEAN)
+            }
+            None => group(),
+        }
+    }
+
+    /// Learns from a completed request.
+    pub fn record(&mut self, request: &Request, sample: Sample) {
+        let inherent = sample.inherent();
+        let weigh = |average: &Average| match sample.is_anchor() {
+            true => 1.0,
+            false if average.weight() < 8.0 => STRETCHED_YOUNG,
+            false => STRETCHED,
+        };
+        let entry = self.urls.entry(request.url);
+        entry.update(inherent, weigh(entry), MEMORY);
+        let groups = [&mut self.types[request.request_type.index()], &mut self.classes[request.class.index()]];
+        for group in groups.into_iter().chain([&mut self.all]) {
+            group.update(inherent, weigh(group), GROUP_MEMORY);
+        }
+    }
+
+    /// Mean inherent time of a class, seconds, or the best substitute.
+    pub fn class_mean(&self, class: usize) -> f64 {
+        self.classes[class].get().or(self.all.get()).unwrap_or(self.default)
+    }
+
+    /// Mean inherent time over all requests, seconds, once one was seen.
+    pub fn mean(&self) -> Option<f64> {
+        self.all.get()
+    }
+
+    /// URLs in the table.
+    pub fn urls(&self) -> usize {
+        self.urls.len()
+    }
+
+    /// Keeps what fits another set of types and classes: `types[i]` and `classes[i]` name the old positions.
+    pub(crate) fn remap(&mut self, types: &[Option<usize>], classes: &[Option<usize>], default: f64) {
+        let pick = |old: &[Average], map: &[Option<usize>]| -> Vec<Average> {
+            map.iter().map(|at| at.and_then(|at| old.get(at).copied()).unwrap_or_default()).collect()
+        };
+        self.types = pick(&self.types, types);
+        self.classes = pick(&self.classes, classes);
+        self.default = default;
+    }
+
+    fn group(&self, request: &Request) -> f64 {
+        let own = |averages: &[Average], at: usize| averages.get(at).and_then(Average::get);
+        own(&self.types, request.request_type.index())
+            .or_else(|| own(&self.classes, request.class.index()))
+            .or(self.all.get())
+            .unwrap_or(self.default)
+    }
+}
+
+/// A bounded table of decayed averages. Never allocates after it was made.
+///
+/// Eight entries a set, as in a processor's cache. When a set is full, the entry that stands on the fewest samples makes
+/// place and the others lose a little weight: a crawl through a million URLs cannot push out those in steady use.
+#[derive(Debug)]
+pub struct CostTable {
+    entries: Box<[(UrlKey, Average)]>,
+    sets: usize,
+}
+
+impl CostTable {
+    /// A table of about `entries` URLs (rounded up to a power of two of sets).
+    pub fn new(entries: usize) -> Self {
+        let sets = entries.div_ceil(WAYS).max(1).next_power_of_two();
+        CostTable { entries: alloc::vec![Default::default(); sets * WAYS].into_boxed_slice(), sets }
+    }
+
+    /// A URL's average, if it is there.
+    pub fn get(&self, url: UrlKey) -> Option<&Average> {
+        let set = &self.entries[self.set(url)];
+        set.iter().find(|(key, average)| *key == url && average.weight() > 0.0).map(|(_, average)| average)
+    }
+
+    /// A URL's average, made if it is not there, at the cost of the least known of its set.
+    pub fn entry(&mut self, url: UrlKey) -> &mut Average {
+        let range = self.set(url);
+        let set = &mut self.entries[range];
+        let at = match set.iter().position(|(key, average)| *key == url && average.weight() > 0.0) {
+            Some(at) => at,
+            None => replace_least(set, url),
+        };
+        &mut set[at].1
+    }
+
+    /// URLs in the table.
+    pub fn len(&self) -> usize {
+        self.entries.iter().filter(|(_, average)| average.weight() > 0.0).count()
+    }
+
+    /// Whether no URL is in the table.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn set(&self, url: UrlKey) -> core::ops::Range<usize> {
+        let set = (url.0 >> 32) as usize & (self.sets - 1);
+        set * WAYS..(set + 1) * WAYS
+    }
+}
+
+fn replace_least(set: &mut [(UrlKey, Average)], url: UrlKey) -> usize {
+    let weight = |at: usize| set[at].1.weight();
+    let least = (0..set.len()).min_by(|&a, &b| weight(a).total_cmp(&weight(b))).unwrap_or(0);
+    if weight(least) > 0.0 {
+        set.iter_mut().for_each(|(_, average)| average.fade(FADE));
+    }
+    set[least] = (url, Average::default());
+    least
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::RequestTypeId;
+    use crate::rng::Rng;
+
+    fn request(url: u64) -> Request {
+        Request { url: UrlKey(url << 32 | url), request_type: RequestTypeId(1), ..Request::default() }
+    }
+
+    fn idle(service_time: f64) -> Sample {
+        Sample { service_time, in_service: 1.0, processors: 1.0 }
+    }
+
+    #[test]
+    fn the_unknown_borrow_from_type_then_class_then_all_then_default() {
+        let mut costs = Costs::new(64, 3, 2, 0.5);
+        assert_eq!(costs.estimate(&request(1)), 0.5);
+        costs.record(&request(1), idle(0.1));
+        let other_type = Request { request_type: RequestTypeId(2), url: UrlKey(99), ..Request::default() };
+        assert_eq!(costs.estimate(&request(2)), 0.1, "by type");
+        assert_eq!(costs.estimate(&other_type), 0.1, "by class");
+        let other_class = Request { class: crate::ClassId(1), ..other_type };
+        assert_eq!(costs.estimate(&other_class), 0.1, "by application");
+    }
+
+    #[test]
+    fn an_entry_converges_to_its_own_mean_and_keeps_it_under_load() {
+        let mut costs = Costs::new(64, 2, 1, 0.5);
+        (0..100).for_each(|_| costs.record(&request(1), idle(0.010)));
+        (0..100).for_each(|_| costs.record(&request(2), idle(0.100)));
+        assert!((costs.estimate(&request(1)) - 0.010).abs() < 1e-6);
+        // The server slows down by four while ten are in service: capacity must notice, not the cost.
+        (0..50).for_each(|_| {
+            costs.record(&request(1), Sample { service_time: 0.4, in_service: 10.0, processors: 1.0 });
+        });
+        assert!(costs.estimate(&request(1)) < 0.012, "{}", costs.estimate(&request(1)));
+    }
+
+    #[test]
+    fn a_crawl_does_not_push_out_what_is_in_use() {
+        let mut table = CostTable::new(1024);
+        let mut rng = Rng::new(3);
+        let hot: Vec<UrlKey> = (0..100).map(|_| UrlKey(rng.next_u64())).collect();
+        for i in 0..200_000 {
+            table.entry(UrlKey(rng.next_u64())).update(1.0, 1.0, MEMORY);
+            table.entry(hot[i % hot.len()]).update(0.5, 1.0, MEMORY);
+        }
+        let kept = hot.iter().filter(|&&url| table.get(url).is_some_and(|a| a.weight() > 5.0)).count();
+        assert!(kept >= 95, "{kept} of 100 kept");
+        assert!(table.len() <= 1024);
+    }
+}

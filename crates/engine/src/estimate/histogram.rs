@@ -1,0 +1,163 @@
+//! A histogram over many orders of magnitude that forgets.
+
+use alloc::boxed::Box;
+
+use crate::time::Timestamp;
+
+/// Buckets per factor of two: values are known to about 4 %.
+const PER_OCTAVE: f64 = 16.0;
+/// The smallest value told apart, seconds (or whatever the unit is).
+const LEAST: f64 = 1e-6;
+/// 2^34 x LEAST: about 17,000 s.
+const BUCKETS: usize = 34 * 16;
+
+/// Counts of positive values in logarithmic buckets; old counts fade with a half-life.
+///
+/// Instead of shrinking every bucket as time passes, new values weigh more: one addition per record, and a rescaling
+/// pass once in many half-lives.
+#[derive(Clone, Debug)]
+pub struct DecayedHistogram {
+    half_life: f64,
+    /// The time at which a value weighs 1.
+    epoch: Timestamp,
+    counts: Box<[f32; BUCKETS]>,
+    total: f64,
+    sum: f64,
+}
+
+impl DecayedHistogram {
+    /// A histogram whose counts halve every `half_life` seconds (infinite: never).
+    pub fn new(half_life: f64) -> Self {
+        DecayedHistogram { half_life, epoch: Timestamp::ZERO, counts: Box::new([0.0; BUCKETS]), total: 0.0, sum: 0.0 }
+    }
+
+    /// Counts `value`.
+    pub fn record(&mut self, now: Timestamp, value: f64) {
+        self.record_weighted(now, value, 1.0);
+    }
+
+    /// Counts `value` as `weight` values.
+    pub fn record_weighted(&mut self, now: Timestamp, value: f64, weight: f64) {
+        let value = if value.is_finite() { value.max(0.0) } else { 0.0 };
+        let weight = weight * self.growth(now);
+        self.counts[bucket(value)] += weight as f32;
+        self.total += weight;
+        self.sum += weight * value;
+    }
+
+    /// The value below which the share `q` (0 to 1) lies; `None` when nothing was recorded.
+    pub fn quantile(&self, q: f64) -> Option<f64> {
+        if self.total <= 0.0 {
+            return None;
+        }
+        let counted: f64 = self.counts.iter().map(|&c| f64::from(c)).sum();
+        let rank = q.clamp(0.0, 1.0) * counted;
+        let mut below = 0.0;
+        for (index, &count) in self.counts.iter().enumerate().filter(|(_, count)| **count > 0.0) {
+            below += f64::from(count);
+            if below >= rank {
+                return Some(middle(index));
+            }
+        }
+        None
+    }
+
+    /// The mean; `None` when nothing was recorded.
+    pub fn mean(&self) -> Option<f64> {
+        (self.total > 0.0).then(|| self.sum / self.total)
+    }
+
+    /// How many values it stands on at `now`, faded ones counted in part.
+    pub fn weight(&self, now: Timestamp) -> f64 {
+        self.total * libm::exp2(-self.age(now))
+    }
+
+    /// The buckets in use: middle value and share of the total (shares sum to 1).
+    pub fn shares(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
+        let total = self.total.max(f64::MIN_POSITIVE);
+        let used = self.counts.iter().enumerate().filter(|(_, count)| **count > 0.0);
+        used.map(move |(index, &count)| (middle(index), f64::from(count) / total))
+    }
+
+    /// Half-lives since the epoch.
+    fn age(&self, now: Timestamp) -> f64 {
+        now.seconds_since(self.epoch) / self.half_life
+    }
+
+    /// What a value recorded now weighs, relative to the epoch.
+    fn growth(&mut self, now: Timestamp) -> f64 {
+        let age = self.age(now);
+        if age < 40.0 {
+            return libm::exp2(age);
+        }
+        // Before f32 runs out of range: make now the epoch.
+        let shrink = libm::exp2(-age);
+        self.counts.iter_mut().for_each(|count| *count *= shrink as f32);
+        self.total *= shrink;
+        self.sum *= shrink;
+        self.epoch = now;
+        1.0
+    }
+}
+
+fn bucket(value: f64) -> usize {
+    if value <= LEAST {
+        return 0;
+    }
+    ((libm::log2(value / LEAST) * PER_OCTAVE) as usize).min(BUCKETS - 1)
+}
+
+fn middle(index: usize) -> f64 {
+    LEAST * libm::exp2((index as f64 + 0.5) / PER_OCTAVE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn old_values_fade_and_very_old_ones_vanish() {
+        let mut histogram = DecayedHistogram::new(1.0);
+        (0..100).for_each(|_| histogram.record(Timestamp::ZERO, 1.0));
+        let later = Timestamp::from_secs_f64(2.0);
+        assert!((histogram.weight(later) - 25.0).abs() < 1e-6);
+        (0..100).for_each(|_| histogram.record(later, 2.0));
+        let share = histogram.shares().next().map(|(_, share)| share);
+        assert!((share.unwrap() - 0.2).abs() < 1e-3);
+        let much_later = Timestamp::from_secs_f64(1e4);
+        histogram.record(much_later, 3.0);
+        assert!((histogram.mean().unwrap() - 3.0).abs() < 1e-6);
+        assert!((histogram.weight(much_later) - 1.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn nothing_recorded_says_nothing() {
+        let histogram = DecayedHistogram::new(1.0);
+        assert_eq!(histogram.quantile(0.5), None);
+        assert_eq!(histogram.mean(), None);
+    }
+
+    #[test]
+    fn hostile_values_are_taken_as_the_nearest_sane_ones() {
+        let mut histogram = DecayedHistogram::new(f64::INFINITY);
+        for value in [f64::NAN, -1.0, 0.0, 1e300, f64::INFINITY] {
+            histogram.record(Timestamp::ZERO, value);
+        }
+        assert!(histogram.quantile(1.0).unwrap().is_finite());
+    }
+
+    proptest! {
+        #[test]
+        fn quantiles_are_within_a_bucket_of_the_truth(mut values in prop::collection::vec(1e-5f64..1e3, 1..200), q in 0.0f64..1.0) {
+            let mut histogram = DecayedHistogram::new(f64::INFINITY);
+            values.iter().for_each(|&v| histogram.record(Timestamp::ZERO, v));
+            values.sort_by(f64::total_cmp);
+            let rank = (q * values.len() as f64).ceil().max(1.0) as usize - 1;
+            let estimate = histogram.quantile(q).unwrap();
+            // A tie in rank arithmetic may pick the neighbour: accept either.
+            let near = |truth: f64| (estimate / truth).ln().abs() < 0.05;
+            prop_assert!(near(values[rank]) || near(values[(rank + 1).min(values.len() - 1)]), "{estimate} {}", values[rank]);
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! tidegate's decisions, and nothing else.
+//!
+//! One [`Controller`] per application takes arrivals and reports in, and gives decisions and actions out. Its lock-free
+//! part, the [`Policer`], is shared by all workers. Neither reads a clock, does I/O or hides randomness: time is an
+//! argument, and equal inputs with an equal seed give equal outputs. So the same compiled policies run in the sentry, in
+//! process and in the simulator, and a policy never knows which.
+//!
+//! The grammar: `handle_*` takes input and answers only about its own argument; anything about another request is
+//! polled (`poll_*`); getters are pure.
+//!
+//! ```
+//! use core::time::Duration;
+//! use tidegate_engine::*;
+//!
+//! let sla = Sla::constant(Statistic::P95, Duration::from_millis(500)).unwrap();
+//! let setup = Setup::simple("shop", sla, [ServerSetup::new("one")]);
+//! let mut controller = Controller::new(setup, 1, 7, Box::new(NoEvents)).unwrap();
+//!
+//! let arrived = Timestamp::ZERO;
+//! match controller.handle_arrival(arrived, Request::default()) {
+//!     Decision::Admit { ticket, .. } => {
+//!         controller.handle_completion(arrived + Duration::from_millis(20), ticket, Outcome::answered());
+//!     }
+//!     other => panic!("an idle controller admits: {other:?}"),
+//! }
+//! ```
+
+#![no_std]
+
+extern crate alloc;
+
+mod admission;
+mod bucket;
+mod classify;
+mod controller;
+mod decision;
+mod dispatch;
+pub mod estimate;
+mod event;
+mod flight;
+mod policer;
+mod report;
+mod request;
+mod rng;
+mod server;
+mod setup;
+mod sla;
+mod snapshot;
+mod table;
+mod time;
+pub mod units;
+mod waiting;
+
+pub use admission::*;
+pub use bucket::{SharedBucket, TokenBucket};
+pub use classify::*;
+pub use controller::Controller;
+pub use decision::{Action, Decision, End, Outcome, Reason, Rejection};
+pub use dispatch::{DispatchConfig, DispatchPolicy, View};
+pub use event::{Event, EventSink, NoEvents};
+pub use policer::{ClassCounts, Policer, Share, Verdict};
+pub use report::LoadReport;
+pub use request::{ClassId, Request, RequestTypeId, ServerId, Tags, Ticket, UrlKey};
+pub use rng::Rng;
+pub use server::{ServerState, Status};
+pub use setup::{ClassSetup, ServerSetup, Setup, SetupError, WhenAllDown};
+pub use sla::{Sla, SlaError, Statistic, Step};
+pub use snapshot::{ClassSnapshot, ServerSnapshot, Snapshot};
+pub use time::Timestamp;
+pub use units::{PerSecond, Seconds};

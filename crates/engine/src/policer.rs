@@ -1,0 +1,283 @@
+//! The published part of a controller: what every worker may read without a lock.
+//!
+//! A request's first test is a look-up here: its class's guarantee (a leaky bucket shared by all workers), then the
+//! class's share in the threshold table. Only what the table cannot decide goes on to the controller, behind its lock.
+//! The controller writes the table; workers only read it, and count in a lane of their own, so that no two threads
+//! write the same cache line per request (Cataclysm, section 3.3: "a few arithmetic operations per request").
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use core::time::Duration;
+
+use crate::bucket::SharedBucket;
+use crate::decision::{Reason, Rejection};
+use crate::request::ClassId;
+use crate::rng::splitmix64;
+use crate::setup::ClassSetup;
+use crate::time::Timestamp;
+
+/// The answer of the lock-free test.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Verdict {
+    /// It conforms to its class's guarantee: admitted with no further test.
+    Guaranteed,
+    /// The table lets it pass.
+    Pass,
+    /// The table does not decide: the controller must.
+    Ask,
+    /// Refused.
+    Refuse(Rejection),
+}
+
+/// What the table says of a class.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Share {
+    /// The controller decides each request.
+    Ask,
+    /// This share passes, 0 to 1; the rest is refused.
+    Admit(f64),
+}
+
+/// In a class's word: ask the controller.
+const ASK: u64 = u64::MAX;
+/// In a class's word: a draw of 32 bits below this passes, so this passes always.
+const ALWAYS: u64 = 1 << 32;
+
+/// The table and counters that all workers of an application share.
+#[derive(Debug)]
+pub struct Policer {
+    policy: &'static str,
+    shadow: AtomicBool,
+    classes: Box<[Class]>,
+    lanes: Box<[Lane]>,
+}
+
+#[derive(Debug)]
+struct Class {
+    /// `ASK`, or the bound that a 32-bit draw must stay below.
+    share: AtomicU64,
+    retry_after_nanos: AtomicU64,
+    /// `None` without a guarantee, so that the ordinary class costs no clock arithmetic.
+    guarantee: Option<SharedBucket>,
+}
+
+/// Counters and coins of one worker. Aligned so that lanes never share a cache line (nor a prefetched pair of them).
+#[derive(Debug)]
+#[repr(align(128))]
+struct Lane {
+    coin: AtomicU64,
+    counts: Box<[Counts]>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    offered: AtomicU64,
+    guaranteed: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// Sums over all lanes, since the policer was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClassCounts {
+    /// Requests that arrived.
+    pub offered: u64,
+    /// Of these, admitted by the guarantee.
+    pub guaranteed: u64,
+    /// Of these, refused by the table (or, in shadow mode, that would have been).
+    pub refused: u64,
+}
+
+impl Policer {
+    /// A policer that asks the controller for everything but guaranteed requests. `lanes` is the number of workers.
+    pub(crate) fn new(policy: &'static str, classes: &[ClassSetup], lanes: usize, seed: u64, shadow: bool) -> Self {
+        let class = |setup: &ClassSetup| Class {
+            share: AtomicU64::new(ASK),
+            retry_after_nanos: AtomicU64::new(1_000_000_000),
+            guarantee: (setup.min_rate > 0.0).then(|| SharedBucket::new(setup.min_rate, setup.burst)),
+        };
+        let mut seed = seed;
+        let mut lane = |_| Lane {
+            coin: AtomicU64::new(splitmix64(&mut seed)),
+            counts: classes.iter().map(|_| Counts::default()).collect(),
+        };
+        Policer {
+            policy,
+            shadow: AtomicBool::new(shadow),
+            classes: classes.iter().map(class).collect(),
+            lanes: (0..lanes.max(1)).map(&mut lane).collect(),
+        }
+    }
+
+    /// Decides what can be decided without the controller. `lane` is the calling worker's number: a lane has one
+    /// writer, or counts are lost. No lock, no allocation.
+    ///
+    /// # Panics
+    /// When `lane` or `class` is out of range: the driver classified by another setup.
+    pub fn police(&self, lane: usize, now: Timestamp, class: ClassId) -> Verdict {
+        let lane = &self.lanes[lane];
+        let counts = &lane.counts[class.index()];
+        let entry = &self.classes[class.index()];
+        bump(&counts.offered);
+        if entry.guarantee.as_ref().is_some_and(|bucket| bucket.conforms(now)) {
+            bump(&counts.guaranteed);
+            return Verdict::Guaranteed;
+        }
+        match entry.share.load(Relaxed) {
+            ASK => Verdict::Ask,
+            ALWAYS => Verdict::Pass,
+            share if share > 0 && lane.flip() < share => Verdict::Pass,
+            _ => {
+                bump(&counts.refused);
+                Verdict::Refuse(self.rejection(class, Reason::Threshold))
+            }
+        }
+    }
+
+    /// Whether refusals are decided and counted, but not carried out.
+    pub fn shadow(&self) -> bool {
+        self.shadow.load(Relaxed)
+    }
+
+    /// The policy's name.
+    pub fn policy(&self) -> &'static str {
+        self.policy
+    }
+
+    /// How many workers it serves.
+    pub fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// A rejection in this policer's words.
+    pub(crate) fn rejection(&self, class: ClassId, reason: Reason) -> Rejection {
+        let retry_after = Duration::from_nanos(self.classes[class.index()].retry_after_nanos.load(Relaxed));
+        Rejection { reason, policy: self.policy, class, retry_after, predicted: None }
+    }
+
+    pub(crate) fn publish(&self, class: ClassId, share: Share) {
+        let word = match share {
+            Share::Ask => ASK,
+            Share::Admit(p) => (p.clamp(0.0, 1.0) * ALWAYS as f64) as u64,
+        };
+        self.classes[class.index()].share.store(word, Relaxed);
+    }
+
+    pub(crate) fn publish_retry_after(&self, class: ClassId, retry_after: Duration) {
+        let nanos = retry_after.as_nanos().min(u64::MAX as u128) as u64;
+        self.classes[class.index()].retry_after_nanos.store(nanos, Relaxed);
+    }
+
+    pub(crate) fn set_shadow(&self, shadow: bool) {
+        self.shadow.store(shadow, Relaxed);
+    }
+
+    /// What the table says of a class now.
+    pub fn share(&self, class: ClassId) -> Share {
+        match self.classes[class.index()].share.load(Relaxed) {
+            ASK => Share::Ask,
+            word => Share::Admit(word as f64 / ALWAYS as f64),
+        }
+    }
+
+    /// A class's counts, summed over the lanes.
+    pub fn counts(&self, class: ClassId) -> ClassCounts {
+        self.lanes.iter().map(|lane| &lane.counts[class.index()]).fold(ClassCounts::default(), |sum, lane| {
+            ClassCounts {
+                offered: sum.offered + lane.offered.load(Relaxed),
+                guaranteed: sum.guaranteed + lane.guaranteed.load(Relaxed),
+                refused: sum.refused + lane.refused.load(Relaxed),
+            }
+        })
+    }
+
+    /// The classes, most important first.
+    pub(crate) fn classes(&self) -> impl Iterator<Item = ClassId> + use<> {
+        let count = self.classes.len();
+        (0..count).map(|index| ClassId(index as u8))
+    }
+
+    /// Takes over what the guarantees of `old` have let through, so that a reload does not refill them.
+    pub(crate) fn inherit_guarantees(&mut self, old: &Policer, setups: &[(ClassSetup, Option<ClassId>)]) {
+        for (class, (setup, before)) in self.classes.iter_mut().zip(setups) {
+            let before = before.and_then(|id| old.classes[id.index()].guarantee.as_ref());
+            if let (Some(_), Some(before)) = (&class.guarantee, before) {
+                class.guarantee = Some(before.reshaped(setup.min_rate, setup.burst));
+            }
+        }
+    }
+
+    /// The classes' refusal and arrival counts, most important first.
+    pub(crate) fn all_counts(&self) -> Vec<ClassCounts> {
+        self.classes().map(|class| self.counts(class)).collect()
+    }
+}
+
+impl Lane {
+    /// 32 uniform bits. Load and store suffice: a lane has one writer.
+    fn flip(&self) -> u64 {
+        let mut coin = self.coin.load(Relaxed);
+        let bits = splitmix64(&mut coin);
+        self.coin.store(coin, Relaxed);
+        bits >> 32
+    }
+}
+
+/// One more, by the counter's only writer: cheaper than a locked add.
+fn bump(counter: &AtomicU64) {
+    counter.store(counter.load(Relaxed) + 1, Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    const GOLD: ClassId = ClassId(0);
+    const REST: ClassId = ClassId(1);
+
+    fn policer(min_rate: f64) -> Policer {
+        let gold = ClassSetup { min_rate, burst: 2.0, ..ClassSetup::new("gold") };
+        Policer::new("threshold", &[gold, ClassSetup::new("rest")], 2, 1, false)
+    }
+
+    #[test]
+    fn asks_until_a_table_is_published() {
+        assert_eq!(policer(0.0).police(0, Timestamp::ZERO, GOLD), Verdict::Ask);
+    }
+
+    #[test]
+    fn a_share_passes_in_proportion_and_is_counted_over_all_lanes() {
+        let policer = policer(0.0);
+        policer.publish(GOLD, Share::Admit(1.0));
+        policer.publish(REST, Share::Admit(0.25));
+        let mut passed = 0;
+        for i in 0..100_000 {
+            assert_eq!(policer.police(i % 2, Timestamp::ZERO, GOLD), Verdict::Pass);
+            passed += u64::from(policer.police(i % 2, Timestamp::ZERO, REST) == Verdict::Pass);
+        }
+        assert!((24_000..26_000).contains(&passed), "{passed}");
+        let counts = policer.counts(REST);
+        assert_eq!((counts.offered, counts.refused), (100_000, 100_000 - passed));
+    }
+
+    #[test]
+    fn guaranteed_requests_pass_even_when_the_class_is_shut() {
+        let policer = policer(10.0);
+        policer.publish(GOLD, Share::Admit(0.0));
+        let verdicts = vec![0, 0, 0, 100].into_iter().map(|ms| policer.police(0, Timestamp::from_millis(ms), GOLD));
+        let guaranteed: Vec<bool> = verdicts.map(|v| v == Verdict::Guaranteed).collect();
+        assert_eq!(guaranteed, [true, true, false, true]);
+    }
+
+    #[test]
+    fn a_reload_does_not_refill_a_guarantee() {
+        let old = policer(1.0);
+        assert_eq!(old.police(0, Timestamp::ZERO, GOLD), Verdict::Guaranteed);
+        assert_eq!(old.police(0, Timestamp::ZERO, GOLD), Verdict::Guaranteed);
+        let mut new = policer(1.0);
+        let gold = ClassSetup { min_rate: 1.0, burst: 2.0, ..ClassSetup::new("gold") };
+        new.inherit_guarantees(&old, &[(gold, Some(GOLD)), (ClassSetup::new("rest"), None)]);
+        assert_eq!(new.police(0, Timestamp::ZERO, GOLD), Verdict::Ask);
+    }
+}

@@ -1,0 +1,91 @@
+//! What is known of a request, and the plain numbers that name things.
+
+use core::fmt;
+
+/// An importance class: 0 is the most important. Shown to people as rank 1, 2, 3, ...
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClassId(pub u8);
+
+impl ClassId {
+    /// The class's position in tables.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for ClassId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0 as u32 + 1)
+    }
+}
+
+/// What is asked for (a route). Independent of the class: it decides cost, stage and resource tags.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestTypeId(pub u16);
+
+impl RequestTypeId {
+    /// The type's position in tables.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A server of the application: its slot in the controller's table. A removed server's slot is used again
+/// only once nothing is in flight there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServerId(pub u16);
+
+impl ServerId {
+    /// The server's position in tables.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Resource tags (at most 64): which resources a request uses heavily.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Tags(pub u64);
+
+impl Tags {
+    /// Whether tag number `tag` is set.
+    pub const fn contains(self, tag: u8) -> bool {
+        self.0 >> (tag & 63) & 1 == 1
+    }
+
+    /// These tags and `other`'s.
+    pub const fn union(self, other: Tags) -> Tags {
+        Tags(self.0 | other.0)
+    }
+}
+
+/// A hash of the request's URL without its query: the key of the cost table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct UrlKey(pub u64);
+
+/// What the engine knows of a request when it arrives. The classifier makes it; plain data, cheap to copy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// How important it is.
+    pub class: ClassId,
+    /// What it asks for.
+    pub request_type: RequestTypeId,
+    /// Which resources it is known to strain.
+    pub tags: Tags,
+    /// Its URL, for the cost table.
+    pub url: UrlKey,
+}
+
+/// The controller's name for one accepted request. Drivers wrap it in a permit that reports a cancel when
+/// dropped without an outcome. A ticket used after its end is ignored and counted, never mistaken for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket {
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}
+
+impl Ticket {
+    /// A number that is unique among live tickets, for logs and maps.
+    pub const fn as_u64(self) -> u64 {
+        (self.generation as u64) << 32 | self.slot as u64
+    }
+}

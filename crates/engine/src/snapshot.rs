@@ -1,0 +1,103 @@
+//! Everything there is to see of a controller at one instant: what metrics, `/api/state` and the dashboard show.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::admission::PolicyState;
+use crate::server::Status;
+
+/// One application.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Snapshot {
+    /// Its name.
+    pub application: String,
+    /// The SLA's statistic.
+    pub statistic: &'static str,
+    /// The target at the current arrival rate, seconds.
+    pub target: f64,
+    /// Whether refusals are only counted.
+    pub shadow: bool,
+    /// Requests in flight.
+    pub in_flight: usize,
+    /// Requests waiting in class queues.
+    pub waiting: usize,
+    /// Sum of effective processors of the servers that are up.
+    pub processors: f64,
+    /// Mean inherent service time, seconds, once known.
+    pub mean_cost: Option<f64>,
+    /// Ratio of the SLA's statistic to a prediction from means.
+    pub calibration: f64,
+    /// URLs in the cost table.
+    pub urls: usize,
+    /// What the admission policy shows of itself.
+    pub policy: PolicyState,
+    /// The dispatch policy's name.
+    pub dispatch: &'static str,
+    /// Per class, most important first.
+    pub classes: Vec<ClassSnapshot>,
+    /// Per server.
+    pub servers: Vec<ServerSnapshot>,
+    /// Tickets used after their end: a driver's mistake if it is not 0.
+    pub stale_tickets: u64,
+}
+
+/// One class. Counts are since the start.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct ClassSnapshot {
+    /// Its name.
+    pub name: String,
+    /// Requests that arrived.
+    pub offered: u64,
+    /// Requests sent to a server.
+    pub admitted: u64,
+    /// Of these, admitted by the guarantee.
+    pub guaranteed: u64,
+    /// Requests refused, by reason (only reasons that occurred). In shadow mode: that would have been.
+    pub rejected: Vec<(&'static str, u64)>,
+    /// Requests answered.
+    pub completed: u64,
+    /// Of these, within the target.
+    pub in_target: u64,
+    /// Requests that the server failed or a time-out ended.
+    pub failed: u64,
+    /// Requests whose client left.
+    pub cancelled: u64,
+    /// Requests in flight.
+    pub in_flight: u64,
+    /// Requests waiting.
+    pub waiting: u64,
+    /// Offered rate, requests per second.
+    pub offered_rate: f64,
+    /// Mean inherent service time, seconds.
+    pub mean_cost: f64,
+    /// Response times over the last half minute or so, seconds: median, 95th and 99th percentile.
+    pub p50: Option<f64>,
+    /// 95th percentile.
+    pub p95: Option<f64>,
+    /// 99th percentile.
+    pub p99: Option<f64>,
+}
+
+impl ClassSnapshot {
+    /// Requests refused, for all reasons.
+    pub fn rejected_total(&self) -> u64 {
+        self.rejected.iter().map(|(_, count)| count).sum()
+    }
+}
+
+/// One server.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct ServerSnapshot {
+    /// Its name.
+    pub name: String,
+    /// Whether it takes requests.
+    pub status: Status,
+    /// Requests in flight there.
+    pub in_flight: u32,
+    /// Effective processors.
+    pub processors: f64,
+    /// Whether that is learned (or given).
+    pub learned: bool,
+    /// Completions that the learned value stands on.
+    pub confidence: f64,
+}

@@ -1,0 +1,208 @@
+//! Quantities as people write them: `"500ms"`, `"20/s"`, `"64KiB"`.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use core::fmt;
+use core::time::Duration;
+use serde::de::{self, Deserializer, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+
+/// A span of time in configuration: text such as `"500ms"` or a plain number of seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
+pub struct Seconds(pub f64);
+
+impl Seconds {
+    /// The span as a `Duration`; negative and NaN become zero.
+    pub fn duration(self) -> Duration {
+        Duration::try_from_secs_f64(self.0.max(0.0)).unwrap_or(Duration::MAX)
+    }
+}
+
+impl From<Duration> for Seconds {
+    fn from(duration: Duration) -> Self {
+        Seconds(duration.as_secs_f64())
+    }
+}
+
+/// A rate in configuration: text such as `"20/s"` or a plain number per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
+pub struct PerSecond(pub f64);
+
+/// Reads a span of time: a number and one of `ns`, `us`, `ms`, `s`, `m`, `h`, `d`.
+///
+/// # Errors
+/// A sentence that says what is wrong and shows the right form.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = split_number(text).ok_or_else(|| wrong_form(text, "a time", "\"500ms\", \"2s\" or \"5m\""))?;
+    let seconds = match unit {
+        "ns" => number * 1e-9,
+        "us" | "µs" => number * 1e-6,
+        "ms" => number * 1e-3,
+        "s" => number,
+        "m" | "min" => number * 60.0,
+        "h" => number * 3600.0,
+        "d" => number * 86_400.0,
+        "" if number == 0.0 => 0.0,
+        "" => return Err(format!("\"{text}\" has no unit; write for example \"{text}ms\" or \"{text}s\"")),
+        _ => return Err(format!("\"{text}\": unknown unit \"{unit}\"; units of time are ns, us, ms, s, m, h, d")),
+    };
+    Duration::try_from_secs_f64(seconds).map_err(|_| format!("\"{text}\" is not a time that can be kept"))
+}
+
+/// Reads a rate per second: a number and `/s`, `/min`, `/h`, or a number with `k`/`M` before the slash.
+///
+/// # Errors
+/// A sentence that says what is wrong and shows the right form.
+pub fn parse_rate(text: &str) -> Result<f64, String> {
+    let wrong = || wrong_form(text, "a rate", "\"20/s\", \"1.5k/s\" or \"100/min\"");
+    let (number, unit) = split_number(text).ok_or_else(wrong)?;
+    let (scale, per) = unit.split_once('/').ok_or_else(wrong)?;
+    let scale = match scale.trim() {
+        "" => 1.0,
+        "k" => 1e3,
+        "M" => 1e6,
+        _ => return Err(wrong()),
+    };
+    match per.trim() {
+        "s" => Ok(number * scale),
+        "m" | "min" => Ok(number * scale / 60.0),
+        "h" => Ok(number * scale / 3600.0),
+        _ => Err(wrong()),
+    }
+}
+
+/// Reads a size in bytes: a number and one of `B`, `KiB`, `MiB`, `GiB`, `kB`, `MB`, `GB`, or no unit.
+///
+/// # Errors
+/// A sentence that says what is wrong and shows the right form.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let wrong = || wrong_form(text, "a size", "\"64KiB\", \"10MB\" or \"512\"");
+    let (number, unit) = split_number(text).ok_or_else(wrong)?;
+    let factor = match unit {
+        "" | "B" => 1.0,
+        "kB" | "KB" => 1e3,
+        "MB" => 1e6,
+        "GB" => 1e9,
+        "KiB" | "Ki" => 1024.0,
+        "MiB" | "Mi" => 1024.0 * 1024.0,
+        "GiB" | "Gi" => 1024.0 * 1024.0 * 1024.0,
+        _ => return Err(wrong()),
+    };
+    Ok((number * factor) as u64)
+}
+
+/// Splits `"500 ms"` into 500 and `"ms"`. `None` when it does not begin with a finite, non-negative number.
+fn split_number(text: &str) -> Option<(f64, &str)> {
+    let text = text.trim();
+    let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+    let number: f64 = text[..end].parse().ok()?;
+    number.is_finite().then(|| (number, text[end..].trim()))
+}
+
+fn wrong_form(text: &str, what: &str, like: &str) -> String {
+    format!("\"{text}\" is not {what}; write it like {like}")
+}
+
+/// The shortest exact text for a span of time, readable by [`parse_duration`].
+pub fn format_duration(duration: Duration) -> String {
+    let nanos = duration.as_nanos();
+    for (unit, size) in [("s", 1_000_000_000u128), ("ms", 1_000_000), ("us", 1_000)] {
+        if nanos % size == 0 {
+            return format!("{}{unit}", nanos / size);
+        }
+    }
+    format!("{nanos}ns")
+}
+
+struct Quantity<F> {
+    expecting: &'static str,
+    parse: F,
+}
+
+impl<F: Fn(&str) -> Result<f64, String>> Visitor<'_> for Quantity<F> {
+    type Value = f64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.expecting)
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<f64, E> {
+        (self.parse)(text).map_err(E::custom)
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<f64, E> {
+        if number.is_finite() && number >= 0.0 {
+            return Ok(number);
+        }
+        Err(E::custom(format!("{number} is not {}", self.expecting)))
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<f64, E> {
+        self.visit_f64(number as f64)
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<f64, E> {
+        self.visit_f64(number as f64)
+    }
+}
+
+impl<'de> Deserialize<'de> for Seconds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let parse = |text: &str| parse_duration(text).map(|d| d.as_secs_f64());
+        deserializer.deserialize_any(Quantity { expecting: "a time such as \"500ms\"", parse }).map(Seconds)
+    }
+}
+
+impl Serialize for Seconds {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&format_duration(self.duration()))
+    }
+}
+
+impl<'de> Deserialize<'de> for PerSecond {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let parse = |text: &str| parse_rate(text);
+        deserializer.deserialize_any(Quantity { expecting: "a rate such as \"20/s\"", parse }).map(PerSecond)
+    }
+}
+
+impl Serialize for PerSecond {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&(self.0.to_string() + "/s"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_rates_and_sizes_read_as_written() {
+        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_duration(" 1.5 s "), Ok(Duration::from_millis(1500)));
+        assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(parse_duration("0"), Ok(Duration::ZERO));
+        assert_eq!(parse_rate("20/s"), Ok(20.0));
+        assert_eq!(parse_rate("1.5k/s"), Ok(1500.0));
+        assert_eq!(parse_rate("90/min"), Ok(1.5));
+        assert_eq!(parse_size("64KiB"), Ok(65_536));
+        assert_eq!(parse_size("10MB"), Ok(10_000_000));
+    }
+
+    #[test]
+    fn wrong_quantities_say_what_to_write() {
+        assert!(parse_duration("500").unwrap_err().contains("\"500ms\""));
+        assert!(parse_duration("-1s").unwrap_err().contains("is not a time"));
+        assert!(parse_duration("5 parsecs").unwrap_err().contains("unknown unit"));
+        assert!(parse_rate("20").unwrap_err().contains("\"20/s\""));
+        assert!(parse_size("many").unwrap_err().contains("\"64KiB\""));
+        assert!(parse_duration("99999999999999999999d").is_err());
+    }
+
+    #[test]
+    fn formatted_durations_read_back() {
+        for text in ["0s", "1s", "90s", "1500ms", "10us", "7ns", "500ms"] {
+            assert_eq!(format_duration(parse_duration(text).unwrap()), text);
+        }
+    }
+}
