@@ -134,10 +134,10 @@ impl Controller {
         let State::InFlight { server: old } = flight.state else { return None };
         let server = self.core.choose(&flight.request, Some(failed))?;
         self.core.leave(now, old, 0.0);
-        let (area, predicted) = self.core.enter(now, server, flight.cost);
+        let (mark, predicted) = self.core.enter(now, server, flight.cost);
         let flight = self.core.flights.get_mut(ticket)?;
         (flight.state, flight.started) = (State::InFlight { server }, now);
-        (flight.area, flight.predicted) = (area, predicted);
+        (flight.mark, flight.predicted) = (mark, predicted);
         Some(server)
     }
 
@@ -244,13 +244,13 @@ impl Controller {
             self.core.count_refusal(class, reason);
             return Decision::Reject(self.core.reject(class, reason, None));
         };
-        let (area, predicted) = self.core.enter(now, server, arrival.cost);
+        let (mark, predicted) = self.core.enter(now, server, arrival.cost);
         let ticket = self.core.flights.insert(Flight {
             request: arrival.request,
             state: State::InFlight { server },
             arrived: now,
             started: now,
-            area,
+            mark,
             cost: arrival.cost,
             predicted,
             shadow,
@@ -266,7 +266,7 @@ impl Controller {
             state: State::Waiting { bucket },
             arrived: now,
             started: now,
-            area: 0.0,
+            mark: 0.0,
             cost: arrival.cost,
             predicted: 0.0,
             shadow: None,

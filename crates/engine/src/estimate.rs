@@ -9,9 +9,11 @@ mod capacity;
 mod cost;
 mod histogram;
 mod rate;
+mod scale;
 
 pub use calibration::Calibration;
 pub use capacity::Capacity;
-pub use cost::{CostTable, Costs, Sample};
+pub use cost::{CostTable, Costs};
 pub use histogram::DecayedHistogram;
 pub use rate::{Average, Rate};
+pub use scale::Levels;

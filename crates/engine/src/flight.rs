@@ -24,8 +24,8 @@ pub(crate) struct Flight {
     pub(crate) arrived: Timestamp,
     /// When it was sent to its server.
     pub(crate) started: Timestamp,
-    /// The server's area when it was sent: see [`Capacity::start`](crate::estimate::Capacity::start).
-    pub(crate) area: f64,
+    /// The server's mark when it was sent: see [`Capacity::start`](crate::estimate::Capacity::start).
+    pub(crate) mark: f64,
     /// Expected inherent service time when it arrived, seconds.
     pub(crate) cost: f64,
     /// Response time foreseen from means when it was sent, seconds.
@@ -125,7 +125,7 @@ mod tests {
             state: State::Waiting { bucket: 0 },
             arrived: Timestamp::ZERO,
             started: Timestamp::ZERO,
-            area: 0.0,
+            mark: 0.0,
             cost: 0.0,
             predicted: 0.0,
             shadow: None,

@@ -6,7 +6,6 @@
 //! write the same cache line per request (Cataclysm, section 3.3: "a few arithmetic operations per request").
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
 
@@ -206,11 +205,6 @@ impl Policer {
             }
         }
     }
-
-    /// The classes' refusal and arrival counts, most important first.
-    pub(crate) fn all_counts(&self) -> Vec<ClassCounts> {
-        self.classes().map(|class| self.counts(class)).collect()
-    }
 }
 
 impl Lane {
@@ -232,6 +226,7 @@ fn bump(counter: &AtomicU64) {
 mod tests {
     use super::*;
     use alloc::vec;
+    use alloc::vec::Vec;
 
     const GOLD: ClassId = ClassId(0);
     const REST: ClassId = ClassId(1);

@@ -43,7 +43,7 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Config { period: Seconds(1.0), target_utilisation: 0.95, drain: true, fixed: None }
+        Config { period: Seconds(1.0), target_utilisation: 0.92, drain: true, fixed: None }
     }
 }
 
@@ -65,6 +65,9 @@ impl Config {
         Threshold { config: self.clone(), period: self.period.duration(), next: Timestamp::ZERO, at: None }
     }
 }
+
+/// Work in flight that can be answered in this share of the target is no backlog.
+const BACKLOG_SHARE: f64 = 0.3;
 
 /// The policy.
 #[derive(Debug)]
@@ -140,10 +143,10 @@ impl Threshold {
         (full - guaranteed - backlog / self.period.as_secs_f64()).max(0.0)
     }
 
-    /// Seconds of work in flight beyond what can be answered in half the target.
+    /// Seconds of work in flight beyond what can be answered in a part of the target.
     fn backlog(&self, cx: &Context<'_>) -> f64 {
         let work = cx.load.in_flight as f64 * cx.costs.mean().unwrap_or(0.0);
-        let fits = cx.load.processors * (cx.target * 0.5 / cx.calibration.factor());
+        let fits = cx.load.processors * (cx.target * BACKLOG_SHARE / cx.calibration.factor());
         (work - fits).max(0.0)
     }
 }

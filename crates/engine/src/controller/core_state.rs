@@ -9,7 +9,7 @@ use core::time::Duration;
 use crate::admission::{ClassEstimate, Context, Load, Released};
 use crate::decision::{Action, End, Outcome, Reason, Rejection};
 use crate::dispatch::{self, DispatchPolicy, View};
-use crate::estimate::{Calibration, Capacity, Costs, DecayedHistogram, Rate};
+use crate::estimate::{Calibration, Capacity, Costs, DecayedHistogram, Levels, Rate};
 use crate::event::EventSink;
 use crate::flight::{Flight, Flights, State};
 use crate::policer::{ClassCounts, Policer};
@@ -42,6 +42,7 @@ pub(super) struct Core {
     pub(super) classes: Vec<ClassEstimate>,
     pub(super) costs: Costs,
     pub(super) calibration: Calibration,
+    pub(super) levels: Levels,
     pub(super) stats: Vec<ClassStats>,
     pub(super) rng: Rng,
     pub(super) sink: Box<dyn EventSink + Send>,
@@ -117,6 +118,7 @@ impl Core {
             classes: setup.classes.iter().map(new_class).collect(),
             costs: Costs::new(COST_ENTRIES, setup.request_types.len(), classes, default_cost(&setup)),
             calibration: Calibration::new(setup.sla.statistic()),
+            levels: Levels::default(),
             stats: alloc::vec![ClassStats::new(); classes],
             rng,
             sink,
@@ -197,15 +199,15 @@ impl Core {
         if self.up == 0 { Reason::NoServer } else { Reason::ServerLimit }
     }
 
-    /// A request goes to `server`. Returns the server's area, and the response time foreseen from means, seconds.
+    /// A request goes to `server`. Returns the server's mark, and the response time foreseen from means, seconds.
     pub(super) fn enter(&mut self, now: Timestamp, server: ServerId, cost: f64) -> (f64, f64) {
         let server = &mut self.servers[server.index()];
         server.in_flight += 1;
-        let area = server.capacity.start(now);
-        (area, cost * server.relative_load().max(1.0))
+        let mark = server.capacity.start(now);
+        (mark, cost * server.relative_load().max(1.0))
     }
 
-    /// A request leaves `server` after `work` seconds of inherent work.
+    /// A request leaves `server` after `work` units of relative work.
     pub(super) fn leave(&mut self, now: Timestamp, server: ServerId, work: f64) {
         let server = &mut self.servers[server.index()];
         server.in_flight = server.in_flight.saturating_sub(1);
@@ -239,7 +241,7 @@ impl Core {
         self.leave(now, server, work);
     }
 
-    /// Takes a completed request into the estimates. Returns the work it was, seconds.
+    /// Takes a completed request into the estimates. Returns the work it was, in relative units.
     fn learn_from(&mut self, now: Timestamp, flight: &Flight, server: ServerId, outcome: Outcome) -> f64 {
         let (end, service_time) = outcome.end_in(now.since(flight.started));
         let response = now.seconds_since(flight.arrived);
@@ -249,18 +251,15 @@ impl Core {
                 stats.completed += 1;
                 stats.in_target += u64::from(response <= self.target);
                 stats.responses.record(now, response);
-                let capacity = &self.servers[server.index()].capacity;
-                let in_service = capacity.mean_in_service(flight.area, flight.started, now);
-                let processors = capacity.processors();
+                let received = self.servers[server.index()].capacity.received(now, flight.mark);
                 self.calibration.record(now, service_time, flight.predicted);
-                let sample = crate::estimate::Sample { service_time, in_service, processors };
-                self.costs.record(&flight.request, sample);
-                self.costs.estimate(&flight.request)
+                self.costs.record(&flight.request, received);
+                self.costs.relative(&flight.request)
             }
             End::Failed => {
                 stats.failed += 1;
                 // Quick failures are little work, slow ones at most what the request was expected to cost.
-                flight.cost.min(service_time)
+                flight.cost.min(service_time) / self.costs.scale()
             }
             End::TimedOut => {
                 stats.failed += 1;
@@ -284,10 +283,10 @@ impl Core {
             };
             match action {
                 Ok(server) => {
-                    let (area, predicted) = self.enter(now, server, flight.cost);
+                    let (mark, predicted) = self.enter(now, server, flight.cost);
                     let state = State::InFlight { server };
                     if let Some(entry) = self.flights.get_mut(ticket) {
-                        *entry = Flight { state, area, predicted, started: now, ..flight };
+                        *entry = Flight { state, mark, predicted, started: now, ..flight };
                     }
                     self.count_admitted(class, false);
                     self.actions.push_back(Action::Start { ticket, server });

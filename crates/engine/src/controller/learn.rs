@@ -70,7 +70,7 @@ impl Core {
     }
 
     fn refresh_capacities(&mut self, now: Timestamp, held_back: bool) {
-        let mut changed = false;
+        let mut changed = self.fix_scale();
         for server in &mut self.servers {
             let Some(before) = server.capacity.learn(now, held_back) else { continue };
             changed = true;
@@ -84,6 +84,20 @@ impl Core {
         if changed {
             self.count_servers();
         }
+    }
+
+    /// Fixes the scale of costs by what servers did at low load. Whether it changed.
+    fn fix_scale(&mut self) -> bool {
+        for server in &mut self.servers {
+            self.levels.absorb(server.capacity.levels());
+        }
+        let Some(scale) = self.levels.scale() else { return false };
+        if (scale / self.costs.scale() - 1.0).abs() < 1e-3 {
+            return false;
+        }
+        self.costs.set_scale(scale);
+        self.servers.iter_mut().for_each(|server| server.capacity.set_scale(scale));
+        true
     }
 
     fn refresh_target(&mut self, now: Timestamp) {

@@ -13,9 +13,14 @@
 //!   raised step by step until queueing shows. When a raise only brings queueing, the next attempt waits twice as long,
 //!   because each attempt costs some requests their target.
 //!
+//! **In which unit.** Costs are relative (see [`Costs`](super::Costs)), so this measures relative work per second; the
+//! scale, seconds per unit, turns it into processors. What a request received of them while it was there, one or its
+//! share `k / n` when `n > k` were in service, is what costs are learned from ([`Capacity::received`]).
+//!
 //! It starts at one processor, the paper's assumption and the safe side: eight times too low refuses for some
 //! hundred milliseconds what could be served; eight times too high would bury the server.
 
+use super::scale::Levels;
 use crate::time::Timestamp;
 
 /// Completions that make a window worth reading.
@@ -45,14 +50,17 @@ const MOST: f64 = 100_000.0;
 pub struct Capacity {
     processors: f64,
     given: bool,
+    /// Seconds per unit of relative cost.
+    scale: f64,
     /// Completions that the estimate stands on.
     weight: f64,
     in_service: u32,
     changed: Timestamp,
-    /// Request-seconds in service since the start: its growth over a request's life is the mean number beside it.
-    area: f64,
+    /// Processor-seconds that a request present since the start would have received.
+    received: f64,
     window: Window,
     raise: Raise,
+    levels: Levels,
 }
 
 /// What happened while the server had enough to do, since the window opened.
@@ -92,10 +100,12 @@ impl Capacity {
         Capacity {
             processors: processors.clamp(LEAST, MOST),
             given: false,
+            scale: 1.0,
             weight: 0.0,
             in_service: 0,
             changed: Timestamp::ZERO,
-            area: 0.0,
+            received: 0.0,
+            levels: Levels::default(),
             window: Window { level: 1, ..Window::default() },
             raise: Raise { wait: WAIT_FIRST, ..Raise::default() },
         }
@@ -126,29 +136,44 @@ impl Capacity {
         self.weight
     }
 
-    /// One more request is in service from `now` on. Returns the area so far, to be given back at its end.
+    /// One more request is in service from `now` on. Returns a mark for [`Capacity::received`].
     pub fn start(&mut self, now: Timestamp) -> f64 {
         self.advance(now);
         self.in_service += 1;
         self.window.most = self.window.most.max(self.in_service);
-        self.area
+        self.received
     }
 
-    /// A request ends after completing `work` seconds of inherent work (0 for a cancel).
+    /// Processor-seconds received until `now` by a request in service since [`Capacity::start`] returned `mark`.
+    pub fn received(&mut self, now: Timestamp, mark: f64) -> f64 {
+        self.advance(now);
+        self.received - mark
+    }
+
+    /// A request ends after completing `work` units of relative work (0 for a cancel).
     pub fn end(&mut self, now: Timestamp, work: f64) {
         self.advance(now);
         if self.in_service >= self.window.level && work > 0.0 {
             self.window.work += work;
             self.window.completions += 1;
         }
+        if work > 0.0 {
+            self.levels.complete(self.in_service, work);
+        }
         self.in_service = self.in_service.saturating_sub(1);
     }
 
-    /// Requests in service on average since `start` returned `area` at `started`.
-    pub fn mean_in_service(&self, area: f64, started: Timestamp, now: Timestamp) -> f64 {
-        let life = now.seconds_since(started);
-        let area = self.area + f64::from(self.in_service) * now.seconds_since(self.changed) - area;
-        if life > 0.0 { (area / life).max(1.0) } else { f64::from(self.in_service).max(1.0) }
+    /// Work by requests in service, since it was last taken.
+    pub fn levels(&mut self) -> &mut Levels {
+        &mut self.levels
+    }
+
+    /// The scale of costs, seconds per unit, is now `scale`.
+    pub fn set_scale(&mut self, scale: f64) {
+        if !self.given && self.scale > 0.0 {
+            self.processors = (self.processors * scale / self.scale).clamp(LEAST, MOST);
+        }
+        self.scale = scale;
     }
 
     /// Reads the window if it is due. `held_back`: admission refused requests since the last call. Returns the
@@ -171,7 +196,7 @@ impl Capacity {
     }
 
     fn read(&mut self, now: Timestamp, window: Window, held_back: bool) {
-        let rate = window.work / window.seconds;
+        let rate = window.work * self.scale / window.seconds;
         let stretch = window.area / window.seconds / rate;
         let enough_to_do = f64::from(window.level) >= self.processors;
         let clearly_slower = stretch >= CLEARLY_QUEUED && window.completions >= JUMP_COMPLETIONS;
@@ -222,8 +247,10 @@ impl Capacity {
 
     fn advance(&mut self, now: Timestamp) {
         let dt = now.seconds_since(self.changed);
-        let area = dt * f64::from(self.in_service);
-        self.area += area;
+        let in_service = f64::from(self.in_service);
+        let area = dt * in_service;
+        self.received += dt * (self.processors / in_service.max(1.0)).min(1.0);
+        self.levels.pass(self.in_service, dt);
         if self.in_service >= self.window.level {
             self.window.seconds += dt;
             self.window.area += area;

@@ -4,11 +4,11 @@
 //! that from its class, that from the application, that from the configured default (Cataclysm, section 3.5). A young
 //! entry leans on what it would borrow, so that one odd sample does not decide.
 //!
-//! **What a sample is worth.** A response time is the inherent time stretched by whatever ran beside it. Under
-//! processor sharing over `k` processors with `n` requests in service on average, the stretch is `max(1, n / k)`. While
-//! `n <= k` there is nothing to divide out: such a sample is an *anchor* and weighs 1. A stretched one depends on `k`,
-//! which in turn is measured with these costs, so it weighs little wherever anything better is known; otherwise costs
-//! and capacities would drift together.
+//! A sample is what the request received of its server's processors while it was there (see
+//! [`Capacity`](super::Capacity)): under load that depends on the capacity, which is itself measured with these costs.
+//! So that the two cannot drift away together, costs are kept *relative*: samples are divided by how much dearer than
+//! expected requests are in general, and only differences between URLs are learned. The scale, seconds per unit, comes
+//! from servers with little to do ([`Levels`](super::Levels)).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -22,36 +22,13 @@ const MEMORY: f64 = 64.0;
 const GROUP_MEMORY: f64 = 512.0;
 /// An entry leans on its group as if the group were this many samples.
 const LEAN: f64 = 2.0;
-/// Weight of a stretched sample while the entry stands on few samples, and after.
-const STRETCHED_YOUNG: f64 = 0.25;
-const STRETCHED: f64 = 0.02;
+/// Samples that make the unit, and samples over which the general dearness is averaged.
+const UNIT_SAMPLES: f64 = 32.0;
+const NORM_MEMORY: f64 = 128.0;
 /// Entries of a set: a URL's key names its set, so a look-up compares at most this many keys.
 const WAYS: usize = 8;
 /// What an insertion into a full set takes from its neighbours' weight: the frequent stay, the once-seen go.
 const FADE: f64 = 0.98;
-
-/// One completed request, as the cost estimators see it.
-#[derive(Clone, Copy, Debug)]
-pub struct Sample {
-    /// Time at the server, seconds.
-    pub service_time: f64,
-    /// Requests in service at that server meanwhile, on average, this one included.
-    pub in_service: f64,
-    /// The server's effective processors.
-    pub processors: f64,
-}
-
-impl Sample {
-    /// Whether nothing stretched it.
-    fn is_anchor(&self) -> bool {
-        self.in_service <= (0.9 * self.processors).max(1.2)
-    }
-
-    /// The inherent time, seconds.
-    fn inherent(&self) -> f64 {
-        self.service_time / (self.in_service / self.processors).max(1.0)
-    }
-}
 
 /// Costs by URL, request type, class and application.
 #[derive(Debug)]
@@ -61,6 +38,11 @@ pub struct Costs {
     classes: Vec<Average>,
     all: Average,
     default: f64,
+    /// What recent samples were, and what was expected of them.
+    seen: Average,
+    expected: Average,
+    /// Seconds per unit of stored cost.
+    scale: f64,
 }
 
 impl Costs {
@@ -73,6 +55,9 @@ impl Costs {
             classes: none(classes),
             all: Average::default(),
             default,
+            scale: 1.0,
+            seen: Average::default(),
+            expected: Average::default(),
         }
     }
 
@@ -80,39 +65,63 @@ impl Costs {
     pub fn estimate(&self, request: &Request) -> f64 {
         let group = || self.group(request);
         match self.urls.get(request.url) {
-            Some(own) if own.weight() >= MEMORY / 2.0 => own.get().unwrap_or_else(group),
+            Some(own) if own.weight() >= MEMORY / 2.0 => own.get().map_or_else(group, |cost| cost * self.scale),
             Some(own) => {
                 let weight = own.weight();
-                (own.get().unwrap_or(0.0) * weight + group() * LEAN) / (weight + LEAN)
+                (own.get().unwrap_or(0.0) * self.scale * weight + group() * LEAN) / (weight + LEAN)
             }
             None => group(),
         }
     }
 
-    /// Learns from a completed request.
-    pub fn record(&mut self, request: &Request, sample: Sample) {
-        let inherent = sample.inherent();
-        let weigh = |average: &Average| match sample.is_anchor() {
-            true => 1.0,
-            false if average.weight() < 8.0 => STRETCHED_YOUNG,
-            false => STRETCHED,
-        };
-        let entry = self.urls.entry(request.url);
-        entry.update(inherent, weigh(entry), MEMORY);
+    /// The expected cost in relative units: what work is counted in.
+    pub fn relative(&self, request: &Request) -> f64 {
+        self.estimate(request) / self.scale
+    }
+
+    /// Learns from a completed request that received `seconds` of its server's processors.
+    pub fn record(&mut self, request: &Request, seconds: f64) {
+        let expected = self.relative(request);
+        let cost = seconds * self.normalise(seconds, expected);
+        self.urls.entry(request.url).update(cost, 1.0, MEMORY);
         let groups = [&mut self.types[request.request_type.index()], &mut self.classes[request.class.index()]];
         for group in groups.into_iter().chain([&mut self.all]) {
-            group.update(inherent, weigh(group), GROUP_MEMORY);
+            group.update(cost, 1.0, GROUP_MEMORY);
         }
+    }
+
+    /// What a sample must be multiplied by so that samples do not move all costs together. The first ones do: they
+    /// make the unit.
+    fn normalise(&mut self, seconds: f64, expected: f64) -> f64 {
+        if self.all.weight() < UNIT_SAMPLES {
+            return 1.0;
+        }
+        self.seen.update(seconds, 1.0, NORM_MEMORY);
+        self.expected.update(expected, 1.0, NORM_MEMORY);
+        match (self.seen.get(), self.expected.get()) {
+            (Some(seen), Some(expected)) if seen > 0.0 => (expected / seen).clamp(1e-3, 1e3),
+            _ => 1.0,
+        }
+    }
+
+    /// Sets the scale, seconds per unit of relative cost.
+    pub fn set_scale(&mut self, scale: f64) {
+        self.scale = scale.clamp(1e-6, 1e6);
+    }
+
+    /// Seconds per unit of relative cost.
+    pub fn scale(&self) -> f64 {
+        self.scale
     }
 
     /// Mean inherent time of a class, seconds, or the best substitute.
     pub fn class_mean(&self, class: usize) -> f64 {
-        self.classes[class].get().or(self.all.get()).unwrap_or(self.default)
+        self.classes[class].get().or(self.all.get()).map_or(self.default, |cost| cost * self.scale)
     }
 
     /// Mean inherent time over all requests, seconds, once one was seen.
     pub fn mean(&self) -> Option<f64> {
-        self.all.get()
+        self.all.get().map(|cost| cost * self.scale)
     }
 
     /// URLs in the table.
@@ -135,7 +144,7 @@ impl Costs {
         own(&self.types, request.request_type.index())
             .or_else(|| own(&self.classes, request.class.index()))
             .or(self.all.get())
-            .unwrap_or(self.default)
+            .map_or(self.default, |cost| cost * self.scale)
     }
 }
 
@@ -209,15 +218,11 @@ mod tests {
         Request { url: UrlKey(url << 32 | url), request_type: RequestTypeId(1), ..Request::default() }
     }
 
-    fn idle(service_time: f64) -> Sample {
-        Sample { service_time, in_service: 1.0, processors: 1.0 }
-    }
-
     #[test]
     fn the_unknown_borrow_from_type_then_class_then_all_then_default() {
         let mut costs = Costs::new(64, 3, 2, 0.5);
         assert_eq!(costs.estimate(&request(1)), 0.5);
-        costs.record(&request(1), idle(0.1));
+        costs.record(&request(1), 0.1);
         let other_type = Request { request_type: RequestTypeId(2), url: UrlKey(99), ..Request::default() };
         assert_eq!(costs.estimate(&request(2)), 0.1, "by type");
         assert_eq!(costs.estimate(&other_type), 0.1, "by class");
@@ -226,16 +231,41 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_converges_to_its_own_mean_and_keeps_it_under_load() {
+    fn an_entry_converges_to_its_own_mean() {
         let mut costs = Costs::new(64, 2, 1, 0.5);
-        (0..100).for_each(|_| costs.record(&request(1), idle(0.010)));
-        (0..100).for_each(|_| costs.record(&request(2), idle(0.100)));
+        (0..100).for_each(|_| costs.record(&request(1), 0.010));
+        (0..100).for_each(|_| costs.record(&request(2), 0.100));
         assert!((costs.estimate(&request(1)) - 0.010).abs() < 1e-6);
-        // The server slows down by four while ten are in service: capacity must notice, not the cost.
-        (0..50).for_each(|_| {
-            costs.record(&request(1), Sample { service_time: 0.4, in_service: 10.0, processors: 1.0 });
-        });
-        assert!(costs.estimate(&request(1)) < 0.012, "{}", costs.estimate(&request(1)));
+        assert!((costs.estimate(&request(2)) - 0.100).abs() < 1e-6);
+        assert_eq!(costs.urls(), 2);
+    }
+
+    #[test]
+    fn a_general_slow_down_moves_no_cost_but_a_special_one_does() {
+        let mut costs = Costs::new(64, 2, 1, 0.5);
+        let mut both = |first: f64, second: f64| {
+            (0..300).for_each(|_| {
+                costs.record(&request(1), first);
+                costs.record(&request(2), second);
+            });
+            (costs.estimate(&request(1)), costs.estimate(&request(2)))
+        };
+        both(0.010, 0.030);
+        let (cheap, dear) = both(0.040, 0.120);
+        assert!((cheap - 0.010).abs() < 1e-3 && (dear - 0.030).abs() < 3e-3, "{cheap} {dear}");
+        let (cheap, dear) = both(0.040, 0.240);
+        assert!((dear / cheap - 6.0).abs() < 0.3, "{cheap} {dear}");
+    }
+
+    #[test]
+    fn the_scale_applies_to_everything() {
+        let mut costs = Costs::new(64, 2, 1, 0.5);
+        (0..100).for_each(|_| costs.record(&request(1), 0.010));
+        costs.set_scale(2.0);
+        assert!((costs.estimate(&request(1)) - 0.020).abs() < 1e-9);
+        assert!((costs.estimate(&request(9)) - 0.020).abs() < 1e-9);
+        assert!((costs.class_mean(0) - 0.020).abs() < 1e-9);
+        assert!((costs.relative(&request(1)) - 0.010).abs() < 1e-9);
     }
 
     #[test]

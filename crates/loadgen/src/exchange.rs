@@ -1,0 +1,83 @@
+//! One request and its answer, over a kept connection or a new one.
+
+use std::error::Error;
+use std::io;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+
+use crate::pool::Pool;
+use crate::record::Outcome;
+use crate::report::ErrorKind;
+
+/// Sends `request` and reads the whole answer; the caller holds a permit of the pool. `on_send` is told, once, when the
+/// head is given to a connection.
+pub(crate) async fn exchange(
+    pool: &Pool,
+    mut request: Request<Full<Bytes>>,
+    keep_alive: bool,
+    on_send: impl FnOnce(),
+) -> Result<Outcome, ErrorKind> {
+    let mut on_send = Some(on_send);
+    loop {
+        let idle = if keep_alive { pool.take_idle().await } else { None };
+        let reused = idle.is_some();
+        let mut sender = match idle {
+            Some(sender) => sender,
+            None => pool.connect().await.map_err(|_| ErrorKind::Connect)?,
+        };
+        if let Some(on_send) = on_send.take() {
+            on_send();
+        }
+        match sender.try_send_request(request).await {
+            Ok(response) => {
+                let outcome = read(response).await?;
+                if keep_alive {
+                    pool.keep(sender);
+                }
+                return Ok(outcome);
+            }
+            // A kept connection may be closed by the server at any moment: nothing was sent, so another one will do.
+            Err(mut error) => match error.take_message() {
+                Some(unsent) if reused => request = unsent,
+                _ => return Err(classify(error.error())),
+            },
+        }
+    }
+}
+
+async fn read(response: Response<Incoming>) -> Result<Outcome, ErrorKind> {
+    let status = response.status().as_u16();
+    let decision = response.headers().get("tidegate-decision");
+    let by_sentry = decision.is_some_and(|value| value.as_bytes().starts_with(b"rejected"));
+    let mut body = response.into_body();
+    let mut bytes = 0;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| classify(&error))?;
+        bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+    }
+    Ok(Outcome::Answered { status, by_sentry, bytes })
+}
+
+/// What went wrong, from the innermost cause that says it.
+fn classify(error: &hyper::Error) -> ErrorKind {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(inner) = cause {
+        if let Some(io) = inner.downcast_ref::<io::Error>() {
+            return match io.kind() {
+                io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted | io::ErrorKind::BrokenPipe => {
+                    ErrorKind::Reset
+                }
+                io::ErrorKind::UnexpectedEof | io::ErrorKind::NotConnected => ErrorKind::Closed,
+                _ => ErrorKind::Protocol,
+            };
+        }
+        cause = inner.source();
+    }
+    if error.is_incomplete_message() || error.is_canceled() || error.is_closed() {
+        return ErrorKind::Closed;
+    }
+    ErrorKind::Protocol
+}

@@ -1,0 +1,265 @@
+//! The generator's loop: merges the streams and lets each request leave at its instant, as a task of its own.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::{CONNECTION, HeaderMap, HeaderValue};
+use http::{Request, Uri};
+use http_body_util::Full;
+use rand::distr::Distribution;
+use rand::distr::weighted::WeightedIndex;
+use tidegate_workload::{Arrivals, Rng, rng};
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout_at;
+
+use crate::exchange::exchange;
+use crate::health::{Health, warnings};
+use crate::plan::{Plan, Stream};
+use crate::pool::Pool;
+use crate::progress::Progress;
+use crate::record::{ClassRecord, Outcome, summarise};
+use crate::report::{ErrorKind, Report};
+use crate::run::Destinations;
+use crate::timer::FineTimer;
+
+/// Runs the plan to its end, or until `stop` turns true. Inside a local runtime.
+pub(crate) async fn generate(
+    plan: Plan,
+    destinations: Destinations,
+    mut stop: watch::Receiver<bool>,
+    progress: watch::Sender<Progress>,
+) -> std::io::Result<Report> {
+    let mut timer = FineTimer::new()?;
+    let generator = Rc::new(Generator::new(plan, destinations));
+    let ticker = tokio::task::spawn_local(tick(Rc::clone(&generator), progress.clone()));
+    let sending = Rc::clone(&generator);
+    let stopped = tokio::select! {
+        biased;
+        _ = stop.wait_for(|stop| *stop) => true,
+        result = async { send_all(&sending, &mut timer).await?; sending.drained().await; Ok::<_, std::io::Error>(()) } => {
+            result?;
+            false
+        }
+    };
+    ticker.abort();
+    let report = generator.report(stopped);
+    progress.send_replace(generator.progress(Duration::ZERO, true));
+    Ok(report)
+}
+
+/// Lets every request leave at its instant.
+async fn send_all(generator: &Rc<Generator>, timer: &mut FineTimer) -> std::io::Result<()> {
+    let plan = &generator.plan;
+    let mut sources: Vec<Source> = plan.streams.iter().enumerate().map(|(i, s)| Source::new(plan, i, s)).collect();
+    let mut burst = 0;
+    while let Some((due, source)) = next_source(&mut sources, plan.duration) {
+        let instant = generator.start + due;
+        if Instant::now() < instant {
+            timer.sleep_until(instant).await?;
+            burst = 0;
+        } else if burst == BURST {
+            // Behind time: the requests already under way must get their turn all the same.
+            tokio::task::yield_now().await;
+            burst = 0;
+        }
+        burst += 1;
+        let choice = source.choose();
+        source.next = source.arrivals.next();
+        let stream = source.stream;
+        generator.fire(stream, choice, due);
+    }
+    timer.sleep_until(generator.start + plan.duration).await
+}
+
+/// Ten times a second: the live display, and a look at the processor.
+async fn tick(generator: Rc<Generator>, progress: watch::Sender<Progress>) {
+    let mut interval = tokio::time::interval(Duration::from_millis(100));
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut last = Instant::now();
+    loop {
+        interval.tick().await;
+        let length = last.elapsed();
+        last = Instant::now();
+        generator.health.borrow_mut().tick();
+        progress.send_replace(generator.progress(length, false));
+    }
+}
+
+/// One stream's arrivals still to come.
+struct Source {
+    stream: usize,
+    arrivals: Arrivals,
+    next: Option<Duration>,
+    weights: WeightedIndex<f64>,
+    rng: Rng,
+}
+
+impl Source {
+    fn new(plan: &Plan, stream: usize, of: &Stream) -> Source {
+        let mut arrivals = of.arrivals.arrivals(&of.profile, plan.seed, 2 * stream as u64);
+        let weights = WeightedIndex::new(of.urls.iter().map(|(_, weight)| *weight));
+        Source {
+            stream,
+            next: arrivals.next(),
+            arrivals,
+            weights: weights.expect("a valid plan has URLs with weights above 0"),
+            rng: rng(plan.seed, 2 * stream as u64 + 1),
+        }
+    }
+
+    fn choose(&mut self) -> usize {
+        self.weights.sample(&mut self.rng)
+    }
+}
+
+/// The source whose turn is next, if any has one before `end`. A handful of streams: looking at each is quickest.
+fn next_source(sources: &mut [Source], end: Duration) -> Option<(Duration, &mut Source)> {
+    let with_next = sources.iter_mut().filter_map(|s| s.next.map(|due| (due, s)));
+    with_next.min_by_key(|(due, _)| *due).filter(|(due, _)| *due < end)
+}
+
+/// What all requests of a run share.
+struct Generator {
+    plan: Plan,
+    start: Instant,
+    pools: Vec<Pool>,
+    streams: Vec<Prepared>,
+    records: RefCell<Vec<ClassRecord>>,
+    health: RefCell<Health>,
+    outstanding: Cell<usize>,
+    idle: Notify,
+    /// For how long requests were sent, once all have been.
+    ended: Cell<Option<Duration>>,
+}
+
+/// A stream's requests, made ready.
+struct Prepared {
+    class: usize,
+    choices: Vec<Choice>,
+}
+
+struct Choice {
+    pool: usize,
+    path: Uri,
+    headers: HeaderMap,
+}
+
+impl Generator {
+    fn new(plan: Plan, destinations: Destinations) -> Generator {
+        let classes = plan.classes();
+        let streams = plan.streams.iter().map(|s| Prepared::new(&plan, s, &classes, &destinations)).collect();
+        Generator {
+            pools: destinations.into_iter().map(|(_, addresses)| Pool::new(addresses, plan.connections)).collect(),
+            streams,
+            records: RefCell::new(classes.into_iter().map(|c| ClassRecord::new(c, plan.target)).collect()),
+            health: RefCell::new(Health::new()),
+            outstanding: Cell::new(0),
+            idle: Notify::new(),
+            ended: Cell::new(None),
+            start: Instant::now(),
+            plan,
+        }
+    }
+
+    /// Lets one request leave, unless too many are outstanding.
+    fn fire(self: &Rc<Self>, stream: usize, choice: usize, due: Duration) {
+        let class = self.streams[stream].class;
+        let record = &mut self.records.borrow_mut()[class];
+        record.offered(due);
+        if self.outstanding.get() >= self.plan.outstanding {
+            return record.ended(due, Duration::ZERO, Outcome::OutstandingLimit);
+        }
+        self.outstanding.set(self.outstanding.get() + 1);
+        tokio::task::spawn_local(Rc::clone(self).request(stream, choice, due));
+    }
+
+    /// One request from its instant to its outcome.
+    async fn request(self: Rc<Self>, stream: usize, choice: usize, due: Duration) {
+        let instant = self.start + due;
+        self.health.borrow_mut().taken(instant, Instant::now());
+        let connected = Cell::new(false);
+        let deadline = (instant + self.plan.streams[stream].timeout).into();
+        let outcome = match timeout_at(deadline, self.attempt(stream, choice, &connected)).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(kind)) => Outcome::Failed(kind),
+            Err(_) if connected.get() => Outcome::Failed(ErrorKind::Timeout),
+            Err(_) => Outcome::ConnectionLimit,
+        };
+        let took = instant.elapsed();
+        self.records.borrow_mut()[self.streams[stream].class].ended(due, took, outcome);
+        self.outstanding.set(self.outstanding.get() - 1);
+        if self.outstanding.get() == 0 {
+            self.idle.notify_one();
+        }
+    }
+
+    async fn attempt(&self, stream: usize, choice: usize, connected: &Cell<bool>) -> Result<Outcome, ErrorKind> {
+        let class = self.streams[stream].class;
+        let choice = &self.streams[stream].choices[choice];
+        let pool = &self.pools[choice.pool];
+        let _permit = pool.permit().await;
+        connected.set(true);
+        let source = &self.plan.streams[stream];
+        let mut request = Request::new(Full::new(Bytes::clone(&source.body)));
+        *request.method_mut() = source.method.clone();
+        *request.uri_mut() = choice.path.clone();
+        *request.headers_mut() = choice.headers.clone();
+        exchange(pool, request, self.plan.keep_alive, || self.records.borrow_mut()[class].sent()).await
+    }
+
+    /// Waits for the last answer; each request's timeout bounds it.
+    async fn drained(&self) {
+        self.ended.set(Some(self.plan.duration));
+        while self.outstanding.get() > 0 {
+            self.idle.notified().await;
+        }
+    }
+
+    fn progress(&self, length: Duration, finished: bool) -> Progress {
+        let classes = self.records.borrow_mut().iter_mut().map(|record| record.progress(length)).collect();
+        Progress { elapsed: self.start.elapsed(), duration: self.plan.duration, finished, classes }
+    }
+
+    fn report(&self, stopped: bool) -> Report {
+        let sent_for = self.ended.get().unwrap_or_else(|| self.start.elapsed()).as_secs_f64();
+        let (classes, total) = summarise(&self.records.borrow(), sent_for);
+        let sum = |count: fn(&Pool) -> u64| self.pools.iter().map(count).sum();
+        let generator = self.health.borrow().report(sum(|p| p.opened.get()), sum(|p| p.waits.get()));
+        Report {
+            seed: self.plan.seed,
+            sent_for,
+            target: self.plan.target.map(|t| t.as_secs_f64()),
+            stopped,
+            warnings: warnings(&generator, &total, self.plan.connections),
+            classes,
+            total,
+            generator,
+        }
+    }
+}
+
+impl Prepared {
+    fn new(plan: &Plan, stream: &Stream, classes: &[String], destinations: &Destinations) -> Prepared {
+        let class = classes.iter().position(|c| *c == stream.class).expect("every stream's class is listed");
+        let choices = stream.urls.iter().map(|(url, _)| Choice::new(plan, stream, url, destinations)).collect();
+        Prepared { class, choices }
+    }
+}
+
+impl Choice {
+    fn new(plan: &Plan, stream: &Stream, url: &Uri, destinations: &Destinations) -> Choice {
+        let authority = url.authority().map_or("", |a| a.as_str());
+        let pool = destinations.iter().position(|(name, _)| name == authority).expect("every destination is resolved");
+        let mut headers = stream.headers_for(authority);
+        if !plan.keep_alive {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        let path = url.path_and_query().map_or("/", |p| p.as_str());
+        Choice { pool, path: path.parse().expect("part of a valid URL"), headers }
+    }
+}
+
+/// Requests let go in a row before those under way get their turn.
+const BURST: usize = 64;

@@ -1,0 +1,49 @@
+//! Open-loop HTTP/1.1 load.
+//!
+//! Open loop: requests are sent when the plan says so, whether or not the ones before were answered, as many
+//! independent users would. Latencies count from the *scheduled* instant, so neither a slow server nor a late generator
+//! can hide waiting time (no coordinated omission).
+//!
+//! A [`Plan`] is a list of [`Stream`]s. [`LoadRun::start`] runs it on a thread of its own; [`LoadRun::progress`] shows
+//! it live; [`LoadRun::join`] or [`LoadRun::wait`] give the [`Report`]. Pacing is by a Linux timerfd (tens of
+//! microseconds late when the machine is idle); arrivals that are due together leave together.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use tidegate_loadgen::{LoadRun, Plan, Stream};
+//!
+//! let gold = Stream::new("gold", "0s:20/s, 10s:200/s".parse()?).url("http://127.0.0.1:8080/buy", 1.0)?;
+//! let mut plan = Plan::new(vec![gold], Duration::from_secs(30));
+//! plan.target = Some(Duration::from_millis(500));
+//! let report = LoadRun::start(plan)?.join()?;
+//! println!("{report}");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | question | file |
+//! |---|---|
+//! | what is sent | `plan.rs` |
+//! | the thread and its handle | `run.rs` |
+//! | when each request leaves | `generator.rs`, `timer.rs` |
+//! | over which connection, and what came back | `pool.rs`, `exchange.rs` |
+//! | what is counted | `record.rs`, `report.rs`, `progress.rs`, `table.rs` |
+//! | whether the generator kept up | `health.rs` |
+
+mod exchange;
+mod generator;
+mod health;
+mod limits;
+mod plan;
+mod pool;
+mod progress;
+mod record;
+mod report;
+mod run;
+mod table;
+pub mod timer;
+
+pub use limits::raise_open_files_limit;
+pub use plan::{Plan, PlanError, Stream};
+pub use progress::{ClassProgress, Progress, Recent};
+pub use report::{ClassReport, ErrorKind, GeneratorReport, NotSent, Quantiles, Report, Second};
+pub use run::{LoadError, LoadRun, Stopper};

@@ -1,0 +1,239 @@
+//! What to send: streams of requests, and the limits of the run.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Uri};
+use tidegate_workload::{ArrivalProcess, Profile};
+
+/// A whole run: who sends what, for how long, and within which limits.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The streams; several may share a class and are then reported together.
+    pub streams: Vec<Stream>,
+    /// How long requests are sent. Answers are awaited afterwards, at most for the longest timeout.
+    pub duration: Duration,
+    /// Seed of all randomness: arrivals and the choice among URLs.
+    pub seed: u64,
+    /// Response time within which an answer counts as goodput; without one, every 2xx and 3xx does.
+    pub target: Option<Duration>,
+    /// Connections to each destination at most. A request that finds all of them busy waits for one.
+    pub connections: usize,
+    /// Requests that may be outstanding at most; one more is not sent, and counted as such.
+    pub outstanding: usize,
+    /// Whether connections are kept for further requests.
+    pub keep_alive: bool,
+}
+
+/// Requests of one class: where to, and how often.
+#[derive(Debug, Clone)]
+pub struct Stream {
+    /// Name under which results are reported.
+    pub class: String,
+    /// Request method.
+    pub method: Method,
+    /// Absolute `http://` URLs with their weights.
+    pub urls: Vec<(Uri, f64)>,
+    /// Extra header fields.
+    pub headers: HeaderMap,
+    /// Request body; empty for none.
+    pub body: Bytes,
+    /// How arrivals are spread around the rate.
+    pub arrivals: ArrivalProcess,
+    /// The rate over time.
+    pub profile: Profile,
+    /// How long a client waits for the whole answer, from the scheduled instant.
+    pub timeout: Duration,
+}
+
+/// Why a plan cannot be run.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum PlanError {
+    /// A URL that cannot be used.
+    #[error("URL {url:?}: {reason}")]
+    Url {
+        /// As given.
+        url: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A header field that is not allowed in HTTP.
+    #[error("header {name:?}: {reason}")]
+    Header {
+        /// Its name as given.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A stream or the plan lacks something.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+impl Plan {
+    /// A plan with the usual limits: 1024 connections per destination, 20,000 requests outstanding, keep-alive, seed 1.
+    pub fn new(streams: Vec<Stream>, duration: Duration) -> Plan {
+        Plan { streams, duration, seed: 1, target: None, connections: 1024, outstanding: 20_000, keep_alive: true }
+    }
+
+    /// Checks that the plan can be run and sends something.
+    ///
+    /// # Errors
+    /// The first thing that is missing or contradictory.
+    pub fn validate(&self) -> Result<(), PlanError> {
+        let invalid = |text: &str| Err(PlanError::Invalid(text.to_owned()));
+        if self.streams.is_empty() {
+            return invalid("the plan has no stream: nothing would be sent");
+        }
+        if self.duration.is_zero() {
+            return invalid("the duration is 0: nothing would be sent");
+        }
+        if self.connections == 0 || self.outstanding == 0 {
+            return invalid("the limits of connections and of outstanding requests must be at least 1");
+        }
+        self.streams.iter().try_for_each(|stream| stream.validate(self.duration))
+    }
+
+    /// The names of the classes, in the order in which they first appear.
+    pub fn classes(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for stream in &self.streams {
+            if !names.contains(&stream.class) {
+                names.push(stream.class.clone());
+            }
+        }
+        names
+    }
+}
+
+impl Stream {
+    /// A stream of Poisson GET requests with a timeout of 10 s; add at least one URL.
+    pub fn new(class: impl Into<String>, profile: Profile) -> Stream {
+        Stream {
+            class: class.into(),
+            method: Method::GET,
+            urls: Vec::new(),
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+            arrivals: ArrivalProcess::Poisson,
+            profile,
+            timeout: Duration::from_secs(10),
+        }
+    }
+
+    /// Adds a URL that gets the share `weight / sum of weights` of the requests.
+    ///
+    /// # Errors
+    /// When `url` is not an absolute `http://` URL, or `weight` is not a finite number above 0.
+    pub fn url(mut self, url: &str, weight: f64) -> Result<Stream, PlanError> {
+        let error = |reason: &str| PlanError::Url { url: url.to_owned(), reason: reason.to_owned() };
+        if !(weight.is_finite() && weight > 0.0) {
+            return Err(error("its weight must be a finite number above 0"));
+        }
+        let uri: Uri = url.parse().map_err(|e| error(&format!("not a URL ({e})")))?;
+        match uri.scheme_str() {
+            Some("http") => {}
+            Some("https") => return Err(error("https is not supported: use an http:// URL")),
+            _ => return Err(error("must start with http:// and a host, such as http://127.0.0.1:8080/")),
+        }
+        self.urls.push((uri, weight));
+        Ok(self)
+    }
+
+    /// Adds a header field to every request.
+    ///
+    /// # Errors
+    /// When the name or value is not allowed in HTTP.
+    pub fn header(mut self, name: &str, value: &str) -> Result<Stream, PlanError> {
+        let error = |reason: String| PlanError::Header { name: name.to_owned(), reason };
+        let field = HeaderName::try_from(name).map_err(|e| error(e.to_string()))?;
+        let value = HeaderValue::try_from(value).map_err(|e| error(e.to_string()))?;
+        self.headers.append(field, value);
+        Ok(self)
+    }
+
+    /// Sets the arrival process.
+    #[must_use]
+    pub fn arrivals(mut self, arrivals: ArrivalProcess) -> Stream {
+        self.arrivals = arrivals;
+        self
+    }
+
+    /// Sets how long a client waits, from the scheduled instant.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Stream {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Sets method and body.
+    #[must_use]
+    pub fn sending(mut self, method: Method, body: impl Into<Bytes>) -> Stream {
+        self.method = method;
+        self.body = body.into();
+        self
+    }
+
+    /// The header fields of a request to `authority`, `Host` included.
+    pub(crate) fn headers_for(&self, authority: &str) -> HeaderMap {
+        let mut headers = self.headers.clone();
+        if !headers.contains_key(HOST)
+            && let Ok(host) = HeaderValue::from_str(authority)
+        {
+            headers.insert(HOST, host);
+        }
+        headers
+    }
+
+    fn validate(&self, duration: Duration) -> Result<(), PlanError> {
+        let invalid = |text: &str| Err(PlanError::Invalid(format!("class {:?}: {text}", self.class)));
+        if self.urls.is_empty() {
+            return invalid("has no URL");
+        }
+        if self.timeout.is_zero() {
+            return invalid("its timeout is 0: no answer could come in time");
+        }
+        if self.profile.expected_until(duration) <= 0.0 {
+            return invalid("its rate is 0 for the whole duration: nothing would be sent");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stream(rate: &str) -> Stream {
+        Stream::new("gold", rate.parse().unwrap()).url("http://127.0.0.1:1/", 1.0).unwrap()
+    }
+
+    #[test]
+    fn a_plan_that_sends_nothing_is_refused() {
+        let second = Duration::from_secs(1);
+        assert!(Plan::new(vec![stream("5/s")], second).validate().is_ok());
+        for (plan, part) in [
+            (Plan::new(vec![], second), "no stream"),
+            (Plan::new(vec![stream("5/s")], Duration::ZERO), "duration is 0"),
+            (Plan::new(vec![stream("0/s")], second), "rate is 0"),
+            (Plan::new(vec![stream("2s:5/s")], second), "rate is 0"),
+            (Plan::new(vec![Stream::new("x", "5/s".parse().unwrap())], second), "no URL"),
+            (Plan::new(vec![stream("5/s").timeout(Duration::ZERO)], second), "timeout is 0"),
+        ] {
+            let error = plan.validate().unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn wrong_urls_and_headers_say_why() {
+        for (url, part) in [("https://a/", "https is not supported"), ("/x", "must start with"), ("http://", "URL")] {
+            let error = stream("1/s").url(url, 1.0).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+        assert!(stream("1/s").url("http://a/", f64::NAN).is_err());
+        assert!(stream("1/s").header("a b", "c").is_err());
+        assert!(stream("1/s").header("a", "c\n").is_err());
+    }
+}

@@ -1,0 +1,75 @@
+//! Connections to one destination: kept for reuse, bounded in number.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+pub(crate) type Sender = SendRequest<Full<Bytes>>;
+
+/// The connections to one destination.
+pub(crate) struct Pool {
+    addresses: Vec<SocketAddr>,
+    idle: RefCell<Vec<Sender>>,
+    permits: Semaphore,
+    /// Connections opened.
+    pub(crate) opened: Cell<u64>,
+    /// Requests that found every connection busy.
+    pub(crate) waits: Cell<u64>,
+}
+
+impl Pool {
+    pub(crate) fn new(addresses: Vec<SocketAddr>, connections: usize) -> Pool {
+        Pool {
+            addresses,
+            idle: RefCell::new(Vec::new()),
+            permits: Semaphore::new(connections.min(Semaphore::MAX_PERMITS)),
+            opened: Cell::new(0),
+            waits: Cell::new(0),
+        }
+    }
+
+    /// Waits for the right to use a connection. Whoever holds it takes an idle one or opens one, so that idle and busy
+    /// ones together stay within the limit.
+    pub(crate) async fn permit(&self) -> SemaphorePermit<'_> {
+        if let Ok(permit) = self.permits.try_acquire() {
+            return permit;
+        }
+        self.waits.set(self.waits.get() + 1);
+        self.permits.acquire().await.expect("the semaphore is never closed")
+    }
+
+    /// A kept connection that is still good, the most recently used first.
+    pub(crate) async fn take_idle(&self) -> Option<Sender> {
+        loop {
+            let mut sender = self.idle.borrow_mut().pop()?;
+            if sender.ready().await.is_ok() {
+                return Some(sender);
+            }
+        }
+    }
+
+    /// Keeps a connection for the next request.
+    pub(crate) fn keep(&self, sender: Sender) {
+        if !sender.is_closed() {
+            self.idle.borrow_mut().push(sender);
+        }
+    }
+
+    /// Opens a connection; its driver runs as a task of its own until it is closed.
+    pub(crate) async fn connect(&self) -> io::Result<Sender> {
+        let stream = TcpStream::connect(&self.addresses[..]).await?;
+        stream.set_nodelay(true)?;
+        self.opened.set(self.opened.get() + 1);
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+        // Its errors reach the request that suffers them.
+        tokio::task::spawn_local(async move { drop(connection.await) });
+        Ok(sender)
+    }
+}

@@ -1,0 +1,141 @@
+//! A run on a thread of its own, and the handle to it.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::thread::JoinHandle;
+
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::{oneshot, watch};
+
+use crate::generator::generate;
+use crate::limits::raise_open_files_limit;
+use crate::plan::{Plan, PlanError};
+use crate::progress::Progress;
+use crate::report::Report;
+
+/// Why a run could not be made, or gave no report.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The plan makes no sense.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A host name could not be resolved.
+    #[error("cannot find the address of {authority}: {error}")]
+    Resolve {
+        /// Host and port, from the URL.
+        authority: String,
+        /// What the resolver said.
+        error: io::Error,
+    },
+    /// The thread or its runtime could not be made.
+    #[error("cannot start the load generator: {0}")]
+    Start(#[from] io::Error),
+    /// The thread ended without a report: a bug.
+    #[error("the load generator's thread died without a report")]
+    Died,
+}
+
+/// A run under way. Dropping it stops the run.
+#[derive(Debug)]
+pub struct LoadRun {
+    thread: Option<JoinHandle<()>>,
+    report: oneshot::Receiver<io::Result<Report>>,
+    stop: watch::Sender<bool>,
+    progress: watch::Receiver<Progress>,
+}
+
+/// Stops a run from elsewhere, such as a signal handler.
+#[derive(Debug, Clone)]
+pub struct Stopper(watch::Sender<bool>);
+
+impl LoadRun {
+    /// Checks the plan, resolves its hosts (this blocks), raises the limit of open files, and starts sending.
+    ///
+    /// # Errors
+    /// When the plan is not valid, a host is unknown, or the machine refuses the thread.
+    pub fn start(plan: Plan) -> Result<LoadRun, LoadError> {
+        plan.validate()?;
+        let destinations = resolve(&plan)?;
+        raise_open_files_limit();
+        let (stop, stopped) = watch::channel(false);
+        let (progress_in, progress) = watch::channel(Progress { duration: plan.duration, ..Progress::default() });
+        let (report_in, report) = oneshot::channel();
+        let body = move || {
+            let built = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+            let result = built.and_then(|rt| rt.block_on(generate(plan, destinations, stopped, progress_in)));
+            // Nobody listens any more when the handle was dropped.
+            drop(report_in.send(result));
+        };
+        let thread = std::thread::Builder::new().name("tidegate-load".to_owned()).spawn(body)?;
+        Ok(LoadRun { thread: Some(thread), report, stop, progress })
+    }
+
+    /// The state of the run, renewed ten times a second. The last one has `finished` set.
+    pub fn progress(&self) -> watch::Receiver<Progress> {
+        self.progress.clone()
+    }
+
+    /// Ends the run now: nothing more is sent, requests under way are given up and counted as unfinished.
+    pub fn stop(&self) {
+        self.stopper().stop();
+    }
+
+    /// A handle that can stop the run from elsewhere.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.stop.clone())
+    }
+
+    /// Blocks until the run is over. Not inside an async runtime: there, use [`LoadRun::wait`].
+    ///
+    /// # Errors
+    /// When the generator could not work.
+    pub fn join(mut self) -> Result<Report, LoadError> {
+        if let Some(thread) = self.thread.take() {
+            thread.join().map_err(|_| LoadError::Died)?;
+        }
+        Ok(self.report.try_recv().map_err(|_| LoadError::Died)??)
+    }
+
+    /// Waits until the run is over.
+    ///
+    /// # Errors
+    /// When the generator could not work.
+    pub async fn wait(mut self) -> Result<Report, LoadError> {
+        Ok((&mut self.report).await.map_err(|_| LoadError::Died)??)
+    }
+}
+
+impl Drop for LoadRun {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Stopper {
+    /// Ends the run now.
+    pub fn stop(&self) {
+        self.0.send_replace(true);
+    }
+}
+
+/// Host and port as written, and its addresses, once per destination.
+pub(crate) type Destinations = Vec<(String, Vec<SocketAddr>)>;
+
+fn resolve(plan: &Plan) -> Result<Destinations, LoadError> {
+    let mut destinations: Destinations = Vec::new();
+    for (url, _) in plan.streams.iter().flat_map(|stream| &stream.urls) {
+        let authority = url.authority().map_or("", |a| a.as_str());
+        if destinations.iter().any(|(name, _)| name == authority) {
+            continue;
+        }
+        let host = url.host().unwrap_or("").trim_matches(['[', ']']);
+        let found = (host, url.port_u16().unwrap_or(80)).to_socket_addrs();
+        let failed = |error| LoadError::Resolve { authority: authority.to_owned(), error };
+        let addresses: Vec<SocketAddr> = found.map_err(failed)?.collect();
+        if addresses.is_empty() {
+            return Err(failed(io::Error::new(io::ErrorKind::NotFound, "the name has no address")));
+        }
+        destinations.push((authority.to_owned(), addresses));
+    }
+    Ok(destinations)
+}

@@ -1,0 +1,153 @@
+//! Accepting connections. A request is usually there when `accept` returns (TCP_DEFER_ACCEPT), so it is read at once:
+//! one that is refused and asks for no more is answered and closed before the runtime ever hears of its socket.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::time::Duration;
+
+use rustix::net::SocketFlags;
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use tokio::io::unix::AsyncFd;
+use tokio::sync::watch;
+
+use crate::client::Client;
+use crate::counters::Counter;
+use crate::gate::Gate;
+use crate::gate::sift::{Step, sift};
+use crate::serve::{Registered, serve};
+use crate::worker::WorkerApp;
+
+/// Connections the kernel keeps until they are accepted.
+const BACKLOG: i32 = 4096;
+
+/// How long the kernel waits for a connection's first bytes before handing it over regardless.
+const DEFER_ACCEPT: Duration = Duration::from_secs(1);
+
+/// Connections accepted before other tasks get their turn.
+const BATCH: usize = 64;
+
+/// How long to wait when there are no file descriptors left.
+const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(50);
+
+/// Opens a listener that shares its address with those of the other workers.
+///
+/// # Errors
+/// What the system says: address in use, not permitted, not ours.
+pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    // Accepted sockets inherit it.
+    socket.set_tcp_nodelay(true)?;
+    socket.bind(&SockAddr::from(address))?;
+    socket.listen(BACKLOG)?;
+    // A nicety: without it the request is there a little later.
+    let _ = rustix::net::sockopt::set_tcp_defer_accept(&socket, DEFER_ACCEPT.as_secs() as u32);
+    Ok(socket.into())
+}
+
+/// Accepts until `stop` says so; then once more whatever the kernel has ready, and closes the listener.
+pub(crate) async fn accept(worker: Rc<WorkerApp>, listener: TcpListener, mut stop: watch::Receiver<bool>) -> io::Result<()> {
+    let listener = AsyncFd::new(listener)?;
+    loop {
+        tokio::select! {
+            biased;
+            _ = stop.wait_for(|stop| *stop) => {
+                while let Round::More = accept_batch(&worker, listener.get_ref()) {}
+                return Ok(());
+            }
+            ready = listener.readable() => {
+                let mut ready = ready?;
+                match accept_batch(&worker, listener.get_ref()) {
+                    Round::More => {}
+                    Round::Empty => ready.clear_ready(),
+                    Round::Exhausted => {
+                        drop(ready);
+                        tokio::time::sleep(OUT_OF_DESCRIPTORS).await;
+                    }
+                }
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+enum Round {
+    /// There may be more.
+    More,
+    /// There is nothing to accept.
+    Empty,
+    /// There is, but the system has no room for it.
+    Exhausted,
+}
+
+fn accept_batch(worker: &Rc<WorkerApp>, listener: &TcpListener) -> Round {
+    use rustix::io::Errno;
+    for _ in 0..BATCH {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        match rustix::net::acceptfrom_with(listener.as_fd(), flags) {
+            Ok((socket, peer)) => {
+                let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+                welcome(worker, TcpStream::from(socket), peer.unwrap_or(([0, 0, 0, 0], 0).into()));
+            }
+            Err(Errno::AGAIN) => return Round::Empty,
+            // The client gave up before it was accepted.
+            Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => {}
+            Err(_) => {
+                worker.lane().bump(Counter::AcceptErrors);
+                return Round::Exhausted;
+            }
+        }
+    }
+    Round::More
+}
+
+/// Serves a new connection; at once, when its request is here and refused.
+fn welcome(worker: &Rc<WorkerApp>, mut socket: TcpStream, peer: SocketAddr) {
+    let lane = worker.lane();
+    if worker.app.counters.connections_open() >= worker.local().live.config.limits.connections as u64 {
+        lane.bump(Counter::ConnectionsRefused);
+        return;
+    }
+    lane.bump(Counter::ConnectionsAccepted);
+    let scratch = worker.scratch.clone();
+    let mut scratch = scratch.borrow_mut();
+    let read = match socket.read(&mut scratch) {
+        Ok(read @ 1..) => read,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return start(worker, socket, peer, &[], Vec::new(), Step::More),
+        // It left without a word.
+        Ok(0) | Err(_) => return lane.bump(Counter::ConnectionsClosed),
+    };
+    let mut out = Vec::new();
+    let sifted = sift(worker, peer, &scratch[..read], &mut out);
+    if !out.is_empty() {
+        // A new socket's buffer is empty: this takes all but the largest answers.
+        if let Ok(written) = socket.write(&out) {
+            out.drain(..written);
+        }
+    }
+    if out.is_empty() && matches!(sifted.step, Step::Close { unread: false }) && sifted.consumed == read {
+        return lane.bump(Counter::ConnectionsClosed);
+    }
+    start(worker, socket, peer, &scratch[sifted.consumed..read], out, sifted.step);
+}
+
+/// Gives the connection a task of its own.
+fn start(worker: &Rc<WorkerApp>, socket: TcpStream, peer: SocketAddr, left: &[u8], out: Vec<u8>, step: Step) {
+    let Ok(socket) = tokio::net::TcpStream::from_std(socket) else {
+        worker.lane().bump(Counter::AcceptErrors);
+        return worker.lane().bump(Counter::ConnectionsClosed);
+    };
+    // Nothing was asked yet: the head's time runs from here.
+    let client = Client::new(peer, worker.deadline(|timeouts| timeouts.header));
+    let registered = Registered::new(worker, &client);
+    let mut gate = Gate::new(socket, worker.clone(), client);
+    if left.is_empty() && matches!(step, Step::More) {
+        gate.owe(out);
+    } else {
+        gate.resume(left, out, step);
+    }
+    tokio::task::spawn_local(serve(gate, registered));
+}

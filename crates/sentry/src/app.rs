@@ -1,0 +1,286 @@
+//! One application as all workers share it: its controller behind a short lock, and what a reload swaps.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use thiserror::Error;
+use tidegate_engine::{
+    Action, ClassifyError, Controller, LoadReport, Rejection, ServerId, SetupError, Snapshot, Status, Ticket, Timestamp,
+};
+use tokio::sync::{Notify, oneshot};
+
+use crate::config;
+use crate::counters::Counters;
+use crate::event_ring::EventRing;
+use crate::live::Live;
+use crate::record::RecordSink;
+
+/// One protected service.
+#[derive(Debug)]
+pub struct App {
+    name: String,
+    origin: Instant,
+    core: Mutex<Core>,
+    live: ArcSwap<Live>,
+    generation: AtomicU64,
+    draining: AtomicBool,
+    /// Wakes the timer task when the controller's next deadline came nearer.
+    pub(crate) rearm: Notify,
+    /// What the data path counts.
+    pub counters: Counters,
+    /// What the controller did, and why.
+    pub events: EventRing,
+    /// Where finished requests are told of.
+    pub(crate) records: Arc<dyn RecordSink>,
+}
+
+/// What the lock guards.
+#[derive(Debug)]
+pub(crate) struct Core {
+    /// Decides.
+    pub(crate) controller: Controller,
+    /// Requests in class queues, by ticket.
+    pub(crate) waiters: HashMap<Ticket, oneshot::Sender<Woken>>,
+    /// Until when the timer task sleeps.
+    pub(crate) armed: Timestamp,
+    /// Which [`Live`] the controller's setup belongs to.
+    pub(crate) generation: u64,
+}
+
+/// What became of a request that waited.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Woken {
+    /// Send it.
+    Start(ServerId),
+    /// Refuse it.
+    Refuse(Rejection),
+}
+
+/// Why an application cannot be built, or reloaded.
+#[derive(Debug, Error)]
+pub enum AppError {
+    /// The controller does not take the setup.
+    #[error("application \"{app}\": {source}")]
+    Setup {
+        /// The application.
+        app: String,
+        /// What is wrong.
+        source: SetupError,
+    },
+    /// The classifier does not take the rules.
+    #[error("application \"{app}\": {source}")]
+    Classify {
+        /// The application.
+        app: String,
+        /// What is wrong.
+        source: ClassifyError,
+    },
+}
+
+impl App {
+    /// An application for `lanes` workers.
+    ///
+    /// # Errors
+    /// When the setup or the rules make no sense.
+    pub fn new(
+        config: config::Application,
+        lanes: usize,
+        seed: u64,
+        records: Arc<dyn RecordSink>,
+    ) -> Result<Self, AppError> {
+        let name = config.name.clone();
+        let events = EventRing::new();
+        let controller = Controller::new(config.setup.clone(), lanes, seed, Box::new(events.clone()))
+            .map_err(|source| AppError::Setup { app: name.clone(), source })?;
+        let live = Live::new(config, &controller, 0, None)?;
+        let core = Core { controller, waiters: HashMap::new(), armed: Timestamp::MAX, generation: 0 };
+        Ok(App {
+            name,
+            origin: Instant::now(),
+            core: Mutex::new(core),
+            live: ArcSwap::from_pointee(live),
+            generation: AtomicU64::new(0),
+            draining: AtomicBool::new(false),
+            rearm: Notify::new(),
+            counters: Counters::new(lanes),
+            events,
+            records,
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Now, on this application's clock.
+    pub fn now(&self) -> Timestamp {
+        self.at(Instant::now())
+    }
+
+    /// The instant at which the clock shows `at`.
+    pub fn instant(&self, at: Timestamp) -> Instant {
+        self.origin + Duration::from_nanos(at.as_nanos())
+    }
+
+    pub(crate) fn at(&self, instant: Instant) -> Timestamp {
+        Timestamp::from_nanos(instant.saturating_duration_since(self.origin).as_nanos() as u64)
+    }
+
+    /// What is in force now.
+    pub fn live(&self) -> Arc<Live> {
+        self.live.load_full()
+    }
+
+    /// Counts up with every reload: tells a worker cheaply that its copy of [`App::live`] is old.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Everything metrics and the admin API show of the controller.
+    pub fn snapshot(&self) -> Snapshot {
+        let core = self.lock();
+        core.controller.snapshot(self.now())
+    }
+
+    /// Admitted and not yet answered.
+    pub fn in_flight(&self) -> usize {
+        self.lock().controller.in_flight()
+    }
+
+    /// Waiting in class queues.
+    pub fn waiting(&self) -> usize {
+        self.lock().controller.waiting()
+    }
+
+    /// Whether the sentry is shutting down: it answers what it has and takes nothing new.
+    pub fn draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Decides and counts without refusing (`true`), or enforces.
+    pub fn set_shadow(&self, shadow: bool) {
+        self.engine(|core, now| core.controller.set_shadow(now, shadow));
+    }
+
+    /// Tells the controller what was measured.
+    pub fn report(&self, report: LoadReport) {
+        self.engine(|core, now| core.controller.handle_report(now, report));
+    }
+
+    /// Tells the controller of a server's state.
+    pub fn set_status(&self, server: ServerId, status: Status) {
+        self.live().set_status(server, status);
+        self.engine(|core, now| core.controller.handle_server(now, server, status));
+    }
+
+    /// Puts a new configuration in force. What is in flight, and what was learned, is kept.
+    ///
+    /// # Errors
+    /// When it makes no sense; then nothing has changed.
+    pub fn reconfigure(&self, config: config::Application) -> Result<(), AppError> {
+        Live::check(&config)?;
+        let old = self.live();
+        self.engine(|core, now| {
+            let setup = config.setup.clone();
+            let failed = |source| AppError::Setup { app: self.name.clone(), source };
+            core.controller.reconfigure(now, setup).map_err(failed)?;
+            let generation = core.generation + 1;
+            let live = Live::new(config, &core.controller, generation, Some(&old))?;
+            core.generation = generation;
+            self.live.store(Arc::new(live));
+            self.generation.store(generation, Ordering::Release);
+            Ok(())
+        })
+    }
+
+    /// Calls the controller: the one place that takes its lock, reads the clock while holding it, carries out what
+    /// the controller then wants, and keeps the timer task in step.
+    pub(crate) fn engine<T>(&self, call: impl FnOnce(&mut Core, Timestamp) -> T) -> T {
+        let mut woken = Vec::new();
+        let (value, nearer) = {
+            let mut core = self.lock();
+            let value = call(&mut core, self.now());
+            core.drain(&mut woken);
+            (value, core.rearm())
+        };
+        if nearer {
+            self.rearm.notify_one();
+        }
+        if !woken.is_empty() {
+            self.deliver(woken);
+        }
+        value
+    }
+
+    /// Tells waiting requests what became of them, outside the lock. A waiter may be gone by now: then its start is
+    /// cancelled, which may start others.
+    #[cold]
+    fn deliver(&self, mut woken: Vec<Delivery>) {
+        while !woken.is_empty() {
+            let gone: Vec<Ticket> = woken.drain(..).filter_map(Delivery::deliver).collect();
+            if gone.is_empty() {
+                return;
+            }
+            let mut core = self.lock();
+            for ticket in gone {
+                core.controller.handle_cancel(self.now(), ticket);
+            }
+            core.drain(&mut woken);
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Core {
+    /// Takes every action the controller has ready.
+    fn drain(&mut self, woken: &mut Vec<Delivery>) {
+        while let Some(action) = self.controller.poll_action() {
+            let (ticket, message) = match action {
+                Action::Start { ticket, server } => (ticket, Woken::Start(server)),
+                Action::Refuse { ticket, rejection } => (ticket, Woken::Refuse(rejection)),
+                _ => continue,
+            };
+            woken.push(Delivery { ticket, message, to: self.waiters.remove(&ticket) });
+        }
+    }
+
+    /// Whether the controller's next deadline is now before what the timer task sleeps for.
+    fn rearm(&mut self) -> bool {
+        match self.controller.poll_timeout() {
+            Some((at, _)) if at < self.armed => {
+                self.armed = at;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+/// A message to a waiting request.
+struct Delivery {
+    ticket: Ticket,
+    message: Woken,
+    to: Option<oneshot::Sender<Woken>>,
+}
+
+impl Delivery {
+    /// Delivers; the ticket when a start found nobody to take it.
+    fn deliver(self) -> Option<Ticket> {
+        let undelivered = match self.to {
+            Some(to) => to.send(self.message).err(),
+            None => Some(self.message),
+        };
+        undelivered.filter(|message| matches!(message, Woken::Start(_))).map(|_| self.ticket)
+    }
+}

@@ -1,0 +1,181 @@
+//! One client's connection: what its gate, the service behind it, and the worker's sweep share.
+//!
+//! Everything of a connection runs in one task on one thread, so plain cells do. Time-outs are coarse on purpose:
+//! a registered timer costs more than a refusal, so a connection only notes its deadline, and the worker's sweep
+//! wakes those whose deadline has passed.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use http::HeaderValue;
+use tidegate_engine::Timestamp;
+
+use crate::ending::Ending;
+use crate::gate::head::Bad;
+use crate::permit::Arrival;
+use crate::tunnel::ServerEnd;
+
+/// What a connection waits for, and so what it means when its deadline passes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// The next request.
+    #[default]
+    Idle,
+    /// The rest of a head.
+    Header,
+    /// Its turn in a class queue: the engine's time-out, not ours.
+    Queue,
+    /// The server's answer to begin.
+    FirstByte,
+    /// The client's body to go on.
+    RequestBody,
+    /// The answer to go on.
+    ResponseBody,
+    /// Bytes through a tunnel.
+    Tunnel,
+    /// The client to close.
+    Linger,
+    /// The whole request has taken too long, whatever it waits for.
+    Request,
+}
+
+/// One client's connection.
+#[derive(Debug)]
+pub(crate) struct Client {
+    /// The other end.
+    pub(crate) peer: SocketAddr,
+    /// The gate's decision about the request it lets through, for the service to take.
+    pub(crate) arrival: RefCell<Option<Arrival>>,
+    /// The answer to the current request is complete but for the flush.
+    pub(crate) ending: RefCell<Option<Ending>>,
+    /// hyper has let go of the answer's body: after the next flush the message is over.
+    pub(crate) answered: Cell<bool>,
+    /// Body bytes of the current request.
+    pub(crate) bytes_in: Cell<u64>,
+    /// Why the current request's body cannot be read on, once it cannot.
+    pub(crate) body_fault: Cell<Option<Bad>>,
+    /// The server would take more of the body, and the client does not send it.
+    pub(crate) starved: Cell<bool>,
+    /// The connection closes after the current answer.
+    pub(crate) close: Cell<bool>,
+    /// The server's side of a tunnel, once the service has opened one.
+    pub(crate) tunnel: RefCell<Option<ServerEnd>>,
+    /// hyper is not needed, or not there: set by the sweep when nothing happens.
+    pub(crate) shed: Cell<bool>,
+    /// The peer's address as a header value, made once.
+    pub(crate) forwarded_for: OnceCell<HeaderValue>,
+    wait: Cell<Wait>,
+    deadline: Cell<Timestamp>,
+    request_deadline: Cell<Timestamp>,
+    expired: Cell<Option<Wait>>,
+    was_idle: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Client {
+    /// A connection that waits for its first request until `deadline`.
+    pub(crate) fn new(peer: SocketAddr, deadline: Timestamp) -> Rc<Self> {
+        Rc::new(Client {
+            peer,
+            arrival: RefCell::default(),
+            ending: RefCell::default(),
+            answered: Cell::default(),
+            bytes_in: Cell::default(),
+            body_fault: Cell::default(),
+            starved: Cell::default(),
+            close: Cell::default(),
+            tunnel: RefCell::default(),
+            shed: Cell::new(true),
+            forwarded_for: OnceCell::new(),
+            wait: Cell::default(),
+            deadline: Cell::new(deadline),
+            request_deadline: Cell::new(Timestamp::MAX),
+            expired: Cell::default(),
+            was_idle: Cell::default(),
+            waker: RefCell::default(),
+        })
+    }
+
+    /// What it waits for.
+    pub(crate) fn waits_for(&self) -> Wait {
+        self.wait.get()
+    }
+
+    /// It now waits for `wait`, until `deadline`.
+    pub(crate) fn wait(&self, wait: Wait, deadline: Timestamp) {
+        self.wait.set(wait);
+        self.deadline.set(deadline);
+        self.was_idle.set(false);
+    }
+
+    /// The whole request must be over by `deadline`.
+    pub(crate) fn bound_request(&self, now: Timestamp, most: Option<Duration>) {
+        if let Some(most) = most {
+            self.request_deadline.set(now + most);
+        }
+    }
+
+    /// The request is over.
+    pub(crate) fn idle(&self, deadline: Timestamp) {
+        self.request_deadline.set(Timestamp::MAX);
+        self.expired.set(None);
+        self.wait(Wait::Idle, deadline);
+    }
+
+    /// Runs `future`, unless the whole request's time is up first.
+    pub(crate) async fn in_time<T>(&self, future: impl Future<Output = T>) -> Result<T, Wait> {
+        let mut future = std::pin::pin!(future);
+        std::future::poll_fn(|cx| match self.take_expired() {
+            Some(wait) => Poll::Ready(Err(wait)),
+            None => future.as_mut().poll(cx).map(Ok),
+        })
+        .await
+    }
+
+    /// Takes note that a deadline has passed, if one has.
+    pub(crate) fn take_expired(&self) -> Option<Wait> {
+        self.expired.take()
+    }
+
+    /// Whether a deadline has passed that nobody took note of.
+    pub(crate) fn expired(&self) -> Option<Wait> {
+        self.expired.get()
+    }
+
+    /// Remembers whom to wake: the task that polls the connection, always the same.
+    pub(crate) fn remember(&self, cx: &Context<'_>) {
+        let mut waker = self.waker.borrow_mut();
+        if waker.is_none() {
+            *waker = Some(cx.waker().clone());
+        }
+    }
+
+    /// Called by the sweep: wakes the connection when it has something to do about time. While the sentry drains,
+    /// connections close after their next answer; `idle_too` closes those that wait for a request.
+    pub(crate) fn sweep(&self, now: Timestamp, draining: bool, idle_too: bool) {
+        let idle = self.wait.get() == Wait::Idle;
+        if draining {
+            self.close.set(true);
+        }
+        if now >= self.request_deadline.get() {
+            self.expired.set(Some(Wait::Request));
+        } else if now >= self.deadline.get() || (idle_too && idle) {
+            self.expired.set(Some(self.wait.get()));
+        } else if idle && self.was_idle.replace(true) && !self.shed.get() {
+            self.shed.set(true);
+        } else {
+            return;
+        }
+        self.wake();
+    }
+
+    /// Wakes the connection's task.
+    pub(crate) fn wake(&self) {
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+}

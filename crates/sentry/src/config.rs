@@ -1,0 +1,266 @@
+//! The configuration: what it means, after parsing and resolving.
+//!
+//! What is typed and what it means are two types. The types here are the meaning: complete, with every default
+//! filled in and every number checked, so that nothing downstream has to ask "and if it is missing?".
+
+mod error;
+mod parse;
+mod policy;
+mod raw;
+mod render;
+mod resolve;
+mod section;
+#[cfg(test)]
+mod tests;
+
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tidegate_engine::{ClassifierSetup, Network, Rule, Setup};
+
+pub use error::{ConfigErrors, Problem};
+pub use parse::{Checked, OneLine, fuzz};
+
+
+/// Everything a sentry process does.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The process as a whole.
+    pub sentry: SentryConfig,
+    /// The admin listener.
+    pub admin: Admin,
+    /// Where the access log goes.
+    pub access_log: AccessLog,
+    /// The applications, in file order.
+    pub applications: Vec<Application>,
+    /// The file it was read from; `None` for the one-line form.
+    pub source: Option<PathBuf>,
+}
+
+/// Settings of the process as a whole. They take effect at the next start, not on reload.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SentryConfig {
+    /// Worker threads, one runtime and one listener each.
+    pub workers: usize,
+    /// How long a drain may take before connections are cut.
+    pub drain: Duration,
+}
+
+/// The admin listener: metrics, health, state.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Admin {
+    /// Where it listens; `None` for no admin listener.
+    pub listen: Option<SocketAddr>,
+    /// The bearer token that every request but `/healthz` and `/readyz` must carry. Always there when `listen` is not loopback.
+    pub token: Option<String>,
+}
+
+/// Where the access log goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AccessLog {
+    /// Nowhere.
+    #[default]
+    Off,
+    /// To standard output.
+    Stdout,
+    /// Appended to a file, which is reopened on SIGHUP.
+    File(PathBuf),
+}
+
+/// One protected service.
+#[derive(Clone, Debug)]
+pub struct Application {
+    /// Its name, unique in the file.
+    pub name: String,
+    /// Where it listens.
+    pub listen: Vec<SocketAddr>,
+    /// What its controller needs.
+    pub setup: Setup,
+    /// What its classifier needs. Request type `i + 1` of `setup` is `request_types[i]` here; 0 is "default".
+    pub classifier: ClassifierSetup,
+    /// Names of the resource tags; tag number `i` is bit `i`.
+    pub tags: Vec<String>,
+    /// Its servers, in the order of `setup.servers`.
+    pub servers: Vec<Server>,
+    /// How long things may take.
+    pub timeouts: Timeouts,
+    /// How large things may be.
+    pub limits: Limits,
+    /// How servers are checked.
+    pub health: Health,
+    /// When a failed request is tried again elsewhere.
+    pub retry: Retry,
+    /// Connections kept open to servers.
+    pub pool: Pool,
+    /// What servers are told of the client.
+    pub forwarded: Forwarded,
+    /// What refused clients get.
+    pub rejection: RejectionPages,
+    /// Requests that are never policed: health checks of load balancers in front of the sentry.
+    pub exempt: Vec<Rule>,
+}
+
+/// One server's address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// Its name, unique in the application.
+    pub name: String,
+    /// `host:port`; an IPv6 host is in brackets.
+    pub address: String,
+}
+
+/// How long things may take.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timeouts {
+    /// From the first byte of a request to the end of its head.
+    pub header: Duration,
+    /// Between two reads or writes of a body.
+    pub body_idle: Duration,
+    /// To connect to a server.
+    pub connect: Duration,
+    /// From the request sent to the first byte of the answer.
+    pub first_byte: Duration,
+    /// From arrival to the last byte; `None` for no bound.
+    pub request: Option<Duration>,
+    /// An idle connection from a client.
+    pub client_idle: Duration,
+    /// An idle connection to a server.
+    pub server_idle: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Timeouts {
+            header: Duration::from_secs(10),
+            body_idle: Duration::from_secs(30),
+            connect: Duration::from_secs(2),
+            first_byte: Duration::from_secs(60),
+            request: None,
+            client_idle: Duration::from_secs(75),
+            server_idle: Duration::from_secs(30),
+        }
+    }
+}
+
+/// How large things may be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limits {
+    /// Bytes of a request head.
+    pub header_bytes: usize,
+    /// Header fields of a request.
+    pub headers: usize,
+    /// Bytes of a request body; `None` for no bound.
+    pub body_bytes: Option<u64>,
+    /// Connections from clients.
+    pub connections: usize,
+    /// Requests that wait in class queues.
+    pub waiting: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { header_bytes: 16 * 1024, headers: 100, body_bytes: None, connections: 100_000, waiting: 10_000 }
+    }
+}
+
+/// How servers are checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Health {
+    /// The path that must answer below 400; `None` checks that a TCP connection opens.
+    pub path: Option<String>,
+    /// From the end of one check to the start of the next.
+    pub interval: Duration,
+    /// How long one check may take.
+    pub timeout: Duration,
+    /// Good checks in a row that bring a server up.
+    pub rise: u32,
+    /// Failed checks in a row that take a server down.
+    pub fall: u32,
+    /// Requests in a row that a server fails before it counts as down without waiting for a check; 0 for never.
+    pub passive_failures: u32,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Health {
+            path: None,
+            interval: Duration::from_secs(2),
+            timeout: Duration::from_secs(1),
+            rise: 2,
+            fall: 3,
+            passive_failures: 5,
+        }
+    }
+}
+
+/// When a failed request is tried again on another server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Retry {
+    /// Further attempts per request; 0 for none.
+    pub attempts: u32,
+    /// Retries may be at most this share of requests, 0 to 1.
+    pub budget: f64,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Retry { attempts: 1, budget: 0.2 }
+    }
+}
+
+/// Connections kept open to servers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pool {
+    /// Idle connections to one server, per worker.
+    pub idle_per_server: usize,
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Pool { idle_per_server: 256 }
+    }
+}
+
+/// What servers are told of the client.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Forwarded {
+    /// `X-Forwarded-For`, `-Proto`, `-Host`.
+    pub x_forwarded: bool,
+    /// `Forwarded` (RFC 7239).
+    pub forwarded: bool,
+    /// `X-Request-Id`: kept when a trusted client sends one, else made.
+    pub request_id: bool,
+    /// Clients whose own forwarding headers are kept and extended; all others' are replaced.
+    pub trust: Vec<Network>,
+}
+
+impl Default for Forwarded {
+    fn default() -> Self {
+        Forwarded { x_forwarded: true, forwarded: false, request_id: true, trust: Vec::new() }
+    }
+}
+
+/// What refused clients get.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RejectionPages {
+    /// The status of a refusal.
+    pub status: u16,
+    /// The operator's page per class; `None` for the built-in one.
+    pub pages: Vec<Option<Page>>,
+    /// Whether admitted responses carry `Tidegate-Decision` too.
+    pub decision_on_admitted: bool,
+}
+
+/// A page of the operator's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// Its media type.
+    pub content_type: String,
+    /// Its bytes.
+    pub body: Bytes,
+    /// The file it was read from.
+    pub path: PathBuf,
+}

@@ -1,0 +1,172 @@
+//! Ways to a [`Config`]: a file, a text, the one-line form.
+
+use std::path::{Path, PathBuf};
+
+use toml::de::{DeTable, Error};
+
+use super::error::{ConfigErrors, Problem};
+use super::raw::{RawAdmin, RawApplication, RawConfig, RawSentry, RawServer, RawServerTable};
+use super::resolve::{NoWorld, RealWorld, Resolver, World};
+use super::section::{At, List, Report, Time};
+use super::{Config, policy};
+
+/// A valid configuration, and what is doubtful about it.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// The configuration.
+    pub config: Config,
+    /// Doubts, in the order of the file.
+    pub warnings: Vec<Problem>,
+}
+
+/// The one-line form: one application, everything else at its default.
+#[derive(Clone, Debug, Default)]
+pub struct OneLine {
+    /// Where to listen; the default when empty.
+    pub listen: Vec<String>,
+    /// The servers, `host:port`.
+    pub to: Vec<String>,
+    /// The response-time target, such as `500ms`.
+    pub target: Option<String>,
+    /// The admission policy's name.
+    pub policy: Option<String>,
+    /// Decide and count, but refuse nothing.
+    pub shadow: bool,
+    /// Where the admin API listens; `None` for nowhere.
+    pub admin: Option<String>,
+    /// Worker threads.
+    pub workers: Option<u64>,
+    /// A file, or `-` for standard output.
+    pub access_log: Option<String>,
+}
+
+impl Config {
+    /// Reads and checks a file. Names of servers are looked up, pages are read.
+    ///
+    /// # Errors
+    /// Everything that is wrong, with lines.
+    pub fn load(path: &Path) -> Result<Checked, ConfigErrors> {
+        let source = path.display().to_string();
+        let bytes = std::fs::read(path).map_err(|e| ConfigErrors::whole(&source, format!("cannot be read: {e}")))?;
+        let text = String::from_utf8(bytes)
+            .map_err(|_| ConfigErrors::whole(&source, "is not UTF-8 text; a configuration is TOML".to_owned()))?;
+        Config::parse(&text, path)
+    }
+
+    /// Checks a text as if it stood in the file `path`.
+    ///
+    /// # Errors
+    /// Everything that is wrong, with lines.
+    pub fn parse(text: &str, path: &Path) -> Result<Checked, ConfigErrors> {
+        let folder = path.parent().map(Path::to_path_buf).unwrap_or_default();
+        parse_in(text, &path.display().to_string(), Some(path.to_path_buf()), &RealWorld { folder })
+    }
+
+    /// Checks the one-line form.
+    ///
+    /// # Errors
+    /// Everything that is wrong.
+    pub fn one_line(given: OneLine) -> Result<Checked, ConfigErrors> {
+        let mut report = Report::new("");
+        let raw = given.into_raw(&mut report);
+        finish(raw, report, "command line", None, &RealWorld { folder: PathBuf::new() })
+    }
+}
+
+/// Feeds any text to the parser and, when it is accepted, checks that its rendering is accepted too and means the same.
+///
+/// # Panics
+/// When it does not: that is the finding.
+pub fn fuzz(text: &str) {
+    let Ok(checked) = parse_in(text, "fuzz.toml", None, &NoWorld) else { return };
+    let rendered = checked.config.to_toml();
+    let again = match parse_in(&rendered, "rendered.toml", None, &NoWorld) {
+        Ok(again) => again,
+        Err(errors) => panic!("{errors}\n{rendered}"),
+    };
+    assert_eq!(again.config.to_toml(), rendered);
+}
+
+pub(super) fn parse_in(
+    text: &str,
+    source: &str,
+    path: Option<PathBuf>,
+    world: &dyn World,
+) -> Result<Checked, ConfigErrors> {
+    let mut report = Report::new(text);
+    let (document, errors) = DeTable::parse_recoverable(text);
+    if !errors.is_empty() {
+        // What a broken document seems to say is not worth judging.
+        errors.iter().for_each(|error| syntax(error, &mut report));
+        return Err(failure(report, source));
+    }
+    let raw = RawConfig::read_table(document.get_ref(), &mut report);
+    finish(raw, report, source, path, world)
+}
+
+fn finish(
+    raw: RawConfig,
+    mut report: Report<'_>,
+    source: &str,
+    path: Option<PathBuf>,
+    world: &dyn World,
+) -> Result<Checked, ConfigErrors> {
+    let config = Resolver::new(world, &mut report).config(raw, path);
+    if report.has_errors() {
+        return Err(failure(report, source));
+    }
+    let (_, warnings) = report.finish();
+    Ok(Checked { config, warnings })
+}
+
+fn failure(report: Report<'_>, source: &str) -> ConfigErrors {
+    let (problems, _) = report.finish();
+    ConfigErrors { source: source.to_owned(), problems }
+}
+
+fn syntax(error: &Error, report: &mut Report<'_>) {
+    // The library's sentences may span lines; one problem is one line.
+    let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+    report.error(&error.span().unwrap_or(0..0), format!("this is not TOML: {message}"));
+}
+
+impl OneLine {
+    fn into_raw(self, report: &mut Report<'_>) -> RawConfig {
+        let server = |address: String| {
+            RawServer(RawServerTable { address: Some(typed(address)), ..RawServerTable::default() })
+        };
+        let application = RawApplication {
+            listen: (!self.listen.is_empty()).then(|| typed(list(self.listen))),
+            servers: Some(typed(list(self.to.into_iter().map(server)))),
+            target: self.target.and_then(|text| target(&text, report)),
+            admission: self.policy.and_then(|name| policy::AdmissionChoice::from_name(&name, report)).map(typed),
+            shadow: Some(typed(self.shadow)),
+            ..RawApplication::default()
+        };
+        RawConfig {
+            access_log: self.access_log.map(typed),
+            sentry: Some(typed(RawSentry { workers: self.workers.map(typed), ..RawSentry::default() })),
+            admin: self.admin.map(|listen| typed(RawAdmin { listen: Some(typed(listen)), ..RawAdmin::default() })),
+            application: Some(typed(list([application]))),
+        }
+    }
+}
+
+fn target(text: &str, report: &mut Report<'_>) -> Option<At<Time>> {
+    match tidegate_engine::units::parse_duration(text) {
+        Ok(target) => Some(typed(Time(target))),
+        Err(problem) => {
+            report.error(&(0..0), format!("target = {problem}"));
+            None
+        }
+    }
+}
+
+fn list<T>(items: impl IntoIterator<Item = T>) -> List<T> {
+    List(items.into_iter().map(typed).collect())
+}
+
+/// Something typed outside a file.
+fn typed<T>(value: T) -> At<T> {
+    At { value, span: 0..0 }
+}

@@ -1,0 +1,261 @@
+//! A configuration as TOML: complete, with every default, and itself a valid configuration of the same meaning.
+
+use std::time::Duration;
+
+use tidegate_engine::units::format_duration;
+use tidegate_engine::{ClassSetup, Network, PathMatch, Rule, Sla, Tags, ValueMatch, ValuePattern, WhenAllDown};
+use toml::{Table, Value};
+
+use super::{AccessLog, Application, Config, Forwarded, Health, Limits, Page, RejectionPages, Timeouts};
+
+impl Config {
+    /// The configuration as TOML. Contains the admin token, if there is one.
+    pub fn to_toml(&self) -> String {
+        let table = self.table(self.admin.token.clone());
+        toml::to_string_pretty(&table).unwrap_or_else(|error| format!("# cannot be written as TOML: {error}\n"))
+    }
+
+    /// The configuration as JSON, with the admin token masked: what the admin API shows.
+    pub fn to_json(&self) -> serde_json::Value {
+        let masked = self.admin.token.as_ref().map(|_| "(hidden)".to_owned());
+        serde_json::to_value(self.table(masked)).unwrap_or_default()
+    }
+
+    fn table(&self, token: Option<String>) -> Table {
+        let mut out = Table::new();
+        let log = match &self.access_log {
+            AccessLog::Off => "off".to_owned(),
+            AccessLog::Stdout => "stdout".to_owned(),
+            AccessLog::File(path) => path.display().to_string(),
+        };
+        put(&mut out, "access_log", log);
+        let mut sentry = Table::new();
+        put(&mut sentry, "workers", whole(self.sentry.workers));
+        put(&mut sentry, "drain", time(self.sentry.drain));
+        put(&mut out, "sentry", sentry);
+        if let Some(listen) = self.admin.listen {
+            let mut admin = Table::new();
+            put(&mut admin, "listen", listen.to_string());
+            put_some(&mut admin, "token", token);
+            put(&mut out, "admin", admin);
+        }
+        put(&mut out, "application", self.applications.iter().map(application).collect::<Vec<_>>());
+        out
+    }
+}
+
+fn application(app: &Application) -> Value {
+    let setup = &app.setup;
+    let mut out = Table::new();
+    put(&mut out, "name", app.name.clone());
+    put(&mut out, "listen", texts(&app.listen));
+    put(&mut out, "shadow", setup.shadow);
+    put(&mut out, "when_all_down", match setup.when_all_down {
+        WhenAllDown::Try => "try",
+        WhenAllDown::Refuse => "refuse",
+    });
+    put_some(&mut out, "default_cost", setup.default_cost.map(time));
+    put(&mut out, "servers", servers(app));
+    put(&mut out, "sla", sla(&setup.sla));
+    put_some(&mut out, "admission", Value::try_from(&setup.admission).ok());
+    put_some(&mut out, "dispatch", Value::try_from(&setup.dispatch).ok());
+    if !app.exempt.is_empty() {
+        put(&mut out, "exempt", rules(&app.exempt));
+    }
+    put(&mut out, "timeouts", timeouts(&app.timeouts));
+    put(&mut out, "limits", limits(&app.limits));
+    put(&mut out, "health", health(&app.health));
+    let mut retry = Table::new();
+    put(&mut retry, "attempts", i64::from(app.retry.attempts));
+    put(&mut retry, "budget", app.retry.budget);
+    put(&mut out, "retry", retry);
+    let mut pool = Table::new();
+    put(&mut pool, "idle_per_server", whole(app.pool.idle_per_server));
+    put(&mut out, "pool", pool);
+    put(&mut out, "forwarded", forwarded(&app.forwarded));
+    put(&mut out, "rejection", rejection(&app.rejection));
+    put(&mut out, "class", classes(app));
+    if setup.request_types.len() > 1 {
+        put(&mut out, "request_type", request_types(app));
+    }
+    out.into()
+}
+
+fn servers(app: &Application) -> Vec<Value> {
+    let both = app.servers.iter().zip(&app.setup.servers);
+    let server = |(server, setup): (&super::Server, &tidegate_engine::ServerSetup)| {
+        let mut out = Table::new();
+        put(&mut out, "name", server.name.clone());
+        put(&mut out, "address", server.address.clone());
+        put_some(&mut out, "cores", setup.cores);
+        put(&mut out, "weight", setup.weight);
+        put_some(&mut out, "max_connections", setup.max_connections.map(i64::from));
+        Value::from(out)
+    };
+    both.map(server).collect()
+}
+
+fn sla(sla: &Sla) -> Table {
+    let step = |step: &tidegate_engine::Step| {
+        let mut out = Table::new();
+        put_some(&mut out, "below", step.below.is_finite().then(|| rate(step.below)));
+        put(&mut out, "target", time(step.target));
+        Value::from(out)
+    };
+    let mut out = Table::new();
+    put(&mut out, "statistic", sla.statistic().name());
+    put(&mut out, "steps", sla.steps().iter().map(step).collect::<Vec<_>>());
+    out
+}
+
+fn classes(app: &Application) -> Vec<Value> {
+    let pages = app.rejection.pages.iter().map(Option::as_ref);
+    let class = |((setup, matching), page): ((&ClassSetup, &Vec<Rule>), Option<&Page>)| {
+        let mut out = Table::new();
+        put(&mut out, "name", setup.name.clone());
+        put(&mut out, "revenue", setup.revenue);
+        put(&mut out, "min_rate", rate(setup.min_rate));
+        put(&mut out, "burst", setup.burst);
+        put_some(&mut out, "page", page.map(|page| page.path.display().to_string()));
+        if !matching.is_empty() {
+            put(&mut out, "match", rules(matching));
+        }
+        Value::from(out)
+    };
+    app.setup.classes.iter().zip(&app.classifier.classes).zip(pages).map(class).collect()
+}
+
+fn request_types(app: &Application) -> Vec<Value> {
+    let named = app.setup.request_types.iter().skip(1).zip(&app.classifier.request_types);
+    let request_type = |(name, given): (&String, &tidegate_engine::TypeRules)| {
+        let mut out = Table::new();
+        put(&mut out, "name", name.clone());
+        put(&mut out, "match", rules(&given.rules));
+        put(&mut out, "tags", tags(given.tags, &app.tags));
+        Value::from(out)
+    };
+    named.map(request_type).collect()
+}
+
+fn tags(set: Tags, names: &[String]) -> Vec<Value> {
+    let named = names.iter().enumerate().filter(|(number, _)| set.contains(*number as u8));
+    named.map(|(_, name)| Value::from(name.clone())).collect()
+}
+
+fn rules(rules: &[Rule]) -> Vec<Value> {
+    rules.iter().map(rule).collect()
+}
+
+fn rule(rule: &Rule) -> Value {
+    let mut out = Table::new();
+    put_list(&mut out, "method", texts(&rule.methods));
+    put_list(&mut out, "host", texts(&rule.hosts));
+    match &rule.path {
+        Some(PathMatch::Exact(path)) => put(&mut out, "path", path.clone()),
+        Some(PathMatch::Prefix(prefix)) => put(&mut out, "path_prefix", prefix.clone()),
+        Some(PathMatch::Glob(glob)) => put(&mut out, "path_glob", glob.clone()),
+        None => {}
+    }
+    put_list(&mut out, "header", rule.headers.iter().map(value_match).collect());
+    put_list(&mut out, "cookie", rule.cookies.iter().map(value_match).collect());
+    put_list(&mut out, "network", networks(&rule.networks));
+    out.into()
+}
+
+fn value_match(wanted: &ValueMatch) -> Value {
+    let mut out = Table::new();
+    put(&mut out, "name", wanted.name.clone());
+    match &wanted.value {
+        ValuePattern::Present => {}
+        ValuePattern::Exact(text) => put(&mut out, "value", text.clone()),
+        ValuePattern::Prefix(text) => put(&mut out, "prefix", text.clone()),
+        ValuePattern::Contains(text) => put(&mut out, "contains", text.clone()),
+    }
+    out.into()
+}
+
+fn timeouts(given: &Timeouts) -> Table {
+    let mut out = Table::new();
+    put(&mut out, "header", time(given.header));
+    put(&mut out, "body_idle", time(given.body_idle));
+    put(&mut out, "connect", time(given.connect));
+    put(&mut out, "first_byte", time(given.first_byte));
+    put_some(&mut out, "request", given.request.map(time));
+    put(&mut out, "client_idle", time(given.client_idle));
+    put(&mut out, "server_idle", time(given.server_idle));
+    out
+}
+
+fn limits(given: &Limits) -> Table {
+    let mut out = Table::new();
+    put(&mut out, "header_bytes", whole(given.header_bytes));
+    put(&mut out, "headers", whole(given.headers));
+    put_some(&mut out, "body_bytes", given.body_bytes.map(|bytes| bytes.to_string()));
+    put(&mut out, "connections", whole(given.connections));
+    put(&mut out, "waiting", whole(given.waiting));
+    out
+}
+
+fn health(given: &Health) -> Table {
+    let mut out = Table::new();
+    put_some(&mut out, "path", given.path.clone());
+    put(&mut out, "interval", time(given.interval));
+    put(&mut out, "timeout", time(given.timeout));
+    put(&mut out, "rise", i64::from(given.rise));
+    put(&mut out, "fall", i64::from(given.fall));
+    put(&mut out, "passive_failures", i64::from(given.passive_failures));
+    out
+}
+
+fn forwarded(given: &Forwarded) -> Table {
+    let mut out = Table::new();
+    put(&mut out, "x_forwarded", given.x_forwarded);
+    put(&mut out, "forwarded", given.forwarded);
+    put(&mut out, "request_id", given.request_id);
+    put(&mut out, "trust", networks(&given.trust));
+    out
+}
+
+/// Pages are shown with their classes.
+fn rejection(given: &RejectionPages) -> Table {
+    let mut out = Table::new();
+    put(&mut out, "status", i64::from(given.status));
+    put(&mut out, "decision_on_admitted", given.decision_on_admitted);
+    out
+}
+
+fn put(table: &mut Table, key: &str, value: impl Into<Value>) {
+    table.insert(key.to_owned(), value.into());
+}
+
+fn put_some(table: &mut Table, key: &str, value: Option<impl Into<Value>>) {
+    if let Some(value) = value {
+        put(table, key, value);
+    }
+}
+
+fn put_list(table: &mut Table, key: &str, list: Vec<Value>) {
+    if !list.is_empty() {
+        put(table, key, list);
+    }
+}
+
+fn texts(items: &[impl ToString]) -> Vec<Value> {
+    items.iter().map(|item| Value::from(item.to_string())).collect()
+}
+
+fn networks(list: &[Network]) -> Vec<Value> {
+    texts(list)
+}
+
+fn time(duration: Duration) -> String {
+    format_duration(duration)
+}
+
+fn rate(per_second: f64) -> String {
+    format!("{per_second}/s")
+}
+
+fn whole(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,297 @@
+//! From what was typed to what it means: defaults, checks between keys, addresses and files looked up.
+
+mod address;
+mod rules;
+mod settings;
+mod world;
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use tidegate_engine::{ClassSetup, ServerSetup, Setup, Sla, Statistic, Step, WhenAllDown};
+
+use super::raw::{RawApplication, RawConfig, RawServerTable, RawSla};
+use super::section::{At, List, Report};
+use super::{AccessLog, Admin, Application, Config, SentryConfig, Server};
+
+pub(super) use world::{NoWorld, RealWorld, World};
+
+/// What is not in the file and is looked up, and where problems go.
+pub(super) struct Resolver<'w, 'r, 't> {
+    world: &'w dyn World,
+    report: &'r mut Report<'t>,
+    /// Everything typed could be read. Otherwise what seems to be missing may be what could not be read.
+    complete: bool,
+}
+
+/// The place of a whole file.
+const WHOLE: Range<usize> = 0..0;
+
+impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
+    pub(super) fn new(world: &'w dyn World, report: &'r mut Report<'t>) -> Self {
+        let complete = !report.has_errors();
+        Resolver { world, report, complete }
+    }
+
+    /// The configuration; only to be used when nothing was reported.
+    pub(super) fn config(&mut self, raw: RawConfig, source: Option<PathBuf>) -> Config {
+        let raw_sentry = raw.sentry.map(|s| s.value).unwrap_or_default();
+        let sentry = SentryConfig {
+            workers: self.count("workers", raw_sentry.workers, self.world.cores(), 1..=1024),
+            drain: raw_sentry.drain.map_or(Duration::from_secs(30), |drain| drain.value.0),
+        };
+        let access_log = access_log(raw.access_log);
+        let raw_applications = raw.application.map(|list| list.value.0).unwrap_or_default();
+        if raw_applications.is_empty() {
+            self.missing(&WHOLE, "there is nothing to protect; add [[application]] with servers = [\"host:port\"]");
+        }
+        self.unique("application", raw_applications.iter().filter_map(|a| a.value.name.as_ref()));
+        let listens = self.listens(&raw_applications, raw.admin.as_ref());
+        let admin = raw.admin.map_or_else(Admin::default, |admin| self.admin(admin));
+        let several = raw_applications.len() > 1;
+        for nameless in raw_applications.iter().filter(|app| several && app.value.name.is_none()) {
+            self.missing(&nameless.span, "one of several applications needs a name; add name = \"...\"");
+        }
+        let applications = raw_applications.into_iter().zip(listens);
+        let applications = applications.map(|(raw, listen)| self.application(raw, listen)).collect();
+        Config { sentry, admin, access_log, applications, source }
+    }
+
+    fn application(&mut self, raw: At<RawApplication>, listen: Vec<SocketAddr>) -> Application {
+        let (span, raw) = (raw.span, raw.value);
+        let name = raw.name.map_or_else(default_name, |name| {
+            if name.value.trim().is_empty() {
+                self.report.error(&name.span, "name is empty; give the application a name");
+            }
+            name.value
+        });
+        let sla = self.sla(raw.target, raw.sla);
+        let (servers, server_setups) = self.servers(raw.servers, &span);
+        let (classes, class_rules, class_pages) = self.classes(raw.class);
+        let (request_types, type_rules, tags) = self.request_types(raw.request_type);
+        let exempt = raw.exempt.map_or_else(Vec::new, |list| self.rules(list, "exempt"));
+        let admission_span = raw.admission.as_ref().map_or(span.clone(), |a| a.span.clone());
+        let setup = Setup {
+            name: name.clone(),
+            classes,
+            request_types,
+            servers: server_setups,
+            sla,
+            admission: raw.admission.map(|a| a.value.0).unwrap_or_default(),
+            dispatch: raw.dispatch.map(|d| d.value.0).unwrap_or_default(),
+            shadow: raw.shadow.is_some_and(|s| s.value),
+            default_cost: raw.default_cost.and_then(|cost| self.positive("default_cost", cost)),
+            when_all_down: self.when_all_down(raw.when_all_down),
+        };
+        self.check(&setup, &admission_span);
+        let timeouts = self.timeouts(raw.timeouts.map(|t| t.value).unwrap_or_default());
+        let rejection = self.rejection(raw.rejection.map(|r| r.value).unwrap_or_default(), class_pages);
+        let application = Application {
+            name,
+            listen,
+            classifier: tidegate_engine::ClassifierSetup {
+                classes: class_rules,
+                request_types: type_rules,
+                seed: process_seed(),
+            },
+            setup,
+            tags,
+            servers,
+            timeouts,
+            limits: self.limits(raw.limits.map(|l| l.value).unwrap_or_default()),
+            health: self.health(raw.health.map(|h| h.value).unwrap_or_default()),
+            retry: self.retry(raw.retry.map(|r| r.value).unwrap_or_default()),
+            pool: self.pool(raw.pool.map(|p| p.value).unwrap_or_default()),
+            forwarded: self.forwarded(raw.forwarded.map(|f| f.value).unwrap_or_default()),
+            rejection,
+            exempt,
+        };
+        self.doubts(&application, &span);
+        application
+    }
+
+    fn sla(&mut self, target: Option<At<super::section::Time>>, sla: Option<At<RawSla>>) -> Sla {
+        let fallback = || Sla::constant(Statistic::P95, Duration::from_secs(1)).unwrap_or_else(|_| unreachable!());
+        let Some(At { value: raw, span }) = sla else {
+            let Some(target) = target else { return fallback() };
+            let sla = Sla::constant(Statistic::P95, target.value.0);
+            return sla.unwrap_or_else(|_| {
+                self.report.error(&target.span, "target is zero; give a time such as \"500ms\"");
+                fallback()
+            });
+        };
+        if let Some(target) = target {
+            self.report.error(&target.span, "give \"target\" or \"sla\", not both");
+        }
+        let statistic = raw.statistic.map_or(Statistic::P95, |s| self.statistic(&s));
+        let errors = self.report.errors();
+        let steps = match (raw.target, raw.steps) {
+            (Some(target), None) => vec![Step { below: f64::INFINITY, target: target.value.0 }],
+            (None, Some(steps)) => self.steps(steps.value),
+            (None, None) => vec![Step { below: f64::INFINITY, target: Duration::from_secs(1) }],
+            (Some(target), Some(_)) => {
+                self.report.error(&target.span, "give \"target\" or \"steps\" in sla, not both");
+                return fallback();
+            }
+        };
+        // An SLA whose parts could not be read has been reported; judging what is left would confuse.
+        if !self.complete || self.report.errors() > errors {
+            return fallback();
+        }
+        Sla::new(statistic, steps).unwrap_or_else(|error| {
+            self.report.error(&span, error.to_string());
+            fallback()
+        })
+    }
+
+    fn steps(&mut self, steps: List<super::raw::RawStep>) -> Vec<Step> {
+        let mut out = Vec::new();
+        for At { value: step, span } in steps.0 {
+            match step.target {
+                Some(target) => {
+                    let below = step.below.map_or(f64::INFINITY, |below| below.value.0);
+                    out.push(Step { below, target: target.value.0 });
+                }
+                None => self.missing(&span, "this step has no target; add target = \"1s\""),
+            }
+        }
+        out
+    }
+
+    fn statistic(&mut self, given: &At<String>) -> Statistic {
+        let all = [Statistic::Mean, Statistic::P90, Statistic::P95, Statistic::P99];
+        let names = all.map(Statistic::name);
+        all.into_iter().find(|s| s.name() == given.value).unwrap_or_else(|| {
+            let known = names.join(", ");
+            self.report.error(&given.span, format!("unknown statistic \"{}\"; known here: {known}", given.value));
+            Statistic::P95
+        })
+    }
+
+    fn when_all_down(&mut self, given: Option<At<String>>) -> WhenAllDown {
+        match given.as_ref().map(|g| g.value.as_str()) {
+            None | Some("try") => WhenAllDown::Try,
+            Some("refuse") => WhenAllDown::Refuse,
+            Some(other) => {
+                let message = format!("when_all_down = \"{other}\": write \"try\" or \"refuse\"");
+                self.report.error(&given.as_ref().map_or(WHOLE, |g| g.span.clone()), message);
+                WhenAllDown::Try
+            }
+        }
+    }
+
+    fn servers(&mut self, raw: Option<At<List<super::raw::RawServer>>>, span: &Range<usize>) -> (Vec<Server>, Vec<ServerSetup>) {
+        let list = match raw {
+            Some(list) => list.value.0,
+            None => Vec::new(),
+        };
+        if list.is_empty() {
+            self.missing(span, "no servers; add servers = [\"host:port\", ...]");
+        }
+        let both: Vec<_> = list.into_iter().filter_map(|server| self.server(server.value.0, &server.span)).collect();
+        let mut seen: Vec<&str> = Vec::new();
+        for (server, _, span) in &both {
+            if seen.contains(&server.name.as_str()) {
+                let message = format!("server \"{}\" is there twice; name each server once", server.name);
+                self.report.error(span, message);
+            }
+            seen.push(&server.name);
+        }
+        both.into_iter().map(|(server, setup, _)| (server, setup)).unzip()
+    }
+
+    fn server(&mut self, raw: RawServerTable, span: &Range<usize>) -> Option<(Server, ServerSetup, Range<usize>)> {
+        let Some(address) = raw.address else {
+            self.missing(span, "this server has no address; add address = \"host:port\"");
+            return None;
+        };
+        let checked = self.server_address(&address);
+        let name = raw.name.map_or_else(|| address.value.clone(), |name| name.value);
+        let setup = ServerSetup {
+            name: name.clone(),
+            cores: raw.cores.map(|cores| self.more_than_zero("cores", cores)),
+            weight: raw.weight.map_or(1.0, |weight| self.more_than_zero("weight", weight)),
+            max_connections: raw.max_connections.map(|max| self.count("max_connections", Some(max), 1, 1..=1_000_000) as u32),
+        };
+        Some((Server { name, address: checked? }, setup, span.clone()))
+    }
+
+    /// What the engine checks itself, attached to the line most likely to blame.
+    fn check(&mut self, setup: &Setup, admission: &Range<usize>) {
+        if self.report.has_errors() {
+            return;
+        }
+        if let Err(error) = setup.check() {
+            self.report.error(admission, error.to_string());
+        }
+    }
+
+    /// What is allowed and probably not meant.
+    fn doubts(&mut self, app: &Application, span: &Range<usize>) {
+        let known_cores = || app.setup.servers.iter().map(|s| s.cores).sum::<Option<f64>>();
+        let guaranteed: f64 = app.setup.classes.iter().map(|class: &ClassSetup| class.min_rate).sum();
+        if let (Some(cores), Some(cost)) = (known_cores(), app.setup.default_cost) {
+            let needed = guaranteed * cost.as_secs_f64();
+            if needed > cores {
+                let message = format!(
+                    "the classes' min_rate add up to {guaranteed}/s, which at default_cost needs {needed} cores, but the \
+                     servers have {cores}: guaranteed requests are never refused, so the target will be missed"
+                );
+                self.report.warn(span, message);
+            }
+        }
+        let longest = app.setup.sla.steps().last().map_or(Duration::ZERO, |step| step.target);
+        if app.timeouts.request.is_some_and(|request| request < longest) {
+            self.report.warn(span, "timeouts.request is shorter than the target: requests end before they can be late");
+        }
+        if app.setup.shadow {
+            self.report.warn(span, format!("\"{}\" is in shadow mode: it decides and counts, but refuses nothing", app.name));
+        }
+        let weights = app.setup.servers.iter().any(|server| server.weight != 1.0);
+        if weights && app.setup.dispatch.name() != "wrr" {
+            self.report.warn(span, "weight is used by dispatch = \"wrr\" only; others go by cores, given or learned");
+        }
+    }
+
+    /// Reports that something is not there, unless it may be there and unreadable.
+    fn missing(&mut self, span: &Range<usize>, message: &str) {
+        if self.complete {
+            self.report.error(span, message);
+        }
+    }
+
+    fn unique<'n>(&mut self, what: &str, names: impl Iterator<Item = &'n At<String>>) {
+        let mut seen: Vec<&str> = Vec::new();
+        for name in names {
+            if seen.contains(&name.value.as_str()) {
+                let message = format!("{what} \"{}\" is there twice; give each {what} a name of its own", name.value);
+                self.report.error(&name.span, message);
+            }
+            seen.push(&name.value);
+        }
+    }
+}
+
+/// The name of an only application that has none.
+fn default_name() -> String {
+    "default".to_owned()
+}
+
+fn access_log(raw: Option<At<String>>) -> AccessLog {
+    match raw.as_ref().map(|log| log.value.as_str()) {
+        None | Some("off") => AccessLog::Off,
+        Some("stdout" | "-") => AccessLog::Stdout,
+        Some(path) => AccessLog::File(Path::new(path).to_path_buf()),
+    }
+}
+
+/// Random, and the same for the life of the process: URL keys survive a reload.
+fn process_seed() -> u64 {
+    static SEED: OnceLock<u64> = OnceLock::new();
+    *SEED.get_or_init(|| RandomState::new().hash_one("url keys"))
+}

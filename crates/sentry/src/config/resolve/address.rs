@@ -1,0 +1,165 @@
+//! Addresses: where applications and the admin API listen, and where servers are.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::Range;
+
+use super::super::raw::{RawAdmin, RawApplication};
+use super::super::section::{At, List};
+use super::super::{Admin, section};
+use super::Resolver;
+
+impl Resolver<'_, '_, '_> {
+    /// Where each application listens; overlaps, also with the admin listener, are reported.
+    pub(super) fn listens(&mut self, apps: &[At<RawApplication>], admin: Option<&At<RawAdmin>>) -> Vec<Vec<SocketAddr>> {
+        let mut taken: Vec<(SocketAddr, String)> = Vec::new();
+        if let Some(listen) = admin.and_then(|admin| admin.value.listen.as_ref())
+            && let Ok(address) = listen_address(&listen.value)
+        {
+            taken.push((address, "the admin listener".to_owned()));
+        }
+        let mut all = Vec::new();
+        for app in apps {
+            let name = app.value.name.as_ref().map_or("default", |name| &name.value);
+            let listen = self.listen(app.value.listen.as_ref(), &app.span);
+            for (address, span) in &listen {
+                if let Some((_, owner)) = taken.iter().find(|(other, _)| overlap(address, other)) {
+                    self.report.error(span, format!("{address} is already taken by {owner}; listen on another port"));
+                }
+                taken.push((*address, format!("application \"{name}\"")));
+            }
+            all.push(listen.into_iter().map(|(address, _)| address).collect());
+        }
+        all
+    }
+
+    fn listen(&mut self, given: Option<&At<List<String>>>, app: &Range<usize>) -> Vec<(SocketAddr, Range<usize>)> {
+        let Some(given) = given else {
+            return vec![(SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)), app.clone())];
+        };
+        if given.value.0.is_empty() && self.complete {
+            self.report.error(&given.span, "listen is empty; write for example listen = \"0.0.0.0:8080\"");
+        }
+        let mut out = Vec::new();
+        for item in &given.value.0 {
+            match listen_address(&item.value) {
+                Ok(address) => out.push((address, item.span.clone())),
+                Err(problem) => self.report.error(&item.span, format!("listen = \"{}\": {problem}", item.value)),
+            }
+        }
+        out
+    }
+
+    /// The admin listener: on loopback anyone may ask, elsewhere only who has the token.
+    pub(super) fn admin(&mut self, raw: At<RawAdmin>) -> Admin {
+        let (span, raw) = (raw.span, raw.value);
+        let listen = match raw.listen {
+            None => Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 9900))),
+            Some(given) => listen_address(&given.value)
+                .map_err(|problem| self.report.error(&given.span, format!("listen = \"{}\": {problem}", given.value)))
+                .ok(),
+        };
+        let token = raw.token.map(|token| self.token(token));
+        if listen.is_some_and(|address| !address.ip().is_loopback()) && token.is_none() && self.complete {
+            self.report.error(
+                &span,
+                "the admin listener is not on loopback, so it needs a token; add token = \"...\" to [admin], or listen on \
+                 127.0.0.1",
+            );
+        }
+        Admin { listen, token }
+    }
+
+    fn token(&mut self, token: At<String>) -> String {
+        let usable = token.value.len() >= 16 && token.value.bytes().all(|b| b.is_ascii_graphic());
+        if !usable {
+            self.report.error(&token.span, "token must be 16 or more printable ASCII characters, without spaces");
+        }
+        token.value
+    }
+
+    /// A server's `host:port`, checked, and looked up when it is a name.
+    pub(super) fn server_address(&mut self, given: &At<String>) -> Option<String> {
+        let text = given.value.trim();
+        match self.check_server(text) {
+            Ok(()) => Some(text.to_owned()),
+            Err(problem) => {
+                self.report.error(&given.span, format!("server \"{}\": {problem}", given.value));
+                None
+            }
+        }
+    }
+
+    fn check_server(&self, text: &str) -> Result<(), String> {
+        if let Some((scheme, rest)) = text.split_once("://") {
+            let rest = rest.split('/').next().unwrap_or(rest);
+            return Err(match scheme {
+                "https" => "servers are spoken to in plain HTTP; leave https:// out and give a plain port".to_owned(),
+                _ => format!("leave {scheme}:// out; write \"{rest}\""),
+            });
+        }
+        if text.contains('/') {
+            return Err("a server has no path; write \"host:port\"".to_owned());
+        }
+        if let Ok(address) = text.parse::<SocketAddr>() {
+            return if address.port() == 0 { Err("port 0 is no port; write \"host:port\"".to_owned()) } else { Ok(()) };
+        }
+        let (host, _) = split_port(text)?;
+        let name = !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
+        if !name {
+            return Err("this is neither a name nor an address; write \"host:port\"".to_owned());
+        }
+        match self.world.resolve(text) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(format!("\"{host}\" has no address; check the name")),
+            Err(error) => Err(format!("\"{host}\" cannot be resolved ({error}); check the name")),
+        }
+    }
+}
+
+/// `1.2.3.4:80`, `[::1]:80`, `localhost:80`, or `:80` for every IPv4 address.
+fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    let text = text.trim();
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Ok(address);
+    }
+    if text.parse::<IpAddr>().is_ok() {
+        let with_port = if text.contains(':') { format!("[{text}]:8080") } else { format!("{text}:8080") };
+        return Err(format!("the port is missing; write for example \"{with_port}\""));
+    }
+    let (host, port) = split_port(text)?;
+    match host {
+        "" | "*" => Ok(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))),
+        "localhost" => Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
+        "[*]" => Ok(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))),
+        _ => Err("listen on an address of this machine, not a name; write for example \"0.0.0.0:8080\"".to_owned()),
+    }
+}
+
+fn split_port(text: &str) -> Result<(&str, u16), String> {
+    let missing = || match text.parse::<u16>() {
+        Ok(port) => format!("the address is missing; write for example \"127.0.0.1:{port}\""),
+        Err(_) if text.is_empty() => "it is empty; write for example \"127.0.0.1:8080\"".to_owned(),
+        Err(_) => format!("the port is missing; write for example \"{text}:8080\""),
+    };
+    let (host, port) = text.rsplit_once(':').ok_or_else(missing)?;
+    let port = port.parse().map_err(|_| format!("\"{port}\" is not a port; write a number from 1 to 65535"))?;
+    Ok((host, port))
+}
+
+/// Whether two listeners would get each other's connections. Port 0 is a port of one's own.
+fn overlap(a: &SocketAddr, b: &SocketAddr) -> bool {
+    let same_ip = a.ip() == b.ip() || (a.is_ipv4() == b.is_ipv4() && (a.ip().is_unspecified() || b.ip().is_unspecified()));
+    a.port() == b.port() && a.port() != 0 && same_ip
+}
+
+/// Used by rules and forwarding: `10.0.0.0/8`, or a single address.
+pub(super) fn network(given: &At<String>, report: &mut section::Report<'_>) -> Option<tidegate_engine::Network> {
+    let text = given.value.trim();
+    let single = text.parse::<IpAddr>().map(tidegate_engine::Network::from);
+    let parsed = single.or_else(|_| text.parse::<tidegate_engine::Network>()).ok();
+    if parsed.is_none() {
+        let message = format!("\"{}\" is not a network; write it like \"10.0.0.0/8\"", given.value);
+        report.error(&given.span, message);
+    }
+    parsed
+}

@@ -1,0 +1,139 @@
+//! The settings of an application that stand for themselves: time-outs, limits, health, retries, forwarding, pages.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::super::raw::{RawForwarded, RawHealth, RawLimits, RawPool, RawRejection, RawRetry, RawTimeouts};
+use super::super::section::{At, Bytes, Time};
+use super::super::{Forwarded, Health, Limits, Pool, RejectionPages, Retry, Timeouts};
+use super::Resolver;
+use super::rules::PageFile;
+
+impl Resolver<'_, '_, '_> {
+    pub(super) fn timeouts(&mut self, raw: RawTimeouts) -> Timeouts {
+        let default = Timeouts::default();
+        Timeouts {
+            header: self.time("header", raw.header, default.header),
+            body_idle: self.time("body_idle", raw.body_idle, default.body_idle),
+            connect: self.time("connect", raw.connect, default.connect),
+            first_byte: self.time("first_byte", raw.first_byte, default.first_byte),
+            request: raw.request.and_then(|request| self.positive("request", request)),
+            client_idle: self.time("client_idle", raw.client_idle, default.client_idle),
+            server_idle: self.time("server_idle", raw.server_idle, default.server_idle),
+        }
+    }
+
+    pub(super) fn limits(&mut self, raw: RawLimits) -> Limits {
+        let default = Limits::default();
+        let header_bytes = raw.header_bytes.map(|At { value: Bytes(bytes), span }| At { value: bytes, span });
+        Limits {
+            header_bytes: self.count("header_bytes", header_bytes, default.header_bytes, 1024..=1 << 20),
+            headers: self.count("headers", raw.headers, default.headers, 1..=10_000),
+            body_bytes: raw.body_bytes.map(|bytes| bytes.value.0),
+            connections: self.count("connections", raw.connections, default.connections, 1..=10_000_000),
+            waiting: self.count("waiting", raw.waiting, default.waiting, 1..=10_000_000),
+        }
+    }
+
+    pub(super) fn health(&mut self, raw: RawHealth) -> Health {
+        let default = Health::default();
+        if let Some(path) = raw.path.as_ref().filter(|path| !is_target(&path.value)) {
+            self.report.error(&path.span, format!("health path \"{}\" must begin with \"/\" and have no spaces", path.value));
+        }
+        Health {
+            path: raw.path.map(|path| path.value),
+            interval: self.time("interval", raw.interval, default.interval),
+            timeout: self.time("timeout", raw.timeout, default.timeout),
+            rise: self.count("rise", raw.rise, default.rise as usize, 1..=1000) as u32,
+            fall: self.count("fall", raw.fall, default.fall as usize, 1..=1000) as u32,
+            passive_failures: self.count("passive_failures", raw.passive_failures, default.passive_failures as usize, 0..=1_000_000)
+                as u32,
+        }
+    }
+
+    pub(super) fn retry(&mut self, raw: RawRetry) -> Retry {
+        let default = Retry::default();
+        Retry {
+            attempts: self.count("attempts", raw.attempts, default.attempts as usize, 0..=10) as u32,
+            budget: raw.budget.map_or(default.budget, |budget| budget.value.0),
+        }
+    }
+
+    pub(super) fn pool(&mut self, raw: RawPool) -> Pool {
+        let default = Pool::default();
+        Pool { idle_per_server: self.count("idle_per_server", raw.idle_per_server, default.idle_per_server, 0..=100_000) }
+    }
+
+    pub(super) fn forwarded(&mut self, raw: RawForwarded) -> Forwarded {
+        let default = Forwarded::default();
+        Forwarded {
+            x_forwarded: raw.x_forwarded.map_or(default.x_forwarded, |given| given.value),
+            forwarded: raw.forwarded.map_or(default.forwarded, |given| given.value),
+            request_id: raw.request_id.map_or(default.request_id, |given| given.value),
+            trust: self.networks(raw.trust),
+        }
+    }
+
+    /// Pages per class: the class's own, else the application's.
+    pub(super) fn rejection(&mut self, raw: RawRejection, of_classes: Vec<PageFile>) -> RejectionPages {
+        let common = raw.page.and_then(|page| self.page(page));
+        let pages = of_classes.into_iter().map(|own| match own {
+            Some(own) => self.page(own),
+            None => common.clone(),
+        });
+        let pages = pages.collect();
+        RejectionPages {
+            status: self.count("status", raw.status, 503, 400..=599) as u16,
+            pages,
+            decision_on_admitted: raw.decision_on_admitted.is_some_and(|given| given.value),
+        }
+    }
+
+    /// A whole number in a range.
+    pub(super) fn count(&mut self, key: &str, given: Option<At<u64>>, default: usize, range: RangeInclusive<usize>) -> usize {
+        let Some(At { value, span }) = given else { return default };
+        let number = usize::try_from(value).unwrap_or(usize::MAX);
+        if !range.contains(&number) {
+            let (least, most) = range.into_inner();
+            self.report.error(&span, format!("{key} = {value} is out of range; give {least} to {most}"));
+        }
+        number
+    }
+
+    /// A time that may not be zero; `None` when it is.
+    pub(super) fn positive(&mut self, key: &str, given: At<Time>) -> Option<Duration> {
+        if given.value.0.is_zero() {
+            self.report.error(&given.span, format!("{key} is zero; give a time such as \"2s\""));
+            return None;
+        }
+        Some(given.value.0)
+    }
+
+    pub(super) fn more_than_zero(&mut self, key: &str, given: At<f64>) -> f64 {
+        self.number(key, given, "more than 0", |number| number > 0.0)
+    }
+
+    pub(super) fn zero_or_more(&mut self, key: &str, given: At<f64>) -> f64 {
+        self.number(key, given, "0 or more", |number| number >= 0.0)
+    }
+
+    pub(super) fn at_least_one(&mut self, key: &str, given: At<f64>) -> f64 {
+        self.number(key, given, "1 or more", |number| number >= 1.0)
+    }
+
+    fn number(&mut self, key: &str, given: At<f64>, wanted: &str, fits: impl Fn(f64) -> bool) -> f64 {
+        let At { value, span } = given;
+        if !(value.is_finite() && fits(value)) {
+            self.report.error(&span, format!("{key} = {value} is out of range; it must be {wanted}"));
+        }
+        value
+    }
+
+    fn time(&mut self, key: &str, given: Option<At<Time>>, default: Duration) -> Duration {
+        given.and_then(|given| self.positive(key, given)).unwrap_or(default)
+    }
+}
+
+fn is_target(path: &str) -> bool {
+    path.starts_with('/') && path.bytes().all(|b| b.is_ascii_graphic())
+}

@@ -1,0 +1,63 @@
+//! What a configuration refers to and does not contain: names, files, processors.
+
+use std::io;
+use std::net::ToSocketAddrs;
+use std::path::{Path, PathBuf};
+
+/// Looks things up.
+pub(in crate::config) trait World {
+    /// Processors this process may use.
+    fn cores(&self) -> usize;
+    /// Whether `host:port` has an address.
+    fn resolve(&self, host_port: &str) -> io::Result<bool>;
+    /// A file's bytes; relative paths start from the configuration file's folder.
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
+    /// The path as this process should open it.
+    fn absolute(&self, path: &Path) -> PathBuf;
+}
+
+/// The machine.
+pub(in crate::config) struct RealWorld {
+    /// Where relative paths start.
+    pub(in crate::config) folder: PathBuf,
+}
+
+impl World for RealWorld {
+    fn cores(&self) -> usize {
+        std::thread::available_parallelism().map_or(1, usize::from)
+    }
+
+    fn resolve(&self, host_port: &str) -> io::Result<bool> {
+        Ok(host_port.to_socket_addrs()?.next().is_some())
+    }
+
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        std::fs::read(self.absolute(path))
+    }
+
+    fn absolute(&self, path: &Path) -> PathBuf {
+        let joined = self.folder.join(path);
+        std::path::absolute(&joined).unwrap_or(joined)
+    }
+}
+
+/// A world of two processors in which every name resolves and no file exists: for fuzzing, where nothing may be touched.
+pub(in crate::config) struct NoWorld;
+
+impl World for NoWorld {
+    fn cores(&self) -> usize {
+        2
+    }
+
+    fn resolve(&self, _host_port: &str) -> io::Result<bool> {
+        Ok(true)
+    }
+
+    fn read(&self, _path: &Path) -> io::Result<Vec<u8>> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn absolute(&self, path: &Path) -> PathBuf {
+        path.to_owned()
+    }
+}

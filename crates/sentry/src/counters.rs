@@ -1,0 +1,215 @@
+//! What the data path counts: one lane per worker, so that no two threads write the same cache line.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::gate::head::Bad;
+
+/// Something that is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Counter {
+    /// Client connections accepted.
+    ConnectionsAccepted,
+    /// Client connections closed again.
+    ConnectionsClosed,
+    /// Client connections closed at once because there were too many.
+    ConnectionsRefused,
+    /// `accept` failed, for want of file descriptors for example.
+    AcceptErrors,
+    /// Requests whose head was read.
+    Requests,
+    /// Requests refused by the gate, without hyper.
+    RefusedByGate,
+    /// Requests refused in the service.
+    RefusedByService,
+    /// Requests exempt from policing.
+    Exempt,
+    /// Body bytes from clients.
+    BytesIn,
+    /// Body bytes to clients.
+    BytesOut,
+    /// Answers with a status of 1xx (tunnels).
+    Status1xx,
+    /// Answers with a status of 2xx.
+    Status2xx,
+    /// Answers with a status of 3xx.
+    Status3xx,
+    /// Answers with a status of 4xx.
+    Status4xx,
+    /// Answers with a status of 5xx.
+    Status5xx,
+    /// Clients that left before their answer was complete.
+    ClientGone,
+    /// Connections opened to servers.
+    ServerConnects,
+    /// Requests sent on a connection that was open.
+    ServerReuses,
+    /// Idle connections that a server had closed.
+    ServerStale,
+    /// Connections to servers that could not be opened.
+    ServerConnectErrors,
+    /// Servers that broke off before or within an answer, or sent garbage.
+    ServerErrors,
+    /// Requests sent again.
+    Retries,
+    /// Requests not sent again because the budget was spent.
+    RetriesDenied,
+    /// Connecting to a server took too long.
+    TimeoutConnect,
+    /// A server's first byte took too long.
+    TimeoutFirstByte,
+    /// A body made no progress.
+    TimeoutBodyIdle,
+    /// A whole request took too long.
+    TimeoutRequest,
+    /// A client's connection was idle for too long: ordinary.
+    TimeoutClientIdle,
+    /// Tunnels opened.
+    TunnelsOpened,
+    /// Tunnels closed.
+    TunnelsClosed,
+}
+
+/// Every counter with its name in metrics.
+pub const COUNTERS: [(Counter, &str); 30] = [
+    (Counter::ConnectionsAccepted, "connections_accepted"),
+    (Counter::ConnectionsClosed, "connections_closed"),
+    (Counter::ConnectionsRefused, "connections_refused"),
+    (Counter::AcceptErrors, "accept_errors"),
+    (Counter::Requests, "requests"),
+    (Counter::RefusedByGate, "refused_by_gate"),
+    (Counter::RefusedByService, "refused_by_service"),
+    (Counter::Exempt, "exempt"),
+    (Counter::BytesIn, "bytes_in"),
+    (Counter::BytesOut, "bytes_out"),
+    (Counter::Status1xx, "status_1xx"),
+    (Counter::Status2xx, "status_2xx"),
+    (Counter::Status3xx, "status_3xx"),
+    (Counter::Status4xx, "status_4xx"),
+    (Counter::Status5xx, "status_5xx"),
+    (Counter::ClientGone, "client_gone"),
+    (Counter::ServerConnects, "server_connects"),
+    (Counter::ServerReuses, "server_reuses"),
+    (Counter::ServerStale, "server_stale"),
+    (Counter::ServerConnectErrors, "server_connect_errors"),
+    (Counter::ServerErrors, "server_errors"),
+    (Counter::Retries, "retries"),
+    (Counter::RetriesDenied, "retries_denied"),
+    (Counter::TimeoutConnect, "timeout_connect"),
+    (Counter::TimeoutFirstByte, "timeout_first_byte"),
+    (Counter::TimeoutBodyIdle, "timeout_body_idle"),
+    (Counter::TimeoutRequest, "timeout_request"),
+    (Counter::TimeoutClientIdle, "timeout_client_idle"),
+    (Counter::TunnelsOpened, "tunnels_opened"),
+    (Counter::TunnelsClosed, "tunnels_closed"),
+];
+
+/// All counters of one application.
+#[derive(Debug)]
+pub struct Counters {
+    lanes: Box<[Lane]>,
+}
+
+/// One worker's counters. Aligned so that lanes never share a cache line, nor a prefetched pair of them.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct Lane {
+    counts: [AtomicU64; COUNTERS.len()],
+    bad: [AtomicU64; Bad::ALL.len()],
+}
+
+impl Counters {
+    /// Counters for `lanes` workers, all zero.
+    pub fn new(lanes: usize) -> Self {
+        let lane = |_| Lane {
+            counts: std::array::from_fn(|_| AtomicU64::new(0)),
+            bad: std::array::from_fn(|_| AtomicU64::new(0)),
+        };
+        Counters { lanes: (0..lanes.max(1)).map(lane).collect() }
+    }
+
+    /// One worker's lane.
+    pub fn lane(&self, index: usize) -> &Lane {
+        &self.lanes[index]
+    }
+
+    /// A counter's sum over all workers.
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.lanes.iter().map(|lane| lane.counts[counter as usize].load(Relaxed)).sum()
+    }
+
+    /// How many requests were answered with an error for `bad`.
+    pub fn bad(&self, bad: Bad) -> u64 {
+        self.lanes.iter().map(|lane| lane.bad[bad as usize].load(Relaxed)).sum()
+    }
+
+    /// Client connections open now.
+    pub fn connections_open(&self) -> u64 {
+        let closed = self.get(Counter::ConnectionsClosed);
+        self.get(Counter::ConnectionsAccepted).saturating_sub(closed)
+    }
+
+    /// Tunnels open now.
+    pub fn tunnels_open(&self) -> u64 {
+        let closed = self.get(Counter::TunnelsClosed);
+        self.get(Counter::TunnelsOpened).saturating_sub(closed)
+    }
+}
+
+impl Lane {
+    /// Adds one.
+    pub fn bump(&self, counter: Counter) {
+        self.add(counter, 1);
+    }
+
+    /// Adds `n`. Load and store suffice: a lane has one writer.
+    pub fn add(&self, counter: Counter, n: u64) {
+        let count = &self.counts[counter as usize];
+        count.store(count.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
+    /// Counts an answer by its status.
+    pub fn status(&self, status: u16) {
+        self.bump(match status / 100 {
+            1 => Counter::Status1xx,
+            2 => Counter::Status2xx,
+            3 => Counter::Status3xx,
+            4 => Counter::Status4xx,
+            _ => Counter::Status5xx,
+        });
+    }
+
+    /// Counts a request that was answered with an error of the sentry's own.
+    pub fn bad(&self, bad: Bad) {
+        let count = &self.bad[bad as usize];
+        count.store(count.load(Relaxed) + 1, Relaxed);
+    }
+
+    /// What this lane counted.
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.counts[counter as usize].load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_in_the_order_of_the_enum() {
+        for (index, (counter, _)) in COUNTERS.iter().enumerate() {
+            assert_eq!(*counter as usize, index);
+        }
+        for (index, bad) in Bad::ALL.iter().enumerate() {
+            assert_eq!(*bad as usize, index);
+        }
+    }
+
+    #[test]
+    fn lanes_add_up() {
+        let counters = Counters::new(2);
+        counters.lane(0).bump(Counter::ConnectionsAccepted);
+        counters.lane(1).add(Counter::ConnectionsAccepted, 2);
+        counters.lane(1).bump(Counter::ConnectionsClosed);
+        assert_eq!(counters.connections_open(), 2);
+    }
+}

@@ -1,0 +1,210 @@
+//! How a request ends: its outcome goes to the engine, its record to the log, once.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use http::{HeaderValue, Method, Uri};
+use tidegate_engine::{ClassId, Outcome, Rejection, Request, ServerId, Timestamp};
+
+use crate::client::Client;
+use crate::counters::Counter;
+use crate::gate::head::Head;
+use crate::permit::{Arrival, Permit, Policed};
+use crate::record::{Decided, RecordEnd, RequestRecord};
+use crate::worker::{Local, WorkerApp};
+
+/// A request on its way to its end. Dropped unreported, the client has left.
+#[derive(Debug)]
+pub(crate) struct Ending {
+    worker: Rc<WorkerApp>,
+    client: Rc<Client>,
+    local: Rc<Local>,
+    /// `None` when the request was never admitted, or is no longer in flight.
+    pub(crate) permit: Option<Permit>,
+    /// What the permit is completed with at the end.
+    pub(crate) outcome: Outcome,
+    /// How it ended, once that is known.
+    pub(crate) end: RecordEnd,
+    pub(crate) status: u16,
+    pub(crate) bytes_out: u64,
+    pub(crate) server: Option<ServerId>,
+    pub(crate) waited: Duration,
+    pub(crate) first_byte: Option<Duration>,
+    pub(crate) retries: u32,
+    pub(crate) decision: Decided,
+    at: Timestamp,
+    request: Request,
+    line: Option<Box<Line>>,
+    reported: bool,
+}
+
+/// What the log wants of a request's head; kept only when there is a log.
+#[derive(Debug)]
+struct Line {
+    method: Method,
+    host: Option<HeaderValue>,
+    uri: Uri,
+    request_id: Option<HeaderValue>,
+}
+
+impl Ending {
+    pub(crate) fn new(
+        worker: &Rc<WorkerApp>,
+        client: &Rc<Client>,
+        local: &Rc<Local>,
+        at: Timestamp,
+        request: Request,
+    ) -> Self {
+        Ending {
+            worker: worker.clone(),
+            client: client.clone(),
+            local: local.clone(),
+            permit: None,
+            outcome: Outcome::answered(),
+            end: RecordEnd::ClientGone,
+            status: 0,
+            bytes_out: 0,
+            server: None,
+            waited: Duration::ZERO,
+            first_byte: None,
+            retries: 0,
+            decision: Decided::Admitted,
+            at,
+            request,
+            line: None,
+            reported: false,
+        }
+    }
+
+    /// Keeps what the log wants of the head, if there is a log.
+    pub(crate) fn note(&mut self, parts: &http::request::Parts, request_id: Option<&HeaderValue>) {
+        if self.worker.app.records.enabled() {
+            self.line = Some(Box::new(Line {
+                method: parts.method.clone(),
+                host: parts.headers.get(http::header::HOST).cloned(),
+                uri: parts.uri.clone(),
+                request_id: request_id.cloned(),
+            }));
+        }
+    }
+
+    /// Whether the clock is worth reading for the log's sake.
+    pub(crate) fn logged(&self) -> bool {
+        self.line.is_some()
+    }
+
+    /// The request's class.
+    pub(crate) fn class(&self) -> ClassId {
+        self.request.class
+    }
+
+    /// When the request arrived.
+    pub(crate) fn arrived(&self) -> Timestamp {
+        self.at
+    }
+
+    /// The request is over, in the way that `end` and `outcome` say.
+    pub(crate) fn report(mut self) {
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        if std::mem::replace(&mut self.reported, true) {
+            return;
+        }
+        let lane = self.worker.lane();
+        lane.add(Counter::BytesOut, self.bytes_out);
+        let bytes_in = self.client.bytes_in.take();
+        lane.add(Counter::BytesIn, bytes_in);
+        if self.status != 0 {
+            lane.status(self.status);
+        }
+        match (self.permit.take(), self.end) {
+            (_, RecordEnd::ClientGone) => lane.bump(Counter::ClientGone),
+            (Some(permit), _) => permit.complete(self.outcome),
+            (None, _) => {}
+        }
+        if let Some(line) = self.line.take() {
+            self.log(&line, bytes_in);
+        }
+    }
+
+    fn log(&self, line: &Line, bytes_in: u64) {
+        let app = &self.worker.app;
+        let text = |value: &Option<HeaderValue>| value.as_ref().and_then(|v| v.to_str().ok()).map(String::from);
+        let (host, id) = (text(&line.host), text(&line.request_id));
+        let record = RequestRecord {
+            client: self.client.peer,
+            method: line.method.as_str(),
+            host: host.as_deref(),
+            path: line.uri.path_and_query().map_or("*", |path| path.as_str()),
+            class: self.request.class,
+            request_type: self.request.request_type,
+            decision: self.decision,
+            server: self.server,
+            status: self.status,
+            bytes_in,
+            bytes_out: self.bytes_out,
+            waited: self.waited,
+            first_byte: self.first_byte,
+            total: self.worker.now().since(self.at),
+            end: self.end,
+            retries: self.retries,
+            request_id: id.as_deref(),
+        };
+        app.records.record(app.name(), self.local.live.class_name(self.request.class), &record);
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if !self.reported {
+            self.end = RecordEnd::ClientGone;
+            self.settle();
+        }
+    }
+}
+
+/// A request that the gate refused: counted, and told of.
+pub(crate) fn record_refusal(
+    worker: &WorkerApp,
+    arrival: &Arrival,
+    head: &Head<'_, '_>,
+    peer: SocketAddr,
+    bytes_out: usize,
+) {
+    let status = arrival.local.live.config.rejection.status;
+    let lane = worker.lane();
+    lane.bump(Counter::RefusedByGate);
+    lane.status(status);
+    lane.add(Counter::BytesOut, bytes_out as u64);
+    if worker.app.records.enabled() {
+        log_refusal(worker, arrival, head, peer, bytes_out);
+    }
+}
+
+fn log_refusal(worker: &WorkerApp, arrival: &Arrival, head: &Head<'_, '_>, peer: SocketAddr, bytes_out: usize) {
+    let Policed::Refused(rejection) = &arrival.policed else { return };
+    let rejection: Rejection = *rejection;
+    let record = RequestRecord {
+        client: peer,
+        method: head.method,
+        host: head.host,
+        path: head.target,
+        class: arrival.request.class,
+        request_type: arrival.request.request_type,
+        decision: Decided::Rejected(rejection),
+        server: None,
+        status: arrival.local.live.config.rejection.status,
+        bytes_in: 0,
+        bytes_out: bytes_out as u64,
+        waited: Duration::ZERO,
+        first_byte: None,
+        total: worker.now().since(arrival.at),
+        end: RecordEnd::Complete,
+        retries: 0,
+        request_id: head.header("x-request-id").and_then(|id| std::str::from_utf8(id).ok()),
+    };
+    worker.app.records.record(worker.app.name(), arrival.local.live.class_name(arrival.request.class), &record);
+}

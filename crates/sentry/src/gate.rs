@@ -1,0 +1,442 @@
+//! The gate: hyper's view of a client's socket, with the read side kept in our own hands.
+//!
+//! At a message boundary (every earlier request is answered in full and flushed, and hyper has nothing of this
+//! connection unread) the gate reads the next head in place ([`head`]). A plain request that is refused is answered
+//! from a prepared response; hyper never hears of it. Any other request is given to hyper byte by byte as it came, and
+//! exactly to the end of its body: the gate follows its framing, so that it knows where the next head begins, and holds
+//! back whatever the client sends ahead. So there is always one message at most between the two readers, and every
+//! head passes both.
+
+pub(crate) mod chunked;
+pub mod fuzz;
+pub mod head;
+pub(crate) mod sift;
+
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use hyper::rt::ReadBufCursor;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+use self::chunked::Follower;
+use self::head::{Bad, Framing};
+use self::sift::{Passing, Step, sift};
+use crate::client::{Client, Wait};
+use crate::worker::WorkerApp;
+
+/// How much a client may send ahead while its request is being answered.
+const HOLD_AT_MOST: usize = 64 * 1024;
+
+/// How much may wait for a client that does not read its refusals.
+const OWE_AT_MOST: usize = 64 * 1024;
+
+/// A client's socket as hyper sees it.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    io: TcpStream,
+    worker: Rc<WorkerApp>,
+    client: Rc<Client>,
+    mode: Mode,
+    /// Bytes read and not yet given to hyper, from `held_at` on.
+    held: Vec<u8>,
+    held_at: usize,
+    /// Refusals not yet written, from `out_at` on.
+    out: Vec<u8>,
+    out_at: usize,
+    /// The client has closed its sending side.
+    eof: bool,
+    /// Nothing more is read; the connection closes when `out` is written.
+    closing: bool,
+    /// Bytes may be unread in the socket when it closes.
+    unread: bool,
+}
+
+/// Whose turn it is.
+#[derive(Debug)]
+enum Mode {
+    /// Ours: the next byte begins a head.
+    Boundary,
+    /// hyper gets `fixed` more bytes, and then what `chunks` still follows.
+    Giving { fixed: u64, chunks: Option<Follower> },
+    /// hyper has the whole request; its answer is awaited.
+    Answering,
+    /// The request's framing was lost: hyper gets everything, and the connection closes after the answer.
+    Loose,
+}
+
+/// What came of the time at a boundary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// hyper gets a request.
+    Pass,
+    /// The connection is over.
+    End,
+}
+
+impl Gate {
+    pub(crate) fn new(io: TcpStream, worker: Rc<WorkerApp>, client: Rc<Client>) -> Self {
+        Gate {
+            io,
+            worker,
+            client,
+            mode: Mode::Boundary,
+            held: Vec::new(),
+            held_at: 0,
+            out: Vec::new(),
+            out_at: 0,
+            eof: false,
+            closing: false,
+            unread: false,
+        }
+    }
+
+    /// Takes over from a pass that was made before there was a gate: what it left, and what it found.
+    pub(crate) fn resume(&mut self, left: &[u8], out: Vec<u8>, step: Step) {
+        self.held.extend_from_slice(left);
+        self.out = out;
+        self.take_step(step);
+    }
+
+    /// Between requests, without hyper: until there is one for it, or the connection is over.
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Turn>> {
+        match self.mode {
+            Mode::Boundary => self.poll_boundary(cx),
+            _ => Poll::Ready(Ok(Turn::Pass)),
+        }
+    }
+
+    /// Whether hyper has nothing to do here: no request, no bytes.
+    pub(crate) fn at_rest(&self) -> bool {
+        matches!(self.mode, Mode::Boundary) && !self.closing
+    }
+
+    /// Whether the client may still be sending when this end closes.
+    pub(crate) fn must_linger(&self) -> bool {
+        !self.eof && (self.unread || !matches!(self.mode, Mode::Boundary | Mode::Answering) || !self.held_is_empty())
+    }
+
+    /// Answers with an error at a boundary, and closes.
+    pub(crate) fn fail(&mut self, bad: Bad) {
+        sift::answer_bad(&self.worker, bad, &mut self.out);
+        self.take_step(Step::Close { unread: true });
+    }
+
+    /// The socket, and what was read from it ahead.
+    pub(crate) fn into_parts(mut self) -> (TcpStream, Vec<u8>) {
+        self.held.drain(..self.held_at);
+        (self.io, self.held)
+    }
+
+    fn held_is_empty(&self) -> bool {
+        self.held_at == self.held.len()
+    }
+
+    fn poll_boundary(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Turn>> {
+        loop {
+            if self.closing {
+                ready!(self.poll_flush_out(cx))?;
+                return Poll::Ready(Ok(Turn::End));
+            }
+            if self.fresh_bytes() {
+                if self.sift_held() == Some(Turn::Pass) {
+                    return Poll::Ready(Ok(Turn::Pass));
+                }
+                continue;
+            }
+            // Answers go out before more is read, so that a client that only sends cannot fill our memory.
+            if self.poll_flush_out(cx)?.is_pending() && self.out.len() - self.out_at > OWE_AT_MOST {
+                return Poll::Pending;
+            }
+            match self.poll_read_and_sift(cx)? {
+                Poll::Ready(Some(Turn::Pass)) => return Poll::Ready(Ok(Turn::Pass)),
+                Poll::Ready(Some(Turn::End)) => self.closing = true,
+                Poll::Ready(None) => {}
+                // A request that is already here is still answered; only then does a closing connection close.
+                Poll::Pending if self.client.close.get() && self.held_is_empty() => self.closing = true,
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    /// Reads, and goes over what came. The common case, nothing held, works in the worker's buffer and copies only
+    /// what a pass leaves.
+    fn poll_read_and_sift(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Turn>>> {
+        if !self.held_is_empty() {
+            let n = ready!(self.poll_fill(cx))?;
+            return Poll::Ready(Ok(if n == 0 { Some(Turn::End) } else { self.sift_held() }));
+        }
+        let scratch = self.worker.scratch.clone();
+        let mut scratch = scratch.borrow_mut();
+        let mut buffer = ReadBuf::new(&mut scratch);
+        ready!(Pin::new(&mut self.io).poll_read(cx, &mut buffer))?;
+        let input = buffer.filled();
+        if input.is_empty() {
+            self.eof = true;
+            return Poll::Ready(Ok(Some(Turn::End)));
+        }
+        let sifted = sift(&self.worker, self.client.peer, input, &mut self.out);
+        self.held.clear();
+        self.held_at = 0;
+        self.held.extend_from_slice(&input[sifted.consumed..]);
+        Poll::Ready(Ok(self.take_step(sifted.step)))
+    }
+
+    /// Whether bytes are held that no pass has been over: those that came while hyper was busy.
+    fn fresh_bytes(&self) -> bool {
+        !self.held_is_empty() && self.client.waits_for() != Wait::Header
+    }
+
+    /// One pass over what is held.
+    fn sift_held(&mut self) -> Option<Turn> {
+        let input = &self.held[self.held_at..];
+        let sifted = sift(&self.worker, self.client.peer, input, &mut self.out);
+        self.held_at += sifted.consumed;
+        self.take_step(sifted.step)
+    }
+
+    fn take_step(&mut self, step: Step) -> Option<Turn> {
+        match step {
+            Step::Pass(passing) => {
+                self.begin(passing);
+                return Some(Turn::Pass);
+            }
+            Step::Close { unread } => {
+                self.closing = true;
+                self.unread |= unread || !self.held_is_empty();
+                self.held.clear();
+                self.held_at = 0;
+            }
+            Step::More if self.held_is_empty() => {
+                self.held.clear();
+                self.held_at = 0;
+                self.worker.idle(&self.client);
+            }
+            Step::More => {
+                self.held.drain(..self.held_at);
+                self.held_at = 0;
+                if self.client.waits_for() != Wait::Header {
+                    let deadline = self.worker.deadline(|timeouts| timeouts.header);
+                    self.client.wait(Wait::Header, deadline);
+                }
+            }
+        }
+        None
+    }
+
+    fn begin(&mut self, passing: Passing) {
+        let chunks = (passing.framing == Framing::Chunked).then(Follower::default);
+        let body = if let Framing::Length(length) = passing.framing { length } else { 0 };
+        self.mode = Mode::Giving { fixed: passing.head as u64 + body, chunks };
+        *self.client.arrival.borrow_mut() = passing.arrival;
+        self.client.answered.set(false);
+        let deadline = self.worker.deadline(|timeouts| timeouts.header);
+        self.client.wait(Wait::RequestBody, deadline);
+    }
+
+    /// Gives back what memory it can: an idle connection keeps no buffer.
+    pub(crate) fn release_buffers(&mut self) {
+        self.held.shrink_to_fit();
+        self.out.shrink_to_fit();
+    }
+
+    /// Reads into `held`; how many bytes.
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let scratch = self.worker.scratch.clone();
+        let mut scratch = scratch.borrow_mut();
+        let mut buffer = ReadBuf::new(&mut scratch);
+        ready!(Pin::new(&mut self.io).poll_read(cx, &mut buffer))?;
+        let read = buffer.filled();
+        self.held.extend_from_slice(read);
+        if read.is_empty() {
+            self.eof = true;
+        }
+        Poll::Ready(Ok(read.len()))
+    }
+
+    /// Gives hyper bytes of the current request.
+    fn poll_give(&mut self, cx: &mut Context<'_>, mut to: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        if self.held_is_empty() {
+            self.held.clear();
+            self.held_at = 0;
+            if let Mode::Giving { fixed, chunks: None } = &mut self.mode
+                && *fixed >= to.remaining() as u64
+            {
+                *fixed -= ready!(poll_read_straight(&mut self.io, cx, to))?.inspect_eof(&mut self.eof) as u64;
+                self.touch();
+                self.end_of_giving();
+                return Poll::Ready(Ok(()));
+            }
+            if ready!(self.poll_fill(cx))? == 0 {
+                return Poll::Ready(Ok(()));
+            }
+            self.touch();
+        }
+        let ready = &self.held[self.held_at..];
+        let most = ready.len().min(to.remaining());
+        let Mode::Giving { fixed, chunks } = &mut self.mode else { return Poll::Ready(Ok(())) };
+        let mut give = most.min(usize::try_from(*fixed).unwrap_or(usize::MAX));
+        *fixed -= give as u64;
+        if let Some(follower) = chunks
+            && *fixed == 0
+        {
+            give += follower.follow(&ready[give..most]);
+        }
+        to.put_slice(&ready[..give]);
+        self.held_at += give;
+        self.end_of_giving();
+        Poll::Ready(Ok(()))
+    }
+
+    fn end_of_giving(&mut self) {
+        match &self.mode {
+            Mode::Giving { chunks: Some(follower), .. } if follower.lost() => {
+                self.client.close.set(true);
+                self.mode = Mode::Loose;
+            }
+            Mode::Giving { fixed: 0, chunks } if chunks.is_none_or(Follower::done) => self.mode = Mode::Answering,
+            _ => {}
+        }
+    }
+
+    /// A body made progress.
+    fn touch(&self) {
+        if self.client.waits_for() == Wait::RequestBody {
+            self.client.wait(Wait::RequestBody, self.worker.deadline(|timeouts| timeouts.body_idle));
+        }
+    }
+
+    /// While the answer is awaited: keeps what the client sends ahead, and tells hyper only that the client left.
+    fn poll_hold(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.eof && self.held.len() - self.held_at < HOLD_AT_MOST {
+            ready!(self.poll_fill(cx))?;
+        }
+        if self.eof && self.held_is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+
+    fn poll_loose(&mut self, cx: &mut Context<'_>, mut to: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        if self.client.answered.get() {
+            return Poll::Ready(Ok(()));
+        }
+        if self.held_is_empty() {
+            return poll_read_straight(&mut self.io, cx, to).map_ok(|n| self.eof |= n.0 == 0);
+        }
+        let ready = &self.held[self.held_at..];
+        let give = ready.len().min(to.remaining());
+        to.put_slice(&ready[..give]);
+        self.held_at += give;
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_flush_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.out_at < self.out.len() {
+            let n = ready!(Pin::new(&mut self.io).poll_write(cx, &self.out[self.out_at..]))?;
+            if n == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.out_at += n;
+        }
+        self.out.clear();
+        self.out_at = 0;
+        Poll::Ready(Ok(()))
+    }
+
+    /// hyper has written all of an answer: the message is over, and the next one may begin.
+    fn end_of_message(&mut self, cx: &Context<'_>) {
+        if let Some(ending) = self.client.ending.borrow_mut().take() {
+            ending.report();
+        }
+        if !matches!(self.mode, Mode::Answering) {
+            // The client still sends its body: hyper drains it or closes.
+            return;
+        }
+        self.client.answered.set(false);
+        self.mode = Mode::Boundary;
+        self.worker.idle(&self.client);
+        // hyper saw `Pending` for bytes that were held back, and nothing else would wake it.
+        if !self.held_is_empty() || self.client.close.get() || self.eof {
+            cx.waker().wake_by_ref();
+        }
+    }
+}
+
+impl hyper::rt::Read for Gate {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, to: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if matches!(this.mode, Mode::Answering) && this.client.answered.get() && this.client.ending.borrow().is_none() {
+            // The answer was complete before the request was: this is the first read after both.
+            this.client.answered.set(false);
+            this.mode = Mode::Boundary;
+            this.worker.idle(&this.client);
+        }
+        if matches!(this.mode, Mode::Boundary) && ready!(this.poll_boundary(cx))? == Turn::End {
+            return Poll::Ready(Ok(()));
+        }
+        match this.mode {
+            Mode::Boundary | Mode::Giving { .. } => this.poll_give(cx, to),
+            Mode::Answering => this.poll_hold(cx),
+            Mode::Loose => this.poll_loose(cx, to),
+        }
+    }
+}
+
+impl hyper::rt::Write for Gate {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        ready!(self.poll_flush_out(cx))?;
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_flush_out(cx))?;
+        Pin::new(&mut self.io).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// hyper flushes once it has handed everything to `poll_write`: after the last byte of an answer, this is its end.
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_flush_out(cx))?;
+        if self.client.answered.get() {
+            self.end_of_message(cx);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// The connection's task closes the socket: it may have to linger, or to become a tunnel.
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_flush(cx)
+    }
+}
+
+/// How many bytes were read.
+#[derive(Clone, Copy)]
+struct Count(usize);
+
+impl Count {
+    fn inspect_eof(self, eof: &mut bool) -> usize {
+        *eof |= self.0 == 0;
+        self.0
+    }
+}
+
+/// Reads from the socket into hyper's own buffer.
+fn poll_read_straight(io: &mut TcpStream, cx: &mut Context<'_>, mut to: ReadBufCursor<'_>) -> Poll<io::Result<Count>> {
+    // SAFETY: tokio's `ReadBuf` tracks what is initialised and never takes it back; `poll_read` of a socket writes
+    // only initialised bytes, and `advance` is told exactly how many it filled.
+    let filled = unsafe {
+        let mut buffer = ReadBuf::uninit(to.as_mut());
+        ready!(Pin::new(io).poll_read(cx, &mut buffer))?;
+        buffer.filled().len()
+    };
+    // SAFETY: these bytes were filled just above.
+    unsafe { to.advance(filled) };
+    Poll::Ready(Ok(Count(filled)))
+}

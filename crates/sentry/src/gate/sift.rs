@@ -1,0 +1,146 @@
+//! Going through the bytes at a message boundary: plain requests that are refused are answered here and now,
+//! pipelined ones in one pass; the first request that is not refused stops the pass and goes to hyper.
+
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+
+use tidegate_engine::{RequestView, Timestamp};
+
+use super::head::{Bad, Examined, Framing, Head, examine, header_table, leading_lines};
+use crate::ending;
+use crate::permit::{Arrival, Policed, police};
+use crate::reject;
+use crate::worker::WorkerApp;
+
+/// How far a pass came.
+#[derive(Debug)]
+pub(crate) struct Sifted {
+    /// Bytes that are dealt with and can be forgotten.
+    pub(crate) consumed: usize,
+    /// Why it stopped.
+    pub(crate) step: Step,
+}
+
+/// Why a pass stopped.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// It needs more bytes.
+    More,
+    /// A request for hyper follows.
+    Pass(Passing),
+    /// Nothing after this is read: the connection closes once the answers are out.
+    Close {
+        /// The client may have sent more than was read.
+        unread: bool,
+    },
+}
+
+/// A request that hyper gets.
+#[derive(Debug)]
+pub(crate) struct Passing {
+    /// Bytes of its head.
+    pub(crate) head: usize,
+    /// Where its body ends.
+    pub(crate) framing: Framing,
+    /// The decision, when it was plain.
+    pub(crate) arrival: Option<Arrival>,
+}
+
+/// Goes through `input`; answers are appended to `out`.
+pub(crate) fn sift(worker: &Rc<WorkerApp>, peer: SocketAddr, input: &[u8], out: &mut Vec<u8>) -> Sifted {
+    let mut consumed = 0;
+    // One reading of the clock serves the whole pass.
+    let now = worker.now();
+    let step = loop {
+        consumed += leading_lines(&input[consumed..]);
+        match sift_one(worker, peer, &input[consumed..], out, now) {
+            One::Answered { length, close: false } => consumed += length,
+            One::Answered { length, close: true } => {
+                consumed += length;
+                break Step::Close { unread: false };
+            }
+            One::Stop(step) => break step,
+        }
+    };
+    Sifted { consumed, step }
+}
+
+enum One {
+    /// A request of `length` bytes was answered.
+    Answered { length: usize, close: bool },
+    Stop(Step),
+}
+
+fn sift_one(worker: &Rc<WorkerApp>, peer: SocketAddr, input: &[u8], out: &mut Vec<u8>, now: Timestamp) -> One {
+    if input.is_empty() {
+        return One::Stop(Step::More);
+    }
+    let limits = worker.local().live.head;
+    let mut table = header_table();
+    let head = match examine(input, &mut table, &limits) {
+        Examined::Partial => return One::Stop(Step::More),
+        Examined::Bad(bad) => {
+            answer_bad(worker, bad, out);
+            return One::Stop(Step::Close { unread: true });
+        }
+        Examined::Whole(head) => head,
+    };
+    let pass = |arrival| One::Stop(Step::Pass(Passing { head: head.len, framing: head.framing, arrival }));
+    if !head.plain {
+        return pass(None);
+    }
+    let arrival = police(worker, &Seen { head: &head, peer }, now);
+    let (Policed::Refused(rejection), Some(length)) = (&arrival.policed, whole_length(&head, input.len())) else {
+        return pass(Some(arrival));
+    };
+    let close = head.close || worker.app.draining();
+    let wanted = reject::Wanted { accept: head.header("accept"), head_only: head.method == "HEAD", close };
+    let bytes = worker.refusals.borrow_mut().append(&arrival.local.live, rejection, &wanted, out);
+    ending::record_refusal(worker, &arrival, &head, peer, bytes);
+    One::Answered { length, close }
+}
+
+/// Answers what is no acceptable request. The connection closes after it: where the next one begins is unknown.
+pub(crate) fn answer_bad(worker: &WorkerApp, bad: Bad, out: &mut Vec<u8>) {
+    worker.lane().bad(bad);
+    worker.lane().status(bad.status());
+    reject::append_bad(bad, out);
+}
+
+/// The length of a request with its body, when all of it is among `available` bytes.
+fn whole_length(head: &Head<'_, '_>, available: usize) -> Option<usize> {
+    let body = match head.framing {
+        Framing::None => 0,
+        Framing::Length(length) => usize::try_from(length).ok()?,
+        Framing::Chunked => return None,
+    };
+    head.len.checked_add(body).filter(|&length| length <= available)
+}
+
+/// A head in place, as the classifier sees it.
+pub(crate) struct Seen<'a, 'h, 'b> {
+    pub(crate) head: &'a Head<'h, 'b>,
+    pub(crate) peer: SocketAddr,
+}
+
+impl RequestView for Seen<'_, '_, '_> {
+    fn method(&self) -> &str {
+        self.head.method
+    }
+
+    fn host(&self) -> Option<&str> {
+        self.head.host
+    }
+
+    fn path(&self) -> &str {
+        self.head.target
+    }
+
+    fn header(&self, lowercase_name: &str) -> Option<&[u8]> {
+        self.head.header(lowercase_name)
+    }
+
+    fn client(&self) -> Option<IpAddr> {
+        Some(self.peer.ip().to_canonical())
+    }
+}

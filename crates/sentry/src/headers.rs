@@ -1,0 +1,346 @@
+//! Header fields on their way through: hop-by-hop fields end here (RFC 9110, section 7.6.1), and the server is told of
+//! the client.
+
+use http::header::{self, Entry, HeaderMap, HeaderName, HeaderValue};
+use http::uri::{PathAndQuery, Uri};
+use http::{Version, request, response};
+
+use crate::client::Client;
+use crate::config::Forwarded;
+use crate::reject::DECISION;
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+
+/// What a request wants beyond an answer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wishes {
+    /// The protocol it wants to change to.
+    pub(crate) upgrade: Option<HeaderValue>,
+    /// It takes trailers.
+    trailers: bool,
+}
+
+/// Makes a client's request fit for a server: one hop's fields are gone, the target is in origin form, the client is
+/// named. `chunked`: its body has no known length. Returns what it wished of this hop.
+pub(crate) fn to_server(
+    parts: &mut request::Parts,
+    client: &Client,
+    rules: &Forwarded,
+    chunked: bool,
+    fresh_id: impl FnOnce() -> HeaderValue,
+) -> Wishes {
+    let wishes = strip_request(parts, chunked);
+    to_origin_form(parts);
+    parts.version = Version::HTTP_11;
+    let trusted = !rules.trust.is_empty() && {
+        let ip = client.peer.ip().to_canonical();
+        rules.trust.iter().any(|network| network.contains(&ip))
+    };
+    if rules.x_forwarded {
+        name_client(&mut parts.headers, client, trusted);
+    }
+    if rules.forwarded {
+        name_client_in_forwarded(&mut parts.headers, client, trusted);
+    } else if !trusted {
+        parts.headers.remove(header::FORWARDED);
+    }
+    if rules.request_id && !(trusted && parts.headers.contains_key(X_REQUEST_ID)) {
+        parts.headers.insert(X_REQUEST_ID, fresh_id());
+    }
+    if let Some(upgrade) = &wishes.upgrade {
+        parts.headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        parts.headers.insert(header::UPGRADE, upgrade.clone());
+    } else if wishes.trailers {
+        parts.headers.insert(header::CONNECTION, HeaderValue::from_static("te"));
+        parts.headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    }
+    wishes
+}
+
+/// Makes a server's answer fit for the client.
+pub(crate) fn to_client(parts: &mut response::Parts, upgraded: bool) {
+    let headers = &mut parts.headers;
+    let found = Found::among(headers);
+    if found.hop_by_hop {
+        let upgrade = headers.get(header::UPGRADE).cloned();
+        // With both lengths given, hyper went by the chunks; the other one must not reach the client.
+        if headers.contains_key(header::TRANSFER_ENCODING) {
+            headers.remove(header::CONTENT_LENGTH);
+        }
+        remove_named_in_connection(headers);
+        remove_hop_by_hop(headers);
+        if let (true, Some(upgrade)) = (upgraded, upgrade) {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+            headers.insert(header::UPGRADE, upgrade);
+        }
+    }
+    if found.tidegate {
+        headers.remove(DECISION);
+    }
+    parts.version = Version::HTTP_11;
+}
+
+/// The request's id, when it has one.
+pub(crate) fn request_id(headers: &HeaderMap) -> Option<&HeaderValue> {
+    headers.get(X_REQUEST_ID)
+}
+
+/// Which fields need work: one look at each name, so that the ordinary request pays for nothing else.
+#[derive(Default)]
+struct Found {
+    hop_by_hop: bool,
+    expect: bool,
+    tidegate: bool,
+}
+
+impl Found {
+    fn among(headers: &HeaderMap) -> Found {
+        let mut found = Found::default();
+        for name in headers.keys() {
+            let text = name.as_str();
+            match text.as_bytes()[0] {
+                b'c' => found.hop_by_hop |= text == "connection",
+                b'e' => found.expect |= text == "expect",
+                b'h' => found.hop_by_hop |= text == "http2-settings",
+                b'k' => found.hop_by_hop |= text == "keep-alive",
+                b'p' => found.hop_by_hop |= text == "proxy-connection",
+                b't' => {
+                    found.hop_by_hop |= text == "te" || text == "transfer-encoding";
+                    found.tidegate |= text.starts_with("tidegate-");
+                }
+                b'u' => found.hop_by_hop |= text == "upgrade",
+                _ => {}
+            }
+        }
+        found
+    }
+}
+
+fn strip_request(parts: &mut request::Parts, chunked: bool) -> Wishes {
+    let headers = &mut parts.headers;
+    let found = Found::among(headers);
+    let mut wishes = Wishes::default();
+    if found.hop_by_hop {
+        let has = |token: &str| any_token(headers, header::CONNECTION, token);
+        wishes.upgrade = headers.get(header::UPGRADE).filter(|_| has("upgrade")).cloned();
+        wishes.trailers = any_token(headers, header::TE, "trailers");
+        remove_named_in_connection(headers);
+        remove_hop_by_hop(headers);
+    }
+    if chunked {
+        headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+    if found.expect {
+        // This hop answers `100-continue` itself, when the body is wanted.
+        headers.remove(header::EXPECT);
+    }
+    if found.tidegate {
+        // A client may not speak in the sentry's name.
+        let ours: Vec<HeaderName> = headers.keys().filter(|n| n.as_str().starts_with("tidegate-")).cloned().collect();
+        ours.iter().for_each(|name| drop(headers.remove(name)));
+    }
+    wishes
+}
+
+fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    for name in [
+        header::CONNECTION,
+        KEEP_ALIVE,
+        PROXY_CONNECTION,
+        header::TE,
+        header::TRANSFER_ENCODING,
+        header::UPGRADE,
+        HTTP2_SETTINGS,
+    ] {
+        headers.remove(name);
+    }
+}
+
+/// Removes the fields that `Connection` names, but never those that say who is asked for, or where the body ends.
+fn remove_named_in_connection(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|&b| b == b','))
+        .map(<[u8]>::trim_ascii)
+        // The ordinary tokens name no field.
+        .filter(|token| !token.eq_ignore_ascii_case(b"keep-alive") && !token.eq_ignore_ascii_case(b"close"))
+        .filter_map(|token| HeaderName::from_bytes(token).ok())
+        .filter(|name| ![header::HOST, header::CONTENT_LENGTH, header::TRANSFER_ENCODING].contains(name))
+        .collect();
+    named.iter().for_each(|name| drop(headers.remove(name)));
+}
+
+fn any_token(headers: &HeaderMap, name: HeaderName, wanted: &str) -> bool {
+    let tokens = headers.get_all(name).iter().flat_map(|value| value.as_bytes().split(|&b| b == b',' || b == b';'));
+    tokens.map(<[u8]>::trim_ascii).any(|token| token.eq_ignore_ascii_case(wanted.as_bytes()))
+}
+
+/// A target in absolute form names the host itself, whatever `Host` says (RFC 9112, section 3.2.2).
+fn to_origin_form(parts: &mut request::Parts) {
+    if parts.uri.authority().is_none() {
+        return;
+    }
+    let authority = parts.uri.authority().map(|authority| authority.as_str());
+    if let Some(host) = authority.and_then(|a| HeaderValue::from_str(a.rsplit('@').next().unwrap_or(a)).ok()) {
+        parts.headers.insert(header::HOST, host);
+    }
+    let path = parts.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+    parts.uri = Uri::from(path);
+}
+
+fn name_client(headers: &mut HeaderMap, client: &Client, trusted: bool) {
+    let address = client.forwarded_for.get_or_init(|| address_value(client));
+    match headers.entry(X_FORWARDED_FOR) {
+        Entry::Occupied(mut before) if trusted => {
+            let list = before.iter().map(HeaderValue::as_bytes).collect::<Vec<_>>().join(&b", "[..]);
+            let longer = [&list, &b", "[..], address.as_bytes()].concat();
+            before.insert(HeaderValue::from_bytes(&longer).unwrap_or_else(|_| address.clone()));
+        }
+        Entry::Occupied(mut before) => {
+            before.insert(address.clone());
+        }
+        Entry::Vacant(none) => {
+            none.insert(address.clone());
+        }
+    }
+    if !(trusted && headers.contains_key(X_FORWARDED_PROTO)) {
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("http"));
+    }
+    if !(trusted && headers.contains_key(X_FORWARDED_HOST)) {
+        match headers.get(header::HOST).cloned() {
+            Some(host) => headers.insert(X_FORWARDED_HOST, host),
+            None => headers.remove(X_FORWARDED_HOST),
+        };
+    }
+}
+
+fn address_value(client: &Client) -> HeaderValue {
+    let address = client.peer.ip().to_canonical().to_string();
+    HeaderValue::from_str(&address).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
+}
+
+/// RFC 7239: `for=192.0.2.1;host=example.org;proto=http`, appended to what a trusted client said.
+fn name_client_in_forwarded(headers: &mut HeaderMap, client: &Client, trusted: bool) {
+    let ip = client.peer.ip().to_canonical();
+    let node = if ip.is_ipv6() { format!("\"[{ip}]\"") } else { ip.to_string() };
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).filter(|host| !host.is_empty());
+    let host = host.map(|host| format!(";host=\"{}\"", host.replace(['"', '\\'], ""))).unwrap_or_default();
+    let mut text = format!("for={node}{host};proto=http");
+    if trusted {
+        for before in headers.get_all(header::FORWARDED).iter().rev().filter_map(|value| value.to_str().ok()) {
+            text = format!("{before}, {text}");
+        }
+    }
+    if let Ok(value) = HeaderValue::from_str(&text) {
+        headers.insert(header::FORWARDED, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_engine::Timestamp;
+
+    fn parts(uri: &str, fields: &[(&str, &str)]) -> request::Parts {
+        let mut builder = http::Request::builder().uri(uri);
+        for (name, value) in fields {
+            builder = builder.header(*name, *value);
+        }
+        builder.body(()).expect("a request").into_parts().0
+    }
+
+    fn sent(uri: &str, fields: &[(&str, &str)], rules: &Forwarded) -> (request::Parts, Wishes) {
+        let client = Client::new("192.0.2.7:1234".parse().expect("an address"), Timestamp::ZERO);
+        let mut parts = parts(uri, fields);
+        let wishes = to_server(&mut parts, &client, rules, false, || HeaderValue::from_static("fresh"));
+        (parts, wishes)
+    }
+
+    fn get<'a>(parts: &'a request::Parts, name: &str) -> Option<&'a str> {
+        parts.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    #[test]
+    fn hop_by_hop_fields_and_those_named_in_connection_end_here() {
+        let fields = [
+            ("host", "a"),
+            ("connection", "close, X-Secret, host"),
+            ("x-secret", "1"),
+            ("keep-alive", "5"),
+            ("te", "gzip"),
+            ("proxy-connection", "keep-alive"),
+            ("upgrade", "h2c"),
+            ("expect", "100-continue"),
+            ("tidegate-decision", "admitted"),
+            ("x-kept", "yes"),
+        ];
+        let (parts, wishes) = sent("/", &fields, &Forwarded::default());
+        for gone in ["connection", "x-secret", "keep-alive", "te", "proxy-connection", "upgrade", "expect"] {
+            assert_eq!(get(&parts, gone), None, "{gone}");
+        }
+        assert_eq!(get(&parts, "tidegate-decision"), None);
+        assert_eq!(get(&parts, "host"), Some("a"));
+        assert_eq!(get(&parts, "x-kept"), Some("yes"));
+        assert!(wishes.upgrade.is_none(), "connection does not name upgrade");
+    }
+
+    #[test]
+    fn upgrade_and_trailers_are_wished_again_of_the_next_hop() {
+        let fields = [("host", "a"), ("connection", "Upgrade"), ("upgrade", "websocket")];
+        let (parts, wishes) = sent("/", &fields, &Forwarded::default());
+        assert_eq!(wishes.upgrade, Some(HeaderValue::from_static("websocket")));
+        assert_eq!((get(&parts, "connection"), get(&parts, "upgrade")), (Some("upgrade"), Some("websocket")));
+        let (parts, _) = sent("/", &[("host", "a"), ("te", "trailers, deflate;q=0.5")], &Forwarded::default());
+        assert_eq!((get(&parts, "connection"), get(&parts, "te")), (Some("te"), Some("trailers")));
+    }
+
+    #[test]
+    fn only_trusted_clients_are_believed() {
+        let fields = [
+            ("host", "a"),
+            ("x-forwarded-for", "10.0.0.1"),
+            ("x-forwarded-proto", "https"),
+            ("x-forwarded-host", "b"),
+            ("forwarded", "for=10.0.0.1"),
+            ("x-request-id", "theirs"),
+        ];
+        let (parts, _) = sent("/", &fields, &Forwarded::default());
+        assert_eq!(get(&parts, "x-forwarded-for"), Some("192.0.2.7"));
+        assert_eq!(get(&parts, "x-forwarded-proto"), Some("http"));
+        assert_eq!(get(&parts, "x-forwarded-host"), Some("a"));
+        assert_eq!(get(&parts, "forwarded"), None);
+        assert_eq!(get(&parts, "x-request-id"), Some("fresh"));
+        let trust = vec!["192.0.2.0/24".parse().expect("a network")];
+        let (parts, _) = sent("/", &fields, &Forwarded { trust, forwarded: true, ..Forwarded::default() });
+        assert_eq!(get(&parts, "x-forwarded-for"), Some("10.0.0.1, 192.0.2.7"));
+        assert_eq!(get(&parts, "x-forwarded-proto"), Some("https"));
+        assert_eq!(get(&parts, "forwarded"), Some("for=10.0.0.1, for=192.0.2.7;host=\"a\";proto=http"));
+        assert_eq!(get(&parts, "x-request-id"), Some("theirs"));
+    }
+
+    #[test]
+    fn absolute_form_names_the_host() {
+        let (parts, _) = sent("http://user@b:81/x?y", &[("host", "a")], &Forwarded::default());
+        assert_eq!(get(&parts, "host"), Some("b:81"));
+        assert_eq!(parts.uri, "/x?y");
+    }
+
+    #[test]
+    fn an_answer_with_both_lengths_keeps_neither() {
+        let response = http::Response::builder()
+            .header("transfer-encoding", "chunked")
+            .header("content-length", "5")
+            .header("connection", "x-hop")
+            .header("x-hop", "1");
+        let mut parts = response.body(()).expect("a response").into_parts().0;
+        to_client(&mut parts, false);
+        assert!(parts.headers.is_empty(), "{:?}", parts.headers);
+    }
+}

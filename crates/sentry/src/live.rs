@@ -1,0 +1,177 @@
+//! What a reload swaps: configuration, classifier, policer and the servers' addresses, always as one.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
+
+use tidegate_engine::{Classifier, ClassifierSetup, Controller, Policer, RequestView, ServerId, Status};
+
+use crate::app::AppError;
+use crate::config;
+use crate::gate::head::HeadLimits;
+
+/// An application's configuration in force. Workers hold it for as long as a request needs it.
+#[derive(Debug)]
+pub struct Live {
+    /// Counts up with every reload.
+    pub generation: u64,
+    /// What the file said.
+    pub config: config::Application,
+    /// From a request to its class and type.
+    pub(crate) classifier: Classifier,
+    /// The lock-free test.
+    pub(crate) policer: Arc<Policer>,
+    /// Bounds on request heads.
+    pub(crate) head: HeadLimits,
+    exempt: Option<Classifier>,
+    servers: Vec<Option<Arc<Server>>>,
+}
+
+/// A server as the data path sees it. Survives a reload that keeps its name and address.
+#[derive(Debug)]
+pub struct Server {
+    /// Its slot in the controller.
+    pub id: ServerId,
+    /// Its name.
+    pub name: String,
+    /// `host:port`.
+    pub address: String,
+    /// The address, when `host` is a number: needs no resolver.
+    pub(crate) numeric: Option<SocketAddr>,
+    /// Requests in a row that failed for want of an answer.
+    failures: AtomicU32,
+    status: AtomicU8,
+}
+
+impl Live {
+    pub(crate) fn new(
+        config: config::Application,
+        controller: &Controller,
+        generation: u64,
+        before: Option<&Live>,
+    ) -> Result<Self, AppError> {
+        let (classifier, exempt) = compile(&config)?;
+        let servers = servers(&config, controller, before);
+        let head = HeadLimits {
+            bytes: config.limits.header_bytes,
+            headers: config.limits.headers,
+            body: config.limits.body_bytes,
+        };
+        Ok(Live { generation, classifier, policer: controller.policer(), head, exempt, servers, config })
+    }
+
+    /// Whether `config` could be put in force.
+    pub(crate) fn check(config: &config::Application) -> Result<(), AppError> {
+        config.setup.check().map_err(|source| AppError::Setup { app: config.name.clone(), source })?;
+        compile(config).map(|_| ())
+    }
+
+    /// Whether a request is one of the operator's own health checks, say: never policed.
+    pub(crate) fn is_exempt(&self, view: &impl RequestView) -> bool {
+        self.exempt.as_ref().is_some_and(|rules| rules.classify(view).class.index() == 0)
+    }
+
+    /// The server in a slot.
+    pub fn server(&self, id: ServerId) -> Option<&Arc<Server>> {
+        self.servers.get(id.index())?.as_ref()
+    }
+
+    /// Every server, by slot.
+    pub fn servers(&self) -> impl Iterator<Item = &Arc<Server>> {
+        self.servers.iter().flatten()
+    }
+
+    /// A server for a request that the controller does not dispatch: the `turn`-th that is up, or any.
+    pub(crate) fn any_server(&self, turn: usize) -> Option<ServerId> {
+        let up = self.servers().filter(|server| server.status() == Status::Up).count();
+        let pick = |only_up: bool, count: usize| {
+            let wanted = |server: &&Arc<Server>| !only_up || server.status() == Status::Up;
+            self.servers().filter(wanted).nth(turn.checked_rem(count)?).map(|server| server.id)
+        };
+        if up > 0 { pick(true, up) } else { pick(false, self.servers().count()) }
+    }
+
+    /// A class's name.
+    pub fn class_name(&self, class: tidegate_engine::ClassId) -> &str {
+        self.config.setup.classes.get(class.index()).map_or("", |class| &class.name)
+    }
+
+    pub(crate) fn set_status(&self, id: ServerId, status: Status) {
+        if let Some(server) = self.server(id) {
+            server.set_status(status);
+        }
+    }
+}
+
+impl Server {
+    /// Its state by the health checks.
+    pub fn status(&self) -> Status {
+        match self.status.load(Relaxed) {
+            0 => Status::Up,
+            1 => Status::Down,
+            _ => Status::Draining,
+        }
+    }
+
+    fn set_status(&self, status: Status) {
+        let word = match status {
+            Status::Up => 0,
+            Status::Down => 1,
+            _ => 2,
+        };
+        self.status.store(word, Relaxed);
+    }
+
+    /// A request was answered.
+    pub(crate) fn succeeded(&self) {
+        // Reading first keeps the line shared among workers while all is well.
+        if self.failures.load(Relaxed) != 0 {
+            self.failures.store(0, Relaxed);
+        }
+    }
+
+    /// A request got no answer; how many that makes in a row.
+    pub(crate) fn failed(&self) -> u32 {
+        self.failures.fetch_add(1, Relaxed).saturating_add(1)
+    }
+}
+
+fn compile(config: &config::Application) -> Result<(Classifier, Option<Classifier>), AppError> {
+    let failed = |source| AppError::Classify { app: config.name.clone(), source };
+    let classifier = Classifier::compile(&config.classifier).map_err(failed)?;
+    if config.exempt.is_empty() {
+        return Ok((classifier, None));
+    }
+    // Two classes: the exempt ones, and everything else.
+    let setup = ClassifierSetup { classes: vec![config.exempt.clone(), Vec::new()], ..ClassifierSetup::default() };
+    Ok((classifier, Some(Classifier::compile(&setup).map_err(failed)?)))
+}
+
+/// The servers by slot. The controller names the slots; a server that was removed keeps its entry while it drains.
+fn servers(config: &config::Application, controller: &Controller, before: Option<&Live>) -> Vec<Option<Arc<Server>>> {
+    let slot = |state: &tidegate_engine::ServerState| {
+        let old = before.and_then(|live| live.server(state.id)).filter(|old| old.name == state.name);
+        match (config.servers.iter().find(|server| server.name == state.name), old) {
+            (Some(new), Some(old)) if old.address == new.address => {
+                if old.status() == Status::Draining {
+                    old.set_status(Status::Up);
+                }
+                Some(old.clone())
+            }
+            (Some(new), _) => Some(Arc::new(Server {
+                id: state.id,
+                name: new.name.clone(),
+                address: new.address.clone(),
+                numeric: new.address.parse().ok(),
+                failures: AtomicU32::new(0),
+                status: AtomicU8::new(0),
+            })),
+            (None, Some(old)) => {
+                old.set_status(Status::Draining);
+                Some(old.clone())
+            }
+            (None, None) => None,
+        }
+    };
+    controller.servers().iter().map(slot).collect()
+}

@@ -1,0 +1,317 @@
+//! One request, from the moment hyper has read its head to the answer's first byte. The whole path, top to bottom.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header, request};
+use http_body::Body;
+use hyper::body::Incoming;
+use tidegate_engine::{Outcome, Rejection, RequestView, ServerId, Status, Timestamp};
+
+use crate::body::{RequestBody, ResponseBody};
+use crate::client::{Client, Wait};
+use crate::counters::Counter;
+use crate::ending::Ending;
+use crate::headers::{self, Wishes};
+use crate::permit::{Arrival, Policed, police};
+use crate::record::{Decided, RecordEnd};
+use crate::reject;
+use crate::tunnel::ServerEnd;
+use crate::upstream::pool::Pool;
+use crate::upstream::send::{Answer, Failed, Failure, send};
+use crate::worker::{Local, WorkerApp};
+
+/// Answers one request.
+pub(crate) async fn handle(
+    worker: Rc<WorkerApp>,
+    client: Rc<Client>,
+    request: Request<Incoming>,
+) -> Result<Response<ResponseBody>, Infallible> {
+    let (parts, body) = request.into_parts();
+    // The gate has policed what was plain; the rest is policed here.
+    let arrival = client.arrival.borrow_mut().take();
+    let arrival = arrival.unwrap_or_else(|| police(&worker, &View { parts: &parts, client: &client }, worker.now()));
+    let Arrival { at, request: class, policed, local } = arrival;
+    client.bound_request(at, local.live.config.timeouts.request);
+    let mut exchange = Exchange {
+        ending: Ending::new(&worker, &client, &local, at, class),
+        worker,
+        client,
+        local,
+    };
+    let response = match exchange.admit(policed).await {
+        Ok(server) => exchange.forward(parts, body, server).await,
+        Err(Refusal::Rejected(rejection)) => exchange.refuse(&parts, &rejection),
+        Err(Refusal::Failed(failure)) => {
+            exchange.ending.note(&parts, None);
+            exchange.fail(failure)
+        }
+    };
+    Ok(response)
+}
+
+/// A request under way.
+struct Exchange {
+    worker: Rc<WorkerApp>,
+    client: Rc<Client>,
+    local: Rc<Local>,
+    ending: Ending,
+}
+
+/// Why a request does not go to a server.
+enum Refusal {
+    Rejected(Rejection),
+    Failed(Failure),
+}
+
+impl Exchange {
+    /// Waits for its turn where it must. Its body stays unread meanwhile, so the client feels the queue.
+    async fn admit(&mut self, policed: Policed) -> Result<ServerId, Refusal> {
+        let admitted = match policed {
+            Policed::Refused(rejection) => return Err(Refusal::Rejected(rejection)),
+            Policed::Admitted(admitted) => admitted,
+            Policed::Exempt => {
+                self.ending.decision = Decided::Exempt;
+                let server = self.worker.server_in_turn(&self.local.live);
+                return server.ok_or(Refusal::Failed(Failure::NoServer));
+            }
+            Policed::Waiting(waiting) => {
+                self.client.wait(Wait::Queue, Timestamp::MAX);
+                let turn = self.client.in_time(waiting.turn()).await;
+                self.ending.waited = self.worker.now().since(self.ending.arrived());
+                match turn {
+                    Ok(Ok(admitted)) => admitted,
+                    Ok(Err(rejection)) => return Err(Refusal::Rejected(rejection)),
+                    Err(_) => {
+                        self.worker.lane().bump(Counter::TimeoutRequest);
+                        return Err(Refusal::Failed(Failure::Request));
+                    }
+                }
+            }
+        };
+        self.ending.decision = admitted.shadow.map_or(Decided::Admitted, Decided::Shadow);
+        self.ending.permit = Some(admitted.permit);
+        Ok(admitted.server)
+    }
+
+    /// Sends the request to a server, and relays the answer.
+    async fn forward(mut self, mut parts: request::Parts, body: Incoming, server: ServerId) -> Response<ResponseBody> {
+        let live = self.local.live.clone();
+        let chunked = !body.is_end_stream() && body.size_hint().exact().is_none();
+        let worker = &self.worker;
+        let fresh_id = || request_id(worker.random(), worker.random());
+        let wishes = headers::to_server(&mut parts, &self.client, &live.config.forwarded, chunked, fresh_id);
+        self.ending.note(&parts, headers::request_id(&parts.headers));
+        let body = RequestBody::new(body, &self.client, &self.worker, live.config.limits.body_bytes);
+        match self.send(Request::from_parts(parts, body), server).await {
+            Ok(answer) => self.relay(answer, &wishes).await,
+            Err(failure) => self.fail(failure),
+        }
+    }
+
+    /// Sends the request, and again where that is safe: when none of it was sent, or when sending it twice does no
+    /// harm; on a fresh connection when a resting one turned out closed, else on another server within the budget.
+    async fn send(&mut self, mut request: Request<RequestBody>, mut server: ServerId) -> Result<Answer, Failure> {
+        let retry = self.local.live.config.retry.clone();
+        let replay = retry.attempts > 0 && request.body().is_end_stream() && is_idempotent(request.method());
+        self.worker.earn_retry(retry.budget);
+        let (mut fresh, mut attempts) = (false, retry.attempts);
+        loop {
+            let (local, pool) = self.pool(server)?;
+            self.local = local;
+            self.ending.server = Some(server);
+            let spare = replay.then(|| copy(&request, &self.client, &self.worker));
+            let Failed { why, unsent, stale } = match send(&self.worker, &self.client, &pool, request, fresh).await {
+                Ok(answer) => {
+                    pool.server.succeeded();
+                    return Ok(answer);
+                }
+                Err(failed) => failed,
+            };
+            if why.blames_server() && !stale {
+                self.blame(&pool);
+            }
+            request = match (unsent, spare) {
+                (Some(request), _) | (None, Some(request)) if why.blames_server() => request,
+                _ => return Err(why),
+            };
+            if stale && !fresh {
+                fresh = true;
+            } else if attempts > 0 && self.worker.spend_retry() {
+                attempts -= 1;
+                server = self.elsewhere(server).ok_or(why)?;
+            } else {
+                return Err(why);
+            }
+            self.ending.retries += 1;
+            self.worker.lane().bump(Counter::Retries);
+        }
+    }
+
+    /// This worker's connections to a server. The server may be newer than the configuration the request arrived under.
+    fn pool(&self, server: ServerId) -> Result<(Rc<Local>, Rc<Pool>), Failure> {
+        let now = self.worker.local();
+        let found = [&now, &self.local].into_iter().find_map(|local| Some((local.clone(), local.pool(server)?.clone())));
+        found.ok_or(Failure::NoServer)
+    }
+
+    fn elsewhere(&self, failed: ServerId) -> Option<ServerId> {
+        match &self.ending.permit {
+            Some(permit) => permit.redispatch(failed),
+            None => self.worker.server_in_turn(&self.local.live),
+        }
+    }
+
+    /// A server gave no answer. Too often in a row, and it counts as down until a health check says otherwise.
+    fn blame(&self, pool: &Pool) {
+        let most = self.local.live.config.health.passive_failures;
+        let failures = pool.server.failed();
+        if most > 0 && failures >= most && pool.server.status() == Status::Up {
+            self.worker.app.set_status(pool.server.id, Status::Down);
+        }
+    }
+
+    /// Passes the answer on; its body follows as hyper asks for it.
+    async fn relay(mut self, answer: Answer, wishes: &Wishes) -> Response<ResponseBody> {
+        let Answer { response, server, sent_at } = answer;
+        let (mut parts, incoming) = response.into_parts();
+        if self.ending.logged() {
+            self.ending.first_byte = Some(self.worker.now().since(self.ending.arrived()));
+        }
+        let upgraded = parts.status == StatusCode::SWITCHING_PROTOCOLS;
+        headers::to_client(&mut parts, upgraded);
+        self.ending.status = parts.status.as_u16();
+        self.explain(&mut parts.headers);
+        if upgraded {
+            if wishes.upgrade.is_none() {
+                self.worker.lane().bump(Counter::ServerErrors);
+                return self.fail(Failure::Garbage);
+            }
+            return self.open_tunnel(parts, server);
+        }
+        self.client.wait(Wait::ResponseBody, self.worker.deadline(|timeouts| timeouts.body_idle));
+        let mut body = ResponseBody::relay(incoming, server, sent_at, &self.client, &self.worker, self.ending);
+        poll_fn(|cx| Poll::Ready(body.finish_at_once(cx))).await;
+        Response::from_parts(parts, body)
+    }
+
+    /// Both sides change protocol: hyper writes the `101`, and the connection's task then copies both ways. From here
+    /// on it is no request in flight: how long a tunnel lives says nothing about the server's load.
+    fn open_tunnel(
+        mut self,
+        parts: http::response::Parts,
+        server: Box<crate::upstream::ServerConn>,
+    ) -> Response<ResponseBody> {
+        if let Some(permit) = self.ending.permit.take() {
+            permit.complete(Outcome::answered());
+        }
+        self.ending.end = RecordEnd::Upgraded;
+        *self.client.tunnel.borrow_mut() = Some(ServerEnd::from(server));
+        Response::from_parts(parts, ResponseBody::whole(Bytes::new(), &self.client, &self.worker, self.ending))
+    }
+
+    fn refuse(mut self, parts: &request::Parts, rejection: &Rejection) -> Response<ResponseBody> {
+        self.worker.lane().bump(Counter::RefusedByService);
+        self.ending.note(parts, headers::request_id(&parts.headers));
+        self.ending.decision = Decided::Rejected(*rejection);
+        let response = reject::response(&self.local.live, rejection, &parts.headers);
+        self.answer(response, RecordEnd::Complete)
+    }
+
+    /// Answers with an error of the sentry's own.
+    fn fail(mut self, failure: Failure) -> Response<ResponseBody> {
+        let (status, name) = failure.answer();
+        self.ending.decision = Decided::Error(name);
+        self.ending.outcome = failure.outcome();
+        if let Failure::Bad(bad) = failure {
+            self.worker.lane().bad(bad);
+            // The client's fault moves no estimate of the server.
+            self.ending.permit = None;
+        }
+        let mut response = reject::error(status, name);
+        if matches!(failure, Failure::Bad(_) | Failure::Unread) {
+            self.client.close.set(true);
+        }
+        self.explain(response.headers_mut());
+        self.answer(response, failure.end())
+    }
+
+    fn answer(mut self, response: Response<Bytes>, end: RecordEnd) -> Response<ResponseBody> {
+        let (mut parts, body) = response.into_parts();
+        self.ending.status = parts.status.as_u16();
+        self.ending.end = end;
+        self.explain_close(&mut parts.headers);
+        Response::from_parts(parts, ResponseBody::whole(body, &self.client, &self.worker, self.ending))
+    }
+
+    /// What the sentry adds to a response.
+    fn explain(&self, headers: &mut http::HeaderMap) {
+        if self.local.live.config.rejection.decision_on_admitted {
+            headers.insert(reject::DECISION, reject::admitted(&self.local.live, self.ending.class()));
+        }
+        self.explain_close(headers);
+    }
+
+    fn explain_close(&self, headers: &mut http::HeaderMap) {
+        if self.client.close.get() || self.worker.app.draining() {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+    }
+}
+
+/// A request that hyper has parsed, as the classifier sees it.
+struct View<'a> {
+    parts: &'a request::Parts,
+    client: &'a Client,
+}
+
+impl RequestView for View<'_> {
+    fn method(&self) -> &str {
+        self.parts.method.as_str()
+    }
+
+    fn host(&self) -> Option<&str> {
+        let authority = self.parts.uri.authority().map(|authority| authority.as_str());
+        authority.or_else(|| self.parts.headers.get(header::HOST)?.to_str().ok())
+    }
+
+    fn path(&self) -> &str {
+        self.parts.uri.path_and_query().map_or("*", |path| path.as_str())
+    }
+
+    fn header(&self, lowercase_name: &str) -> Option<&[u8]> {
+        self.parts.headers.get(lowercase_name).map(HeaderValue::as_bytes)
+    }
+
+    fn client(&self) -> Option<IpAddr> {
+        Some(self.client.peer.ip().to_canonical())
+    }
+}
+
+/// Whether sending it twice is as good as once (RFC 9110, section 9.2.2).
+fn is_idempotent(method: &Method) -> bool {
+    matches!(*method, Method::GET | Method::HEAD | Method::PUT | Method::DELETE | Method::OPTIONS | Method::TRACE)
+}
+
+/// The same request again, for one that has no body. Header values are shared, not copied.
+fn copy(request: &Request<RequestBody>, client: &Rc<Client>, worker: &Rc<WorkerApp>) -> Request<RequestBody> {
+    let mut copy = Request::new(RequestBody::empty(client, worker));
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.headers_mut() = request.headers().clone();
+    copy
+}
+
+/// 128 random bits in hexadecimal.
+fn request_id(a: u64, b: u64) -> HeaderValue {
+    let mut text = [0; 32];
+    let bits = u128::from(a) << 64 | u128::from(b);
+    for (i, digit) in text.iter_mut().enumerate() {
+        *digit = b"0123456789abcdef"[(bits >> (124 - 4 * i)) as usize & 15];
+    }
+    HeaderValue::from_bytes(&text).unwrap_or_else(|_| HeaderValue::from_static("-"))
+}

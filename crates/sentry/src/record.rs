@@ -1,0 +1,109 @@
+//! What is told of a request when it is over: the access log and the metrics are made from this.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tidegate_engine::{ClassId, Reason, Rejection, RequestTypeId, ServerId};
+
+/// One request, from its head to the last byte of its answer.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestRecord<'a> {
+    /// The other end of the client's connection.
+    pub client: SocketAddr,
+    /// The method.
+    pub method: &'a str,
+    /// The `Host` field.
+    pub host: Option<&'a str>,
+    /// The path with its query.
+    pub path: &'a str,
+    /// The class it was put in.
+    pub class: ClassId,
+    /// The route it was put in.
+    pub request_type: RequestTypeId,
+    /// What was decided.
+    pub decision: Decided,
+    /// The server that answered, or was asked last.
+    pub server: Option<ServerId>,
+    /// The status the client got.
+    pub status: u16,
+    /// Body bytes from the client.
+    pub bytes_in: u64,
+    /// Body bytes to the client.
+    pub bytes_out: u64,
+    /// Time in a class queue.
+    pub waited: Duration,
+    /// From arrival to the server's first byte.
+    pub first_byte: Option<Duration>,
+    /// From arrival to the last byte handed to the client's socket.
+    pub total: Duration,
+    /// How it ended.
+    pub end: RecordEnd,
+    /// How often it was sent again.
+    pub retries: u32,
+    /// The `X-Request-Id` it carried or was given.
+    pub request_id: Option<&'a str>,
+}
+
+/// What was decided about a request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Decided {
+    /// It was admitted.
+    Admitted,
+    /// It was admitted because nothing is refused in shadow mode; this would have been the reason.
+    Shadow(Reason),
+    /// It is exempt from policing.
+    Exempt,
+    /// It was refused.
+    Rejected(Rejection),
+    /// The sentry answered with an error of its own, named by its counter.
+    Error(&'static str),
+}
+
+/// How a request ended, as the client saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RecordEnd {
+    /// Answered to the last byte.
+    Complete,
+    /// The client left first.
+    ClientGone,
+    /// The server could not be reached, or broke its answer off.
+    ServerFailed,
+    /// A time-out of the sentry ended it.
+    TimedOut,
+    /// It became a tunnel (`101 Switching Protocols`).
+    Upgraded,
+}
+
+impl RecordEnd {
+    /// The name in logs and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            RecordEnd::Complete => "complete",
+            RecordEnd::ClientGone => "client-gone",
+            RecordEnd::ServerFailed => "server-failed",
+            RecordEnd::TimedOut => "timed-out",
+            RecordEnd::Upgraded => "upgraded",
+        }
+    }
+}
+
+/// Who is told of finished requests.
+pub trait RecordSink: Send + Sync + std::fmt::Debug {
+    /// Whether anyone wants to hear of them: a record costs something to make.
+    fn enabled(&self) -> bool;
+
+    /// One request is over. Must not block.
+    fn record(&self, app: &str, class_name: &str, record: &RequestRecord<'_>);
+}
+
+/// Tells nobody.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoRecords;
+
+impl RecordSink for NoRecords {
+    fn enabled(&self) -> bool {
+        false
+    }
+
+    fn record(&self, _app: &str, _class_name: &str, _record: &RequestRecord<'_>) {}
+}

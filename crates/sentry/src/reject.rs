@@ -1,0 +1,333 @@
+//! What a refused client gets: a status, a reason, when to come back, and a short page in a form it reads.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use tidegate_engine::{ClassId, Reason, Rejection};
+
+use crate::gate::head::Bad;
+use crate::live::Live;
+
+/// Distinct refusals that are kept; far more than there are classes, reasons and forms together.
+const KEPT: usize = 1024;
+
+/// Refusals as bytes, ready to be sent, made once each.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals {
+    prepared: HashMap<Key, Prepared>,
+}
+
+/// What a client wants to read, and how its connection goes on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'a> {
+    /// Its `Accept` field.
+    pub(crate) accept: Option<&'a [u8]>,
+    /// The answer has no body.
+    pub(crate) head_only: bool,
+    /// The connection closes after it.
+    pub(crate) close: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    class: ClassId,
+    reason: Reason,
+    policy: &'static str,
+    retry_after: u64,
+    format: Format,
+    close: bool,
+}
+
+#[derive(Debug)]
+struct Prepared {
+    bytes: Box<[u8]>,
+    head: usize,
+}
+
+/// The forms a refusal comes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Format {
+    Html,
+    Json,
+    Text,
+}
+
+/// A refusal in words.
+struct Page {
+    status: u16,
+    retry_after: u64,
+    decision: String,
+    content_type: String,
+    body: Bytes,
+}
+
+impl Refusals {
+    /// Appends the answer to `out`; how many bytes its body has.
+    pub(crate) fn append(
+        &mut self,
+        live: &Live,
+        rejection: &Rejection,
+        wanted: &Wanted<'_>,
+        out: &mut Vec<u8>,
+    ) -> usize {
+        let format = Format::wanted(wanted.accept);
+        let retry_after = whole_seconds(rejection.retry_after);
+        let Rejection { class, reason, policy, .. } = *rejection;
+        let key = Key { class, reason, policy, retry_after, format, close: wanted.close };
+        if self.prepared.len() >= KEPT && !self.prepared.contains_key(&key) {
+            self.prepared.clear();
+        }
+        let prepared = self.prepared.entry(key).or_insert_with(|| prepare(&page(live, rejection, format), key.close));
+        let end = if wanted.head_only { prepared.head } else { prepared.bytes.len() };
+        out.extend_from_slice(&prepared.bytes[..end]);
+        end - prepared.head
+    }
+
+    /// Forgets everything: pages or class names may have changed.
+    pub(crate) fn forget(&mut self) {
+        self.prepared.clear();
+    }
+}
+
+/// The same refusal as a response for hyper to send.
+pub(crate) fn response(live: &Live, rejection: &Rejection, headers: &HeaderMap) -> Response<Bytes> {
+    if is_grpc(headers) {
+        return grpc(live, rejection);
+    }
+    let accept = headers.get(header::ACCEPT).map(HeaderValue::as_bytes);
+    let page = page(live, rejection, Format::wanted(accept));
+    let mut response = Response::new(page.body);
+    *response.status_mut() = StatusCode::from_u16(page.status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
+    let headers = response.headers_mut();
+    headers.insert(header::RETRY_AFTER, HeaderValue::from(page.retry_after));
+    headers.insert(DECISION, visible(&page.decision));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::CONTENT_TYPE, visible(&page.content_type));
+    response
+}
+
+/// `Tidegate-Decision` of an admitted request.
+pub(crate) fn admitted(live: &Live, class: ClassId) -> HeaderValue {
+    visible(&format!("admitted; class={}", token(live.class_name(class))))
+}
+
+/// The header that explains a decision.
+pub(crate) const DECISION: http::HeaderName = http::HeaderName::from_static("tidegate-decision");
+
+/// Appends the answer to what is no acceptable request.
+pub(crate) fn append_bad(bad: Bad, out: &mut Vec<u8>) {
+    let status = bad.status();
+    let body = error_body(status, bad.name());
+    let _ = std::io::Write::write_fmt(
+        out,
+        format_args!(
+            "HTTP/1.1 {status} {}\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: {}\r\n\
+             cache-control: no-store\r\nconnection: close\r\n\r\n{body}",
+            reason_phrase(status),
+            body.len(),
+        ),
+    );
+}
+
+/// An error of the sentry's own as a response for hyper to send.
+pub(crate) fn error(status: u16, name: &str) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from(error_body(status, name)));
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+fn error_body(status: u16, name: &str) -> String {
+    format!("{status} {}: {name}\n", reason_phrase(status))
+}
+
+fn reason_phrase(status: u16) -> &'static str {
+    StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or("Error")
+}
+
+/// Whole seconds, rounded up, never "at once".
+fn whole_seconds(duration: Duration) -> u64 {
+    (duration.as_secs() + u64::from(duration.subsec_nanos() > 0)).max(1)
+}
+
+fn page(live: &Live, rejection: &Rejection, format: Format) -> Page {
+    let pages = &live.config.rejection;
+    let class = live.class_name(rejection.class);
+    let retry_after = whole_seconds(rejection.retry_after);
+    let decision = format!(
+        "rejected; reason={}; policy={}; class={}",
+        rejection.reason.name(),
+        token(rejection.policy),
+        token(class)
+    );
+    let own = pages.pages.get(rejection.class.index()).and_then(Option::as_ref);
+    let (content_type, body) = match own {
+        // A program that asks for JSON is better served by JSON than by the operator's page for people.
+        Some(page) if format != Format::Json || page.content_type.contains("json") => {
+            (page.content_type.clone(), page.body.clone())
+        }
+        _ => (String::from(format.content_type()), Bytes::from(built_in(rejection, class, retry_after, format))),
+    };
+    Page { status: pages.status, retry_after, decision, content_type, body }
+}
+
+fn built_in(rejection: &Rejection, class: &str, retry_after: u64, format: Format) -> String {
+    let why = rejection.reason.explanation();
+    match format {
+        Format::Html => format!(
+            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Please try again soon</title></head>\n\
+             <body><h1>Please try again in {retry_after} s</h1>\n<p>The service is busy. This request was turned away because \
+             {why}.</p></body></html>\n"
+        ),
+        Format::Json => {
+            let mut text = serde_json::json!({
+                "error": "rejected",
+                "reason": rejection.reason.name(),
+                "policy": rejection.policy,
+                "class": class,
+                "retry_after_s": retry_after,
+                "detail": why,
+            })
+            .to_string();
+            text.push('\n');
+            text
+        }
+        Format::Text => format!("The service is busy; please try again in {retry_after} s. Turned away because {why}.\n"),
+    }
+}
+
+fn prepare(page: &Page, close: bool) -> Prepared {
+    let mut bytes = Vec::with_capacity(512 + page.body.len());
+    let _ = std::io::Write::write_fmt(
+        &mut bytes,
+        format_args!(
+            "HTTP/1.1 {} {}\r\nretry-after: {}\r\ntidegate-decision: {}\r\ncache-control: no-store\r\n\
+             content-type: {}\r\ncontent-length: {}\r\n{}\r\n",
+            page.status,
+            reason_phrase(page.status),
+            page.retry_after,
+            page.decision,
+            one_line(&page.content_type),
+            page.body.len(),
+            if close { "connection: close\r\n" } else { "" },
+        ),
+    );
+    let head = bytes.len();
+    bytes.extend_from_slice(&page.body);
+    Prepared { bytes: bytes.into_boxed_slice(), head }
+}
+
+impl Format {
+    /// The first form named in `Accept` that there is; plain text when there is none.
+    fn wanted(accept: Option<&[u8]>) -> Format {
+        let ranges = accept.unwrap_or_default().split(|&b| b == b',');
+        let media = ranges.map(|range| range.split(|&b| b == b';').next().unwrap_or_default().trim_ascii());
+        media.into_iter().find_map(Format::of).unwrap_or(Format::Text)
+    }
+
+    fn of(media: &[u8]) -> Option<Format> {
+        let is = |name: &str| media.eq_ignore_ascii_case(name.as_bytes());
+        if is("text/html") || is("application/xhtml+xml") {
+            Some(Format::Html)
+        } else if is("application/json") || media.ends_with(b"+json") {
+            Some(Format::Json)
+        } else if is("text/plain") {
+            Some(Format::Text)
+        } else {
+            None
+        }
+    }
+
+    const fn content_type(self) -> &'static str {
+        match self {
+            Format::Html => "text/html; charset=utf-8",
+            Format::Json => "application/json",
+            Format::Text => "text/plain; charset=utf-8",
+        }
+    }
+}
+
+fn is_grpc(headers: &HeaderMap) -> bool {
+    headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
+}
+
+/// gRPC's own way: status UNAVAILABLE in a response without messages, and when to push again.
+fn grpc(live: &Live, rejection: &Rejection) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::new());
+    let pushback = rejection.retry_after.as_millis().max(1).min(u128::from(u32::MAX)) as u64;
+    let page = page(live, rejection, Format::Text);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    headers.insert("grpc-status", HeaderValue::from_static("14"));
+    headers.insert("grpc-message", visible(&percent(rejection.reason.explanation())));
+    headers.insert("grpc-retry-pushback-ms", HeaderValue::from(pushback));
+    headers.insert(DECISION, visible(&page.decision));
+    response
+}
+
+/// `grpc-message` is percent-encoded.
+fn percent(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut out, byte| {
+        match byte {
+            b' '..=b'~' if byte != b'%' => out.push(byte as char),
+            _ => {
+                let _ = write!(out, "%{byte:02X}");
+            }
+        }
+        out
+    })
+}
+
+/// A name as it may stand in `Tidegate-Decision`: letters, digits and the marks of a token, else quoted.
+fn token(name: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+    if !name.is_empty() && name.bytes().all(plain) {
+        return String::from(name);
+    }
+    let printable = name.chars().map(|c| if (' '..='~').contains(&c) { c } else { '?' });
+    let escaped: String = printable.flat_map(|c| matches!(c, '"' | '\\').then_some('\\').into_iter().chain([c])).collect();
+    format!("\"{escaped}\"")
+}
+
+fn visible(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static("?"))
+}
+
+/// No header may end early.
+fn one_line(text: &str) -> &str {
+    text.split(['\r', '\n']).next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_rounded_up_and_never_zero() {
+        assert_eq!(whole_seconds(Duration::ZERO), 1);
+        assert_eq!(whole_seconds(Duration::from_millis(1001)), 2);
+        assert_eq!(whole_seconds(Duration::from_secs(3)), 3);
+    }
+
+    #[test]
+    fn the_form_follows_accept_in_its_order() {
+        let of = |accept: &str| Format::wanted(Some(accept.as_bytes()));
+        assert_eq!(of("text/html,application/xhtml+xml,*/*;q=0.8"), Format::Html);
+        assert_eq!(of("application/json, text/html"), Format::Json);
+        assert_eq!(of("application/problem+json"), Format::Json);
+        assert_eq!(of("image/png, */*"), Format::Text);
+        assert_eq!(Format::wanted(None), Format::Text);
+    }
+
+    #[test]
+    fn names_cannot_break_out_of_the_header() {
+        assert_eq!(token("gold"), "gold");
+        assert_eq!(token("a; b\"\r\nX: y"), "\"a; b\\\"??X: y\"");
+        assert_eq!(percent("a%\n"), "a%25%0A");
+    }
+}

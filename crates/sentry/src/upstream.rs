@@ -1,0 +1,69 @@
+//! Connections to servers. A connection has no task of its own: whoever uses it drives it, in the client's task, and
+//! an idle one rests in its worker's pool until it is used again or swept.
+
+pub(crate) mod connect;
+pub(crate) mod pool;
+pub(crate) mod send;
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Context;
+
+use bytes::Bytes;
+use hyper::client::conn::http1::{Connection, SendRequest};
+use hyper_util::rt::TokioIo;
+use tidegate_engine::Timestamp;
+use tokio::net::TcpStream;
+
+use self::pool::Pool;
+use crate::body::RequestBody;
+use crate::worker::WorkerApp;
+
+/// A connection to a server, in use by one request or at rest in its pool.
+#[derive(Debug)]
+pub(crate) struct ServerConn {
+    sender: SendRequest<RequestBody>,
+    connection: Connection<TokioIo<TcpStream>, RequestBody>,
+    /// hyper is done with the connection, and must not be asked again.
+    over: bool,
+    /// It has answered a request before.
+    reused: bool,
+    /// Where it rests; `None` while it does.
+    home: Option<Rc<Pool>>,
+    idle_since: Timestamp,
+}
+
+impl ServerConn {
+    /// Lets hyper read and write.
+    pub(crate) fn drive(&mut self, cx: &mut Context<'_>) {
+        if !self.over {
+            self.over = Pin::new(&mut self.connection).poll(cx).is_ready();
+        }
+    }
+
+    /// Whether another request can be sent on it.
+    fn usable(&self) -> bool {
+        !self.over && self.sender.is_ready()
+    }
+
+    /// Its request is answered: back to the pool, unless the server or the request does not allow it.
+    pub(crate) fn give_back(mut self: Box<Self>, cx: &mut Context<'_>, worker: &WorkerApp, now: Timestamp) {
+        if !self.usable() {
+            self.drive(cx);
+        }
+        if let Some(home) = self.home.take()
+            && self.usable()
+        {
+            let most = worker.local().live.config.pool.idle_per_server;
+            self.idle_since = now;
+            self.reused = true;
+            home.put(self, most);
+        }
+    }
+
+    /// The socket and what was read ahead, after the server agreed to another protocol.
+    pub(crate) fn into_socket(self: Box<Self>) -> (TcpStream, Bytes) {
+        let parts = self.connection.into_parts();
+        (parts.io.into_inner(), parts.read_buf)
+    }
+}

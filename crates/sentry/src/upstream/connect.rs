@@ -1,0 +1,55 @@
+//! Opening a connection to a server.
+
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tidegate_engine::Timestamp;
+use tokio::net::{TcpStream, lookup_host};
+
+use super::ServerConn;
+use super::pool::Pool;
+use crate::live::Server;
+
+/// Opens a connection to the pool's server.
+///
+/// # Errors
+/// `TimedOut` when it took longer than `timeout`; otherwise what the system said.
+pub(crate) async fn connect(pool: &Rc<Pool>, timeout: Duration) -> io::Result<Box<ServerConn>> {
+    let io = tokio::time::timeout(timeout, open(&pool.server)).await.map_err(|_| io::ErrorKind::TimedOut)??;
+    let handshake = http1::Builder::new().handshake(TokioIo::new(io)).await;
+    let (sender, connection) = handshake.map_err(io::Error::other)?;
+    Ok(Box::new(ServerConn {
+        sender,
+        connection,
+        over: false,
+        reused: false,
+        home: Some(pool.clone()),
+        idle_since: Timestamp::ZERO,
+    }))
+}
+
+/// Opens a socket to a server, trying each of its addresses.
+pub(crate) async fn open(server: &Server) -> io::Result<TcpStream> {
+    let stream = match server.numeric {
+        Some(address) => TcpStream::connect(address).await?,
+        None => {
+            let mut last = io::Error::new(io::ErrorKind::NotFound, "the server's name has no address");
+            let mut open = None;
+            for address in lookup_host(&server.address).await? {
+                match TcpStream::connect(address).await {
+                    Ok(stream) => {
+                        open = Some(stream);
+                        break;
+                    }
+                    Err(error) => last = error,
+                }
+            }
+            open.ok_or(last)?
+        }
+    };
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}

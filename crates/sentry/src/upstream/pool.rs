@@ -1,0 +1,64 @@
+//! One worker's idle connections to one server: last in, first out, so that what is not needed ages and is closed.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use tidegate_engine::Timestamp;
+
+use super::ServerConn;
+use crate::counters::{Counter, Lane};
+use crate::live::Server;
+
+/// Idle connections to a server.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    /// The server.
+    pub(crate) server: Arc<Server>,
+    idle: RefCell<Vec<Box<ServerConn>>>,
+}
+
+impl Pool {
+    pub(crate) fn new(server: Arc<Server>) -> Rc<Self> {
+        Rc::new(Pool { server, idle: RefCell::default() })
+    }
+
+    /// An idle connection that the server has not closed, as far as can be known.
+    pub(crate) fn take(self: &Rc<Self>, cx: &mut Context<'_>, lane: &Lane) -> Option<Box<ServerConn>> {
+        loop {
+            let mut conn = self.idle.borrow_mut().pop()?;
+            // This tells hyper whom to wake from now on, and shows whether the server has closed meanwhile.
+            conn.drive(cx);
+            if conn.usable() {
+                conn.home = Some(self.clone());
+                lane.bump(Counter::ServerReuses);
+                return Some(conn);
+            }
+            lane.bump(Counter::ServerStale);
+        }
+    }
+
+    pub(super) fn put(&self, conn: Box<ServerConn>, most: usize) {
+        let mut idle = self.idle.borrow_mut();
+        if idle.len() < most {
+            idle.push(conn);
+        }
+    }
+
+    /// Closes what the server has closed, and what was idle for longer than `longest`.
+    pub(crate) fn sweep(&self, now: Timestamp, longest: Duration, lane: &Lane) {
+        let mut cx = Context::from_waker(Waker::noop());
+        self.idle.borrow_mut().retain_mut(|conn| {
+            if now.since(conn.idle_since) >= longest {
+                return false;
+            }
+            conn.drive(&mut cx);
+            if !conn.usable() {
+                lane.bump(Counter::ServerStale);
+            }
+            conn.usable()
+        });
+    }
+}

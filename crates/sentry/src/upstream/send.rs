@@ -1,0 +1,211 @@
+//! Sending one request to one server, once.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use tidegate_engine::{Outcome, Timestamp};
+
+use super::ServerConn;
+use super::connect::connect;
+use super::pool::Pool;
+use crate::body::RequestBody;
+use crate::client::{Client, Wait};
+use crate::counters::Counter;
+use crate::gate::head::Bad;
+use crate::record::RecordEnd;
+use crate::worker::WorkerApp;
+
+/// A server's answer, and the connection its body comes from.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) response: Response<Incoming>,
+    pub(crate) server: Box<ServerConn>,
+    /// When the request was sent.
+    pub(crate) sent_at: Timestamp,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The client's fault.
+    Bad(Bad),
+    /// The server could not be reached.
+    Connect,
+    /// The server could not be reached in time.
+    ConnectTimeout,
+    /// The server closed the connection instead of answering.
+    Broken,
+    /// What the server sent is no answer.
+    Garbage,
+    /// The answer did not begin in time.
+    FirstByte,
+    /// The server does not take the request's body.
+    Unread,
+    /// The whole request took too long.
+    Request,
+    /// There is no server to send it to.
+    NoServer,
+}
+
+/// A failed attempt.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    pub(crate) why: Failure,
+    /// The request, when none of it was sent.
+    pub(crate) unsent: Option<Request<RequestBody>>,
+    /// It failed on a connection that had rested: perhaps only because the server was just closing it.
+    pub(crate) stale: bool,
+}
+
+impl Failure {
+    /// The status the client gets, and the name in counters and logs.
+    pub(crate) fn answer(self) -> (u16, &'static str) {
+        match self {
+            Failure::Bad(bad) => (bad.status(), bad.name()),
+            Failure::Connect => (502, "server-unreachable"),
+            Failure::ConnectTimeout => (504, "connect-timeout"),
+            Failure::Broken => (502, "server-closed"),
+            Failure::Garbage => (502, "server-garbage"),
+            Failure::FirstByte => (504, "first-byte-timeout"),
+            Failure::Unread => (504, "body-unread-timeout"),
+            Failure::Request => (504, "request-timeout"),
+            Failure::NoServer => (503, "no-server"),
+        }
+    }
+
+    /// What the engine is told.
+    pub(crate) fn outcome(self) -> Outcome {
+        match self.end() {
+            RecordEnd::TimedOut => Outcome::timed_out(),
+            _ => Outcome::failed(),
+        }
+    }
+
+    /// What the log is told.
+    pub(crate) fn end(self) -> RecordEnd {
+        match self {
+            Failure::Bad(_) => RecordEnd::Complete,
+            Failure::ConnectTimeout | Failure::FirstByte | Failure::Unread | Failure::Request => RecordEnd::TimedOut,
+            _ => RecordEnd::ServerFailed,
+        }
+    }
+
+    /// Whether the server is to blame.
+    pub(crate) fn blames_server(self) -> bool {
+        matches!(self, Failure::Connect | Failure::ConnectTimeout | Failure::Broken | Failure::Garbage)
+    }
+
+    fn counter(self) -> Option<Counter> {
+        Some(match self {
+            Failure::Connect => Counter::ServerConnectErrors,
+            Failure::ConnectTimeout => Counter::TimeoutConnect,
+            Failure::Broken | Failure::Garbage => Counter::ServerErrors,
+            Failure::FirstByte => Counter::TimeoutFirstByte,
+            Failure::Unread => Counter::TimeoutBodyIdle,
+            Failure::Request => Counter::TimeoutRequest,
+            Failure::Bad(_) | Failure::NoServer => return None,
+        })
+    }
+}
+
+/// Sends `request` on an idle connection, or on a new one (`fresh` insists on that), and waits for the answer to begin.
+pub(crate) async fn send(
+    worker: &Rc<WorkerApp>,
+    client: &Rc<Client>,
+    pool: &Rc<Pool>,
+    request: Request<RequestBody>,
+    fresh: bool,
+) -> Result<Answer, Failed> {
+    let idle = poll_fn(|cx| Poll::Ready(if fresh { None } else { pool.take(cx, worker.lane()) })).await;
+    let server = match idle {
+        Some(server) => server,
+        None => match open(worker, client, pool).await {
+            Ok(server) => server,
+            Err(why) => return Err(failed(worker, why, Some(request), false)),
+        },
+    };
+    let has_body = !http_body::Body::is_end_stream(request.body());
+    if has_body {
+        client.wait(Wait::RequestBody, worker.deadline(|timeouts| timeouts.body_idle));
+    } else {
+        client.wait(Wait::FirstByte, worker.deadline(|timeouts| timeouts.first_byte));
+    }
+    exchange(worker, client, server, request).await
+}
+
+async fn open(worker: &Rc<WorkerApp>, client: &Client, pool: &Rc<Pool>) -> Result<Box<ServerConn>, Failure> {
+    client.wait(Wait::Queue, Timestamp::MAX);
+    let timeout = worker.local().live.config.timeouts.connect;
+    match client.in_time(connect(pool, timeout)).await {
+        Ok(Ok(server)) => {
+            worker.lane().bump(Counter::ServerConnects);
+            // Connecting took a while: deadlines count from now.
+            worker.now();
+            Ok(server)
+        }
+        Ok(Err(error)) if error.kind() == io::ErrorKind::TimedOut => Err(Failure::ConnectTimeout),
+        Ok(Err(_)) => Err(Failure::Connect),
+        Err(_) => Err(Failure::Request),
+    }
+}
+
+/// Request out, head of the answer in: sender and connection are driven together, right here.
+async fn exchange(
+    worker: &Rc<WorkerApp>,
+    client: &Client,
+    mut server: Box<ServerConn>,
+    request: Request<RequestBody>,
+) -> Result<Answer, Failed> {
+    let sent_at = worker.now();
+    let answer = {
+        let mut reply = pin!(server.sender.try_send_request(request));
+        let (connection, over) = (&mut server.connection, &mut server.over);
+        poll_fn(|cx| {
+            if !*over {
+                *over = std::pin::Pin::new(&mut *connection).poll(cx).is_ready();
+            }
+            match reply.as_mut().poll(cx) {
+                Poll::Ready(reply) => Poll::Ready(Ok(reply)),
+                Poll::Pending => client.take_expired().map_or(Poll::Pending, |wait| Poll::Ready(Err(wait))),
+            }
+        })
+        .await
+    };
+    match answer {
+        Ok(Ok(response)) => Ok(Answer { response, server, sent_at }),
+        Ok(Err(mut error)) => {
+            let unsent = error.take_message();
+            let error = error.into_error();
+            let why = match client.body_fault.get() {
+                Some(bad) => Failure::Bad(bad),
+                None if error.is_parse() => Failure::Garbage,
+                None => Failure::Broken,
+            };
+            Err(failed(worker, why, unsent, server.reused))
+        }
+        Err(wait) => Err(failed(worker, late(wait, client), None, false)),
+    }
+}
+
+fn late(wait: Wait, client: &Client) -> Failure {
+    match wait {
+        Wait::Request => Failure::Request,
+        Wait::RequestBody if client.starved.get() => Failure::Bad(Bad::BodyTimeout),
+        Wait::RequestBody => Failure::Unread,
+        _ => Failure::FirstByte,
+    }
+}
+
+fn failed(worker: &WorkerApp, why: Failure, unsent: Option<Request<RequestBody>>, stale: bool) -> Failed {
+    match why.counter() {
+        _ if stale => worker.lane().bump(Counter::ServerStale),
+        Some(counter) => worker.lane().bump(counter),
+        None => {}
+    }
+    Failed { why, unsent, stale }
+}

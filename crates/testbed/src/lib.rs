@@ -1,0 +1,21 @@
+//! Emulated servers: real HTTP over loopback, service modelled in timers.
+//!
+//! An [`EmulatedServer`] answers like a server with `k` cores under processor sharing or FIFO, but computes nothing:
+//! when each request would be done is worked out in [`Cores`], and the answer waits for that instant. So a cluster of
+//! dozens fits on two real cores and behaves the same on every machine that keeps up with the HTTP.
+//!
+//! [`faults`] has the opposite: servers that break the protocol in one known way each, for tests.
+
+mod cluster;
+mod cores;
+pub mod faults;
+mod filler;
+mod serve;
+mod server;
+mod service;
+mod spec;
+
+pub use cluster::{EmulatedCluster, ThreadedCluster};
+pub use cores::{Cores, Discipline, JobId, Stats};
+pub use server::{EmulatedServer, StartError};
+pub use spec::{Mode, Overflow, Route, ServerSpec, SpecError};

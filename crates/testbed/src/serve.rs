@@ -1,0 +1,152 @@
+//! HTTP: connections accepted, requests routed, answers made.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{HeaderName, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::filler::Filler;
+use crate::service::{Full, Service};
+use crate::spec::{Mode, Overflow, Route, ServerSpec};
+
+/// What all connections of a server share.
+pub(crate) struct Site {
+    pub(crate) service: Arc<Service>,
+    mode: watch::Receiver<Mode>,
+    /// The longest prefix first.
+    routes: Vec<Route>,
+    name: HeaderValue,
+    overflow: Overflow,
+    cost_header: bool,
+}
+
+impl Site {
+    pub(crate) fn new(spec: &ServerSpec, service: Arc<Service>, mode: watch::Receiver<Mode>) -> Site {
+        let mut routes = spec.routes.clone();
+        routes.sort_by_key(|route| std::cmp::Reverse(route.prefix.len()));
+        let name = HeaderValue::from_str(&spec.name).unwrap_or(HeaderValue::from_static("server"));
+        Site { service, mode, routes, name, overflow: spec.overflow, cost_header: spec.cost_header }
+    }
+}
+
+/// Accepts until `draining` turns true, then waits for the connections to end.
+pub(crate) async fn accept(listener: TcpListener, site: Arc<Site>, draining: watch::Receiver<bool>) {
+    let mut connections = JoinSet::new();
+    let mut stop = draining.clone();
+    loop {
+        tokio::select! {
+            biased;
+            () = turned_true(&mut stop) => break,
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    count(&site.service.counters.connections);
+                    connections.spawn(connection(stream, Arc::clone(&site), draining.clone()));
+                }
+                // Out of descriptors, most likely: let others end first.
+                Err(_) => tokio::time::sleep(RETRY).await,
+            },
+        }
+    }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+}
+
+async fn connection(stream: TcpStream, site: Arc<Site>, mut draining: watch::Receiver<bool>) {
+    // Refused only by a connection that is gone already.
+    let _ = stream.set_nodelay(true);
+    let handler = service_fn(|request| answer(&site, request));
+    let mut builder = http1::Builder::new();
+    builder.header_read_timeout(None);
+    let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), handler));
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = turned_true(&mut draining) => connection.as_mut().graceful_shutdown(),
+    }
+    // How a connection ends is its client's affair.
+    let _ = connection.await;
+}
+
+/// Waits until the flag is true, or nobody can change it any more.
+async fn turned_true(flag: &mut watch::Receiver<bool>) {
+    let _ = flag.wait_for(|flag| *flag).await;
+}
+
+/// The connection is closed without an answer.
+#[derive(Debug, thiserror::Error)]
+#[error("the accept queue is full")]
+struct Closed;
+
+async fn answer(site: &Site, mut request: Request<Incoming>) -> Result<Response<Filler>, Closed> {
+    count(&site.service.counters.requests);
+    while let Some(Ok(_)) = request.body_mut().frame().await {}
+    if let Some(status) = failing(site).await {
+        count(&site.service.counters.failed);
+        return Ok(respond(site, status, 0));
+    }
+    let path = request.uri().path();
+    let Some(route) = site.routes.iter().find(|route| path.starts_with(&route.prefix)) else {
+        return Ok(respond(site, StatusCode::NOT_FOUND, 0));
+    };
+    let stated = request.headers().get(COST).filter(|_| site.cost_header);
+    let cost = match stated.map(read_cost) {
+        None => site.service.draw(&route.service),
+        Some(Some(cost)) => cost,
+        Some(None) => return Ok(respond(site, StatusCode::BAD_REQUEST, 0)),
+    };
+    match site.service.serve(cost).await {
+        Ok(()) => Ok(respond(site, StatusCode::OK, route.response_bytes)),
+        Err(Full) => {
+            count(&site.service.counters.overflowed);
+            match site.overflow {
+                Overflow::Answer => Ok(respond(site, StatusCode::SERVICE_UNAVAILABLE, 0)),
+                Overflow::Close => Err(Closed),
+            }
+        }
+    }
+}
+
+/// The status to fail with, if the mode says so; waits while it says to hang.
+async fn failing(site: &Site) -> Option<StatusCode> {
+    let mut mode = site.mode.clone();
+    // Without a handle nobody can end the hanging: serve.
+    let settled = mode.wait_for(|mode| *mode != Mode::Hang).await.map_or(Mode::Serve, |mode| *mode);
+    match settled {
+        Mode::Fail(status) => {
+            let status = StatusCode::from_u16(status).ok().filter(|s| s.is_client_error() || s.is_server_error());
+            Some(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR))
+        }
+        _ => None,
+    }
+}
+
+fn respond(site: &Site, status: StatusCode, bytes: u64) -> Response<Filler> {
+    let mut response = Response::new(Filler::new(bytes));
+    *response.status_mut() = status;
+    response.headers_mut().insert(SERVER_NAME, site.name.clone());
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    response
+}
+
+/// The cost a request states, when it is a number of seconds up to an hour.
+fn read_cost(value: &HeaderValue) -> Option<f64> {
+    let cost: f64 = value.to_str().ok()?.trim().parse().ok()?;
+    (0.0..=3600.0).contains(&cost).then_some(cost)
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+const COST: HeaderName = HeaderName::from_static("x-cost");
+const SERVER_NAME: HeaderName = HeaderName::from_static("x-server");
+const RETRY: std::time::Duration = std::time::Duration::from_millis(10);

@@ -1,0 +1,180 @@
+//! The service of one server in real time: the model of its cores, a timer, and whoever waits for an answer.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tidegate_loadgen::timer::FineTimer;
+use tidegate_workload::{Rng, ServiceTime, rng};
+use tokio::sync::{Notify, oneshot};
+
+use crate::cores::{Cores, JobId, Stats};
+use crate::spec::ServerSpec;
+
+/// The service of one server.
+#[derive(Debug)]
+pub(crate) struct Service {
+    began: Instant,
+    state: Mutex<State>,
+    /// The timer must look again: something is due earlier than it knows.
+    earlier: Notify,
+    pub(crate) counters: Counters,
+}
+
+/// Counters that the model does not keep.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) connections: AtomicU64,
+    pub(crate) requests: AtomicU64,
+    pub(crate) abandoned: AtomicU64,
+    pub(crate) overflowed: AtomicU64,
+    pub(crate) failed: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    cores: Cores,
+    rng: Rng,
+    waiters: HashMap<JobId, oneshot::Sender<()>>,
+    /// When the timer will look next, seconds since the beginning.
+    armed: f64,
+}
+
+/// There was no room for a request.
+#[derive(Debug)]
+pub(crate) struct Full;
+
+impl Service {
+    pub(crate) fn new(spec: &ServerSpec) -> Arc<Service> {
+        let mut cores = Cores::new(spec.discipline, spec.cores, spec.concurrency, spec.accept_queue);
+        cores.set_speed(0.0, spec.speed);
+        let state = State { cores, rng: rng(spec.seed, 0), waiters: HashMap::new(), armed: f64::INFINITY };
+        Arc::new(Service {
+            began: Instant::now(),
+            state: Mutex::new(state),
+            earlier: Notify::new(),
+            counters: Counters::default(),
+        })
+    }
+
+    /// Serves one request; dropped before the end, the cores give it up.
+    pub(crate) async fn serve(&self, cost: f64) -> Result<(), Full> {
+        let (done, wait) = oneshot::channel();
+        let id = {
+            let mut state = self.lock();
+            let arrived = state.cores.arrive(self.now(), cost);
+            if let Some(id) = arrived {
+                state.waiters.insert(id, done);
+            }
+            self.settle(&mut state);
+            arrived.ok_or(Full)?
+        };
+        let present = Present { service: self, id };
+        // The sender lives in `waiters` until the job is done, or the server is gone and this task with it.
+        let _ = wait.await;
+        drop(present);
+        Ok(())
+    }
+
+    /// A service time drawn from `law`, seconds of one core.
+    pub(crate) fn draw(&self, law: &ServiceTime) -> f64 {
+        law.sample(&mut self.lock().rng)
+    }
+
+    pub(crate) fn set_speed(&self, speed: f64) {
+        let mut state = self.lock();
+        state.cores.set_speed(self.now(), speed);
+        self.settle(&mut state);
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let c = &self.counters;
+        let mut stats = Stats {
+            connections: read(&c.connections),
+            requests: read(&c.requests),
+            abandoned: read(&c.abandoned),
+            overflowed: read(&c.overflowed),
+            failed: read(&c.failed),
+            ..Stats::default()
+        };
+        let mut state = self.lock();
+        state.cores.advance(self.now());
+        self.settle(&mut state);
+        state.cores.stats(&mut stats);
+        stats
+    }
+
+    /// Answers what is done when it is done; never ends. One per server.
+    pub(crate) async fn keep_time(&self, mut timer: FineTimer) -> io::Result<()> {
+        loop {
+            let next = self.look();
+            if next.is_infinite() {
+                self.earlier.notified().await;
+                continue;
+            }
+            let at = self.began + Duration::try_from_secs_f64(next).unwrap_or(A_LONG_TIME);
+            tokio::select! {
+                result = timer.sleep_until(at) => result?,
+                () = self.earlier.notified() => {}
+            }
+        }
+    }
+
+    /// Answers what is done, and says when to look again.
+    fn look(&self) -> f64 {
+        let mut state = self.lock();
+        state.cores.advance(self.now());
+        state.armed = f64::NEG_INFINITY;
+        self.settle(&mut state);
+        state.armed = state.cores.next_completion().unwrap_or(f64::INFINITY);
+        state.armed
+    }
+
+    /// Tells those whose jobs are done, and the timer if it would sleep too long.
+    fn settle(&self, state: &mut State) {
+        for id in state.cores.take_done() {
+            if let Some(waiter) = state.waiters.remove(&id) {
+                // A client that left at this very moment does not listen any more.
+                let _ = waiter.send(());
+            }
+        }
+        if state.cores.next_completion().is_some_and(|next| next < state.armed) {
+            self.earlier.notify_one();
+        }
+    }
+
+    /// Seconds since the beginning. Read while holding the lock, so that the model's clock never goes back.
+    fn now(&self) -> f64 {
+        self.began.elapsed().as_secs_f64()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request in service or waiting; gone when dropped.
+struct Present<'a> {
+    service: &'a Service,
+    id: JobId,
+}
+
+impl Drop for Present<'_> {
+    fn drop(&mut self) {
+        let mut state = self.service.lock();
+        state.cores.advance(self.service.now());
+        self.service.settle(&mut state);
+        // Still listed among the waiters means: not done.
+        if state.waiters.remove(&self.id).is_some() {
+            self.service.counters.abandoned.fetch_add(1, Ordering::Relaxed);
+            state.cores.abandon(self.service.now(), self.id);
+            self.service.settle(&mut state);
+        }
+    }
+}
+
+/// Further ahead than any test or demo runs.
+const A_LONG_TIME: Duration = Duration::from_secs(100 * 365 * 86_400);

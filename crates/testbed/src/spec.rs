@@ -1,0 +1,169 @@
+//! What an emulated server is to be.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use serde::{Deserialize, Serialize};
+use tidegate_workload::ServiceTime;
+
+use crate::cores::Discipline;
+
+/// The description of an emulated server. Every key has a default but `routes`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServerSpec {
+    /// Its name, sent as `X-Server`.
+    pub name: String,
+    /// Where it listens; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Number of cores.
+    pub cores: u32,
+    /// How they are shared.
+    pub discipline: Discipline,
+    /// Requests in service at most, like a limit of worker processes. None: no limit.
+    pub concurrency: Option<usize>,
+    /// Requests that may wait for service, when there is a limit. None: no limit.
+    pub accept_queue: Option<usize>,
+    /// What happens to a request that finds the queue full.
+    pub overflow: Overflow,
+    /// Speed of the cores; 1 is normal.
+    pub speed: f64,
+    /// What is served; the longest matching prefix counts. A path that matches none gets 404.
+    pub routes: Vec<Route>,
+    /// Whether a request may state its own cost: `X-Cost: 0.02`, in seconds of one core.
+    pub cost_header: bool,
+    /// Seed of the service times.
+    pub seed: u64,
+}
+
+/// What a path costs and gives.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Route {
+    /// The beginning of the paths meant.
+    pub prefix: String,
+    /// Service time, seconds of one core.
+    pub service: ServiceTime,
+    /// Size of the response body, bytes.
+    #[serde(default)]
+    pub response_bytes: u64,
+}
+
+/// What happens to a request for which there is no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Overflow {
+    /// It is answered with 503.
+    #[default]
+    Answer,
+    /// Its connection is closed without an answer.
+    Close,
+}
+
+/// How a server treats new requests; changed while it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// It serves them.
+    #[default]
+    Serve,
+    /// It answers at once with this error status, without work. Must be a status from 400 to 599.
+    Fail(u16),
+    /// It takes them and does nothing until the mode changes, then does as the new mode says.
+    Hang,
+}
+
+/// Why a spec makes no sense.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("emulated server {name:?}: `{key}` must be {must}")]
+pub struct SpecError {
+    /// Name of the server.
+    pub name: String,
+    /// The key at fault.
+    pub key: &'static str,
+    /// What it must be.
+    pub must: &'static str,
+}
+
+impl Default for ServerSpec {
+    fn default() -> ServerSpec {
+        ServerSpec {
+            name: "server".to_owned(),
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            cores: 1,
+            discipline: Discipline::Ps,
+            concurrency: None,
+            accept_queue: None,
+            overflow: Overflow::Answer,
+            speed: 1.0,
+            routes: Vec::new(),
+            cost_header: false,
+            seed: 1,
+        }
+    }
+}
+
+impl ServerSpec {
+    /// One core under processor sharing that serves every path alike.
+    pub fn new(service: ServiceTime, response_bytes: u64) -> ServerSpec {
+        ServerSpec::default().route("/", service, response_bytes)
+    }
+
+    /// Adds a route.
+    #[must_use]
+    pub fn route(mut self, prefix: &str, service: ServiceTime, response_bytes: u64) -> ServerSpec {
+        self.routes.push(Route { prefix: prefix.to_owned(), service, response_bytes });
+        self
+    }
+
+    /// Checks what the types do not.
+    ///
+    /// # Errors
+    /// The first key that makes no sense.
+    pub fn validate(&self) -> Result<(), SpecError> {
+        let error = |key, must| Err(SpecError { name: self.name.clone(), key, must });
+        if self.cores == 0 {
+            return error("cores", "at least 1");
+        }
+        if !(self.speed.is_finite() && self.speed >= 0.0) {
+            return error("speed", "a finite number, 0 or more");
+        }
+        if self.concurrency == Some(0) {
+            return error("concurrency", "at least 1, or absent");
+        }
+        if self.routes.is_empty() {
+            return error("routes", "at least one route: nothing would be served");
+        }
+        if self.routes.iter().any(|r| !r.prefix.starts_with('/')) {
+            return error("routes", "routes whose prefix begins with \"/\"");
+        }
+        if http::HeaderValue::from_str(&self.name).is_err() {
+            return error("name", "printable ASCII: it is sent in a header");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn from_text_with_defaults() {
+        let text = r#"{"cores":2,"routes":[{"prefix":"/","service":{"distribution":"constant","value":"5ms"}}]}"#;
+        let spec: ServerSpec = serde_json::from_str(text).unwrap();
+        assert_eq!((spec.cores, spec.discipline, spec.routes[0].service.mean()), (2, Discipline::Ps, 0.005));
+        assert!(spec.validate().is_ok());
+        assert!(serde_json::from_str::<ServerSpec>(r#"{"core":2}"#).is_err());
+    }
+
+    #[test]
+    fn errors_name_the_key() {
+        let good = ServerSpec::new(ServiceTime::constant(0.01).unwrap(), 10);
+        assert!(good.validate().is_ok());
+        let key = |spec: ServerSpec| spec.validate().unwrap_err().key;
+        assert_eq!(key(ServerSpec::default()), "routes");
+        assert_eq!(key(ServerSpec { cores: 0, ..good.clone() }), "cores");
+        assert_eq!(key(ServerSpec { speed: -1.0, ..good.clone() }), "speed");
+        assert_eq!(key(ServerSpec { concurrency: Some(0), ..good.clone() }), "concurrency");
+        assert_eq!(key(ServerSpec { name: "a\n".into(), ..good }), "name");
+    }
+}

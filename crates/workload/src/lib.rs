@@ -1,0 +1,53 @@
+//! What arrives, and how much work it is: offered load over time, arrival processes and service times.
+//!
+//! Shared by the simulator, the load generator and the emulated servers, so that one scenario means the same to
+//! all of them. Pure: no clock, no I/O, no hidden randomness. Whoever draws passes a seed or a generator, and equal
+//! seeds give equal numbers on every machine.
+//!
+//! | question | answer |
+//! |---|---|
+//! | how many per second, when? | [`Profile`], made of [`Rate`]s |
+//! | at which instants exactly? | [`ArrivalProcess`], [`Arrivals`] |
+//! | how much work is each? | [`ServiceTime`] |
+//!
+//! ```
+//! use tidegate_workload::{ArrivalProcess, Profile, ServiceTime, rng};
+//!
+//! let profile: Profile = "0s:20/s, 10s..15s:->200/s, 60s:end".parse()?;
+//! let service = ServiceTime::lognormal(0.016, 2.0)?;
+//! let mut sizes = rng(7, 1);
+//! for arrival in ArrivalProcess::Poisson.arrivals(&profile, 7, 0).take(3) {
+//!     println!("at {arrival:?}: {:.1} ms of work", service.sample(&mut sizes) * 1e3);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod arrivals;
+mod profile;
+mod seconds;
+mod service;
+mod text;
+
+pub use arrivals::{ArrivalProcess, Arrivals, UnknownProcess};
+pub use profile::{Profile, ProfileBuilder, ProfileError};
+pub use seconds::{Seconds, parse_duration};
+pub use service::{ServiceTime, ServiceTimeConfig, ServiceTimeError};
+pub use text::{ParseError, Rate};
+
+/// The generator used throughout: small, fast, and its sequence for a seed is part of its definition.
+pub type Rng = rand::rngs::Xoshiro256PlusPlus;
+
+/// A generator for one named use of a seed.
+///
+/// Streams of one run must not share a sequence, or the arrivals of class 1 would depend on how many requests class 2
+/// has. `stream` separates them: the same seed and stream always give the same generator.
+pub fn rng(seed: u64, stream: u64) -> Rng {
+    use rand::SeedableRng;
+    Rng::seed_from_u64(seed ^ stream.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+/// A uniform number in `[0, 1)`.
+pub fn uniform(rng: &mut Rng) -> f64 {
+    use rand::RngExt;
+    rng.random()
+}

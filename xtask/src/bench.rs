@@ -1,0 +1,60 @@
+//! `cargo xtask bench`: benchmarks by name. Results worth keeping go to `benches/results/`.
+
+mod contender;
+mod idle;
+mod load;
+mod machine;
+mod proc_fs;
+mod proxy;
+mod report;
+mod service;
+mod stop;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+use crate::args::Args;
+use crate::command::{cargo, run as run_command};
+
+struct Bench {
+    name: &'static str,
+    what: &'static str,
+    run: fn(Args) -> Result<()>,
+}
+
+/// Every benchmark. To add one, add a row.
+const BENCHES: &[Bench] = &[
+    Bench { name: "engine", what: "decisions, estimators and buckets, in nanoseconds", run: engine },
+    Bench { name: "proxy", what: "CPU per request beside nginx, haproxy and Envoy", run: proxy::run },
+];
+
+/// Runs the benchmark that is named first, or lists them.
+///
+/// # Errors
+/// When there is no such benchmark, or it fails.
+pub fn run(mut args: Args) -> Result<ExitCode> {
+    let Some(name) = args.positional() else {
+        args.finish()?;
+        for bench in BENCHES {
+            println!("{:8} {}", bench.name, bench.what);
+        }
+        return Ok(ExitCode::SUCCESS);
+    };
+    let Some(bench) = BENCHES.iter().find(|bench| bench.name == name) else {
+        let names: Vec<_> = BENCHES.iter().map(|bench| bench.name).collect();
+        bail!("there is no benchmark `{name}`; there are: {}", names.join(", "));
+    };
+    (bench.run)(args)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn engine(mut args: Args) -> Result<()> {
+    let short = args.switch("--short");
+    args.finish()?;
+    let mut bench = cargo(["bench", "-p", "tidegate-engine", "--locked"]);
+    if short {
+        bench.env("TIDEGATE_BENCH_SHORT", "1");
+    }
+    run_command(&mut bench)
+}

@@ -1,0 +1,323 @@
+//! The proxies that are compared, each with the configuration that does the same work.
+//!
+//! All run one worker, write no access log, keep connections to clients and to the origin, and hold idle clients long.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use super::service::{Service, free_address};
+use crate::command::{self, cargo, find_program, output};
+
+/// What a proxy has to do in a case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Duty {
+    /// Pass every request to the origin.
+    Pass,
+    /// Refuse every request with 503.
+    Refuse,
+}
+
+/// One proxy, or one of its ways to refuse.
+#[derive(Debug)]
+pub struct Contender {
+    /// Its name in tables and in `--only`.
+    pub name: &'static str,
+    /// What it can do.
+    pub duties: &'static [Duty],
+    /// Which program it is.
+    program: Program,
+    configure: fn(&Place) -> String,
+    arguments: fn(&Path) -> Vec<String>,
+}
+
+/// A program that has one or more contenders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Program {
+    Nginx,
+    Haproxy,
+    Envoy,
+    Tidegate,
+}
+
+/// Where a proxy is and what it does there.
+struct Place {
+    duty: Duty,
+    listen: SocketAddr,
+    admin: SocketAddr,
+    origin: SocketAddr,
+}
+
+/// Every contender. The first is the one to which ratios are taken.
+pub const CONTENDERS: &[Contender] = &[
+    Contender {
+        name: "nginx",
+        duties: &[Duty::Pass, Duty::Refuse],
+        program: Program::Nginx,
+        configure: nginx,
+        arguments: nginx_arguments,
+    },
+    Contender {
+        name: "haproxy",
+        duties: &[Duty::Pass, Duty::Refuse],
+        program: Program::Haproxy,
+        configure: haproxy,
+        arguments: |file| vec!["-db".into(), "-f".into(), file.display().to_string()],
+    },
+    Contender {
+        name: "envoy",
+        duties: &[Duty::Pass, Duty::Refuse],
+        program: Program::Envoy,
+        configure: envoy,
+        arguments: envoy_arguments,
+    },
+    Contender {
+        name: "tidegate",
+        duties: &[Duty::Pass, Duty::Refuse],
+        program: Program::Tidegate,
+        configure: |place| match place.duty {
+            Duty::Pass => tidegate(place, "{ policy = \"sentry\" }"),
+            Duty::Refuse => tidegate(place, "{ policy = \"concurrency\", limit = 0, queue = 0 }"),
+        },
+        arguments: tidegate_arguments,
+    },
+    Contender {
+        name: "tidegate-threshold",
+        duties: &[Duty::Refuse],
+        program: Program::Tidegate,
+        configure: |place| tidegate(place, "{ policy = \"threshold\", fixed = 0.0 }"),
+        arguments: tidegate_arguments,
+    },
+];
+
+impl Contender {
+    /// The program's file; none when this machine lacks it.
+    pub fn program(&self) -> Option<PathBuf> {
+        match self.program {
+            Program::Nginx => find_program("nginx"),
+            Program::Haproxy => find_program("haproxy"),
+            Program::Envoy => {
+                let given = std::env::var_os("ENVOY").map(PathBuf::from);
+                given.or_else(|| find_program("envoy"))
+            }
+            Program::Tidegate => {
+                let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+                Some(command::root().join(target).join("release/tidegate"))
+            }
+        }
+    }
+
+    /// Builds the program, when it is ours.
+    ///
+    /// # Errors
+    /// When it does not build.
+    pub fn build(&self) -> Result<()> {
+        match self.program {
+            Program::Tidegate => command::run(&mut cargo(["build", "--release", "--locked", "-p", "tidegate"])),
+            Program::Nginx | Program::Haproxy | Program::Envoy => Ok(()),
+        }
+    }
+
+    /// The program's own words about its version.
+    pub fn version(&self) -> String {
+        let Some(program) = self.program() else { return "absent".to_owned() };
+        let flag = if self.program == Program::Nginx || self.program == Program::Haproxy { "-v" } else { "--version" };
+        let shell = format!("\"$0\" {flag} 2>&1 | head -n 2 | tr '\\n' ' '");
+        let said = output(Command::new("sh").arg("-c").arg(shell).arg(&program));
+        // Some say where they lie; that is true on this machine only.
+        let said = said.map(|said| said.replace(&program.display().to_string(), self.name));
+        said.unwrap_or_else(|error| format!("unknown: {error}"))
+    }
+
+    /// Starts it on one core, in front of the origin.
+    ///
+    /// # Errors
+    /// When it is missing, refuses its configuration or does not listen.
+    pub fn start(&self, duty: Duty, origin: SocketAddr, core: usize, dir: &Path) -> Result<Service> {
+        let program = self.program().with_context(|| format!("{} is not on this machine", self.name))?;
+        let place = Place { duty, listen: free_address()?, admin: free_address()?, origin };
+        let file = dir.join(format!("{}.{}", self.name, self.extension()));
+        fs::write(&file, (self.configure)(&place))?;
+        let mut command = Command::new(program);
+        command.args((self.arguments)(&file)).current_dir(dir);
+        Service::start(self.name, command, core, place.listen, dir)
+    }
+
+    fn extension(&self) -> &'static str {
+        match self.program {
+            Program::Nginx | Program::Haproxy => "conf",
+            Program::Envoy => "yaml",
+            Program::Tidegate => "toml",
+        }
+    }
+}
+
+/// Starts the origin: an nginx with a file of 1 kB and one of 64 kB, on one core.
+///
+/// # Errors
+/// When nginx is missing or does not start.
+pub fn start_origin(core: usize, dir: &Path) -> Result<Service> {
+    let program = find_program("nginx").context("the origin is nginx (Debian package nginx); install it")?;
+    let (files, listen) = (dir.join("files"), free_address()?);
+    fs::create_dir_all(&files)?;
+    fs::write(files.join("1k"), vec![b'x'; 1024])?;
+    fs::write(files.join("64k"), vec![b'x'; 65536])?;
+    let mut http = String::new();
+    let _ = writeln!(http, "sendfile on; tcp_nopush on; open_file_cache max=16;");
+    let _ = writeln!(http, "server {{ listen {listen}; root {}; }}", files.display());
+    let file = dir.join("origin.conf");
+    fs::write(&file, nginx_frame("origin", &http))?;
+    let mut command = Command::new(program);
+    command.args(nginx_arguments(&file)).current_dir(dir);
+    Service::start("origin", command, core, listen, dir)
+}
+
+fn nginx_arguments(file: &Path) -> Vec<String> {
+    let dir = file.parent().unwrap_or(file).display().to_string();
+    vec!["-e".into(), "stderr".into(), "-p".into(), dir, "-c".into(), file.display().to_string()]
+}
+
+fn nginx(place: &Place) -> String {
+    let mut http = String::new();
+    let _ =
+        writeln!(http, "upstream origin {{ server {}; keepalive 64; keepalive_requests 1000000000; }}", place.origin);
+    let _ = writeln!(http, "limit_req_zone $binary_remote_addr zone=refuse:1m rate=1r/m;");
+    let _ = writeln!(http, "server {{ listen {}; location / {{", place.listen);
+    if place.duty == Duty::Refuse {
+        // At this rate one request a minute passes; its lines go below the error log's level.
+        let _ = writeln!(http, "limit_req zone=refuse; limit_req_status 503; limit_req_log_level info;");
+    }
+    let _ = writeln!(http, "proxy_http_version 1.1; proxy_set_header Connection \"\";");
+    // With its small default buffers nginx needs twice the CPU for 64 kB: compare with a tuned one.
+    let _ = writeln!(http, "proxy_buffer_size 16k; proxy_buffers 8 16k; proxy_busy_buffers_size 64k;");
+    let _ = writeln!(http, "proxy_max_temp_file_size 0;");
+    let _ = writeln!(http, "proxy_pass http://origin; }} }}");
+    nginx_frame("nginx", &http)
+}
+
+fn nginx_frame(name: &str, http: &str) -> String {
+    let user = if rustix::process::geteuid().is_root() { "user root root;\n" } else { "" };
+    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
+    let temporary: String = temporary.iter().map(|kind| format!("{kind}_temp_path {name}-{kind};\n")).collect();
+    format!(
+        "{user}daemon off; pid {name}.pid; error_log stderr crit; worker_processes 1;\n\
+         events {{ worker_connections 12000; }}\n\
+         http {{\naccess_log off; keepalive_requests 1000000000; keepalive_timeout 600s;\n{temporary}{http}}}\n"
+    )
+}
+
+fn haproxy(place: &Place) -> String {
+    let refuse = if place.duty == Duty::Refuse { "  http-request deny deny_status 503\n" } else { "" };
+    format!(
+        "global\n  nbthread 1\n  maxconn 10500\n  no strict-limits\n\
+         defaults\n  mode http\n  http-reuse always\n  timeout connect 5s\n  timeout client 600s\n  \
+         timeout server 60s\n  timeout http-keep-alive 600s\n\
+         frontend clients\n  bind {}\n{refuse}  default_backend origin\n\
+         backend origin\n  server origin {}\n",
+        place.listen, place.origin
+    )
+}
+
+fn envoy_arguments(file: &Path) -> Vec<String> {
+    let words = ["--concurrency", "1", "--log-level", "error", "--disable-hot-restart", "-c"];
+    words.iter().map(|word| (*word).to_owned()).chain([file.display().to_string()]).collect()
+}
+
+fn envoy(place: &Place) -> String {
+    let limit = "          - name: envoy.filters.http.local_ratelimit
+            typed_config:
+              '@type': type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit
+              stat_prefix: refuse
+              status: { code: ServiceUnavailable }
+              token_bucket: { max_tokens: 1, tokens_per_fill: 1, fill_interval: 60s }
+              filter_enabled: { default_value: { numerator: 100, denominator: HUNDRED } }
+              filter_enforced: { default_value: { numerator: 100, denominator: HUNDRED } }
+";
+    let limit = if place.duty == Duty::Refuse { limit } else { "" };
+    format!(
+        "static_resources:
+  listeners:
+  - name: clients
+    address: {{ socket_address: {{ address: {listen_ip}, port_value: {listen_port} }} }}
+    filter_chains:
+    - filters:
+      - name: envoy.filters.network.http_connection_manager
+        typed_config:
+          '@type': type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: clients
+          generate_request_id: false
+          route_config:
+            virtual_hosts:
+            - name: all
+              domains: ['*']
+              routes: [{{ match: {{ prefix: / }}, route: {{ cluster: origin }} }}]
+          http_filters:
+{limit}          - name: envoy.filters.http.router
+            typed_config: {{ '@type': type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }}
+  clusters:
+  - name: origin
+    type: STATIC
+    connect_timeout: 5s
+    circuit_breakers: {{ thresholds: [{{ max_connections: 24000, max_pending_requests: 24000, max_requests: 24000 }}] }}
+    load_assignment:
+      cluster_name: origin
+      endpoints:
+      - lb_endpoints:
+        - endpoint: {{ address: {{ socket_address: {{ address: {origin_ip}, port_value: {origin_port} }} }} }}
+",
+        listen_ip = place.listen.ip(),
+        listen_port = place.listen.port(),
+        origin_ip = place.origin.ip(),
+        origin_port = place.origin.port(),
+    )
+}
+
+fn tidegate_arguments(file: &Path) -> Vec<String> {
+    vec!["run".into(), "-c".into(), file.display().to_string()]
+}
+
+fn tidegate(place: &Place, admission: &str) -> String {
+    // Limits as generous as the others': clients that may connect and idle, connections kept to the origin.
+    format!(
+        "[sentry]\nworkers = 1\n\n[admin]\nlisten = \"{}\"\n\n[[application]]\nname = \"bench\"\nlisten = \"{}\"\n\
+         servers = [\"{}\"]\nadmission = {admission}\nlimits = {{ connections = 12000 }}\n\
+         timeouts = {{ client_idle = \"600s\" }}\npool = {{ idle_per_server = 64 }}\n",
+        place.admin, place.listen, place.origin
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(duty: Duty) -> Place {
+        let at = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+        Place { duty, listen: at(1001), admin: at(1002), origin: at(1003) }
+    }
+
+    #[test]
+    fn every_configuration_names_its_ports_and_only_a_refusing_one_refuses() {
+        for contender in CONTENDERS {
+            let mut texts = Vec::new();
+            for duty in contender.duties {
+                let text = (contender.configure)(&place(*duty));
+                assert!(text.contains("1001") && text.contains("1003"), "{}: {text}", contender.name);
+                texts.push(text);
+            }
+            texts.dedup();
+            assert_eq!(texts.len(), contender.duties.len(), "{} does the same twice", contender.name);
+        }
+    }
+
+    #[test]
+    fn ours_is_toml() {
+        let text = tidegate(&place(Duty::Refuse), "{ policy = \"threshold\", fixed = 0.0 }");
+        let table: toml::Table = text.parse().unwrap();
+        assert_eq!(table["sentry"]["workers"].as_integer(), Some(1));
+        assert_eq!(table["application"][0]["admission"]["policy"].as_str(), Some("threshold"));
+    }
+}

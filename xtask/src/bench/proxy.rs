@@ -1,0 +1,300 @@
+//! `cargo xtask bench proxy`: what a request costs in tidegate, nginx, haproxy and Envoy.
+//!
+//! Every proxy has one worker pinned to core 0; wrk and the origin (an nginx with static files) are pinned to core 1.
+//! Rounds are interleaved: in each, every proxy is loaded once, and its ratio is taken to nginx in the same round. The
+//! figure that matters is the CPU time of the proxy's processes per response: it does not depend on who the
+//! bottleneck was.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::contender::{CONTENDERS, Contender, Duty, start_origin};
+use super::idle::{Idle, raise_file_limit};
+use super::load::{self, CONNECTIONS, Counted, PIPELINE, Shape};
+use super::report::{CaseReport, MemoryRow, Report, Row, Sample};
+use super::service::Service;
+use super::stop::Scratch;
+use super::{machine, proc_fs};
+use crate::args::Args;
+
+const PROXY_CORE: usize = 0;
+const LOAD_CORE: usize = 1;
+const IDLE_CONNECTIONS: usize = 10_000;
+/// Those connections, the origin's, listeners and logs.
+const OPEN_FILES: u64 = 11_000;
+const WARM_UP_SECONDS: f64 = 1.0;
+const MEMORY: &str = "memory";
+
+/// One way to load a proxy.
+struct Case {
+    name: &'static str,
+    title: &'static str,
+    duty: Duty,
+    shape: Shape,
+    path: &'static str,
+}
+
+const CASES: &[Case] = &[
+    Case {
+        name: "pass-1k",
+        title: "pass 1 kB, kept connections",
+        duty: Duty::Pass,
+        shape: Shape::KeepAlive,
+        path: "/1k",
+    },
+    Case {
+        name: "pass-64k",
+        title: "pass 64 kB, kept connections",
+        duty: Duty::Pass,
+        shape: Shape::KeepAlive,
+        path: "/64k",
+    },
+    Case {
+        name: "refuse",
+        title: "refuse, kept connections",
+        duty: Duty::Refuse,
+        shape: Shape::KeepAlive,
+        path: "/1k",
+    },
+    Case {
+        name: "refuse-new",
+        title: "refuse, a new connection for each request",
+        duty: Duty::Refuse,
+        shape: Shape::NewConnection,
+        path: "/1k",
+    },
+    Case {
+        name: "refuse-pipelined",
+        title: "refuse, sixteen requests in one write",
+        duty: Duty::Refuse,
+        shape: Shape::Pipelined,
+        path: "/1k",
+    },
+];
+
+/// What was asked for.
+struct Options {
+    rounds: usize,
+    seconds: f64,
+    only: Option<Vec<String>>,
+    cases: Option<Vec<String>>,
+    out: PathBuf,
+}
+
+/// Runs the comparison and writes its report.
+///
+/// # Errors
+/// When a program is missing, or a proxy does not do what its case asks for.
+pub fn run(args: Args) -> Result<()> {
+    let options = Options::take(args)?;
+    if std::thread::available_parallelism()?.get() < 2 {
+        bail!("the comparison needs two cores: one for the proxy, one for the load");
+    }
+    let contenders = options.contenders()?;
+    if options.wants(MEMORY) {
+        raise_file_limit(OPEN_FILES)?;
+    }
+    let scratch = Scratch::new("bench")?;
+    let report = measure(&options, &contenders, scratch.path())?;
+    println!("{}", report.markdown());
+    let path = report.write(&machine::today(), &options.out)?;
+    println!("written to {}", path.display());
+    Ok(())
+}
+
+impl Options {
+    fn take(mut args: Args) -> Result<Self> {
+        let short = args.switch("--short");
+        let (rounds, seconds) = if short { (2, 2.0) } else { (5, 5.0) };
+        let list = |text: String| text.split(',').map(str::to_owned).collect::<Vec<_>>();
+        let options = Self {
+            rounds: args.option("--rounds")?.unwrap_or(rounds),
+            seconds: args.option("--seconds")?.unwrap_or(seconds),
+            only: args.option::<String>("--only")?.map(list),
+            cases: args.option::<String>("--cases")?.map(list),
+            out: args.option("--out")?.unwrap_or_else(|| "benches/results".into()),
+        };
+        args.finish()?;
+        let known_contenders: Vec<_> = CONTENDERS.iter().map(|contender| contender.name).collect();
+        let known_cases: Vec<_> = CASES.iter().map(|case| case.name).chain([MEMORY]).collect();
+        all_known("contender", options.only.as_deref(), &known_contenders)?;
+        all_known("case", options.cases.as_deref(), &known_cases)?;
+        if options.rounds == 0 || options.seconds < 1.0 {
+            bail!("--rounds must be at least 1 and --seconds at least 1");
+        }
+        Ok(options)
+    }
+
+    /// Who takes part; what this machine lacks is said, not passed over.
+    fn contenders(&self) -> Result<Vec<&'static Contender>> {
+        let asked =
+            |contender: &&Contender| self.only.as_ref().is_none_or(|only| only.iter().any(|n| n == contender.name));
+        let mut here = Vec::new();
+        for contender in CONTENDERS.iter().filter(asked) {
+            match contender.program() {
+                Some(_) => {
+                    contender.build()?;
+                    here.push(contender);
+                }
+                None => println!("skipped: {} because it is not on this machine", contender.name),
+            }
+        }
+        if here.is_empty() {
+            bail!("none of the contenders is on this machine; install nginx and haproxy");
+        }
+        Ok(here)
+    }
+
+    fn wants(&self, case: &str) -> bool {
+        self.cases.as_ref().is_none_or(|cases| cases.iter().any(|wanted| wanted == case))
+    }
+}
+
+fn all_known(kind: &str, asked: Option<&[String]>, known: &[&str]) -> Result<()> {
+    match asked.unwrap_or_default().iter().find(|name| !known.contains(&name.as_str())) {
+        Some(name) => bail!("there is no {kind} `{name}`; there are: {}", known.join(", ")),
+        None => Ok(()),
+    }
+}
+
+fn measure(options: &Options, contenders: &[&Contender], dir: &Path) -> Result<Report> {
+    let origin = start_origin(LOAD_CORE, dir)?;
+    let mut report = Report { method: method(options), facts: facts(contenders), ..Report::default() };
+    for case in CASES.iter().filter(|case| options.wants(case.name)) {
+        report.cases.push(measure_case(case, options, contenders, origin.address, dir)?);
+    }
+    if options.wants(MEMORY) {
+        for contender in contenders.iter().filter(|contender| contender.duties.contains(&Duty::Pass)) {
+            report.memory.push(measure_memory(contender, options.rounds, origin.address, dir)?);
+        }
+    }
+    Ok(report)
+}
+
+fn measure_case(
+    case: &Case,
+    options: &Options,
+    contenders: &[&Contender],
+    origin: SocketAddr,
+    dir: &Path,
+) -> Result<CaseReport> {
+    println!("── {}", case.title);
+    let able = contenders.iter().filter(|contender| contender.duties.contains(&case.duty));
+    let mut rows = Vec::new();
+    for contender in able {
+        let service = contender.start(case.duty, origin, PROXY_CORE, dir)?;
+        case.check_once(contender.name, &service)?;
+        load::put(&service, case.path, case.shape, WARM_UP_SECONDS, LOAD_CORE, dir)?;
+        rows.push((service, Row { name: contender.name.to_owned(), samples: Vec::new() }));
+    }
+    for round in 0..options.rounds {
+        // Nobody is always the first, or always after the same one.
+        let count = rows.len();
+        for turn in 0..count {
+            let (service, row) = &mut rows[(round + turn) % count];
+            let before = proc_fs::cpu_micros(service.pid())?;
+            let counted = load::put(service, case.path, case.shape, options.seconds, LOAD_CORE, dir)?;
+            let cpu_us = proc_fs::cpu_micros(service.pid())? - before;
+            case.check(&row.name, counted)?;
+            let sample = Sample { cpu_us, counted };
+            println!("round {}: {:20} {:7.2} us/request", round + 1, row.name, sample.cpu_per_request());
+            row.samples.push(sample);
+        }
+    }
+    let rows = rows.into_iter().map(|(_, row)| row).collect();
+    Ok(CaseReport { name: case.name.to_owned(), title: case.title.to_owned(), rows })
+}
+
+impl Case {
+    /// One request by hand, before the load: a wrong configuration is found at once.
+    fn check_once(&self, name: &str, service: &Service) -> Result<()> {
+        // nginx lets one request a minute through its limit: the first may pass, the next may not.
+        let first = service.status(self.path)?;
+        let status = if self.duty == Duty::Refuse { service.status(self.path)? } else { first };
+        let wanted = if self.duty == Duty::Refuse { 503 } else { 200 };
+        if status != wanted {
+            bail!("{name} answers {status} in the case `{}`, not {wanted}; correct its configuration", self.name);
+        }
+        Ok(())
+    }
+
+    /// The load did what the case asks for.
+    fn check(&self, name: &str, counted: Counted) -> Result<()> {
+        let share = counted.refused as f64 / counted.responses as f64;
+        let right = match self.duty {
+            Duty::Pass => counted.refused == 0,
+            Duty::Refuse => share > 0.999,
+        };
+        if counted.responses == 0 || !right {
+            bail!("{name} in the case `{}`: {} of {} responses refused", self.name, counted.refused, counted.responses);
+        }
+        if counted.socket_errors > 0 {
+            println!("note: {name} in the case `{}`: {} socket errors", self.name, counted.socket_errors);
+        }
+        Ok(())
+    }
+}
+
+fn measure_memory(contender: &Contender, rounds: usize, origin: SocketAddr, dir: &Path) -> Result<MemoryRow> {
+    println!("── memory: {}", contender.name);
+    let mut samples = Vec::new();
+    for _ in 0..rounds.min(3) {
+        let service = contender.start(Duty::Pass, origin, PROXY_CORE, dir)?;
+        service.status("/1k")?;
+        let without = proc_fs::memory(service.pid())?;
+        let idle = Idle::open(service.address, "/1k", IDLE_CONNECTIONS)
+            .with_context(|| format!("{} with {IDLE_CONNECTIONS} idle connections", contender.name))?;
+        let with = proc_fs::memory(service.pid())?;
+        let open = idle.still_open();
+        if open < IDLE_CONNECTIONS {
+            bail!("{} closed {} of {IDLE_CONNECTIONS} idle connections", contender.name, IDLE_CONNECTIONS - open);
+        }
+        samples.push((without, with));
+    }
+    Ok(MemoryRow { name: contender.name.to_owned(), connections: IDLE_CONNECTIONS, samples })
+}
+
+fn method(options: &Options) -> String {
+    format!(
+        "{} interleaved rounds of {:.0} s. Each proxy has one worker on core {PROXY_CORE}; wrk (one thread, \
+         {CONNECTIONS} connections; {PIPELINE} requests in one write where pipelined) and the origin (nginx, static \
+         files) share core {LOAD_CORE}. Medians, in brackets the range. CPU is the user and system time of the proxy's \
+         processes per response; ratios are taken within a round.",
+        options.rounds, options.seconds
+    )
+}
+
+fn facts(contenders: &[&Contender]) -> Vec<(String, String)> {
+    let machine = machine::facts().into_iter().map(|(name, value)| (name.to_owned(), value));
+    let versions = contenders.iter().map(|contender| (contender.name.to_owned(), contender.version()));
+    machine.chain(versions).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(responses: u64, refused: u64) -> Counted {
+        Counted { responses, refused, per_second: 1.0, p99_us: None, socket_errors: 0 }
+    }
+
+    #[test]
+    fn a_round_that_did_something_else_is_no_result() {
+        let (pass, refuse) = (&CASES[0], &CASES[2]);
+        assert!(pass.check("a", counted(1000, 0)).is_ok());
+        assert!(pass.check("a", counted(1000, 1)).is_err());
+        assert!(pass.check("a", counted(0, 0)).is_err());
+        assert!(refuse.check("a", counted(100_000, 99_999)).is_ok());
+        assert!(refuse.check("a", counted(1000, 900)).is_err());
+    }
+
+    #[test]
+    fn unknown_names_are_refused_with_the_known_ones() {
+        let known: Vec<_> = CONTENDERS.iter().map(|contender| contender.name).collect();
+        let error = all_known("contender", Some(&["ngnix".to_owned()]), &known).unwrap_err().to_string();
+        assert!(error.contains("ngnix") && error.contains("nginx, haproxy"), "{error}");
+        assert!(all_known("contender", None, &known).is_ok());
+    }
+}

@@ -1,0 +1,244 @@
+//! The results of the comparison as tables and as raw data.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use super::load::Counted;
+use super::proc_fs::Memory;
+
+/// Everything measured.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// The machine and the versions, as names and values.
+    pub facts: Vec<(String, String)>,
+    /// Rounds and their length, in words.
+    pub method: String,
+    /// CPU per request, case by case.
+    pub cases: Vec<CaseReport>,
+    /// Memory with idle clients.
+    pub memory: Vec<MemoryRow>,
+}
+
+/// One case.
+#[derive(Debug)]
+pub struct CaseReport {
+    /// Its name in `--cases`.
+    pub name: String,
+    /// Its name for people.
+    pub title: String,
+    /// One row for each contender.
+    pub rows: Vec<Row>,
+}
+
+/// One contender in one case; the samples of all rows stand in the order of rounds.
+#[derive(Debug)]
+pub struct Row {
+    /// The contender.
+    pub name: String,
+    /// One for each round.
+    pub samples: Vec<Sample>,
+}
+
+/// One contender in one round of a case.
+#[derive(Debug, Clone, Copy)]
+pub struct Sample {
+    /// CPU time of the proxy, all its processes, in the round, in microseconds.
+    pub cpu_us: f64,
+    /// What wrk counted.
+    pub counted: Counted,
+}
+
+/// One contender with idle clients.
+#[derive(Debug)]
+pub struct MemoryRow {
+    /// The contender.
+    pub name: String,
+    /// Client connections open.
+    pub connections: usize,
+    /// One for each round: without clients, and with them.
+    pub samples: Vec<(Memory, Memory)>,
+}
+
+impl Report {
+    /// Writes `<date>-proxy.md` and `<date>-proxy.json`; a second one of a day gets a number.
+    ///
+    /// # Errors
+    /// When the directory or a file cannot be written.
+    pub fn write(&self, date: &str, dir: &Path) -> Result<PathBuf> {
+        fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        let names = std::iter::once(format!("{date}-proxy")).chain((2..).map(|n| format!("{date}-proxy-{n}")));
+        let mut free = names.filter(|name| !dir.join(format!("{name}.md")).exists());
+        let name = free.next().unwrap_or_default();
+        let data = serde_json::to_string_pretty(&self.json())? + "\n";
+        fs::write(dir.join(format!("{name}.json")), data)?;
+        let path = dir.join(format!("{name}.md"));
+        fs::write(&path, self.markdown()).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// The tables.
+    pub fn markdown(&self) -> String {
+        let mut text = format!("# CPU and memory per request, beside other proxies\n\n{}\n", self.method);
+        text.push_str("\n| what | value |\n|---|---|\n");
+        for (name, value) in &self.facts {
+            let _ = writeln!(text, "| {name} | {} |", value.trim());
+        }
+        for case in &self.cases {
+            case.write(&mut text);
+        }
+        if !self.memory.is_empty() {
+            write_memory(&self.memory, &mut text);
+        }
+        text
+    }
+
+    fn json(&self) -> Value {
+        let facts: serde_json::Map<_, _> =
+            self.facts.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+        let cases: Vec<_> = self.cases.iter().map(CaseReport::json).collect();
+        let memory: Vec<_> = self.memory.iter().map(MemoryRow::json).collect();
+        json!({ "facts": facts, "method": self.method, "cases": cases, "memory": memory })
+    }
+}
+
+impl CaseReport {
+    fn write(&self, text: &mut String) {
+        let _ = writeln!(text, "\n## {}\n", self.title);
+        text.push_str(
+            "| contender | proxy CPU us/request (range) | ratio to the first, same round | responses/s | p99 us |\n",
+        );
+        text.push_str("|---|---|---|---|---|\n");
+        let Some(base) = self.rows.first() else { return };
+        for row in &self.rows {
+            let rate = median(row.samples.iter().map(|sample| sample.counted.per_second));
+            let slow = median(row.samples.iter().filter_map(|sample| sample.counted.p99_us));
+            let cpu = spread(row.samples.iter().map(Sample::cpu_per_request), 2);
+            let ratio = spread(row.ratios(base), 2);
+            let slow = slow.map_or("-".to_owned(), |slow| format!("{slow:.0}"));
+            let _ = writeln!(text, "| {} | {cpu} | {ratio} | {:.0} | {slow} |", row.name, rate.unwrap_or(0.0));
+        }
+    }
+
+    fn json(&self) -> Value {
+        let rows = self.rows.iter().map(|row| {
+            let samples: Vec<_> = row.samples.iter().map(Sample::json).collect();
+            json!({ "contender": row.name, "rounds": samples })
+        });
+        json!({ "case": self.name, "title": self.title, "rows": rows.collect::<Vec<_>>() })
+    }
+}
+
+impl Row {
+    fn ratios<'a>(&'a self, base: &'a Row) -> impl Iterator<Item = f64> + 'a {
+        let rounds = self.samples.iter().zip(&base.samples);
+        rounds.map(|(sample, base)| sample.cpu_per_request() / base.cpu_per_request())
+    }
+}
+
+impl Sample {
+    /// Microseconds.
+    pub fn cpu_per_request(&self) -> f64 {
+        self.cpu_us / self.counted.responses as f64
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "proxy_cpu_us": self.cpu_us,
+            "responses": self.counted.responses,
+            "refused": self.counted.refused,
+            "responses_per_second": self.counted.per_second,
+            "p99_us": self.counted.p99_us,
+            "socket_errors": self.counted.socket_errors,
+        })
+    }
+}
+
+impl MemoryRow {
+    fn json(&self) -> Value {
+        let bytes = |memory: &Memory| json!({ "rss_bytes": memory.rss, "pss_bytes": memory.pss });
+        let rounds = self.samples.iter().map(|(idle, busy)| json!({ "without": bytes(idle), "with": bytes(busy) }));
+        json!({ "contender": self.name, "connections": self.connections, "rounds": rounds.collect::<Vec<_>>() })
+    }
+}
+
+fn write_memory(rows: &[MemoryRow], text: &mut String) {
+    let connections = rows.first().map_or(0, |row| row.connections);
+    let _ = writeln!(text, "\n## memory with {connections} idle client connections\n");
+    text.push_str("| contender | PSS MiB (range) | ratio to the first | RSS MiB ");
+    text.push_str("| PSS without clients MiB | bytes per connection |\n");
+    text.push_str("|---|---|---|---|---|---|\n");
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let pss = |row: &MemoryRow| median(row.samples.iter().map(|(_, with)| with.pss as f64)).unwrap_or(f64::NAN);
+    let base = rows.first().map_or(f64::NAN, pss);
+    for row in rows {
+        let with = spread(row.samples.iter().map(|(_, with)| mib(with.pss)), 1);
+        let rss = median(row.samples.iter().map(|(_, with)| mib(with.rss))).unwrap_or(0.0);
+        let without = median(row.samples.iter().map(|(without, _)| mib(without.pss))).unwrap_or(0.0);
+        let each = row.samples.iter().map(|(without, with)| with.pss.saturating_sub(without.pss) as f64);
+        let each = median(each).unwrap_or(0.0) / row.connections.max(1) as f64;
+        let ratio = pss(row) / base;
+        let _ = writeln!(text, "| {} | {with} | {ratio:.2} | {rss:.1} | {without:.1} | {each:.0} |", row.name);
+    }
+}
+
+/// `median (least–most)`.
+fn spread(values: impl Iterator<Item = f64>, digits: usize) -> String {
+    let values: Vec<f64> = values.collect();
+    let Some(middle) = median(values.iter().copied()) else { return "-".to_owned() };
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    format!("{middle:.digits$} ({least:.digits$}–{most:.digits$})")
+}
+
+fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        count if count % 2 == 1 => Some(values[middle]),
+        _ => Some(f64::midpoint(values[middle - 1], values[middle])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &str, cpu: &[f64]) -> Row {
+        let counted = Counted { responses: 100, refused: 0, per_second: 50.0, p99_us: None, socket_errors: 0 };
+        Row { name: name.into(), samples: cpu.iter().map(|&us| Sample { cpu_us: us * 100.0, counted }).collect() }
+    }
+
+    #[test]
+    fn ratios_are_taken_within_a_round() {
+        let rows = vec![row("nginx", &[10.0, 20.0, 30.0]), row("ours", &[9.0, 10.0, 33.0])];
+        let report =
+            Report { cases: vec![CaseReport { name: "a".into(), title: "A case".into(), rows }], ..Report::default() };
+        let text = report.markdown();
+        assert!(text.contains("| nginx | 20.00 (10.00–30.00) | 1.00 (1.00–1.00) | 50 | - |"), "{text}");
+        assert!(text.contains("| ours | 10.00 (9.00–33.00) | 0.90 (0.50–1.10) | 50 | - |"), "{text}");
+        assert_eq!(report.json()["cases"][0]["rows"][1]["rounds"][2]["proxy_cpu_us"], 3300.0);
+    }
+
+    #[test]
+    fn medians() {
+        assert_eq!(median([].into_iter()), None);
+        assert_eq!(median([3.0, 1.0, 2.0].into_iter()), Some(2.0));
+        assert_eq!(median([4.0, 1.0, 2.0, 3.0].into_iter()), Some(2.5));
+    }
+
+    #[test]
+    fn a_second_report_of_a_day_does_not_replace_the_first() {
+        let dir = std::env::temp_dir().join(format!("tidegate-xtask-report-{}", std::process::id()));
+        let first = Report::default().write("2000-01-01", &dir).unwrap();
+        let second = Report::default().write("2000-01-01", &dir).unwrap();
+        assert_ne!(first, second);
+        assert!(first.with_extension("json").exists() && second.with_extension("json").exists());
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}

@@ -1,0 +1,31 @@
+//! `cargo xtask ci`: what must hold before a commit. Each step runs even when an earlier one failed.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::args::Args;
+use crate::command::{cargo, run as run_command};
+use crate::steps::Steps;
+use crate::{suite, tidy};
+
+/// Runs fmt, clippy, tidy, the tests and the docs.
+///
+/// # Errors
+/// When an argument is unknown; a failing step is counted, not returned.
+pub fn run(args: Args) -> Result<ExitCode> {
+    args.finish()?;
+    let mut steps = Steps::default();
+    steps.run("fmt", || run_command(&mut cargo(["fmt", "--all", "--", "--check"])));
+    steps.run("clippy", || {
+        let mut clippy = cargo(["clippy", "--workspace", "--all-targets", "--locked"]);
+        run_command(clippy.args(["--", "-D", "warnings"]))
+    });
+    steps.run("tidy", tidy::check);
+    suite::add_to(&mut steps);
+    steps.run("docs", || {
+        let mut docs = cargo(["doc", "--workspace", "--no-deps", "--locked"]);
+        run_command(docs.env("RUSTDOCFLAGS", "-D warnings"))
+    });
+    Ok(steps.finish())
+}

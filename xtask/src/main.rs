@@ -1,0 +1,67 @@
+//! The project's own commands, run as `cargo xtask COMMAND`; the only scripts there are.
+//!
+//! | command | file | what it does |
+//! |---|---|---|
+//! | `ci` | `ci.rs` | everything that must hold before a commit |
+//! | `test` | `suite.rs`, `programs.rs` | external programs, the workspace's tests, the live checks |
+//! | `programs` | `programs.rs` | the external programs alone |
+//! | `tidy` | `tidy.rs`, `tidy/` | the rules of CONTRIBUTING.md, read from the source |
+//! | `bench` | `bench.rs`, `bench/` | benchmarks, and the comparison with other proxies |
+//! | `fuzz` | `fuzz.rs` | the fuzz targets, on stable |
+
+mod args;
+mod bench;
+mod ci;
+mod command;
+mod fuzz;
+mod programs;
+mod steps;
+mod suite;
+mod tidy;
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+use args::Args;
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  ci                     fmt, clippy, tidy, tests and docs: what must hold before a commit
+  test                   install or list the programs tests need, run every test and live check
+  programs               only install or list the programs tests need
+  tidy [--bless]         check the rules of CONTRIBUTING.md; --bless rewrites xtask/ratchet.txt
+  bench [NAME] [--short] run a benchmark; without NAME, list them
+  fuzz [TARGET] [--seconds N]
+                         fuzz one target, or each in turn, for N seconds (default 30)";
+
+fn main() -> ExitCode {
+    match run(Args::from_env()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(mut args: Args) -> Result<ExitCode> {
+    std::env::set_current_dir(command::root())?;
+    let Some(command) = args.positional() else {
+        bail!("no command given\n\n{USAGE}");
+    };
+    match command.as_str() {
+        "ci" => ci::run(args),
+        "test" => suite::run(args),
+        "programs" => suite::run_programs(args),
+        "tidy" => tidy::run(args),
+        "bench" => bench::run(args),
+        "fuzz" => fuzz::run(args),
+        "help" => {
+            println!("{USAGE}");
+            Ok(ExitCode::SUCCESS)
+        }
+        other => bail!("there is no command `{other}`\n\n{USAGE}"),
+    }
+}

@@ -1,0 +1,126 @@
+//! `cargo xtask test`: the programs tests need, the workspace's tests, then the live checks in release mode.
+//!
+//! On Debian as root, missing programs are installed. Elsewhere they are listed and what needs them is skipped aloud;
+//! with `CI=true` a missing program is a failure, never a skip.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+use crate::args::Args;
+use crate::command::{cargo, run as run_command};
+use crate::programs::{self, PROGRAMS, Program};
+use crate::steps::Steps;
+
+/// A check of the finished program on real sockets, as a cargo command.
+#[derive(Debug)]
+struct Live {
+    name: &'static str,
+    /// Arguments to cargo.
+    cargo: &'static [&'static str],
+    /// Rows of [`PROGRAMS`] without which it cannot run.
+    needs: &'static [&'static str],
+}
+
+/// The live checks. To add one, add a row.
+const LIVE: &[Live] = &[];
+
+/// Runs every test and prints the summary.
+///
+/// # Errors
+/// When an argument is unknown; a failing step is counted, not returned.
+pub fn run(args: Args) -> Result<ExitCode> {
+    args.finish()?;
+    let mut steps = Steps::default();
+    add_to(&mut steps);
+    Ok(steps.finish())
+}
+
+/// Installs or lists the external programs, and no more.
+///
+/// # Errors
+/// When an argument is unknown; a failing step is counted, not returned.
+pub fn run_programs(args: Args) -> Result<ExitCode> {
+    args.finish()?;
+    let mut steps = Steps::default();
+    steps.run("external programs", external_programs);
+    Ok(steps.finish())
+}
+
+/// Adds the steps of `cargo xtask test` to a longer list.
+pub fn add_to(steps: &mut Steps) {
+    steps.run("external programs", external_programs);
+    steps.run("tests", || run_command(cargo(["test", "--workspace", "--locked"]).envs(programs::environment())));
+    if Path::new("fuzz/Cargo.toml").exists() {
+        steps.run("fuzz targets, replayed", crate::fuzz::replay);
+    }
+    for live in LIVE {
+        match live.absent().as_slice() {
+            [] => steps.run(live.name, || run_command(cargo(live.cargo).envs(programs::environment()))),
+            absent => {
+                let names: Vec<_> = absent.iter().map(|program| program.name).collect();
+                let because = format!("{} is missing", names.join(", "));
+                if in_ci() {
+                    steps.run(live.name, || bail!("{because}"));
+                } else {
+                    steps.skip(live.name, &because);
+                }
+            }
+        }
+    }
+}
+
+impl Live {
+    fn absent(&self) -> Vec<&'static Program> {
+        let needed = |program: &&Program| self.needs.contains(&program.name);
+        PROGRAMS.iter().filter(needed).filter(|program| !program.is_present()).collect()
+    }
+}
+
+fn external_programs() -> Result<()> {
+    let missing = programs::missing();
+    if missing.is_empty() {
+        println!("all {} are here", PROGRAMS.len());
+        return Ok(());
+    }
+    let list: Vec<_> = missing.iter().map(|program| program.package).collect();
+    if programs::can_install() {
+        println!("installing {}", list.join(" "));
+        return programs::install(&missing);
+    }
+    for program in &missing {
+        println!("missing: {} (Debian package {}): needed for {}", program.name, program.package, program.needed_by);
+    }
+    let remedy = format!("apt-get install --no-install-recommends {}", list.join(" "));
+    if in_ci() {
+        bail!("with CI=true every program must be here; run, as root: {remedy}");
+    }
+    println!("what needs them is skipped; to run all, as root: {remedy}");
+    Ok(())
+}
+
+fn in_ci() -> bool {
+    std::env::var("CI").is_ok_and(|value| value == "true" || value == "1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_live_check_needs_only_programs_of_the_table() {
+        for live in LIVE {
+            for name in live.needs {
+                assert!(PROGRAMS.iter().any(|program| program.name == *name), "{}: {name}", live.name);
+            }
+            assert!(!live.cargo.is_empty(), "{} runs nothing", live.name);
+        }
+    }
+
+    #[test]
+    fn a_live_check_with_no_needs_lacks_nothing() {
+        let live = Live { name: "free", cargo: &["--version"], needs: &[] };
+        assert!(live.absent().is_empty());
+    }
+}
