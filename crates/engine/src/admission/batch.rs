@@ -143,6 +143,8 @@ pub struct Batch {
 const BUCKETS: usize = 64;
 /// log2 of the upper end of the first bucket's octave, seconds.
 const LEAST_EXPONENT: i32 = -12;
+/// Deviations of the number of arrivals and completions that the reserve covers.
+const RESERVE_DEVIATIONS: f64 = 2.0;
 /// How often delays are computed, seconds; sooner when the system first fills.
 const DELAYS_PERIOD: Duration = Duration::from_secs(2);
 
@@ -218,6 +220,7 @@ impl Batch {
     /// Looks at everything that waits in a class. `false` when not all of it passed.
     fn round(&mut self, cx: &mut Context<'_>, class: ClassId) -> bool {
         let delay = self.delays[class.index()].as_secs_f64();
+        let reserve = self.reserve(cx, class);
         let mut all_passed = true;
         for bucket in 0..self.buckets() {
             let batch = cx.waiting_in(class, bucket);
@@ -228,7 +231,7 @@ impl Batch {
                 Order::SmallestFirst => bucket_middle(bucket),
                 Order::Fifo => cx.costs.class_mean(class.index()),
             };
-            let most = self.most(cx, cost, delay);
+            let most = self.most(cx, cost, delay).saturating_sub(reserve);
             let admitted = if self.config.partial || most >= batch { most.min(batch) } else { 0 };
             self.full.record(admitted < batch);
             cx.start(class, bucket, admitted);
@@ -255,6 +258,22 @@ impl Batch {
         let by_target = (slots_per_server + 1e-9).max(0.0) as usize * load.servers.max(1);
         let spare = (libm::floor(load.processors / servers) * servers).max(servers) as usize;
         by_target.max(spare.saturating_sub(load.in_flight)).min(load.free)
+    }
+
+    /// Places to leave for more important requests that come before this class is looked at again: what arrives of them
+    /// less what completes, and a margin for chance, as a shop keeps a safety stock.
+    fn reserve(&self, cx: &Context<'_>, class: ClassId) -> usize {
+        let Some(mean) = cx.costs.mean().filter(|_| self.computed) else { return 0 };
+        let delay = self.delays[class.index()].as_secs_f64();
+        let arrive: f64 = cx.classes[..class.index()].iter().map(|class| class.excess.get()).sum::<f64>() * delay;
+        let complete = cx.load.processors / mean * delay;
+        if arrive <= 0.0 {
+            return 0;
+        }
+        let places = arrive - complete + RESERVE_DEVIATIONS * libm::sqrt(arrive + complete);
+        // Never so many that processors would stand idle.
+        let all = cx.load.processors * cx.target * self.config.headroom / (mean * self.factor(cx));
+        places.min(all * 0.5).min(all - 1.5 * cx.load.processors).max(0.0) as usize
     }
 
     /// The response time foreseen for the last of a batch, seconds.

@@ -101,7 +101,7 @@ fn most_by_throughput(cx: &Context<'_>) -> f64 {
 
 /// The smallest growing delays that keep every bound, and the first class whose bound the cap does not allow.
 fn solve(classes: &[Class], p: f64, holds: f64, epsilon: f64, cap: f64) -> (Vec<f64>, Option<ClassId>) {
-    let base = BASE.min(cap / classes.len() as f64);
+    let base = BASE.min(cap);
     let mut delays: Vec<f64> = (0..classes.len()).map(|i| if i == 0 { 0.0 } else { base }).collect();
     let mut unmet = None;
     for _ in 0..8 {
@@ -109,8 +109,6 @@ fn solve(classes: &[Class], p: f64, holds: f64, epsilon: f64, cap: f64) -> (Vec<
         unmet = None;
         for i in 0..classes.len().saturating_sub(1) {
             let mut next = delays[i + 1].max(delays[i]);
-            // Each class its part of the cap: were all at the cap, they would protect each other no more.
-            let cap = cap * (i + 1) as f64 / (classes.len() - 1) as f64;
             while next < cap && probability(classes, &with(&delays, i + 1, next), p, holds, i) >= epsilon {
                 next = (next + base).min(cap);
             }

@@ -13,7 +13,7 @@
 //!
 //! *Awkward cases.* Between two computations the table is stale: a surge inside a period gets in unhindered (the paper's
 //! figure 5 shows it). So what has piled up is subtracted: `U` loses the work of the requests in flight beyond what the
-//! target allows, spread over a period (`drain`); the pile is gone one period later instead of staying.
+//! target allows, spread over a period (`drain`), and a large pile brings the next computation forward.
 //! A guarantee that is not used up does not hold its share back: the paper counts it in full.
 
 use core::time::Duration;
@@ -43,7 +43,7 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Config { period: Seconds(1.0), target_utilisation: 0.92, drain: true, fixed: None }
+        Config { period: Seconds(1.0), target_utilisation: 0.95, drain: true, fixed: None }
     }
 }
 
@@ -69,6 +69,9 @@ impl Config {
 /// Work in flight that can be answered in this share of the target is no backlog.
 const BACKLOG_SHARE: f64 = 0.3;
 
+/// A backlog this many times what fits is a surge: the table is computed anew at once.
+const SURGE: f64 = 1.0;
+
 /// The policy.
 #[derive(Debug)]
 pub struct Threshold {
@@ -81,7 +84,8 @@ pub struct Threshold {
 
 impl AdmissionPolicy for Threshold {
     fn on_tick(&mut self, cx: &mut Context<'_>) {
-        if cx.now < self.next {
+        let surge = self.config.drain && self.backlog(cx) > SURGE * self.fits(cx);
+        if cx.now < self.next && !surge {
             return;
         }
         self.next = cx.now + self.period;
@@ -143,11 +147,16 @@ impl Threshold {
         (full - guaranteed - backlog / self.period.as_secs_f64()).max(0.0)
     }
 
-    /// Seconds of work in flight beyond what can be answered in a part of the target.
+    /// Seconds of work in flight that are no backlog: what the processors are at, or what can be answered in a part of
+    /// the target.
+    fn fits(&self, cx: &Context<'_>) -> f64 {
+        let at_work = cx.costs.mean().unwrap_or(0.0) * 1.5;
+        cx.load.processors * at_work.max(cx.target * BACKLOG_SHARE / cx.calibration.factor())
+    }
+
+    /// Seconds of work in flight beyond that.
     fn backlog(&self, cx: &Context<'_>) -> f64 {
-        let work = cx.load.in_flight as f64 * cx.costs.mean().unwrap_or(0.0);
-        let fits = cx.load.processors * (cx.target * BACKLOG_SHARE / cx.calibration.factor());
-        (work - fits).max(0.0)
+        (cx.load.in_flight as f64 * cx.costs.mean().unwrap_or(0.0) - self.fits(cx)).max(0.0)
     }
 }
 

@@ -24,14 +24,18 @@ use super::scale::Levels;
 use crate::time::Timestamp;
 
 /// Completions that make a window worth reading.
-const WINDOW_COMPLETIONS: u32 = 8;
-/// A window is read after this long even with fewer completions, seconds.
+const WINDOW_COMPLETIONS: f64 = 8.0;
+/// Where fewer were in service than there are thought to be processors, it takes more to prove the estimate wrong.
+const DOUBT_COMPLETIONS: f64 = 24.0;
+/// A window in which fewer were in service than its level is reopened at a lower one after this long, seconds.
 const WINDOW_LONGEST: f64 = 1.0;
-/// Completions that the average remembers.
+/// The average remembers this many completions, or those of this many seconds, whichever is more.
 const MEMORY: f64 = 80.0;
-/// A window this far off (as a factor), on enough completions, restarts the average: the server changed.
-const JUMP: f64 = 1.4;
-const JUMP_COMPLETIONS: u32 = 24;
+const MEMORY_SECONDS: f64 = 1.0;
+/// The first estimate counts as this many completions.
+const PRIOR: f64 = 4.0;
+/// Requests in service per processor that give a server enough to do.
+const ENOUGH_TO_DO: f64 = 1.5;
 /// Below this stretch (requests in service per unit of work rate) requests do not slow each other down.
 const NO_QUEUE: f64 = 1.2;
 /// From this stretch on they do, even where few samples make the measurement rough.
@@ -52,8 +56,8 @@ pub struct Capacity {
     given: bool,
     /// Seconds per unit of relative cost.
     scale: f64,
-    /// Completions that the estimate stands on.
-    weight: f64,
+    /// What the estimate stands on, old windows faded.
+    learned: Sum,
     in_service: u32,
     changed: Timestamp,
     /// Processor-seconds that a request present since the start would have received.
@@ -63,6 +67,15 @@ pub struct Capacity {
     levels: Levels,
 }
 
+/// Work and the time it took.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    seconds: f64,
+    /// Relative work.
+    work: f64,
+    completions: f64,
+}
+
 /// What happened while the server had enough to do, since the window opened.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
@@ -70,10 +83,9 @@ struct Window {
     /// In service at least this many: enough to do.
     level: u32,
     most: u32,
-    seconds: f64,
+    sum: Sum,
+    /// Request-seconds in service.
     area: f64,
-    work: f64,
-    completions: u32,
 }
 
 /// The state of raising attempts.
@@ -83,6 +95,15 @@ struct Raise {
     before: Option<f64>,
     wait: f64,
     not_before: Timestamp,
+}
+
+impl Sum {
+    /// `completions` like those of `like` on average, at `rate` work per second.
+    fn at_rate(rate: f64, like: Sum, completions: f64) -> Sum {
+        let each = if like.completions > 0.0 { like.work / like.completions } else { 0.0 };
+        let work = each * completions;
+        Sum { seconds: work / rate, work, completions }
+    }
 }
 
 impl Capacity {
@@ -101,7 +122,7 @@ impl Capacity {
             processors: processors.clamp(LEAST, MOST),
             given: false,
             scale: 1.0,
-            weight: 0.0,
+            learned: Sum::default(),
             in_service: 0,
             changed: Timestamp::ZERO,
             received: 0.0,
@@ -133,7 +154,7 @@ impl Capacity {
 
     /// Completions that the learned value stands on, up to its memory; 0 when nothing was learned yet.
     pub fn confidence(&self) -> f64 {
-        self.weight
+        self.learned.completions
     }
 
     /// One more request is in service from `now` on. Returns a mark for [`Capacity::received`].
@@ -154,8 +175,8 @@ impl Capacity {
     pub fn end(&mut self, now: Timestamp, work: f64) {
         self.advance(now);
         if self.in_service >= self.window.level && work > 0.0 {
-            self.window.work += work;
-            self.window.completions += 1;
+            self.window.sum.work += work;
+            self.window.sum.completions += 1.0;
         }
         if work > 0.0 {
             self.levels.complete(self.in_service, work);
@@ -176,38 +197,39 @@ impl Capacity {
         self.scale = scale;
     }
 
-    /// Reads the window if it is due. `held_back`: admission refused requests since the last call. Returns the
+    /// Reads the window if it says enough. `held_back`: admission refused requests since the last call. Returns the
     /// estimate before, when it changed.
     pub fn learn(&mut self, now: Timestamp, held_back: bool) -> Option<f64> {
         self.advance(now);
-        let window = self.window;
-        let due = window.completions >= WINDOW_COMPLETIONS || now.seconds_since(window.opened) >= WINDOW_LONGEST;
-        if self.given || !due {
+        if self.given {
             return None;
         }
         let before = self.processors;
-        if window.completions > 0 && window.seconds > 0.0 {
-            self.read(now, window, held_back);
+        let window = self.window;
+        let enough_to_do = f64::from(window.level) >= self.processors;
+        let needed = if enough_to_do { WINDOW_COMPLETIONS } else { DOUBT_COMPLETIONS };
+        if window.sum.completions >= needed && window.sum.seconds > 0.0 {
+            self.read(now, window, enough_to_do, held_back);
+            self.open_window(now);
+        } else if window.most < window.level && now.seconds_since(window.opened) >= WINDOW_LONGEST {
+            self.open_window(now);
         }
-        // Enough to do: as many as there are processors; but no more than there really were, or nothing is learned.
-        let level = (libm::ceil(self.processors) as u32).min(window.most.max(1));
-        self.window = Window { opened: now, level, most: self.in_service, ..Window::default() };
         (before != self.processors).then_some(before)
     }
 
-    fn read(&mut self, now: Timestamp, window: Window, held_back: bool) {
-        let rate = window.work * self.scale / window.seconds;
-        let stretch = window.area / window.seconds / rate;
-        let enough_to_do = f64::from(window.level) >= self.processors;
-        let clearly_slower = stretch >= CLEARLY_QUEUED && window.completions >= JUMP_COMPLETIONS;
-        if !enough_to_do && rate < self.processors && !clearly_slower {
-            // Not busy enough to tell the estimate wrong.
-            if held_back && stretch < NO_QUEUE {
-                self.try_raise(now);
-            }
-            return;
+    fn open_window(&mut self, now: Timestamp) {
+        // Enough to do is clearly more than there are processors (an estimate on the low side must be able to rise); but
+        // no more than there really are, or nothing is learned.
+        let level = (libm::ceil(self.processors * ENOUGH_TO_DO) as u32).min(self.window.most.max(1));
+        self.window = Window { opened: now, level, most: self.in_service, ..Window::default() };
+    }
+
+    fn read(&mut self, now: Timestamp, window: Window, enough_to_do: bool, held_back: bool) {
+        let rate = window.sum.work * self.scale / window.sum.seconds;
+        let stretch = window.area / window.sum.seconds / rate;
+        if enough_to_do || rate > self.processors || stretch >= CLEARLY_QUEUED {
+            self.average(window.sum);
         }
-        self.average(rate, window.completions);
         if stretch >= NO_QUEUE {
             self.raise_failed(now);
         } else if held_back {
@@ -215,15 +237,20 @@ impl Capacity {
         }
     }
 
-    fn average(&mut self, rate: f64, completions: u32) {
-        let off = (rate / self.processors).max(self.processors / rate);
-        if off > JUMP && completions >= JUMP_COMPLETIONS {
-            self.weight = 0.0;
+    /// Takes a window into the average: sums of work and of time, so that short windows weigh little.
+    fn average(&mut self, window: Sum) {
+        if self.learned.completions == 0.0 {
+            self.learned = Sum::at_rate(self.processors / self.scale, window, PRIOR);
         }
-        let count = f64::from(completions);
-        self.weight = (self.weight + count).min(MEMORY);
-        let moved = self.processors + (rate - self.processors) * (count / self.weight).min(1.0);
-        self.processors = moved.clamp(LEAST, MOST);
+        let memory = (window.completions / window.seconds * MEMORY_SECONDS).max(MEMORY);
+        let sum = self.learned.completions + window.completions;
+        let keep = ((memory - window.completions) / self.learned.completions).clamp(0.0, 1.0);
+        self.learned = Sum {
+            seconds: self.learned.seconds * keep + window.seconds,
+            work: self.learned.work * keep + window.work,
+            completions: sum.min(memory),
+        };
+        self.processors = (self.learned.work * self.scale / self.learned.seconds).clamp(LEAST, MOST);
     }
 
     fn try_raise(&mut self, now: Timestamp) {
@@ -235,7 +262,9 @@ impl Capacity {
         }
         self.raise.before = Some(self.processors);
         self.processors = (self.processors * RAISE).min(MOST);
-        self.weight = self.weight.min(f64::from(WINDOW_COMPLETIONS));
+        // Belief, not measurement: a window or two may overrule it.
+        let learned = self.learned;
+        self.learned = Sum::at_rate(self.processors / self.scale, learned, learned.completions.min(2.0 * PRIOR));
     }
 
     fn raise_failed(&mut self, now: Timestamp) {
@@ -252,7 +281,7 @@ impl Capacity {
         self.received += dt * (self.processors / in_service.max(1.0)).min(1.0);
         self.levels.pass(self.in_service, dt);
         if self.in_service >= self.window.level {
-            self.window.seconds += dt;
+            self.window.sum.seconds += dt;
             self.window.area += area;
         }
         self.changed = self.changed.max(now);

@@ -3,7 +3,7 @@
 //! Costs of URLs are learned relative to each other, because under load nothing tells a cheap request on a slow server
 //! from a dear one on a fast server. Servers with little to do tell: a single request in service completes one second of
 //! work per second. So work is counted by how many requests were in service while it completed, and the lowest level
-//! with enough of it fixes the scale. A higher level may be stretched, that is, too dear; but as long as nothing lower
+//! with enough of it fixes the scale, with those above it at which requests are no slower. A higher level may be stretched, that is, too dear; but as long as nothing lower
 //! was seen, capacities come out larger by the same factor, and predictions for such levels are right.
 
 /// Levels 1, 2, 3-4, 5-8, ... , 65 and more requests in service.
@@ -11,6 +11,9 @@ const LEVELS: usize = 8;
 /// Completions that make a level worth believing, and how many it remembers.
 const ENOUGH: f64 = 16.0;
 const MEMORY: f64 = 256.0;
+
+/// A level this much slower per request than those below is stretched.
+const STRETCHED: f64 = 1.15;
 
 /// What was done at one level.
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,10 +61,18 @@ impl Levels {
         }
     }
 
-    /// Seconds per unit of relative cost, once a level says enough.
+    /// Seconds per unit of relative cost, once a level says enough: the lowest such level, and with it those above that
+    /// are not stretched against it.
     pub fn scale(&self) -> Option<f64> {
-        let lowest = self.levels.iter().find(|level| level.completions >= ENOUGH && level.work > 0.0)?;
-        let scale = lowest.area / lowest.work;
+        let mut believed = self.levels.iter().filter(|level| level.completions >= ENOUGH && level.work > 0.0);
+        let mut sum = *believed.next()?;
+        for level in believed {
+            if level.area / level.work > STRETCHED * sum.area / sum.work {
+                break;
+            }
+            (sum.area, sum.work) = (sum.area + level.area, sum.work + level.work);
+        }
+        let scale = sum.area / sum.work;
         (scale > 0.0 && scale.is_finite()).then_some(scale)
     }
 }
