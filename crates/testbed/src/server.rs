@@ -105,17 +105,21 @@ impl EmulatedServer {
         self.mode.send_replace(mode);
     }
 
-    /// Accepts nothing more, answers what is under way for at most `patience`, then ends. Returns the final counters.
+    /// Accepts nothing more, answers what is under way for at most `patience`, then ends. Its address is free when this
+    /// returns. Returns the final counters.
     pub async fn stop(&self, patience: Duration) -> Stats {
         self.draining.send_replace(true);
         let mut ended = self.ended.clone();
         // Either all is answered, or patience is over: the end is the same.
         let _ = tokio::time::timeout(patience, ended.wait_for(|ended| *ended)).await;
         self.kill();
+        // The sender goes with the accepting task, after the listener.
+        while ended.changed().await.is_ok() {}
         self.stats()
     }
 
-    /// Ends at once: all connections break, as when the process is killed.
+    /// Ends at once: all connections break, as when the process is killed. Its address may stay taken for a moment; to
+    /// start another server there, use [`EmulatedServer::stop`] with no patience.
     pub fn kill(&self) {
         self.tasks.iter().for_each(AbortHandle::abort);
     }

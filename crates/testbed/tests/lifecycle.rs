@@ -84,17 +84,17 @@ async fn a_graceful_stop_answers_what_is_under_way() {
 }
 
 #[tokio::test]
-async fn a_kill_breaks_connections_and_frees_the_address() {
+async fn a_stop_without_patience_breaks_connections_and_frees_the_address() {
     let server = EmulatedServer::start(spec(3000.0)).await.unwrap();
     let mut stream = send(&server, "GET / HTTP/1.1").await;
     stream.write_all(b"\r\n").await.unwrap();
     until(&server, |s| s.in_service == 1).await;
     let listen = server.address();
-    server.kill();
+    let stats = server.stop(Duration::ZERO).await;
+    assert_eq!((stats.in_service, stats.abandoned), (0, 1));
     let mut answer = Vec::new();
     let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await.unwrap();
     assert!(read.is_err() || answer.is_empty());
-    until(&server, |s| s.in_service == 0).await;
     let again = EmulatedServer::start(ServerSpec { listen, ..spec(0.0) }).await.unwrap();
     assert!(get(&again, "/", "").await.starts_with("HTTP/1.1 200"));
 }

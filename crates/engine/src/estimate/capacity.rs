@@ -44,7 +44,7 @@ const CLEARLY_QUEUED: f64 = 1.5;
 const RAISE: f64 = 1.3;
 /// Wait after a failed raise, seconds: first and longest.
 const WAIT_FIRST: f64 = 1.0;
-const WAIT_LONGEST: f64 = 60.0;
+const WAIT_LONGEST: f64 = 15.0;
 /// The estimate's bounds.
 const LEAST: f64 = 0.05;
 const MOST: f64 = 100_000.0;
@@ -230,9 +230,11 @@ impl Capacity {
         if enough_to_do || rate > self.processors || stretch >= CLEARLY_QUEUED {
             self.average(window.sum);
         }
-        if stretch >= NO_QUEUE {
+        // The fewer completions, the rougher the stretch: one bad window must not end the climb.
+        let surely = 1.0 + 1.0 / libm::sqrt(window.sum.completions);
+        if stretch >= surely.max(NO_QUEUE) {
             self.raise_failed(now);
-        } else if held_back {
+        } else if held_back && stretch < NO_QUEUE {
             self.try_raise(now);
         }
     }

@@ -5,14 +5,14 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::{Piece, Profile, ProfileBuilder};
-use crate::text::{Cursor, ParseError, Rate};
+use crate::text::{Cursor, ParseError};
 
 impl FromStr for Profile {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Profile, ParseError> {
-        if let Ok(rate) = text.parse::<Rate>() {
-            return Ok(Profile::constant(rate));
+        if !text.contains(':') && !text.contains("..") {
+            return text.parse().map(Profile::constant);
         }
         let mut cursor = Cursor::new(text);
         let mut builder = Profile::builder();
@@ -104,6 +104,7 @@ impl From<Profile> for String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Rate;
 
     fn at(profile: &Profile, seconds: f64) -> f64 {
         profile.rate_at(Duration::from_secs_f64(seconds)).per_second()
@@ -142,7 +143,8 @@ mod tests {
             ("0s..5s:1/s", 11, "\"->\""),
             ("0s:1/s, 5s:end, 6s:1/s", 17, "nothing after"),
             ("0s:1/s,", 8, "duration"),
-            ("", 1, "duration"),
+            ("", 1, "rate such as"),
+            ("200/x", 5, "unit of time"),
             ("5s:end", 1, "at least one rate"),
         ] {
             let error = text.parse::<Profile>().unwrap_err();
