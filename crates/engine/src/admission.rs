@@ -70,6 +70,11 @@ pub trait AdmissionPolicy: Debug + Send {
         let _ = cx;
     }
 
+    /// It takes over from another policy, with what waits there. A policy that lets nobody wait lets them in.
+    fn on_takeover(&mut self, cx: &mut Context<'_>) {
+        cx.start_all();
+    }
+
     /// When to be woken, if at all. After `on_timeout(now)` it must be later than `now`.
     fn next_timeout(&self) -> Option<Timestamp> {
         None
@@ -166,6 +171,15 @@ impl Load {
         self.in_flight as f64 / self.servers.max(1) as f64
     }
 
+    /// Why a request cannot be let in: for want of a server, else of room at the servers, else for `otherwise`.
+    pub fn refusal(&self, otherwise: Reason) -> Reason {
+        match (self.servers, self.free) {
+            (0, _) => Reason::NoServer,
+            (_, 0) => Reason::ServerLimit,
+            _ => otherwise,
+        }
+    }
+
     /// k: effective processors of one server, on average.
     pub fn processors_per_server(&self) -> f64 {
         if self.servers == 0 { 1.0 } else { self.processors / self.servers as f64 }
@@ -245,6 +259,15 @@ impl Context<'_> {
             self.released.push(Released { slot, refused: None });
             self.load.in_flight += 1;
             self.load.free = self.load.free.saturating_sub(1);
+        }
+    }
+
+    /// Lets in everything that waits.
+    pub fn start_all(&mut self) {
+        for class in self.class_ids() {
+            for bucket in 0..self.waiting.buckets() {
+                self.start(class, bucket, usize::MAX);
+            }
         }
     }
 

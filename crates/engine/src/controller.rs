@@ -192,14 +192,8 @@ impl Controller {
         self.core.setup.shadow = shadow;
         self.core.policer.set_shadow(shadow);
         if shadow {
-            // Nobody waits in shadow mode: let in whoever does.
-            let mut cx = self.core.context(now);
-            for class in cx.class_ids() {
-                for bucket in 0..cx.waiting.buckets() {
-                    let count = cx.waiting_in(class, bucket);
-                    cx.start(class, bucket, count);
-                }
-            }
+            // Nobody waits in shadow mode.
+            self.core.context(now).start_all();
             self.settle(now);
         }
     }
@@ -241,7 +235,10 @@ impl Controller {
         let class = arrival.request.class;
         let Some(server) = self.core.choose(&arrival.request, None) else {
             let reason = self.core.no_server_reason();
-            self.core.count_refusal(class, reason);
+            // Where shadow mode would have refused, it is counted already.
+            if shadow.is_none() {
+                self.core.count_refusal(class, reason);
+            }
             return Decision::Reject(self.core.reject(class, reason, None));
         };
         let (mark, predicted) = self.core.enter(now, server, arrival.cost);

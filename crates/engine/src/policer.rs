@@ -207,6 +207,15 @@ impl Policer {
     }
 }
 
+impl Policer {
+    /// Goes on with the table of `old`, whose classes are the same: a policy publishes only when it computes anew.
+    pub(crate) fn inherit_shares(&self, old: &Policer) {
+        for (class, before) in self.classes.iter().zip(&old.classes) {
+            class.share.store(before.share.load(Relaxed), Relaxed);
+        }
+    }
+}
+
 impl Lane {
     /// 32 uniform bits. Load and store suffice: a lane has one writer.
     fn flip(&self) -> u64 {

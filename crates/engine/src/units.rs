@@ -107,7 +107,7 @@ fn wrong_form(text: &str, what: &str, like: &str) -> String {
 pub fn format_duration(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     for (unit, size) in [("s", 1_000_000_000u128), ("ms", 1_000_000), ("us", 1_000)] {
-        if nanos % size == 0 {
+        if nanos.is_multiple_of(size) {
             return format!("{}{unit}", nanos / size);
         }
     }

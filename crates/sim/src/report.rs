@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use tidegate_engine::{Event, Setup, Snapshot, Timestamp};
+use tidegate_workload::outcome::Course;
 
 /// The outcome of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Per class, most important first.
     pub classes: Vec<ClassReport>,
+    /// Per stream of the world, by second of arrival.
+    pub courses: Vec<Course>,
     /// How long requests arrived.
     pub duration: Duration,
     /// What the engine said meanwhile.
@@ -82,32 +85,53 @@ impl Second {
 
 pub(crate) struct ReportBuilder {
     classes: Vec<ClassReport>,
-    target: Duration,
+    courses: Vec<Course>,
+    /// Answers that take longer have nobody left to read them.
+    patience: Duration,
+}
+
+/// A request, as far as the report is concerned.
+#[derive(Clone, Copy)]
+pub(crate) struct Subject {
+    pub(crate) class: usize,
+    pub(crate) stream: usize,
+    pub(crate) arrived: Timestamp,
+    /// The response-time target when it arrived.
+    pub(crate) target: Duration,
 }
 
 impl ReportBuilder {
-    pub(crate) fn new(setup: &Setup, target: Duration) -> Self {
+    pub(crate) fn new(setup: &Setup, streams: usize, patience: Duration) -> Self {
         let class = |name: &str| ClassReport { name: name.to_owned(), seconds: Vec::new() };
-        ReportBuilder { classes: setup.classes.iter().map(|c| class(&c.name)).collect(), target }
+        let classes = setup.classes.iter().map(|c| class(&c.name)).collect();
+        ReportBuilder { classes, courses: vec![Course::default(); streams], patience }
     }
 
-    pub(crate) fn offered(&mut self, now: Timestamp, class: usize) {
-        self.second(now, class).offered += 1;
+    pub(crate) fn offered(&mut self, subject: Subject) {
+        self.second(subject.arrived, subject.class).offered += 1;
+        self.courses[subject.stream].offered(subject.arrived.since(Timestamp::ZERO));
     }
 
-    pub(crate) fn refused(&mut self, now: Timestamp, class: usize) {
-        self.second(now, class).refused += 1;
+    pub(crate) fn refused(&mut self, now: Timestamp, subject: Subject) {
+        self.second(now, subject.class).refused += 1;
+        self.courses[subject.stream].refused(subject.arrived.since(Timestamp::ZERO));
     }
 
-    pub(crate) fn answered(&mut self, now: Timestamp, class: usize, response: Duration) {
-        let in_target = response <= self.target;
-        let second = self.second(now, class);
+    pub(crate) fn answered(&mut self, now: Timestamp, subject: Subject) {
+        let response = now.since(subject.arrived);
+        let second = self.second(now, subject.class);
         second.responses.push(response.as_secs_f32());
-        second.in_target += u32::from(in_target);
+        second.in_target += u32::from(response <= subject.target);
+        let (course, arrived) = (&mut self.courses[subject.stream], subject.arrived.since(Timestamp::ZERO));
+        if response > self.patience {
+            course.failed(arrived);
+        } else {
+            course.answered(arrived, response, subject.target);
+        }
     }
 
     pub(crate) fn finish(self, duration: Duration, events: Vec<(Timestamp, Event)>, snapshot: Snapshot) -> Report {
-        Report { classes: self.classes, duration, events, snapshot }
+        Report { classes: self.classes, courses: self.courses, duration, events, snapshot }
     }
 
     fn second(&mut self, now: Timestamp, class: usize) -> &mut Second {

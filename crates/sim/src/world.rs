@@ -10,7 +10,7 @@ use tidegate_engine::{
 use tidegate_workload::{ArrivalProcess, Arrivals, Profile, Rng, ServiceTime, rng};
 
 use crate::agenda::Agenda;
-use crate::report::{Report, ReportBuilder};
+use crate::report::{Report, ReportBuilder, Subject};
 use crate::station::{Discipline, Station};
 
 /// Everything about a run but its seed.
@@ -72,9 +72,18 @@ impl World {
     /// # Errors
     /// When the setup makes no sense.
     pub fn run(&self, seed: u64) -> Result<Report, SetupError> {
+        self.run_with_patience(seed, Duration::MAX)
+    }
+
+    /// As [`World::run`], with clients who wait for `patience`: later answers count as failed in [`Report::courses`].
+    /// The servers do the work all the same, as a server does that does not look whether its client is still there.
+    ///
+    /// # Errors
+    /// When the setup makes no sense.
+    pub fn run_with_patience(&self, seed: u64, patience: Duration) -> Result<Report, SetupError> {
         let sink = SharedEvents::default();
         let controller = Controller::new(self.setup.clone(), 1, seed, Box::new(sink.clone()))?;
-        let mut run = Run::new(self, controller, seed);
+        let mut run = Run::new(self, controller, seed, patience);
         run.plan_all();
         while let Some((now, happening)) = run.agenda.next() {
             if now > Timestamp::ZERO + self.duration && run.work.is_empty() {
@@ -85,6 +94,18 @@ impl World {
         let events = std::mem::take(&mut *sink.0.lock().expect("no run panics while it holds the events"));
         let snapshot = run.controller.snapshot(Timestamp::ZERO + self.duration);
         Ok(run.report.finish(self.duration, events, snapshot))
+    }
+}
+
+impl World {
+    /// The target at the rate that is offered at `now`.
+    fn target(&self, now: Timestamp) -> Duration {
+        let sla = &self.setup.sla;
+        if sla.steps().len() <= 1 {
+            return sla.target(0.0);
+        }
+        let at = now.since(Timestamp::ZERO);
+        sla.target(self.streams.iter().map(|stream| stream.profile.rate_at(at).per_second()).sum())
     }
 }
 
@@ -99,8 +120,7 @@ impl EventSink for SharedEvents {
 
 /// A request between its arrival and its end.
 struct Work {
-    class: usize,
-    arrived: Timestamp,
+    subject: Subject,
     started: Timestamp,
     seconds: f64,
 }
@@ -119,12 +139,11 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(world: &'a World, controller: Controller, seed: u64) -> Self {
+    fn new(world: &'a World, controller: Controller, seed: u64, patience: Duration) -> Self {
         let arrivals = |(at, stream): (usize, &Stream)| {
             let profile = stream.profile.until(world.duration);
             stream.process.arrivals(&profile, seed, at as u64 + 1)
         };
-        let target = world.setup.sla.target(0.0);
         Run {
             controller,
             agenda: Agenda::new(),
@@ -133,7 +152,7 @@ impl<'a> Run<'a> {
             versions: vec![0; world.processors.len()],
             work: HashMap::new(),
             rng: rng(seed, 0),
-            report: ReportBuilder::new(&world.setup, target),
+            report: ReportBuilder::new(&world.setup, world.streams.len(), patience),
             timeout: Timestamp::MAX,
             world,
         }
@@ -184,24 +203,25 @@ impl<'a> Run<'a> {
         self.follow_up(now);
     }
 
-    fn arrive(&mut self, now: Timestamp, stream: usize) {
-        let stream = &self.world.streams[stream];
+    fn arrive(&mut self, now: Timestamp, number: usize) {
+        let stream = &self.world.streams[number];
         let url = pick(&stream.urls, &mut self.rng);
-        let work =
-            Work { class: stream.class as usize, arrived: now, started: now, seconds: url.cost.sample(&mut self.rng) };
+        let target = self.world.target(now);
+        let subject = Subject { class: stream.class as usize, stream: number, arrived: now, target };
+        let work = Work { subject, started: now, seconds: url.cost.sample(&mut self.rng) };
         let request = Request {
             class: ClassId(stream.class),
             request_type: RequestTypeId(url.request_type),
             url: UrlKey(url.key.wrapping_mul(0x9E37_79B9_7F4A_7C15)),
             ..Request::default()
         };
-        self.report.offered(now, work.class);
+        self.report.offered(subject);
         match self.controller.handle_arrival(now, request) {
             Decision::Admit { ticket, server, .. } => self.start(now, ticket, server.index(), work),
             Decision::Enqueue { ticket } => {
                 self.work.insert(ticket.as_u64(), (ticket, work));
             }
-            Decision::Reject(_) => self.report.refused(now, work.class),
+            Decision::Reject(_) => self.report.refused(now, work.subject),
         }
     }
 
@@ -213,7 +233,7 @@ impl<'a> Run<'a> {
 
     fn finish(&mut self, now: Timestamp, id: u64) {
         let Some((ticket, work)) = self.work.remove(&id) else { return };
-        self.report.answered(now, work.class, now.since(work.arrived));
+        self.report.answered(now, work.subject);
         self.controller.handle_completion(now, ticket, Outcome::answered_in(now.since(work.started)));
     }
 
@@ -235,7 +255,7 @@ impl<'a> Run<'a> {
                 }
                 Action::Refuse { ticket, .. } => {
                     if let Some((_, work)) = self.work.remove(&ticket.as_u64()) {
-                        self.report.refused(now, work.class);
+                        self.report.refused(now, work.subject);
                     }
                 }
                 other => unreachable!("an action that the simulator does not know: {other:?}"),

@@ -60,7 +60,7 @@ impl Default for Config {
             order: Order::SmallestFirst,
             partial: true,
             delays: Delays::Computed(ComputedDelays::Computed),
-            epsilon: 0.05,
+            epsilon: 0.01,
             headroom: 0.85,
             calibrate: true,
             max_waiting: 100_000,
@@ -145,6 +145,9 @@ const BUCKETS: usize = 64;
 const LEAST_EXPONENT: i32 = -12;
 /// Deviations of the number of arrivals and completions that the reserve covers.
 const RESERVE_DEVIATIONS: f64 = 2.0;
+/// When the application has just filled, its measured share of full instants is still that of the calm. This is assumed
+/// instead: the value at which the bound is strictest.
+const AT_ONSET: f64 = 0.5;
 /// How often delays are computed, seconds; sooner when the system first fills.
 const DELAYS_PERIOD: Duration = Duration::from_secs(2);
 
@@ -175,14 +178,19 @@ impl AdmissionPolicy for Batch {
         }
     }
 
+    /// What waits gets its rounds.
+    fn on_takeover(&mut self, cx: &mut Context<'_>) {
+        self.wake_stranded(cx);
+    }
+
     fn on_tick(&mut self, cx: &mut Context<'_>) {
         for class in cx.class_ids() {
             cx.publish(class, Share::Ask);
         }
         self.full.fade(cx.now);
-        if self.computed && (cx.now >= self.next_delays || self.full.just_began()) {
-            self.next_delays = cx.now + DELAYS_PERIOD;
-            delays::recompute(cx, self.full.get(), self.config.epsilon, &mut self.delays);
+        let began = self.full.just_began();
+        if self.computed && (cx.now >= self.next_delays || began) {
+            self.recompute_delays(cx, if began { AT_ONSET } else { self.full.get() });
         }
         self.wake_stranded(cx);
     }
@@ -208,13 +216,18 @@ impl AdmissionPolicy for Batch {
 impl Batch {
     /// A class without a delay: one request, on arrival.
     fn test_one(&mut self, cx: &mut Context<'_>, class: ClassId, cost: f64) -> Admission {
-        let passes = self.most(cx, cost, 0.0) >= 1;
+        let passes = self.most(cx, cost, 0.0) > self.reserve(cx, class);
         self.full.record(!passes);
         if passes {
             return Admission::Admit;
         }
+        if self.computed && self.full.just_began() {
+            // Not at the next tick: until then less important requests would be let in as they come.
+            self.recompute_delays(cx, AT_ONSET);
+        }
         self.refuse_below(cx, class);
-        Admission::Refuse { reason: Reason::SlaTarget, predicted: Some(self.predicted(cx, cost, 1)) }
+        let reason = cx.load.refusal(Reason::SlaTarget);
+        Admission::Refuse { reason, predicted: Some(self.predicted(cx, cost, 1)) }
     }
 
     /// Looks at everything that waits in a class. `false` when not all of it passed.
@@ -238,10 +251,17 @@ impl Batch {
             if admitted < batch {
                 all_passed = false;
                 let predicted = self.predicted(cx, cost, 1) + delay;
-                cx.refuse(class, bucket, batch - admitted, Reason::SlaTarget, Some(predicted));
+                let reason = cx.load.refusal(Reason::SlaTarget);
+                cx.refuse(class, bucket, batch - admitted, reason, Some(predicted));
             }
         }
         all_passed
+    }
+
+    /// Computes the delays for an application that is full at this share of instants.
+    fn recompute_delays(&mut self, cx: &mut Context<'_>, full: f64) {
+        self.next_delays = cx.now + DELAYS_PERIOD;
+        delays::recompute(cx, full, self.config.epsilon, &mut self.delays);
     }
 
     /// The largest batch of cost `cost` that passes the test now.
@@ -264,7 +284,7 @@ impl Batch {
     /// less what completes, and a margin for chance, as a shop keeps a safety stock.
     fn reserve(&self, cx: &Context<'_>, class: ClassId) -> usize {
         let Some(mean) = cx.costs.mean().filter(|_| self.computed) else { return 0 };
-        let delay = self.delays[class.index()].as_secs_f64();
+        let delay = self.delays[class.index()].as_secs_f64().max(delays::BASE);
         let arrive: f64 = cx.classes[..class.index()].iter().map(|class| class.excess.get()).sum::<f64>() * delay;
         let complete = cx.load.processors / mean * delay;
         if arrive <= 0.0 {

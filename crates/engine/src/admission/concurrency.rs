@@ -70,7 +70,7 @@ impl AdmissionPolicy for Concurrency {
         }
         if cx.waiting_in_all() >= self.queue || cx.shadow {
             let reason = if self.queue == 0 { Reason::ConcurrencyLimit } else { Reason::QueueFull };
-            return Admission::refuse(reason);
+            return Admission::refuse(cx.load.refusal(reason));
         }
         let expiry = &mut self.expiry[arrival.request.class.index()];
         expiry.get_or_insert(cx.now + self.timeout);
@@ -81,6 +81,13 @@ impl AdmissionPolicy for Concurrency {
         for class in cx.class_ids() {
             let count = self.room(cx).min(cx.waiting(class));
             cx.start(class, 0, count);
+        }
+    }
+
+    /// Who waited under another policy waits on, no longer than any other.
+    fn on_takeover(&mut self, cx: &mut Context<'_>) {
+        for class in cx.class_ids() {
+            self.expiry[class.index()] = cx.waiting_since(class, 0).map(|since| since + self.timeout);
         }
     }
 

@@ -22,7 +22,7 @@ use crate::request::ClassId;
 use crate::time::Timestamp;
 
 /// d_2 starts here, and delays grow in steps of this, seconds.
-const BASE: f64 = 0.010;
+pub(super) const BASE: f64 = 0.010;
 /// A delay is at most this share of the target.
 const CAP: f64 = 0.25;
 /// Below this share of full instants there is no overload, and nobody waits.

@@ -100,6 +100,10 @@ impl AdmissionPolicy for Sentry {
         }
     }
 
+    fn on_takeover(&mut self, cx: &mut Context<'_>) {
+        self.batch.on_takeover(cx);
+    }
+
     fn on_tick(&mut self, cx: &mut Context<'_>) {
         if self.in_threshold {
             self.threshold.on_tick(cx);
@@ -113,7 +117,7 @@ impl AdmissionPolicy for Sentry {
         self.batch.on_timeout(cx);
         self.late_rounds = if late { self.late_rounds + 1 } else { 0 };
         if self.late_rounds >= LATE_ROUNDS {
-            self.to_threshold(cx, format!("{LATE_ROUNDS} policing rounds in a row began a whole period late"));
+            self.switch_to_threshold(cx, format!("{LATE_ROUNDS} policing rounds in a row began a whole period late"));
         }
     }
 
@@ -129,11 +133,11 @@ impl AdmissionPolicy for Sentry {
             self.calm_since = Some(cx.now);
         }
         if cpu > self.config.high {
-            self.to_threshold(cx, format!("the sentry's processors are {:.0} % busy", cpu * 100.0));
+            self.switch_to_threshold(cx, format!("the sentry's processors are {:.0} % busy", cpu * 100.0));
         }
         let calm = self.calm_since.is_some_and(|since| cx.now.since(since) >= self.config.hold.duration());
         if self.in_threshold && calm {
-            self.to_batch(cx, format!("the sentry's processors are {:.0} % busy", cpu * 100.0));
+            self.switch_to_batch(cx, format!("the sentry's processors are {:.0} % busy", cpu * 100.0));
         }
     }
 
@@ -150,7 +154,7 @@ impl AdmissionPolicy for Sentry {
 }
 
 impl Sentry {
-    fn to_threshold(&mut self, cx: &mut Context<'_>, reason: alloc::string::String) {
+    fn switch_to_threshold(&mut self, cx: &mut Context<'_>, reason: alloc::string::String) {
         if core::mem::replace(&mut self.in_threshold, true) {
             return;
         }
@@ -161,7 +165,7 @@ impl Sentry {
         cx.emit(Event::PolicySwitched { from: "batch", to: "threshold", reason });
     }
 
-    fn to_batch(&mut self, cx: &mut Context<'_>, reason: alloc::string::String) {
+    fn switch_to_batch(&mut self, cx: &mut Context<'_>, reason: alloc::string::String) {
         self.in_threshold = false;
         for class in cx.class_ids() {
             cx.publish(class, Share::Ask);

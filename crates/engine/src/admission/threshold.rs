@@ -50,7 +50,7 @@ impl Default for Config {
 impl Config {
     pub(super) fn check(&self) -> Result<(), SetupError> {
         let period = self.period.0;
-        require(period >= 0.01 && period <= 3600.0, "threshold", "period", "must lie between 10ms and 1h")?;
+        require((0.01..=3600.0).contains(&period), "threshold", "period", "must lie between 10ms and 1h")?;
         let share = |x: f64| x > 0.0 && x <= 1.0;
         require(
             share(self.target_utilisation),

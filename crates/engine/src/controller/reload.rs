@@ -31,11 +31,23 @@ impl Controller {
         let same_policy = setup.admission == self.core.setup.admission && setup.classes == self.core.setup.classes;
         let fresh: Option<Box<dyn AdmissionPolicy>> =
             (!same_policy).then(|| admission::build(&setup.admission, &setup));
+        let before = Arc::clone(&self.core.policer);
         self.core.reconfigure(setup);
+        if same_policy {
+            self.core.policer.inherit_shares(&before);
+        }
+        let takes_over = fresh.is_some();
         if let Some(policy) = fresh {
             self.admission = policy;
         }
         self.core.requeue(self.admission.buckets());
+        if self.core.setup.shadow {
+            // Nobody waits in shadow mode.
+            self.core.context(now).start_all();
+        } else if takes_over {
+            self.admission.on_takeover(&mut self.core.context(now));
+        }
+        self.settle(now);
         self.tick(now);
         Ok(())
     }

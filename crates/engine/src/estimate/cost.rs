@@ -162,13 +162,14 @@ impl Costs {
 pub struct CostTable {
     entries: Box<[(UrlKey, Average)]>,
     sets: usize,
+    used: usize,
 }
 
 impl CostTable {
     /// A table of about `entries` URLs (rounded up to a power of two of sets).
     pub fn new(entries: usize) -> Self {
         let sets = entries.div_ceil(WAYS).max(1).next_power_of_two();
-        CostTable { entries: alloc::vec![Default::default(); sets * WAYS].into_boxed_slice(), sets }
+        CostTable { entries: alloc::vec![Default::default(); sets * WAYS].into_boxed_slice(), sets, used: 0 }
     }
 
     /// A URL's average, if it is there.
@@ -183,14 +184,18 @@ impl CostTable {
         let set = &mut self.entries[range];
         let at = match set.iter().position(|(key, average)| *key == url && average.weight() > 0.0) {
             Some(at) => at,
-            None => replace_least(set, url),
+            None => {
+                let (at, was_free) = replace_least(set, url);
+                self.used += usize::from(was_free);
+                at
+            }
         };
         &mut set[at].1
     }
 
     /// URLs in the table.
     pub fn len(&self) -> usize {
-        self.entries.iter().filter(|(_, average)| average.weight() > 0.0).count()
+        self.used
     }
 
     /// Whether no URL is in the table.
@@ -204,14 +209,16 @@ impl CostTable {
     }
 }
 
-fn replace_least(set: &mut [(UrlKey, Average)], url: UrlKey) -> usize {
+/// Where `url` stands now, and whether that place was free.
+fn replace_least(set: &mut [(UrlKey, Average)], url: UrlKey) -> (usize, bool) {
     let weight = |at: usize| set[at].1.weight();
     let least = (0..set.len()).min_by(|&a, &b| weight(a).total_cmp(&weight(b))).unwrap_or(0);
-    if weight(least) > 0.0 {
+    let was_free = weight(least) <= 0.0;
+    if !was_free {
         set.iter_mut().for_each(|(_, average)| average.fade(FADE));
     }
     set[least] = (url, Average::default());
-    least
+    (least, was_free)
 }
 
 #[cfg(test)]
