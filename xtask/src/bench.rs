@@ -3,12 +3,12 @@
 mod contender;
 mod idle;
 mod load;
-mod machine;
-mod proc_fs;
+pub mod machine;
+pub mod proc_fs;
 mod proxy;
-mod report;
-mod service;
-mod stop;
+pub mod report;
+pub mod service;
+pub mod stop;
 
 use std::process::ExitCode;
 

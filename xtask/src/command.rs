@@ -54,6 +54,20 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).chain(system).map(|dir| dir.join(name)).find(|file| file.is_file())
 }
 
+/// Our own program, as [`build_tidegate`] leaves it.
+pub fn tidegate() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    root().join(target).join("release/tidegate")
+}
+
+/// Builds our own program in release mode.
+///
+/// # Errors
+/// When it does not build.
+pub fn build_tidegate() -> Result<()> {
+    run(&mut cargo(["build", "--release", "--locked", "-p", "tidegate"]))
+}
+
 /// The command as one would type it.
 fn show(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());

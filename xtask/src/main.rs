@@ -7,6 +7,7 @@
 //! | `programs` | `programs.rs` | the external programs alone |
 //! | `tidy` | `tidy.rs`, `tidy/` | the rules of CONTRIBUTING.md, read from the source |
 //! | `bench` | `bench.rs`, `bench/` | benchmarks, and the comparison with other proxies |
+//! | `real` | `real.rs`, `real/` | the sentry before Apache with PHP, at three times its capacity |
 //! | `fuzz` | `fuzz.rs` | the fuzz targets, on stable |
 
 mod args;
@@ -15,6 +16,7 @@ mod ci;
 mod command;
 mod fuzz;
 mod programs;
+mod real;
 mod steps;
 mod suite;
 mod tidy;
@@ -33,6 +35,8 @@ usage: cargo xtask COMMAND
   programs               only install or list the programs tests need
   tidy [--bless]         check the rules of CONTRIBUTING.md; --bless rewrites xtask/ratchet.txt
   bench [NAME] [--short] run a benchmark; without NAME, list them
+  real [--short] [--seconds N] [--target TIME] [--keep] [--record]
+                         the sentry before Apache with PHP, at three times its capacity
   fuzz [TARGET] [--seconds N]
                          fuzz one target, or each in turn, for N seconds (default 30)";
 
@@ -57,6 +61,7 @@ fn run(mut args: Args) -> Result<ExitCode> {
         "programs" => suite::run_programs(args),
         "tidy" => tidy::run(args),
         "bench" => bench::run(args),
+        "real" => real::run(args),
         "fuzz" => fuzz::run(args),
         "help" => {
             println!("{USAGE}");

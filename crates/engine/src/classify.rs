@@ -1,14 +1,15 @@
 //! From a request to its class, request type, resource tags and URL key.
 //!
-//! Rules are compiled once ([`Classifier::compile`]). A request then meets only the rules that can match it: exact paths
-//! and hosts are found by hash, prefixes by one walk over the path's segments; rules that ask for neither are in a short
-//! list of their own. Headers, cookies and networks are looked at for those candidates only. Nothing is allocated.
+//! Rules are compiled once ([`Classifier::compile`]). A request then meets only the rules that can match it: exact
+//! paths and hosts are found by hash, prefixes by one walk over the path's segments; rules that ask for neither are in
+//! a short list of their own. Headers, cookies and networks are looked at for those candidates only. Nothing is
+//! allocated.
 //!
 //! # Paths
 //!
-//! Rules see a *normal form* of the path, so that a client cannot change its class by spelling a resource in another way
-//! (`//checkout`, `/x/../checkout`, `/%63heckout`): `path.rs` says which readings are folded together. Paths keep their
-//! case. The query plays no part.
+//! Rules see a *normal form* of the path, so that a client cannot change its class by spelling a resource in another
+//! way (`//checkout`, `/x/../checkout`, `/%63heckout`): `path.rs` says which readings are folded together. Paths keep
+//! their case. The query plays no part.
 
 #[doc(hidden)]
 pub mod fuzz;
@@ -153,8 +154,8 @@ impl Classifier {
         })
     }
 
-    /// What the engine needs to know of a request: the first class and the first type that match (the last class and type
-    /// 0 when none does), the type's tags, and the URL's key. Allocates nothing.
+    /// What the engine needs to know of a request: the first class and the first type that match (the last class and
+    /// type 0 when none does), the type's tags, and the URL's key. Allocates nothing.
     pub fn classify(&self, view: &impl RequestView) -> Request {
         with_target(view, true, |target| {
             let class = self.classes.find_target(target, view).map_or(self.last_class, |group| ClassId(group as u8));
@@ -179,7 +180,8 @@ impl Classifier {
     }
 }
 
-/// Why rules cannot be compiled. Positions count from 0 in the lists of [`ClassifierSetup`]; people are shown them from 1.
+/// Why rules cannot be compiled. Positions count from 0 in the lists of [`ClassifierSetup`]; people are shown them
+/// from 1.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ClassifyError {

@@ -47,6 +47,11 @@ impl ServerState {
         self.max_connections.is_none_or(|max| self.in_flight < max)
     }
 
+    /// How many more requests may go there; `None`: no end.
+    pub fn room(&self) -> Option<usize> {
+        self.max_connections.map(|max| max.saturating_sub(self.in_flight) as usize)
+    }
+
     /// Requests in flight per effective processor: what shortest-queue dispatch compares.
     pub fn relative_load(&self) -> f64 {
         f64::from(self.in_flight) / self.capacity.processors()

@@ -191,6 +191,7 @@ fn finish(record: &ClassRecord, sent_for: f64) -> ClassReport {
     }
     ClassReport {
         unfinished: record.in_flight,
+        responses: record.by_second.clone(),
         offered_per_s: per_second(c.offered),
         admitted_per_s: per_second(c.admitted),
         goodput_per_s: per_second(c.good),

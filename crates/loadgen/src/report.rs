@@ -73,6 +73,9 @@ pub struct ClassReport {
     pub waiting: Quantiles,
     /// The course of the run, by the second in which a request was scheduled.
     pub seconds: Vec<Second>,
+    /// Response times of the admitted, seconds, by the second in which they were scheduled. Too many for the JSON form.
+    #[serde(skip)]
+    pub responses: Vec<Vec<f32>>,
 }
 
 /// Requests held back by the generator.

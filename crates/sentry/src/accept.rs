@@ -3,12 +3,13 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::rc::Rc;
 use std::time::Duration;
 
 use rustix::net::SocketFlags;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
@@ -43,14 +44,35 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.set_tcp_nodelay(true)?;
     socket.bind(&SockAddr::from(address))?;
     socket.listen(BACKLOG)?;
-    // A nicety: without it the request is there a little later.
-    let _ = rustix::net::sockopt::set_tcp_defer_accept(&socket, DEFER_ACCEPT.as_secs() as u32);
+    defer_accept(&socket);
     Ok(socket.into())
 }
 
+/// A nicety: without it the request is there a little later, so a failure is no error.
+fn defer_accept(socket: &Socket) {
+    let seconds = DEFER_ACCEPT.as_secs() as libc::c_int;
+    // SAFETY: the descriptor is open for as long as `socket` is borrowed, and the option's value is a `c_int` whose
+    // address and size are given; the kernel copies it and keeps neither.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_DEFER_ACCEPT,
+            (&raw const seconds).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        );
+    }
+}
+
 /// Accepts until `stop` says so; then once more whatever the kernel has ready, and closes the listener.
-pub(crate) async fn accept(worker: Rc<WorkerApp>, listener: TcpListener, mut stop: watch::Receiver<bool>) -> io::Result<()> {
-    let listener = AsyncFd::new(listener)?;
+pub(crate) async fn accept(
+    worker: Rc<WorkerApp>,
+    listener: TcpListener,
+    mut stop: watch::Receiver<bool>,
+) -> io::Result<()> {
+    // SAFETY: the listener owns its descriptor, and nothing here closes or replaces it while `AsyncFd` owns it.
+    let listener = unsafe { AsyncFd::register_with_interest(listener, Interest::READABLE) };
+    let listener = listener.map_err(io::Error::from)?;
     loop {
         tokio::select! {
             biased;
@@ -116,7 +138,9 @@ fn welcome(worker: &Rc<WorkerApp>, mut socket: TcpStream, peer: SocketAddr) {
     let mut scratch = scratch.borrow_mut();
     let read = match socket.read(&mut scratch) {
         Ok(read @ 1..) => read,
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return start(worker, socket, peer, &[], Vec::new(), Step::More),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            return start(worker, socket, peer, &[], Vec::new(), Step::More);
+        }
         // It left without a word.
         Ok(0) | Err(_) => return lane.bump(Counter::ConnectionsClosed),
     };

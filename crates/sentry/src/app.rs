@@ -38,7 +38,6 @@ pub struct App {
 }
 
 /// What the lock guards.
-#[derive(Debug)]
 pub(crate) struct Core {
     /// Decides.
     pub(crate) controller: Controller,
@@ -239,6 +238,12 @@ impl App {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core").field("waiters", &self.waiters.len()).finish_non_exhaustive()
     }
 }
 

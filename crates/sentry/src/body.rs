@@ -140,12 +140,7 @@ struct Relay {
 impl ResponseBody {
     /// A body that is all here. `ending` says already how the request ends.
     pub(crate) fn whole(bytes: Bytes, client: &Rc<Client>, worker: &Rc<WorkerApp>, ending: Ending) -> Self {
-        ResponseBody {
-            kind: Kind::Whole(bytes),
-            client: client.clone(),
-            worker: worker.clone(),
-            ending: Some(ending),
-        }
+        ResponseBody { kind: Kind::Whole(bytes), client: client.clone(), worker: worker.clone(), ending: Some(ending) }
     }
 
     /// A body that `server` sends. `failed`: it counts as a failure whatever follows, by its status.
@@ -159,12 +154,7 @@ impl ResponseBody {
     ) -> Self {
         let failed = ending.status >= 500;
         let relay = Relay { incoming, server: Some(server), sent_at, failed };
-        ResponseBody {
-            kind: Kind::Relay(relay),
-            client: client.clone(),
-            worker: worker.clone(),
-            ending: Some(ending),
-        }
+        ResponseBody { kind: Kind::Relay(relay), client: client.clone(), worker: worker.clone(), ending: Some(ending) }
     }
 
     /// For an answer without a body: the server is done already.

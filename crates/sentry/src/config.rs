@@ -13,7 +13,6 @@ mod section;
 #[cfg(test)]
 mod tests;
 
-
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,7 +22,6 @@ use tidegate_engine::{ClassifierSetup, Network, Rule, Setup};
 
 pub use error::{ConfigErrors, Problem};
 pub use parse::{Checked, OneLine, fuzz};
-
 
 /// Everything a sentry process does.
 #[derive(Clone, Debug)]
@@ -54,7 +52,8 @@ pub struct SentryConfig {
 pub struct Admin {
     /// Where it listens; `None` for no admin listener.
     pub listen: Option<SocketAddr>,
-    /// The bearer token that every request but `/healthz` and `/readyz` must carry. Always there when `listen` is not loopback.
+    /// The bearer token that every request but `/healthz` and `/readyz` must carry. Always there when `listen` is not
+    /// loopback.
     pub token: Option<String>,
 }
 

@@ -7,10 +7,12 @@
 //! back whatever the client sends ahead. So there is always one message at most between the two readers, and every
 //! head passes both.
 
+pub(crate) mod bad;
 pub(crate) mod chunked;
 pub mod fuzz;
 pub mod head;
 pub(crate) mod sift;
+pub(crate) mod wire;
 
 use std::io;
 use std::pin::Pin;
@@ -24,6 +26,7 @@ use tokio::net::TcpStream;
 use self::chunked::Follower;
 use self::head::{Bad, Framing};
 use self::sift::{Passing, Step, sift};
+use self::wire::poll_read_straight;
 use crate::client::{Client, Wait};
 use crate::worker::WorkerApp;
 
@@ -46,6 +49,8 @@ pub(crate) struct Gate {
     /// Refusals not yet written, from `out_at` on.
     out: Vec<u8>,
     out_at: usize,
+    /// Bytes of a refused request's body, still to be read and thrown away.
+    discard: u64,
     /// The client has closed its sending side.
     eof: bool,
     /// Nothing more is read; the connection closes when `out` is written.
@@ -87,10 +92,16 @@ impl Gate {
             held_at: 0,
             out: Vec::new(),
             out_at: 0,
+            discard: 0,
             eof: false,
             closing: false,
             unread: false,
         }
+    }
+
+    /// Takes over an answer that could not be written at once.
+    pub(crate) fn owe(&mut self, out: Vec<u8>) {
+        self.out = out;
     }
 
     /// Takes over from a pass that was made before there was a gate: what it left, and what it found.
@@ -177,11 +188,25 @@ impl Gate {
             self.eof = true;
             return Poll::Ready(Ok(Some(Turn::End)));
         }
+        let input = &input[self.skip_discarded(input.len())..];
+        if input.is_empty() {
+            return Poll::Ready(Ok(None));
+        }
         let sifted = sift(&self.worker, self.client.peer, input, &mut self.out);
         self.held.clear();
         self.held_at = 0;
         self.held.extend_from_slice(&input[sifted.consumed..]);
         Poll::Ready(Ok(self.take_step(sifted.step)))
+    }
+
+    /// How many of `available` new bytes belong to a request that was refused already.
+    fn skip_discarded(&mut self, available: usize) -> usize {
+        let skipped = self.discard.min(available as u64);
+        self.discard -= skipped;
+        if skipped > 0 && self.discard == 0 {
+            self.worker.idle(&self.client);
+        }
+        skipped as usize
     }
 
     /// Whether bytes are held that no pass has been over: those that came while hyper was busy.
@@ -202,6 +227,13 @@ impl Gate {
             Step::Pass(passing) => {
                 self.begin(passing);
                 return Some(Turn::Pass);
+            }
+            Step::Discard(missing) => {
+                self.discard = missing;
+                self.held.clear();
+                self.held_at = 0;
+                // It was answered: when the rest does not come, there is nothing more to say.
+                self.client.idle(self.worker.deadline(|timeouts| timeouts.header));
             }
             Step::Close { unread } => {
                 self.closing = true;
@@ -238,6 +270,10 @@ impl Gate {
 
     /// Gives back what memory it can: an idle connection keeps no buffer.
     pub(crate) fn release_buffers(&mut self) {
+        if self.held_is_empty() {
+            self.held.clear();
+            self.held_at = 0;
+        }
         self.held.shrink_to_fit();
         self.out.shrink_to_fit();
     }
@@ -264,7 +300,9 @@ impl Gate {
             if let Mode::Giving { fixed, chunks: None } = &mut self.mode
                 && *fixed >= to.remaining() as u64
             {
-                *fixed -= ready!(poll_read_straight(&mut self.io, cx, to))?.inspect_eof(&mut self.eof) as u64;
+                let read = ready!(poll_read_straight(&mut self.io, cx, to))?;
+                *fixed -= read as u64;
+                self.eof |= read == 0;
                 self.touch();
                 self.end_of_giving();
                 return Poll::Ready(Ok(()));
@@ -308,6 +346,13 @@ impl Gate {
         }
     }
 
+    /// The client takes its answer, however slowly.
+    fn client_reads(&self) {
+        if self.client.waits_for() == Wait::ResponseBody {
+            self.client.wait(Wait::ResponseBody, self.worker.deadline(|timeouts| timeouts.body_idle));
+        }
+    }
+
     /// While the answer is awaited: keeps what the client sends ahead, and tells hyper only that the client left.
     fn poll_hold(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.eof && self.held.len() - self.held_at < HOLD_AT_MOST {
@@ -321,7 +366,7 @@ impl Gate {
             return Poll::Ready(Ok(()));
         }
         if self.held_is_empty() {
-            return poll_read_straight(&mut self.io, cx, to).map_ok(|n| self.eof |= n.0 == 0);
+            return poll_read_straight(&mut self.io, cx, to).map_ok(|read| self.eof |= read == 0);
         }
         let ready = &self.held[self.held_at..];
         let give = ready.len().min(to.remaining());
@@ -348,7 +393,7 @@ impl Gate {
         if let Some(ending) = self.client.ending.borrow_mut().take() {
             ending.report();
         }
-        if !matches!(self.mode, Mode::Answering) {
+        if !matches!(self.mode, Mode::Answering) || self.client.tunnel.borrow().is_some() {
             // The client still sends its body: hyper drains it or closes.
             return;
         }
@@ -360,83 +405,4 @@ impl Gate {
             cx.waker().wake_by_ref();
         }
     }
-}
-
-impl hyper::rt::Read for Gate {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, to: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        let this = &mut *self;
-        if matches!(this.mode, Mode::Answering) && this.client.answered.get() && this.client.ending.borrow().is_none() {
-            // The answer was complete before the request was: this is the first read after both.
-            this.client.answered.set(false);
-            this.mode = Mode::Boundary;
-            this.worker.idle(&this.client);
-        }
-        if matches!(this.mode, Mode::Boundary) && ready!(this.poll_boundary(cx))? == Turn::End {
-            return Poll::Ready(Ok(()));
-        }
-        match this.mode {
-            Mode::Boundary | Mode::Giving { .. } => this.poll_give(cx, to),
-            Mode::Answering => this.poll_hold(cx),
-            Mode::Loose => this.poll_loose(cx, to),
-        }
-    }
-}
-
-impl hyper::rt::Write for Gate {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        ready!(self.poll_flush_out(cx))?;
-        Pin::new(&mut self.io).poll_write(cx, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        ready!(self.poll_flush_out(cx))?;
-        Pin::new(&mut self.io).poll_write_vectored(cx, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    /// hyper flushes once it has handed everything to `poll_write`: after the last byte of an answer, this is its end.
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_flush_out(cx))?;
-        if self.client.answered.get() {
-            self.end_of_message(cx);
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    /// The connection's task closes the socket: it may have to linger, or to become a tunnel.
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_flush(cx)
-    }
-}
-
-/// How many bytes were read.
-#[derive(Clone, Copy)]
-struct Count(usize);
-
-impl Count {
-    fn inspect_eof(self, eof: &mut bool) -> usize {
-        *eof |= self.0 == 0;
-        self.0
-    }
-}
-
-/// Reads from the socket into hyper's own buffer.
-fn poll_read_straight(io: &mut TcpStream, cx: &mut Context<'_>, mut to: ReadBufCursor<'_>) -> Poll<io::Result<Count>> {
-    // SAFETY: tokio's `ReadBuf` tracks what is initialised and never takes it back; `poll_read` of a socket writes
-    // only initialised bytes, and `advance` is told exactly how many it filled.
-    let filled = unsafe {
-        let mut buffer = ReadBuf::uninit(to.as_mut());
-        ready!(Pin::new(io).poll_read(cx, &mut buffer))?;
-        buffer.filled().len()
-    };
-    // SAFETY: these bytes were filled just above.
-    unsafe { to.advance(filled) };
-    Poll::Ready(Ok(Count(filled)))
 }

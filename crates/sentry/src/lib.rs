@@ -1,1 +1,51 @@
-//! tidegate-sentry
+//! tidegate's layer-7 proxy: it classifies, polices and dispatches the requests of an unmodified HTTP service, and
+//! refuses early and cheaply what the service could not answer in time.
+//!
+//! # A request's path, file by file
+//!
+//! 1. [`accept`]: a connection is accepted, and read at once.
+//! 2. [`gate`]: at each message boundary the next head is read in place (`gate/head.rs`); plain requests are policed
+//!    and, when refused, answered right there (`gate/sift.rs`, `reject.rs`). Everything else goes to hyper unchanged.
+//! 3. [`serve`]: the connection's task, with hyper in it while there is something to do.
+//! 4. [`proxy`]: the request's way through the sentry, top to bottom: decision, queue, headers, server, answer.
+//! 5. [`permit`]: the decision (classifier and engine), and what holds it: a permit in flight, a place in a queue.
+//! 6. [`headers`]: what a hop must remove and add. [`upstream`]: connections to servers, sending, retry material.
+//! 7. [`body`]: both bodies, counted and bounded. [`tunnel`]: what follows a `101`.
+//! 8. [`ending`]: the outcome for the engine and the record for the log, once the last byte is flushed.
+//!
+//! Around it: [`sentry`] starts and stops, [`run`] is a worker thread, [`worker`] what a worker keeps per application,
+//! [`app`] and [`live`] what workers share, [`timer`] and [`health`] the application's own tasks, [`client`] a
+//! connection's state and its deadlines.
+
+mod accept;
+pub mod access_log;
+pub mod admin;
+pub mod app;
+pub mod board;
+mod body;
+mod client;
+pub mod config;
+pub mod counters;
+mod ending;
+pub mod event_ring;
+pub mod gate;
+mod headers;
+mod health;
+pub mod live;
+pub mod metrics;
+mod permit;
+mod proxy;
+pub mod record;
+mod reject;
+pub mod reload;
+mod run;
+pub mod sentry;
+mod serve;
+mod timer;
+mod tunnel;
+mod upstream;
+mod worker;
+
+pub use app::{App, AppError};
+pub use config::Config;
+pub use sentry::{ReloadError, Sentry, SentryHandle, Shutdown, StartError};

@@ -37,15 +37,10 @@ pub(crate) async fn handle(
     let arrival = arrival.unwrap_or_else(|| police(&worker, &View { parts: &parts, client: &client }, worker.now()));
     let Arrival { at, request: class, policed, local } = arrival;
     client.bound_request(at, local.live.config.timeouts.request);
-    let mut exchange = Exchange {
-        ending: Ending::new(&worker, &client, &local, at, class),
-        worker,
-        client,
-        local,
-    };
+    let mut exchange = Exchange { ending: Ending::new(&worker, &client, &local, at, class), worker, client, local };
     let response = match exchange.admit(policed).await {
         Ok(server) => exchange.forward(parts, body, server).await,
-        Err(Refusal::Rejected(rejection)) => exchange.refuse(&parts, &rejection),
+        Err(Refusal::Rejected(rejection)) => exchange.refuse(&parts, &body, &rejection),
         Err(Refusal::Failed(failure)) => {
             exchange.ending.note(&parts, None);
             exchange.fail(failure)
@@ -53,6 +48,9 @@ pub(crate) async fn handle(
     };
     Ok(response)
 }
+
+/// A refused request's body of up to so many bytes costs the client no connection, if it has been sent.
+const DRAINED: u64 = 4096;
 
 /// A request under way.
 struct Exchange {
@@ -155,7 +153,8 @@ impl Exchange {
     /// This worker's connections to a server. The server may be newer than the configuration the request arrived under.
     fn pool(&self, server: ServerId) -> Result<(Rc<Local>, Rc<Pool>), Failure> {
         let now = self.worker.local();
-        let found = [&now, &self.local].into_iter().find_map(|local| Some((local.clone(), local.pool(server)?.clone())));
+        let found =
+            [&now, &self.local].into_iter().find_map(|local| Some((local.clone(), local.pool(server)?.clone())));
         found.ok_or(Failure::NoServer)
     }
 
@@ -185,7 +184,6 @@ impl Exchange {
         let upgraded = parts.status == StatusCode::SWITCHING_PROTOCOLS;
         headers::to_client(&mut parts, upgraded);
         self.ending.status = parts.status.as_u16();
-        self.explain(&mut parts.headers);
         if upgraded {
             if wishes.upgrade.is_none() {
                 self.worker.lane().bump(Counter::ServerErrors);
@@ -193,9 +191,14 @@ impl Exchange {
             }
             return self.open_tunnel(parts, server);
         }
+        self.explain(&mut parts.headers);
         self.client.wait(Wait::ResponseBody, self.worker.deadline(|timeouts| timeouts.body_idle));
         let mut body = ResponseBody::relay(incoming, server, sent_at, &self.client, &self.worker, self.ending);
-        poll_fn(|cx| Poll::Ready(body.finish_at_once(cx))).await;
+        poll_fn(|cx| {
+            body.finish_at_once(cx);
+            Poll::Ready(())
+        })
+        .await;
         Response::from_parts(parts, body)
     }
 
@@ -214,7 +217,11 @@ impl Exchange {
         Response::from_parts(parts, ResponseBody::whole(Bytes::new(), &self.client, &self.worker, self.ending))
     }
 
-    fn refuse(mut self, parts: &request::Parts, rejection: &Rejection) -> Response<ResponseBody> {
+    fn refuse(mut self, parts: &request::Parts, body: &Incoming, rejection: &Rejection) -> Response<ResponseBody> {
+        // hyper reads a small body that is here already; for any other it closes, and the client should know.
+        if body.size_hint().upper().is_none_or(|most| most > DRAINED) {
+            self.client.close.set(true);
+        }
         self.worker.lane().bump(Counter::RefusedByService);
         self.ending.note(parts, headers::request_id(&parts.headers));
         self.ending.decision = Decided::Rejected(*rejection);

@@ -180,9 +180,9 @@ fn built_in(rejection: &Rejection, class: &str, retry_after: u64, format: Format
     let why = rejection.reason.explanation();
     match format {
         Format::Html => format!(
-            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Please try again soon</title></head>\n\
-             <body><h1>Please try again in {retry_after} s</h1>\n<p>The service is busy. This request was turned away because \
-             {why}.</p></body></html>\n"
+            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Please try again soon</title>\
+             </head>\n<body><h1>Please try again in {retry_after} s</h1>\n<p>The service is busy. This request was \
+             turned away because {why}.</p></body></html>\n"
         ),
         Format::Json => {
             let mut text = serde_json::json!({
@@ -197,7 +197,9 @@ fn built_in(rejection: &Rejection, class: &str, retry_after: u64, format: Format
             text.push('\n');
             text
         }
-        Format::Text => format!("The service is busy; please try again in {retry_after} s. Turned away because {why}.\n"),
+        Format::Text => {
+            format!("The service is busy; please try again in {retry_after} s. Turned away because {why}.\n")
+        }
     }
 }
 
@@ -290,7 +292,8 @@ fn token(name: &str) -> String {
         return String::from(name);
     }
     let printable = name.chars().map(|c| if (' '..='~').contains(&c) { c } else { '?' });
-    let escaped: String = printable.flat_map(|c| matches!(c, '"' | '\\').then_some('\\').into_iter().chain([c])).collect();
+    let escaped: String =
+        printable.flat_map(|c| matches!(c, '"' | '\\').then_some('\\').into_iter().chain([c])).collect();
     format!("\"{escaped}\"")
 }
 

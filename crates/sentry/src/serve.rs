@@ -57,18 +57,19 @@ pub(crate) async fn serve(mut gate: Gate, registered: Registered) {
     loop {
         match next(&mut gate, worker, client).await {
             Ok(Turn::Pass) => {}
-            Ok(Turn::End) => return close(gate, worker, client).await,
+            // Boxed, so that the idle connection's task does not carry the buffers of its end.
+            Ok(Turn::End) => return Box::pin(close(gate, worker, client)).await,
             Err(_) => return,
         }
         match with_hyper(gate, worker, client).await {
             After::Rest(rested) => gate = rested,
-            After::Close(last) => return close(last, worker, client).await,
+            After::Close(last) => return Box::pin(close(last, worker, client)).await,
             After::Tunnel(last, read) => {
                 let end = client.tunnel.borrow_mut().take();
                 let Some(end) = end else { return };
                 let (io, held) = last.into_parts();
                 let ahead = [&read, &held[..]].concat();
-                return tunnel::run(worker, client, io, &ahead, end).await;
+                return Box::pin(tunnel::run(worker, client, io, &ahead, end)).await;
             }
             After::Cut => return,
         }
@@ -125,39 +126,48 @@ async fn with_hyper(gate: Gate, worker: &Rc<WorkerApp>, client: &Rc<Client>) -> 
     let over = poll_fn(|cx| {
         client.remember(cx);
         if let Poll::Ready(result) = Pin::new(&mut *hyper).poll(cx) {
-            return Poll::Ready(Some(result));
+            return Poll::Ready(Over::Ended(result));
         }
         let between = matches!(client.waits_for(), Wait::Idle | Wait::Header);
         match client.expired() {
             // The time between requests is the affair of [`next`].
-            _ if between && client.shed.get() => Poll::Ready(Some(Ok(()))),
-            Some(_) if between => Poll::Ready(Some(Ok(()))),
-            Some(wait) if cut_off(worker, client, wait) => Poll::Ready(None),
-            _ => Poll::Pending,
+            _ if between && client.shed.get() => Poll::Ready(Over::Idle),
+            Some(_) if between => Poll::Ready(Over::Idle),
+            Some(wait) => {
+                count_cut(worker, wait);
+                Poll::Ready(Over::Cut)
+            }
+            None => Poll::Pending,
         }
     })
     .await;
-    let Some(result) = over else { return After::Cut };
-    let between = matches!(client.waits_for(), Wait::Idle | Wait::Header);
     let parts = hyper.into_parts();
     let (gate, read) = (parts.io, parts.read_buf);
-    match result {
-        _ if client.tunnel.borrow().is_some() => After::Tunnel(gate, read),
-        Ok(()) if between && gate.at_rest() && read.is_empty() => After::Rest(gate),
-        Ok(()) => After::Close(gate),
-        Err(error) if error.is_parse() => {
+    match over {
+        Over::Cut => After::Cut,
+        Over::Ended(_) if client.tunnel.borrow().is_some() => After::Tunnel(gate, read),
+        Over::Idle if gate.at_rest() && read.is_empty() => After::Rest(gate),
+        Over::Ended(Err(error)) if error.is_parse() => {
             worker.lane().bad(Bad::Syntax);
             After::Close(gate)
         }
-        Err(_) => After::Close(gate),
+        Over::Idle | Over::Ended(_) => After::Close(gate),
     }
 }
 
+/// Why hyper is no longer polled.
+enum Over {
+    /// It has said its last word.
+    Ended(hyper::Result<()>),
+    /// There is nothing for it to do.
+    Idle,
+    /// It takes too long.
+    Cut,
+}
+
 /// A deadline passed and the service did not take note: the client does not read its answer.
-fn cut_off(worker: &WorkerApp, client: &Client, wait: Wait) -> bool {
-    client.take_expired();
+fn count_cut(worker: &WorkerApp, wait: Wait) {
     worker.lane().bump(if wait == Wait::Request { Counter::TimeoutRequest } else { Counter::TimeoutBodyIdle });
-    true
 }
 
 /// Closes a connection so that the client gets what was written. A client that is still sending would be reset, and

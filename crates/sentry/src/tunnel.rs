@@ -1,7 +1,7 @@
 //! Tunnels: after `101 Switching Protocols` the sentry copies bytes both ways and understands nothing of them.
 //!
 //! A tunnel is not a request in flight: its permit ended, as answered, with the `101`. It is counted apart, ends when
-//! either side does or when nothing passes for as long as an idle connection may live, and is cut at the end of a drain.
+//! either side does or when nothing passes for as long as an idle connection may live, and is cut at a drain's end.
 
 use std::future::poll_fn;
 use std::io;
@@ -33,8 +33,16 @@ impl From<Box<ServerConn>> for ServerEnd {
 }
 
 /// Copies both ways until one side ends, or nothing has passed for too long. `ahead`: what the client sent already.
-pub(crate) async fn run(worker: &WorkerApp, client: &Rc<Client>, mut io: TcpStream, ahead: &[u8], mut server: ServerEnd) {
+pub(crate) async fn run(
+    worker: &WorkerApp,
+    client: &Rc<Client>,
+    mut io: TcpStream,
+    ahead: &[u8],
+    mut server: ServerEnd,
+) {
     worker.lane().bump(Counter::TunnelsOpened);
+    // The request is over: its own bound on time no longer holds.
+    worker.idle(client);
     touch(worker, client);
     let copy = async {
         server.io.write_all(ahead).await?;

@@ -5,25 +5,28 @@ pub(crate) mod connect;
 pub(crate) mod pool;
 pub(crate) mod send;
 
+use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Context;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use hyper::client::conn::http1::{Connection, SendRequest};
-use hyper_util::rt::TokioIo;
+use hyper::rt::ReadBufCursor;
 use tidegate_engine::Timestamp;
+use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 
 use self::pool::Pool;
 use crate::body::RequestBody;
+use crate::gate::wire::{poll_read_straight, write_together};
 use crate::worker::WorkerApp;
 
 /// A connection to a server, in use by one request or at rest in its pool.
 #[derive(Debug)]
 pub(crate) struct ServerConn {
     sender: SendRequest<RequestBody>,
-    connection: Connection<TokioIo<TcpStream>, RequestBody>,
+    connection: Connection<ServerIo, RequestBody>,
     /// hyper is done with the connection, and must not be asked again.
     over: bool,
     /// It has answered a request before.
@@ -64,6 +67,42 @@ impl ServerConn {
     /// The socket and what was read ahead, after the server agreed to another protocol.
     pub(crate) fn into_socket(self: Box<Self>) -> (TcpStream, Bytes) {
         let parts = self.connection.into_parts();
-        (parts.io.into_inner(), parts.read_buf)
+        (parts.io.0, parts.read_buf)
+    }
+}
+
+/// A server's socket as hyper sees it.
+#[derive(Debug)]
+pub(crate) struct ServerIo(TcpStream);
+
+impl hyper::rt::Read for ServerIo {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, to: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        poll_read_straight(&mut self.0, cx, to).map_ok(|_| ())
+    }
+}
+
+impl hyper::rt::Write for ServerIo {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        write_together(&mut self.0, cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
     }
 }

@@ -1,2 +1,28 @@
 //! The command line.
-fn main() {}
+//!
+//! Exit status: 0 when it did what was asked, 1 when it failed while running, 2 when what was asked for makes no sense.
+
+mod cmd;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Keeps an Internet service useful when more requests arrive than it can serve: admits what can be answered in time,
+/// the most valuable first, and refuses the rest early and cheaply.
+#[derive(Debug, Parser)]
+#[command(name = "tidegate", version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: cmd::Command,
+}
+
+fn main() -> ExitCode {
+    match Cli::parse().command.run() {
+        Ok(status) => status,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -9,6 +9,8 @@
 //! | how many per second, when? | [`Profile`], made of [`Rate`]s |
 //! | at which instants exactly? | [`ArrivalProcess`], [`Arrivals`] |
 //! | how much work is each? | [`ServiceTime`] |
+//! | what is a whole experiment? | [`scenario::Scenario`] |
+//! | what came of it, and does it show what it must? | [`outcome::Outcome`], [`outcome::Check`] |
 //!
 //! ```
 //! use tidegate_workload::{ArrivalProcess, Profile, ServiceTime, rng};
@@ -23,7 +25,9 @@
 //! ```
 
 mod arrivals;
+pub mod outcome;
 mod profile;
+pub mod scenario;
 mod seconds;
 mod service;
 mod text;

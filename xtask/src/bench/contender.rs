@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use super::service::{Service, free_address};
-use crate::command::{self, cargo, find_program, output};
+use crate::command::{self, find_program, output};
 
 /// What a proxy has to do in a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,10 +104,7 @@ impl Contender {
                 let given = std::env::var_os("ENVOY").map(PathBuf::from);
                 given.or_else(|| find_program("envoy"))
             }
-            Program::Tidegate => {
-                let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
-                Some(command::root().join(target).join("release/tidegate"))
-            }
+            Program::Tidegate => Some(command::tidegate()),
         }
     }
 
@@ -117,7 +114,7 @@ impl Contender {
     /// When it does not build.
     pub fn build(&self) -> Result<()> {
         match self.program {
-            Program::Tidegate => command::run(&mut cargo(["build", "--release", "--locked", "-p", "tidegate"])),
+            Program::Tidegate => command::build_tidegate(),
             Program::Nginx | Program::Haproxy | Program::Envoy => Ok(()),
         }
     }

@@ -69,15 +69,7 @@ impl Report {
     /// # Errors
     /// When the directory or a file cannot be written.
     pub fn write(&self, date: &str, dir: &Path) -> Result<PathBuf> {
-        fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-        let names = std::iter::once(format!("{date}-proxy")).chain((2..).map(|n| format!("{date}-proxy-{n}")));
-        let mut free = names.filter(|name| !dir.join(format!("{name}.md")).exists());
-        let name = free.next().unwrap_or_default();
-        let data = serde_json::to_string_pretty(&self.json())? + "\n";
-        fs::write(dir.join(format!("{name}.json")), data)?;
-        let path = dir.join(format!("{name}.md"));
-        fs::write(&path, self.markdown()).with_context(|| format!("cannot write {}", path.display()))?;
-        Ok(path)
+        write_pair(&format!("{date}-proxy"), dir, &self.markdown(), &self.json())
     }
 
     /// The tables.
@@ -103,6 +95,21 @@ impl Report {
         let memory: Vec<_> = self.memory.iter().map(MemoryRow::json).collect();
         json!({ "facts": facts, "method": self.method, "cases": cases, "memory": memory })
     }
+}
+
+/// Writes `<name>.md` and `<name>.json`, or with a number behind the name when there is one already, and says where.
+///
+/// # Errors
+/// When the directory or a file cannot be written.
+pub fn write_pair(name: &str, dir: &Path, markdown: &str, data: &Value) -> Result<PathBuf> {
+    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    let names = std::iter::once(name.to_owned()).chain((2..).map(|number| format!("{name}-{number}")));
+    let mut free = names.filter(|name| !dir.join(format!("{name}.md")).exists());
+    let name = free.next().unwrap_or_default();
+    fs::write(dir.join(format!("{name}.json")), serde_json::to_string_pretty(data)? + "\n")?;
+    let path = dir.join(format!("{name}.md"));
+    fs::write(&path, markdown).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path)
 }
 
 impl CaseReport {

@@ -1,8 +1,9 @@
 //! Glob patterns over paths: `*` within a segment, `**` across segments.
 //!
-//! The part before the first star is compared as it is. The rest runs as a set of states, one bit per pattern position, all
-//! advanced together on each byte of the path: the time is proportional to the path whatever the pattern, so a
-//! client cannot write a path that makes matching slow (backtracking matchers take the square of the length or worse).
+//! The part before the first star is compared as it is. The rest runs as a set of states, one bit per pattern
+//! position, all advanced together on each byte of the path: the time is proportional to the path whatever the
+//! pattern, so a client cannot write a path that makes matching slow (backtracking matchers take the square of the
+//! length or worse).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

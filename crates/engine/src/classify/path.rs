@@ -2,8 +2,8 @@
 //!
 //! Servers disagree about what `//`, `/./`, `/../`, `\` and `%2F` mean. A client must not be able to put its request
 //! into a better class by writing a path that the rules and the server read differently, so the classifier takes the
-//! most generous reading: percent-escapes are decoded once (`%2F` too), a backslash is a slash, empty segments vanish, and
-//! `.` and `..` (also as `..;x`) are resolved. The path that is *sent to the server* is never changed.
+//! most generous reading: percent-escapes are decoded once (`%2F` too), a backslash is a slash, empty segments vanish,
+//! and `.` and `..` (also as `..;x`) are resolved. The path that is *sent to the server* is never changed.
 //!
 //! Letters keep their case, a final slash is kept, and an escape that is not two hexadecimal digits stays as it is.
 
@@ -49,7 +49,8 @@ pub(super) fn normalise<'b>(path: &[u8], buffer: &'b mut [u8]) -> Option<&'b [u8
         buffer[..path.len()].copy_from_slice(path);
         return Some(&buffer[..path.len()]);
     }
-    // Decoded bytes are appended; whenever a segment ends, what it means is settled in place. Never longer than the input.
+    // Decoded bytes are appended; whenever a segment ends, what it means is settled in place. Never longer than the
+    // input.
     let mut out = Output { buffer, length: 0, segment: 0 };
     let mut rest = path;
     while let Some((byte, after)) = next_byte(rest) {
@@ -76,15 +77,14 @@ impl<'b> Output<'b> {
     }
 
     fn slash(&mut self) {
-        if self.length == 0 {
-            self.push(b'/');
-        } else if self.settle() {
+        if self.length == 0 || self.settle() {
             self.push(b'/');
         }
         self.segment = self.length;
     }
 
-    /// Resolves the segment just written; says whether a slash must follow it. After `.` and `..` the slash is already there.
+    /// Resolves the segment just written; says whether a slash must follow it. After `.` and `..` the slash is already
+    /// there.
     fn settle(&mut self) -> bool {
         let segment = &self.buffer[self.segment..self.length];
         let name = segment.split(|&b| b == b';').next().unwrap_or(segment);

@@ -51,10 +51,10 @@ pub(super) struct Core {
     pub(super) offered: Rate,
     pub(super) sentry_cpu: f64,
     pub(super) stale_tickets: u64,
-    /// Servers that are up, their processors, and their connection limits in sum (`None`: unlimited).
+    /// Servers that take requests, their processors, and the room that their connection limits leave (`None`: no end).
     up: usize,
     processors: f64,
-    limit: Option<usize>,
+    free: Option<usize>,
     try_down: bool,
     /// In flight in all, and of these in shadow only.
     in_flight: usize,
@@ -128,7 +128,7 @@ impl Core {
             stale_tickets: 0,
             up: 0,
             processors: 0.0,
-            limit: None,
+            free: None,
             try_down: false,
             in_flight: 0,
             in_shadow: 0,
@@ -166,7 +166,7 @@ impl Core {
             in_flight,
             servers: self.up,
             processors: self.processors,
-            free: self.limit.map_or(usize::MAX, |limit| limit.saturating_sub(self.in_flight)),
+            free: self.free.unwrap_or(usize::MAX),
             queueing_delay: 0.0,
         }
     }
@@ -175,13 +175,17 @@ impl Core {
     pub(super) fn count_servers(&mut self) {
         let any_up = self.servers.iter().any(|server| server.status == Status::Up);
         self.try_down = !any_up && self.setup.when_all_down == WhenAllDown::Try;
-        let wanted = if self.try_down { Status::Down } else { Status::Up };
+        let wanted = self.taking_status();
         let taking = || self.servers.iter().filter(move |server| server.status == wanted);
         self.up = taking().count();
         self.processors = taking().map(|server| server.capacity.processors()).sum();
-        let limits = || taking().map(|server| server.max_connections.map(|max| max as usize));
-        self.limit = limits().all(|max| max.is_some()).then(|| limits().flatten().sum());
+        self.free = taking().map(ServerState::room).sum();
         self.dispatch.on_servers_changed(&self.servers);
+    }
+
+    /// The state in which servers take requests.
+    fn taking_status(&self) -> Status {
+        if self.try_down { Status::Down } else { Status::Up }
     }
 
     pub(super) fn processors(&self) -> f64 {
@@ -201,6 +205,7 @@ impl Core {
 
     /// A request goes to `server`. Returns the server's mark, and the response time foreseen from means, seconds.
     pub(super) fn enter(&mut self, now: Timestamp, server: ServerId, cost: f64) -> (f64, f64) {
+        self.free = self.free.map(|free| free.saturating_sub(1));
         let server = &mut self.servers[server.index()];
         server.in_flight += 1;
         let mark = server.capacity.start(now);
@@ -209,9 +214,14 @@ impl Core {
 
     /// A request leaves `server` after `work` units of relative work.
     pub(super) fn leave(&mut self, now: Timestamp, server: ServerId, work: f64) {
+        let taking = self.taking_status();
         let server = &mut self.servers[server.index()];
         server.in_flight = server.in_flight.saturating_sub(1);
         server.capacity.end(now, work);
+        // A place at a server that takes nothing more, or still has too many, is no room.
+        if server.status == taking && server.has_room() {
+            self.free = self.free.map(|free| free + 1);
+        }
     }
 
     pub(super) fn count_admitted(&mut self, class: ClassId, shadow: bool) {

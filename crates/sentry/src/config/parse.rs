@@ -132,9 +132,8 @@ fn syntax(error: &Error, report: &mut Report<'_>) {
 
 impl OneLine {
     fn into_raw(self, report: &mut Report<'_>) -> RawConfig {
-        let server = |address: String| {
-            RawServer(RawServerTable { address: Some(typed(address)), ..RawServerTable::default() })
-        };
+        let server =
+            |address: String| RawServer(RawServerTable { address: Some(typed(address)), ..RawServerTable::default() });
         let application = RawApplication {
             listen: (!self.listen.is_empty()).then(|| typed(list(self.listen))),
             servers: Some(typed(list(self.to.into_iter().map(server)))),

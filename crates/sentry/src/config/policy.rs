@@ -71,7 +71,10 @@ impl<T: DeserializeOwned> Family<'_, T> {
     fn table(&self, value: &Value<'_>, table: &DeTable<'_>, report: &mut Report<'_>) -> Option<T> {
         let Some(policy) = table.get("policy") else {
             let names = self.names.join(", ");
-            report.error(&value.span(), format!("\"{}\" does not say which policy; add policy = one of {names}", self.key));
+            report.error(
+                &value.span(),
+                format!("\"{}\" does not say which policy; add policy = one of {names}", self.key),
+            );
             return None;
         };
         let Some(name) = policy.get_ref().as_str() else {
@@ -100,7 +103,10 @@ impl<T: DeserializeOwned> Family<'_, T> {
                     whole = false;
                 }
                 _ => {
-                    report.error(&self.blame(value, &rest), format!("{} policy \"{name}\": {}", self.key, error.message()));
+                    report.error(
+                        &self.blame(value, &rest),
+                        format!("{} policy \"{name}\": {}", self.key, error.message()),
+                    );
                     return None;
                 }
             }

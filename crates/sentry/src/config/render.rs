@@ -11,14 +11,21 @@ use super::{AccessLog, Application, Config, Forwarded, Health, Limits, Page, Rej
 impl Config {
     /// The configuration as TOML. Contains the admin token, if there is one.
     pub fn to_toml(&self) -> String {
-        let table = self.table(self.admin.token.clone());
-        toml::to_string_pretty(&table).unwrap_or_else(|error| format!("# cannot be written as TOML: {error}\n"))
+        text(&self.table(self.admin.token.clone()))
+    }
+
+    /// The same with the admin token masked.
+    pub fn to_masked_toml(&self) -> String {
+        text(&self.table(self.masked_token()))
     }
 
     /// The configuration as JSON, with the admin token masked: what the admin API shows.
     pub fn to_json(&self) -> serde_json::Value {
-        let masked = self.admin.token.as_ref().map(|_| "(hidden)".to_owned());
-        serde_json::to_value(self.table(masked)).unwrap_or_default()
+        serde_json::to_value(self.table(self.masked_token())).unwrap_or_default()
+    }
+
+    fn masked_token(&self) -> Option<String> {
+        self.admin.token.as_ref().map(|_| "(hidden)".to_owned())
     }
 
     fn table(&self, token: Option<String>) -> Table {
@@ -44,16 +51,24 @@ impl Config {
     }
 }
 
+fn text(table: &Table) -> String {
+    toml::to_string_pretty(table).unwrap_or_else(|error| format!("# cannot be written as TOML: {error}\n"))
+}
+
 fn application(app: &Application) -> Value {
     let setup = &app.setup;
     let mut out = Table::new();
     put(&mut out, "name", app.name.clone());
     put(&mut out, "listen", texts(&app.listen));
     put(&mut out, "shadow", setup.shadow);
-    put(&mut out, "when_all_down", match setup.when_all_down {
-        WhenAllDown::Try => "try",
-        WhenAllDown::Refuse => "refuse",
-    });
+    put(
+        &mut out,
+        "when_all_down",
+        match setup.when_all_down {
+            WhenAllDown::Try => "try",
+            WhenAllDown::Refuse => "refuse",
+        },
+    );
     put_some(&mut out, "default_cost", setup.default_cost.map(time));
     put(&mut out, "servers", servers(app));
     put(&mut out, "sla", sla(&setup.sla));

@@ -185,7 +185,11 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         }
     }
 
-    fn servers(&mut self, raw: Option<At<List<super::raw::RawServer>>>, span: &Range<usize>) -> (Vec<Server>, Vec<ServerSetup>) {
+    fn servers(
+        &mut self,
+        raw: Option<At<List<super::raw::RawServer>>>,
+        span: &Range<usize>,
+    ) -> (Vec<Server>, Vec<ServerSetup>) {
         let list = match raw {
             Some(list) => list.value.0,
             None => Vec::new(),
@@ -216,7 +220,9 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             name: name.clone(),
             cores: raw.cores.map(|cores| self.more_than_zero("cores", cores)),
             weight: raw.weight.map_or(1.0, |weight| self.more_than_zero("weight", weight)),
-            max_connections: raw.max_connections.map(|max| self.count("max_connections", Some(max), 1, 1..=1_000_000) as u32),
+            max_connections: raw
+                .max_connections
+                .map(|max| self.count("max_connections", Some(max), 1, 1..=1_000_000) as u32),
         };
         Some((Server { name, address: checked? }, setup, span.clone()))
     }
@@ -239,8 +245,8 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             let needed = guaranteed * cost.as_secs_f64();
             if needed > cores {
                 let message = format!(
-                    "the classes' min_rate add up to {guaranteed}/s, which at default_cost needs {needed} cores, but the \
-                     servers have {cores}: guaranteed requests are never refused, so the target will be missed"
+                    "the classes' min_rate add up to {guaranteed}/s, which at default_cost needs {needed} cores, but \
+                     the servers have {cores}: guaranteed requests are never refused, so the target will be missed"
                 );
                 self.report.warn(span, message);
             }
@@ -250,7 +256,8 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             self.report.warn(span, "timeouts.request is shorter than the target: requests end before they can be late");
         }
         if app.setup.shadow {
-            self.report.warn(span, format!("\"{}\" is in shadow mode: it decides and counts, but refuses nothing", app.name));
+            self.report
+                .warn(span, format!("\"{}\" is in shadow mode: it decides and counts, but refuses nothing", app.name));
         }
         let weights = app.setup.servers.iter().any(|server| server.weight != 1.0);
         if weights && app.setup.dispatch.name() != "wrr" {

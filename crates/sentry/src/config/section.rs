@@ -1,7 +1,7 @@
 //! Reading a TOML tree key by key, so that every mistake is found in one go and each knows its line.
 //!
-//! A derived `Deserialize` stops at the first mistake. Here every key is read by itself: what cannot be read is reported
-//! and left out, and what nobody asked for is reported with the nearest known key.
+//! A derived `Deserialize` stops at the first mistake. Here every key is read by itself: what cannot be read is
+//! reported and left out, and what nobody asked for is reported with the nearest known key.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -245,7 +245,8 @@ impl Read for Share {
         };
         let percent = |text: &str| {
             let number = text.trim().strip_suffix('%').and_then(|n| n.trim().parse::<f64>().ok());
-            number.map_or_else(|| Err(format!("\"{text}\" is not a share; write it like \"20%\"")), |n| plain(n / 100.0))
+            number
+                .map_or_else(|| Err(format!("\"{text}\" is not a share; write it like \"20%\"")), |n| plain(n / 100.0))
         };
         quantity(value, key, "a share such as \"20%\"", report, percent, plain).map(Share)
     }

@@ -34,14 +34,20 @@ token = "0123456789abcdef"
 [[application]]
 name = "shop"
 listen = ["0.0.0.0:8080", "[::]:8080"]
-sla = { statistic = "p90", steps = [{ below = "1000/s", target = "1s" }, { below = "10k/s", target = "2s" }, { target = "3s" }] }
 admission = { policy = "sentry", high = 0.7, hold = "10s" }
 dispatch = "wrr"
-servers = ["127.0.0.1:9001", { name = "big", address = "big.internal:9002", cores = 8, weight = 2, max_connections = 512 }]
+servers = [
+    "127.0.0.1:9001",
+    { name = "big", address = "big.internal:9002", cores = 8, weight = 2, max_connections = 512 },
+]
 shadow = true
 default_cost = "20ms"
 when_all_down = "refuse"
 exempt = { path = "/healthz", network = ["10.0.0.0/8", "192.168.1.1"] }
+
+[application.sla]
+statistic = "p90"
+steps = [{ below = "1000/s", target = "1s" }, { below = "10k/s", target = "2s" }, { target = "3s" }]
 
 [application.timeouts]
 first_byte = "5s"
@@ -75,7 +81,11 @@ match = [{ path_prefix = "/checkout" }, { cookie = { name = "tier", value = "gol
 
 [[application.class]]
 name = "api"
-match = [{ method = ["GET", "HEAD"], host = "*.shop.example", path_glob = "/api/*/list", header = [{ name = "x-key" }, { name = "accept", contains = "json" }] }]
+[[application.class.match]]
+method = ["GET", "HEAD"]
+host = "*.shop.example"
+path_glob = "/api/*/list"
+header = [{ name = "x-key" }, { name = "accept", contains = "json" }]
 
 [[application.class]]
 name = "rest"
@@ -121,7 +131,9 @@ fn the_rendering_is_a_valid_configuration_of_the_same_meaning() {
 #[test]
 fn every_policy_with_its_defaults_survives_the_rendering() {
     let file = |admission: &str, dispatch: &str| {
-        format!("[[application]]\nservers = \"a:1\"\nadmission = \"{admission}\"\ndispatch = {{ policy = \"{dispatch}\" }}")
+        format!(
+            "[[application]]\nservers = \"a:1\"\nadmission = \"{admission}\"\ndispatch = {{ policy = \"{dispatch}\" }}"
+        )
     };
     for admission in AdmissionConfig::NAMES {
         for dispatch in DispatchConfig::NAMES {
@@ -165,7 +177,7 @@ fn bad_files_say_what_where_and_what_to_do() {
             app("rejection = { page = \"sorry.html\" }"),
             app("health = { path = \"up\" }"),
             app("when_all_down = \"panic\""),
-            app("[[application.class]]\nname = \"rest\"\n[[application.class]]\nname = \"gold\"\nmatch = { path = \"/\" }"),
+            app("[[application.class]]\nname = \"rest\"\n[[application.class]]\nname = \"gold\"\n"),
             app("[[application.class]]\nname = \"a\"\nmatch = { path = \"x\" }\n[[application.class]]\nname = \"a\""),
             app("[[application.class]]\nmatch = {}\n[[application.class]]\nname = \"b\"\nmin_rate = \"-2/s\""),
             app("exempt = [{ host = \"a:80\" }, { path = \"/a\", path_glob = \"/b\" }, { network = \"10.0.0.0/99\" }]"),
@@ -180,7 +192,9 @@ fn bad_files_say_what_where_and_what_to_do() {
             refused("[[application]]\nservers = [\"a\", \"http://a:80/x\", \"a:0x50\", \"127.0.0.1:0\", \"a b:1\"]\n"),
             refused("[[application]]\nservers = [\"a:1\", { name = \"a:1\", address = \"b:1\", cores = 0 }]\n"),
             refused("[[application]]\nservers = \"a:1\"\n[[application]]\nname = \"default\"\nservers = \"b:1\"\n"),
-            refused("[[application]]\nname = \"x\"\nservers = \"a:1\"\n[[application]]\nname = \"x\"\nservers = \"b:1\"\nlisten = \":81\""),
+            refused(
+                "[[application]]\nname = \"x\"\nservers = \"a:1\"\n[[application]]\nname = \"x\"\nservers = \"b:1\""
+            ),
             refused("[[application]\nname = 3 4\n"),
         ]
         .join("\n---\n")
@@ -190,7 +204,8 @@ fn bad_files_say_what_where_and_what_to_do() {
 #[test]
 fn warnings_do_not_stop_anything() {
     let file = "[[application]]\nservers = { address = \"a:1\", cores = 2, weight = 3 }\ndefault_cost = \"100ms\"\n\
-                timeouts = { request = \"100ms\" }\n[[application.class]]\nname = \"gold\"\nmin_rate = 50\nmatch = { path = \"/\" }";
+                timeouts = { request = \"100ms\" }\n[[application.class]]\nname = \"gold\"\nmin_rate = 50\n\
+                match = { path = \"/\" }";
     let warnings: Vec<String> = accepted(file).warnings.iter().map(|warning| warning.at("f")).collect();
     insta::assert_snapshot!(warnings.join("\n"));
 }

@@ -6,6 +6,8 @@
 
 use std::mem::MaybeUninit;
 
+pub use super::bad::Bad;
+
 /// The most header fields that can be configured: the parser's table lives on the stack.
 pub const MAX_HEADERS: usize = 256;
 
@@ -74,101 +76,6 @@ pub enum Framing {
     Chunked,
 }
 
-/// Why a request is answered with an error at once. The names are the counters' names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Bad {
-    /// Not HTTP, or broken syntax: 400.
-    Syntax,
-    /// A line that does not end in CR LF: 400.
-    BareLineFeed,
-    /// `Content-Length` and `Transfer-Encoding` together: 400.
-    BothLengths,
-    /// Several `Content-Length`, or one that is not a plain number: 400.
-    ContentLength,
-    /// A `Transfer-Encoding` that does not end in `chunked`, or is repeated, or in HTTP/1.0: 400.
-    TransferEncoding,
-    /// No `Host`, several, or one that is no host: 400.
-    Host,
-    /// A request target in no lawful form: 400.
-    Target,
-    /// A body that breaks its framing: 400.
-    Body,
-    /// The head did not arrive in time: 408.
-    HeaderTimeout,
-    /// The body did not arrive in time: 408.
-    BodyTimeout,
-    /// The body is larger than allowed: 413.
-    BodyTooLarge,
-    /// The request target is too long: 414.
-    TargetTooLong,
-    /// An `Expect` other than `100-continue`: 417.
-    Expectation,
-    /// The head is larger, or has more fields, than allowed: 431.
-    HeaderTooLarge,
-    /// A method or a transfer coding that the sentry does not do: 501.
-    NotImplemented,
-    /// Not HTTP/1.x: 505.
-    Version,
-}
-
-impl Bad {
-    /// Every reason, for tables and metrics.
-    pub const ALL: [Bad; 16] = [
-        Bad::Syntax,
-        Bad::BareLineFeed,
-        Bad::BothLengths,
-        Bad::ContentLength,
-        Bad::TransferEncoding,
-        Bad::Host,
-        Bad::Target,
-        Bad::Body,
-        Bad::HeaderTimeout,
-        Bad::BodyTimeout,
-        Bad::BodyTooLarge,
-        Bad::TargetTooLong,
-        Bad::Expectation,
-        Bad::HeaderTooLarge,
-        Bad::NotImplemented,
-        Bad::Version,
-    ];
-
-    /// The status the client gets.
-    pub const fn status(self) -> u16 {
-        match self {
-            Bad::HeaderTimeout | Bad::BodyTimeout => 408,
-            Bad::BodyTooLarge => 413,
-            Bad::TargetTooLong => 414,
-            Bad::Expectation => 417,
-            Bad::HeaderTooLarge => 431,
-            Bad::NotImplemented => 501,
-            Bad::Version => 505,
-            _ => 400,
-        }
-    }
-
-    /// The name in metrics and logs.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Bad::Syntax => "syntax",
-            Bad::BareLineFeed => "bare-line-feed",
-            Bad::BothLengths => "both-lengths",
-            Bad::ContentLength => "content-length",
-            Bad::TransferEncoding => "transfer-encoding",
-            Bad::Host => "host",
-            Bad::Target => "target",
-            Bad::Body => "body",
-            Bad::HeaderTimeout => "header-timeout",
-            Bad::BodyTimeout => "body-timeout",
-            Bad::BodyTooLarge => "body-too-large",
-            Bad::TargetTooLong => "target-too-long",
-            Bad::Expectation => "expectation",
-            Bad::HeaderTooLarge => "header-too-large",
-            Bad::NotImplemented => "not-implemented",
-            Bad::Version => "version",
-        }
-    }
-}
-
 impl<'b> Head<'_, 'b> {
     /// The first value of a header field; `name` in lower case.
     pub fn header(&self, name: &str) -> Option<&'b [u8]> {
@@ -226,12 +133,7 @@ fn names_other_version(bytes: &[u8]) -> bool {
     word.strip_prefix(b"HTTP/").and_then(|rest| rest.first()).is_some_and(u8::is_ascii_digit)
 }
 
-fn judge<'h, 'b>(
-    mut head: Head<'h, 'b>,
-    bytes: &'b [u8],
-    minor: u8,
-    limits: &HeadLimits,
-) -> Result<Head<'h, 'b>, Bad> {
+fn judge<'h, 'b>(mut head: Head<'h, 'b>, bytes: &'b [u8], minor: u8, limits: &HeadLimits) -> Result<Head<'h, 'b>, Bad> {
     if !lines_end_in_crlf(&bytes[..head.len], head.headers.len() + 2) {
         return Err(Bad::BareLineFeed);
     }

@@ -12,6 +12,9 @@ use crate::permit::{Arrival, Policed, police};
 use crate::reject;
 use crate::worker::WorkerApp;
 
+/// A refused request's body of up to so many bytes is read and thrown away; for a longer one, closing is cheaper.
+const DISCARD_AT_MOST: usize = 64 * 1024;
+
 /// How far a pass came.
 #[derive(Debug)]
 pub(crate) struct Sifted {
@@ -26,6 +29,8 @@ pub(crate) struct Sifted {
 pub(crate) enum Step {
     /// It needs more bytes.
     More,
+    /// A request was answered whose body is not all here: this much of it is still to be thrown away.
+    Discard(u64),
     /// A request for hyper follows.
     Pass(Passing),
     /// Nothing after this is read: the connection closes once the answers are out.
@@ -67,7 +72,10 @@ pub(crate) fn sift(worker: &Rc<WorkerApp>, peer: SocketAddr, input: &[u8], out: 
 
 enum One {
     /// A request of `length` bytes was answered.
-    Answered { length: usize, close: bool },
+    Answered {
+        length: usize,
+        close: bool,
+    },
     Stop(Step),
 }
 
@@ -90,14 +98,18 @@ fn sift_one(worker: &Rc<WorkerApp>, peer: SocketAddr, input: &[u8], out: &mut Ve
         return pass(None);
     }
     let arrival = police(worker, &Seen { head: &head, peer }, now);
-    let (Policed::Refused(rejection), Some(length)) = (&arrival.policed, whole_length(&head, input.len())) else {
+    let (Policed::Refused(rejection), Some(length)) = (&arrival.policed, length_to_skip(&head)) else {
         return pass(Some(arrival));
     };
     let close = head.close || worker.app.draining();
     let wanted = reject::Wanted { accept: head.header("accept"), head_only: head.method == "HEAD", close };
     let bytes = worker.refusals.borrow_mut().append(&arrival.local.live, rejection, &wanted, out);
     ending::record_refusal(worker, &arrival, &head, peer, bytes);
-    One::Answered { length, close }
+    match (length.checked_sub(input.len()), close) {
+        (None | Some(0), _) => One::Answered { length, close },
+        (Some(_), true) => One::Stop(Step::Close { unread: true }),
+        (Some(missing), false) => One::Stop(Step::Discard(missing as u64)),
+    }
 }
 
 /// Answers what is no acceptable request. The connection closes after it: where the next one begins is unknown.
@@ -107,14 +119,14 @@ pub(crate) fn answer_bad(worker: &WorkerApp, bad: Bad, out: &mut Vec<u8>) {
     reject::append_bad(bad, out);
 }
 
-/// The length of a request with its body, when all of it is among `available` bytes.
-fn whole_length(head: &Head<'_, '_>, available: usize) -> Option<usize> {
+/// The length of a request with its body, when the gate can get past it: its end is known and not far.
+fn length_to_skip(head: &Head<'_, '_>) -> Option<usize> {
     let body = match head.framing {
         Framing::None => 0,
-        Framing::Length(length) => usize::try_from(length).ok()?,
+        Framing::Length(length) => usize::try_from(length).ok().filter(|&length| length <= DISCARD_AT_MOST)?,
         Framing::Chunked => return None,
     };
-    head.len.checked_add(body).filter(|&length| length <= available)
+    head.len.checked_add(body)
 }
 
 /// A head in place, as the classifier sees it.

@@ -5,12 +5,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
 use tidegate_engine::Timestamp;
 use tokio::net::{TcpStream, lookup_host};
 
-use super::ServerConn;
 use super::pool::Pool;
+use super::{ServerConn, ServerIo};
 use crate::live::Server;
 
 /// Opens a connection to the pool's server.
@@ -19,7 +18,7 @@ use crate::live::Server;
 /// `TimedOut` when it took longer than `timeout`; otherwise what the system said.
 pub(crate) async fn connect(pool: &Rc<Pool>, timeout: Duration) -> io::Result<Box<ServerConn>> {
     let io = tokio::time::timeout(timeout, open(&pool.server)).await.map_err(|_| io::ErrorKind::TimedOut)??;
-    let handshake = http1::Builder::new().handshake(TokioIo::new(io)).await;
+    let handshake = http1::Builder::new().handshake(ServerIo(io)).await;
     let (sender, connection) = handshake.map_err(io::Error::other)?;
     Ok(Box::new(ServerConn {
         sender,

@@ -17,6 +17,7 @@ use crate::live::Server;
 pub(crate) struct Pool {
     /// The server.
     pub(crate) server: Arc<Server>,
+    #[allow(clippy::vec_box, reason = "each moves to and from the request that uses it, and is large")]
     idle: RefCell<Vec<Box<ServerConn>>>,
 }
 

@@ -4,14 +4,18 @@
 //! servers and once through a sentry. Everything happens in this process and on loopback.
 
 use std::io::{IsTerminal, Write, stderr};
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tidegate_loadgen::{ClassReport, LoadRun, Plan, Progress, Report, Stream};
-use tidegate_sentry::config::{AccessLog, Checked, Config};
-use tidegate_sentry::{Serving, record::NoRecords};
+use tidegate_sentry::admin::AdminServer;
+use tidegate_sentry::board::Board;
+use tidegate_sentry::config::{Checked, Config};
+use tidegate_sentry::record::NoRecords;
+use tidegate_sentry::{Sentry, SentryHandle};
 use tidegate_testbed::{EmulatedCluster, ServerSpec, ThreadedCluster};
 use tidegate_workload::{Profile, Rate, ServiceTime};
 
@@ -69,7 +73,10 @@ fn introduce() {
     let flash: f64 = CLASSES.iter().map(|class| class.3).sum();
     let capacity = SERVERS as f64 * SERVER_RATE;
     println!("{SERVERS} emulated servers, {SERVER_RATE} requests/s each; target: p95 within {TARGET:?}.");
-    println!("A calm at half their capacity, then a flash crowd of {flash}/s: {:.0} times what they can serve.", flash / capacity);
+    println!(
+        "A calm at half their capacity, then a flash crowd of {flash}/s: {:.0} times what they can serve.",
+        flash / capacity
+    );
     println!("Visitors give up after {PATIENCE:?}. All of it is real HTTP on loopback.\n");
 }
 
@@ -85,17 +92,17 @@ fn arm(args: &Args, title: &str, through_sentry: bool) -> Result<Measured> {
     let addresses: Vec<String> = cluster.addresses().iter().map(ToString::to_string).collect();
     let sentry = if through_sentry { Some(sentry(&addresses, &args.admin)?) } else { None };
     let to = match &sentry {
-        Some(serving) => vec![serving.address("demo").context("the sentry listens nowhere")?.to_string()],
+        Some(serving) => vec![serving.address()?.to_string()],
         None => addresses,
     };
-    if let Some(admin) = sentry.as_ref().and_then(Serving::admin) {
-        println!("{title}: watch it at http://{admin}/");
+    if let Some(serving) = &sentry {
+        println!("{title}: watch it at http://{}/", serving.admin.address());
     }
     let (calm, flash) = if args.short { (2, 6) } else { (6, 20) };
     let calm = load(&format!("{title}: calm "), &to, Duration::from_secs(calm), args.seed, |class| class.2)?;
     let flash = load(&format!("{title}: flash"), &to, Duration::from_secs(flash), args.seed + 1, |class| class.3)?;
     if let Some(serving) = sentry {
-        serving.shutdown(Duration::from_secs(2));
+        serving.sentry.shutdown(Duration::from_secs(2));
     }
     Ok(Measured { calm, flash })
 }
@@ -122,8 +129,24 @@ fn sentry(servers: &[String], admin: &str) -> Result<Serving> {
     }
     let Checked { mut config, .. } = Config::parse(&text, "demo.toml".as_ref())?;
     config.sentry.workers = 1;
-    config.access_log = AccessLog::Off;
-    Serving::start(config, Arc::new(NoRecords)).context("cannot start the sentry")
+    let listen = config.admin.listen.context("the demo needs an admin address")?;
+    let sentry = Sentry::start(config.clone(), Arc::new(NoRecords)).context("cannot start the sentry")?;
+    let board = Arc::new(Board::new(config.clone(), sentry.apps().to_vec(), Arc::default()));
+    let admin = AdminServer::start(listen, &config.admin, board)
+        .with_context(|| format!("the admin API cannot listen on {listen}; give another address with --admin"))?;
+    Ok(Serving { sentry, admin })
+}
+
+/// A sentry and its admin API.
+struct Serving {
+    sentry: SentryHandle,
+    admin: AdminServer,
+}
+
+impl Serving {
+    fn address(&self) -> Result<SocketAddr> {
+        self.sentry.addresses("demo").first().copied().context("the sentry listens nowhere")
+    }
 }
 
 type Class = (&'static str, &'static str, f64, f64);
@@ -141,7 +164,7 @@ fn load(title: &str, to: &[String], duration: Duration, seed: u64, rate: fn(&Cla
     let plan = Plan { seed, target: Some(TARGET), connections: 8192, ..Plan::new(streams, duration) };
     let run = LoadRun::start(plan)?;
     show(title, &run);
-    Ok(run.join())
+    Ok(run.join()?)
 }
 
 /// Shows a run as it goes: one line that is written over on a terminal, one line every few seconds elsewhere.
@@ -170,7 +193,8 @@ fn show(title: &str, run: &LoadRun) {
 }
 
 fn line(now: &Progress) -> String {
-    let sum = |what: fn(&tidegate_loadgen::Recent) -> f64| now.classes.iter().map(|class| what(&class.recent)).sum::<f64>();
+    let sum =
+        |what: fn(&tidegate_loadgen::Recent) -> f64| now.classes.iter().map(|class| what(&class.recent)).sum::<f64>();
     let p95 = now.classes.iter().filter_map(|class| class.recent.p95).fold(0.0, f64::max);
     let waiting: u64 = now.classes.iter().map(|class| class.in_flight).sum();
     format!(
@@ -199,9 +223,15 @@ fn table(without: &Measured, with: &Measured) -> String {
         row(&format!("{} answered within the target", class.0), &|r| percent(good_share(&r.classes[at])));
     }
     row("refused, with an explanation", &|r| format!("{:.0}/s", r.total.refused_by_sentry as f64 / r.sent_for));
-    row("a refusal takes (p95)", &|r| if r.total.refused > 0 { millis(r.total.refusal_latency.p95) } else { "-".into() });
+    row("a refusal takes (p95)", &|r| {
+        if r.total.refused > 0 { millis(r.total.refusal_latency.p95) } else { "-".into() }
+    });
     row("gave up or failed", &|r| format!("{:.0}/s", r.total.errors_total() as f64 / r.sent_for));
-    rows.push(["in the calm before: p95".into(), millis(without.calm.total.latency.p95), millis(with.calm.total.latency.p95)]);
+    rows.push([
+        "in the calm before: p95".into(),
+        millis(without.calm.total.latency.p95),
+        millis(with.calm.total.latency.p95),
+    ]);
     let lines = rows.iter().map(|[name, a, b]| format!("{name:<40} {a:>12} {b:>14}"));
     lines.collect::<Vec<_>>().join("\n")
 }
@@ -230,11 +260,9 @@ fn stay(args: &Args) -> Result<()> {
     let cluster = servers(args.seed)?;
     let addresses: Vec<String> = cluster.addresses().iter().map(ToString::to_string).collect();
     let serving = sentry(&addresses, &args.admin)?;
-    let address = serving.address("demo").context("the sentry listens nowhere")?.to_string();
+    let address = serving.address()?.to_string();
     println!("\nStaying: http://{address}/gold is the service; Ctrl-C ends it (it ends by itself after an hour).");
-    if let Some(admin) = serving.admin() {
-        println!("Its state: http://{admin}/");
-    }
+    println!("Its state: http://{}/", serving.admin.address());
     load("staying", &[address], Duration::from_secs(3600), args.seed, |class| class.3 * 0.4)?;
     Ok(())
 }

@@ -10,7 +10,11 @@ use super::Resolver;
 
 impl Resolver<'_, '_, '_> {
     /// Where each application listens; overlaps, also with the admin listener, are reported.
-    pub(super) fn listens(&mut self, apps: &[At<RawApplication>], admin: Option<&At<RawAdmin>>) -> Vec<Vec<SocketAddr>> {
+    pub(super) fn listens(
+        &mut self,
+        apps: &[At<RawApplication>],
+        admin: Option<&At<RawAdmin>>,
+    ) -> Vec<Vec<SocketAddr>> {
         let mut taken: Vec<(SocketAddr, String)> = Vec::new();
         if let Some(listen) = admin.and_then(|admin| admin.value.listen.as_ref())
             && let Ok(address) = listen_address(&listen.value)
@@ -62,8 +66,8 @@ impl Resolver<'_, '_, '_> {
         if listen.is_some_and(|address| !address.ip().is_loopback()) && token.is_none() && self.complete {
             self.report.error(
                 &span,
-                "the admin listener is not on loopback, so it needs a token; add token = \"...\" to [admin], or listen on \
-                 127.0.0.1",
+                "the admin listener is not on loopback, so it needs a token; add token = \"...\" to [admin], or listen \
+                 on 127.0.0.1",
             );
         }
         Admin { listen, token }
@@ -148,7 +152,8 @@ fn split_port(text: &str) -> Result<(&str, u16), String> {
 
 /// Whether two listeners would get each other's connections. Port 0 is a port of one's own.
 fn overlap(a: &SocketAddr, b: &SocketAddr) -> bool {
-    let same_ip = a.ip() == b.ip() || (a.is_ipv4() == b.is_ipv4() && (a.ip().is_unspecified() || b.ip().is_unspecified()));
+    let same_ip =
+        a.ip() == b.ip() || (a.is_ipv4() == b.is_ipv4() && (a.ip().is_unspecified() || b.ip().is_unspecified()));
     a.port() == b.port() && a.port() != 0 && same_ip
 }
 

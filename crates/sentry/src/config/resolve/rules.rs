@@ -80,7 +80,8 @@ impl Resolver<'_, '_, '_> {
         for At { value: raw, span } in list {
             match raw.name {
                 Some(name) if name.value == "default" => {
-                    self.report.error(&name.span, "\"default\" is the type of requests that match none; take another name");
+                    self.report
+                        .error(&name.span, "\"default\" is the type of requests that match none; take another name");
                 }
                 Some(name) => names.push(name.value),
                 None => self.missing(&span, "this request type has no name; add name = \"...\""),
@@ -114,7 +115,8 @@ impl Resolver<'_, '_, '_> {
     /// Rules, each tried in the compiler so that a mistake is reported where it stands.
     pub(super) fn rules(&mut self, list: At<List<RawRule>>, key: &str) -> Vec<Rule> {
         if list.value.0.is_empty() && self.complete {
-            self.report.error(&list.span, format!("{key} is empty; leave it out, or give a rule such as {{ path = \"/\" }}"));
+            self.report
+                .error(&list.span, format!("{key} is empty; leave it out, or give a rule such as {{ path = \"/\" }}"));
         }
         let mut rules = Vec::new();
         for At { value: raw, span } in list.value.0 {
@@ -206,8 +208,8 @@ impl Resolver<'_, '_, '_> {
 /// A refusal must stay cheap.
 const LARGEST_PAGE: usize = 1 << 20;
 
-/// Guaranteed requests that may come at once: a tenth of a second's worth, so that a class which keeps its rate on average
-/// is not refused for arriving in clumps.
+/// Guaranteed requests that may come at once: a tenth of a second's worth, so that a class which keeps its rate on
+/// average is not refused for arriving in clumps.
 fn default_burst(min_rate: f64) -> f64 {
     (min_rate / 10.0).ceil().max(1.0)
 }

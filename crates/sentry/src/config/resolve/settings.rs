@@ -38,7 +38,8 @@ impl Resolver<'_, '_, '_> {
     pub(super) fn health(&mut self, raw: RawHealth) -> Health {
         let default = Health::default();
         if let Some(path) = raw.path.as_ref().filter(|path| !is_target(&path.value)) {
-            self.report.error(&path.span, format!("health path \"{}\" must begin with \"/\" and have no spaces", path.value));
+            self.report
+                .error(&path.span, format!("health path \"{}\" must begin with \"/\" and have no spaces", path.value));
         }
         Health {
             path: raw.path.map(|path| path.value),
@@ -46,8 +47,12 @@ impl Resolver<'_, '_, '_> {
             timeout: self.time("timeout", raw.timeout, default.timeout),
             rise: self.count("rise", raw.rise, default.rise as usize, 1..=1000) as u32,
             fall: self.count("fall", raw.fall, default.fall as usize, 1..=1000) as u32,
-            passive_failures: self.count("passive_failures", raw.passive_failures, default.passive_failures as usize, 0..=1_000_000)
-                as u32,
+            passive_failures: self.count(
+                "passive_failures",
+                raw.passive_failures,
+                default.passive_failures as usize,
+                0..=1_000_000,
+            ) as u32,
         }
     }
 
@@ -61,7 +66,9 @@ impl Resolver<'_, '_, '_> {
 
     pub(super) fn pool(&mut self, raw: RawPool) -> Pool {
         let default = Pool::default();
-        Pool { idle_per_server: self.count("idle_per_server", raw.idle_per_server, default.idle_per_server, 0..=100_000) }
+        Pool {
+            idle_per_server: self.count("idle_per_server", raw.idle_per_server, default.idle_per_server, 0..=100_000),
+        }
     }
 
     pub(super) fn forwarded(&mut self, raw: RawForwarded) -> Forwarded {
@@ -90,7 +97,13 @@ impl Resolver<'_, '_, '_> {
     }
 
     /// A whole number in a range.
-    pub(super) fn count(&mut self, key: &str, given: Option<At<u64>>, default: usize, range: RangeInclusive<usize>) -> usize {
+    pub(super) fn count(
+        &mut self,
+        key: &str,
+        given: Option<At<u64>>,
+        default: usize,
+        range: RangeInclusive<usize>,
+    ) -> usize {
         let Some(At { value, span }) = given else { return default };
         let number = usize::try_from(value).unwrap_or(usize::MAX);
         if !range.contains(&number) {

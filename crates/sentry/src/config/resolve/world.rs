@@ -41,7 +41,8 @@ impl World for RealWorld {
     }
 }
 
-/// A world of two processors in which every name resolves and no file exists: for fuzzing, where nothing may be touched.
+/// A world of two processors in which every name resolves and no file exists: for fuzzing, where nothing may be
+/// touched.
 pub(in crate::config) struct NoWorld;
 
 impl World for NoWorld {

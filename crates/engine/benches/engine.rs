@@ -1,0 +1,255 @@
+//! What decisions cost, in nanoseconds. Prints Markdown tables; `TIDEGATE_BENCH_SHORT=1` takes fewer rounds.
+//!
+//! Time is passed in, so no clock is read but by the bench itself, around batches of many calls. Each figure is the
+//! median over rounds, with the fastest and the slowest.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use tidegate_engine::{
+    AdmissionConfig, ClassId, ClassSetup, Classifier, ClassifierSetup, Controller, Decision, DispatchConfig, NoEvents,
+    Outcome, PathMatch, Request, RequestTypeId, RequestView, Rule, ServerSetup, Setup, Sla, Statistic, Ticket,
+    Timestamp, UrlKey, ValueMatch, ValuePattern,
+};
+
+fn main() {
+    // `cargo test --benches` runs this file too, to see that it works.
+    let is_test = std::env::args().any(|argument| argument == "--test");
+    let short = is_test || std::env::var_os("TIDEGATE_BENCH_SHORT").is_some();
+    let scale = Scale { rounds: if short { 5 } else { 25 }, most_waiting: if short { 100_000 } else { 1_000_000 } };
+    println!("| what | median ns | fastest | slowest | bar |\n|---|---|---|---|---|");
+    policing(scale);
+    classifying(scale);
+    whole_requests(scale);
+    dispatching(scale);
+    batches(scale);
+    rounds_by_waiting(scale);
+}
+
+#[derive(Clone, Copy)]
+struct Scale {
+    rounds: usize,
+    most_waiting: u32,
+}
+
+/// Measures `work`, which does `calls` calls, once to warm up and then `rounds` times; prints a row.
+fn row(scale: Scale, what: &str, bar: Option<f64>, calls: u64, mut work: impl FnMut()) {
+    work();
+    let times = (0..scale.rounds).map(|_| {
+        let start = Instant::now();
+        work();
+        start.elapsed().as_secs_f64() * 1e9 / calls as f64
+    });
+    print_row(what, bar, times.collect());
+}
+
+fn print_row(what: &str, bar: Option<f64>, mut times: Vec<f64>) {
+    times.sort_by(f64::total_cmp);
+    let (median, first, last) = (times[times.len() / 2], times[0], times[times.len() - 1]);
+    let bar = bar.map_or(String::new(), |bar| format!("{bar:.0} {}", if median <= bar { "held" } else { "MISSED" }));
+    println!("| {what} | {median:.1} | {first:.1} | {last:.1} | {bar} |");
+}
+
+fn policing(scale: Scale) {
+    for (what, share) in [("threshold: passes", "1.0"), ("threshold: by draw", "0.5"), ("threshold: refused", "0.0")] {
+        let policy = format!(r#"{{ "policy": "threshold", "fixed": {share} }}"#);
+        let policer = controller(&policy, "jsq", 3).policer();
+        row(scale, what, Some(40.0), 1_000_000, || {
+            for i in 0..1_000_000 {
+                black_box(policer.police(0, Timestamp::from_nanos(i), ClassId(0)));
+            }
+        });
+    }
+}
+
+fn classifying(scale: Scale) {
+    for count in [20, 1000] {
+        let classifier = Classifier::compile(&rules(count)).expect("sound rules");
+        let requests: Vec<Plain> =
+            (0..64).map(|i| Plain { path: format!("/area{}/item/{i}?q=1", i * 37 % count) }).collect();
+        row(scale, &format!("classify with {count} rules"), None, 64_000, || {
+            for i in 0..64_000 {
+                black_box(classifier.classify(&requests[i % 64]));
+            }
+        });
+    }
+}
+
+/// Arrival and completion of one request at a time, each policy of the table; among them, what a tick takes.
+fn whole_requests(scale: Scale) {
+    for name in AdmissionConfig::NAMES {
+        let mut controller = controller(&format!(r#"{{ "policy": "{name}" }}"#), "jsq", 3);
+        let mut now = Timestamp::ZERO;
+        row(scale, &format!("{name}: arrival and completion"), None, 20_000, || {
+            for i in 0..20_000 {
+                now = now + Duration::from_micros(100);
+                if let Decision::Admit { ticket, .. } = controller.handle_arrival(now, request(i, 0)) {
+                    controller.handle_completion(now, ticket, Outcome::answered_in(Duration::from_millis(5)));
+                }
+            }
+            controller.handle_timeout(now);
+        });
+        let mut now = now;
+        row(scale, &format!("{name}: tick"), None, 100, || {
+            for _ in 0..100 {
+                now = now + Duration::from_millis(100);
+                controller.handle_timeout(now);
+            }
+        });
+    }
+}
+
+fn dispatching(scale: Scale) {
+    for dispatch in DispatchConfig::NAMES {
+        for servers in [3, 100, 1000] {
+            let mut controller = controller(r#"{ "policy": "none" }"#, dispatch, servers);
+            let mut flying: Vec<Ticket> =
+                (0..servers as u64 * 2).filter_map(|i| admitted(&mut controller, i)).collect();
+            let mut at = 0;
+            row(scale, &format!("{dispatch}: request with {servers} servers"), None, 5_000, || {
+                for i in 0..5_000 {
+                    let now = Timestamp::from_nanos(i);
+                    controller.handle_completion(now, flying[at], Outcome::answered_in(Duration::from_millis(5)));
+                    flying[at] = admitted(&mut controller, i).expect("nothing is refused");
+                    at = (at + 1) % flying.len();
+                }
+            });
+        }
+    }
+}
+
+fn admitted(controller: &mut Controller, i: u64) -> Option<Ticket> {
+    match controller.handle_arrival(Timestamp::from_nanos(i), request(i, 0)) {
+        Decision::Admit { ticket, .. } => Some(ticket),
+        _ => None,
+    }
+}
+
+/// What a waiting request costs in all: its queueing, its share of the round, and its action.
+fn batches(scale: Scale) {
+    for waiting in [1, 1_000, scale.most_waiting] {
+        let repeat = (1_000 / waiting).max(1);
+        let rounds = if waiting > 100_000 { scale.rounds.min(5) } else { scale.rounds };
+        let mut controller = controller(BATCH, "jsq", 3);
+        let mut now = Timestamp::ZERO;
+        let mut times = Vec::new();
+        for round in 0..=rounds {
+            let mut seconds = 0.0;
+            for _ in 0..repeat {
+                let start = Instant::now();
+                fill(&mut controller, now, waiting);
+                now = now + Duration::from_millis(50);
+                controller.handle_timeout(now);
+                let started = drain(&mut controller);
+                seconds += start.elapsed().as_secs_f64();
+                for ticket in started {
+                    controller.handle_completion(now, ticket, Outcome::answered_in(Duration::from_millis(5)));
+                }
+            }
+            if round > 0 {
+                times.push(seconds * 1e9 / f64::from(waiting) / f64::from(repeat));
+            }
+        }
+        print_row(&format!("batch: a request of {waiting} waiting"), Some(200.0), times);
+    }
+}
+
+const BATCH: &str = r#"{ "policy": "batch", "delays": ["50ms"], "max_waiting": 2000000 }"#;
+
+/// A round of refusals by what waits: tests are per bucket and class, so what grows is only the release of each request.
+fn rounds_by_waiting(scale: Scale) {
+    println!("\n| waiting | round µs | per request ns |\n|---|---|---|");
+    for waiting in [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000] {
+        if waiting > scale.most_waiting {
+            continue;
+        }
+        let mut controller = controller(BATCH, "jsq", 3);
+        let mut now = Timestamp::ZERO;
+        let mut times: Vec<f64> = (0..if waiting > 100_000 { 3 } else { 9 })
+            .map(|_| {
+                fill(&mut controller, now, waiting);
+                now = now + Duration::from_millis(50);
+                let start = Instant::now();
+                controller.handle_timeout(now);
+                let took = start.elapsed().as_secs_f64();
+                for ticket in drain(&mut controller) {
+                    controller.handle_completion(now, ticket, Outcome::answered_in(Duration::from_millis(5)));
+                }
+                took
+            })
+            .collect();
+        times.sort_by(f64::total_cmp);
+        let median = times[times.len() / 2];
+        println!("| {waiting} | {:.1} | {:.0} |", median * 1e6, median * 1e9 / f64::from(waiting));
+    }
+}
+
+fn fill(controller: &mut Controller, now: Timestamp, waiting: u32) {
+    for i in 0..waiting {
+        black_box(controller.handle_arrival(now, request(u64::from(i), (i % 3) as u8)));
+    }
+}
+
+/// Polls every action; returns what was started.
+fn drain(controller: &mut Controller) -> Vec<Ticket> {
+    let mut started = Vec::new();
+    while let Some(action) = controller.poll_action() {
+        if let tidegate_engine::Action::Start { ticket, .. } = black_box(action) {
+            started.push(ticket);
+        }
+    }
+    started
+}
+
+fn request(i: u64, class: u8) -> Request {
+    let url = UrlKey((i % 1000).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    Request { class: ClassId(class), request_type: RequestTypeId(0), url, ..Request::default() }
+}
+
+fn controller(policy: &str, dispatch: &str, servers: usize) -> Controller {
+    let sla = Sla::constant(Statistic::P95, Duration::from_secs(1)).expect("more than zero");
+    let mut setup = Setup::simple("bench", sla, (0..servers).map(|i| ServerSetup::new(format!("s{i}"))));
+    setup.classes = ["gold", "silver", "bronze"].map(ClassSetup::new).to_vec();
+    setup.admission = serde_json::from_str(policy).unwrap_or_else(|error| panic!("{policy}: {error}"));
+    setup.dispatch = DispatchConfig::from_name(dispatch).expect("a policy of the table");
+    Controller::new(setup, 1, 1, Box::new(NoEvents)).expect("a sound setup")
+}
+
+/// `count` rules over ten classes: prefixes, and every tenth with a cookie.
+fn rules(count: usize) -> ClassifierSetup {
+    let cookie = || ValueMatch { name: "tier".into(), value: ValuePattern::Exact("gold".into()) };
+    let rule = |i: usize| Rule {
+        path: Some(PathMatch::Prefix(format!("/area{i}"))),
+        cookies: if i % 10 == 0 { vec![cookie()] } else { Vec::new() },
+        ..Rule::default()
+    };
+    let mut classes: Vec<Vec<Rule>> = (0..10).map(|class| (class..count).step_by(10).map(rule).collect()).collect();
+    classes.push(Vec::new());
+    ClassifierSetup { classes, ..ClassifierSetup::default() }
+}
+
+struct Plain {
+    path: String,
+}
+
+impl RequestView for Plain {
+    fn method(&self) -> &str {
+        "GET"
+    }
+
+    fn host(&self) -> Option<&str> {
+        Some("shop.example.org")
+    }
+
+    fn path(&self) -> &str {
+        &self.path
+    }
+
+    fn header(&self, lowercase_name: &str) -> Option<&[u8]> {
+        (lowercase_name == "cookie").then_some(b"theme=dark; tier=gold")
+    }
+
+    fn client(&self) -> Option<std::net::IpAddr> {
+        None
+    }
+}

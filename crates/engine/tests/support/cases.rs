@@ -1,0 +1,99 @@
+//! Every policy of the table, with default settings and with others.
+
+use std::time::Duration;
+
+use tidegate_engine::{
+    AdmissionConfig, ClassSetup, DispatchConfig, ServerSetup, Setup, Sla, Statistic, Step, WhenAllDown,
+};
+
+/// Settings besides the defaults, as in a configuration file.
+const VARIANTS: &[&str] = &[
+    r#"{ "policy": "concurrency", "limit": 6, "queue": 8, "queue_timeout": "300ms" }"#,
+    r#"{ "policy": "batch", "order": "fifo" }"#,
+    r#"{ "policy": "batch", "partial": false, "delays": ["0ms", "50ms", "100ms"] }"#,
+    r#"{ "policy": "batch", "delays": ["20ms"], "max_waiting": 5, "calibrate": false, "headroom": 1.0 }"#,
+    r#"{ "policy": "threshold", "period": "15s", "drain": false }"#,
+    r#"{ "policy": "threshold", "fixed": 0.5 }"#,
+    r#"{ "policy": "sentry", "hold": "2s", "batch": { "delays": ["0ms", "30ms"] }, "threshold": { "period": "200ms" } }"#,
+];
+
+/// An application to put under test.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// What to call it in a message.
+    pub name: String,
+    /// The setup it starts with.
+    pub setup: Setup,
+}
+
+/// Every admission policy and variant with every dispatch policy.
+pub fn all() -> Vec<Case> {
+    let defaults = AdmissionConfig::NAMES.iter().map(|name| {
+        let policy = AdmissionConfig::from_name(name).expect("a name of the table");
+        (String::from(*name), policy)
+    });
+    let variants = VARIANTS.iter().map(|text| (String::from(*text), admission(text)));
+    let admissions: Vec<(String, AdmissionConfig)> = defaults.chain(variants).collect();
+    let with_dispatch = |(name, policy): &(String, AdmissionConfig)| {
+        DispatchConfig::NAMES.iter().map(|dispatch| case(name, policy, dispatch)).collect::<Vec<_>>()
+    };
+    admissions.iter().flat_map(with_dispatch).collect()
+}
+
+/// An admission policy from its JSON.
+pub fn admission(text: &str) -> AdmissionConfig {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+/// The case of an admission policy, under the first dispatch policy.
+pub fn of(policy: AdmissionConfig) -> Case {
+    case(policy.name(), &policy, DispatchConfig::NAMES[0])
+}
+
+fn case(name: &str, policy: &AdmissionConfig, dispatch: &str) -> Case {
+    let dispatch = DispatchConfig::from_name(dispatch).expect("a name of the table");
+    let name = format!("{name} + {}", dispatch.name());
+    Case { name, setup: Setup { admission: policy.clone(), dispatch, ..setup() } }
+}
+
+/// Three classes, the first with a guarantee; three servers, of which one is known, one limited and one plain.
+fn setup() -> Setup {
+    let steps = [(50.0, 300), (f64::INFINITY, 500)];
+    let step = |(below, ms)| Step { below, target: Duration::from_millis(ms) };
+    let sla = Sla::new(Statistic::P95, steps.map(step).to_vec()).expect("growing steps");
+    let mut setup = Setup::simple("case", sla, ["a", "b", "c"].map(ServerSetup::new));
+    setup.classes = ["gold", "silver", "bronze"].map(ClassSetup::new).to_vec();
+    (setup.classes[0].min_rate, setup.classes[0].burst) = (2.0, 2.0);
+    setup.request_types = ["default", "search", "report"].map(String::from).to_vec();
+    setup.servers[0].cores = Some(2.0);
+    setup.servers[1].max_connections = Some(20);
+    setup.servers[2].weight = 2.5;
+    setup
+}
+
+/// Another setup for a running controller: each number changes something else.
+pub fn reconfigured(mut setup: Setup, which: u8) -> Setup {
+    match which % 10 {
+        0 => {}
+        1 => setup.servers.truncate(1),
+        2 => setup.servers = ["a", "b", "c"].map(ServerSetup::new).to_vec(),
+        3 => setup.servers.rotate_left(1),
+        4 => setup.classes = ["gold", "bronze"].map(ClassSetup::new).to_vec(),
+        5 => setup.classes = ["bronze", "new", "gold", "silver"].map(ClassSetup::new).to_vec(),
+        6 => {
+            let at = AdmissionConfig::NAMES.iter().position(|name| *name == setup.admission.name()).unwrap_or(0);
+            let next = AdmissionConfig::NAMES[(at + 1) % AdmissionConfig::NAMES.len()];
+            setup.admission = AdmissionConfig::from_name(next).expect("a name of the table");
+        }
+        7 => {
+            let other = if setup.dispatch.name() == "jsq" { "wrr" } else { "jsq" };
+            setup.dispatch = DispatchConfig::from_name(other).expect("a name of the table");
+        }
+        8 => {
+            setup.sla = Sla::constant(Statistic::Mean, Duration::from_millis(200)).expect("more than zero");
+            setup.request_types.truncate(1);
+        }
+        _ => setup.when_all_down = WhenAllDown::Refuse,
+    }
+    setup
+}

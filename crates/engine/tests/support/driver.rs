@@ -1,0 +1,316 @@
+//! Plays operations on a controller and writes down everything that can be seen.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tidegate_engine::{
+    Action, ClassId, Controller, Decision, Event, EventSink, LoadReport, Outcome, Request, RequestTypeId, ServerId,
+    Setup, Snapshot, Status, Ticket, Timestamp, UrlKey,
+};
+
+use super::cases::{Case, reconfigured};
+use super::operation::Operation;
+
+/// What was put into the controller.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// Nothing: it was just made.
+    Made,
+    /// A request.
+    Arrive(Request),
+    /// A completion.
+    Complete(Ticket, Outcome),
+    /// A cancel.
+    Cancel(Ticket),
+    /// The server failed the request.
+    Redispatch(Ticket, ServerId),
+    /// `handle_timeout`.
+    Timeout,
+    /// A server's state.
+    Server(ServerId, Status),
+    /// The sentry's load.
+    SentryCpu(f64),
+    /// Shadow mode.
+    Shadow(bool),
+    /// Another setup.
+    Reconfigure(Box<Setup>),
+}
+
+/// What it answered.
+#[derive(Clone, Debug)]
+pub enum Output {
+    /// Nothing to answer.
+    Nothing,
+    /// To an arrival.
+    Decision(Decision),
+    /// To a redispatch.
+    Moved(Option<ServerId>),
+}
+
+/// A server as the driver sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Server {
+    /// Its state.
+    pub status: Status,
+    /// In flight there.
+    pub in_flight: u32,
+    /// The most it may have.
+    pub max: Option<u32>,
+}
+
+/// Everything to see after a step.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// The snapshot.
+    pub snapshot: Snapshot,
+    /// All servers, by id.
+    pub servers: Vec<Server>,
+    /// The getters.
+    pub in_flight: usize,
+    /// Waiting.
+    pub waiting: usize,
+    /// What `poll_timeout` says.
+    pub timeout: Option<Timestamp>,
+}
+
+/// One call, and what came of it.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// When.
+    pub now: Timestamp,
+    /// What was put in.
+    pub input: Input,
+    /// What was answered.
+    pub output: Output,
+    /// What was polled afterwards, in order.
+    pub actions: Vec<Action>,
+    /// What was told meanwhile.
+    pub events: Vec<(Timestamp, Event)>,
+    /// What was to be seen then.
+    pub after: View,
+}
+
+#[derive(Clone, Default)]
+struct Events(Arc<Mutex<Vec<(Timestamp, Event)>>>);
+
+impl EventSink for Events {
+    fn record(&mut self, now: Timestamp, event: Event) {
+        self.0.lock().expect("nobody panics while holding it").push((now, event));
+    }
+}
+
+/// A controller and its past.
+pub struct Driver {
+    /// The controller.
+    pub controller: Controller,
+    /// The time.
+    pub now: Timestamp,
+    /// All steps so far.
+    pub trace: Vec<Step>,
+    waiting: Vec<Ticket>,
+    flying: Vec<Ticket>,
+    dead: Vec<Ticket>,
+    events: Events,
+}
+
+impl Driver {
+    /// A fresh controller for `case`.
+    pub fn new(case: &Case, seed: u64) -> Driver {
+        let events = Events::default();
+        let controller = Controller::new(case.setup.clone(), 1, seed, Box::new(events.clone()))
+            .unwrap_or_else(|error| panic!("{}: {error}", case.name));
+        let (waiting, flying, dead) = (Vec::new(), Vec::new(), Vec::new());
+        let mut driver = Driver { controller, now: Timestamp::ZERO, trace: Vec::new(), waiting, flying, dead, events };
+        driver.note(Input::Made, Output::Nothing);
+        driver
+    }
+
+    /// Plays one operation; what it names but is not there is left out.
+    pub fn play(&mut self, operation: &Operation) {
+        match *operation {
+            Operation::Arrive { class, request_type, url, count } => {
+                (0..count).for_each(|_| self.arrive(class, request_type, url));
+            }
+            Operation::Complete { which, end, millis } => {
+                let told = (millis > 0).then(|| Duration::from_millis(u64::from(millis)));
+                if let Some(ticket) = pick(&self.flying, which) {
+                    self.complete(ticket, Outcome { end, service_time: told });
+                }
+            }
+            Operation::Cancel { which } => {
+                let all: Vec<Ticket> = self.waiting.iter().chain(&self.flying).copied().collect();
+                if let Some(ticket) = pick(&all, which) {
+                    self.cancel(ticket);
+                }
+            }
+            Operation::Stale { which, cancel } => self.stale(which, cancel),
+            Operation::Redispatch { which } => self.redispatch(which),
+            Operation::Advance { micros } => self.advance(Duration::from_micros(u64::from(micros))),
+            Operation::Stall { millis } => self.now = self.now + Duration::from_millis(u64::from(millis)),
+            Operation::Early => self.timeout(),
+            Operation::Server { which, status } => self.server(which, status),
+            Operation::SentryCpu { percent } => self.sentry_cpu(f64::from(percent) / 100.0),
+            Operation::Shadow { on } => self.shadow(on),
+            Operation::Reconfigure { which } => self.reconfigure(which),
+        }
+    }
+
+    /// A request of a class (the last there is, if there are not so many), type and URL.
+    pub fn arrive(&mut self, class: u8, request_type: u8, url: u8) {
+        let setup = self.controller.setup();
+        let class = class.min(setup.classes.len() as u8 - 1);
+        let request_type = u16::from(request_type).min(setup.request_types.len() as u16 - 1);
+        let url = UrlKey(u64::from(url).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let request =
+            Request { class: ClassId(class), request_type: RequestTypeId(request_type), url, ..Request::default() };
+        let decision = self.controller.handle_arrival(self.now, request);
+        match decision {
+            Decision::Admit { ticket, .. } => self.flying.push(ticket),
+            Decision::Enqueue { ticket } => self.waiting.push(ticket),
+            Decision::Reject(_) => {}
+        }
+        self.note(Input::Arrive(request), Output::Decision(decision));
+    }
+
+    /// A request ends.
+    pub fn complete(&mut self, ticket: Ticket, outcome: Outcome) {
+        self.controller.handle_completion(self.now, ticket, outcome);
+        self.bury(ticket);
+        self.note(Input::Complete(ticket, outcome), Output::Nothing);
+    }
+
+    /// Its client leaves.
+    pub fn cancel(&mut self, ticket: Ticket) {
+        self.controller.handle_cancel(self.now, ticket);
+        self.bury(ticket);
+        self.note(Input::Cancel(ticket), Output::Nothing);
+    }
+
+    /// Lets time pass, calling the controller whenever it wants to be called.
+    pub fn advance(&mut self, by: Duration) {
+        let end = self.now + by;
+        while let Some((at, _)) = self.controller.poll_timeout()
+            && at <= end
+        {
+            self.now = self.now.max(at);
+            self.timeout();
+        }
+        self.now = self.now.max(end);
+    }
+
+    /// Lets time pass and calls the controller once at the end: nothing is going on.
+    pub fn doze(&mut self, by: Duration) {
+        self.now = self.now + by;
+        self.timeout();
+    }
+
+    /// Calls `handle_timeout` now.
+    pub fn timeout(&mut self) {
+        self.controller.handle_timeout(self.now);
+        self.note(Input::Timeout, Output::Nothing);
+    }
+
+    /// Turns shadow mode on or off.
+    pub fn shadow(&mut self, on: bool) {
+        self.controller.set_shadow(self.now, on);
+        self.note(Input::Shadow(on), Output::Nothing);
+    }
+
+    /// Tells the sentry's load, 0 to 1.
+    pub fn sentry_cpu(&mut self, load: f64) {
+        self.controller.handle_report(self.now, LoadReport::SentryCpu(load));
+        self.note(Input::SentryCpu(load), Output::Nothing);
+    }
+
+    /// Sets a server's state.
+    pub fn server(&mut self, which: u8, status: Status) {
+        let servers = self.controller.servers();
+        if servers.is_empty() {
+            return;
+        }
+        let id = servers[usize::from(which) % servers.len()].id;
+        self.controller.handle_server(self.now, id, status);
+        self.note(Input::Server(id, status), Output::Nothing);
+    }
+
+    /// Takes over another setup.
+    pub fn reconfigure(&mut self, which: u8) {
+        let setup = reconfigured(self.controller.setup().clone(), which);
+        self.controller.reconfigure(self.now, setup.clone()).expect("these setups make sense");
+        self.note(Input::Reconfigure(Box::new(setup)), Output::Nothing);
+    }
+
+    /// Requests in flight, oldest first.
+    pub fn flying(&self) -> &[Ticket] {
+        &self.flying
+    }
+
+    /// Requests that wait, oldest first.
+    pub fn waiting(&self) -> &[Ticket] {
+        &self.waiting
+    }
+
+    /// The last step.
+    pub fn last(&self) -> &Step {
+        self.trace.last().expect("the first step is the making")
+    }
+
+    fn stale(&mut self, which: u8, cancel: bool) {
+        let Some(ticket) = pick(&self.dead, which) else { return };
+        match cancel {
+            true => self.cancel(ticket),
+            false => self.complete(ticket, Outcome::answered()),
+        }
+    }
+
+    fn redispatch(&mut self, which: u8) {
+        let Some(ticket) = pick(&self.flying, which) else { return };
+        let Some(server) = self.controller.server_of(ticket) else { panic!("a request in flight without a server") };
+        let moved = self.controller.handle_redispatch(self.now, ticket, server);
+        self.note(Input::Redispatch(ticket, server), Output::Moved(moved));
+    }
+
+    fn bury(&mut self, ticket: Ticket) {
+        let before = self.waiting.len() + self.flying.len();
+        self.waiting.retain(|t| *t != ticket);
+        self.flying.retain(|t| *t != ticket);
+        if self.waiting.len() + self.flying.len() < before {
+            self.dead.push(ticket);
+        }
+    }
+
+    fn note(&mut self, input: Input, output: Output) {
+        let actions: Vec<Action> = std::iter::from_fn(|| self.controller.poll_action()).collect();
+        for action in &actions {
+            match *action {
+                Action::Start { ticket, .. } => {
+                    self.waiting.retain(|t| *t != ticket);
+                    self.flying.push(ticket);
+                }
+                Action::Refuse { ticket, .. } => self.bury(ticket),
+                other => panic!("an action that the suite does not know: {other:?}"),
+            }
+        }
+        let events = std::mem::take(&mut *self.events.0.lock().expect("nobody panics while holding it"));
+        self.trace.push(Step { now: self.now, input, output, actions, events, after: self.view() });
+    }
+
+    fn view(&self) -> View {
+        let server = |s: &tidegate_engine::ServerState| Server {
+            status: s.status,
+            in_flight: s.in_flight,
+            max: s.max_connections,
+        };
+        View {
+            snapshot: self.controller.snapshot(self.now),
+            servers: self.controller.servers().iter().map(server).collect(),
+            in_flight: self.controller.in_flight(),
+            waiting: self.controller.waiting(),
+            timeout: self.controller.poll_timeout().map(|(at, _)| at),
+        }
+    }
+}
+
+fn pick(of: &[Ticket], which: u8) -> Option<Ticket> {
+    (!of.is_empty()).then(|| of[usize::from(which) % of.len()])
+}

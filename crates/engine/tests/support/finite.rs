@@ -1,0 +1,66 @@
+//! Every number that a snapshot shows is finite and within its bounds.
+
+use tidegate_engine::{AdmissionConfig, Delays, Setup, Snapshot};
+
+/// Checks all numbers of a snapshot. `longest_target`: the largest target of any setup so far, seconds.
+///
+/// # Errors
+/// The first number that is not in its bounds.
+pub fn check(snapshot: &Snapshot, setup: &Setup, longest_target: f64) -> Result<(), String> {
+    within("target", snapshot.target, 1e-9, 1e6)?;
+    within("processors", snapshot.processors, 0.0, 1e8)?;
+    within("calibration", snapshot.calibration, 0.9, 20.0)?;
+    within("mean cost", snapshot.mean_cost.unwrap_or(0.0), 0.0, 1e9)?;
+    for class in &snapshot.classes {
+        within("offered rate", class.offered_rate, 0.0, 1e12)?;
+        within("class cost", class.mean_cost, 0.0, 1e9)?;
+        let (p50, p95, p99) = (class.p50.unwrap_or(0.0), class.p95.unwrap_or(0.0), class.p99.unwrap_or(0.0));
+        within("p99", p99, 0.0, 1e9)?;
+        if !(p50 <= p95 && p95 <= p99) {
+            return Err(format!("percentiles out of order: {p50} {p95} {p99}"));
+        }
+    }
+    for server in &snapshot.servers {
+        within("server's processors", server.processors, 0.05, 100_000.0)?;
+        within("confidence", server.confidence, 0.0, 1e12)?;
+    }
+    policy(snapshot, setup, longest_target)
+}
+
+fn policy(snapshot: &Snapshot, setup: &Setup, longest_target: f64) -> Result<(), String> {
+    let policy = &snapshot.policy;
+    within("limit", policy.limit.unwrap_or(0.0), 0.0, f64::from(u32::MAX))?;
+    within("full", policy.full.unwrap_or(0.0), 0.0, 1.0)?;
+    if let Some((class, share)) = policy.threshold {
+        within("threshold's share", share, 0.0, 1.0)?;
+        within("threshold's class", f64::from(class), 0.0, setup.classes.len() as f64 - 1.0)?;
+    }
+    let fixed = match &setup.admission {
+        AdmissionConfig::Batch(config) => fixed(&config.delays),
+        AdmissionConfig::Sentry(config) => fixed(&config.batch.delays),
+        _ => None,
+    };
+    let most = fixed.unwrap_or(longest_target / 4.0);
+    for delay in &policy.delays {
+        within("delay", *delay, 0.0, most + 1e-9)?;
+    }
+    if !policy.delays.is_sorted() {
+        return Err(format!("a more important class waits longer: {:?}", policy.delays));
+    }
+    for (name, value) in &policy.more {
+        within(name, *value, f64::MIN, f64::MAX)?;
+    }
+    Ok(())
+}
+
+fn fixed(delays: &Delays) -> Option<f64> {
+    match delays {
+        Delays::Fixed(delays) => delays.last().map(|delay| delay.0),
+        Delays::Computed(_) => None,
+    }
+}
+
+fn within(what: &str, value: f64, least: f64, most: f64) -> Result<(), String> {
+    let holds = value.is_finite() && (least..=most).contains(&value);
+    if holds { Ok(()) } else { Err(format!("{what} is {value}, not within {least} and {most}")) }
+}

@@ -1,0 +1,376 @@
+//! What must hold of any controller under any policy, checked step by step on a trace.
+//!
+//! The model knows nothing of policies: it counts, and compares its counts with what the controller shows.
+
+use std::collections::{HashMap, HashSet};
+
+use tidegate_engine::{
+    Action, ClassId, Decision, End, Outcome, Reason, Rejection, Request, ServerId, Setup, Status, Ticket, Timestamp,
+    WhenAllDown,
+};
+
+use super::cases::Case;
+use super::driver::{Input, Output, Step, View};
+use super::finite;
+
+type Checked = Result<(), String>;
+
+/// A request between its arrival and its end.
+#[derive(Clone, Copy, Debug)]
+struct Live {
+    class: usize,
+    /// `None` while it waits.
+    server: Option<ServerId>,
+}
+
+/// What the model counts of a class.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Counts {
+    offered: u64,
+    admitted: u64,
+    /// Carried out, and in shadow mode only counted.
+    rejected: u64,
+    completed: u64,
+    failed: u64,
+    cancelled: u64,
+}
+
+/// Over all classes, whatever became of them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    offered: u64,
+    admitted: u64,
+    refused: u64,
+    cancelled_waiting: u64,
+}
+
+/// The model.
+pub struct Model {
+    setup: Setup,
+    shadow: bool,
+    now: Timestamp,
+    live: HashMap<Ticket, Live>,
+    ended: HashSet<Ticket>,
+    classes: Vec<Counts>,
+    sums: Sums,
+    stale: u64,
+    before: Option<View>,
+    longest_target: f64,
+}
+
+impl Model {
+    /// A model of a controller that was just made for `case`.
+    pub fn new(case: &Case) -> Model {
+        Model {
+            setup: case.setup.clone(),
+            shadow: case.setup.shadow,
+            now: Timestamp::ZERO,
+            live: HashMap::new(),
+            ended: HashSet::new(),
+            classes: vec![Counts::default(); case.setup.classes.len()],
+            sums: Sums::default(),
+            stale: 0,
+            before: None,
+            longest_target: longest_target(&case.setup),
+        }
+    }
+
+    /// Takes the next step.
+    ///
+    /// # Errors
+    /// What does not hold.
+    pub fn check(&mut self, step: &Step) -> Checked {
+        require(step.now >= self.now, || format!("time went back from {:?}", self.now))?;
+        self.now = step.now;
+        self.take_input(step)?;
+        step.actions.iter().try_for_each(|action| self.take_action(step, action))?;
+        no_inversion(self, step)?;
+        self.compare(&step.after)?;
+        require(step.events.iter().all(|(at, _)| *at == step.now), || "an event of another time".into())?;
+        finite::check(&step.after.snapshot, &self.setup, self.longest_target)?;
+        let wakes = step.after.timeout.is_none_or(|at| at > step.now);
+        require(wakes || !matches!(step.input, Input::Timeout), || {
+            format!("wants to be called at {:?} again, without end", step.after.timeout)
+        })?;
+        self.before = Some(step.after.clone());
+        Ok(())
+    }
+
+    fn take_input(&mut self, step: &Step) -> Checked {
+        match (&step.input, &step.output) {
+            (Input::Arrive(request), Output::Decision(decision)) => self.arrival(step, request, decision),
+            (Input::Complete(ticket, outcome), _) => self.completion(*ticket, outcome, step),
+            (Input::Cancel(ticket), _) => self.cancel(*ticket, step),
+            (Input::Redispatch(ticket, failed), Output::Moved(moved)) => self.moved(step, *ticket, *failed, *moved),
+            (Input::Server(id, status), _) => {
+                let now = step.after.servers[id.index()].status;
+                require(now == *status || now == Status::Removed, || format!("the server is {now:?}"))
+            }
+            (Input::Shadow(on), _) => {
+                self.shadow = *on;
+                Ok(())
+            }
+            (Input::Reconfigure(setup), _) => {
+                self.reconfigure(setup);
+                Ok(())
+            }
+            (Input::Made | Input::Timeout | Input::SentryCpu(_), _) => Ok(()),
+            (input, output) => Err(format!("{input:?} cannot be answered with {output:?}")),
+        }
+    }
+
+    fn arrival(&mut self, step: &Step, request: &Request, decision: &Decision) -> Checked {
+        let class = request.class.index();
+        self.classes[class].offered += 1;
+        self.sums.offered += 1;
+        match *decision {
+            Decision::Admit { ticket, server, shadow } => {
+                require(self.shadow || shadow.is_none(), || "a shadow refusal outside shadow mode".into())?;
+                if let Some(rejection) = shadow {
+                    self.explains(step, request.class, &rejection)?;
+                    self.classes[class].rejected += 1;
+                }
+                self.sums.admitted += 1;
+                self.begin(ticket, Live { class, server: None })?;
+                self.send(step, ticket, server)
+            }
+            Decision::Enqueue { ticket } => {
+                require(!self.shadow, || "it waits in shadow mode".into())?;
+                self.begin(ticket, Live { class, server: None })
+            }
+            Decision::Reject(rejection) => {
+                let unservable = matches!(rejection.reason, Reason::NoServer | Reason::ServerLimit);
+                require(!self.shadow || unservable, || format!("shadow mode refused: {:?}", rejection.reason))?;
+                self.refused(step, class, &rejection)
+            }
+        }
+    }
+
+    fn completion(&mut self, ticket: Ticket, outcome: &Outcome, step: &Step) -> Checked {
+        match self.live.get(&ticket).copied() {
+            Some(Live { class, server: Some(_) }) => {
+                self.end(ticket);
+                match outcome.end {
+                    End::Answered => self.classes[class].completed += 1,
+                    End::Failed | End::TimedOut => self.classes[class].failed += 1,
+                }
+                Ok(())
+            }
+            _ => self.nothing_happened(step),
+        }
+    }
+
+    fn cancel(&mut self, ticket: Ticket, step: &Step) -> Checked {
+        let Some(live) = self.live.get(&ticket).copied() else { return self.nothing_happened(step) };
+        self.end(ticket);
+        self.classes[live.class].cancelled += 1;
+        self.sums.cancelled_waiting += u64::from(live.server.is_none());
+        match &self.before {
+            Some(before) => same_estimates(before, &step.after),
+            None => Ok(()),
+        }
+    }
+
+    fn moved(&mut self, step: &Step, ticket: Ticket, failed: ServerId, moved: Option<ServerId>) -> Checked {
+        let Some(server) = moved else { return Ok(()) };
+        require(server != failed, || "sent to the server that just failed".into())?;
+        let live = self.live.get_mut(&ticket).ok_or("a request that is not there was moved")?;
+        require(live.server.take().is_some(), || "a request that waits was moved".into())?;
+        self.send(step, ticket, server)
+    }
+
+    fn take_action(&mut self, step: &Step, action: &Action) -> Checked {
+        let (Action::Start { ticket, .. } | Action::Refuse { ticket, .. }) = action else {
+            return Err(format!("an action that the model does not know: {action:?}"));
+        };
+        let waiting = self.live.get(ticket).filter(|live| live.server.is_none()).copied();
+        let Live { class, .. } = waiting.ok_or_else(|| format!("{action:?} is about nobody who waits"))?;
+        match action {
+            Action::Start { ticket, server } => {
+                self.sums.admitted += 1;
+                self.send(step, *ticket, *server)
+            }
+            Action::Refuse { ticket, rejection } => {
+                let unservable = matches!(rejection.reason, Reason::NoServer | Reason::ServerLimit);
+                require(!self.shadow || unservable, || format!("shadow mode refused: {:?}", rejection.reason))?;
+                self.end(*ticket);
+                self.refused(step, class, rejection)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn refused(&mut self, step: &Step, class: usize, rejection: &Rejection) -> Checked {
+        self.classes[class].rejected += 1;
+        self.sums.refused += 1;
+        self.explains(step, ClassId(class as u8), rejection)?;
+        let taking = self.taking(&step.after);
+        match rejection.reason {
+            Reason::NoServer => require(taking.is_empty(), || format!("no server, but {taking:?} take requests")),
+            Reason::ServerLimit => {
+                let full = |id: &ServerId| !self.has_room(&step.after, *id);
+                require(!taking.is_empty() && taking.iter().all(full), || format!("of {taking:?} one has room"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn explains(&self, step: &Step, class: ClassId, rejection: &Rejection) -> Checked {
+        require(rejection.class == class, || format!("{rejection:?} is about another class"))?;
+        let policy = step.after.snapshot.policy.policy;
+        require(rejection.policy == policy, || format!("{} refused in the name of {policy}", rejection.policy))?;
+        let seconds = rejection.retry_after.as_secs_f64();
+        require((1.0..=60.0).contains(&seconds), || format!("come back after {seconds} s"))
+    }
+
+    fn begin(&mut self, ticket: Ticket, live: Live) -> Checked {
+        require(!self.ended.contains(&ticket), || format!("{ticket:?} was used before"))?;
+        require(self.live.insert(ticket, live).is_none(), || format!("{ticket:?} is in use"))
+    }
+
+    fn end(&mut self, ticket: Ticket) {
+        self.live.remove(&ticket);
+        self.ended.insert(ticket);
+    }
+
+    /// The request goes to `server`, which must take it. Counts it as admitted unless it was before.
+    fn send(&mut self, step: &Step, ticket: Ticket, server: ServerId) -> Checked {
+        let takes = self.taking(&step.after).contains(&server) && self.has_room(&step.after, server);
+        require(takes, || format!("{server:?} takes nothing: {:?}", step.after.servers[server.index()]))?;
+        let live = self.live.get_mut(&ticket).ok_or("nobody to send")?;
+        live.server = Some(server);
+        if !matches!(step.input, Input::Redispatch(..)) {
+            self.classes[live.class].admitted += 1;
+        }
+        Ok(())
+    }
+
+    /// Servers that may take requests, by state.
+    fn taking(&self, view: &View) -> Vec<ServerId> {
+        let of = |wanted: Status| -> Vec<ServerId> {
+            let ids = view.servers.iter().enumerate().filter(|(_, server)| server.status == wanted);
+            ids.map(|(at, _)| ServerId(at as u16)).collect()
+        };
+        match of(Status::Up) {
+            up if up.is_empty() && self.setup.when_all_down == WhenAllDown::Try => of(Status::Down),
+            up => up,
+        }
+    }
+
+    fn has_room(&self, view: &View, server: ServerId) -> bool {
+        view.servers[server.index()].max.is_none_or(|max| self.at(server) < max as usize)
+    }
+
+    fn at(&self, server: ServerId) -> usize {
+        self.live.values().filter(|live| live.server == Some(server)).count()
+    }
+
+    fn nothing_happened(&mut self, step: &Step) -> Checked {
+        self.stale += 1;
+        let Some(before) = &self.before else { return Ok(()) };
+        let mut expected = before.snapshot.clone();
+        expected.stale_tickets += 1;
+        require(step.actions.is_empty(), || "a stale ticket caused actions".into())?;
+        let (expected, seen) = (format!("{expected:?}"), format!("{:?}", step.after.snapshot));
+        require(expected == seen, || format!("a stale ticket changed {expected} to {seen}"))
+    }
+
+    fn reconfigure(&mut self, setup: &Setup) {
+        let old: Vec<&str> = self.setup.classes.iter().map(|class| class.name.as_str()).collect();
+        let name = |class: usize| setup.classes.iter().position(|new| new.name == old[class]);
+        for live in self.live.values_mut() {
+            live.class = name(live.class).unwrap_or(setup.classes.len() - 1);
+        }
+        let before = |new: &str| old.iter().position(|name| *name == new).map(|at| self.classes[at]);
+        self.classes = setup.classes.iter().map(|class| before(&class.name).unwrap_or_default()).collect();
+        self.shadow = setup.shadow;
+        self.longest_target = self.longest_target.max(longest_target(setup));
+        self.setup = setup.clone();
+    }
+
+    fn compare(&self, view: &View) -> Checked {
+        let Sums { offered, admitted, refused, cancelled_waiting } = self.sums;
+        let waiting = self.live.values().filter(|live| live.server.is_none()).count();
+        let ended_or_waits = admitted + refused + waiting as u64 + cancelled_waiting;
+        require(offered == ended_or_waits, || format!("{offered} offered, {ended_or_waits} accounted for"))?;
+        equal("waiting", view.waiting, waiting)?;
+        equal("in flight", view.in_flight, self.live.len() - waiting)?;
+        equal("waiting in the snapshot", view.snapshot.waiting, waiting)?;
+        equal("in flight in the snapshot", view.snapshot.in_flight, self.live.len() - waiting)?;
+        equal("stale tickets", view.snapshot.stale_tickets, self.stale)?;
+        require(!self.shadow || waiting == 0, || format!("{waiting} wait in shadow mode"))?;
+        for (at, server) in view.servers.iter().enumerate() {
+            let expected = self.at(ServerId(at as u16));
+            equal(&format!("in flight at server {at}"), server.in_flight as usize, expected)?;
+        }
+        equal("classes", view.snapshot.classes.len(), self.classes.len())?;
+        (0..self.classes.len()).try_for_each(|class| self.compare_class(view, class))
+    }
+
+    fn compare_class(&self, view: &View, class: usize) -> Checked {
+        let (seen, counts) = (&view.snapshot.classes[class], &self.classes[class]);
+        let of = |flying: bool| {
+            self.live.values().filter(|live| live.class == class && live.server.is_some() == flying).count() as u64
+        };
+        let name = |what: &str| format!("{what} of class {}", seen.name);
+        equal(&name("offered"), seen.offered, counts.offered)?;
+        equal(&name("admitted"), seen.admitted, counts.admitted)?;
+        equal(&name("rejected"), seen.rejected_total(), counts.rejected)?;
+        equal(&name("completed"), seen.completed, counts.completed)?;
+        equal(&name("failed"), seen.failed, counts.failed)?;
+        equal(&name("cancelled"), seen.cancelled, counts.cancelled)?;
+        equal(&name("in flight"), seen.in_flight, of(true))?;
+        equal(&name("waiting"), seen.waiting, of(false))?;
+        let sane = seen.guaranteed <= seen.offered && seen.in_target <= seen.completed;
+        require(sane, || name("guaranteed or in target"))
+    }
+}
+
+/// At one instant no request of a class fails the SLA test while a less important one is started.
+fn no_inversion(model: &Model, step: &Step) -> Checked {
+    let tested = |reason: Reason| matches!(reason, Reason::SlaTarget | Reason::MoreImportantFirst);
+    let actions = step.actions.iter().filter_map(|action| match action {
+        Action::Refuse { rejection, .. } if tested(rejection.reason) => Some(rejection.class.index()),
+        _ => None,
+    });
+    let decided = match &step.output {
+        Output::Decision(Decision::Reject(rejection)) if tested(rejection.reason) => Some(rejection.class.index()),
+        _ => None,
+    };
+    let Some(failed) = actions.chain(decided).min() else { return Ok(()) };
+    for action in &step.actions {
+        if let Action::Start { ticket, .. } = action
+            && let Some(live) = model.live.get(ticket)
+            && live.class > failed
+        {
+            return Err(format!("class {} failed the test, class {} was started", failed + 1, live.class + 1));
+        }
+    }
+    Ok(())
+}
+
+/// A cancel teaches nothing.
+fn same_estimates(before: &View, after: &View) -> Checked {
+    let of = |view: &View| {
+        let snapshot = &view.snapshot;
+        let classes: Vec<_> =
+            snapshot.classes.iter().map(|c| (c.mean_cost, c.offered_rate, c.p50, c.p95, c.p99)).collect();
+        let servers: Vec<_> = snapshot.servers.iter().map(|s| (s.processors, s.confidence)).collect();
+        let totals = (snapshot.mean_cost, snapshot.calibration, snapshot.processors, snapshot.urls, snapshot.target);
+        format!("{classes:?} {servers:?} {totals:?}")
+    };
+    let (before, after) = (of(before), of(after));
+    require(before == after, || format!("a cancel moved estimates from {before} to {after}"))
+}
+
+fn longest_target(setup: &Setup) -> f64 {
+    setup.sla.steps().iter().map(|step| step.target.as_secs_f64()).fold(0.0, f64::max)
+}
+
+fn equal<T: PartialEq + std::fmt::Debug>(what: &str, seen: T, expected: T) -> Checked {
+    require(seen == expected, || format!("{what} is {seen:?}, the model has {expected:?}"))
+}
+
+fn require(holds: bool, otherwise: impl FnOnce() -> String) -> Checked {
+    if holds { Ok(()) } else { Err(otherwise()) }
+}

@@ -1,0 +1,199 @@
+//! The sentry process as a whole, as the admin API and metrics see it: its applications, its configuration, and what
+//! happened to the process itself.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Instant, SystemTime};
+
+use arc_swap::ArcSwap;
+use tokio::sync::broadcast;
+
+use crate::app::App;
+use crate::config::Config;
+
+/// How many notices are kept, and how many a slow listener may lag behind.
+const KEPT: usize = 200;
+
+/// What the whole process shows. One per sentry; written at start, on reload and when draining begins.
+#[derive(Debug)]
+pub struct Board {
+    applications: ArcSwap<Vec<Arc<App>>>,
+    config: ArcSwap<Config>,
+    draining: AtomicBool,
+    reloads: AtomicU64,
+    reload_failures: AtomicU64,
+    /// Processors in use, as bits of an `f64`.
+    cpu: AtomicU64,
+    dropped_records: Arc<AtomicU64>,
+    notices: Mutex<VecDeque<Notice>>,
+    news: broadcast::Sender<Notice>,
+    next_notice: AtomicU64,
+    began: Instant,
+    began_at: SystemTime,
+}
+
+/// Something that happened to the process.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Notice {
+    /// Counts up from 0 without gaps.
+    pub number: u64,
+    /// When, since the process began.
+    pub at: std::time::Duration,
+    /// What.
+    pub kind: NoticeKind,
+    /// In words.
+    pub text: String,
+}
+
+/// The kinds of notices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NoticeKind {
+    /// A new configuration is in force.
+    Reloaded,
+    /// A new configuration was refused; the old one stays in force.
+    ReloadFailed,
+    /// The sentry takes no new requests.
+    Draining,
+}
+
+impl NoticeKind {
+    /// The name in the event stream.
+    pub const fn name(self) -> &'static str {
+        match self {
+            NoticeKind::Reloaded => "config-reloaded",
+            NoticeKind::ReloadFailed => "config-reload-failed",
+            NoticeKind::Draining => "draining",
+        }
+    }
+}
+
+impl Board {
+    /// A board for a process that starts now. `dropped_records` is the access log's counter.
+    pub fn new(config: Config, applications: Vec<Arc<App>>, dropped_records: Arc<AtomicU64>) -> Self {
+        Board {
+            applications: ArcSwap::from_pointee(applications),
+            config: ArcSwap::from_pointee(config),
+            draining: AtomicBool::new(false),
+            reloads: AtomicU64::new(0),
+            reload_failures: AtomicU64::new(0),
+            cpu: AtomicU64::new(0),
+            dropped_records,
+            notices: Mutex::default(),
+            news: broadcast::channel(KEPT).0,
+            next_notice: AtomicU64::new(0),
+            began: Instant::now(),
+            began_at: SystemTime::now(),
+        }
+    }
+
+    /// The applications in force.
+    pub fn applications(&self) -> Arc<Vec<Arc<App>>> {
+        self.applications.load_full()
+    }
+
+    /// The application of that name.
+    pub fn application(&self, name: &str) -> Option<Arc<App>> {
+        self.applications.load().iter().find(|app| app.name() == name).cloned()
+    }
+
+    /// The configuration in force.
+    pub fn config(&self) -> Arc<Config> {
+        self.config.load_full()
+    }
+
+    /// Puts up what a reload brought. `text` says what changed.
+    pub fn reloaded(&self, config: Config, applications: Vec<Arc<App>>, text: impl Into<String>) {
+        self.config.store(Arc::new(config));
+        self.applications.store(Arc::new(applications));
+        self.reloads.fetch_add(1, Relaxed);
+        self.notice(NoticeKind::Reloaded, text.into());
+    }
+
+    /// Records that a new configuration was refused, and why.
+    pub fn reload_failed(&self, why: impl Into<String>) {
+        self.reload_failures.fetch_add(1, Relaxed);
+        self.notice(NoticeKind::ReloadFailed, why.into());
+    }
+
+    /// Says that no new requests are taken: `/readyz` fails from now on.
+    pub fn drain(&self) {
+        if !self.draining.swap(true, Relaxed) {
+            self.notice(NoticeKind::Draining, "the sentry finishes what it has and takes nothing new".to_owned());
+        }
+    }
+
+    /// Whether [`Board::drain`] was called.
+    pub fn draining(&self) -> bool {
+        self.draining.load(Relaxed)
+    }
+
+    /// Reloads that took effect, and reloads that were refused.
+    pub fn reload_counts(&self) -> (u64, u64) {
+        (self.reloads.load(Relaxed), self.reload_failures.load(Relaxed))
+    }
+
+    /// Processors in use over the last second or so: 1.0 is one processor fully busy.
+    pub fn cpu(&self) -> f64 {
+        f64::from_bits(self.cpu.load(Relaxed))
+    }
+
+    /// Measures [`Board::cpu`] once a second, for ever.
+    pub(crate) async fn measure_cpu(&self) {
+        let (mut used, mut at) = (cpu_time(), Instant::now());
+        loop {
+            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+            let (used_now, now) = (cpu_time(), Instant::now());
+            let share = used_now.saturating_sub(used).as_secs_f64() / now.duration_since(at).as_secs_f64();
+            (used, at) = (used_now, now);
+            self.cpu.store(share.to_bits(), Relaxed);
+        }
+    }
+
+    /// Access log lines that were dropped because the disk could not follow.
+    pub fn dropped_records(&self) -> u64 {
+        self.dropped_records.load(Relaxed)
+    }
+
+    /// How long the process has been running.
+    pub fn uptime(&self) -> std::time::Duration {
+        self.began.elapsed()
+    }
+
+    /// When the process began.
+    pub fn began_at(&self) -> SystemTime {
+        self.began_at
+    }
+
+    /// The last notices, oldest first.
+    pub fn notices(&self) -> Vec<Notice> {
+        self.lock().iter().cloned().collect()
+    }
+
+    /// New notices from now on.
+    pub fn subscribe(&self) -> broadcast::Receiver<Notice> {
+        self.news.subscribe()
+    }
+
+    fn notice(&self, kind: NoticeKind, text: String) {
+        let mut notices = self.lock();
+        let number = self.next_notice.fetch_add(1, Relaxed);
+        let notice = Notice { number, at: self.uptime(), kind, text };
+        if notices.len() == KEPT {
+            notices.pop_front();
+        }
+        notices.push_back(notice.clone());
+        // Sent under the lock, so that listeners see numbers in order. Nobody listens: that is fine.
+        let _ = self.news.send(notice);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Notice>> {
+        self.notices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Processor time that the process has used.
+pub(crate) fn cpu_time() -> std::time::Duration {
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    std::time::Duration::new(used.tv_sec.unsigned_abs(), used.tv_nsec.unsigned_abs() as u32)
+}

@@ -1,0 +1,113 @@
+//! The gate as a socket: what hyper calls, and the two ways of moving bytes that both sides of the sentry use.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use hyper::rt::ReadBufCursor;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+use super::{Gate, Mode, Turn};
+
+/// Writes of up to so many bytes in several pieces are made into one.
+const TOGETHER: usize = 2048;
+
+impl hyper::rt::Read for Gate {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, to: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if matches!(this.mode, Mode::Answering) && this.client.answered.get() && this.client.ending.borrow().is_none() {
+            // The answer was complete before the request was: this is the first read after both.
+            this.client.answered.set(false);
+            this.mode = Mode::Boundary;
+            this.worker.idle(&this.client);
+        }
+        if matches!(this.mode, Mode::Boundary) && ready!(this.poll_boundary(cx))? == Turn::End {
+            return Poll::Ready(Ok(()));
+        }
+        match this.mode {
+            Mode::Boundary | Mode::Giving { .. } => this.poll_give(cx, to),
+            Mode::Answering => this.poll_hold(cx),
+            Mode::Loose => this.poll_loose(cx, to),
+        }
+    }
+}
+
+impl hyper::rt::Write for Gate {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        ready!(self.poll_flush_out(cx))?;
+        let written = ready!(Pin::new(&mut self.io).poll_write(cx, bytes))?;
+        self.client_reads();
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_flush_out(cx))?;
+        let written = ready!(write_together(&mut self.io, cx, slices))?;
+        self.client_reads();
+        Poll::Ready(Ok(written))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// hyper flushes once it has handed everything to `poll_write`: after the last byte of an answer, this is its end.
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_flush_out(cx))?;
+        if self.client.answered.get() {
+            self.end_of_message(cx);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// The connection's task closes the socket: it may have to linger, or to become a tunnel.
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_flush(cx)
+    }
+}
+
+/// Writes small pieces as one: copying a kilobyte costs less than what the kernel spends on a list of pieces.
+pub(crate) fn write_together(
+    io: &mut TcpStream,
+    cx: &mut Context<'_>,
+    slices: &[io::IoSlice<'_>],
+) -> Poll<io::Result<usize>> {
+    let io = Pin::new(io);
+    match slices {
+        [only] => return io.poll_write(cx, only),
+        _ if slices.iter().map(|slice| slice.len()).sum::<usize>() > TOGETHER => {
+            return io.poll_write_vectored(cx, slices);
+        }
+        _ => {}
+    }
+    let mut together = [0; TOGETHER];
+    let mut length = 0;
+    for slice in slices {
+        together[length..length + slice.len()].copy_from_slice(slice);
+        length += slice.len();
+    }
+    io.poll_write(cx, &together[..length])
+}
+
+/// Reads from the socket into hyper's own buffer; how many bytes.
+pub(crate) fn poll_read_straight(
+    io: &mut TcpStream,
+    cx: &mut Context<'_>,
+    mut to: ReadBufCursor<'_>,
+) -> Poll<io::Result<usize>> {
+    // SAFETY: tokio's `ReadBuf` tracks what is initialised and never takes it back; `poll_read` of a socket writes
+    // only initialised bytes, and `advance` is told exactly how many it filled.
+    let filled = unsafe {
+        let mut buffer = ReadBuf::uninit(to.as_mut());
+        ready!(Pin::new(io).poll_read(cx, &mut buffer))?;
+        buffer.filled().len()
+    };
+    // SAFETY: these bytes were filled just above.
+    unsafe { to.advance(filled) };
+    Poll::Ready(Ok(filled))
+}

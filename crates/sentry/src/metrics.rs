@@ -1,0 +1,305 @@
+//! `/metrics`: everything there is to see, as OpenMetrics text, gathered when it is asked for.
+//!
+//! Nothing is counted twice: the numbers come from the engine's snapshots and the data path's counters at the moment
+//! of the scrape, and cost the workers nothing between scrapes. Labels are names from the configuration and fixed
+//! lists only, so clients cannot make new series. `docs/metrics.md` lists the names.
+
+mod family;
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::{Registry, Unit};
+use tidegate_engine::{ClassSnapshot, Reason, ServerSnapshot, Snapshot, Status};
+
+use crate::app::App;
+use crate::board::{Board, cpu_time};
+use crate::counters::{COUNTERS, Counter};
+use crate::gate::head::Bad;
+use family::{Families, Labels};
+
+/// The media type of [`render`]'s text.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The metrics of the process, now.
+pub fn render(board: &Arc<Board>) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Scrape { board: board.clone() }));
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = encode(&mut text, &registry);
+    text
+}
+
+#[derive(Debug)]
+struct Scrape {
+    board: Arc<Board>,
+}
+
+impl Collector for Scrape {
+    fn encode(&self, encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        let apps = self.board.applications();
+        let all: Vec<Seen> = apps.iter().map(|app| Seen { app: app.clone(), snapshot: app.snapshot() }).collect();
+        let mut out = Families::new(encoder);
+        process(&mut out, &self.board)?;
+        application(&mut out, &all)?;
+        policy(&mut out, &all)?;
+        classes(&mut out, &all)?;
+        servers(&mut out, &all)?;
+        data_path(&mut out, &all)
+    }
+}
+
+/// One application at the moment of the scrape.
+struct Seen {
+    app: Arc<App>,
+    snapshot: Snapshot,
+}
+
+impl Seen {
+    fn labels(&self) -> Labels<'_> {
+        Labels::new("application", &self.snapshot.application)
+    }
+}
+
+fn process(out: &mut Families<'_>, board: &Board) -> fmt::Result {
+    let none = || std::iter::once(Labels::default());
+    let (reloads, failures) = board.reload_counts();
+    out.info("tidegate_build", "The program.", [Labels::new("version", env!("CARGO_PKG_VERSION"))])?;
+    out.gauge(
+        "tidegate_uptime",
+        "Time since the start.",
+        Some(Unit::Seconds),
+        none().map(|l| (l, board.uptime().as_secs_f64())),
+    )?;
+    out.counter_f64(
+        "tidegate_process_cpu",
+        "Processor time used.",
+        Some(Unit::Seconds),
+        none().map(|l| (l, cpu_time().as_secs_f64())),
+    )?;
+    out.gauge(
+        "tidegate_process_cpus_busy",
+        "Processors in use over the last second.",
+        None,
+        none().map(|l| (l, board.cpu())),
+    )?;
+    out.gauge("tidegate_draining", "1 while shutting down.", None, none().map(|l| (l, flag(board.draining()))))?;
+    out.counter(
+        "tidegate_config_reloads",
+        "Configurations put in force since the start.",
+        none().map(|l| (l, reloads)),
+    )?;
+    out.counter(
+        "tidegate_config_reload_failures",
+        "Configurations refused since the start.",
+        none().map(|l| (l, failures)),
+    )?;
+    let dropped = board.dropped_records();
+    out.counter(
+        "tidegate_access_log_dropped",
+        "Access log lines dropped because the disk could not follow.",
+        none().map(|l| (l, dropped)),
+    )
+}
+
+fn application(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
+    type Value = fn(&Snapshot) -> f64;
+    let gauges: [(&str, &str, Option<Unit>, Value); 7] = [
+        ("tidegate_target", "The SLA's target at the current arrival rate.", Some(Unit::Seconds), |s| s.target),
+        ("tidegate_shadow", "1 while refusals are only counted.", None, |s| flag(s.shadow)),
+        ("tidegate_in_flight", "Admitted and not yet answered.", None, |s| s.in_flight as f64),
+        ("tidegate_waiting", "Waiting in class queues.", None, |s| s.waiting as f64),
+        ("tidegate_processors", "Effective processors of the servers that are up.", None, |s| s.processors),
+        ("tidegate_calibration", "The SLA's statistic over the prediction from means.", None, |s| s.calibration),
+        ("tidegate_cost_table_urls", "URLs in the cost table.", None, |s| s.urls as f64),
+    ];
+    for (name, help, unit, value) in gauges {
+        out.gauge(name, help, unit, all.iter().map(|seen| (seen.labels(), value(&seen.snapshot))))?;
+    }
+    let events = |seen: &Seen| seen.app.events.recent().last().map_or(0, |last| last.number + 1);
+    out.counter("tidegate_events", "Events of the engine.", all.iter().map(|seen| (seen.labels(), events(seen))))?;
+    let stale = |seen: &Seen| seen.snapshot.stale_tickets;
+    out.counter(
+        "tidegate_stale_tickets",
+        "Tickets used after their end: a fault of the program if not 0.",
+        all.iter().map(|seen| (seen.labels(), stale(seen))),
+    )
+}
+
+fn policy(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
+    // A gauge, not an info: the active part changes while the series lives.
+    out.gauge(
+        "tidegate_policy",
+        "The policies in force; always 1.",
+        None,
+        all.iter().map(|seen| (policy_labels(seen), 1.0)),
+    )?;
+    let limit = all.iter().filter_map(|seen| Some((seen.labels(), seen.snapshot.policy.limit?)));
+    out.gauge("tidegate_policy_limit", "Limit on requests in flight.", None, limit)?;
+    let shares = all.iter().flat_map(shares);
+    out.gauge("tidegate_policy_admit_ratio", "Share of the class that the threshold admits.", None, shares)?;
+    let delays = all.iter().flat_map(|seen| {
+        let delays = seen.snapshot.policy.delays.iter();
+        delays.zip(&seen.snapshot.classes).map(|(delay, class)| (seen.labels().and("class", &class.name), *delay))
+    });
+    out.gauge("tidegate_policy_delay", "Delay d_i of the class's batches.", Some(Unit::Seconds), delays)?;
+    let full = all.iter().filter_map(|seen| Some((seen.labels(), seen.snapshot.policy.full?)));
+    out.gauge("tidegate_policy_full_ratio", "Measured probability that the system is full.", None, full)?;
+    let more = all.iter().flat_map(|seen| {
+        let more = seen.snapshot.policy.more.iter();
+        more.map(|(name, value)| (seen.labels().and("name", name), *value))
+    });
+    out.gauge("tidegate_policy_value", "More of what the policy shows of itself.", None, more)
+}
+
+fn policy_labels(seen: &Seen) -> Labels<'_> {
+    let policy = &seen.snapshot.policy;
+    let labels = seen.labels().and("admission", policy.policy).and("active", policy.active);
+    labels.and("dispatch", seen.snapshot.dispatch)
+}
+
+/// What a threshold means for each class: above it all, below it none.
+fn shares(seen: &Seen) -> Vec<(Labels<'_>, f64)> {
+    let Some((at, share)) = seen.snapshot.policy.threshold else { return Vec::new() };
+    let share_of = |index: usize| match index.cmp(&usize::from(at)) {
+        std::cmp::Ordering::Less => 1.0,
+        std::cmp::Ordering::Equal => share,
+        std::cmp::Ordering::Greater => 0.0,
+    };
+    let classes = seen.snapshot.classes.iter().enumerate();
+    classes.map(|(index, class)| (seen.labels().and("class", &class.name), share_of(index))).collect()
+}
+
+fn classes(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
+    type Count = fn(&ClassSnapshot) -> u64;
+    let per_class = || {
+        all.iter()
+            .flat_map(|seen| seen.snapshot.classes.iter().map(|class| (seen.labels().and("class", &class.name), class)))
+    };
+    let counters: [(&str, &str, Count); 7] = [
+        ("tidegate_requests_offered", "Requests that arrived.", |c| c.offered),
+        ("tidegate_requests_admitted", "Requests sent to a server.", |c| c.admitted),
+        ("tidegate_requests_guaranteed", "Requests admitted by the class's guarantee.", |c| c.guaranteed),
+        ("tidegate_requests_completed", "Requests answered.", |c| c.completed),
+        ("tidegate_requests_goodput", "Requests answered within the target.", |c| c.in_target),
+        ("tidegate_requests_failed", "Requests that a server failed or a time-out ended.", |c| c.failed),
+        ("tidegate_requests_cancelled", "Requests whose client left.", |c| c.cancelled),
+    ];
+    for (name, help, count) in counters {
+        out.counter(name, help, per_class().map(|(labels, class)| (labels, count(class))))?;
+    }
+    // Every reason is there from the start: a rate needs a first sample of 0.
+    let rejected = per_class().flat_map(|(labels, class)| {
+        Reason::ALL.into_iter().map(move |reason| {
+            let count = class.rejected.iter().find(|(name, _)| *name == reason.name()).map_or(0, |(_, count)| *count);
+            (labels.clone().and("reason", reason.name()), count)
+        })
+    });
+    out.counter("tidegate_requests_rejected", "Requests refused (in shadow mode: that would have been).", rejected)?;
+    type Value = fn(&ClassSnapshot) -> f64;
+    let gauges: [(&str, &str, Option<Unit>, Value); 4] = [
+        ("tidegate_class_in_flight", "Admitted and not yet answered.", None, |c| c.in_flight as f64),
+        ("tidegate_class_waiting", "Waiting in the class queue.", None, |c| c.waiting as f64),
+        ("tidegate_class_offered_per_second", "Smoothed arrival rate.", None, |c| c.offered_rate),
+        ("tidegate_class_cost", "Mean inherent service time.", Some(Unit::Seconds), |c| c.mean_cost),
+    ];
+    for (name, help, unit, value) in gauges {
+        out.gauge(name, help, unit, per_class().map(|(labels, class)| (labels, value(class))))?;
+    }
+    let quantiles = per_class().flat_map(|(labels, class)| {
+        let quantiles = [("0.5", class.p50), ("0.95", class.p95), ("0.99", class.p99)];
+        quantiles.into_iter().filter_map(move |(q, value)| Some((labels.clone().and("quantile", q), value?)))
+    });
+    let help = "Response time of admitted requests over the last half minute or so.";
+    out.gauge("tidegate_response_time", help, Some(Unit::Seconds), quantiles)
+}
+
+fn servers(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
+    type Value = fn(&ServerSnapshot) -> f64;
+    let gauges: [(&str, &str, Value); 5] = [
+        ("tidegate_server_up", "1 when the server takes requests.", |s| flag(s.status == Status::Up)),
+        ("tidegate_server_in_flight", "Requests in flight at the server.", |s| f64::from(s.in_flight)),
+        ("tidegate_server_processors", "The server's effective processors, given or learned.", |s| s.processors),
+        ("tidegate_server_learned", "1 once the effective processors are learned or given.", |s| flag(s.learned)),
+        ("tidegate_server_confidence", "Completions that the learned value stands on.", |s| s.confidence),
+    ];
+    let per_server = || {
+        all.iter().flat_map(|seen| {
+            let servers = seen.snapshot.servers.iter().filter(|server| server.status != Status::Removed);
+            servers.map(|server| (seen.labels().and("server", &server.name), server))
+        })
+    };
+    for (name, help, value) in gauges {
+        out.gauge(name, help, None, per_server().map(|(labels, server)| (labels, value(server))))?;
+    }
+    Ok(())
+}
+
+/// What the data path counts. Counters that come in kinds become one family with a label.
+fn data_path(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
+    let labelled = [
+        ("status", "code", "tidegate_responses", "Answers to clients, by status."),
+        ("timeout", "kind", "tidegate_timeouts", "Time-outs, by kind."),
+    ];
+    for (prefix, label, name, help) in labelled {
+        let samples = all.iter().flat_map(|seen| {
+            COUNTERS.iter().filter_map(move |(counter, counted)| {
+                let kind = counted.strip_prefix(prefix)?.strip_prefix('_')?;
+                Some((seen.labels().and(label, kind), seen.app.counters.get(*counter)))
+            })
+        });
+        out.counter(name, help, samples)?;
+    }
+    let single = COUNTERS.iter().filter(|(_, name)| !labelled.iter().any(|(prefix, ..)| name.starts_with(prefix)));
+    for (counter, counted) in single {
+        let samples = all.iter().map(|seen| (seen.labels(), seen.app.counters.get(*counter)));
+        let (name, unit) = match counter {
+            Counter::BytesIn => ("tidegate_received".to_owned(), Some(Unit::Bytes)),
+            Counter::BytesOut => ("tidegate_sent".to_owned(), Some(Unit::Bytes)),
+            _ => (format!("tidegate_{counted}"), None),
+        };
+        out.counter_with_unit(&name, counter_help(*counter), unit, samples)?;
+    }
+    let bad = all.iter().flat_map(|seen| {
+        Bad::ALL.into_iter().map(|bad| (seen.labels().and("reason", bad.name()), seen.app.counters.bad(bad)))
+    });
+    out.counter("tidegate_bad_requests", "Requests answered with an error of the sentry's own.", bad)?;
+    let open = all.iter().map(|seen| (seen.labels(), seen.app.counters.connections_open() as f64));
+    out.gauge("tidegate_connections_open", "Client connections open now.", None, open)?;
+    let tunnels = all.iter().map(|seen| (seen.labels(), seen.app.counters.tunnels_open() as f64));
+    out.gauge("tidegate_tunnels_open", "Upgraded connections open now.", None, tunnels)
+}
+
+fn counter_help(counter: Counter) -> &'static str {
+    match counter {
+        Counter::ConnectionsAccepted => "Client connections accepted.",
+        Counter::ConnectionsClosed => "Client connections closed.",
+        Counter::ConnectionsRefused => "Client connections closed at once because there were too many.",
+        Counter::AcceptErrors => "Failed accepts, for want of file descriptors for example.",
+        Counter::Requests => "Requests whose head was read.",
+        Counter::RefusedByGate => "Requests refused by the gate.",
+        Counter::RefusedByService => "Requests refused behind the gate.",
+        Counter::Exempt => "Requests exempt from policing.",
+        Counter::BytesIn => "Body bytes from clients.",
+        Counter::BytesOut => "Body bytes to clients.",
+        Counter::ClientGone => "Clients that left before their answer was complete.",
+        Counter::ServerConnects => "Connections opened to servers.",
+        Counter::ServerReuses => "Requests sent on a connection that was open.",
+        Counter::ServerStale => "Idle connections that a server had closed.",
+        Counter::ServerConnectErrors => "Connections to servers that could not be opened.",
+        Counter::ServerErrors => "Servers that broke off or sent garbage.",
+        Counter::Retries => "Requests sent again.",
+        Counter::RetriesDenied => "Requests not sent again because the budget was spent.",
+        Counter::TunnelsOpened => "Tunnels opened.",
+        Counter::TunnelsClosed => "Tunnels closed.",
+        _ => "A counter of the data path.",
+    }
+}
+
+fn flag(holds: bool) -> f64 {
+    f64::from(u8::from(holds))
+}

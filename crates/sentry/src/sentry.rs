@@ -1,0 +1,224 @@
+//! The sentry as a whole: start, reload, drain, stop.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+use tokio::sync::watch;
+
+use crate::accept::listen;
+use crate::app::{App, AppError};
+use crate::config::Config;
+use crate::live::Live;
+use crate::record::RecordSink;
+use crate::run::{Job, Left, run};
+use crate::timer::CpuMeter;
+
+/// Starts sentries.
+#[derive(Debug)]
+pub struct Sentry;
+
+/// A running sentry. Dropped, it stops at once; [`SentryHandle::shutdown`] is gentler.
+#[derive(Debug)]
+pub struct SentryHandle {
+    apps: Vec<Arc<App>>,
+    addresses: Vec<Vec<SocketAddr>>,
+    workers: Vec<JoinHandle<Left>>,
+    stop: watch::Sender<bool>,
+    deadline: watch::Sender<Option<Instant>>,
+}
+
+/// Why a sentry does not start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// An application makes no sense.
+    #[error(transparent)]
+    App(#[from] AppError),
+    /// An address cannot be listened on.
+    #[error("application \"{app}\": cannot listen on {address}: {source}")]
+    Listen {
+        /// The application.
+        app: String,
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A worker thread cannot be started.
+    #[error("cannot start a worker thread: {0}")]
+    Thread(io::Error),
+}
+
+/// Why a configuration is not put in force. Nothing has changed then.
+#[derive(Debug, Error)]
+pub enum ReloadError {
+    /// An application makes no sense.
+    #[error(transparent)]
+    App(#[from] AppError),
+    /// The change needs a restart.
+    #[error("{what} cannot change while the sentry runs; restart it")]
+    NeedsRestart {
+        /// What was changed.
+        what: String,
+    },
+}
+
+/// What a shutdown had to cut off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shutdown {
+    /// Client connections that were open at the deadline.
+    pub connections: usize,
+    /// Requests that were in flight or waiting on them.
+    pub requests: usize,
+}
+
+impl Sentry {
+    /// Starts a sentry: when this returns, it accepts. `records` is told of every finished request.
+    ///
+    /// # Errors
+    /// When an application makes no sense, or the system does not give what it needs.
+    pub fn start(config: Config, records: Arc<dyn RecordSink>) -> Result<SentryHandle, StartError> {
+        let workers = config.sentry.workers.max(1);
+        let mut apps = Vec::new();
+        let mut addresses = Vec::new();
+        let mut listeners: Vec<Vec<Vec<TcpListener>>> = (0..workers).map(|_| Vec::new()).collect();
+        for (number, application) in config.applications.into_iter().enumerate() {
+            let wanted = application.listen.clone();
+            let seed = seed(number as u64);
+            let app = App::new(application, workers, seed, records.clone())?;
+            let (actual, per_worker) = listen_all(app.name(), &wanted, workers)?;
+            for (worker, sockets) in listeners.iter_mut().zip(per_worker) {
+                worker.push(sockets);
+            }
+            addresses.push(actual);
+            apps.push(Arc::new(app));
+        }
+        let (stop, _) = watch::channel(false);
+        let (deadline, _) = watch::channel(None);
+        let meter = Arc::new(CpuMeter::new(workers));
+        let mut handle = SentryHandle { apps, addresses, workers: Vec::new(), stop, deadline };
+        for (index, sockets) in listeners.into_iter().enumerate() {
+            let job = Job {
+                index,
+                apps: handle.apps.iter().cloned().zip(sockets).collect(),
+                stop: handle.stop.subscribe(),
+                deadline: handle.deadline.subscribe(),
+                meter: meter.clone(),
+                seed: seed(1000 + index as u64),
+            };
+            let thread = std::thread::Builder::new().name(format!("sentry-{index}"));
+            handle.workers.push(thread.spawn(move || run(job)).map_err(StartError::Thread)?);
+        }
+        Ok(handle)
+    }
+}
+
+impl SentryHandle {
+    /// The applications, in the order of the configuration.
+    pub fn apps(&self) -> &[Arc<App>] {
+        &self.apps
+    }
+
+    /// Where an application listens: with the port that the system chose where the configuration said 0.
+    pub fn addresses(&self, app: &str) -> &[SocketAddr] {
+        let index = self.apps.iter().position(|candidate| candidate.name() == app);
+        index.map_or(&[], |index| &self.addresses[index])
+    }
+
+    /// Puts a new configuration in force, for all applications or for none. Requests in flight and waiting ones are
+    /// not touched.
+    ///
+    /// # Errors
+    /// When it makes no sense, or changes what only a restart can change.
+    pub fn reload(&self, config: Config) -> Result<(), ReloadError> {
+        self.check_reload(&config)?;
+        for (app, application) in self.apps.iter().zip(config.applications) {
+            app.reconfigure(application)?;
+        }
+        Ok(())
+    }
+
+    /// Whether [`SentryHandle::reload`] would take `config`.
+    ///
+    /// # Errors
+    /// When it would not.
+    pub fn check_reload(&self, config: &Config) -> Result<(), ReloadError> {
+        let needs_restart = |what: String| Err(ReloadError::NeedsRestart { what });
+        if config.sentry.workers.max(1) != self.workers.len() {
+            return needs_restart(String::from("the number of workers"));
+        }
+        let names = |mut names: Vec<&str>| {
+            names.sort_unstable();
+            names.join(", ")
+        };
+        let now = self.apps.iter().map(|app| app.name()).collect::<Vec<_>>();
+        let then = config.applications.iter().map(|app| app.name.as_str()).collect::<Vec<_>>();
+        if now != then {
+            return needs_restart(format!("the list of applications ({} to {})", names(now), names(then)));
+        }
+        for (app, application) in self.apps.iter().zip(&config.applications) {
+            if app.live().config.listen != application.listen {
+                return needs_restart(format!("application \"{}\": listen", app.name()));
+            }
+            Live::check(application)?;
+        }
+        Ok(())
+    }
+
+    /// Stops: no new connections, requests in flight and waiting ones are finished, idle connections closed; whatever
+    /// is left after `grace` is cut off. Blocks until all is over.
+    pub fn shutdown(mut self, grace: Duration) -> Shutdown {
+        self.stop_workers(grace)
+    }
+
+    fn stop_workers(&mut self, grace: Duration) -> Shutdown {
+        for app in &self.apps {
+            app.drain();
+        }
+        self.deadline.send_replace(Some(Instant::now() + grace));
+        self.stop.send_replace(true);
+        let left = self.workers.drain(..).filter_map(|worker| worker.join().ok());
+        left.fold(Shutdown::default(), |sum, left| Shutdown {
+            connections: sum.connections + left.connections,
+            requests: sum.requests + left.requests,
+        })
+    }
+}
+
+impl Drop for SentryHandle {
+    fn drop(&mut self) {
+        self.stop_workers(Duration::ZERO);
+    }
+}
+
+/// The addresses with the ports they got, and each worker's sockets.
+type Listening = (Vec<SocketAddr>, Vec<Vec<TcpListener>>);
+
+/// One socket per worker for each address; the kernel spreads connections over them.
+fn listen_all(app: &str, wanted: &[SocketAddr], workers: usize) -> Result<Listening, StartError> {
+    let mut actual = Vec::new();
+    let mut sockets: Vec<Vec<TcpListener>> = (0..workers).map(|_| Vec::new()).collect();
+    for &address in wanted {
+        let failed = |source| StartError::Listen { app: String::from(app), address, source };
+        // The first socket settles the port, where it was left open.
+        let mut exact = address;
+        for (index, worker) in sockets.iter_mut().enumerate() {
+            let socket = listen(exact).map_err(failed)?;
+            if index == 0 {
+                exact = socket.local_addr().map_err(failed)?;
+            }
+            worker.push(socket);
+        }
+        actual.push(exact);
+    }
+    Ok((actual, sockets))
+}
+
+/// A seed from the time: two sentries should not flip the same coins.
+fn seed(salt: u64) -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(salt)
+}

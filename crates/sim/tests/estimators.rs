@@ -1,0 +1,90 @@
+//! Do the estimators learn what is true? The simulator knows the truth.
+
+mod support;
+
+use std::time::Duration;
+
+use support::{admission, stream, world};
+use tidegate_engine::{Event, ServerId};
+use tidegate_sim::World;
+use tidegate_workload::ServiceTime;
+
+/// One server of `k` processors at twice its capacity; target ten times the mean service time.
+fn overloaded(k: f64, seconds: u64) -> World {
+    let mean = 0.05;
+    let mut world = world(1, k, Duration::from_secs_f64(10.0 * mean), admission(r#"{ "policy": "batch" }"#));
+    let cost = ServiceTime::exponential(mean).expect("positive");
+    let rate = 2.0 * k / mean;
+    world.streams = vec![stream(0, &format!("{rate}/s"), cost)];
+    world.duration = Duration::from_secs(seconds);
+    world
+}
+
+#[test]
+fn processors_are_learned_within_a_third_in_twenty_seconds() {
+    let mut found = Vec::new();
+    for k in [1.0, 2.0, 4.0, 8.0] {
+        for seed in 1..=4 {
+            let report = overloaded(k, 20).run(seed).expect("the setup makes sense");
+            let learned = report.snapshot.servers[0].processors;
+            if (learned / k - 1.0).abs() > 0.35 {
+                found.push(format!("k = {k}, seed {seed}: {learned:.2}"));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{found:?}");
+}
+
+#[test]
+fn a_halved_server_is_noticed_within_three_seconds() {
+    let mut found = Vec::new();
+    for seed in 1..=4 {
+        let mut world = overloaded(4.0, 23);
+        world.speeds = vec![(Duration::from_secs(20), 0, 0.5)];
+        let before = overloaded(4.0, 20).run(seed).expect("the setup makes sense").snapshot.servers[0].processors;
+        let after = world.run(seed).expect("the setup makes sense").snapshot.servers[0].processors;
+        // Three quarters of the way from the whole to the half.
+        if after / before > 0.625 {
+            found.push(format!("seed {seed}: from {before:.2} to {after:.2}"));
+        }
+    }
+    assert!(found.is_empty(), "{found:?}");
+}
+
+/// Nothing is known at the start, and the controller must not bury a server while it learns. At ten times the load, in
+/// the first 300 ms, it lets in no more than what the server completes in that time (six per processor) and what it can
+/// answer within the target besides (ten per processor).
+#[test]
+fn the_start_is_safe() {
+    for k in [1.0, 8.0] {
+        for seed in 1..=8 {
+            let mut world = overloaded(k, 1);
+            world.streams[0].profile = format!("{}/s", 200.0 * k).parse().expect("a rate");
+            world.duration = Duration::from_millis(300);
+            let all = world.run(seed).expect("the setup makes sense").span(0, 0, 1);
+            let admitted = all.offered - all.refused;
+            assert!(f64::from(admitted) <= 16.0 * k, "k = {k}, seed {seed}: {admitted} of {}", all.offered);
+            assert!(admitted >= 3, "k = {k}, seed {seed}: so little is no use");
+        }
+    }
+}
+
+#[test]
+fn capacity_news_are_told() {
+    let report = overloaded(8.0, 20).run(1).expect("the setup makes sense");
+    let told = |event: &Event| matches!(event, Event::CapacityLearned { server: ServerId(0), .. });
+    assert!(report.events.iter().any(|(_, event)| told(event)));
+}
+
+#[test]
+fn cheap_and_dear_urls_are_told_apart() {
+    let mut world = world(3, 1.0, Duration::from_secs(1), admission(r#"{ "policy": "batch" }"#));
+    world.setup.classes.truncate(1);
+    world.streams = support::sizes("0s:20/s, 20s:133/s");
+    world.duration = Duration::from_secs(60);
+    let report = world.run(1).expect("the setup makes sense");
+    let shares: Vec<f64> = report.courses.iter().map(support::admitted_of).collect();
+    // Text is cheap: once costs are known, a larger share of it gets in than of images.
+    assert!(shares[0] > 0.95, "text: {shares:?}");
+    assert!(shares[1] < shares[2] && shares[2] <= shares[0], "images hit hardest: {shares:?}");
+}

@@ -1,0 +1,89 @@
+//! Golden trajectories: what each policy does, second by second, in named scenarios. A change of a policy shows here as
+//! a changed file; read it before you accept it.
+
+mod support;
+
+use std::time::Duration;
+
+use support::{admission, c1, service_times, stream, trajectory, world};
+use tidegate_sim::World;
+use tidegate_workload::ServiceTime;
+
+fn golden(name: &str, world: &World) {
+    let report = world.run(1).expect("the setup makes sense");
+    insta::assert_snapshot!(name, trajectory(&report));
+}
+
+fn exponential() -> ServiceTime {
+    service_times()[2].1
+}
+
+#[test]
+fn c1_under_batch() {
+    let policy = admission(r#"{ "policy": "batch", "delays": ["0ms", "50ms", "100ms"] }"#);
+    golden("c1-batch", &c1(policy, exponential()));
+}
+
+#[test]
+fn c1_under_batch_with_computed_delays() {
+    golden("c1-batch-computed", &c1(admission(r#"{ "policy": "batch" }"#), exponential()));
+}
+
+#[test]
+fn c1_under_threshold() {
+    golden("c1-threshold-1s", &c1(admission(r#"{ "policy": "threshold", "period": "1s" }"#), exponential()));
+    golden("c1-threshold-15s", &c1(admission(r#"{ "policy": "threshold", "period": "15s" }"#), exponential()));
+}
+
+#[test]
+fn the_sentry_goes_to_threshold_and_back_with_its_own_load() {
+    let policy = r#"{ "policy": "sentry", "batch": { "delays": ["0ms", "50ms", "100ms"] } }"#;
+    let mut world = c1(admission(policy), exponential());
+    let load = |second: u64| if (150..160).contains(&second) { 0.95 } else { 0.3 };
+    world.sentry_cpu = (1..300).map(|second| (Duration::from_secs(second), load(second))).collect();
+    golden("c1-sentry", &world);
+}
+
+#[test]
+fn a_cold_start_under_five_times_the_load() {
+    let mut world = world(2, 8.0, Duration::from_secs(1), admission(r#"{ "policy": "batch" }"#));
+    let cost = ServiceTime::exponential(0.05).expect("positive");
+    world.streams = (0..3).map(|class| stream(class, "533/s", cost)).collect();
+    golden("cold-start", &world);
+}
+
+#[test]
+fn a_server_slows_to_half_and_recovers() {
+    let mut world = c1(admission(r#"{ "policy": "batch" }"#), exponential());
+    world.streams = (0..3).map(|class| stream(class, "80/s", exponential())).collect();
+    world.speeds = vec![(Duration::from_secs(40), 0, 0.5), (Duration::from_secs(80), 0, 1.0)];
+    world.duration = Duration::from_secs(120);
+    golden("half-speed", &world);
+}
+
+#[test]
+fn small_requests_go_first_in_a_mix_of_sizes() {
+    let mut world = world(3, 1.0, Duration::from_secs(1), admission(r#"{ "policy": "batch" }"#));
+    world.setup.classes.truncate(1);
+    world.streams = support::sizes("0s:20/s, 30s:80/s, 60s:20/s, 90s:120/s, 120s:20/s");
+    world.duration = Duration::from_secs(150);
+    golden("size-mix", &world);
+}
+
+#[test]
+fn a_guarantee_holds_under_overload() {
+    let mut world = c1(admission(r#"{ "policy": "batch" }"#), exponential());
+    world.setup.classes[2].min_rate = 20.0;
+    world.setup.classes[2].burst = 5.0;
+    world.streams = [200, 100, 100]
+        .iter()
+        .zip(0..)
+        .map(|(rate, class)| stream(class, &format!("{rate}/s"), exponential()))
+        .collect();
+    world.duration = Duration::from_secs(60);
+    golden("guarantee", &world);
+    let report = world.run(1).expect("the setup makes sense");
+    let bronze = report.span(2, 10, 60);
+    let admitted = f64::from(bronze.offered - bronze.refused) / 50.0;
+    assert!((19.0..=22.0).contains(&admitted), "{admitted} per second of 20 guaranteed");
+}

@@ -1,0 +1,42 @@
+//! The subcommands: one file each.
+
+mod check;
+mod demo;
+mod load;
+mod run;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+/// What to do.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Protect a service.
+    Run(run::Args),
+    /// Check a configuration file and print what it means.
+    Check(check::Args),
+    Load(load::Args),
+    Demo(demo::Args),
+}
+
+impl Command {
+    /// Does it.
+    ///
+    /// # Errors
+    /// When it failed while running.
+    pub fn run(self) -> Result<ExitCode> {
+        match self {
+            Command::Run(args) => run::run(args),
+            Command::Check(args) => check::run(&args),
+            Command::Load(args) => load::run(args),
+            Command::Demo(args) => demo::run(args),
+        }
+    }
+}
+
+/// Says what makes no sense; the status for that.
+fn bad_configuration(message: impl std::fmt::Display) -> ExitCode {
+    eprintln!("{message}");
+    ExitCode::from(2)
+}

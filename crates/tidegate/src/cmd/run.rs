@@ -1,0 +1,314 @@
+//! `tidegate run`: the sentry, until it is told to stop.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::builder::PossibleValuesParser;
+use tidegate_engine::AdmissionConfig;
+use tidegate_engine::units::format_duration;
+use tidegate_sentry::access_log::AccessLog;
+use tidegate_sentry::admin::AdminServer;
+use tidegate_sentry::board::Board;
+use tidegate_sentry::config::{Application, Checked, Config, ConfigErrors, OneLine};
+use tidegate_sentry::reload::{Reloader, Watcher};
+use tidegate_sentry::{Sentry, SentryHandle, StartError};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Protects a service: one in a line, or what a file says.
+///
+/// SIGTERM and SIGINT drain (a second one stops at once); SIGHUP reads the file again and reopens the access log.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// A configuration file; everything else is said in it
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ONE_LINE)]
+    config: Option<PathBuf>,
+    /// Where to listen, such as :8080 or 127.0.0.1:8080; default 127.0.0.1:8080
+    #[arg(long, value_name = "ADDR")]
+    listen: Vec<String>,
+    /// The servers, host:port
+    #[arg(long, value_name = "ADDR", num_args = 1.., required_unless_present = "config")]
+    to: Vec<String>,
+    /// The response time that 95 % of admitted requests must keep, such as 500ms; default 1s
+    #[arg(long, value_name = "TIME")]
+    target: Option<String>,
+    /// Where the admin API listens: metrics, health, state; default nowhere
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<String>,
+    /// The admission policy
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(AdmissionConfig::NAMES))]
+    policy: Option<String>,
+    /// Decide and count, but refuse nothing
+    #[arg(long)]
+    shadow: bool,
+    /// Worker threads; default one per processor
+    #[arg(long, value_name = "N")]
+    workers: Option<u64>,
+    /// Write a line of JSON per request to a file, or to standard output (-)
+    #[arg(long, value_name = "PATH")]
+    access_log: Option<String>,
+}
+
+const ONE_LINE: [&str; 8] = ["listen", "to", "target", "admin", "policy", "shadow", "workers", "access_log"];
+
+const EXAMPLES: &str = "Examples:
+  tidegate run --listen :8080 --to 127.0.0.1:9000 --target 500ms --admin 127.0.0.1:9900
+  tidegate run --listen :8080 --to 10.0.0.1:80 10.0.0.2:80 --target 1s --shadow
+  tidegate run -c tidegate.toml";
+
+/// Runs until it is told to stop. Exit status 2 when the configuration makes no sense.
+///
+/// # Errors
+/// When it cannot start.
+pub fn run(args: Args) -> Result<ExitCode> {
+    let file = args.config.clone();
+    let source = file.as_ref().map_or("command line".to_owned(), |path| path.display().to_string());
+    let Checked { config, warnings } = match args.load() {
+        Ok(checked) => checked,
+        Err(errors) => return Ok(super::bad_configuration(errors)),
+    };
+    for warning in &warnings {
+        eprintln!("warning: {}", warning.at(&source));
+    }
+    raise_file_limit();
+    refuse_taken_ports(&config)?;
+    let running = Running::start(config, file)?;
+    eprint!("{}", running.announcement());
+    running.until_told()
+}
+
+impl Args {
+    fn load(self) -> Result<Checked, ConfigErrors> {
+        match self.config {
+            Some(path) => Config::load(&path),
+            None => Config::one_line(OneLine {
+                listen: self.listen,
+                to: self.to,
+                target: self.target,
+                policy: self.policy,
+                shadow: self.shadow,
+                admin: self.admin,
+                workers: self.workers,
+                access_log: self.access_log,
+            }),
+        }
+    }
+}
+
+/// A sentry and everything around it. The fields are dropped in this order: who reloads goes before what is reloaded.
+struct Running {
+    watcher: Option<Watcher>,
+    sentry: Arc<SentryHandle>,
+    admin: Option<AdminServer>,
+    board: Arc<Board>,
+    log: Arc<AccessLog>,
+}
+
+impl Running {
+    fn start(config: Config, file: Option<PathBuf>) -> Result<Self> {
+        let log = Arc::new(AccessLog::open(&config.access_log).context("cannot open the access log")?);
+        let sentry = Sentry::start(config.clone(), log.clone()).map_err(explain)?;
+        let sentry = Arc::new(sentry);
+        let board = Arc::new(Board::new(config.clone(), sentry.apps().to_vec(), log.dropped()));
+        log.attach(&board);
+        let admin = match config.admin.listen {
+            Some(listen) => Some(start_admin(listen, &config, &board)?),
+            None => None,
+        };
+        let watcher = match file {
+            Some(path) => {
+                let reloader = Reloader::new(&path, sentry.clone(), board.clone(), log.clone());
+                Some(Watcher::start(reloader).context("cannot watch the configuration file")?)
+            }
+            None => None,
+        };
+        Ok(Running { watcher, sentry, admin, board, log })
+    }
+
+    /// What runs where, in one block.
+    fn announcement(&self) -> String {
+        let config = self.board.config();
+        let mut text = format!("tidegate {}\n", env!("CARGO_PKG_VERSION"));
+        for app in &config.applications {
+            let several = if config.applications.len() > 1 { format!("{}: ", app.name) } else { String::new() };
+            let mut line = |what: &str, value: String| text.push_str(&format!("  {several}{what:<9}{value}\n"));
+            line("listen", urls(self.sentry.addresses(&app.name)));
+            line("servers", app.servers.iter().map(|server| server.address.as_str()).collect::<Vec<_>>().join(" "));
+            line("target", target(app));
+            line("policy", policy(app));
+        }
+        let admin = self
+            .admin
+            .as_ref()
+            .map_or("none (--admin ADDR, or [admin] in a file)".to_owned(), |admin| urls(&[admin.address()]));
+        text.push_str(&format!("  {:<9}{admin}\n  {:<9}{}\n", "admin", "workers", config.sentry.workers));
+        text
+    }
+
+    fn until_told(self) -> Result<ExitCode> {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot wait for signals")?;
+        runtime.block_on(async {
+            let mut signals = Signals::new().context("cannot receive signals")?;
+            while let Told::Reload = signals.next().await {
+                self.reload();
+            }
+            self.drain(signals).await
+        })
+    }
+
+    fn reload(&self) {
+        self.log.reopen();
+        match &self.watcher {
+            Some(watcher) => watcher.reload(),
+            None => eprintln!("tidegate: there is no configuration file to read again; the access log is reopened"),
+        }
+    }
+
+    /// Finishes what is there. The admin API answers to the last, so that whoever asks sees why it is not ready.
+    async fn drain(self, mut signals: Signals) -> Result<ExitCode> {
+        let Running { watcher, sentry, admin, board, log } = self;
+        drop(watcher);
+        let grace = board.config().sentry.drain;
+        board.drain();
+        eprintln!("tidegate: draining, for at most {}; a second signal stops at once", format_duration(grace));
+        let Some(sentry) = Arc::into_inner(sentry) else { bail!("the sentry is still in use") };
+        let shutdown = tokio::task::spawn_blocking(move || sentry.shutdown(grace));
+        let cut = tokio::select! {
+            cut = shutdown => cut.context("the drain broke off")?,
+            () = signals.stop() => {
+                eprintln!("tidegate: stopped at once");
+                log.flush();
+                std::process::exit(1);
+            }
+        };
+        drop(admin);
+        log.flush();
+        match cut.connections {
+            0 => eprintln!("tidegate: stopped"),
+            open => eprintln!("tidegate: stopped; {open} connections with {} requests were cut off", cut.requests),
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The workers share ports among themselves (`SO_REUSEPORT`), so the system would also let a second sentry share them,
+/// and each would get a part of the requests. A socket that shares with nobody finds that out.
+fn refuse_taken_ports(config: &Config) -> Result<()> {
+    for app in &config.applications {
+        for listen in app.listen.iter().filter(|listen| listen.port() != 0) {
+            if let Err(error) = TcpListener::bind(listen) {
+                bail!("application \"{}\": cannot listen on {listen}: {error}{}", app.name, hint(&error));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn start_admin(listen: SocketAddr, config: &Config, board: &Arc<Board>) -> Result<AdminServer> {
+    let started = AdminServer::start(listen, &config.admin, board.clone());
+    started.map_err(|error| anyhow!("the admin API cannot listen on {listen}: {error}{}", hint(&error)))
+}
+
+/// What the system said, and what can be done about it.
+fn explain(error: StartError) -> anyhow::Error {
+    let hint = match &error {
+        StartError::Listen { source, .. } => hint(source),
+        _ => "",
+    };
+    anyhow!("{error}{hint}")
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "; another program listens there: stop it, or listen on another port",
+        io::ErrorKind::PermissionDenied => "; ports below 1024 need root or CAP_NET_BIND_SERVICE",
+        io::ErrorKind::AddrNotAvailable => "; this machine has no such address",
+        _ => "",
+    }
+}
+
+fn urls(addresses: &[SocketAddr]) -> String {
+    addresses.iter().map(|address| format!("http://{address}/")).collect::<Vec<_>>().join(" ")
+}
+
+fn target(app: &Application) -> String {
+    let sla = &app.setup.sla;
+    let step = |step: &tidegate_engine::Step| {
+        let target = format_duration(step.target);
+        if step.below.is_finite() { format!("{target} below {}/s", step.below) } else { target }
+    };
+    let steps: Vec<String> = sla.steps().iter().map(step).collect();
+    format!("{} within {}", sla.statistic().name(), steps.join(", "))
+}
+
+fn policy(app: &Application) -> String {
+    let shadow = if app.setup.shadow { "; shadow mode: nothing is refused" } else { "" };
+    format!("{}, dispatch {}{shadow}", app.setup.admission.name(), app.setup.dispatch.name())
+}
+
+/// Every connection is a file; the default of 1,024 is soon used up. What the system does not allow is left as it is.
+fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).is_err() {
+        eprintln!("warning: at most {} files may be open", limit.current.unwrap_or_default());
+    }
+}
+
+/// What a signal means.
+enum Told {
+    Reload,
+    Stop,
+}
+
+struct Signals {
+    hangup: Signal,
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Signals {
+            hangup: signal(SignalKind::hangup())?,
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) -> Told {
+        tokio::select! {
+            _ = self.hangup.recv() => Told::Reload,
+            _ = self.terminate.recv() => Told::Stop,
+            _ = self.interrupt.recv() => Told::Stop,
+        }
+    }
+
+    async fn stop(&mut self) {
+        while let Told::Reload = self.next().await {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hints_fit_the_error() {
+        assert!(hint(&io::ErrorKind::AddrInUse.into()).contains("another program"));
+        assert_eq!(hint(&io::ErrorKind::Other.into()), "");
+    }
+
+    #[test]
+    fn a_target_is_said_in_a_line() {
+        let line = OneLine { to: vec!["127.0.0.1:1".into()], target: Some("1500ms".into()), ..OneLine::default() };
+        let app = Config::one_line(line).expect("valid").config.applications.remove(0);
+        assert_eq!(target(&app), "p95 within 1500ms");
+        assert_eq!(policy(&app), "sentry, dispatch jsq");
+    }
+}

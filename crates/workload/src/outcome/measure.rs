@@ -1,0 +1,194 @@
+//! From an outcome to the numbers that a scenario makes demands on.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::{Course, Outcome, Second};
+use crate::scenario::{Arm, Expect, Metric, Scenario, Span};
+
+/// One expectation, measured.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Check {
+    /// What it shows, in words.
+    pub what: String,
+    /// The class or load it is about, or `all`.
+    pub subject: String,
+    /// What was measured.
+    pub metric: Metric,
+    /// When.
+    pub over: Span,
+    /// What is demanded.
+    pub bound: String,
+    /// What was measured; `None` when there was nothing to measure, which never passes.
+    pub measured: Option<f64>,
+    /// Whether it is as demanded.
+    pub pass: bool,
+}
+
+/// Measures an outcome.
+#[derive(Debug, Clone, Copy)]
+pub struct Measure<'a> {
+    scenario: &'a Scenario,
+    outcome: &'a Outcome,
+}
+
+impl<'a> Measure<'a> {
+    /// A measure of what came of `scenario`.
+    pub fn new(scenario: &'a Scenario, outcome: &'a Outcome) -> Measure<'a> {
+        Measure { scenario, outcome }
+    }
+
+    /// Every expectation about `arm`, in the order of the scenario.
+    pub fn checks(&self, arm: &Arm) -> Vec<Check> {
+        arm.expectations(self.scenario).map(|expect| self.check(expect)).collect()
+    }
+
+    /// One expectation.
+    pub fn check(&self, expect: &Expect) -> Check {
+        let measured = self.metric(expect);
+        Check {
+            what: expect.what.clone(),
+            subject: expect.subject().to_owned(),
+            metric: expect.metric,
+            over: expect.over,
+            bound: expect.bound(),
+            measured,
+            pass: measured.is_some_and(|measured| expect.allows(measured)),
+        }
+    }
+
+    /// The value of a metric; `None` when there is nothing to measure.
+    fn metric(&self, expect: &Expect) -> Option<f64> {
+        let course = match &expect.load {
+            Some(load) => self.outcome.load(load),
+            None => self.outcome.class(expect.class.as_deref()),
+        };
+        let Span { from, to } = expect.over;
+        let sum = course.span(from, to);
+        let all = || self.outcome.class(None).span(from, to);
+        // Whole seconds are what was summed up.
+        let seconds = to.as_secs_f64().ceil() - from.as_secs_f64().floor();
+        let rate = |count: u64| Some(count as f64 / seconds);
+        match expect.metric {
+            Metric::AdmittedShare => share(sum.admitted(), sum.offered),
+            Metric::RefusedShare => share(sum.refused, sum.offered),
+            Metric::FailedShare => share(sum.failed, sum.offered),
+            Metric::PartOfAdmitted => share(sum.admitted(), all().admitted()),
+            Metric::PartOfRefused => share(sum.refused, all().refused),
+            Metric::OfferedRate => rate(sum.offered),
+            Metric::AdmittedRate => rate(sum.admitted()),
+            Metric::RefusedRate => rate(sum.refused),
+            Metric::GoodputRate => rate(sum.good),
+            Metric::Mean => sum.responses.mean(),
+            Metric::P50 => sum.responses.quantile(0.50),
+            Metric::P95 => sum.responses.quantile(0.95),
+            Metric::P99 => sum.responses.quantile(0.99),
+            Metric::P95WorstWindow => windows(&course, expect).filter_map(|(_, sum)| p95(&sum)).reduce(f64::max),
+            Metric::P95WindowsOver => self.windows_over(&course, expect),
+        }
+    }
+
+    fn windows_over(&self, course: &Course, expect: &Expect) -> Option<f64> {
+        let (mut over, mut counted) = (0u64, 0u64);
+        for (from, sum) in windows(course, expect) {
+            let target = self.scenario.target(self.scenario.offered_at(from)).as_secs_f64();
+            let Some(p95) = p95(&sum) else { continue };
+            counted += 1;
+            over += u64::from(p95 > target);
+        }
+        share(over, counted)
+    }
+}
+
+/// The windows of an expectation's span, the last one perhaps shorter: beginning and sum.
+fn windows<'c>(course: &'c Course, expect: &Expect) -> impl Iterator<Item = (Duration, Second)> + 'c {
+    let (Span { from, to }, window) = (expect.over, expect.window);
+    let starts = std::iter::successors(Some(from), move |start| Some(*start + window)).take_while(move |start| *start < to);
+    starts.map(move |start| (start, course.span(start, (start + window).min(to))))
+}
+
+fn p95(sum: &Second) -> Option<f64> {
+    sum.responses.quantile(0.95)
+}
+
+fn share(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::StreamOutcome;
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Ten seconds: gold is answered in 100 ms, and from 5 s on in 2 s; bronze is refused every other time.
+    fn outcome() -> Outcome {
+        let (mut gold, mut bronze) = (Course::default(), Course::default());
+        for second in 0..10 {
+            let at = second * SECOND;
+            for turn in 0..20 {
+                gold.offered(at);
+                gold.answered(at, if second < 5 { SECOND / 10 } else { 2 * SECOND }, SECOND);
+                bronze.offered(at);
+                if turn % 2 == 0 { bronze.refused(at) } else { bronze.answered(at, SECOND / 2, SECOND) }
+            }
+        }
+        let stream = |name: &str, course| StreamOutcome { name: name.into(), class: name.into(), course };
+        Outcome { streams: vec![stream("gold", gold), stream("bronze", bronze)], warnings: vec![], notes: vec![] }
+    }
+
+    fn scenario(expects: &str) -> Scenario {
+        let text = r#"
+            id = "t"
+            title = "t"
+            duration = "10s"
+            sla = { target = "1s" }
+            servers = { count = 1 }
+            class = [{ name = "gold" }, { name = "bronze" }]
+            request = [{ name = "page", service = { distribution = "constant", value = "1ms" } }]
+            load = [{ class = "gold", requests = { page = 1 }, rate = "20/s" }, { class = "bronze", requests = { page = 1 }, rate = "20/s" }]
+            arm = [{ name = "a" }]
+        "#;
+        Scenario::parse(&format!("{text}{expects}"), "t.toml").unwrap()
+    }
+
+    fn measured(expect: &str) -> (Option<f64>, bool) {
+        let scenario = scenario(&format!("expect = [{{ {expect} }}]"));
+        let checks = Measure::new(&scenario, &outcome()).checks(&scenario.arms[0]);
+        (checks[0].measured, checks[0].pass)
+    }
+
+    #[test]
+    fn shares_rates_and_parts() {
+        let over = r#"over = "0s..10s""#;
+        let of = |text: &str| measured(&format!("{over}, {text}"));
+        assert_eq!(of(r#"metric = "admitted_share", class = "bronze", at_least = 0.5"#), (Some(0.5), true));
+        assert_eq!(of(r#"metric = "refused_share", at_most = 0.2"#), (Some(0.25), false));
+        assert_eq!(of(r#"metric = "refused_share", at_most = 0.2, tolerance = 0.06"#), (Some(0.25), true));
+        assert_eq!(of(r#"metric = "part_of_refused", class = "bronze", at_least = 0.99"#), (Some(1.0), true));
+        assert_eq!(of(r#"metric = "offered_rate", at_least = 40"#), (Some(40.0), true));
+        assert_eq!(of(r#"metric = "goodput_rate", class = "gold", at_least = 11"#), (Some(10.0), false));
+    }
+
+    #[test]
+    fn quantiles_and_windows() {
+        let near = |text: &str, wanted: f64| {
+            let found = measured(text).0.unwrap();
+            assert!((found / wanted - 1.0).abs() < 0.003, "{text}: {found}");
+        };
+        near(r#"over = "0s..5s", metric = "p95", at_most = 1"#, 0.5);
+        near(r#"over = "0s..10s", metric = "p95_worst_window", window = "1s", at_most = 1"#, 2.0);
+        near(r#"over = "0s..10s", metric = "p95_windows_over", window = "1s", at_most = 1"#, 0.5);
+        near(r#"over = "4s..6s", metric = "p50", class = "gold", at_most = 1"#, 0.1);
+    }
+
+    #[test]
+    fn nothing_to_measure_never_passes() {
+        let scenario = scenario(r#"expect = [{ over = "0s..5s", metric = "p95", at_most = 9, class = "gold" }]"#);
+        let silent = Outcome { streams: vec![], warnings: vec![], notes: vec![] };
+        let check = Measure::new(&scenario, &silent).check(&scenario.expects[0]);
+        assert_eq!((check.measured, check.pass), (None, false));
+    }
+}

@@ -1,0 +1,183 @@
+//! What the types of a scenario cannot say: names that must exist, numbers that must make sense.
+
+use std::collections::BTreeSet;
+
+use super::Scenario;
+use super::error::Step::{Index, Key};
+use super::error::{Found, Path, suggestion};
+
+const STATISTICS: [&str; 4] = ["mean", "p90", "p95", "p99"];
+
+/// Everything that makes no sense, with its place.
+pub(super) fn problems(scenario: &Scenario) -> Vec<Found> {
+    let mut checker = Checker { scenario, found: Vec::new() };
+    checker.whole();
+    checker.sla();
+    checker.classes_and_requests();
+    checker.loads();
+    checker.arms();
+    (0..scenario.expects.len()).for_each(|at| checker.expect(at));
+    checker.found
+}
+
+struct Checker<'s> {
+    scenario: &'s Scenario,
+    found: Vec<Found>,
+}
+
+impl Checker<'_> {
+    fn whole(&mut self) {
+        let s = self.scenario;
+        self.name(vec![Key("id")], &s.id);
+        self.demand(!s.duration.is_zero(), &[Key("duration")], "must be more than 0: nothing would arrive");
+        self.demand(!s.timeout.is_zero(), &[Key("timeout")], "must be more than 0: no answer could come in time");
+        self.demand((1..=1000).contains(&s.servers.count), &[Key("servers"), Key("count")], "must be 1 to 1000");
+        self.demand(s.servers.cores >= 1, &[Key("servers"), Key("cores")], "must be at least 1");
+        let Some(short) = &s.short else { return };
+        let good = short.time_scale > 0.0 && short.time_scale <= 1.0;
+        self.demand(good, &[Key("short"), Key("time_scale")], "must be more than 0 and at most 1");
+        for (at, arm) in short.arms.iter().enumerate() {
+            self.known(vec![Key("short"), Key("arms"), Index(at)], "arm", arm, &arms(s));
+        }
+    }
+
+    fn sla(&mut self) {
+        let sla = &self.scenario.sla;
+        self.known(vec![Key("sla"), Key("statistic")], "statistic", &sla.statistic, &STATISTICS);
+        let one = sla.target.is_some() != !sla.steps.is_empty();
+        self.demand(one, &[Key("sla")], "needs either `target` or `steps`");
+        self.demand(sla.target.is_none_or(|t| !t.is_zero()), &[Key("sla"), Key("target")], "must be more than 0");
+        let mut reached = 0.0;
+        for (at, step) in sla.steps.iter().enumerate() {
+            let place = [Key("sla"), Key("steps"), Index(at)];
+            let last = at + 1 == sla.steps.len();
+            self.demand(!step.target.is_zero(), &place, "its `target` must be more than 0");
+            self.demand(step.below.is_none() == last, &place, "every step but the last needs `below`, the last has none");
+            let below = step.below.map_or(f64::INFINITY, |below| below.per_second());
+            self.demand(below > reached, &place, "its `below` must be above that of the step before");
+            reached = below;
+        }
+    }
+
+    fn classes_and_requests(&mut self) {
+        let s = self.scenario;
+        self.demand((1..=255).contains(&s.classes.len()), &[Key("class")], "there must be 1 to 255 classes");
+        self.names("class", s.classes.iter().map(|class| class.name.as_str()));
+        for (at, class) in s.classes.iter().enumerate() {
+            let good = class.revenue.is_finite();
+            self.demand(good, &[Key("class"), Index(at), Key("revenue")], "must be a finite number");
+        }
+        self.demand(!s.requests.is_empty(), &[Key("request")], "there must be at least one request type");
+        self.names("request", s.requests.iter().map(|request| request.name.as_str()));
+        for (at, request) in s.requests.iter().enumerate() {
+            let good = (1..=10_000).contains(&request.urls);
+            self.demand(good, &[Key("request"), Index(at), Key("urls")], "must be 1 to 10000");
+        }
+    }
+
+    fn loads(&mut self) {
+        let s = self.scenario;
+        self.demand(!s.loads.is_empty(), &[Key("load")], "there must be at least one load: nothing would arrive");
+        self.unique("load", s.loads.iter().map(|load| load.label()));
+        let known: Vec<&str> = s.requests.iter().map(|request| request.name.as_str()).collect();
+        for (at, load) in s.loads.iter().enumerate() {
+            let place = |key| vec![Key("load"), Index(at), Key(key)];
+            self.known(place("class"), "class", &load.class, &classes(s));
+            self.demand(!load.requests.is_empty(), &place("requests"), "needs at least one request type");
+            for (name, weight) in &load.requests {
+                self.known(place("requests"), "request type", name, &known);
+                let good = weight.is_finite() && *weight > 0.0;
+                self.demand(good, &place("requests"), &format!("the weight of \"{name}\" must be more than 0"));
+            }
+            let sends = load.rate.expected_until(s.duration) > 0.0;
+            self.demand(sends, &place("rate"), "is 0 for the whole duration: nothing would arrive");
+        }
+    }
+
+    fn arms(&mut self) {
+        let s = self.scenario;
+        self.demand(!s.arms.is_empty(), &[Key("arm")], "there must be at least one arm: nothing would be run");
+        self.names("arm", s.arms.iter().map(|arm| arm.name.as_str()));
+    }
+
+    fn expect(&mut self, at: usize) {
+        let s = self.scenario;
+        let expect = &s.expects[at];
+        let place = |key| vec![Key("expect"), Index(at), Key(key)];
+        for (number, arm) in expect.arms.iter().enumerate() {
+            self.known([place("arms"), vec![Index(number)]].concat(), "arm", arm, &arms(s));
+        }
+        if let Some(class) = &expect.class {
+            self.known(place("class"), "class", class, &classes(s));
+            self.demand(expect.load.is_none(), &place("load"), "stands beside `class`: give one of them");
+        }
+        if let Some(load) = &expect.load {
+            let known: Vec<&str> = s.loads.iter().map(|load| load.label()).collect();
+            self.known(place("load"), "load", load, &known);
+        }
+        self.demand(expect.over.to <= s.duration, &place("over"), "ends after the scenario's `duration`");
+        self.demand(expect.window.as_secs() >= 1, &place("window"), "must be at least 1s: results are kept by second");
+        self.bounds(at);
+    }
+
+    fn bounds(&mut self, at: usize) {
+        let expect = &self.scenario.expects[at];
+        let place = |key| [Key("expect"), Index(at), Key(key)];
+        if expect.at_least.is_none() && expect.at_most.is_none() {
+            self.add(&[Key("expect"), Index(at)], "needs `at_least` or `at_most`: it could not fail");
+        }
+        let possible = |bound: f64| bound.is_finite() && bound >= 0.0 && (!expect.metric.is_share() || bound <= 1.0);
+        let must = if expect.metric.is_share() { "must be 0 to 1" } else { "must be a finite number, 0 or more" };
+        self.demand(expect.at_least.is_none_or(possible), &place("at_least"), must);
+        self.demand(expect.at_most.is_none_or(possible), &place("at_most"), must);
+        let good = expect.tolerance.is_finite() && expect.tolerance >= 0.0;
+        self.demand(good, &place("tolerance"), "must be a finite number, 0 or more");
+        if let (Some(least), Some(most)) = (expect.at_least, expect.at_most) {
+            self.demand(least <= most, &place("at_least"), "is above `at_most`: nothing could be within");
+        }
+    }
+
+    /// Names of one kind: fit for a URL, and each there once.
+    fn names<'n>(&mut self, kind: &'static str, names: impl Iterator<Item = &'n str> + Clone) {
+        for (at, name) in names.clone().enumerate() {
+            self.name(vec![Key(kind), Index(at), Key("name")], name);
+        }
+        self.unique(kind, names);
+    }
+
+    fn unique<'n>(&mut self, kind: &'static str, names: impl Iterator<Item = &'n str>) {
+        let mut seen = BTreeSet::new();
+        for (at, name) in names.enumerate() {
+            let place = [Key(kind), Index(at), Key("name")];
+            self.demand(seen.insert(name), &place, &format!("\"{name}\" is there twice: names must differ"));
+        }
+    }
+
+    fn name(&mut self, place: Path, name: &str) {
+        let good = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+        self.demand(good, &place, "must be made of letters, digits, \"-\" and \"_\"");
+    }
+
+    fn known(&mut self, place: Path, kind: &str, name: &str, known: &[&str]) {
+        let hint = suggestion(name, known);
+        self.demand(known.contains(&name), &place, &format!("there is no {kind} \"{name}\"{hint}"));
+    }
+
+    fn demand(&mut self, good: bool, place: &[super::error::Step], problem: &str) {
+        if !good {
+            self.add(place, problem);
+        }
+    }
+
+    fn add(&mut self, place: &[super::error::Step], problem: &str) {
+        self.found.push(Found { place: place.to_vec(), problem: problem.to_owned() });
+    }
+}
+
+fn arms(scenario: &Scenario) -> Vec<&str> {
+    scenario.arms.iter().map(|arm| arm.name.as_str()).collect()
+}
+
+fn classes(scenario: &Scenario) -> Vec<&str> {
+    scenario.classes.iter().map(|class| class.name.as_str()).collect()
+}

@@ -1,0 +1,211 @@
+//! What a scenario must show: a metric, over a span of time, within bounds.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::time;
+use crate::text::{Cursor, ParseError};
+
+/// One thing that must come of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Expect {
+    /// What this shows, in words.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub what: String,
+    /// The arms it is about; every arm when empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arms: Vec<String>,
+    /// The class it is about; all classes when neither `class` nor `load` is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
+    /// The load it is about, in place of a class.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<String>,
+    /// What is measured.
+    pub metric: Metric,
+    /// When: requests count by their arrival.
+    pub over: Span,
+    /// Length of the windows, for the metrics that have them.
+    #[serde(default = "five_seconds", with = "time::text")]
+    pub window: Duration,
+    /// The metric must not be below this. Shares are 0 to 1, times seconds, rates per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_least: Option<f64>,
+    /// The metric must not be above this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_most: Option<f64>,
+    /// How far beyond its bound the metric may lie, for what is random in it.
+    #[serde(default)]
+    pub tolerance: f64,
+    /// Whether it must also hold in the short form.
+    #[serde(default = "yes")]
+    pub short: bool,
+}
+
+/// What can be measured of a run. Requests count in the second in which they arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// Answered requests / offered ones.
+    AdmittedShare,
+    /// Refused requests / offered ones.
+    RefusedShare,
+    /// Requests that got neither answer nor refusal / offered ones.
+    FailedShare,
+    /// The class's (or load's) part of everything that was admitted.
+    PartOfAdmitted,
+    /// The class's (or load's) part of everything that was refused.
+    PartOfRefused,
+    /// Offered requests per second.
+    OfferedRate,
+    /// Admitted requests per second.
+    AdmittedRate,
+    /// Refused requests per second.
+    RefusedRate,
+    /// Requests answered within the target per second.
+    GoodputRate,
+    /// Mean response time of the admitted, seconds.
+    Mean,
+    /// Median response time of the admitted, seconds.
+    P50,
+    /// 95th percentile of the response time of the admitted, seconds.
+    P95,
+    /// 99th percentile of the response time of the admitted, seconds.
+    P99,
+    /// The highest 95th percentile in any window, seconds.
+    P95WorstWindow,
+    /// The share of the windows whose 95th percentile is above the target.
+    P95WindowsOver,
+}
+
+/// A span of time since the start of the run, such as `130s..195s`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Span {
+    /// Its beginning.
+    pub from: Duration,
+    /// Its end, later than the beginning.
+    pub to: Duration,
+}
+
+impl Expect {
+    /// Whether it is about that arm.
+    pub fn is_about(&self, arm: &str) -> bool {
+        self.arms.is_empty() || self.arms.iter().any(|name| name == arm)
+    }
+
+    /// Its class or load, or `all`.
+    pub fn subject(&self) -> &str {
+        self.load.as_deref().or(self.class.as_deref()).unwrap_or("all")
+    }
+
+    /// What is demanded, such as `<= 0.05`.
+    pub fn bound(&self) -> String {
+        let at_least = self.at_least.map(|bound| format!(">= {bound}"));
+        let at_most = self.at_most.map(|bound| format!("<= {bound}"));
+        let tolerance = (self.tolerance > 0.0).then(|| format!("(+-{})", self.tolerance));
+        [at_least, at_most, tolerance].into_iter().flatten().collect::<Vec<_>>().join(" ")
+    }
+
+    /// Whether a measurement is within the bounds.
+    pub fn allows(&self, measured: f64) -> bool {
+        self.at_least.is_none_or(|bound| measured >= bound - self.tolerance)
+            && self.at_most.is_none_or(|bound| measured <= bound + self.tolerance)
+    }
+}
+
+impl Metric {
+    /// Its name in scenario files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Metric::AdmittedShare => "admitted_share",
+            Metric::RefusedShare => "refused_share",
+            Metric::FailedShare => "failed_share",
+            Metric::PartOfAdmitted => "part_of_admitted",
+            Metric::PartOfRefused => "part_of_refused",
+            Metric::OfferedRate => "offered_rate",
+            Metric::AdmittedRate => "admitted_rate",
+            Metric::RefusedRate => "refused_rate",
+            Metric::GoodputRate => "goodput_rate",
+            Metric::Mean => "mean",
+            Metric::P50 => "p50",
+            Metric::P95 => "p95",
+            Metric::P99 => "p99",
+            Metric::P95WorstWindow => "p95_worst_window",
+            Metric::P95WindowsOver => "p95_windows_over",
+        }
+    }
+
+    /// Whether it lies between 0 and 1 by its nature.
+    pub fn is_share(self) -> bool {
+        use Metric::*;
+        matches!(self, AdmittedShare | RefusedShare | FailedShare | PartOfAdmitted | PartOfRefused | P95WindowsOver)
+    }
+
+    /// Whether it looks at windows.
+    pub fn has_windows(self) -> bool {
+        matches!(self, Metric::P95WorstWindow | Metric::P95WindowsOver)
+    }
+}
+
+impl fmt::Display for Metric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl Span {
+    /// The span with both ends multiplied by `factor`.
+    pub fn scale(self, factor: f64) -> Span {
+        Span { from: self.from.mul_f64(factor), to: self.to.mul_f64(factor) }
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}s..{}s", self.from.as_secs_f64(), self.to.as_secs_f64()))
+    }
+}
+
+impl FromStr for Span {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Span, ParseError> {
+        let mut cursor = Cursor::new(text);
+        let from = cursor.seconds()?;
+        cursor.expect("..", "\"..\" and the end of the span, such as 130s..195s")?;
+        let at = cursor.position();
+        let to = cursor.seconds()?;
+        cursor.end("the end of the span")?;
+        if to <= from {
+            return Err(cursor.error_at(at, "an instant after the span's beginning"));
+        }
+        Ok(Span { from: Duration::from_secs_f64(from), to: Duration::from_secs_f64(to) })
+    }
+}
+
+impl TryFrom<String> for Span {
+    type Error = ParseError;
+
+    fn try_from(text: String) -> Result<Span, ParseError> {
+        text.parse()
+    }
+}
+
+impl From<Span> for String {
+    fn from(span: Span) -> String {
+        span.to_string()
+    }
+}
+
+fn five_seconds() -> Duration {
+    Duration::from_secs(5)
+}
+
+fn yes() -> bool {
+    true
+}

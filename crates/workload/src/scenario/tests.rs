@@ -1,0 +1,161 @@
+use super::*;
+
+const GOOD: &str = r#"id = "rush"
+title = "A rush"
+source = "ours"
+duration = "3min"
+seed = 4
+[short]
+time_scale = 0.5
+arms = ["sentry"]
+[sla]
+statistic = "p90"
+steps = [{ below = "100/s", target = "1s" }, { target = "2s" }]
+[servers]
+count = 2
+cores = 4
+discipline = "fifo"
+learned = false
+[[class]]
+name = "gold"
+revenue = 5.0
+min_rate = "3/s"
+[[class]]
+name = "rest"
+[[request]]
+name = "page"
+service = { distribution = "lognormal", mean = "20ms", cv = 1.0 }
+response_bytes = 100
+urls = 3
+[[request]]
+name = "image"
+service = { distribution = "uniform", min = "1ms", max = "5ms" }
+[[load]]
+class = "gold"
+requests = { page = 1 }
+rate = "0s:50/s, 1min:300/s, 100s..2min:->50/s, 150s:end"
+[[load]]
+name = "crawler"
+class = "rest"
+requests = { page = 1.5, image = 2 }
+rate = "20/s"
+arrivals = "constant"
+[[arm]]
+name = "sentry"
+about = "ours"
+admission = { policy = "batch", delays = ["0ms", "50ms"] }
+dispatch = { policy = "wrr" }
+[[arm]]
+name = "none"
+[[expect]]
+what = "it holds"
+arms = ["sentry", "none"]
+class = "gold"
+metric = "p95_worst_window"
+window = "10s"
+over = "60s..120s"
+at_most = 0.5
+tolerance = 0.1
+[[expect]]
+load = "crawler"
+metric = "admitted_share"
+over = "0s..1min"
+at_least = 0.9
+short = false
+"#;
+
+fn good() -> Scenario {
+    Scenario::parse(GOOD, "rush.toml").unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn error(from: &str, to: &str) -> String {
+    assert!(GOOD.contains(from), "{from}");
+    Scenario::parse(&GOOD.replacen(from, to, 1), "rush.toml").expect_err(to).to_string()
+}
+
+#[test]
+fn read_as_written() {
+    let s = good();
+    assert_eq!((s.duration, s.seed, s.timeout), (Duration::from_secs(180), 4, Duration::from_secs(30)));
+    assert_eq!((s.target(99.0), s.target(100.0)), (Duration::from_secs(1), Duration::from_secs(2)));
+    assert_eq!((s.offered_at(Duration::from_secs(61)), s.loads[1].label()), (320.0, "crawler"));
+    assert_eq!((s.classes[1].revenue, s.requests[1].urls, s.servers.cores), (1.0, 1, 4));
+    assert_eq!((s.class_index("rest"), s.request_index("image"), s.class_index("x")), (Some(1), Some(1), None));
+    assert_eq!(s.arms[1].expectations(&s).count(), 2);
+    assert_eq!((s.expects[0].bound(), s.expects[1].subject()), ("<= 0.5 (+-0.1)".to_owned(), "crawler"));
+}
+
+#[test]
+fn written_and_read_back() {
+    for scenario in [good(), good().shortened()] {
+        let text = scenario.to_toml();
+        let again = Scenario::parse(&text, "again.toml").unwrap_or_else(|error| panic!("{error}\n{text}"));
+        assert_eq!(again, scenario, "{text}");
+    }
+}
+
+#[test]
+fn the_short_form_shrinks_time_and_nothing_else() {
+    let short = good().shortened();
+    assert_eq!((short.duration, short.short), (Duration::from_secs(90), None));
+    assert_eq!(short.loads[0].rate.rate_at(Duration::from_secs(31)).per_second(), 300.0);
+    assert_eq!((short.arms.len(), short.expects.len()), (1, 1));
+    assert_eq!((short.expects[0].over.to_string(), short.expects[0].window), ("30s..60s".to_owned(), Duration::from_secs(10)));
+    assert_eq!(short.expects[0].arms, ["sentry"]);
+}
+
+#[test]
+fn errors_say_where_and_what_to_do() {
+    let mut wrong = Vec::new();
+    for (from, to, parts) in [
+        ("duration =", "duratoin =", &["rush.toml:4: duratoin:", "unknown key", "did you mean \"duration\"?"][..]),
+        ("cores = 4", "corse = 4", &["rush.toml:14: servers.corse:", "did you mean \"cores\"?"]),
+        ("revenue = 5.0", "revenu = 5.0", &["rush.toml:19: class[0].revenu:", "did you mean \"revenue\"?"]),
+        ("time_scale = 0.5", "time_scale = 1.5", &["rush.toml:7: short.time_scale: must be more than 0"]),
+        ("arms = [\"sentry\"]", "arms = [\"sentri\"]", &["rush.toml:8:", "no arm \"sentri\"; did you mean \"sentry\"?"]),
+        ("\"p90\"", "\"p91\"", &["rush.toml:10: sla.statistic: there is no statistic \"p91\"; did you mean \"p90\"?"]),
+        ("below = \"100/s\", ", "", &["rush.toml:11: sla.steps[0]: every step but the last needs `below`"]),
+        ("count = 2", "count = 0", &["rush.toml:13: servers.count: must be 1 to 1000"]),
+        ("count = 2", "count = -2", &["rush.toml:13: servers.count:"]),
+        ("\"fifo\"", "\"lifo\"", &["rush.toml:15: servers.discipline:", "did you mean \"fifo\"?"]),
+        ("min_rate = \"3/s\"", "min_rate = \"-3/s\"", &["rush.toml:20: class[0].min_rate:", "a rate such as 200/s"]),
+        ("name = \"rest\"", "name = \"gold\"", &["rush.toml:22: class[1].name: \"gold\" is there twice"]),
+        ("name = \"rest\"", "name = \"a b\"", &["rush.toml:22: class[1].name: must be made of letters"]),
+        ("cv = 1.0", "cv = -1.0", &["rush.toml:25:", "`cv` is -1"]),
+        ("class = \"gold\"\nreq", "class = \"glod\"\nreq", &["rush.toml:32: load[0].class: there is no class \"glod\"; did you mean \"gold\"?"]),
+        ("100s..2min:->50/s", "30s:50/s", &["rush.toml:34: load[0].rate:", "column 22"]),
+        ("rate = \"20/s\"", "rate = \"0/s\"", &["rush.toml:39: load[1].rate: is 0 for the whole duration"]),
+        ("image = 2", "imgae = 2", &["rush.toml:38: load[1].requests: there is no request type \"imgae\""]),
+        ("image = 2", "image = 0", &["the weight of \"image\" must be more than 0"]),
+        ("name = \"crawler\"", "name = \"gold\"", &["load[1].name: \"gold\" is there twice"]),
+        ("\"p95_worst_window\"", "\"p95_worst_windw\"", &["rush.toml:52: expect[0].metric:", "did you mean \"p95_worst_window\"?"]),
+        ("over = \"60s..120s\"", "over = \"60s..50s\"", &["rush.toml:54: expect[0].over:", "after the span's beginning"]),
+        ("over = \"60s..120s\"", "over = \"60s..200s\"", &["rush.toml:54: expect[0].over: ends after"]),
+        ("at_most = 0.5\n", "", &["expect[0]: needs `at_least` or `at_most`: it could not fail"]),
+        ("at_least = 0.9", "at_least = 1.9", &["rush.toml:61: expect[1].at_least: must be 0 to 1"]),
+        ("load = \"crawler\"", "load = \"crawlr\"", &["rush.toml:58: expect[1].load: there is no load \"crawlr\"; did you mean"]),
+        ("window = \"10s\"", "window = \"10ms\"", &["rush.toml:53: expect[0].window: must be at least 1s"]),
+        ("id = \"rush\"", "id = ", &["rush.toml:1:"]),
+        ("title = \"A rush\"\n", "", &["missing field `title`"]),
+    ] {
+        let error = error(from, to);
+        if !parts.iter().all(|part| error.contains(part)) {
+            wrong.push(format!("{from} -> {to}: wanted {parts:?}, got\n{error}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn all_problems_are_told_at_once_in_the_order_of_the_file() {
+    let text = GOOD.replace("count = 2", "count = 0").replace("at_least = 0.9", "at_least = 7").replace("urls = 3", "urls = 0");
+    let error = Scenario::parse(&text, "rush.toml").unwrap_err();
+    let lines: Vec<Option<usize>> = error.problems.iter().map(|problem| problem.line).collect();
+    assert_eq!(lines, [Some(13), Some(27), Some(61)], "{error}");
+}
+
+#[test]
+fn a_file_that_is_not_there_says_so() {
+    let error = Scenario::load(Path::new("/nonexistent/c1.toml")).unwrap_err().to_string();
+    assert!(error.starts_with("/nonexistent/c1.toml: cannot be read"), "{error}");
+}

@@ -1,0 +1,38 @@
+//! Durations in scenario files: `"20ms"`, read as such and written as seconds.
+
+use std::time::Duration;
+
+use serde::de::{Deserialize, Deserializer, Error};
+use serde::ser::Serializer;
+
+use crate::seconds::Seconds;
+
+/// A duration that must be there.
+pub(super) mod text {
+    use super::*;
+
+    pub(in crate::scenario) fn serialize<S: Serializer>(time: &Duration, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_str(&format!("{}s", time.as_secs_f64()))
+    }
+
+    pub(in crate::scenario) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        let Seconds(seconds) = Seconds::deserialize(from)?;
+        Duration::try_from_secs_f64(seconds).map_err(|_| D::Error::custom(format!("{seconds} s is not a duration")))
+    }
+}
+
+/// A duration that may be absent.
+pub(super) mod optional {
+    use super::*;
+
+    pub(in crate::scenario) fn serialize<S: Serializer>(time: &Option<Duration>, out: S) -> Result<S::Ok, S::Error> {
+        match time {
+            Some(time) => text::serialize(time, out),
+            None => out.serialize_none(),
+        }
+    }
+
+    pub(in crate::scenario) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+        text::deserialize(from).map(Some)
+    }
+}

@@ -1,0 +1,68 @@
+//! The bodies of the fuzz targets: functions of bytes that panic on a finding.
+//!
+//! To add a target: a function here with its line in [`TARGETS`], `fuzz_targets/<name>.rs`, its `[[bin]]` in
+//! `Cargo.toml`, and a few inputs under `corpus/<name>/`. `cargo xtask fuzz` fuzzes each, or replays the corpus where
+//! cargo-fuzz is missing.
+
+use std::path::Path;
+
+#[path = "../../crates/engine/tests/support/mod.rs"]
+mod support;
+
+use support::operation::Operation;
+
+/// A target's name and its body.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// Every target.
+pub const TARGETS: &[Target] = &[("classifier", classifier), ("controller", controller)];
+
+/// Rules and requests from bytes: the compiled classifier and a naive one agree.
+///
+/// # Panics
+/// When they do not.
+pub fn classifier(data: &[u8]) {
+    tidegate_engine::fuzz::compare(data);
+}
+
+/// Byte 0 picks a policy of the table, byte 1 the seed, every four more are an operation: the conformance suite's model
+/// holds.
+///
+/// # Panics
+/// When it does not.
+pub fn controller(data: &[u8]) {
+    let [which, seed, operations @ ..] = data else { return };
+    // So long that a run takes milliseconds: longer ones find nothing new.
+    let operations = Operation::decode_all(&operations[..operations.len().min(2048)]);
+    let cases = support::cases::all();
+    let case = &cases[usize::from(*which) % cases.len()];
+    if let Err(finding) = support::examine(case, u64::from(*seed), &operations) {
+        panic!("{finding}");
+    }
+}
+
+/// What a target's binary does in an ordinary build: it runs the files that are named.
+///
+/// # Panics
+/// On a finding, or a file that cannot be read.
+pub fn replay_arguments(target: fn(&[u8])) {
+    for name in std::env::args().skip(1) {
+        target(&std::fs::read(&name).unwrap_or_else(|error| panic!("{name}: {error}")));
+    }
+}
+
+/// Runs every input of a target's corpus, and returns how many there were.
+///
+/// # Panics
+/// On a finding, or a corpus that cannot be read.
+pub fn replay_corpus((name, target): &Target) -> usize {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name);
+    let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut paths: Vec<_> = entries.map(|entry| entry.expect("a readable folder").path()).collect();
+    paths.sort();
+    for path in &paths {
+        println!("{}", path.display());
+        target(&std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())));
+    }
+    paths.len()
+}

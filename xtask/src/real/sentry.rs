@@ -1,0 +1,100 @@
+//! The sentry before the real service, started in one line, and what it says about itself.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::bench::service::{Service, free_address};
+use crate::command;
+
+const ANSWER: Duration = Duration::from_secs(5);
+const SETTLE: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(50);
+
+/// A running sentry; it stops when dropped.
+pub struct Sentry {
+    service: Service,
+    admin: SocketAddr,
+}
+
+impl Sentry {
+    /// Starts the release binary on one core: where to listen, what to protect, the target, and nothing else.
+    ///
+    /// # Errors
+    /// When it is not built or does not listen.
+    pub fn start(service: SocketAddr, target: &str, core: usize, dir: &Path) -> Result<Self> {
+        let (listen, admin) = (free_address()?, free_address()?);
+        let mut tidegate = Command::new(command::tidegate());
+        tidegate.args(["run", "--listen", &listen.to_string(), "--to", &service.to_string()]);
+        tidegate.args(["--target", target, "--admin", &admin.to_string()]);
+        let service = Service::start("tidegate", tidegate, core, listen, dir)?;
+        Ok(Self { service, admin })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.service.address
+    }
+
+    /// Its state, as the admin API gives it.
+    ///
+    /// # Errors
+    /// When there is no such answer.
+    pub fn state(&self) -> Result<Value> {
+        let mut stream = TcpStream::connect(self.admin).context("the admin API does not listen")?;
+        stream.set_read_timeout(Some(ANSWER))?;
+        let request = format!("GET /api/state HTTP/1.0\r\nHost: {}\r\n\r\n", self.admin);
+        stream.write_all(request.as_bytes())?;
+        let mut said = String::new();
+        stream.read_to_string(&mut said).context("the admin API gave no answer")?;
+        let (head, body) = said.split_once("\r\n\r\n").unwrap_or((&said, ""));
+        if head.split(' ').nth(1) != Some("200") {
+            bail!("the admin API answers /api/state with `{}`", head.lines().next().unwrap_or_default());
+        }
+        serde_json::from_str(body).context("/api/state is not JSON")
+    }
+
+    /// Waits until nothing is in flight and nothing waits, and gives the last state and whether it came to that.
+    ///
+    /// # Errors
+    /// When the state cannot be read.
+    pub fn settle(&self) -> Result<(Value, bool)> {
+        let deadline = Instant::now() + SETTLE;
+        loop {
+            let state = self.state()?;
+            let busy = busy(&state)?;
+            if busy == 0 || Instant::now() > deadline {
+                return Ok((state, busy == 0));
+            }
+            thread::sleep(POLL);
+        }
+    }
+}
+
+/// Requests in flight and waiting.
+fn busy(state: &Value) -> Result<u64> {
+    let applications = state["applications"].as_array().context("/api/state has no list `applications`")?;
+    let count = |name: &str, app: &Value| app[name].as_u64().with_context(|| format!("/api/state has no `{name}`"));
+    applications.iter().map(|app| Ok(count("in_flight", app)? + count("waiting", app)?)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn busy_counts_both_and_misses_nothing() {
+        let app = |in_flight: u64, waiting: u64| json!({ "in_flight": in_flight, "waiting": waiting });
+        assert_eq!(busy(&json!({ "applications": [app(2, 1), app(0, 4)] })).unwrap(), 7);
+        assert!(busy(&json!({})).is_err());
+        assert!(busy(&json!({ "applications": [{ "in_flight": 0 }] })).unwrap_err().to_string().contains("waiting"));
+    }
+}
