@@ -24,7 +24,42 @@ struct Live {
 }
 
 /// The live checks. To add one, add a row.
-const LIVE: &[Live] = &[];
+const LIVE: &[Live] = &[
+    Live {
+        name: "demo, short",
+        cargo: &["run", "--quiet", "--release", "--locked", "-p", "tidegate", "--", "demo", "--short", "--check"],
+        needs: &[],
+    },
+    Live {
+        name: "experiments in the simulator",
+        cargo: &["run", "--quiet", "--release", "--locked", "-p", "tidegate", "--", "experiment", "run", "C1", "C3"],
+        needs: &[],
+    },
+    Live {
+        name: "Apache and PHP at three times their capacity, short",
+        cargo: &["xtask", "real", "--short"],
+        needs: &["apache2", "php", "hey"],
+    },
+    Live {
+        name: "comparison of proxies, one short round",
+        cargo: &[
+            "xtask",
+            "bench",
+            "proxy",
+            "--rounds",
+            "1",
+            "--seconds",
+            "1",
+            "--only",
+            "nginx,tidegate",
+            "--cases",
+            "pass-1k,refuse,refuse-pipelined",
+            "--out",
+            "target/bench",
+        ],
+        needs: &["nginx", "wrk"],
+    },
+];
 
 /// Runs every test and prints the summary.
 ///

@@ -25,7 +25,7 @@ pub struct Args {
     /// Keep the sentry, the servers and a moderate load running afterwards, until Ctrl-C
     #[arg(long)]
     stay: bool,
-    /// A quarter of the time: enough to see it, too short for the figures to settle
+    /// A third of the time: enough to see it, too short for the figures to settle
     #[arg(long)]
     short: bool,
     /// Exit with 1 unless the sentry held the target, answered gold and kept the servers busy
@@ -59,7 +59,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let without = arm(&args, "without tidegate", false)?;
     let with = arm(&args, "with tidegate", true)?;
     println!("\n{}", table(&without, &with));
-    let failed = verdict(&with);
+    let failed = verdict(&with, args.short);
     for line in &failed {
         println!("missed: {line}");
     }
@@ -236,8 +236,10 @@ fn table(without: &Measured, with: &Measured) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// What the run with the sentry should have shown and did not.
-fn verdict(with: &Measured) -> Vec<String> {
+/// What the run with the sentry should have shown and did not. A short run is judged by bounds that a busy machine does
+/// not break.
+fn verdict(with: &Measured, short: bool) -> Vec<String> {
+    let (gold_least, used_least) = if short { (0.90, 0.75) } else { (0.98, 0.90) };
     let flash = &with.flash;
     let mut missed = Vec::new();
     let mut must = |holds: bool, what: String| {
@@ -248,10 +250,10 @@ fn verdict(with: &Measured) -> Vec<String> {
     let p95 = flash.total.latency.p95;
     must(p95 <= TARGET.as_secs_f64(), format!("p95 of admitted is {} (target {TARGET:?})", millis(p95)));
     let gold = flash.classes[0].admitted_share();
-    must(gold >= 0.98, format!("{} of gold was answered (98 % expected)", percent(gold)));
+    must(gold >= gold_least, format!("{} of gold was answered (at least {})", percent(gold), percent(gold_least)));
     let capacity = SERVERS as f64 * SERVER_RATE;
     let used = flash.total.goodput_per_s / capacity;
-    must(used >= 0.90, format!("goodput is {} of the capacity (90 % expected)", percent(used)));
+    must(used >= used_least, format!("goodput is {} of the capacity (at least {})", percent(used), percent(used_least)));
     missed
 }
 
