@@ -89,7 +89,6 @@ fn whole_requests(scale: Scale) {
             }
             controller.handle_timeout(now);
         });
-        let mut now = now;
         row(scale, &format!("{name}: tick"), None, 100, || {
             for _ in 0..100 {
                 now = now + Duration::from_millis(100);
@@ -139,7 +138,7 @@ fn batches(scale: Scale) {
             for _ in 0..repeat {
                 let start = Instant::now();
                 fill(&mut controller, now, waiting);
-                now = now + Duration::from_millis(50);
+                now = now + Duration::from_millis(1);
                 controller.handle_timeout(now);
                 let started = drain(&mut controller);
                 seconds += start.elapsed().as_secs_f64();
@@ -155,9 +154,9 @@ fn batches(scale: Scale) {
     }
 }
 
-const BATCH: &str = r#"{ "policy": "batch", "delays": ["50ms"], "max_waiting": 2000000 }"#;
+const BATCH: &str = r#"{ "policy": "batch", "delays": ["1ms"], "max_waiting": 2000000 }"#;
 
-/// A round of refusals by what waits: tests are per bucket and class, so what grows is only the release of each request.
+/// A round by what waits: tests are per bucket and class, so what grows is only the release of each request.
 fn rounds_by_waiting(scale: Scale) {
     println!("\n| waiting | round µs | per request ns |\n|---|---|---|");
     for waiting in [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000] {
@@ -169,7 +168,7 @@ fn rounds_by_waiting(scale: Scale) {
         let mut times: Vec<f64> = (0..if waiting > 100_000 { 3 } else { 9 })
             .map(|_| {
                 fill(&mut controller, now, waiting);
-                now = now + Duration::from_millis(50);
+                now = now + Duration::from_millis(1);
                 let start = Instant::now();
                 controller.handle_timeout(now);
                 let took = start.elapsed().as_secs_f64();
@@ -221,7 +220,7 @@ fn rules(count: usize) -> ClassifierSetup {
     let cookie = || ValueMatch { name: "tier".into(), value: ValuePattern::Exact("gold".into()) };
     let rule = |i: usize| Rule {
         path: Some(PathMatch::Prefix(format!("/area{i}"))),
-        cookies: if i % 10 == 0 { vec![cookie()] } else { Vec::new() },
+        cookies: if i.is_multiple_of(10) { vec![cookie()] } else { Vec::new() },
         ..Rule::default()
     };
     let mut classes: Vec<Vec<Rule>> = (0..10).map(|class| (class..count).step_by(10).map(rule).collect()).collect();

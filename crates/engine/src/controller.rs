@@ -19,6 +19,7 @@ use core::time::Duration;
 
 use crate::admission::{self, Admission, AdmissionPolicy, Arrival};
 use crate::decision::{Action, Decision, End, Outcome, Rejection};
+use crate::estimate::Mark;
 use crate::event::{Event, EventSink};
 use crate::flight::{Flight, State};
 use crate::policer::{Policer, Verdict};
@@ -250,7 +251,7 @@ impl Controller {
             mark,
             cost: arrival.cost,
             predicted,
-            shadow,
+            shadow: shadow.is_some(),
         });
         self.core.count_admitted(class, shadow.is_some());
         Decision::Admit { ticket, server, shadow }
@@ -263,10 +264,10 @@ impl Controller {
             state: State::Waiting { bucket },
             arrived: now,
             started: now,
-            mark: 0.0,
+            mark: Mark::default(),
             cost: arrival.cost,
             predicted: 0.0,
-            shadow: None,
+            shadow: false,
         });
         waiting.push(flights, arrival.request.class, bucket, ticket.slot);
         Decision::Enqueue { ticket }

@@ -12,8 +12,8 @@ mod rate;
 mod scale;
 
 pub use calibration::Calibration;
-pub use capacity::Capacity;
+pub use capacity::{Capacity, Mark};
 pub use cost::{CostTable, Costs};
 pub use histogram::DecayedHistogram;
 pub use rate::{Average, Rate};
-pub use scale::Levels;
+pub use scale::{Found, Scale};

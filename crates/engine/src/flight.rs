@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::decision::Rejection;
+use crate::estimate::Mark;
 use crate::request::{Request, ServerId, Ticket};
 use crate::time::Timestamp;
 use crate::waiting::{Link, Links, NIL};
@@ -25,13 +25,13 @@ pub(crate) struct Flight {
     /// When it was sent to its server.
     pub(crate) started: Timestamp,
     /// The server's mark when it was sent: see [`Capacity::start`](crate::estimate::Capacity::start).
-    pub(crate) mark: f64,
+    pub(crate) mark: Mark,
     /// Expected inherent service time when it arrived, seconds.
     pub(crate) cost: f64,
     /// Response time foreseen from means when it was sent, seconds.
     pub(crate) predicted: f64,
-    /// In shadow mode: the refusal that was not carried out.
-    pub(crate) shadow: Option<Rejection>,
+    /// It was refused, but in shadow mode. (Not the refusal itself: a million of these wait at times.)
+    pub(crate) shadow: bool,
 }
 
 /// All of them. Slots are used again; a generation tells an old ticket from a new one.
@@ -125,10 +125,10 @@ mod tests {
             state: State::Waiting { bucket: 0 },
             arrived: Timestamp::ZERO,
             started: Timestamp::ZERO,
-            mark: 0.0,
+            mark: Mark::default(),
             cost: 0.0,
             predicted: 0.0,
-            shadow: None,
+            shadow: false,
         }
     }
 

@@ -206,7 +206,7 @@ fn canary_the_model_rejects_doctored_traces() {
     let sound = driver.trace;
     check(&case, &sound).expect("the trace itself is sound");
 
-    let doctored: [(&str, fn(&mut Vec<Step>)); 10] = [
+    let doctored: [Doctored; 10] = [
         ("time went back", |trace| trace.last_mut().unwrap().now = Timestamp::ZERO),
         ("is in use", |trace| {
             let arrivals = decisions(trace);
@@ -250,6 +250,9 @@ fn canary_the_model_rejects_doctored_traces() {
         assert!(found.contains(expected), "expected \"{expected}\", found: {found}");
     }
 }
+
+/// What the model must say, and the change to a sound trace that makes it say so.
+type Doctored = (&'static str, fn(&mut Vec<Step>));
 
 /// Everything ends, all servers are up, nothing arrives for a while, and the sentry has nothing to do.
 fn rest(driver: &mut Driver) -> Result<(), String> {

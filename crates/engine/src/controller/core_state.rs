@@ -9,7 +9,7 @@ use core::time::Duration;
 use crate::admission::{ClassEstimate, Context, Load, Released};
 use crate::decision::{Action, End, Outcome, Reason, Rejection};
 use crate::dispatch::{self, DispatchPolicy, View};
-use crate::estimate::{Calibration, Capacity, Costs, DecayedHistogram, Levels, Rate};
+use crate::estimate::{Calibration, Capacity, Costs, DecayedHistogram, Found, Mark, Rate, Scale};
 use crate::event::EventSink;
 use crate::flight::{Flight, Flights, State};
 use crate::policer::{ClassCounts, Policer};
@@ -42,7 +42,7 @@ pub(super) struct Core {
     pub(super) classes: Vec<ClassEstimate>,
     pub(super) costs: Costs,
     pub(super) calibration: Calibration,
-    pub(super) levels: Levels,
+    pub(super) scale: Scale,
     pub(super) stats: Vec<ClassStats>,
     pub(super) rng: Rng,
     pub(super) sink: Box<dyn EventSink + Send>,
@@ -118,7 +118,7 @@ impl Core {
             classes: setup.classes.iter().map(new_class).collect(),
             costs: Costs::new(COST_ENTRIES, setup.request_types.len(), classes, default_cost(&setup)),
             calibration: Calibration::new(setup.sla.statistic()),
-            levels: Levels::default(),
+            scale: Scale::default(),
             stats: alloc::vec![ClassStats::new(); classes],
             rng,
             sink,
@@ -204,7 +204,7 @@ impl Core {
     }
 
     /// A request goes to `server`. Returns the server's mark, and the response time foreseen from means, seconds.
-    pub(super) fn enter(&mut self, now: Timestamp, server: ServerId, cost: f64) -> (f64, f64) {
+    pub(super) fn enter(&mut self, now: Timestamp, server: ServerId, cost: f64) -> (Mark, f64) {
         self.free = self.free.map(|free| free.saturating_sub(1));
         let server = &mut self.servers[server.index()];
         server.in_flight += 1;
@@ -245,7 +245,7 @@ impl Core {
     pub(super) fn land(&mut self, now: Timestamp, flight: &Flight, outcome: Option<Outcome>) {
         let State::InFlight { server } = flight.state else { return };
         self.in_flight -= 1;
-        self.in_shadow -= usize::from(flight.shadow.is_some());
+        self.in_shadow -= usize::from(flight.shadow);
         self.stats[flight.request.class.index()].in_flight -= 1;
         let work = outcome.map_or(0.0, |outcome| self.learn_from(now, flight, server, outcome));
         self.leave(now, server, work);
@@ -261,9 +261,17 @@ impl Core {
                 stats.completed += 1;
                 stats.in_target += u64::from(response <= self.target);
                 stats.responses.record(now, response);
-                let received = self.servers[server.index()].capacity.received(now, flight.mark);
+                let capacity = &mut self.servers[server.index()].capacity;
+                let found = Found {
+                    in_service: flight.mark.in_service,
+                    processors: capacity.processors(),
+                    seconds: service_time,
+                    received: capacity.received(now, flight.mark),
+                    relative: self.costs.relative(&flight.request),
+                };
+                self.scale.record(found);
                 self.calibration.record(now, service_time, flight.predicted);
-                self.costs.record(&flight.request, received);
+                self.costs.record(&flight.request, found.received);
                 self.costs.relative(&flight.request)
             }
             End::Failed => {

@@ -86,12 +86,9 @@ impl Core {
         }
     }
 
-    /// Fixes the scale of costs by what servers did at low load. Whether it changed.
+    /// Fixes the scale of costs by what requests took on idle servers. Whether it changed.
     fn fix_scale(&mut self) -> bool {
-        for server in &mut self.servers {
-            self.levels.absorb(server.capacity.levels());
-        }
-        let Some(scale) = self.levels.scale() else { return false };
+        let Some(scale) = self.scale.get() else { return false };
         if (scale / self.costs.scale() - 1.0).abs() < 1e-3 {
             return false;
         }

@@ -20,7 +20,6 @@
 //! It starts at one processor, the paper's assumption and the safe side: eight times too low refuses for some
 //! hundred milliseconds what could be served; eight times too high would bury the server.
 
-use super::scale::Levels;
 use crate::time::Timestamp;
 
 /// Completions that make a window worth reading.
@@ -45,9 +44,9 @@ const RAISE: f64 = 1.3;
 /// Wait after a failed raise, seconds: first and longest.
 const WAIT_FIRST: f64 = 1.0;
 const WAIT_LONGEST: f64 = 15.0;
-/// The estimate's bounds.
-const LEAST: f64 = 0.05;
-const MOST: f64 = 100_000.0;
+/// The estimate's bounds: far out, because a bound that holds the capacity but not the costs makes nonsense of both.
+const LEAST: f64 = 1e-9;
+const MOST: f64 = 1e9;
 
 /// One server's capacity, given or learned.
 #[derive(Clone, Debug)]
@@ -64,7 +63,14 @@ pub struct Capacity {
     received: f64,
     window: Window,
     raise: Raise,
-    levels: Levels,
+}
+
+/// Where a request's stay at a server began.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mark {
+    received: f64,
+    /// Requests in service then, this one included.
+    pub in_service: u32,
 }
 
 /// Work and the time it took.
@@ -126,7 +132,6 @@ impl Capacity {
             in_service: 0,
             changed: Timestamp::ZERO,
             received: 0.0,
-            levels: Levels::default(),
             window: Window { level: 1, ..Window::default() },
             raise: Raise { wait: WAIT_FIRST, ..Raise::default() },
         }
@@ -158,17 +163,17 @@ impl Capacity {
     }
 
     /// One more request is in service from `now` on. Returns a mark for [`Capacity::received`].
-    pub fn start(&mut self, now: Timestamp) -> f64 {
+    pub fn start(&mut self, now: Timestamp) -> Mark {
         self.advance(now);
         self.in_service += 1;
         self.window.most = self.window.most.max(self.in_service);
-        self.received
+        Mark { received: self.received, in_service: self.in_service }
     }
 
     /// Processor-seconds received until `now` by a request in service since [`Capacity::start`] returned `mark`.
-    pub fn received(&mut self, now: Timestamp, mark: f64) -> f64 {
+    pub fn received(&mut self, now: Timestamp, mark: Mark) -> f64 {
         self.advance(now);
-        self.received - mark
+        self.received - mark.received
     }
 
     /// A request ends after completing `work` units of relative work (0 for a cancel).
@@ -178,15 +183,7 @@ impl Capacity {
             self.window.sum.work += work;
             self.window.sum.completions += 1.0;
         }
-        if work > 0.0 {
-            self.levels.complete(self.in_service, work);
-        }
         self.in_service = self.in_service.saturating_sub(1);
-    }
-
-    /// Work by requests in service, since it was last taken.
-    pub fn levels(&mut self) -> &mut Levels {
-        &mut self.levels
     }
 
     /// The scale of costs, seconds per unit, is now `scale`.
@@ -280,8 +277,7 @@ impl Capacity {
         let dt = now.seconds_since(self.changed);
         let in_service = f64::from(self.in_service);
         let area = dt * in_service;
-        self.received += dt * (self.processors / in_service.max(1.0)).min(1.0);
-        self.levels.pass(self.in_service, dt);
+        self.received += dt * (self.processors.max(1.0) / in_service.max(1.0)).min(1.0);
         if self.in_service >= self.window.level {
             self.window.sum.seconds += dt;
             self.window.area += area;

@@ -8,7 +8,7 @@
 //! [`Capacity`](super::Capacity)): under load that depends on the capacity, which is itself measured with these costs.
 //! So that the two cannot drift away together, costs are kept *relative*: samples are divided by how much dearer than
 //! expected requests are in general, and only differences between URLs are learned. The scale, seconds per unit, comes
-//! from servers with little to do ([`Levels`](super::Levels)).
+//! from requests that found their server idle ([`Scale`](super::Scale)).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

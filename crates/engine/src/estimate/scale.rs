@@ -1,91 +1,85 @@
 //! The scale of costs: how many seconds a unit of relative cost is.
 //!
 //! Costs of URLs are learned relative to each other, because under load nothing tells a cheap request on a slow server
-//! from a dear one on a fast server. Servers with little to do tell: a single request in service completes one second of
-//! work per second. So work is counted by how many requests were in service while it completed, and the lowest level
-//! with enough of it fixes the scale, with those above it at which requests are no slower. A higher level may be stretched, that is, too dear; but as long as nothing lower
-//! was seen, capacities come out larger by the same factor, and predictions for such levels are right.
+//! from a dear one on a fast server. A request that found its server idle tells: it took what it costs, or, if others
+//! came meanwhile, received that much of the processors. (That it found the server idle says nothing about its own
+//! size; that it *stayed* alone would, since short requests stay alone more often.) A server that is never idle leaves
+//! only requests that found others there. What they took is too dear by as much as the others held them up; but then
+//! capacities come out larger by the same factor, and predictions for such a load are right.
 
-/// Levels 1, 2, 3-4, 5-8, ... , 65 and more requests in service.
+/// Found 1 (itself alone), 2, 3-4, 5-8, ..., 65 and more in service.
 const LEVELS: usize = 8;
-/// Completions that make a level worth believing, and how many it remembers.
+/// Requests that make a level worth believing, and how many it remembers.
 const ENOUGH: f64 = 16.0;
 const MEMORY: f64 = 256.0;
+/// Finding at most this share of the processors busy is as good as finding the server idle.
+const NEARLY_IDLE: f64 = 0.25;
 
-/// A level this much slower per request than those below is stretched.
-const STRETCHED: f64 = 1.15;
-
-/// What was done at one level.
-#[derive(Clone, Copy, Debug, Default)]
-struct Level {
-    /// Request-seconds in service: the work, if nothing was stretched.
-    area: f64,
-    /// Work by relative costs.
-    work: f64,
-    completions: f64,
+/// What a completed request tells of the scale.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    /// Requests in service when it was sent, itself included.
+    pub in_service: u32,
+    /// The server's effective processors.
+    pub processors: f64,
+    /// Its time at the server, seconds.
+    pub seconds: f64,
+    /// What it received of the processors, seconds.
+    pub received: f64,
+    /// Its relative cost.
+    pub relative: f64,
 }
 
-/// Work by level.
+/// Seconds and relative costs by what requests found.
 #[derive(Clone, Debug, Default)]
-pub struct Levels {
+pub struct Scale {
     levels: [Level; LEVELS],
 }
 
-impl Levels {
-    /// `in_service` requests were in service for `seconds`.
-    pub fn pass(&mut self, in_service: u32, seconds: f64) {
-        if in_service > 0 {
-            self.levels[level(in_service)].area += seconds * f64::from(in_service);
+#[derive(Clone, Copy, Debug, Default)]
+struct Level {
+    seconds: f64,
+    relative: f64,
+    requests: f64,
+}
+
+impl Scale {
+    /// Takes a completed request.
+    pub fn record(&mut self, found: Found) {
+        let idle = f64::from(found.in_service) <= (found.processors * NEARLY_IDLE).max(1.0);
+        let (level, seconds) = if idle { (0, found.received) } else { (level(found.in_service), found.seconds) };
+        let level = &mut self.levels[level];
+        if level.requests >= MEMORY {
+            let keep = 1.0 - 1.0 / MEMORY;
+            (level.seconds, level.relative) = (level.seconds * keep, level.relative * keep);
+        } else {
+            level.requests += 1.0;
         }
+        level.seconds += seconds;
+        level.relative += found.relative;
     }
 
-    /// One of `in_service` requests completed; its relative cost was `work`.
-    pub fn complete(&mut self, in_service: u32, work: f64) {
-        let level = &mut self.levels[level(in_service.max(1))];
-        level.work += work;
-        level.completions += 1.0;
-    }
-
-    /// Takes over what another saw, and leaves it empty.
-    pub fn absorb(&mut self, other: &mut Levels) {
-        for (mine, theirs) in self.levels.iter_mut().zip(&mut other.levels) {
-            let Level { area, work, completions } = core::mem::take(theirs);
-            let sum = mine.completions + completions;
-            mine.area += area;
-            mine.work += work;
-            mine.completions = sum;
-            if sum > MEMORY {
-                let keep = MEMORY / sum;
-                (mine.area, mine.work, mine.completions) = (mine.area * keep, mine.work * keep, MEMORY);
-            }
-        }
-    }
-
-    /// Seconds per unit of relative cost, once a level says enough: the lowest such level, and with it those above that
-    /// are not stretched against it.
-    pub fn scale(&self) -> Option<f64> {
-        let mut believed = self.levels.iter().filter(|level| level.completions >= ENOUGH && level.work > 0.0);
-        let mut sum = *believed.next()?;
-        for level in believed {
-            if level.area / level.work > STRETCHED * sum.area / sum.work {
-                break;
-            }
-            (sum.area, sum.work) = (sum.area + level.area, sum.work + level.work);
-        }
-        let scale = sum.area / sum.work;
+    /// Seconds per unit of relative cost, once a level says enough.
+    pub fn get(&self) -> Option<f64> {
+        let lowest = self.levels.iter().find(|level| level.requests >= ENOUGH && level.relative > 0.0)?;
+        let scale = lowest.seconds / lowest.relative;
         (scale > 0.0 && scale.is_finite()).then_some(scale)
     }
 }
 
 fn level(in_service: u32) -> usize {
     // 1 -> 0, 2 -> 1, 3..=4 -> 2, 5..=8 -> 3, ...
-    let bits = u32::BITS - (in_service - 1).leading_zeros();
+    let bits = u32::BITS - in_service.saturating_sub(1).leading_zeros();
     (bits as usize).min(LEVELS - 1)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn found(in_service: u32, seconds: f64, received: f64) -> Found {
+        Found { in_service, processors: 1.0, seconds, received, relative: 1.0 }
+    }
 
     #[test]
     fn levels_are_powers_of_two() {
@@ -94,38 +88,28 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_level_with_enough_decides() {
-        let mut levels = Levels::default();
-        assert_eq!(levels.scale(), None);
-        // Eight in service on one processor: each request is stretched eightfold.
-        (0..100).for_each(|_| {
-            levels.pass(8, 0.010);
-            levels.complete(8, 1.0);
-        });
-        assert!((levels.scale().unwrap() - 0.080).abs() < 1e-9, "nothing better is known");
-        (0..20).for_each(|_| {
-            levels.pass(1, 0.010);
-            levels.complete(1, 1.0);
-        });
-        assert!((levels.scale().unwrap() - 0.010).abs() < 1e-9);
+    fn who_found_the_server_idle_decides_once_there_are_enough() {
+        let mut scale = Scale::default();
+        assert_eq!(scale.get(), None);
+        // Eight share one processor: each takes eight times its cost.
+        (0..100).for_each(|_| scale.record(found(8, 0.080, 0.010)));
+        assert!((scale.get().unwrap() - 0.080).abs() < 1e-9, "nothing better is known");
+        (0..20).for_each(|_| scale.record(found(1, 0.025, 0.010)));
+        assert!((scale.get().unwrap() - 0.010).abs() < 1e-9);
     }
 
     #[test]
-    fn what_was_absorbed_fades_as_more_comes() {
-        let mut levels = Levels::default();
-        let mut seen = |seconds: f64| {
-            let mut new = Levels::default();
-            (0..200).for_each(|_| {
-                new.pass(1, seconds);
-                new.complete(1, 1.0);
-            });
-            levels.absorb(&mut new);
-            assert_eq!(new.scale(), None, "it was taken over");
-            levels.scale().unwrap()
-        };
-        seen(0.010);
-        seen(0.020);
-        let after = (0..5).map(|_| seen(0.020)).last().unwrap();
-        assert!((after - 0.020).abs() < 5e-4, "{after}");
+    fn a_quarter_of_the_processors_busy_is_idle() {
+        let mut scale = Scale::default();
+        (0..20).for_each(|_| scale.record(Found { processors: 16.0, ..found(4, 0.5, 0.010) }));
+        assert!((scale.get().unwrap() - 0.010).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_past_fades() {
+        let mut scale = Scale::default();
+        (0..1000).for_each(|_| scale.record(found(1, 0.010, 0.010)));
+        (0..2000).for_each(|_| scale.record(found(1, 0.020, 0.020)));
+        assert!((scale.get().unwrap() - 0.020).abs() < 1e-4);
     }
 }

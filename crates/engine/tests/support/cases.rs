@@ -14,7 +14,8 @@ const VARIANTS: &[&str] = &[
     r#"{ "policy": "batch", "delays": ["20ms"], "max_waiting": 5, "calibrate": false, "headroom": 1.0 }"#,
     r#"{ "policy": "threshold", "period": "15s", "drain": false }"#,
     r#"{ "policy": "threshold", "fixed": 0.5 }"#,
-    r#"{ "policy": "sentry", "hold": "2s", "batch": { "delays": ["0ms", "30ms"] }, "threshold": { "period": "200ms" } }"#,
+    r#"{ "policy": "sentry", "hold": "2s", "batch": { "delays": ["0ms", "30ms"] },
+         "threshold": { "period": "200ms" } }"#,
 ];
 
 /// An application to put under test.

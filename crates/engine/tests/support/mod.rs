@@ -1,5 +1,5 @@
-//! What the conformance suite and the fuzz target `controller` share: a driver that plays operations on a controller and
-//! keeps a trace, and a simple model that checks the trace.
+//! What the conformance suite and the fuzz target `controller` share: a driver that plays operations on a controller
+//! and keeps a trace, and a simple model that checks the trace.
 //!
 //! Policies come from the table and none can be plugged in from outside, so the model judges a *trace* and not a
 //! controller: the suite hands it doctored traces to show that it finds what it is there for.
