@@ -1,7 +1,7 @@
 //! `cargo xtask real`: the sentry before a real service, at three times what the service can do.
 //!
-//! Apache with PHP from Debian's packages, unmodified and without an agent, on core 0; on core 1 the sentry, started with
-//! `tidegate run --listen … --to … --target …` and no more, and the load from hey and httperf, which are not ours.
+//! Apache with PHP from Debian's packages, unmodified and without an agent, on core 0; on core 1 the sentry, started
+//! with `tidegate run --listen … --to … --target …` and no more, and the load from hey and httperf, which are not ours.
 //!
 //! 1. What the service does alone: each script (what do they cost?), then the mix in a closed loop with more and more
 //!    workers. The highest throughput is its capacity, whatever the response times: no sentry could have more.
@@ -29,9 +29,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::args::Args;
-use crate::bench::machine;
 use crate::bench::service::Service;
 use crate::bench::stop::Scratch;
+use crate::bench::{machine, proc_fs};
 use crate::command;
 use crate::programs::PROGRAMS;
 
@@ -54,6 +54,8 @@ const UNPROTECTED_PERIOD: f64 = 2.0 * hey::PERIOD;
 const NEEDS: &[&str] = &["apache2", "php", "hey", "httperf"];
 const RECOVERY: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(50);
+/// A light request takes less unless others are served too; a few milliseconds on a quiet machine.
+const PROMPT: Duration = Duration::from_millis(200);
 
 /// What was asked for.
 #[derive(Debug)]
@@ -105,7 +107,7 @@ impl Options {
         let target = args.option("--target")?.unwrap_or_else(|| "500ms".to_owned());
         let options = Self {
             seconds: args.option("--seconds")?.unwrap_or(if short { 8.0 } else { 20.0 }),
-            warm_up_seconds: if short { 4.0 } else { 8.0 },
+            warm_up_seconds: if short { 4.0 } else { 10.0 },
             level_seconds: if short { 3.0 } else { 5.0 },
             levels: if short { &[8, 32] } else { &[4, 8, 16, 32, 64] },
             keep: args.switch("--keep"),
@@ -133,6 +135,7 @@ fn measure(options: &Options, dir: &Path) -> Result<Report> {
     let unprotected = bench.load(bench.service.address, &streams, options.seconds)?;
     bench.recover()?;
     let cold = bench.protected("cold", overload, None)?;
+    bench.recover()?;
     let warm = bench.protected("warm", overload, Some(best.rate * WARM_UP))?;
     let again = if options.short { None } else { Some(bench.level(best.workers, &weights)?) };
     Ok(Report {
@@ -157,15 +160,17 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Each script alone.
+    /// Each script alone: what a request costs, in processor time, which others on the machine do not change.
     fn weigh(&self) -> Result<Weights> {
         let mut rates: PerScript = Default::default();
         for (index, script) in SCRIPTS.iter().enumerate() {
             let mut workers = [0; SCRIPTS.len()];
             workers[index] = ALONE_WORKERS;
+            let before = proc_fs::cpu_micros_with_ended(self.service.pid())?;
             let run = self.closed(&workers)?;
-            rates[index] = run.admitted()[index];
-            println!("{:6} alone: {:7.1}/s", script.name, rates[index]);
+            let cost = (proc_fs::cpu_micros_with_ended(self.service.pid())? - before) / run.answered();
+            rates[index] = 1e6 / cost;
+            println!("{:6} alone: {:7.1} ms of processor time", script.name, cost / 1e3);
         }
         Ok(Weights::new(rates))
     }
@@ -178,8 +183,8 @@ impl Bench<'_> {
     fn level(&self, workers: u32, weights: &Weights) -> Result<Level> {
         let run = self.closed(&measure::workers_for_mix(workers, weights))?;
         let level = Level { workers, rate: weights.of_mix(run.admitted()), run };
-        let others = level.run.others * 1e2;
-        println!("{workers:2} workers:   {:7.1}/s of the mix; others had {others:.0} % of the core", level.rate);
+        let denied = level.run.denied * 1e2;
+        println!("{workers:2} workers:   {:7.1}/s of the mix; others took {denied:.0} % of the core", level.rate);
         Ok(level)
     }
 
@@ -187,11 +192,11 @@ impl Bench<'_> {
         self.load(self.service.address, &hey::closed(workers), self.options.level_seconds)
     }
 
-    /// Puts a load on an address, and sees who else had the service's core.
+    /// Puts a load on an address, and sees what others took of the service's core.
     fn load(&self, address: SocketAddr, streams: &[hey::Stream], seconds: f64) -> Result<Run> {
-        let before = CoreUse::now(SERVICE_CORE, self.service.pid())?;
+        let core = CoreUse::start(self.service.pid())?;
         let mut run = hey::put(address, streams, seconds, LOAD_CORE, self.dir)?;
-        run.others = before.others_since()?;
+        run.denied = core.finish()?;
         Ok(run)
     }
 
@@ -201,7 +206,7 @@ impl Bench<'_> {
         loop {
             let asked = Instant::now();
             self.service.status(SCRIPTS[0].path)?;
-            if asked.elapsed() < POLL {
+            if asked.elapsed() < PROMPT {
                 return Ok(());
             }
             if Instant::now() > deadline {
@@ -220,14 +225,15 @@ impl Bench<'_> {
             self.load(sentry.address(), &streams, self.options.warm_up_seconds)?;
         }
         let streams = hey::open(overload, hey::PERIOD);
-        let run = self.load(sentry.address(), &streams, self.options.seconds)?;
-        let seconds = self.options.seconds.min(10.0);
+        let load = || self.load(sentry.address(), &streams, self.options.seconds);
+        let (run, views) = sentry.watched(load)?;
+        let seconds = self.options.seconds / 2.0;
         let heads = match warm_up {
             Some(_) => Some(httperf::put(sentry.address(), overload, seconds, LOAD_CORE, self.dir)?),
             None => None,
         };
         let (state, settled) = sentry.settle()?;
-        Ok(Protected { run, heads, state, settled })
+        Ok(Protected { run, views, heads, state, settled })
     }
 }
 

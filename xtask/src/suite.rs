@@ -38,7 +38,7 @@ const LIVE: &[Live] = &[
     Live {
         name: "Apache and PHP at three times their capacity, short",
         cargo: &["xtask", "real", "--short"],
-        needs: &["apache2", "php", "hey"],
+        needs: &["apache2", "php", "hey", "httperf"],
     },
     Live {
         name: "comparison of proxies, one short round",

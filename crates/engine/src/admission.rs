@@ -159,6 +159,9 @@ pub struct Load {
     pub servers: usize,
     /// Sum of these servers' effective processors.
     pub processors: f64,
+    /// How many requests surely do not slow each other down: the processors, or one a server while their number is not
+    /// yet known for sure.
+    pub idle_processors: f64,
     /// Requests that the servers' connection limits still allow; `usize::MAX` without limits.
     pub free: usize,
     /// Queueing delay at the servers before service begins, seconds; 0 without agents, where response times hold it.

@@ -135,10 +135,10 @@ impl Controller {
         let State::InFlight { server: old } = flight.state else { return None };
         let server = self.core.choose(&flight.request, Some(failed))?;
         self.core.leave(now, old, 0.0);
-        let (mark, predicted) = self.core.enter(now, server, flight.cost);
+        let mark = self.core.enter(now, server);
         let flight = self.core.flights.get_mut(ticket)?;
         (flight.state, flight.started) = (State::InFlight { server }, now);
-        (flight.mark, flight.predicted) = (mark, predicted);
+        flight.mark = mark;
         Some(server)
     }
 
@@ -242,7 +242,7 @@ impl Controller {
             }
             return Decision::Reject(self.core.reject(class, reason, None));
         };
-        let (mark, predicted) = self.core.enter(now, server, arrival.cost);
+        let mark = self.core.enter(now, server);
         let ticket = self.core.flights.insert(Flight {
             request: arrival.request,
             state: State::InFlight { server },
@@ -250,7 +250,6 @@ impl Controller {
             started: now,
             mark,
             cost: arrival.cost,
-            predicted,
             shadow: shadow.is_some(),
         });
         self.core.count_admitted(class, shadow.is_some());
@@ -266,7 +265,6 @@ impl Controller {
             started: now,
             mark: Mark::default(),
             cost: arrival.cost,
-            predicted: 0.0,
             shadow: false,
         });
         waiting.push(flights, arrival.request.class, bucket, ticket.slot);

@@ -28,8 +28,6 @@ pub(crate) struct Flight {
     pub(crate) mark: Mark,
     /// Expected inherent service time when it arrived, seconds.
     pub(crate) cost: f64,
-    /// Response time foreseen from means when it was sent, seconds.
-    pub(crate) predicted: f64,
     /// It was refused, but in shadow mode. (Not the refusal itself: a million of these wait at times.)
     pub(crate) shadow: bool,
 }
@@ -127,7 +125,6 @@ mod tests {
             started: Timestamp::ZERO,
             mark: Mark::default(),
             cost: 0.0,
-            predicted: 0.0,
             shadow: false,
         }
     }

@@ -117,9 +117,7 @@ fn server(scenario: &Scenario, seed: u64) -> ServerSpec {
 }
 
 fn application(scenario: &Scenario, setup: tidegate_engine::Setup, servers: &[SocketAddr]) -> Application {
-    let classes = (0..scenario.classes.len()).map(|class| {
-        vec![rule(format!("/{}/", scenario.classes[class].name))]
-    });
+    let classes = (0..scenario.classes.len()).map(|class| vec![rule(format!("/{}/", scenario.classes[class].name))]);
     let request_types = (0..scenario.requests.len()).map(|request| TypeRules {
         rules: (0..scenario.classes.len()).map(|class| rule(prefix(scenario, class, request))).collect(),
         tags: Tags::default(),

@@ -27,6 +27,11 @@ pub fn cpu_micros_with_ended(pid: u32) -> Result<f64> {
     Ok(ticks as f64 * 1e6 / rustix::param::clock_ticks_per_second() as f64)
 }
 
+/// Whether a process runs or could run; false when it is gone.
+pub fn is_runnable(pid: u32) -> bool {
+    read_stat(pid).is_ok_and(|stat| stat.state == 'R')
+}
+
 /// Memory of a process and its children, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Memory {
@@ -67,6 +72,8 @@ pub fn tree(root: u32) -> Vec<u32> {
 }
 
 struct Stat {
+    /// One letter; `R` runs or could run.
+    state: char,
     parent: u32,
     ticks: u64,
     /// Of children that have ended and were waited for.
@@ -84,7 +91,8 @@ fn parse_stat(text: &str) -> Option<Stat> {
     let fields: Vec<&str> = text[text.rfind(')')? + 1..].split_whitespace().collect();
     let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
     let ticks = number(11)? + number(12)?;
-    Some(Stat { parent: u32::try_from(number(1)?).ok()?, ticks, ended_ticks: number(13)? + number(14)? })
+    let state = fields.first()?.chars().next()?;
+    Some(Stat { state, parent: u32::try_from(number(1)?).ok()?, ticks, ended_ticks: number(13)? + number(14)? })
 }
 
 fn parse_rollup(text: &str) -> Memory {
@@ -106,7 +114,7 @@ mod tests {
     fn stat_is_read_after_the_last_bracket() {
         let text = "42 (a ) (b) S 7 42 42 0 -1 4194560 1 2 3 4 150 50 9 9 20 0 1 0 100 0 0";
         let stat = parse_stat(text).unwrap();
-        assert_eq!((stat.parent, stat.ticks, stat.ended_ticks), (7, 200, 18));
+        assert_eq!((stat.state, stat.parent, stat.ticks, stat.ended_ticks), ('S', 7, 200, 18));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The real service: an Apache with PHP as Debian ships both, and nothing of ours in it.
 //!
 //! What runs is Debian's binary with Debian's own `apache2.conf`, its modules in their default selection with their
-//! default settings (prefork with 150 workers, connections kept for 5 s), in a server root of its own. Ours are only what
-//! every operator writes: the port, the site, and the scripts.
+//! default settings (prefork with 150 workers, connections kept for 5 s), in a server root of its own. Ours are only
+//! what every operator writes: the port, the site, and the scripts.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -38,7 +38,8 @@ pub const SCRIPTS: [Script; 3] = [
 
 const DEBIAN: &str = "/etc/apache2";
 
-/// What `apache2` and `libapache2-mod-php` enable when they are installed, less `php`, whose name has its version in it.
+/// What `apache2` and `libapache2-mod-php` enable when they are installed, less `php`, whose name has its version in
+/// it.
 const MODULES: &[&str] = &[
     "access_compat",
     "alias",
@@ -145,7 +146,8 @@ fn site(listen: SocketAddr, files: &Path) -> String {
     format!(
         "<VirtualHost {listen}>\n  DocumentRoot {files}\n  ErrorLog ${{APACHE_LOG_DIR}}/error.log\n  \
          CustomLog ${{APACHE_LOG_DIR}}/access.log combined\n</VirtualHost>\n\
-         <Directory {files}>\n  Options Indexes FollowSymLinks\n  AllowOverride None\n  Require all granted\n</Directory>\n"
+         <Directory {files}>\n  Options Indexes FollowSymLinks\n  AllowOverride None\n  Require all granted\n\
+         </Directory>\n"
     )
 }
 

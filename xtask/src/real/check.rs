@@ -17,8 +17,8 @@ pub struct Check {
 
 /// Of capacity.
 const GOODPUT: f64 = 0.90;
-/// The same for a short run, of which building up is a larger part, and which allows for others on the core: it runs where
-/// nobody keeps the machine quiet.
+/// The same for a short run, of which building up is a larger part, and which allows for others on the core: it runs
+/// where nobody keeps the machine quiet.
 const GOODPUT_SHORT: f64 = 0.75;
 /// Of what was due: less, and the load was not what it claims to be.
 const KEPT: f64 = 0.95;

@@ -1,78 +1,119 @@
-//! Who had the service's core: the service, nobody, or others.
+//! How much of its core the service was denied by other programs.
 //!
 //! A comparison between one minute and the next means little when other programs take a part of the core that changes.
-//! Their part is measured in every run; a reader sees it, and the short form allows for it.
+//! That part is measured in every run; a reader sees it, and the short form allows for it. What others do while the
+//! service has nothing to do is not counted: it takes nothing away, and counting it would excuse a sentry that leaves
+//! the service idle. So a thread looks fifty times a second whether any process of the service wants to run; the part
+//! of time in which one does, less the processor time that the service got, is what it was denied.
 
 use std::fs;
-use std::time::Instant;
+use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use crate::bench::proc_fs;
 
-/// Time used so far.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A look at a service, from its start to [`CoreUse::finish`].
 #[derive(Debug)]
 pub struct CoreUse {
-    core: usize,
     pid: u32,
     at: Instant,
-    /// By anyone, also by interrupts and by the machine below a virtual one, microseconds.
-    busy: f64,
-    /// By the service, also by processes of it that have ended, microseconds.
-    service: f64,
+    /// Processor time of the service until then, microseconds.
+    used: f64,
+    done: SyncSender<()>,
+    looks: JoinHandle<Looks>,
+}
+
+/// How often it was looked at, and how often it wanted to run.
+#[derive(Debug, Default, Clone, Copy)]
+struct Looks {
+    all: u32,
+    wanting: u32,
 }
 
 impl CoreUse {
-    /// Reads the use of a core, and of the process tree that is the service.
+    /// Begins to look at a process and its children, which share one core.
     ///
     /// # Errors
-    /// When the process is gone or `/proc` says something unexpected.
-    pub fn now(core: usize, pid: u32) -> Result<Self> {
-        let text = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
-        let ticks = busy_ticks(&text, core).with_context(|| format!("/proc/stat has no core {core}"))?;
-        let busy = ticks as f64 * 1e6 / rustix::param::clock_ticks_per_second() as f64;
-        Ok(Self { core, pid, at: Instant::now(), busy, service: proc_fs::cpu_micros_with_ended(pid)? })
+    /// When the process is gone.
+    pub fn start(pid: u32) -> Result<Self> {
+        let (done, is_done) = mpsc::sync_channel::<()>(0);
+        let used = proc_fs::cpu_micros_with_ended(pid)?;
+        let looks = thread::spawn(move || {
+            let mut looks = Looks::default();
+            while is_done.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+                looks.all += 1;
+                looks.wanting += u32::from(wants_to_run(pid));
+            }
+            looks
+        });
+        Ok(Self { pid, at: Instant::now(), used, done, looks })
     }
 
-    /// The part of the core that others have had since.
+    /// Ends it: the part of the time in which the service wanted the core and others had it.
     ///
     /// # Errors
-    /// As [`CoreUse::now`].
-    pub fn others_since(&self) -> Result<f64> {
-        let now = Self::now(self.core, self.pid)?;
-        let passed = now.at.duration_since(self.at).as_secs_f64() * 1e6;
-        let others = (now.busy - self.busy) - (now.service - self.service);
-        Ok((others / passed).clamp(0.0, 1.0))
+    /// When the process is gone.
+    pub fn finish(self) -> Result<f64> {
+        let passed = self.at.elapsed().as_secs_f64() * 1e6;
+        let used = proc_fs::cpu_micros_with_ended(self.pid)? - self.used;
+        drop(self.done);
+        let looks = self.looks.join().unwrap_or_default();
+        Ok(denied(looks, used / passed))
     }
 }
 
-/// User, nice, system, irq, softirq and steal; not idle, not waiting, and no guest twice.
-fn busy_ticks(stat: &str, core: usize) -> Option<u64> {
-    let name = format!("cpu{core}");
-    let fields = stat.lines().find_map(|line| {
-        let mut words = line.split_whitespace();
-        (words.next() == Some(&name)).then(|| words.filter_map(|word| word.parse().ok()).collect::<Vec<u64>>())
-    })?;
-    [0, 1, 2, 5, 6, 7].iter().map(|&index| fields.get(index).copied()).sum()
+fn denied(looks: Looks, used: f64) -> f64 {
+    let wanted = f64::from(looks.wanting) / f64::from(looks.all.max(1));
+    (wanted - used).clamp(0.0, 1.0)
+}
+
+/// Whether the process or a child of it runs or could run.
+fn wants_to_run(pid: u32) -> bool {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let mut pids = children.split_whitespace().filter_map(|pid| pid.parse().ok()).chain([pid]);
+    pids.any(proc_fs::is_runnable)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::CommandExt as _;
+    use std::process::Command;
+
+    use rustix::process::{Pid, Signal, kill_process_group};
+
     use super::*;
 
     #[test]
-    fn busy_is_neither_idle_nor_waiting() {
-        let stat = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 1 2 4 1000 1000 8 16 32 64 64\ncpu1 5 0 0 1 1 0 0 0 0 0\nintr 1\n";
-        assert_eq!(busy_ticks(stat, 0), Some(63));
-        assert_eq!(busy_ticks(stat, 1), Some(5));
-        assert_eq!(busy_ticks(stat, 7), None);
+    fn what_is_not_wanted_is_not_denied() {
+        let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
+        near(denied(Looks { all: 100, wanting: 100 }, 0.6), 0.4);
+        near(denied(Looks { all: 100, wanting: 30 }, 0.3), 0.0);
+        near(denied(Looks { all: 100, wanting: 28 }, 0.3), 0.0);
+        near(denied(Looks::default(), 0.0), 0.0);
     }
 
     #[test]
-    fn this_machine_can_be_read() {
-        let before = CoreUse::now(0, std::process::id()).unwrap();
-        let others = before.others_since().unwrap();
-        assert!((0.0..=1.0).contains(&others), "{others}");
-        assert!(CoreUse::now(100_000, std::process::id()).is_err());
+    fn a_busy_child_wants_to_run_and_a_waiting_one_does_not() {
+        let busy = Command::new("sh").args(["-c", "while :; do :; done & wait"]).process_group(0).spawn().unwrap();
+        let idle = Command::new("tail").args(["-f", "/dev/null"]).process_group(0).spawn().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let mut seen = (false, false);
+        while seen != (true, true) && Instant::now() < deadline {
+            seen = (seen.0 || wants_to_run(busy.id()), seen.1 || !wants_to_run(idle.id()));
+            thread::yield_now();
+        }
+        let part = CoreUse::start(busy.id()).unwrap().finish();
+        for mut child in [busy, idle] {
+            kill_process_group(Pid::from_child(&child), Signal::KILL).unwrap();
+            child.wait().unwrap();
+        }
+        assert_eq!(seen, (true, true));
+        assert!((0.0..=1.0).contains(&part.unwrap()));
+        assert!(!wants_to_run(u32::MAX));
     }
 }

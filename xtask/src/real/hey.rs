@@ -1,8 +1,8 @@
 //! Load from `hey`, many processes of it, and what they measured.
 //!
-//! hey is the generator because it writes the response time and the status of every request, so that the 95th percentile
-//! of the admitted ones is exact; httperf gives means and medians over all of them. hey's limits, and what is done about
-//! them here:
+//! hey is the generator because it writes the response time and the status of every request, so that the 95th
+//! percentile of the admitted ones is exact; httperf gives means and medians over all of them. hey's limits, and what
+//! is done about them here:
 //!
 //! - It is a closed loop: a worker waits for its answer. With a rate of one request each [`PERIOD`] per worker, and as
 //!   many workers as that takes, the load is an open one as long as answers take less than the period.
@@ -28,11 +28,11 @@ use crate::bench::service::pin;
 use crate::bench::stop;
 
 /// Processes for each script in an open load.
-const PROCESSES: u32 = 8;
+const PROCESSES: u32 = 16;
 /// Between two requests of a worker, seconds, unless answers are expected to take longer.
 pub const PERIOD: f64 = 1.0;
-/// After this a request has no answer; hey's default.
-const TIMEOUT: Duration = Duration::from_secs(20);
+/// After this a request has no answer: few people wait longer.
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// What a process may take over its time and the last request's.
 const GRACE: Duration = Duration::from_secs(10);
 /// From a process's start to its clock's, at most, seconds: a request due just before the end may come just after.

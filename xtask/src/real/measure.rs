@@ -25,21 +25,21 @@ pub struct Answer {
 /// What one load gave.
 ///
 /// Rates of an open load are over the time from the first request to the moment when the first process of the generator
-/// stops: the load is whole in it but for the ramp at its begin, which is counted. Rates of a closed loop are over all its
-/// time. Percentiles are over all answers.
+/// stops: the load is whole in it but for the ramp at its begin, which is counted. Rates of a closed loop are over all
+/// its time. Percentiles are over all answers.
 #[derive(Debug, Clone)]
 pub struct Run {
     answers: Vec<Answer>,
     from: f64,
     until: f64,
     due: f64,
-    /// The part of the service's core that other programs had; 0 until it is known.
-    pub others: f64,
+    /// The part of the time in which the service wanted its core and others had it; 0 until it is known.
+    pub denied: f64,
 }
 
 impl Run {
-    /// Puts answers together; `until` is the end of the counted time, `due` the requests an open load should have sent by
-    /// then (0 for a closed one).
+    /// Puts answers together; `until` is the end of the counted time, `due` the requests an open load should have sent
+    /// by then (0 for a closed one).
     ///
     /// # Errors
     /// When there is no answer in the time.
@@ -48,7 +48,7 @@ impl Run {
         if from >= until {
             bail!("no request was answered");
         }
-        Ok(Self { answers, from, until, due, others: 0.0 })
+        Ok(Self { answers, from, until, due, denied: 0.0 })
     }
 
     /// Counted seconds.
@@ -64,6 +64,11 @@ impl Run {
     /// The part of the due requests that was sent and answered; none for a closed load.
     pub fn kept(&self) -> Option<f64> {
         (self.due > 0.0).then(|| self.sent() / self.due)
+    }
+
+    /// How many answers there were with status 200.
+    pub fn answered(&self) -> f64 {
+        self.ok().count() as f64
     }
 
     /// Answers with status 200, per second.
@@ -129,13 +134,14 @@ fn percentile(mut values: Vec<f64>, quantile: f64) -> Option<f64> {
 
 /// What a request of each script costs, in requests of the mix.
 ///
-/// A policy that prefers small requests answers more of them than the server alone does, and would beat it in requests per
-/// second without doing more. In this measure it cannot: a heavy request counts as many times a light one as it costs.
+/// A policy that prefers small requests answers more of them than the server alone does, and would beat it in requests
+/// per second without doing more. In this measure it cannot: a heavy request counts as many times a light one as it
+/// costs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Weights(PerScript);
 
 impl Weights {
-    /// From the highest rates of each script alone.
+    /// From the highest rate at which a processor serves each script alone: one by the processor time of a request.
     pub fn new(alone: PerScript) -> Self {
         let mean: f64 = SCRIPTS.iter().zip(alone).map(|(script, rate)| script.share / rate).sum();
         Self(alone.map(|rate| 1.0 / (rate * mean)))
@@ -152,8 +158,8 @@ impl Weights {
     }
 }
 
-/// So many workers in all, shared out so that a saturated server answers the scripts in their shares: it gives each open
-/// request the same part of itself, so a script needs open requests in proportion to share times cost.
+/// So many workers in all, shared out so that a saturated server answers the scripts in their shares: it gives each
+/// open request the same part of itself, so a script needs open requests in proportion to share times cost.
 pub fn workers_for_mix(total: u32, weights: &Weights) -> Vec<u32> {
     let parts = SCRIPTS.iter().zip(weights.0).map(|(script, weight)| script.share * weight);
     parts.map(|part| (part * f64::from(total)).round().max(1.0) as u32).collect()
@@ -182,6 +188,7 @@ mod tests {
         assert_eq!(run.seconds(), 4.0);
         assert_eq!(run.offered(), 1.0);
         assert_eq!(run.kept(), Some(0.8));
+        assert_eq!(run.answered(), 4.0);
         assert_eq!(run.admitted()[0], 0.5);
         assert_eq!(run.goodput(0.5)[0], 0.25);
         assert_eq!(run.quantile(0.95), Some(0.6));

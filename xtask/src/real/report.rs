@@ -13,6 +13,9 @@ use super::measure::{Run, Weights};
 use super::{OVERLOAD, WARM_UP};
 use crate::bench::report::write_pair;
 
+/// Up to so much of the core may have gone to others in a run that is compared: interrupts, and hands on a keyboard.
+const QUIET: f64 = 0.10;
+
 /// Everything measured.
 #[derive(Debug)]
 pub struct Report {
@@ -54,6 +57,8 @@ pub struct Level {
 pub struct Protected {
     /// From hey.
     pub run: Run,
+    /// What the sentry thought meanwhile.
+    pub views: Vec<Value>,
     /// From httperf, if it had a turn.
     pub heads: Option<Counted>,
     /// The sentry's own words at the end.
@@ -79,7 +84,7 @@ impl Report {
 
     /// The part of [`Report::capacity`] that a run's goodput is, each per processor time that others left over.
     pub fn share_of_what_was_left(&self, run: &Run, good: f64) -> f64 {
-        let left = |run: &Run| 1.0 - run.others.min(0.99);
+        let left = |run: &Run| 1.0 - run.denied.min(0.99);
         let capacity = self.levels.iter().map(|level| level.rate / left(&level.run)).fold(0.0, f64::max);
         good / left(run) / capacity
     }
@@ -115,11 +120,22 @@ impl Report {
             let change = (again.rate / self.capacity() - 1.0) * 1e2;
             let _ = writeln!(text, "\nThe best level alone, again at the end: {:.1}/s ({change:+.1} %).", again.rate);
         }
+        let most = self.runs().map(|run| run.denied).fold(0.0, f64::max);
+        if most > QUIET {
+            let most = most * 1e2;
+            let _ =
+                writeln!(text, "\nOthers took up to {most:.0} % of the service's core: the runs cannot be compared.");
+        }
         text.push_str("\n| holds | what | found |\n|---|---|---|\n");
         for Check { what, found, holds } in check::all(self) {
             let _ = writeln!(text, "| {} | {what} | {found} |", if holds { "yes" } else { "NO" });
         }
         text
+    }
+
+    fn runs(&self) -> impl Iterator<Item = &Run> {
+        let alone = self.levels.iter().chain(&self.again).map(|level| &level.run);
+        alone.chain([&self.warm.run])
     }
 
     fn method(&self) -> String {
@@ -131,10 +147,11 @@ impl Report {
         format!(
             "Apache with PHP (prefork, Debian's packages and settings) on core 0; on core 1 `tidegate run --listen … \
              --to … --target {:.0}ms --admin …` and the load. Scripts: {}; cost 1 is the mean of the mix. \
-             Capacity is the highest throughput of the mix in a closed loop of hey. Overloads are {:.0} s of {OVERLOAD:.0}x \
-             capacity, open loop, from hey, each request on a new connection; the warm sentry has seen {:.0} % of capacity \
-             before. Rates are over the whole run, percentiles over all answers with status 200. Goodput is what was \
-             answered with 200 within the target; by cost, a heavy request counts as many light ones as it costs.",
+             Capacity is the highest throughput of the mix in a closed loop of hey. Overloads are {:.0} s of \
+             {OVERLOAD:.0}x capacity, open loop, from hey, each request on a new connection; the warm sentry has seen \
+             {:.0} % of capacity before. Rates are over the whole run, percentiles over all answers with status \
+             200. Goodput is what was answered with 200 within the target; by cost, a heavy request counts as many \
+             light ones as it costs.",
             self.target * 1e3,
             scripts.collect::<Vec<_>>().join(", "),
             self.seconds,
@@ -145,7 +162,7 @@ impl Report {
     fn write_table(&self, text: &mut String) {
         text.push_str("\n| run | offered/s | 200/s | goodput/s | goodput by cost, of capacity | p50 ms | p95 ms ");
         let names: Vec<_> = SCRIPTS.iter().map(|script| script.name).collect();
-        let _ = writeln!(text, "| goodput/s {} | sent and answered | others on core 0 |", names.join(" + "));
+        let _ = writeln!(text, "| goodput/s {} | sent and answered | denied by others |", names.join(" + "));
         text.push_str("|---|---|---|---|---|---|---|---|---|---|\n");
         for level in &self.levels {
             self.write_row(&format!("alone, closed loop, {} workers", level.workers), &level.run, text);
@@ -169,7 +186,7 @@ impl Report {
             millis(0.95),
             good.map(|rate| format!("{rate:.1}")).join(" + "),
             run.kept().map_or("-".to_owned(), |kept| format!("{:.1} %", kept * 1e2)),
-            run.others * 1e2,
+            run.denied * 1e2,
         );
     }
 
@@ -190,7 +207,10 @@ impl Report {
     fn json(&self) -> Value {
         let facts: serde_json::Map<_, _> =
             self.facts.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
-        let level = |level: &Level| json!({ "workers": level.workers, "rate_by_cost": level.rate, "run": self.run_json(&level.run) });
+        let level = |level: &Level| {
+            let run = self.run_json(&level.run);
+            json!({ "workers": level.workers, "rate_by_cost": level.rate, "run": run })
+        };
         let checks = check::all(self).into_iter();
         let checks = checks.map(|check| json!({ "what": check.what, "found": check.found, "holds": check.holds }));
         json!({
@@ -222,7 +242,7 @@ impl Report {
             "seconds": run.seconds(),
             "offered_per_second": run.offered(),
             "kept": run.kept(),
-            "others_on_the_core": run.others,
+            "denied_by_others": run.denied,
             "statuses": run.statuses().iter().map(|(status, count)| json!([status, count])).collect::<Vec<_>>(),
             "p50_s": run.quantile(0.5),
             "p95_s": run.quantile(0.95),
@@ -245,6 +265,7 @@ impl Report {
         });
         json!({
             "run": self.run_json(&protected.run),
+            "views": protected.views,
             "httperf": heads,
             "settled": protected.settled,
             "state": protected.state,

@@ -50,6 +50,9 @@ pub struct Config {
     pub headroom: f64,
     /// Whether predictions are calibrated by measurement; `false`: the bare test of the paper.
     pub calibrate: bool,
+    /// Whether a class leaves places for more important requests that come before it is looked at again; `false`: as in
+    /// the paper.
+    pub reserve: bool,
     /// Most requests waiting, all classes together.
     pub max_waiting: u32,
 }
@@ -63,6 +66,7 @@ impl Default for Config {
             epsilon: 0.01,
             headroom: 0.85,
             calibrate: true,
+            reserve: true,
             max_waiting: 100_000,
         }
     }
@@ -120,6 +124,7 @@ impl Config {
             delays,
             rounds: alloc::vec![None; classes],
             full: FullShare::default(),
+            floors: alloc::vec![Floor::default(); classes],
             next_delays: Timestamp::ZERO,
         }
     }
@@ -135,10 +140,21 @@ pub struct Batch {
     /// Next round per class; `None` while nothing waits.
     rounds: Vec<Option<Timestamp>>,
     full: FullShare,
+    floors: Vec<Floor>,
     /// When to compute the delays again.
     next_delays: Timestamp,
 }
 
+/// See [`Batch::floor`].
+#[derive(Clone, Copy, Debug, Default)]
+struct Floor {
+    /// Seconds.
+    cost: f64,
+    until: Timestamp,
+}
+
+/// How long a refusal of something dear is remembered against less important classes.
+const FLOOR_LASTS: Duration = Duration::from_secs(5);
 /// Cost buckets: four per factor of two, from 0.25 ms to 16 s, found from the bits of the number.
 const BUCKETS: usize = 64;
 /// log2 of the upper end of the first bucket's octave, seconds.
@@ -216,7 +232,7 @@ impl AdmissionPolicy for Batch {
 impl Batch {
     /// A class without a delay: one request, on arrival.
     fn test_one(&mut self, cx: &mut Context<'_>, class: ClassId, cost: f64) -> Admission {
-        let passes = self.most(cx, cost, 0.0) > self.reserve(cx, class);
+        let passes = self.most(cx, cost.max(self.floor(cx, class)), 0.0) > self.reserve(cx, class);
         self.full.record(!passes);
         if passes {
             return Admission::Admit;
@@ -233,7 +249,7 @@ impl Batch {
     /// Looks at everything that waits in a class. `false` when not all of it passed.
     fn round(&mut self, cx: &mut Context<'_>, class: ClassId) -> bool {
         let delay = self.delays[class.index()].as_secs_f64();
-        let reserve = self.reserve(cx, class);
+        let (reserve, floor) = (self.reserve(cx, class), self.floor(cx, class));
         let mut all_passed = true;
         for bucket in 0..self.buckets() {
             let batch = cx.waiting_in(class, bucket);
@@ -244,12 +260,13 @@ impl Batch {
                 Order::SmallestFirst => bucket_middle(bucket),
                 Order::Fifo => cx.costs.class_mean(class.index()),
             };
-            let most = self.most(cx, cost, delay).saturating_sub(reserve);
+            let most = self.most(cx, cost.max(floor), delay).saturating_sub(reserve);
             let admitted = if self.config.partial || most >= batch { most.min(batch) } else { 0 };
             self.full.record(admitted < batch);
             cx.start(class, bucket, admitted);
             if admitted < batch {
                 all_passed = false;
+                self.raise_floor(cx, class, cost);
                 let predicted = self.predicted(cx, cost, 1) + delay;
                 let reason = cx.load.refusal(Reason::SlaTarget);
                 cx.refuse(class, bucket, batch - admitted, reason, Some(predicted));
@@ -276,14 +293,32 @@ impl Batch {
             false => 0.0,
         };
         let by_target = (slots_per_server + 1e-9).max(0.0) as usize * load.servers.max(1);
-        let spare = (libm::floor(load.processors / servers) * servers).max(servers) as usize;
+        let spare = (libm::floor(load.idle_processors / servers) * servers).max(servers) as usize;
         by_target.max(spare.saturating_sub(load.in_flight)).min(load.free)
+    }
+
+    /// The least cost at which a class is tested: that of what more important classes were just refused. Else the small
+    /// requests of less important classes, which pass at loads where dear ones do not, would take their place.
+    fn floor(&self, cx: &Context<'_>, class: ClassId) -> f64 {
+        let floor = &self.floors[class.index()];
+        if cx.now < floor.until { floor.cost } else { 0.0 }
+    }
+
+    /// A request of `class` was refused that an empty application would have taken.
+    fn raise_floor(&mut self, cx: &Context<'_>, class: ClassId, cost: f64) {
+        if !self.config.reserve || cost * self.factor(cx) > cx.target * self.config.headroom {
+            return;
+        }
+        for floor in &mut self.floors[class.index() + 1..] {
+            let cost = if cx.now < floor.until { floor.cost.max(cost) } else { cost };
+            *floor = Floor { cost, until: cx.now + FLOOR_LASTS };
+        }
     }
 
     /// Places to leave for more important requests that come before this class is looked at again: what arrives of them
     /// less what completes, and a margin for chance, as a shop keeps a safety stock.
     fn reserve(&self, cx: &Context<'_>, class: ClassId) -> usize {
-        let Some(mean) = cx.costs.mean().filter(|_| self.computed) else { return 0 };
+        let Some(mean) = cx.costs.mean().filter(|_| self.config.reserve) else { return 0 };
         let delay = self.delays[class.index()].as_secs_f64().max(delays::BASE);
         let arrive: f64 = cx.classes[..class.index()].iter().map(|class| class.excess.get()).sum::<f64>() * delay;
         let complete = cx.load.processors / mean * delay;

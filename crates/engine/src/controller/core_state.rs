@@ -166,6 +166,7 @@ impl Core {
             in_flight,
             servers: self.up,
             processors: self.processors,
+            idle_processors: if self.scale.is_sure() { self.processors } else { self.up as f64 },
             free: self.free.unwrap_or(usize::MAX),
             queueing_delay: 0.0,
         }
@@ -203,13 +204,12 @@ impl Core {
         if self.up == 0 { Reason::NoServer } else { Reason::ServerLimit }
     }
 
-    /// A request goes to `server`. Returns the server's mark, and the response time foreseen from means, seconds.
-    pub(super) fn enter(&mut self, now: Timestamp, server: ServerId, cost: f64) -> (Mark, f64) {
+    /// A request goes to `server`.
+    pub(super) fn enter(&mut self, now: Timestamp, server: ServerId) -> Mark {
         self.free = self.free.map(|free| free.saturating_sub(1));
         let server = &mut self.servers[server.index()];
         server.in_flight += 1;
-        let mark = server.capacity.start(now);
-        (mark, cost * server.relative_load().max(1.0))
+        server.capacity.start(now)
     }
 
     /// A request leaves `server` after `work` units of relative work.
@@ -261,17 +261,13 @@ impl Core {
                 stats.completed += 1;
                 stats.in_target += u64::from(response <= self.target);
                 stats.responses.record(now, response);
-                let capacity = &mut self.servers[server.index()].capacity;
-                let found = Found {
-                    in_service: flight.mark.in_service,
-                    processors: capacity.processors(),
-                    seconds: service_time,
-                    received: capacity.received(now, flight.mark),
-                    relative: self.costs.relative(&flight.request),
-                };
-                self.scale.record(found);
-                self.calibration.record(now, service_time, flight.predicted);
-                self.costs.record(&flight.request, found.received);
+                let received = self.received(now, flight, server, service_time);
+                let relative = self.costs.relative(&flight.request);
+                let processors = self.servers[server.index()].capacity.processors();
+                let in_service = flight.mark.in_service;
+                self.scale.record(Found { in_service, processors, seconds: service_time, received, relative });
+                self.calibration.record(now, received, flight.cost);
+                self.costs.record(&flight.request, received);
                 self.costs.relative(&flight.request)
             }
             End::Failed => {
@@ -282,10 +278,19 @@ impl Core {
             End::TimedOut => {
                 stats.failed += 1;
                 // It took at least this long: a bound, but the tail is what the calibration is for.
-                self.calibration.record(now, service_time, flight.predicted);
+                let received = self.received(now, flight, server, service_time);
+                self.calibration.record(now, received, flight.cost);
                 0.0
             }
         }
+    }
+
+    /// What a request received of its server's processors, seconds: of its whole stay, the part that the server worked
+    /// on it and the client was not just reading.
+    fn received(&mut self, now: Timestamp, flight: &Flight, server: ServerId, service_time: f64) -> f64 {
+        let stay = now.seconds_since(flight.started);
+        let share = if stay > 0.0 { (service_time / stay).min(1.0) } else { 1.0 };
+        self.servers[server.index()].capacity.received(now, flight.mark) * share
     }
 
     /// Sends on its way what the policy let go.
@@ -301,10 +306,10 @@ impl Core {
             };
             match action {
                 Ok(server) => {
-                    let (mark, predicted) = self.enter(now, server, flight.cost);
+                    let mark = self.enter(now, server);
                     let state = State::InFlight { server };
                     if let Some(entry) = self.flights.get_mut(ticket) {
-                        *entry = Flight { state, mark, predicted, started: now, ..flight };
+                        *entry = Flight { state, mark, started: now, ..flight };
                     }
                     self.count_admitted(class, false);
                     self.actions.push_back(Action::Start { ticket, server });

@@ -1,10 +1,14 @@
-//! How far response times exceed their prediction, at the SLA's statistic.
+//! How far requests exceed their expected cost, at the SLA's statistic.
 //!
-//! The admission test predicts a request's response time from means: its cost, and what is in service. An SLA bounds a
-//! percentile. The gap between the two is measured here: for every answer, the ratio of its time at the server to what
-//! was predicted when it was sent there. The test then uses the ratio's own percentile. A service whose answers vary
-//! little gets a factor near 1; one whose cost cannot be told from the URL gets a larger one, and so fewer requests in
-//! flight. The same factor absorbs whatever the model gets wrong (another scheduling discipline, a biased cost).
+//! The admission test predicts a request's response time from its expected cost and from what is in service. An SLA
+//! bounds a percentile. The gap between the two is measured here: for every answer, the ratio of what it received of its
+//! server's processors to what it was expected to cost. The test then uses the ratio's own percentile. A service whose
+//! answers vary little gets a factor near 1; one whose cost cannot be told from the URL gets a larger one, and so fewer
+//! requests in flight. The same factor absorbs what the model gets wrong (a biased cost, too many processors).
+//!
+//! Not the ratio of response times to predictions made on arrival: that would also contain how the number in flight
+//! changes afterwards, which the test bounds anyway. Counting it twice made the limit sink, the swings around it larger
+//! in proportion, and so the limit sink further.
 
 use super::histogram::DecayedHistogram;
 use crate::sla::Statistic;
@@ -19,7 +23,7 @@ const PRIOR_WEIGHT: f64 = 20.0;
 const LEAST: f64 = 0.9;
 const MOST: f64 = 20.0;
 
-/// The learned ratio of response time to prediction.
+/// The learned ratio of what requests take to what was expected.
 #[derive(Debug)]
 pub struct Calibration {
     statistic: Statistic,
@@ -33,10 +37,10 @@ impl Calibration {
         Calibration { statistic, ratios: DecayedHistogram::new(HALF_LIFE), factor: PRIOR }
     }
 
-    /// Takes one answer: seconds at the server, and seconds predicted.
-    pub fn record(&mut self, now: Timestamp, seconds: f64, predicted: f64) {
-        if predicted > 0.0 {
-            self.ratios.record(now, seconds / predicted);
+    /// Takes one answer: seconds received of the processors, and seconds expected.
+    pub fn record(&mut self, now: Timestamp, received: f64, expected: f64) {
+        if expected > 0.0 {
+            self.ratios.record(now, received / expected);
         }
     }
 
@@ -51,7 +55,7 @@ impl Calibration {
         self.factor = blend.clamp(LEAST, MOST);
     }
 
-    /// What a prediction from means must be multiplied by to bound the SLA's statistic.
+    /// What an expected cost must be multiplied by to bound the SLA's statistic.
     pub fn factor(&self) -> f64 {
         self.factor
     }

@@ -22,6 +22,9 @@ const MEMORY: f64 = 64.0;
 const GROUP_MEMORY: f64 = 512.0;
 /// An entry leans on its group as if the group were this many samples.
 const LEAN: f64 = 2.0;
+/// Over so many first samples the default cost counts as so many samples.
+const CAREFUL_SAMPLES: f64 = 16.0;
+const CAREFUL_WEIGHT: f64 = 2.0;
 /// Samples that make the unit, and samples over which the general dearness is averaged: many, because its noise would
 /// let all costs wander.
 const UNIT_SAMPLES: f64 = 32.0;
@@ -69,7 +72,9 @@ impl Costs {
     pub fn estimate(&self, request: &Request) -> f64 {
         let group = || self.group(request);
         match self.urls.get(request.url) {
-            Some(own) if own.weight() >= MEMORY / 2.0 => own.get().map_or_else(group, |cost| cost * self.scale),
+            Some(own) if own.weight() >= MEMORY / 2.0 && self.all.weight() >= CAREFUL_SAMPLES => {
+                own.get().map_or_else(group, |cost| cost * self.scale)
+            }
             Some(own) => {
                 let weight = own.weight();
                 (own.get().unwrap_or(0.0) * self.scale * weight + group() * LEAN) / (weight + LEAN)
@@ -145,12 +150,22 @@ impl Costs {
         self.default = default;
     }
 
+    /// The first to complete are the smallest of those under way: until there are enough, the default keeps a say.
+    fn careful(&self, cost: f64) -> f64 {
+        let weight = self.all.weight();
+        if weight >= CAREFUL_SAMPLES || cost >= self.default {
+            return cost;
+        }
+        (cost * weight + self.default * CAREFUL_WEIGHT) / (weight + CAREFUL_WEIGHT)
+    }
+
     fn group(&self, request: &Request) -> f64 {
         let own = |averages: &[Average], at: usize| averages.get(at).and_then(Average::get);
-        own(&self.types, request.request_type.index())
+        let known = own(&self.types, request.request_type.index())
             .or_else(|| own(&self.classes, request.class.index()))
             .or(self.all.get())
-            .map_or(self.default, |cost| cost * self.scale)
+            .map_or(self.default, |cost| cost * self.scale);
+        self.careful(known)
     }
 }
 

@@ -59,6 +59,12 @@ impl Scale {
         level.relative += found.relative;
     }
 
+    /// Whether enough requests found their server idle: then costs and capacities are right one by one, and not only in
+    /// relation to each other.
+    pub fn is_sure(&self) -> bool {
+        self.levels[0].requests >= ENOUGH
+    }
+
     /// Seconds per unit of relative cost, once a level says enough.
     pub fn get(&self) -> Option<f64> {
         let lowest = self.levels.iter().find(|level| level.requests >= ENOUGH && level.relative > 0.0)?;

@@ -117,7 +117,7 @@ fn on_one_line(text: &str) -> String {
             value == "null" || value.parse::<f64>().is_ok()
         };
         if line.ends_with('[') && lines.peek().is_some_and(&plain) {
-            while let Some(value) = lines.next_if(&plain) {
+            while let Some(value) = lines.next_if(plain) {
                 out.push_str(value.trim());
             }
             out.push_str(lines.next().unwrap_or_default().trim());

@@ -81,11 +81,11 @@ impl Figure {
             Panel::new("(a) offered", "requests/s", lines(&|sum| Some(sum.offered as f64 / width))),
             Panel::new("(b) admitted", "requests/s", lines(&|sum| Some(sum.admitted() as f64 / width))),
             Panel::new("(c) share admitted", "share of offered", lines(&|sum| share(sum.admitted(), sum.offered))),
-            Panel::new("(d) 95th percentile of response time", "seconds", vec![(
-                "all admitted".to_owned(),
-                COLOURS[0],
-                p95,
-            )]),
+            Panel::new(
+                "(d) 95th percentile of response time",
+                "seconds",
+                vec![("all admitted".to_owned(), COLOURS[0], p95)],
+            ),
         ];
         let mut figure = Figure { seconds, panels };
         // What was offered and what was admitted of it are read off against each other.
@@ -137,12 +137,28 @@ impl Panel {
         self.draw_lines(&mut chart)?;
         chart
             .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
+            .position(self.emptiest_corner(seconds))
             .background_style(WHITE.mix(0.85))
             .border_style(RGBColor(180, 180, 180))
             .label_font((FONT, 15))
             .draw()?;
         Ok(())
+    }
+
+    /// Where the legend hides least.
+    fn emptiest_corner(&self, seconds: f64) -> SeriesLabelPosition {
+        use SeriesLabelPosition::{LowerLeft, LowerRight, UpperLeft, UpperRight};
+        let points = || self.lines.iter().map(|line| &line.2).chain(&self.target).flatten();
+        // A legend takes about a quarter of the width and of the height.
+        let hidden = |left: bool, low: bool| {
+            let beside = |x: f64| if left { x < 0.25 } else { x > 0.75 };
+            let behind = |y: f64| if low { y < 0.28 } else { y > 0.72 };
+            points().filter(|(x, y)| beside(x / seconds) && behind(y / self.top)).count()
+        };
+        let corners =
+            [(UpperRight, false, false), (UpperLeft, true, false), (LowerLeft, true, true), (LowerRight, false, true)];
+        let emptiest = corners.into_iter().min_by_key(|&(_, left, low)| hidden(left, low));
+        emptiest.map_or(UpperRight, |(corner, ..)| corner)
     }
 
     fn draw_lines(&self, chart: &mut Chart<'_, '_>) -> Drawn {

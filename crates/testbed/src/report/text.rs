@@ -84,7 +84,8 @@ fn measured(checks: &[&Check]) -> String {
     if values.len() < checks.len() {
         return "nothing: there was nothing to measure".to_owned();
     }
-    let (least, most) = (values.iter().copied().fold(f64::MAX, f64::min), values.iter().copied().fold(f64::MIN, f64::max));
+    let (least, most) =
+        (values.iter().copied().fold(f64::MAX, f64::min), values.iter().copied().fold(f64::MIN, f64::max));
     if values.len() == 1 { digits(least) } else { format!("{}..{}", digits(least), digits(most)) }
 }
 
@@ -95,7 +96,11 @@ fn digits(value: f64) -> String {
 fn warnings(arm: &ArmReport) -> String {
     let line = |run: &RunReport| {
         let seed = run.seed;
-        run.outcome.warnings.iter().map(move |warning| format!("warning (seed {seed}): {warning}\n")).collect::<String>()
+        run.outcome
+            .warnings
+            .iter()
+            .map(move |warning| format!("warning (seed {seed}): {warning}\n"))
+            .collect::<String>()
     };
     arm.runs.iter().map(line).collect()
 }

@@ -168,7 +168,8 @@ fn find(name: &str) -> Result<Scenario> {
 
 /// Every arm with every seed, several at a time. The order of the results does not depend on who is ready first.
 fn simulate(scenario: &Scenario, seeds: &[u64], jobs: usize) -> Result<Vec<ArmReport>> {
-    let tasks: Vec<(&Arm, u64)> = scenario.arms.iter().flat_map(|arm| seeds.iter().map(move |&seed| (arm, seed))).collect();
+    let tasks: Vec<(&Arm, u64)> =
+        scenario.arms.iter().flat_map(|arm| seeds.iter().map(move |&seed| (arm, seed))).collect();
     let results: Mutex<Vec<Option<Result<RunReport>>>> = Mutex::new(tasks.iter().map(|_| None).collect());
     let (next, bar) = (AtomicUsize::new(0), bar(tasks.len() as u64, "{pos} of {len} runs"));
     bar.set_message(scenario.id.clone());
@@ -186,7 +187,9 @@ fn simulate(scenario: &Scenario, seeds: &[u64], jobs: usize) -> Result<Vec<ArmRe
     bar.finish_and_clear();
     let results = results.into_inner().expect("no run panics while it holds the results");
     let mut runs = results.into_iter().flatten();
-    let mut arm = |arm: &Arm| Ok(ArmReport { name: arm.name.clone(), runs: runs.by_ref().take(seeds.len()).collect::<Result<_>>()? });
+    let mut arm = |arm: &Arm| {
+        Ok(ArmReport { name: arm.name.clone(), runs: runs.by_ref().take(seeds.len()).collect::<Result<_>>()? })
+    };
     scenario.arms.iter().map(&mut arm).collect()
 }
 
@@ -207,7 +210,8 @@ fn live(scenario: &Scenario, seeds: &[u64]) -> Result<Vec<ArmReport>> {
     for arm in &scenario.arms {
         let mut runs = Vec::new();
         for &seed in seeds {
-            let run = LiveRun::start(scenario, arm, seed).with_context(|| format!("{}, arm {}", scenario.id, arm.name))?;
+            let run =
+                LiveRun::start(scenario, arm, seed).with_context(|| format!("{}, arm {}", scenario.id, arm.name))?;
             let outcome = runtime.block_on(watch(run, &format!("{} {} seed {seed}", scenario.id, arm.name)))?;
             runs.push(RunReport::new(scenario, arm, seed, outcome));
         }
@@ -334,7 +338,8 @@ mod tests {
             let out = folder.0.join(out);
             let line = [&["run", &file, "--seeds", "3", "--out", out.to_str().unwrap()], more].concat();
             assert!(same(experiment(&line), ExitCode::SUCCESS));
-            ["report.json", "seconds.csv", "sentry.svg", "none.svg"].map(|name| std::fs::read(out.join("tiny").join(name)).unwrap())
+            ["report.json", "seconds.csv", "sentry.svg", "none.svg"]
+                .map(|name| std::fs::read(out.join("tiny").join(name)).unwrap())
         };
         let first = written("a", &["--jobs", "1"]);
         assert!(first == written("b", &["--jobs", "3"]));
@@ -349,7 +354,10 @@ mod tests {
         assert!(same(experiment(&["run", &file, "--out", out.to_str().unwrap()]), ExitCode::FAILURE));
         let json: serde_json::Value =
             serde_json::from_slice(&std::fs::read(out.join("tiny/report.json")).unwrap()).unwrap();
-        assert_eq!((&json["pass"], &json["arms"][0]["pass"], &json["arms"][1]["pass"]), (&false.into(), &false.into(), &true.into()));
+        assert_eq!(
+            (&json["pass"], &json["arms"][0]["pass"], &json["arms"][1]["pass"]),
+            (&false.into(), &false.into(), &true.into())
+        );
     }
 
     #[test]
@@ -371,6 +379,9 @@ mod tests {
     fn wrong_policies_name_the_arm_and_what_is_known() {
         let scenario = Scenario::parse(&TINY.replace("policy = \"none\"", "policy = \"nun\""), "t").unwrap();
         let error = Played::new(&scenario, &scenario.arms[1]).unwrap_err().to_string();
-        assert!(error.contains("arm \"none\": admission") && error.contains("nun") && error.contains("batch"), "{error}");
+        assert!(
+            error.contains("arm \"none\": admission") && error.contains("nun") && error.contains("batch"),
+            "{error}"
+        );
     }
 }

@@ -104,7 +104,8 @@ impl<'a> Measure<'a> {
 /// The windows of an expectation's span, the last one perhaps shorter: beginning and sum.
 fn windows<'c>(course: &'c Course, expect: &Expect) -> impl Iterator<Item = (Duration, Second)> + 'c {
     let (Span { from, to }, window) = (expect.over, expect.window);
-    let starts = std::iter::successors(Some(from), move |start| Some(*start + window)).take_while(move |start| *start < to);
+    let starts =
+        std::iter::successors(Some(from), move |start| Some(*start + window)).take_while(move |start| *start < to);
     starts.map(move |start| (start, course.span(start, (start + window).min(to))))
 }
 

@@ -44,7 +44,7 @@ impl Checker<'_> {
     fn sla(&mut self) {
         let sla = &self.scenario.sla;
         self.known(vec![Key("sla"), Key("statistic")], "statistic", &sla.statistic, &STATISTICS);
-        let one = sla.target.is_some() != !sla.steps.is_empty();
+        let one = sla.target.is_some() == sla.steps.is_empty();
         self.demand(one, &[Key("sla")], "needs either `target` or `steps`");
         self.demand(sla.target.is_none_or(|t| !t.is_zero()), &[Key("sla"), Key("target")], "must be more than 0");
         let mut reached = 0.0;
@@ -52,7 +52,11 @@ impl Checker<'_> {
             let place = [Key("sla"), Key("steps"), Index(at)];
             let last = at + 1 == sla.steps.len();
             self.demand(!step.target.is_zero(), &place, "its `target` must be more than 0");
-            self.demand(step.below.is_none() == last, &place, "every step but the last needs `below`, the last has none");
+            self.demand(
+                step.below.is_none() == last,
+                &place,
+                "every step but the last needs `below`, the last has none",
+            );
             let below = step.below.map_or(f64::INFINITY, |below| below.per_second());
             self.demand(below > reached, &place, "its `below` must be above that of the step before");
             reached = below;

@@ -66,11 +66,8 @@ impl ScenarioError {
             let document = document.as_ref()?;
             Some(line_of(text, locate(document.get_ref(), place)?.start))
         };
-        let problem = |found: Found| Problem {
-            line: line(&found.place),
-            key: written(&found.place),
-            message: found.problem,
-        };
+        let problem =
+            |found: Found| Problem { line: line(&found.place), key: written(&found.place), message: found.problem };
         let mut problems: Vec<Problem> = found.into_iter().map(problem).collect();
         problems.sort_by_key(|problem| problem.line);
         ScenarioError { source_name: source.to_owned(), problems }
@@ -160,7 +157,9 @@ fn locate(document: &DeTable<'_>, place: &Path) -> Option<Range<usize>> {
     let mut at = value;
     for step in &place[1..] {
         let next = match (step, at.get_ref()) {
-            (Step::Key(name), DeValue::Table(table)) => table.iter().find(|(key, _)| key.get_ref() == name).map(|e| e.1),
+            (Step::Key(name), DeValue::Table(table)) => {
+                table.iter().find(|(key, _)| key.get_ref() == name).map(|e| e.1)
+            }
             (Step::Index(index), DeValue::Array(items)) => items.get(*index),
             _ => None,
         };

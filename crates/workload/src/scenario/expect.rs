@@ -163,6 +163,13 @@ impl Span {
     pub fn scale(self, factor: f64) -> Span {
         Span { from: self.from.mul_f64(factor), to: self.to.mul_f64(factor) }
     }
+
+    /// The whole seconds in it; `None` when there is none.
+    pub fn whole_seconds(self) -> Option<Span> {
+        let from = self.from.as_secs() + u64::from(self.from.subsec_nanos() > 0);
+        let to = self.to.as_secs();
+        (from < to).then(|| Span { from: Duration::from_secs(from), to: Duration::from_secs(to) })
+    }
 }
 
 impl fmt::Display for Span {

@@ -4,7 +4,8 @@ use super::{Scenario, Short};
 
 impl Scenario {
     /// The short form: instants of load and expectations multiplied by `time_scale`, rates, service times, targets and
-    /// policies as they are. Expectations that need more time than that are left out. Without a `[short]` table, the
+    /// policies as they are. Expectations that need more time than that are left out, and those of which no whole
+    /// second remains. Without a `[short]` table, the
     /// scenario itself.
     ///
     /// # Panics
@@ -19,10 +20,12 @@ impl Scenario {
         short.arms.retain(|arm| arms.is_empty() || arms.contains(&arm.name));
         let kept = |name: &String| short.arms.iter().any(|arm| arm.name == *name);
         short.expects.retain(|expect| expect.short && (expect.arms.is_empty() || expect.arms.iter().any(kept)));
-        for expect in &mut short.expects {
-            expect.over = expect.over.scale(*time_scale);
+        short.expects.retain_mut(|expect| {
             expect.arms.retain(kept);
-        }
+            // Results are kept by second: one that lies across the edge belongs to neither side.
+            let over = expect.over.scale(*time_scale).whole_seconds();
+            over.map(|over| expect.over = over).is_some()
+        });
         short.short = None;
         short
     }

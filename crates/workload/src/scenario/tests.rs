@@ -100,7 +100,10 @@ fn the_short_form_shrinks_time_and_nothing_else() {
     assert_eq!((short.duration, short.short), (Duration::from_secs(90), None));
     assert_eq!(short.loads[0].rate.rate_at(Duration::from_secs(31)).per_second(), 300.0);
     assert_eq!((short.arms.len(), short.expects.len()), (1, 1));
-    assert_eq!((short.expects[0].over.to_string(), short.expects[0].window), ("30s..60s".to_owned(), Duration::from_secs(10)));
+    assert_eq!(
+        (short.expects[0].over.to_string(), short.expects[0].window),
+        ("30s..60s".to_owned(), Duration::from_secs(10))
+    );
     assert_eq!(short.expects[0].arms, ["sentry"]);
 }
 
@@ -112,7 +115,11 @@ fn errors_say_where_and_what_to_do() {
         ("cores = 4", "corse = 4", &["rush.toml:14: servers.corse:", "did you mean \"cores\"?"]),
         ("revenue = 5.0", "revenu = 5.0", &["rush.toml:19: class[0].revenu:", "did you mean \"revenue\"?"]),
         ("time_scale = 0.5", "time_scale = 1.5", &["rush.toml:7: short.time_scale: must be more than 0"]),
-        ("arms = [\"sentry\"]", "arms = [\"sentri\"]", &["rush.toml:8:", "no arm \"sentri\"; did you mean \"sentry\"?"]),
+        (
+            "arms = [\"sentry\"]",
+            "arms = [\"sentri\"]",
+            &["rush.toml:8:", "no arm \"sentri\"; did you mean \"sentry\"?"],
+        ),
         ("\"p90\"", "\"p91\"", &["rush.toml:10: sla.statistic: there is no statistic \"p91\"; did you mean \"p90\"?"]),
         ("below = \"100/s\", ", "", &["rush.toml:11: sla.steps[0]: every step but the last needs `below`"]),
         ("count = 2", "count = 0", &["rush.toml:13: servers.count: must be 1 to 1000"]),
@@ -122,18 +129,34 @@ fn errors_say_where_and_what_to_do() {
         ("name = \"rest\"", "name = \"gold\"", &["rush.toml:22: class[1].name: \"gold\" is there twice"]),
         ("name = \"rest\"", "name = \"a b\"", &["rush.toml:22: class[1].name: must be made of letters"]),
         ("cv = 1.0", "cv = -1.0", &["rush.toml:25:", "`cv` is -1"]),
-        ("class = \"gold\"\nreq", "class = \"glod\"\nreq", &["rush.toml:32: load[0].class: there is no class \"glod\"; did you mean \"gold\"?"]),
+        (
+            "class = \"gold\"\nreq",
+            "class = \"glod\"\nreq",
+            &["rush.toml:32: load[0].class: there is no class \"glod\"; did you mean \"gold\"?"],
+        ),
         ("100s..2min:->50/s", "30s:50/s", &["rush.toml:34: load[0].rate:", "column 22"]),
         ("rate = \"20/s\"", "rate = \"0/s\"", &["rush.toml:39: load[1].rate: is 0 for the whole duration"]),
         ("image = 2", "imgae = 2", &["rush.toml:38: load[1].requests: there is no request type \"imgae\""]),
         ("image = 2", "image = 0", &["the weight of \"image\" must be more than 0"]),
         ("name = \"crawler\"", "name = \"gold\"", &["load[1].name: \"gold\" is there twice"]),
-        ("\"p95_worst_window\"", "\"p95_worst_windw\"", &["rush.toml:52: expect[0].metric:", "did you mean \"p95_worst_window\"?"]),
-        ("over = \"60s..120s\"", "over = \"60s..50s\"", &["rush.toml:54: expect[0].over:", "after the span's beginning"]),
+        (
+            "\"p95_worst_window\"",
+            "\"p95_worst_windw\"",
+            &["rush.toml:52: expect[0].metric:", "did you mean \"p95_worst_window\"?"],
+        ),
+        (
+            "over = \"60s..120s\"",
+            "over = \"60s..50s\"",
+            &["rush.toml:54: expect[0].over:", "after the span's beginning"],
+        ),
         ("over = \"60s..120s\"", "over = \"60s..200s\"", &["rush.toml:54: expect[0].over: ends after"]),
         ("at_most = 0.5\n", "", &["expect[0]: needs `at_least` or `at_most`: it could not fail"]),
         ("at_least = 0.9", "at_least = 1.9", &["rush.toml:61: expect[1].at_least: must be 0 to 1"]),
-        ("load = \"crawler\"", "load = \"crawlr\"", &["rush.toml:58: expect[1].load: there is no load \"crawlr\"; did you mean"]),
+        (
+            "load = \"crawler\"",
+            "load = \"crawlr\"",
+            &["rush.toml:58: expect[1].load: there is no load \"crawlr\"; did you mean"],
+        ),
         ("window = \"10s\"", "window = \"10ms\"", &["rush.toml:53: expect[0].window: must be at least 1s"]),
         ("id = \"rush\"", "id = ", &["rush.toml:1:"]),
         ("title = \"A rush\"\n", "", &["missing field `title`"]),
@@ -148,7 +171,10 @@ fn errors_say_where_and_what_to_do() {
 
 #[test]
 fn all_problems_are_told_at_once_in_the_order_of_the_file() {
-    let text = GOOD.replace("count = 2", "count = 0").replace("at_least = 0.9", "at_least = 7").replace("urls = 3", "urls = 0");
+    let text = GOOD
+        .replace("count = 2", "count = 0")
+        .replace("at_least = 0.9", "at_least = 7")
+        .replace("urls = 3", "urls = 0");
     let error = Scenario::parse(&text, "rush.toml").unwrap_err();
     let lines: Vec<Option<usize>> = error.problems.iter().map(|problem| problem.line).collect();
     assert_eq!(lines, [Some(13), Some(27), Some(61)], "{error}");
@@ -158,4 +184,15 @@ fn all_problems_are_told_at_once_in_the_order_of_the_file() {
 fn a_file_that_is_not_there_says_so() {
     let error = Scenario::load(Path::new("/nonexistent/c1.toml")).unwrap_err().to_string();
     assert!(error.starts_with("/nonexistent/c1.toml: cannot be read"), "{error}");
+}
+
+#[test]
+fn in_the_short_form_a_second_across_an_edge_belongs_to_neither_side() {
+    let short = |over: &str| {
+        let text = GOOD.replace("over = \"60s..120s\"", &format!("over = \"{over}\""));
+        let short = Scenario::parse(&text, "rush.toml").unwrap().shortened();
+        short.expects.first().map(|expect| expect.over.to_string())
+    };
+    assert_eq!(short("61s..121s").as_deref(), Some("31s..60s"));
+    assert_eq!(short("61s..63s"), None);
 }
