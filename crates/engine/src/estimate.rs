@@ -16,4 +16,4 @@ pub use capacity::{Capacity, Mark};
 pub use cost::{CostTable, Costs};
 pub use histogram::DecayedHistogram;
 pub use rate::{Average, Rate};
-pub use scale::{Found, Scale};
+pub use scale::Scale;

@@ -160,7 +160,7 @@ const BUCKETS: usize = 64;
 /// log2 of the upper end of the first bucket's octave, seconds.
 const LEAST_EXPONENT: i32 = -12;
 /// Deviations of the number of arrivals and completions that the reserve covers.
-const RESERVE_DEVIATIONS: f64 = 2.0;
+const RESERVE_DEVIATIONS: f64 = 3.0;
 /// When the application has just filled, its measured share of full instants is still that of the calm. This is assumed
 /// instead: the value at which the bound is strictest.
 const AT_ONSET: f64 = 0.5;

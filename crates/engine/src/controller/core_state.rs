@@ -9,7 +9,7 @@ use core::time::Duration;
 use crate::admission::{ClassEstimate, Context, Load, Released};
 use crate::decision::{Action, End, Outcome, Reason, Rejection};
 use crate::dispatch::{self, DispatchPolicy, View};
-use crate::estimate::{Calibration, Capacity, Costs, DecayedHistogram, Found, Mark, Rate, Scale};
+use crate::estimate::{Calibration, Capacity, Costs, DecayedHistogram, Mark, Rate, Scale};
 use crate::event::EventSink;
 use crate::flight::{Flight, Flights, State};
 use crate::policer::{ClassCounts, Policer};
@@ -263,11 +263,13 @@ impl Core {
                 stats.responses.record(now, response);
                 let received = self.received(now, flight, server, service_time);
                 let relative = self.costs.relative(&flight.request);
+                self.calibrate(now, flight, received);
+                let stay = now.seconds_since(flight.started);
+                let shared_by = self.servers[server.index()].capacity.shared_by(now, flight.mark, stay);
+                self.scale.record(service_time, shared_by, relative);
+                // Per processor: under load this is free of how many there are thought to be.
                 let processors = self.servers[server.index()].capacity.processors();
-                let in_service = flight.mark.in_service;
-                self.scale.record(Found { in_service, processors, seconds: service_time, received, relative });
-                self.calibration.record(now, received, flight.cost);
-                self.costs.record(&flight.request, received);
+                self.costs.record(&flight.request, received / processors);
                 self.costs.relative(&flight.request)
             }
             End::Failed => {
@@ -279,9 +281,17 @@ impl Core {
                 stats.failed += 1;
                 // It took at least this long: a bound, but the tail is what the calibration is for.
                 let received = self.received(now, flight, server, service_time);
-                self.calibration.record(now, received, flight.cost);
+                self.calibrate(now, flight, received);
                 0.0
             }
+        }
+    }
+
+    /// Holds what a request received against what is now known of its kind. Not against what was thought when it arrived:
+    /// at the start that is off by any factor, and soon forgotten by the costs but not by the calibration.
+    fn calibrate(&mut self, now: Timestamp, flight: &Flight, received: f64) {
+        if self.costs.is_settled() {
+            self.calibration.record(now, received, self.costs.estimate(&flight.request));
         }
     }
 

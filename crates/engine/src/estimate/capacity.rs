@@ -41,6 +41,8 @@ const NO_QUEUE: f64 = 1.2;
 const CLEARLY_QUEUED: f64 = 1.5;
 /// A raise while admission holds back and nothing queues.
 const RAISE: f64 = 1.3;
+/// A raise that is right lets this many times as much complete.
+const GAIN: f64 = 1.08;
 /// Wait after a failed raise, seconds: first and longest.
 const WAIT_FIRST: f64 = 1.0;
 const WAIT_LONGEST: f64 = 15.0;
@@ -61,6 +63,8 @@ pub struct Capacity {
     changed: Timestamp,
     /// Processor-seconds that a request present since the start would have received.
     received: f64,
+    /// The same, had the server one processor only.
+    shares: f64,
     window: Window,
     raise: Raise,
 }
@@ -69,8 +73,7 @@ pub struct Capacity {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mark {
     received: f64,
-    /// Requests in service then, this one included.
-    pub in_service: u32,
+    shares: f64,
 }
 
 /// Work and the time it took.
@@ -97,7 +100,7 @@ struct Window {
 /// The state of raising attempts.
 #[derive(Clone, Copy, Debug, Default)]
 struct Raise {
-    /// The estimate before the raise that is being tried.
+    /// What completed before the raise that is being tried, processors.
     before: Option<f64>,
     wait: f64,
     not_before: Timestamp,
@@ -132,6 +135,7 @@ impl Capacity {
             in_service: 0,
             changed: Timestamp::ZERO,
             received: 0.0,
+            shares: 0.0,
             window: Window { level: 1, ..Window::default() },
             raise: Raise { wait: WAIT_FIRST, ..Raise::default() },
         }
@@ -167,13 +171,20 @@ impl Capacity {
         self.advance(now);
         self.in_service += 1;
         self.window.most = self.window.most.max(self.in_service);
-        Mark { received: self.received, in_service: self.in_service }
+        Mark { received: self.received, shares: self.shares }
     }
 
     /// Processor-seconds received until `now` by a request in service since [`Capacity::start`] returned `mark`.
     pub fn received(&mut self, now: Timestamp, mark: Mark) -> f64 {
         self.advance(now);
         self.received - mark.received
+    }
+
+    /// How many requests shared the server, on average, with one that was there for `seconds` until `now`, since `mark`.
+    pub fn shared_by(&mut self, now: Timestamp, mark: Mark, seconds: f64) -> f64 {
+        self.advance(now);
+        let share = self.shares - mark.shares;
+        if share > 0.0 { (seconds / share).max(1.0) } else { f64::from(self.in_service.max(1)) }
     }
 
     /// A request ends after completing `work` units of relative work (0 for a cancel).
@@ -229,10 +240,12 @@ impl Capacity {
         }
         // The fewer completions, the rougher the stretch: one bad window must not end the climb.
         let surely = 1.0 + 1.0 / libm::sqrt(window.sum.completions);
-        if stretch >= surely.max(NO_QUEUE) {
+        // After a raise more must complete, or requests queue, whatever the costs say.
+        let in_vain = self.raise.before.is_some_and(|before| rate < before * GAIN);
+        if in_vain || stretch >= surely.max(NO_QUEUE) {
             self.raise_failed(now);
         } else if held_back && stretch < NO_QUEUE {
-            self.try_raise(now);
+            self.try_raise(now, rate);
         }
     }
 
@@ -252,14 +265,14 @@ impl Capacity {
         self.processors = (self.learned.work * self.scale / self.learned.seconds).clamp(LEAST, MOST);
     }
 
-    fn try_raise(&mut self, now: Timestamp) {
+    fn try_raise(&mut self, now: Timestamp, rate: f64) {
         if self.raise.before.is_some() {
             // The last raise brought no queueing: it was right, and the next need not wait.
             self.raise.wait = WAIT_FIRST;
         } else if now < self.raise.not_before {
             return;
         }
-        self.raise.before = Some(self.processors);
+        self.raise.before = Some(rate);
         self.processors = (self.processors * RAISE).min(MOST);
         // Belief, not measurement: a window or two may overrule it.
         let learned = self.learned;
@@ -277,7 +290,8 @@ impl Capacity {
         let dt = now.seconds_since(self.changed);
         let in_service = f64::from(self.in_service);
         let area = dt * in_service;
-        self.received += dt * (self.processors.max(1.0) / in_service.max(1.0)).min(1.0);
+        self.received += dt * (self.processors / in_service.max(1.0)).min(1.0);
+        self.shares += dt / in_service.max(1.0);
         if self.in_service >= self.window.level {
             self.window.sum.seconds += dt;
             self.window.area += area;

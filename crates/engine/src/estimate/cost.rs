@@ -4,9 +4,8 @@
 //! that from its class, that from the application, that from the configured default (Cataclysm, section 3.5). A young
 //! entry leans on what it would borrow, so that one odd sample does not decide.
 //!
-//! A sample is what the request received of its server's processors while it was there (see
-//! [`Capacity`](super::Capacity)): under load that depends on the capacity, which is itself measured with these costs.
-//! So that the two cannot drift away together, costs are kept *relative*: samples are divided by how much dearer than
+//! A sample is the share of its server that the request received while it was there (see
+//! [`Capacity`](super::Capacity)). Capacities are measured with these costs. So that the two cannot drift away together, costs are kept *relative*: samples are divided by how much dearer than
 //! expected requests are in general, and only differences between URLs are learned. The scale, seconds per unit, comes
 //! from requests that found their server idle ([`Scale`](super::Scale)).
 
@@ -24,7 +23,7 @@ const GROUP_MEMORY: f64 = 512.0;
 const LEAN: f64 = 2.0;
 /// Over so many first samples the default cost counts as so many samples.
 const CAREFUL_SAMPLES: f64 = 16.0;
-const CAREFUL_WEIGHT: f64 = 2.0;
+const CAREFUL_WEIGHT: f64 = 6.0;
 /// Samples that make the unit, and samples over which the general dearness is averaged: many, because its noise would
 /// let all costs wander.
 const UNIT_SAMPLES: f64 = 32.0;
@@ -72,7 +71,7 @@ impl Costs {
     pub fn estimate(&self, request: &Request) -> f64 {
         let group = || self.group(request);
         match self.urls.get(request.url) {
-            Some(own) if own.weight() >= MEMORY / 2.0 && self.all.weight() >= CAREFUL_SAMPLES => {
+            Some(own) if own.weight() >= MEMORY / 2.0 && self.is_settled() => {
                 own.get().map_or_else(group, |cost| cost * self.scale)
             }
             Some(own) => {
@@ -88,7 +87,7 @@ impl Costs {
         self.estimate(request) / self.scale
     }
 
-    /// Learns from a completed request that received `seconds` of its server's processors.
+    /// Learns from a completed request that received `seconds` of its server, the whole of it being one.
     pub fn record(&mut self, request: &Request, seconds: f64) {
         let expected = self.relative(request);
         let known = self.urls.get(request.url).is_some_and(|own| own.weight() >= KNOWN);
@@ -150,10 +149,15 @@ impl Costs {
         self.default = default;
     }
 
+    /// Whether there are enough samples to know what requests cost in general.
+    pub fn is_settled(&self) -> bool {
+        self.all.weight() >= CAREFUL_SAMPLES
+    }
+
     /// The first to complete are the smallest of those under way: until there are enough, the default keeps a say.
     fn careful(&self, cost: f64) -> f64 {
         let weight = self.all.weight();
-        if weight >= CAREFUL_SAMPLES || cost >= self.default {
+        if self.is_settled() || cost >= self.default {
             return cost;
         }
         (cost * weight + self.default * CAREFUL_WEIGHT) / (weight + CAREFUL_WEIGHT)

@@ -253,7 +253,10 @@ fn verdict(with: &Measured, short: bool) -> Vec<String> {
     must(gold >= gold_least, format!("{} of gold was answered (at least {})", percent(gold), percent(gold_least)));
     let capacity = SERVERS as f64 * SERVER_RATE;
     let used = flash.total.goodput_per_s / capacity;
-    must(used >= used_least, format!("goodput is {} of the capacity (at least {})", percent(used), percent(used_least)));
+    must(
+        used >= used_least,
+        format!("goodput is {} of the capacity (at least {})", percent(used), percent(used_least)),
+    );
     missed
 }
 
