@@ -2,8 +2,8 @@
 //!
 //! A policy sees each arrival that the published table does not decide, each completion, and its own timers. It never
 //! owns a request: it tells the controller to admit, to let wait, to start waiting ones, or to refuse. All methods have
-//! defaults, so a policy is one short file. To add one: write `admission/<name>.rs`, add its `mod` line and its entry in
-//! the table below; configuration, `--policy`, the conformance suite and the documentation derive from the table.
+//! defaults, so a policy is one short file. To add one: write `admission/<name>.rs`, add its `mod` line and its entry
+//! in the table below; configuration, `--policy`, the conformance suite and the documentation derive from the table.
 
 mod batch;
 mod concurrency;

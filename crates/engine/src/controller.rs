@@ -1,12 +1,12 @@
 //! The controller of one application: arrivals, completions and reports in; decisions and actions out.
 //!
-//! It owns the requests that wait or are in flight, the estimates, and the two policies. Its methods follow the engine's
-//! grammar: a `handle_*` answers only about its own argument; what follows for *other* requests is polled with
+//! It owns the requests that wait or are in flight, the estimates, and the two policies. Its methods follow the
+//! engine's grammar: a `handle_*` answers only about its own argument; what follows for *other* requests is polled with
 //! [`Controller::poll_action`], and the next moment it wants to be called with [`Controller::poll_timeout`].
 //!
 //! A request's way through: [`Controller::handle_arrival`] (police, then ask the policy, then dispatch) ->
-//! [`Controller::handle_completion`] (learn, then let the policy fill the place). `controller/core_state.rs` holds the state,
-//! `controller/learn.rs` what is done ten times a second, `controller/reload.rs` a change of setup.
+//! [`Controller::handle_completion`] (learn, then let the policy fill the place). `controller/core_state.rs` holds the
+//! state, `controller/learn.rs` what is done ten times a second, `controller/reload.rs` a change of setup.
 
 mod core_state;
 mod learn;

@@ -2,8 +2,8 @@
 //!
 //! One [`Controller`] per application takes arrivals and reports in, and gives decisions and actions out. Its lock-free
 //! part, the [`Policer`], is shared by all workers. Neither reads a clock, does I/O or hides randomness: time is an
-//! argument, and equal inputs with an equal seed give equal outputs. So the same compiled policies run in the sentry, in
-//! process and in the simulator, and a policy never knows which.
+//! argument, and equal inputs with an equal seed give equal outputs. So the same compiled policies run in the sentry,
+//! in process and in the simulator, and a policy never knows which.
 //!
 //! The grammar: `handle_*` takes input and answers only about its own argument; anything about another request is
 //! polled (`poll_*`); getters are pure.

@@ -52,7 +52,8 @@ mod imp {
     impl Timer {
         pub(super) fn new() -> io::Result<Timer> {
             let fd = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
-            // SAFETY: an `OwnedFd` is open for as long as it lives, and the `AsyncFd` keeps it until it is deregistered.
+            // SAFETY: an `OwnedFd` is open for as long as it lives, and the `AsyncFd` keeps it until it is
+            // deregistered.
             let registered = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
             Ok(Timer { fd: registered.map_err(|error| error.into_parts().1)? })
         }

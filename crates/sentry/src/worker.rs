@@ -22,8 +22,8 @@ const SCRATCH: usize = 64 * 1024;
 /// How long a drain leaves idle connections open, so that a request already on its way is still answered.
 const DRAIN_IDLE: Duration = Duration::from_secs(1);
 
-/// With more connections than this, an idle one gives hyper and its buffers back at once and not after a second: among so
-/// many each is idle for long, and memory counts for more than making them again.
+/// With more connections than this, an idle one gives hyper and its buffers back at once and not after a second: among
+/// so many each is idle for long, and memory counts for more than making them again.
 const HYPER_KEPT: usize = 1024;
 
 /// A worker's share of one application.

@@ -20,8 +20,8 @@ fn overloaded(k: f64, seconds: u64) -> World {
     world
 }
 
-/// What matters for the control is how many requests a server completes per second: processors by mean cost. A server that
-/// was never idle shows no more.
+/// What matters for the control is how many requests a server completes per second: processors by mean cost. A server
+/// that was never idle shows no more.
 fn capacity(report: &tidegate_sim::Report) -> f64 {
     report.snapshot.processors / report.snapshot.mean_cost.expect("requests completed")
 }
@@ -78,7 +78,8 @@ fn a_halved_server_is_noticed_within_five_seconds() {
 
 /// Nothing is known at the start, and the controller must not bury a server while it learns. At ten times the load, in
 /// the first 300 ms, it lets in at most twice what the server can answer in time: what it completes meanwhile (six per
-/// processor) and what it can answer within the target besides (ten). Twice, because the first samples may be small ones.
+/// processor) and what it can answer within the target besides (ten). Twice, because the first samples may be small
+/// ones.
 #[test]
 fn the_start_is_safe() {
     for k in [1.0, 8.0] {

@@ -19,8 +19,8 @@ pub struct EmulatedCluster {
 }
 
 impl EmulatedCluster {
-    /// Starts `n` servers like `spec`, on the current runtime. Number i, from 0, has `-i` after its name, another seed, and,
-    /// when the spec names a port, the i-th port after it.
+    /// Starts `n` servers like `spec`, on the current runtime. Number i, from 0, has `-i` after its name, another seed,
+    /// and, when the spec names a port, the i-th port after it.
     ///
     /// # Errors
     /// When the spec makes no sense or an address is not free; servers started before are then ended.

@@ -1,11 +1,11 @@
 //! The model of a server: `k` cores shared by the jobs in service.
 //!
-//! Pure and exact. All running jobs progress at the same speed, so one number, the *attained service* a job that was there
-//! from the beginning would have, tells the progress of all: it grows by `speed * min(1, k/n)` per second while n run.
-//! A job that starts at attained service `a` with cost `c` is done when it reaches `a + c`, whoever comes and goes in
-//! between. Advancing the clock passes the completions one by one at their own instants, and lets waiting jobs start at
-//! exactly those. So a timer that fires late delays an answer, but never the work behind it: throughput at saturation
-//! is exact, and errors do not add up.
+//! Pure and exact. All running jobs progress at the same speed, so one number, the *attained service* a job that was
+//! there from the beginning would have, tells the progress of all: it grows by `speed * min(1, k/n)` per second while n
+//! run. A job that starts at attained service `a` with cost `c` is done when it reaches `a + c`, whoever comes and goes
+//! in between. Advancing the clock passes the completions one by one at their own instants, and lets waiting jobs start
+//! at exactly those. So a timer that fires late delays an answer, but never the work behind it: throughput at
+//! saturation is exact, and errors do not add up.
 //!
 //! FIFO on `k` cores is the same model with at most `k` jobs in service.
 

@@ -1,7 +1,7 @@
 //! Servers that break the protocol, each in one known way, for tests of whoever talks to servers.
 //!
-//! Raw TCP, so that nothing repairs what they do wrong. Each listens on a free loopback port, counts what it saw, and ends
-//! when its handle is dropped.
+//! Raw TCP, so that nothing repairs what they do wrong. Each listens on a free loopback port, counts what it saw, and
+//! ends when its handle is dropped.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Connections come and go with their buffers: this one gives memory back, and costs less processor time per request than
-/// the system's (measured: `benches/results`).
+/// Connections come and go with their buffers: this one gives memory back, and costs less processor time per request
+/// than the system's (measured: `benches/results`).
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -23,8 +23,8 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    // Ten thousand idle connections are ten thousand small things: in huge pages they would hold twice the memory. Where
-    // the system knows no such setting, nothing is lost.
+    // Ten thousand idle connections are ten thousand small things: in huge pages they would hold twice the memory.
+    // Where the system knows no such setting, nothing is lost.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
     match Cli::parse().command.run() {
         Ok(status) => status,

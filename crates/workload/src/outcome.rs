@@ -1,8 +1,8 @@
 //! What came of a run, in one shape for the simulator and for real HTTP, and whether it shows what it must.
 //!
-//! Everything is kept by the second in which a request *arrived*, so that the two arms of a scenario can be compared and
-//! a request is counted once: `offered = admitted + refused + failed`. Memory grows with the length of the run, not with
-//! the number of requests.
+//! Everything is kept by the second in which a request *arrived*, so that the two arms of a scenario can be compared
+//! and a request is counted once: `offered = admitted + refused + failed`. Memory grows with the length of the run, not
+//! with the number of requests.
 
 mod measure;
 mod responses;

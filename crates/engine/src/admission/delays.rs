@@ -10,8 +10,8 @@
 //!
 //! with `p` the probability that the system is full, `l` arrival rates, `F_j` the distribution of class `j`'s service
 //! times and `N` the requests the application can hold. For class 1, whose own delay is 0, the formula bounds nothing:
-//! there the base interval stands in for it, so that class 2 too waits long enough to protect class 1. Each bound depends on the later delays too, so they are
-//! computed in turn until nothing changes.
+//! there the base interval stands in for it, so that class 2 too waits long enough to protect class 1. Each bound
+//! depends on the later delays too, so they are computed in turn until nothing changes.
 
 use alloc::vec::Vec;
 use core::time::Duration;

@@ -11,9 +11,9 @@
 //! G = sum_j min_rate_j s_j                U = processors x target_utilisation
 //! ```
 //!
-//! *Awkward cases.* Between two computations the table is stale: a surge inside a period gets in unhindered (the paper's
-//! figure 5 shows it). So what has piled up is subtracted: `U` loses the work of the requests in flight beyond what the
-//! target allows, spread over a period (`drain`), and a large pile brings the next computation forward.
+//! *Awkward cases.* Between two computations the table is stale: a surge inside a period gets in unhindered (the
+//! paper's figure 5 shows it). So what has piled up is subtracted: `U` loses the work of the requests in flight beyond
+//! what the target allows, spread over a period (`drain`), and a large pile brings the next computation forward.
 //! A guarantee that is not used up does not hold its share back: the paper counts it in full.
 
 use core::time::Duration;

@@ -287,8 +287,8 @@ impl Core {
         }
     }
 
-    /// Holds what a request received against what is now known of its kind. Not against what was thought when it arrived:
-    /// at the start that is off by any factor, and soon forgotten by the costs but not by the calibration.
+    /// Holds what a request received against what is now known of its kind. Not against what was thought when it
+    /// arrived: at the start that is off by any factor, and soon forgotten by the costs but not by the calibration.
     fn calibrate(&mut self, now: Timestamp, flight: &Flight, received: f64) {
         if self.costs.is_settled() {
             self.calibration.record(now, received, self.costs.estimate(&flight.request));

@@ -2,8 +2,8 @@
 //!
 //! *Intuition.* The shortest line at the supermarket, where a till with two cashiers counts its line half.
 //!
-//! *Awkward cases.* Equal lines are ordinary at low load; taking the first would send everything to one server and leave
-//! the others' caches and pooled connections cold, so ties are drawn.
+//! *Awkward cases.* Equal lines are ordinary at low load; taking the first would send everything to one server and
+//! leave the others' caches and pooled connections cold, so ties are drawn.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,10 +1,10 @@
 //! How far requests exceed their expected cost, at the SLA's statistic.
 //!
 //! The admission test predicts a request's response time from its expected cost and from what is in service. An SLA
-//! bounds a percentile. The gap between the two is measured here: for every answer, the ratio of what it received of its
-//! server's processors to what it was expected to cost. The test then uses the ratio's own percentile. A service whose
-//! answers vary little gets a factor near 1; one whose cost cannot be told from the URL gets a larger one, and so fewer
-//! requests in flight. The same factor absorbs what the model gets wrong (a biased cost, too many processors).
+//! bounds a percentile. The gap between the two is measured here: for every answer, the ratio of what it received of
+//! its server's processors to what it was expected to cost. The test then uses the ratio's own percentile. A service
+//! whose answers vary little gets a factor near 1; one whose cost cannot be told from the URL gets a larger one, and so
+//! fewer requests in flight. The same factor absorbs what the model gets wrong (a biased cost, too many processors).
 //!
 //! Not the ratio of response times to predictions made on arrival: that would also contain how the number in flight
 //! changes afterwards, which the test bounds anyway. Counting it twice made the limit sink, the swings around it larger

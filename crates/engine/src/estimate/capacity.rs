@@ -180,7 +180,8 @@ impl Capacity {
         self.received - mark.received
     }
 
-    /// How many requests shared the server, on average, with one that was there for `seconds` until `now`, since `mark`.
+    /// How many requests shared the server, on average, with one that was there for `seconds` until `now`, since
+    /// `mark`.
     pub fn shared_by(&mut self, now: Timestamp, mark: Mark, seconds: f64) -> f64 {
         self.advance(now);
         let share = self.shares - mark.shares;
@@ -226,8 +227,8 @@ impl Capacity {
     }
 
     fn open_window(&mut self, now: Timestamp) {
-        // Enough to do is clearly more than there are processors (an estimate on the low side must be able to rise); but
-        // no more than there really are, or nothing is learned.
+        // Enough to do is clearly more than there are processors (an estimate on the low side must be able to rise);
+        // but no more than there really are, or nothing is learned.
         let level = (libm::ceil(self.processors * ENOUGH_TO_DO) as u32).min(self.window.most.max(1));
         self.window = Window { opened: now, level, most: self.in_service, ..Window::default() };
     }

@@ -5,9 +5,10 @@
 //! entry leans on what it would borrow, so that one odd sample does not decide.
 //!
 //! A sample is the share of its server that the request received while it was there (see
-//! [`Capacity`](super::Capacity)). Capacities are measured with these costs. So that the two cannot drift away together, costs are kept *relative*: samples are divided by how much dearer than
-//! expected requests are in general, and only differences between URLs are learned. The scale, seconds per unit, comes
-//! from requests that found their server idle ([`Scale`](super::Scale)).
+//! [`Capacity`](super::Capacity)). Capacities are measured with these costs. So that the two cannot drift away
+//! together, costs are kept *relative*: samples are divided by how much dearer than expected requests are in general,
+//! and only differences between URLs are learned. The scale, seconds per unit, comes from requests that found their
+//! server idle ([`Scale`](super::Scale)).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -175,8 +176,8 @@ impl Costs {
 
 /// A bounded table of decayed averages. Never allocates after it was made.
 ///
-/// Eight entries a set, as in a processor's cache. When a set is full, the entry that stands on the fewest samples makes
-/// place and the others lose a little weight: a crawl through a million URLs cannot push out those in steady use.
+/// Eight entries a set, as in a processor's cache. When a set is full, the entry that stands on the fewest samples
+/// makes place and the others lose a little weight: a crawl through a million URLs cannot push out those in steady use.
 #[derive(Debug)]
 pub struct CostTable {
     entries: Box<[(UrlKey, Average)]>,

@@ -3,8 +3,9 @@
 //! Costs of URLs are learned relative to each other, because under load nothing tells a cheap request on a slow server
 //! from a dear one on a fast server. A request that had its server to itself tells: it took what it costs. So times are
 //! kept by how many requests shared the server meanwhile, and the lowest level with enough of them fixes the scale. A
-//! server that is never idle leaves only levels at which requests may have held each other up: what they took is too dear
-//! by that factor; but capacities then come out larger by the same factor, and predictions for such a load are right.
+//! server that is never idle leaves only levels at which requests may have held each other up: what they took is too
+//! dear by that factor; but capacities then come out larger by the same factor, and predictions for such a load are
+//! right.
 //!
 //! Nothing here depends on capacities or costs in seconds. It must not: they depend on the scale, and an estimate that
 //! feeds on itself runs away.
@@ -29,8 +30,8 @@ struct Level {
 }
 
 impl Scale {
-    /// Takes a completed request: its time at the server (seconds), how many requests shared the server meanwhile, itself
-    /// included, and its expected relative cost.
+    /// Takes a completed request: its time at the server (seconds), how many requests shared the server meanwhile,
+    /// itself included, and its expected relative cost.
     pub fn record(&mut self, seconds: f64, shared_by: f64, relative: f64) {
         let level = &mut self.levels[level(shared_by)];
         if level.requests >= MEMORY {

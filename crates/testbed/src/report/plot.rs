@@ -1,5 +1,5 @@
-//! The figure of a run, in the style of the papers: what was offered, what was admitted, which share of it, and how fast
-//! it was answered, each over time.
+//! The figure of a run, in the style of the papers: what was offered, what was admitted, which share of it, and how
+//! fast it was answered, each over time.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub(super) fn render(scenario: &Scenario, arm: &str, mode: Mode, outcome: &Outco
     Ok(svg)
 }
 
-#[allow(clippy::needless_pass_by_value)]
+#[allow(clippy::needless_pass_by_value, reason = "it is a function for map_err")]
 fn text(error: Box<dyn std::error::Error>) -> String {
     error.to_string()
 }

@@ -37,8 +37,8 @@ pub struct Args {
     /// Whether arrivals are random (poisson) or evenly spaced (constant)
     #[arg(long, value_name = "PROCESS", default_value_t = ArrivalProcess::Poisson)]
     arrivals: ArrivalProcess,
-    /// One class of requests: name=gold,path=/buy,rate=20/s. Keys: name, path (repeated; "3*/a" weighs it), rate, profile,
-    /// header (repeated), arrivals, timeout. What is not given is taken from the options
+    /// One class of requests: name=gold,path=/buy,rate=20/s. Keys: name, path (repeated; "3*/a" weighs it), rate,
+    /// profile, header (repeated), arrivals, timeout. What is not given is taken from the options
     #[arg(long = "class", value_name = "KEY=VALUE,...")]
     classes: Vec<String>,
     /// A header field for every request: "Name: value"
