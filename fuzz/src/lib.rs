@@ -6,6 +6,8 @@
 
 use std::path::Path;
 
+use tidegate_sentry::gate::head::HeadLimits;
+
 #[path = "../../crates/engine/tests/support/mod.rs"]
 mod support;
 
@@ -15,7 +17,13 @@ use support::operation::Operation;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: &[Target] = &[("classifier", classifier), ("controller", controller)];
+pub const TARGETS: &[Target] = &[
+    ("classifier", classifier),
+    ("controller", controller),
+    ("config", config),
+    ("headers", headers),
+    ("gate", gate),
+];
 
 /// Rules and requests from bytes: the compiled classifier and a naive one agree.
 ///
@@ -37,6 +45,33 @@ pub fn controller(data: &[u8]) {
     let cases = support::cases::all();
     let case = &cases[usize::from(*which) % cases.len()];
     if let Err(finding) = support::examine(case, u64::from(*seed), &operations) {
+        panic!("{finding}");
+    }
+}
+
+/// Any text as a configuration: no panic, and what is accepted means the same when it is printed and read again.
+///
+/// # Panics
+/// When it does not.
+pub fn config(data: &[u8]) {
+    tidegate_sentry::config::fuzz(&String::from_utf8_lossy(data));
+}
+
+/// Any bytes as a request's head: what a server gets of it has no hop-by-hop field and names the client.
+///
+/// # Panics
+/// When it does not hold.
+pub fn headers(data: &[u8]) {
+    tidegate_sentry::headers::fuzz(data);
+}
+
+/// Any bytes as a connection: wherever the gate would answer, hyper read the same request.
+///
+/// # Panics
+/// When it did not.
+pub fn gate(data: &[u8]) {
+    let limits = HeadLimits { bytes: 16 * 1024, headers: 100, body: None };
+    if let Some(finding) = tidegate_sentry::gate::fuzz::disagreement(data, &limits) {
         panic!("{finding}");
     }
 }

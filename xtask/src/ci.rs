@@ -24,7 +24,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     steps.run("tidy", tidy::check);
     suite::add_to(&mut steps);
     steps.run("docs", || {
-        let mut docs = cargo(["doc", "--workspace", "--no-deps", "--locked"]);
+        let mut docs = cargo(["doc", "--workspace", "--no-deps", "--document-private-items", "--locked"]);
         run_command(docs.env("RUSTDOCFLAGS", "-D warnings"))
     });
     Ok(steps.finish())

@@ -3,18 +3,18 @@
 //!
 //! # A request's path, file by file
 //!
-//! 1. [`accept`]: a connection is accepted, and read at once.
-//! 2. [`gate`]: at each message boundary the next head is read in place (`gate/head.rs`); plain requests are policed
+//! 1. `accept`: a connection is accepted, and read at once.
+//! 2. `gate`: at each message boundary the next head is read in place (`gate/head.rs`); plain requests are policed
 //!    and, when refused, answered right there (`gate/sift.rs`, `reject.rs`). Everything else goes to hyper unchanged.
-//! 3. [`serve`]: the connection's task, with hyper in it while there is something to do.
-//! 4. [`proxy`]: the request's way through the sentry, top to bottom: decision, queue, headers, server, answer.
-//! 5. [`permit`]: the decision (classifier and engine), and what holds it: a permit in flight, a place in a queue.
-//! 6. [`headers`]: what a hop must remove and add. [`upstream`]: connections to servers, sending, retry material.
-//! 7. [`body`]: both bodies, counted and bounded. [`tunnel`]: what follows a `101`.
-//! 8. [`ending`]: the outcome for the engine and the record for the log, once the last byte is flushed.
+//! 3. `serve`: the connection's task, with hyper in it while there is something to do.
+//! 4. `proxy`: the request's way through the sentry, top to bottom: decision, queue, headers, server, answer.
+//! 5. `permit`: the decision (classifier and engine), and what holds it: a permit in flight, a place in a queue.
+//! 6. `headers`: what a hop must remove and add. `upstream`: connections to servers, sending, retry material.
+//! 7. `body`: both bodies, counted and bounded. `tunnel`: what follows a `101`.
+//! 8. `ending`: the outcome for the engine and the record for the log, once the last byte is flushed.
 //!
-//! Around it: [`sentry`] starts and stops, [`run`] is a worker thread, [`worker`] what a worker keeps per application,
-//! [`app`] and [`live`] what workers share, [`timer`] and [`health`] the application's own tasks, [`client`] a
+//! Around it: `sentry` starts and stops, `run` is a worker thread, `worker` what a worker keeps per application,
+//! `app` and `live` what workers share, `timer` and `health` the application's own tasks, `client` a
 //! connection's state and its deadlines.
 
 mod accept;
@@ -29,7 +29,7 @@ pub mod counters;
 mod ending;
 pub mod event_ring;
 pub mod gate;
-mod headers;
+pub mod headers;
 mod health;
 pub mod live;
 pub mod metrics;

@@ -2,6 +2,7 @@
 
 mod check;
 mod demo;
+mod experiment;
 mod load;
 mod run;
 
@@ -18,6 +19,7 @@ pub enum Command {
     Check(check::Args),
     Load(load::Args),
     Demo(demo::Args),
+    Experiment(experiment::Args),
 }
 
 impl Command {
@@ -31,6 +33,7 @@ impl Command {
             Command::Check(args) => check::run(&args),
             Command::Load(args) => load::run(args),
             Command::Demo(args) => demo::run(args),
+            Command::Experiment(args) => experiment::run(args),
         }
     }
 }

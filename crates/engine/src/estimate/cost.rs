@@ -255,12 +255,23 @@ mod tests {
     fn the_unknown_borrow_from_type_then_class_then_all_then_default() {
         let mut costs = Costs::new(64, 3, 2, 0.5);
         assert_eq!(costs.estimate(&request(1)), 0.5);
-        costs.record(&request(1), 0.1);
+        (0..20).for_each(|_| costs.record(&request(1), 0.1));
+        let near = |request: &Request, what: &str| {
+            assert!((costs.estimate(request) - 0.1).abs() < 1e-9, "{what}: {}", costs.estimate(request));
+        };
+        near(&request(2), "by type");
         let other_type = Request { request_type: RequestTypeId(2), url: UrlKey(99), ..Request::default() };
-        assert_eq!(costs.estimate(&request(2)), 0.1, "by type");
-        assert_eq!(costs.estimate(&other_type), 0.1, "by class");
-        let other_class = Request { class: crate::ClassId(1), ..other_type };
-        assert_eq!(costs.estimate(&other_class), 0.1, "by application");
+        near(&other_type, "by class");
+        near(&Request { class: crate::ClassId(1), ..other_type }, "by application");
+    }
+
+    #[test]
+    fn the_default_keeps_a_say_over_the_first_samples() {
+        let mut costs = Costs::new(64, 3, 2, 0.5);
+        costs.record(&request(1), 0.001);
+        assert!(costs.estimate(&request(1)) > 0.2, "the first to complete are the smallest");
+        (0..20).for_each(|_| costs.record(&request(1), 0.001));
+        assert!(costs.estimate(&request(1)) < 0.002);
     }
 
     #[test]
