@@ -32,7 +32,20 @@ const LIVE: &[Live] = &[
     },
     Live {
         name: "experiments in the simulator",
-        cargo: &["run", "--quiet", "--release", "--locked", "-p", "tidegate", "--", "experiment", "run", "C3", "C5", "C6"],
+        cargo: &[
+            "run",
+            "--quiet",
+            "--release",
+            "--locked",
+            "-p",
+            "tidegate",
+            "--",
+            "experiment",
+            "run",
+            "C3",
+            "C5",
+            "C6",
+        ],
         needs: &[],
     },
     Live {

@@ -21,7 +21,7 @@ pub fn check(snapshot: &Snapshot, setup: &Setup, longest_target: f64) -> Result<
         }
     }
     for server in &snapshot.servers {
-        within("server's processors", server.processors, 0.05, 100_000.0)?;
+        within("server's processors", server.processors, 1e-9, 1e9)?;
         within("confidence", server.confidence, 0.0, 1e12)?;
     }
     policy(snapshot, setup, longest_target)
