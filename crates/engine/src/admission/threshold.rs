@@ -62,7 +62,13 @@ impl Config {
     }
 
     pub(super) fn build(&self, _setup: &Setup) -> Threshold {
-        Threshold { config: self.clone(), period: self.period.duration(), next: Timestamp::ZERO, at: None }
+        Threshold {
+            config: self.clone(),
+            period: self.period.duration(),
+            next: Timestamp::ZERO,
+            surged: false,
+            at: None,
+        }
     }
 }
 
@@ -78,16 +84,22 @@ pub struct Threshold {
     config: Config,
     period: Duration,
     next: Timestamp,
+    /// The table in force was computed on a surge.
+    surged: bool,
     /// The threshold in force; `None`: every class passes.
     at: Option<(ClassId, f64)>,
 }
 
 impl AdmissionPolicy for Threshold {
     fn on_tick(&mut self, cx: &mut Context<'_>) {
-        let surge = self.config.drain && self.backlog(cx) > SURGE * self.fits(cx);
-        if cx.now < self.next && !surge {
+        let backlog = if self.config.drain { self.backlog(cx) } else { 0.0 };
+        let surge = backlog > SURGE * self.fits(cx);
+        // A table made for a pile must not outlast it.
+        let relief = self.surged && backlog <= 0.0;
+        if cx.now < self.next && !surge && !relief {
             return;
         }
+        self.surged = surge;
         self.next = cx.now + self.period;
         match self.config.fixed {
             Some(share) => cx.class_ids().for_each(|class| cx.publish(class, Share::Admit(share))),
