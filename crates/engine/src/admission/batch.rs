@@ -232,7 +232,7 @@ impl AdmissionPolicy for Batch {
 impl Batch {
     /// A class without a delay: one request, on arrival.
     fn test_one(&mut self, cx: &mut Context<'_>, class: ClassId, cost: f64) -> Admission {
-        let passes = self.most(cx, cost.max(self.floor(cx, class)), 0.0) > self.reserve(cx, class);
+        let passes = self.most(cx, cost.max(self.floor(cx, class)), 0.0, self.reserve(cx, class)) >= 1;
         self.full.record(!passes);
         if passes {
             return Admission::Admit;
@@ -260,7 +260,7 @@ impl Batch {
                 Order::SmallestFirst => bucket_middle(bucket),
                 Order::Fifo => cx.costs.class_mean(class.index()),
             };
-            let most = self.most(cx, cost.max(floor), delay).saturating_sub(reserve);
+            let most = self.most(cx, cost.max(floor), delay, reserve);
             let admitted = if self.config.partial || most >= batch { most.min(batch) } else { 0 };
             self.full.record(admitted < batch);
             cx.start(class, bucket, admitted);
@@ -281,8 +281,9 @@ impl Batch {
         delays::recompute(cx, full, self.config.epsilon, &mut self.delays);
     }
 
-    /// The largest batch of cost `cost` that passes the test now.
-    fn most(&self, cx: &Context<'_>, cost: f64, delay: f64) -> usize {
+    /// The largest batch of cost `cost` that passes the test now, `reserve` places left free. A spare processor takes a
+    /// request all the same.
+    fn most(&self, cx: &Context<'_>, cost: f64, delay: f64, reserve: usize) -> usize {
         let load = &cx.load;
         let servers = load.servers.max(1) as f64;
         let bound = cx.target * self.config.headroom - delay - load.queueing_delay;
@@ -294,7 +295,7 @@ impl Batch {
         };
         let by_target = (slots_per_server + 1e-9).max(0.0) as usize * load.servers.max(1);
         let spare = (libm::floor(load.idle_processors / servers) * servers).max(servers) as usize;
-        by_target.max(spare.saturating_sub(load.in_flight)).min(load.free)
+        by_target.saturating_sub(reserve).max(spare.saturating_sub(load.in_flight)).min(load.free)
     }
 
     /// The least cost at which a class is tested: that of what more important classes were just refused. Else the small
