@@ -54,6 +54,8 @@ pub(super) struct Core {
     /// Servers that take requests, their processors, and the room that their connection limits leave (`None`: no end).
     up: usize,
     processors: f64,
+    /// The processors that are there whatever the estimates say.
+    sure_processors: f64,
     free: Option<usize>,
     try_down: bool,
     /// In flight in all, and of these in shadow only.
@@ -128,6 +130,7 @@ impl Core {
             stale_tickets: 0,
             up: 0,
             processors: 0.0,
+            sure_processors: 0.0,
             free: None,
             try_down: false,
             in_flight: 0,
@@ -166,7 +169,7 @@ impl Core {
             in_flight,
             servers: self.up,
             processors: self.processors,
-            idle_processors: if self.scale.is_sure() { self.processors } else { self.up as f64 },
+            idle_processors: if self.scale.is_sure() { self.processors } else { self.sure_processors },
             free: self.free.unwrap_or(usize::MAX),
             queueing_delay: 0.0,
         }
@@ -180,6 +183,9 @@ impl Core {
         let taking = || self.servers.iter().filter(move |server| server.status == wanted);
         self.up = taking().count();
         self.processors = taking().map(|server| server.capacity.processors()).sum();
+        // Of a server of which nothing is sure, one.
+        let sure = |server: &ServerState| if server.capacity.is_given() { server.capacity.processors() } else { 1.0 };
+        self.sure_processors = taking().map(sure).sum();
         self.free = taking().map(ServerState::room).sum();
         self.dispatch.on_servers_changed(&self.servers);
     }
