@@ -67,6 +67,7 @@ impl Config {
             period: self.period.duration(),
             next: Timestamp::ZERO,
             surged: false,
+            idle_ticks: 0,
             at: None,
         }
     }
@@ -75,6 +76,8 @@ impl Config {
 /// Work in flight that can be answered in this share of the target is no backlog.
 const BACKLOG_SHARE: f64 = 0.3;
 
+/// Ticks without work that end an overload.
+const IDLE_TICKS: u32 = 5;
 /// A backlog this many times what fits is a surge: the table is computed anew at once.
 const SURGE: f64 = 1.0;
 
@@ -86,12 +89,19 @@ pub struct Threshold {
     next: Timestamp,
     /// The table in force was computed on a surge.
     surged: bool,
+    /// Ticks in a row with nothing in flight.
+    idle_ticks: u32,
     /// The threshold in force; `None`: every class passes.
     at: Option<(ClassId, f64)>,
 }
 
 impl AdmissionPolicy for Threshold {
     fn on_tick(&mut self, cx: &mut Context<'_>) {
+        self.idle_ticks = if cx.load.in_flight == 0 { self.idle_ticks.saturating_add(1) } else { 0 };
+        // Half a second without work: whatever the smoothed rates still say, there is no overload.
+        if self.idle_ticks >= IDLE_TICKS && self.at.is_some() && self.config.drain {
+            self.put(cx, None);
+        }
         let backlog = if self.config.drain { self.backlog(cx) } else { 0.0 };
         let surge = backlog > SURGE * self.fits(cx);
         // A table made for a pile must not outlast it.
@@ -120,7 +130,12 @@ impl Threshold {
     }
 
     fn recompute(&mut self, cx: &mut Context<'_>) {
-        let at = self.threshold(cx);
+        let at = if self.idle_ticks >= IDLE_TICKS { None } else { self.threshold(cx) };
+        self.put(cx, at);
+    }
+
+    /// Puts a threshold in force.
+    fn put(&mut self, cx: &mut Context<'_>, at: Option<(ClassId, f64)>) {
         for class in cx.class_ids() {
             let share = match at {
                 Some((threshold, _)) if class > threshold => 0.0,
