@@ -24,7 +24,8 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
     prop::collection::vec(four.prop_map(|bytes: [u8; BYTES]| Operation::decode(bytes)), 1..120)
 }
 
-/// The same inputs on every run, so that a failure is of the change and not of chance; `TIDEGATE_SEED=random` draws others.
+/// The same inputs on every run, so that a failure is of the change and not of chance; `TIDEGATE_SEED=random` draws
+/// others.
 fn runner(config: ProptestConfig) -> TestRunner {
     match std::env::var("TIDEGATE_SEED").as_deref() {
         Ok("random") => TestRunner::new(config),
