@@ -156,9 +156,6 @@ impl Controller {
 
     /// A measurement from outside.
     pub fn handle_report(&mut self, now: Timestamp, report: LoadReport) {
-        match report {
-            LoadReport::SentryCpu(cpu) => self.core.sentry_cpu = cpu,
-        }
         self.admission.on_report(&mut self.core.context(now), &report);
         self.settle(now);
     }

@@ -49,7 +49,6 @@ pub(super) struct Core {
     /// Seconds.
     pub(super) target: f64,
     pub(super) offered: Rate,
-    pub(super) sentry_cpu: f64,
     pub(super) stale_tickets: u64,
     /// Servers that take requests, their processors, and the room that their connection limits leave (`None`: no end).
     up: usize,
@@ -126,7 +125,6 @@ impl Core {
             sink,
             target: setup.sla.target(0.0).as_secs_f64(),
             offered: Rate::new(RATE_TAU),
-            sentry_cpu: 0.0,
             stale_tickets: 0,
             up: 0,
             processors: 0.0,
