@@ -42,6 +42,7 @@ const LIVE: &[Live] = &[
             "--",
             "experiment",
             "run",
+            "C1",
             "C3",
             "C5",
             "C6",

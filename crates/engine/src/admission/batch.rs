@@ -19,7 +19,12 @@
 //! *Awkward cases.* A request dearer than the whole target would be refused for ever, and with it every chance to learn
 //! that it became cheaper: while some server has a processor to spare, anything passes, because waiting could not make
 //! it faster and it slows nobody. Learned numbers jitter, so the test aims at a little less than the target
-//! (`headroom`); at saturation this costs no throughput, the servers are busy either way.
+//! (`headroom`); at saturation this costs no throughput, the servers are busy either way. Less important classes leave a
+//! reserve of places for the more important requests that come before they are looked at again, and are held to the
+//! floor of what more important classes were refused (`batch/floor.rs`).
+
+mod buckets;
+mod floor;
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -33,6 +38,9 @@ use crate::request::ClassId;
 use crate::setup::{Setup, SetupError};
 use crate::time::Timestamp;
 use crate::units::Seconds;
+
+use buckets::{BUCKETS, bucket_middle, bucket_of};
+use floor::Floors;
 
 /// Settings.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -50,8 +58,8 @@ pub struct Config {
     pub headroom: f64,
     /// Whether predictions are calibrated by measurement; `false`: the bare test of the paper.
     pub calibrate: bool,
-    /// Whether a class leaves places for more important requests that come before it is looked at again; `false`: as in
-    /// the paper.
+    /// Whether a class leaves places for more important requests that come before it is looked at again, and is held to
+    /// the floor of what they were refused; `false`: as in the paper.
     pub reserve: bool,
     /// Most requests waiting, all classes together.
     pub max_waiting: u32,
@@ -124,7 +132,7 @@ impl Config {
             delays,
             rounds: alloc::vec![None; classes],
             full: FullShare::default(),
-            floors: alloc::vec![Floor::default(); classes],
+            floors: Floors::new(classes),
             next_delays: Timestamp::ZERO,
         }
     }
@@ -140,32 +148,34 @@ pub struct Batch {
     /// Next round per class; `None` while nothing waits.
     rounds: Vec<Option<Timestamp>>,
     full: FullShare,
-    floors: Vec<Floor>,
+    floors: Floors,
     /// When to compute the delays again.
     next_delays: Timestamp,
 }
 
-/// See [`Batch::floor`].
-#[derive(Clone, Copy, Debug, Default)]
-struct Floor {
-    /// Seconds.
-    cost: f64,
-    until: Timestamp,
-}
-
-/// How long a refusal of something dear is remembered against less important classes.
-const FLOOR_LASTS: Duration = Duration::from_secs(5);
-/// Cost buckets: four per factor of two, from 0.25 ms to 16 s, found from the bits of the number.
-const BUCKETS: usize = 64;
-/// log2 of the upper end of the first bucket's octave, seconds.
-const LEAST_EXPONENT: i32 = -12;
 /// Deviations of the number of arrivals and completions that the reserve covers.
 const RESERVE_DEVIATIONS: f64 = 3.0;
+/// Requests per processor up to which a class may always fill, beside those that complete before it is looked at again:
+/// else processors would stand idle for the sake of requests that may not come.
+const KEEPS_BUSY: f64 = 2.0;
 /// When the application has just filled, its measured share of full instants is still that of the calm. This is assumed
 /// instead: the value at which the bound is strictest.
 const AT_ONSET: f64 = 0.5;
 /// How often delays are computed, seconds; sooner when the system first fills.
 const DELAYS_PERIOD: Duration = Duration::from_secs(2);
+
+/// See [`Batch::margin`].
+#[derive(Clone, Copy, Debug, Default)]
+struct Margin {
+    /// d_i, seconds.
+    delay: f64,
+    /// The least cost at which the class is tested, seconds; see [`floor`].
+    floor: f64,
+    /// Places left free for more important requests.
+    reserve: usize,
+    /// Requests in flight up to which neither floor nor reserve holds.
+    busy: usize,
+}
 
 impl AdmissionPolicy for Batch {
     fn on_arrival(&mut self, cx: &mut Context<'_>, arrival: &Arrival) -> Admission {
@@ -203,7 +213,7 @@ impl AdmissionPolicy for Batch {
         for class in cx.class_ids() {
             cx.publish(class, Share::Ask);
         }
-        self.full.fade(cx.now);
+        self.floors.fade(self.full.fade(cx.now));
         let began = self.full.just_began();
         if self.computed && (cx.now >= self.next_delays || began) {
             self.recompute_delays(cx, if began { AT_ONSET } else { self.full.get() });
@@ -232,8 +242,8 @@ impl AdmissionPolicy for Batch {
 impl Batch {
     /// A class without a delay: one request, on arrival.
     fn test_one(&mut self, cx: &mut Context<'_>, class: ClassId, cost: f64) -> Admission {
-        let passes = self.most(cx, cost.max(self.floor(cx, class)), 0.0, self.reserve(cx, class)) >= 1;
-        self.full.record(!passes);
+        let passes = self.most(cx, cost, &self.margin(cx, class)) >= 1;
+        self.record(cx, class, cost, 1, usize::from(!passes));
         if passes {
             return Admission::Admit;
         }
@@ -248,8 +258,7 @@ impl Batch {
 
     /// Looks at everything that waits in a class. `false` when not all of it passed.
     fn round(&mut self, cx: &mut Context<'_>, class: ClassId) -> bool {
-        let delay = self.delays[class.index()].as_secs_f64();
-        let (reserve, floor) = (self.reserve(cx, class), self.floor(cx, class));
+        let margin = self.margin(cx, class);
         let mut all_passed = true;
         for bucket in 0..self.buckets() {
             let batch = cx.waiting_in(class, bucket);
@@ -260,14 +269,13 @@ impl Batch {
                 Order::SmallestFirst => bucket_middle(bucket),
                 Order::Fifo => cx.costs.class_mean(class.index()),
             };
-            let most = self.most(cx, cost.max(floor), delay, reserve);
+            let most = self.most(cx, cost, &margin);
             let admitted = if self.config.partial || most >= batch { most.min(batch) } else { 0 };
-            self.full.record(admitted < batch);
+            self.record(cx, class, cost, batch, batch - admitted);
             cx.start(class, bucket, admitted);
             if admitted < batch {
                 all_passed = false;
-                self.raise_floor(cx, class, cost);
-                let predicted = self.predicted(cx, cost, 1) + delay;
+                let predicted = self.predicted(cx, cost, 1) + margin.delay;
                 let reason = cx.load.refusal(Reason::SlaTarget);
                 cx.refuse(class, bucket, batch - admitted, reason, Some(predicted));
             }
@@ -281,55 +289,63 @@ impl Batch {
         delays::recompute(cx, full, self.config.epsilon, &mut self.delays);
     }
 
-    /// The largest batch of cost `cost` that passes the test now, `reserve` places left free. A spare processor takes a
-    /// request all the same.
-    fn most(&self, cx: &Context<'_>, cost: f64, delay: f64, reserve: usize) -> usize {
+    /// What a class is held to at this instant, beside the target.
+    fn margin(&self, cx: &Context<'_>, class: ClassId) -> Margin {
+        let delay = self.delays[class.index()].as_secs_f64();
+        let Some(mean) = cx.costs.mean().filter(|_| self.config.reserve && class.index() > 0) else {
+            return Margin { delay, ..Margin::default() };
+        };
+        let floor = self.floors.get(cx, class, self.config.epsilon);
+        let completes = cx.load.processors / mean;
+        let busy = cx.load.idle_processors * KEEPS_BUSY + completes * delay;
+        Margin { delay, floor, reserve: self.reserve(cx, class, completes), busy: busy as usize }
+    }
+
+    /// Places to leave for more important requests that come before this class is looked at again: what arrives of them
+    /// less what completes, and a margin for chance, as a shop keeps a safety stock.
+    fn reserve(&self, cx: &Context<'_>, class: ClassId, completes: f64) -> usize {
+        let delay = self.delays[class.index()].as_secs_f64().max(delays::BASE);
+        let arrive: f64 = cx.classes[..class.index()].iter().map(|class| class.excess.get()).sum::<f64>() * delay;
+        if arrive <= 0.0 {
+            return 0;
+        }
+        let complete = completes * delay;
+        (arrive - complete + RESERVE_DEVIATIONS * libm::sqrt(arrive + complete)).max(0.0) as usize
+    }
+
+    /// The largest batch of cost `cost` that passes the test now. A spare processor takes a request all the same.
+    fn most(&self, cx: &Context<'_>, cost: f64, margin: &Margin) -> usize {
         let load = &cx.load;
+        let bound = cx.target * self.config.headroom - margin.delay - load.queueing_delay;
+        let fits = self.fit(cx, cost, bound);
+        let held = match cost < margin.floor {
+            true => self.fit(cx, margin.floor, bound),
+            false => fits,
+        };
+        let busy = fits.min(margin.busy.saturating_sub(load.in_flight));
         let servers = load.servers.max(1) as f64;
-        let bound = cx.target * self.config.headroom - delay - load.queueing_delay;
+        let spare = (libm::floor(load.idle_processors / servers) * servers).max(servers) as usize;
+        held.saturating_sub(margin.reserve).max(busy).max(spare.saturating_sub(load.in_flight)).min(load.free)
+    }
+
+    /// How many requests of this cost could be let in and be answered within `bound` seconds.
+    fn fit(&self, cx: &Context<'_>, cost: f64, bound: f64) -> usize {
+        let load = &cx.load;
         let inherent = cost * self.factor(cx);
         // (eta + m) / k <= bound / inherent, or eta + m <= k when a server's processors do not slow each other.
         let slots_per_server = match inherent <= bound {
             true => load.processors_per_server() * (bound / inherent).min(1e9) - load.in_service_per_server(),
             false => 0.0,
         };
-        let by_target = (slots_per_server + 1e-9).max(0.0) as usize * load.servers.max(1);
-        let spare = (libm::floor(load.idle_processors / servers) * servers).max(servers) as usize;
-        by_target.saturating_sub(reserve).max(spare.saturating_sub(load.in_flight)).min(load.free)
+        (slots_per_server + 1e-9).max(0.0) as usize * load.servers.max(1)
     }
 
-    /// The least cost at which a class is tested: that of what more important classes were just refused. Else the small
-    /// requests of less important classes, which pass at loads where dear ones do not, would take their place.
-    fn floor(&self, cx: &Context<'_>, class: ClassId) -> f64 {
-        let floor = &self.floors[class.index()];
-        if cx.now < floor.until { floor.cost } else { 0.0 }
-    }
-
-    /// A request of `class` was refused that an empty application would have taken.
-    fn raise_floor(&mut self, cx: &Context<'_>, class: ClassId, cost: f64) {
-        if !self.config.reserve || cost * self.factor(cx) > cx.target * self.config.headroom {
-            return;
-        }
-        for floor in &mut self.floors[class.index() + 1..] {
-            let cost = if cx.now < floor.until { floor.cost.max(cost) } else { cost };
-            *floor = Floor { cost, until: cx.now + FLOOR_LASTS };
-        }
-    }
-
-    /// Places to leave for more important requests that come before this class is looked at again: what arrives of them
-    /// less what completes, and a margin for chance, as a shop keeps a safety stock.
-    fn reserve(&self, cx: &Context<'_>, class: ClassId) -> usize {
-        let Some(mean) = cx.costs.mean().filter(|_| self.config.reserve) else { return 0 };
-        let delay = self.delays[class.index()].as_secs_f64().max(delays::BASE);
-        let arrive: f64 = cx.classes[..class.index()].iter().map(|class| class.excess.get()).sum::<f64>() * delay;
-        let complete = cx.load.processors / mean * delay;
-        if arrive <= 0.0 {
-            return 0;
-        }
-        let places = arrive - complete + RESERVE_DEVIATIONS * libm::sqrt(arrive + complete);
-        // Never so many that processors would stand idle.
-        let all = cx.load.processors * cx.target * self.config.headroom / (mean * self.factor(cx));
-        places.min(all * 0.5).min(all - 1.5 * cx.load.processors).max(0.0) as usize
+    /// So many requests of a class were tested, and so many of them refused.
+    fn record(&mut self, cx: &Context<'_>, class: ClassId, cost: f64, tested: usize, refused: usize) {
+        self.full.record(refused > 0);
+        // What an empty application would not have taken either, no less important request kept out.
+        let possible = cost * self.factor(cx) <= cx.target * self.config.headroom;
+        self.floors.record(cx, class, cost, tested, if possible { refused } else { 0 });
     }
 
     /// The response time foreseen for the last of a batch, seconds.
@@ -385,20 +401,4 @@ impl Batch {
 fn next_round(now: Timestamp, delay: Duration) -> Timestamp {
     let step = (delay.as_nanos() as u64).max(1);
     Timestamp::from_nanos((now.as_nanos() / step + 1).saturating_mul(step))
-}
-
-/// O(1): the exponent names the octave, the two top bits of the fraction the quarter of it.
-fn bucket_of(cost: f64) -> usize {
-    let quarter = (cost.max(0.0).to_bits() >> 50) as i64;
-    let least = (((LEAST_EXPONENT - 1 + 1023) as i64) << 2) + 1;
-    (quarter - least + 1).clamp(0, BUCKETS as i64 - 1) as usize
-}
-
-/// (s_k + s_k+1) / 2, seconds.
-fn bucket_middle(bucket: usize) -> f64 {
-    let edge = |at: i64| {
-        let quarter = (((LEAST_EXPONENT - 1 + 1023) as i64) << 2) + at;
-        f64::from_bits((quarter as u64) << 50)
-    };
-    if bucket == 0 { edge(1) / 2.0 } else { (edge(bucket as i64) + edge(bucket as i64 + 1)) / 2.0 }
 }

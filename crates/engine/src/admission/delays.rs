@@ -49,10 +49,13 @@ impl FullShare {
         }
     }
 
-    pub(super) fn fade(&mut self, now: Timestamp) {
-        let keep = libm::exp(-now.seconds_since(self.faded) / FULL_TAU);
+    /// Forgets with time. Seconds since it was last called.
+    pub(super) fn fade(&mut self, now: Timestamp) -> f64 {
+        let elapsed = now.seconds_since(self.faded);
+        let keep = libm::exp(-elapsed / FULL_TAU);
         (self.tests, self.full, self.faded) = (self.tests * keep, self.full * keep, now);
         self.was_full &= self.get() >= NEVER_FULL;
+        elapsed
     }
 
     pub(super) fn get(&self) -> f64 {
