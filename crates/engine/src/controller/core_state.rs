@@ -185,7 +185,7 @@ impl Core {
         let sure = |server: &ServerState| if server.capacity.is_given() { server.capacity.processors() } else { 1.0 };
         self.sure_processors = taking().map(sure).sum();
         self.free = taking().map(ServerState::room).sum();
-        self.dispatch.on_servers_changed(&self.servers);
+        self.dispatch.on_servers_changed(&self.servers, wanted);
     }
 
     /// The state in which servers take requests.
@@ -213,6 +213,7 @@ impl Core {
         self.free = self.free.map(|free| free.saturating_sub(1));
         let server = &mut self.servers[server.index()];
         server.in_flight += 1;
+        self.dispatch.on_load_changed(server);
         server.capacity.start(now)
     }
 
@@ -221,6 +222,7 @@ impl Core {
         let taking = self.taking_status();
         let server = &mut self.servers[server.index()];
         server.in_flight = server.in_flight.saturating_sub(1);
+        self.dispatch.on_load_changed(server);
         server.capacity.end(now, work);
         // A place at a server that takes nothing more, or still has too many, is no room.
         if server.status == taking && server.has_room() {
