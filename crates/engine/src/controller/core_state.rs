@@ -161,10 +161,14 @@ impl Core {
         }
     }
 
+    /// Requests in flight; in shadow mode only those that would have been admitted.
+    pub(super) fn in_flight(&self) -> usize {
+        if self.setup.shadow { self.in_flight - self.in_shadow } else { self.in_flight }
+    }
+
     fn load(&self) -> Load {
-        let in_flight = if self.setup.shadow { self.in_flight - self.in_shadow } else { self.in_flight };
         Load {
-            in_flight,
+            in_flight: self.in_flight(),
             servers: self.up,
             processors: self.processors,
             idle_processors: if self.scale.is_sure() { self.processors } else { self.sure_processors },
@@ -324,8 +328,9 @@ impl Core {
                 Ok(server) => {
                     let mark = self.enter(now, server);
                     let state = State::InFlight { server };
+                    let in_flight = self.in_flight() as u32 + 1;
                     if let Some(entry) = self.flights.get_mut(ticket) {
-                        *entry = Flight { state, mark, started: now, ..flight };
+                        *entry = Flight { state, mark, started: now, in_flight, ..flight };
                     }
                     self.count_admitted(class, false);
                     self.actions.push_back(Action::Start { ticket, server });
