@@ -5,19 +5,28 @@
 //! defaults, so a policy is one short file. To add one: write `admission/<name>.rs`, add its `mod` line and its entry
 //! in the table below; configuration, `--policy`, the conformance suite and the documentation derive from the table.
 
+mod aimd_limit;
 mod batch;
+mod codel;
 mod concurrency;
+mod dagor;
 mod delays;
+mod gradient;
+mod gradient2;
+mod limit;
 mod none;
 mod sentry;
+#[cfg(test)]
+mod testing;
 mod threshold;
+mod vegas;
 
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Debug;
 
-use crate::decision::Reason;
+use crate::decision::{End, Reason};
 use crate::estimate::{Calibration, Costs, Rate};
 use crate::event::{Event, EventSink};
 use crate::policer::{Policer, Share};
@@ -38,6 +47,18 @@ policies! {
         None("none") => none,
         /// At most so many requests in flight, the rest waits or is refused.
         Concurrency("concurrency") => concurrency,
+        /// A fixed limit, and a queue that goes newest first and gets impatient while it is standing (Facebook).
+        Codel("codel") => codel,
+        /// A limit that grows with every answer in time and shrinks with every late one (Netflix, AIMDLimit).
+        AimdLimit("aimd-limit") => aimd_limit,
+        /// A limit that keeps a short queue at the servers (Netflix, VegasLimit).
+        Vegas("vegas") => vegas,
+        /// A limit from the ratio of the long to the short mean response time (Netflix, Gradient2Limit).
+        Gradient2("gradient2") => gradient2,
+        /// A limit from the ratio of the least to the current response time (Envoy, adaptive concurrency).
+        Gradient("gradient") => gradient,
+        /// An admission level over classes and levels within them, moved by the measured wait (WeChat, DAGOR).
+        Dagor("dagor") => dagor,
         /// Class queues and a size-based test of each batch (Cataclysm, sections 3.1 and 3.2).
         Batch("batch") => batch,
         /// A pre-computed share per class (Cataclysm, section 3.3).
@@ -53,6 +74,12 @@ pub trait AdmissionPolicy: Debug + Send {
     fn on_arrival(&mut self, cx: &mut Context<'_>, arrival: &Arrival) -> Admission {
         let _ = (cx, arrival);
         Admission::Admit
+    }
+
+    /// An admitted request ended with an outcome; [`AdmissionPolicy::on_completion`] follows at once. A cancel is no
+    /// outcome: it teaches nothing.
+    fn on_outcome(&mut self, cx: &mut Context<'_>, ended: &Ended) {
+        let _ = (cx, ended);
     }
 
     /// A request ended; a place may be free.
@@ -103,6 +130,21 @@ pub struct Arrival {
     pub request: Request,
     /// Expected inherent service time, seconds.
     pub cost: f64,
+}
+
+/// An admitted request, and how it ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    /// The request.
+    pub request: Request,
+    /// The end as the client saw it.
+    pub end: End,
+    /// Time at the server, seconds: queueing there included, the time a slow client took to read not.
+    pub service_time: f64,
+    /// When it was sent to its server.
+    pub started: Timestamp,
+    /// Requests in flight then, itself included.
+    pub in_flight_at_start: usize,
 }
 
 /// A policy's answer to an arrival.
@@ -259,10 +301,25 @@ impl Context<'_> {
     pub fn start(&mut self, class: ClassId, bucket: usize, count: usize) {
         for _ in 0..count {
             let Some(slot) = self.waiting.pop(self.flights, class, bucket) else { return };
-            self.released.push(Released { slot, refused: None });
-            self.load.in_flight += 1;
-            self.load.free = self.load.free.saturating_sub(1);
+            self.let_in(slot);
         }
+    }
+
+    fn let_in(&mut self, slot: u32) {
+        self.released.push(Released { slot, refused: None });
+        self.load.in_flight += 1;
+        self.load.free = self.load.free.saturating_sub(1);
+    }
+
+    /// When the last of a bucket began to wait.
+    pub fn newest_waiting_since(&self, class: ClassId, bucket: usize) -> Option<Timestamp> {
+        self.waiting.last(class, bucket).map(|slot| self.flights.arrived(slot))
+    }
+
+    /// Lets the last of a bucket in, as [`Context::start`] does the first.
+    pub fn start_newest(&mut self, class: ClassId, bucket: usize) {
+        let Some(slot) = self.waiting.pop_last(self.flights, class, bucket) else { return };
+        self.let_in(slot);
     }
 
     /// Lets in everything that waits.

@@ -17,7 +17,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::time::Duration;
 
-use crate::admission::{self, Admission, AdmissionPolicy, Arrival};
+use crate::admission::{self, Admission, AdmissionPolicy, Arrival, Ended};
 use crate::decision::{Action, Decision, End, Outcome, Rejection};
 use crate::estimate::Mark;
 use crate::event::{Event, EventSink};
@@ -106,8 +106,9 @@ impl Controller {
         }
         if let Some(flight) = self.core.flights.remove(ticket) {
             self.core.land(now, &flight, Some(outcome));
+            self.tell_outcome(now, &flight, outcome);
         }
-        self.offer_places(now);
+        self.settle(now);
     }
 
     /// The client of a waiting or admitted request left. Moves no estimate.
@@ -247,6 +248,7 @@ impl Controller {
             started: now,
             mark,
             cost: arrival.cost,
+            in_flight: self.core.in_flight() as u32 + 1,
             shadow: shadow.is_some(),
         });
         self.core.count_admitted(class, shadow.is_some());
@@ -262,6 +264,7 @@ impl Controller {
             started: now,
             mark: Mark::default(),
             cost: arrival.cost,
+            in_flight: 0,
             shadow: false,
         });
         waiting.push(flights, arrival.request.class, bucket, ticket.slot);
@@ -274,6 +277,21 @@ impl Controller {
             true => self.admit(now, arrival, Some(rejection)),
             false => Decision::Reject(rejection),
         }
+    }
+
+    /// The policy hears how a request ended, and may start waiting ones.
+    fn tell_outcome(&mut self, now: Timestamp, flight: &Flight, outcome: Outcome) {
+        let (end, service_time) = outcome.end_in(now.since(flight.started));
+        let ended = Ended {
+            request: flight.request,
+            end,
+            service_time,
+            started: flight.started,
+            in_flight_at_start: flight.in_flight as usize,
+        };
+        let mut context = self.core.context(now);
+        self.admission.on_outcome(&mut context, &ended);
+        self.admission.on_completion(&mut context);
     }
 
     /// A place may be free: the policy may start waiting requests.

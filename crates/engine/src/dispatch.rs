@@ -4,6 +4,7 @@
 //! `mod` line and its entry in the table below.
 
 mod jsq;
+mod least;
 mod wrr;
 
 use alloc::boxed::Box;
@@ -30,9 +31,15 @@ pub trait DispatchPolicy: Debug + Send {
     /// The server for a request, among those for which [`View::takes`] holds; `None` when there is none.
     fn choose(&mut self, view: &mut View<'_>, request: &Request) -> Option<ServerId>;
 
-    /// Servers were added, removed, or given other weights.
-    fn on_servers_changed(&mut self, servers: &[ServerState]) {
-        let _ = servers;
+    /// Servers were added, removed, or given other weights, their processors or states changed. Those in state `taking`
+    /// take requests: up, or down when all look down and are tried.
+    fn on_servers_changed(&mut self, servers: &[ServerState], taking: Status) {
+        let _ = (servers, taking);
+    }
+
+    /// A request was sent to `server` or left it.
+    fn on_load_changed(&mut self, server: &ServerState) {
+        let _ = server;
     }
 }
 

@@ -28,6 +28,8 @@ pub(crate) struct Flight {
     pub(crate) mark: Mark,
     /// Expected inherent service time when it arrived, seconds.
     pub(crate) cost: f64,
+    /// Requests in flight when it was sent to its server, itself included.
+    pub(crate) in_flight: u32,
     /// It was refused, but in shadow mode. (Not the refusal itself: a million of these wait at times.)
     pub(crate) shadow: bool,
 }
@@ -125,6 +127,7 @@ mod tests {
             started: Timestamp::ZERO,
             mark: Mark::default(),
             cost: 0.0,
+            in_flight: 0,
             shadow: false,
         }
     }

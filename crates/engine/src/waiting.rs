@@ -101,6 +101,19 @@ impl Waiting {
         Some(head)
     }
 
+    /// The last of a list.
+    pub(crate) fn last(&self, class: ClassId, bucket: usize) -> Option<u32> {
+        let tail = self.lists[self.index(class, bucket)].tail;
+        (tail != NIL).then_some(tail)
+    }
+
+    /// The last of a list, unlinked.
+    pub(crate) fn pop_last(&mut self, links: &mut impl Links, class: ClassId, bucket: usize) -> Option<u32> {
+        let tail = self.last(class, bucket)?;
+        self.unlink(links, class, bucket, tail);
+        Some(tail)
+    }
+
     /// Takes `slot` out of its list, wherever it stands.
     pub(crate) fn unlink(&mut self, links: &mut impl Links, class: ClassId, bucket: usize, slot: u32) {
         let index = self.index(class, bucket);
@@ -139,7 +152,7 @@ mod tests {
     proptest! {
         /// Against a model of plain queues: the same order out, the same lengths, whatever is unlinked between.
         #[test]
-        fn behaves_like_plain_queues(steps in prop::collection::vec((0u8..3, 0u8..2, 0usize..3), 1..200)) {
+        fn behaves_like_plain_queues(steps in prop::collection::vec((0u8..4, 0u8..2, 0usize..3), 1..200)) {
             let mut links: Vec<Link> = alloc::vec![Link::default(); steps.len()];
             let mut waiting = Waiting::new(2, 3);
             let mut model: Vec<VecDeque<u32>> = alloc::vec![VecDeque::new(); 6];
@@ -153,6 +166,7 @@ mod tests {
                         queue.push_back(slot);
                     }
                     1 => prop_assert_eq!(waiting.pop(&mut links, class, bucket), queue.pop_front()),
+                    2 => prop_assert_eq!(waiting.pop_last(&mut links, class, bucket), queue.pop_back()),
                     _ => if let Some(middle) = queue.remove(queue.len() / 2) {
                         waiting.unlink(&mut links, class, bucket, middle);
                     },

@@ -91,8 +91,9 @@ fn policing_allocates_nothing() {
 }
 
 #[test]
-fn a_request_under_threshold_allocates_nothing_at_steady_state() {
-    for policy in ["threshold", "none", "concurrency"] {
+fn a_request_that_does_not_wait_allocates_nothing_at_steady_state() {
+    let limits = ["concurrency", "codel", "aimd-limit", "vegas", "gradient", "gradient2"];
+    for policy in ["none", "threshold", "dagor"].into_iter().chain(limits) {
         let mut controller = controller(policy);
         serve(&mut controller, 0, 1_000);
         assert_eq!(allocations_in(|| serve(&mut controller, 1_000, 1_000)), 0, "{policy}");

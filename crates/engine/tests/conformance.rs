@@ -137,6 +137,11 @@ fn a_change_of_servers_does_not_open_a_published_threshold() {
 fn shadow_mode_admits_what_it_would_refuse_and_counts_it() {
     let policies = [
         r#"{ "policy": "concurrency", "limit": 5 }"#,
+        r#"{ "policy": "codel", "limit": 5 }"#,
+        r#"{ "policy": "aimd-limit" }"#,
+        r#"{ "policy": "vegas" }"#,
+        r#"{ "policy": "gradient" }"#,
+        r#"{ "policy": "gradient2" }"#,
         r#"{ "policy": "batch" }"#,
         r#"{ "policy": "threshold", "fixed": 0.0 }"#,
         r#"{ "policy": "sentry" }"#,

@@ -36,6 +36,14 @@ fn c1_under_threshold() {
 }
 
 #[test]
+fn c1_under_other_products_policies() {
+    for name in ["codel", "aimd-limit", "vegas", "gradient2", "gradient", "dagor"] {
+        let policy = admission(&format!(r#"{{ "policy": "{name}" }}"#));
+        golden(&format!("c1-{name}"), &c1(policy, exponential()));
+    }
+}
+
+#[test]
 fn the_sentry_goes_to_threshold_and_back_with_its_own_load() {
     let policy = r#"{ "policy": "sentry", "batch": { "delays": ["0ms", "50ms", "100ms"] } }"#;
     let mut world = c1(admission(policy), exponential());

@@ -161,10 +161,14 @@ impl Core {
         }
     }
 
+    /// Requests in flight; in shadow mode only those that would have been admitted.
+    pub(super) fn in_flight(&self) -> usize {
+        if self.setup.shadow { self.in_flight - self.in_shadow } else { self.in_flight }
+    }
+
     fn load(&self) -> Load {
-        let in_flight = if self.setup.shadow { self.in_flight - self.in_shadow } else { self.in_flight };
         Load {
-            in_flight,
+            in_flight: self.in_flight(),
             servers: self.up,
             processors: self.processors,
             idle_processors: if self.scale.is_sure() { self.processors } else { self.sure_processors },
@@ -185,7 +189,7 @@ impl Core {
         let sure = |server: &ServerState| if server.capacity.is_given() { server.capacity.processors() } else { 1.0 };
         self.sure_processors = taking().map(sure).sum();
         self.free = taking().map(ServerState::room).sum();
-        self.dispatch.on_servers_changed(&self.servers);
+        self.dispatch.on_servers_changed(&self.servers, wanted);
     }
 
     /// The state in which servers take requests.
@@ -213,6 +217,7 @@ impl Core {
         self.free = self.free.map(|free| free.saturating_sub(1));
         let server = &mut self.servers[server.index()];
         server.in_flight += 1;
+        self.dispatch.on_load_changed(server);
         server.capacity.start(now)
     }
 
@@ -221,6 +226,7 @@ impl Core {
         let taking = self.taking_status();
         let server = &mut self.servers[server.index()];
         server.in_flight = server.in_flight.saturating_sub(1);
+        self.dispatch.on_load_changed(server);
         server.capacity.end(now, work);
         // A place at a server that takes nothing more, or still has too many, is no room.
         if server.status == taking && server.has_room() {
@@ -322,8 +328,9 @@ impl Core {
                 Ok(server) => {
                     let mark = self.enter(now, server);
                     let state = State::InFlight { server };
+                    let in_flight = self.in_flight() as u32 + 1;
                     if let Some(entry) = self.flights.get_mut(ticket) {
-                        *entry = Flight { state, mark, started: now, ..flight };
+                        *entry = Flight { state, mark, started: now, in_flight, ..flight };
                     }
                     self.count_admitted(class, false);
                     self.actions.push_back(Action::Start { ticket, server });

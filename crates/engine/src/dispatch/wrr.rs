@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{DispatchPolicy, View};
 use crate::request::{Request, ServerId};
-use crate::server::ServerState;
+use crate::server::{ServerState, Status};
 use crate::setup::{Setup, SetupError};
 
 /// No settings: weights belong to the servers.
@@ -59,7 +59,7 @@ impl DispatchPolicy for Wrr {
         best
     }
 
-    fn on_servers_changed(&mut self, servers: &[ServerState]) {
+    fn on_servers_changed(&mut self, servers: &[ServerState], _taking: Status) {
         self.credit.resize(servers.len(), 0.0);
     }
 }

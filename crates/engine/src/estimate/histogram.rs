@@ -45,6 +45,12 @@ impl DecayedHistogram {
         self.sum += weight * value;
     }
 
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.counts.fill(0.0);
+        (self.total, self.sum) = (0.0, 0.0);
+    }
+
     /// The value below which the share `q` (0 to 1) lies; `None` when nothing was recorded.
     pub fn quantile(&self, q: f64) -> Option<f64> {
         if self.total <= 0.0 {

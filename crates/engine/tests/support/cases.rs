@@ -9,6 +9,15 @@ use tidegate_engine::{
 /// Settings besides the defaults, as in a configuration file.
 const VARIANTS: &[&str] = &[
     r#"{ "policy": "concurrency", "limit": 6, "queue": 8, "queue_timeout": "300ms" }"#,
+    r#"{ "policy": "codel", "limit": 6, "queue": 8, "target": "20ms", "interval": "200ms" }"#,
+    r#"{ "policy": "codel", "limit": 3, "lifo": false }"#,
+    r#"{ "policy": "aimd-limit", "initial_limit": 4, "min_limit": 1, "max_limit": 9, "timeout": "200ms" }"#,
+    r#"{ "policy": "vegas", "initial_limit": 2, "smoothing": 0.5, "probe_multiplier": 1 }"#,
+    r#"{ "policy": "gradient2", "initial_limit": 3, "min_limit": 1, "window": "100ms", "window_samples": 1 }"#,
+    r#"{ "policy": "gradient", "min_concurrency": 1, "min_rtt_requests": 3, "min_rtt_interval": "500ms",
+         "update_interval": "20ms", "percentile": 0.95 }"#,
+    r#"{ "policy": "gradient", "fixed_min_rtt": "50ms" }"#,
+    r#"{ "policy": "dagor", "threshold": "1ms", "window": "200ms", "window_requests": 10, "alpha": 0.5 }"#,
     r#"{ "policy": "batch", "order": "fifo" }"#,
     r#"{ "policy": "batch", "partial": false, "delays": ["0ms", "50ms", "100ms"] }"#,
     r#"{ "policy": "batch", "delays": ["20ms"], "max_waiting": 5, "calibrate": false, "headroom": 1.0 }"#,

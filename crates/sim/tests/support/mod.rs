@@ -86,7 +86,10 @@ fn policy(report: &Report) -> String {
     let policy = &report.snapshot.policy;
     let delays: Vec<String> = policy.delays.iter().map(|delay| format!("{:.0} ms", delay * 1e3)).collect();
     let threshold = policy.threshold.map(|(class, share)| format!(", class {} at {share:.1}", class + 1));
-    format!("{}, delays [{}]{}", policy.active, delays.join(", "), threshold.unwrap_or_default())
+    let limit = policy.limit.map(|limit| format!(", limit {limit:.0}"));
+    let name = if policy.active.is_empty() { policy.policy } else { policy.active };
+    let tail = threshold.or(limit).unwrap_or_default();
+    format!("{name}, delays [{}]{tail}", delays.join(", "))
 }
 
 /// Switches, and beginnings and ends of refusals; of the frequent kinds only how many.
