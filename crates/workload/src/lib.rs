@@ -25,6 +25,8 @@
 //! ```
 
 mod arrivals;
+mod distribution;
+mod intern;
 pub mod outcome;
 mod profile;
 pub mod scenario;
@@ -33,6 +35,7 @@ mod service;
 mod text;
 
 pub use arrivals::{ArrivalProcess, Arrivals, UnknownProcess};
+pub use distribution::{Distribution, DistributionConfig, DistributionError, Empirical};
 pub use profile::{Profile, ProfileBuilder, ProfileError};
 pub use seconds::{Seconds, parse_duration};
 pub use service::{ServiceTime, ServiceTimeConfig, ServiceTimeError};
