@@ -34,7 +34,7 @@ mod seconds;
 mod service;
 mod text;
 
-pub use arrivals::{ArrivalProcess, Arrivals, UnknownProcess};
+pub use arrivals::{ArrivalProcess, Arrivals, Mmpp, MmppState, ProcessError};
 pub use distribution::{Distribution, DistributionConfig, DistributionError, Empirical};
 pub use profile::{Profile, ProfileBuilder, ProfileError};
 pub use seconds::{Seconds, parse_duration};

@@ -149,8 +149,10 @@ impl DistributionError {
 }
 
 /// How a quantity is written.
-pub(crate) trait Quantity: Copy {
+pub trait Quantity: Copy {
+    /// The quantity of this number of units.
     fn from_number(number: f64) -> Self;
+    /// Its number of units.
     fn number(self) -> f64;
     /// Reads a line of a file.
     fn read(text: &str) -> Option<f64>;
