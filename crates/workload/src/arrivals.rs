@@ -63,8 +63,8 @@ impl ArrivalProcess {
         if mean.is_finite() && mean > 0.0 { Ok(ArrivalProcess::Renewal(gaps)) } else { Err(ProcessError::Gaps(mean)) }
     }
 
-    /// A Poisson process whose rate is multiplied by a chain of states. Their rates count relative to each other: in the
-    /// long run the profile's rate is met.
+    /// A Poisson process whose rate is multiplied by a chain of states. Their rates count relative to each other: in
+    /// the long run the profile's rate is met.
     ///
     /// # Errors
     /// When states or transitions make no sense.

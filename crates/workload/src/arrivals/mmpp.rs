@@ -109,8 +109,8 @@ impl Modulation {
         modulation
     }
 
-    /// Goes on by `gap` expected arrivals of the modulated process: moves `count`, which counts those of the profile from
-    /// the start of the last of the `remaining` pieces.
+    /// Goes on by `gap` expected arrivals of the modulated process: moves `count`, which counts those of the profile
+    /// from the start of the last of the `remaining` pieces.
     pub(super) fn go_on(&mut self, mut gap: f64, count: &mut f64, remaining: &mut Vec<Piece>, rng: &mut Rng) {
         while let Some(piece) = remaining.last() {
             let area = piece.area();
