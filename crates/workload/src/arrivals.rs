@@ -2,23 +2,41 @@
 //!
 //! Every process here is a sequence of gaps with mean 1, laid along the *expected count* of a [`Profile`] rather than
 //! along time, and carried back to time through the inverse of that count. For a Poisson process this change of time is
-//! exact (no thinning, no step error at a ramp), and a renewal process needs nothing but other gaps.
+//! exact (no thinning, no step error at a ramp), and a renewal process needs nothing but other gaps. Only a modulated
+//! process looks at the time itself: its states last seconds, not arrivals.
 
 use std::fmt;
 use std::iter::FusedIterator;
-use std::str::FromStr;
 use std::time::Duration;
 
 use rand::RngExt;
-use rand_distr::{Distribution, Exp1};
+use rand_distr::{Distribution as _, Exp1};
 use serde::{Deserialize, Serialize};
 
 use crate::profile::{Piece, Profile};
-use crate::{Rng, rng};
+use crate::{Distribution, Rng, rng};
 
-/// How arrivals are spread around the offered rate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+mod config;
+mod mmpp;
+
+pub use config::ProcessError;
+pub use mmpp::{Mmpp, MmppState};
+
+use mmpp::Modulation;
+
+/// How arrivals are spread around the offered rate. A profile says how many come on average, a process how evenly.
+///
+/// In configuration `"poisson"`, `"constant"`, or a table:
+///
+/// ```toml
+/// arrivals = { process = "renewal", gaps = { distribution = "lognormal", mean = 1, cv = 3 } }
+/// ```
+///
+/// ```toml
+/// arrivals = { process = "mmpp", states = [{ rate = 1, sojourn = "20s" }, { rate = 8, sojourn = "2s" }] }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(try_from = "config::Written", into = "config::Written")]
 #[non_exhaustive]
 pub enum ArrivalProcess {
     /// Evenly spaced. Where in its first gap a stream starts is random, so that several streams do not march in step.
@@ -26,38 +44,57 @@ pub enum ArrivalProcess {
     /// Independent of each other: exponential gaps. What many users who know nothing of each other make.
     #[default]
     Poisson,
+    /// Independent gaps of any distribution with a mean: only its shape counts, the profile gives the rate.
+    Renewal(Distribution),
+    /// Poisson whose rate a chain of states multiplies: bursts.
+    Mmpp(&'static Mmpp),
 }
 
 impl ArrivalProcess {
-    /// Every process, for help texts and tests.
+    /// Every process without parameters, for help texts and tests.
     pub const ALL: [ArrivalProcess; 2] = [ArrivalProcess::Constant, ArrivalProcess::Poisson];
+
+    /// Independent gaps, of the shape of `gaps`.
+    ///
+    /// # Errors
+    /// When `gaps` has no finite mean above 0.
+    pub fn renewal(gaps: Distribution) -> Result<ArrivalProcess, ProcessError> {
+        let mean = gaps.mean();
+        if mean.is_finite() && mean > 0.0 { Ok(ArrivalProcess::Renewal(gaps)) } else { Err(ProcessError::Gaps(mean)) }
+    }
+
+    /// A Poisson process whose rate is multiplied by a chain of states. Their rates count relative to each other: in
+    /// the long run the profile's rate is met.
+    ///
+    /// # Errors
+    /// When states or transitions make no sense.
+    pub fn mmpp(states: Vec<MmppState>, transitions: Option<Vec<Vec<f64>>>) -> Result<ArrivalProcess, ProcessError> {
+        Mmpp::new(states, transitions).map(ArrivalProcess::Mmpp)
+    }
 
     /// The name used in configuration.
     pub fn name(self) -> &'static str {
         match self {
             ArrivalProcess::Constant => "constant",
             ArrivalProcess::Poisson => "poisson",
+            ArrivalProcess::Renewal(_) => "renewal",
+            ArrivalProcess::Mmpp(_) => "mmpp",
         }
     }
 
     /// The instants of arrival under `profile`. Equal seed and stream give equal instants.
     pub fn arrivals(self, profile: &Profile, seed: u64, stream: u64) -> Arrivals {
         let mut rng = rng(seed, stream);
-        let phase = match self {
-            ArrivalProcess::Constant => rng.random::<f64>() - 1.0,
-            ArrivalProcess::Poisson => 0.0,
-        };
+        let (mut phase, mut modulation, mut mean_gap) = (0.0, None, 1.0);
+        match self {
+            ArrivalProcess::Constant => phase = rng.random::<f64>() - 1.0,
+            ArrivalProcess::Poisson => {}
+            ArrivalProcess::Renewal(gaps) => mean_gap = gaps.mean(),
+            ArrivalProcess::Mmpp(chain) => modulation = Some(Modulation::start(chain, &mut rng)),
+        }
         let mut pieces: Vec<Piece> = profile.pieces().collect();
         pieces.reverse();
-        Arrivals { process: self, rng, remaining: pieces, count: phase }
-    }
-
-    /// The next gap, in expected arrivals; its mean is 1.
-    fn gap(self, rng: &mut Rng) -> f64 {
-        match self {
-            ArrivalProcess::Constant => 1.0,
-            ArrivalProcess::Poisson => Exp1.sample(rng),
-        }
+        Arrivals { process: self, mean_gap, modulation, rng, remaining: pieces, count: phase }
     }
 }
 
@@ -67,23 +104,13 @@ impl fmt::Display for ArrivalProcess {
     }
 }
 
-/// A name that no arrival process has.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown arrival process {0:?}: use \"poisson\" or \"constant\"")]
-pub struct UnknownProcess(pub String);
-
-impl FromStr for ArrivalProcess {
-    type Err = UnknownProcess;
-
-    fn from_str(text: &str) -> Result<Self, UnknownProcess> {
-        Self::ALL.into_iter().find(|p| p.name() == text).ok_or_else(|| UnknownProcess(text.to_owned()))
-    }
-}
-
 /// The instants of arrival, since the start and never decreasing. Ends when the profile does.
 #[derive(Debug, Clone)]
 pub struct Arrivals {
     process: ArrivalProcess,
+    /// What gaps are divided by, so that their mean is 1.
+    mean_gap: f64,
+    modulation: Option<Modulation>,
     rng: Rng,
     /// The pieces not yet over, the next one last.
     remaining: Vec<Piece>,
@@ -95,7 +122,11 @@ impl Iterator for Arrivals {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        self.count += self.process.gap(&mut self.rng);
+        let gap = self.gap();
+        match &mut self.modulation {
+            None => self.count += gap,
+            Some(modulation) => modulation.go_on(gap, &mut self.count, &mut self.remaining, &mut self.rng),
+        }
         while let Some(piece) = self.remaining.last() {
             let area = piece.area();
             if self.count < area {
@@ -105,6 +136,17 @@ impl Iterator for Arrivals {
             self.remaining.pop();
         }
         None
+    }
+}
+
+impl Arrivals {
+    /// The next gap, in expected arrivals; its mean is 1.
+    fn gap(&mut self) -> f64 {
+        match self.process {
+            ArrivalProcess::Constant => 1.0,
+            ArrivalProcess::Poisson | ArrivalProcess::Mmpp(_) => Exp1.sample(&mut self.rng),
+            ArrivalProcess::Renewal(gaps) => gaps.sample(&mut self.rng) / self.mean_gap,
+        }
     }
 }
 
@@ -156,6 +198,65 @@ mod tests {
         }
     }
 
+    fn counts(process: ArrivalProcess, seed: u64, windows: usize, seconds: f64) -> Vec<f64> {
+        let end = windows as f64 * seconds;
+        let mut counts = vec![0.0; windows];
+        for t in process.arrivals(&profile(&format!("0s:50/s, {end}s:end")), seed, 0) {
+            counts[((t.as_secs_f64() / seconds) as usize).min(windows - 1)] += 1.0;
+        }
+        counts
+    }
+
+    /// Mean, and variance over mean (index of dispersion).
+    fn dispersion(counts: &[f64]) -> (f64, f64) {
+        let n = counts.len() as f64;
+        let mean = counts.iter().sum::<f64>() / n;
+        (mean, counts.iter().map(|c| (c - mean).powi(2)).sum::<f64>() / n / mean)
+    }
+
+    #[test]
+    fn the_dispersion_of_a_renewal_process_is_that_of_its_gaps() {
+        // Of counts over a long time it tends to the squared coefficient of variation of a gap.
+        for (gaps, cv) in [
+            (Distribution::lognormal(7.0, 2.0).unwrap(), 2.0),
+            (Distribution::uniform(0.5, 1.5).unwrap(), (1.0f64 / 12.0).sqrt()),
+            (Distribution::exponential(0.1).unwrap(), 1.0),
+        ] {
+            let (mean, index) = dispersion(&counts(ArrivalProcess::renewal(gaps).unwrap(), 3, 4000, 20.0));
+            assert!((mean / 1000.0 - 1.0).abs() < 0.01, "{gaps:?}: {mean} in 20 s of 50/s");
+            assert!((index / (cv * cv) - 1.0).abs() < 0.1, "{gaps:?}: {index} for {}", cv * cv);
+        }
+    }
+
+    #[test]
+    fn bursts_have_the_dispersion_that_theory_gives() {
+        let seconds = |s: f64| Duration::from_secs_f64(s);
+        let state = |rate, sojourn| MmppState { rate, sojourn: seconds(sojourn) };
+        let process = ArrivalProcess::mmpp(vec![state(1.0, 0.4), state(5.0, 0.1)], None).unwrap();
+        let (mean, index) = dispersion(&counts(process, 7, 6000, 20.0));
+        assert!((mean / 1000.0 - 1.0).abs() < 0.01, "{mean} in 20 s of 50/s");
+        // Fischer and Meier-Hellstern, The MMPP cookbook (1993): the limit of the index of dispersion of two states.
+        let factor = 50.0 / (0.8 * 1.0 + 0.2 * 5.0);
+        let (a, b, r, s) = (factor, 5.0 * factor, 1.0 / 0.4, 1.0 / 0.1);
+        let theory = 1.0 + 2.0 * (a - b) * (a - b) * r * s / ((r + s) * (r + s) * (a * s + b * r));
+        assert!((index / theory - 1.0).abs() < 0.08, "{index} for {theory}");
+    }
+
+    #[test]
+    fn bursts_survive_a_silence_and_follow_a_step() {
+        let state = |rate, sojourn| MmppState { rate, sojourn: Duration::from_millis(sojourn) };
+        let process = ArrivalProcess::mmpp(vec![state(0.0, 1), state(3.0, 2), state(1.0, 3)], None).unwrap();
+        let profile = profile("0s:100/s, 10s:0/s, 1000000s:400/s, 1000010s:end");
+        let times: Vec<f64> = process.arrivals(&profile, 2, 0).map(|t| t.as_secs_f64()).collect();
+        assert!(times.is_sorted() && times.iter().all(|t| *t < 10.0 || *t >= 1e6));
+        let late = times.iter().filter(|t| **t >= 1e6).count();
+        assert!(
+            (3600..4400).contains(&late) && (800..1200).contains(&(times.len() - late)),
+            "{late} of {}",
+            times.len()
+        );
+    }
+
     #[test]
     fn nothing_arrives_at_rate_zero() {
         assert_eq!(ArrivalProcess::Poisson.arrivals(&profile("0/s"), 1, 0).next(), None);
@@ -195,7 +296,7 @@ mod tests {
                 let allowed = match process {
                     ArrivalProcess::Constant => 1.0,
                     // Six deviations: a false alarm in about a billion cases, and a little for small counts.
-                    ArrivalProcess::Poisson => 6.0 * expected.sqrt() + 8.0,
+                    _ => 6.0 * expected.sqrt() + 8.0,
                 };
                 prop_assert!((times.len() as f64 - expected).abs() <= allowed, "{process}: {} for {expected}", times.len());
             }

@@ -1,14 +1,15 @@
 //! What arrives, and how much work it is: offered load over time, arrival processes and service times.
 //!
 //! Shared by the simulator, the load generator and the emulated servers, so that one scenario means the same to
-//! all of them. Pure: no clock, no I/O, no hidden randomness. Whoever draws passes a seed or a generator, and equal
-//! seeds give equal numbers on every machine.
+//! all of them. No clock and no hidden randomness: whoever draws passes a seed or a generator, and equal seeds give
+//! equal numbers on every machine. Files are read only where a caller names one: scenarios, traces, measured values.
 //!
 //! | question | answer |
 //! |---|---|
 //! | how many per second, when? | [`Profile`], made of [`Rate`]s |
 //! | at which instants exactly? | [`ArrivalProcess`], [`Arrivals`] |
-//! | how much work is each? | [`ServiceTime`] |
+//! | how much work is each? | [`ServiceTime`], a [`Distribution`] of seconds |
+//! | what was asked of a real service? | [`trace::TraceReader`], [`trace::Playback`] |
 //! | what is a whole experiment? | [`scenario::Scenario`] |
 //! | what came of it, and does it show what it must? | [`outcome::Outcome`], [`outcome::Check`] |
 //!
@@ -25,14 +26,18 @@
 //! ```
 
 mod arrivals;
+mod distribution;
+mod intern;
 pub mod outcome;
 mod profile;
 pub mod scenario;
 mod seconds;
 mod service;
 mod text;
+pub mod trace;
 
-pub use arrivals::{ArrivalProcess, Arrivals, UnknownProcess};
+pub use arrivals::{ArrivalProcess, Arrivals, Mmpp, MmppState, ProcessError};
+pub use distribution::{Distribution, DistributionConfig, DistributionError, Empirical};
 pub use profile::{Profile, ProfileBuilder, ProfileError};
 pub use seconds::{Seconds, parse_duration};
 pub use service::{ServiceTime, ServiceTimeConfig, ServiceTimeError};

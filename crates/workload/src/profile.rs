@@ -147,7 +147,7 @@ impl Profile {
 
 impl Piece {
     /// Expected number of arrivals in this piece before `t`.
-    fn area_until(&self, t: f64) -> f64 {
+    pub(crate) fn area_until(&self, t: f64) -> f64 {
         let t = t.min(self.stop);
         if t <= self.start || (self.from == 0.0 && self.to == 0.0) {
             return 0.0;

@@ -1,88 +1,32 @@
 //! How much work a request is: distributions of the inherent service time, in seconds of one core.
 
-use rand::{Rng as RngCore, RngExt};
-use rand_distr::{Distribution, Exp1, LogNormal};
+use rand::Rng as RngCore;
 use serde::{Deserialize, Serialize};
 
+use crate::distribution::{Distribution, DistributionConfig, DistributionError};
 use crate::seconds::Seconds;
 
-/// A distribution of service times, known to make sense.
+/// A distribution of service times, known to make sense and to have a mean.
 ///
 /// Deserialised from [`ServiceTimeConfig`], for example in TOML
 /// `{ distribution = "lognormal", mean = "16ms", cv = 2.0 }`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "ServiceTimeConfig", into = "ServiceTimeConfig")]
-pub struct ServiceTime(Kind);
-
-/// The parameters, in seconds unless they have none, checked.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Kind {
-    Constant { value: f64 },
-    Exponential { mean: f64 },
-    Uniform { min: f64, max: f64 },
-    Lognormal { mean: f64, cv: f64, law: LogNormal<f64> },
-    Pareto { shape: f64, min: f64, max: f64 },
-    Bimodal { short: f64, long: f64, long_fraction: f64 },
-}
+pub struct ServiceTime(Distribution);
 
 /// A service time as written in a scenario. Durations are `"20ms"` or a number of seconds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "distribution", rename_all = "lowercase", deny_unknown_fields)]
-pub enum ServiceTimeConfig {
-    /// Always `value`.
-    Constant {
-        /// The time of every request.
-        value: Seconds,
-    },
-    /// Exponential with this mean.
-    Exponential {
-        /// Mean.
-        mean: Seconds,
-    },
-    /// Evenly between `min` and `max`.
-    Uniform {
-        /// Smallest.
-        min: Seconds,
-        /// Largest.
-        max: Seconds,
-    },
-    /// Lognormal, by its mean and coefficient of variation.
-    Lognormal {
-        /// Mean.
-        mean: Seconds,
-        /// Standard deviation divided by the mean.
-        cv: f64,
-    },
-    /// Pareto cut off at both ends: many small, few large, most of the work in the large ones.
-    Pareto {
-        /// Tail index; the smaller, the heavier the tail. 1 to 2 in measured Web traffic.
-        shape: f64,
-        /// Smallest.
-        min: Seconds,
-        /// Largest.
-        max: Seconds,
-    },
-    /// `short`, and now and then `long`.
-    Bimodal {
-        /// The usual time.
-        short: Seconds,
-        /// The rare time.
-        long: Seconds,
-        /// How rare: the fraction, 0 to 1, that is long.
-        long_fraction: f64,
-    },
-}
+pub type ServiceTimeConfig = DistributionConfig<Seconds>;
 
 /// A parameter that makes no sense.
-#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
-#[error("service time: `{key}` is {value}, but must be {must}")]
-pub struct ServiceTimeError {
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("service time: {0}")]
+pub struct ServiceTimeError(#[from] DistributionError);
+
+impl ServiceTimeError {
     /// The key at fault, as written in configuration.
-    pub key: &'static str,
-    /// Its value; seconds where it is a duration.
-    pub value: f64,
-    /// What it must be instead.
-    pub must: &'static str,
+    pub fn key(&self) -> &'static str {
+        self.0.key()
+    }
 }
 
 impl ServiceTime {
@@ -91,7 +35,7 @@ impl ServiceTime {
     /// # Errors
     /// When `value` is negative or not finite. Zero is allowed: a request that is no work.
     pub fn constant(value: f64) -> Result<Self, ServiceTimeError> {
-        ServiceTimeConfig::Constant { value: Seconds(value) }.try_into()
+        Distribution::constant(value)?.try_into()
     }
 
     /// Exponential with this mean, seconds.
@@ -99,7 +43,7 @@ impl ServiceTime {
     /// # Errors
     /// When `mean` is not a finite number above 0.
     pub fn exponential(mean: f64) -> Result<Self, ServiceTimeError> {
-        ServiceTimeConfig::Exponential { mean: Seconds(mean) }.try_into()
+        Distribution::exponential(mean)?.try_into()
     }
 
     /// Evenly between `min` and `max` seconds.
@@ -107,7 +51,7 @@ impl ServiceTime {
     /// # Errors
     /// When `min` is negative or `max` is below it.
     pub fn uniform(min: f64, max: f64) -> Result<Self, ServiceTimeError> {
-        ServiceTimeConfig::Uniform { min: Seconds(min), max: Seconds(max) }.try_into()
+        Distribution::uniform(min, max)?.try_into()
     }
 
     /// Lognormal with this mean (seconds) and coefficient of variation.
@@ -115,7 +59,7 @@ impl ServiceTime {
     /// # Errors
     /// When `mean` or `cv` is not a finite number above 0.
     pub fn lognormal(mean: f64, cv: f64) -> Result<Self, ServiceTimeError> {
-        ServiceTimeConfig::Lognormal { mean: Seconds(mean), cv }.try_into()
+        Distribution::lognormal(mean, cv)?.try_into()
     }
 
     /// Pareto with tail index `shape`, cut off at `min` and `max` seconds.
@@ -123,7 +67,7 @@ impl ServiceTime {
     /// # Errors
     /// When `shape` or `min` is not a finite number above 0, or `max` is not above `min`.
     pub fn pareto(shape: f64, min: f64, max: f64) -> Result<Self, ServiceTimeError> {
-        ServiceTimeConfig::Pareto { shape, min: Seconds(min), max: Seconds(max) }.try_into()
+        Distribution::bounded_pareto(shape, min, max)?.try_into()
     }
 
     /// `short` seconds, and with probability `long_fraction` `long` seconds.
@@ -131,133 +75,56 @@ impl ServiceTime {
     /// # Errors
     /// When a time is negative, `long` is below `short`, or the fraction is outside 0 to 1.
     pub fn bimodal(short: f64, long: f64, long_fraction: f64) -> Result<Self, ServiceTimeError> {
-        ServiceTimeConfig::Bimodal { short: Seconds(short), long: Seconds(long), long_fraction }.try_into()
+        Distribution::bimodal(short, long, long_fraction)?.try_into()
     }
 
-    /// Mean, seconds.
+    /// Mean, seconds; always finite.
     pub fn mean(&self) -> f64 {
-        self.moment(1)
+        self.0.mean()
     }
 
-    /// Variance, seconds squared.
+    /// Variance, seconds squared; infinite for a Pareto tail of index 2 or less.
     pub fn variance(&self) -> f64 {
-        (self.moment(2) - self.moment(1).powi(2)).max(0.0)
+        self.0.variance()
     }
 
     /// One service time, seconds.
     pub fn sample<R: RngCore + ?Sized>(&self, rng: &mut R) -> f64 {
-        match self.0 {
-            Kind::Constant { value } => value,
-            Kind::Exponential { mean } => {
-                let unit: f64 = Exp1.sample(rng);
-                mean * unit
-            }
-            Kind::Uniform { min, max } => min + (max - min) * rng.random::<f64>(),
-            Kind::Lognormal { law, .. } => law.sample(rng),
-            Kind::Pareto { shape, min, max } => {
-                let kept = 1.0 - (min / max).powf(shape);
-                (min * (1.0 - rng.random::<f64>() * kept).powf(-1.0 / shape)).min(max)
-            }
-            Kind::Bimodal { short, long, long_fraction } => {
-                if rng.random::<f64>() < long_fraction {
-                    long
-                } else {
-                    short
-                }
-            }
-        }
+        self.0.sample(rng)
     }
 
-    /// The `n`-th moment about zero, n = 1 or 2.
-    fn moment(&self, n: i32) -> f64 {
-        match self.0 {
-            Kind::Constant { value } => value.powi(n),
-            Kind::Exponential { mean } => mean.powi(n) * f64::from(n),
-            // E[X] and E[X^2] of a uniform are the sums of products of its ends over n + 1.
-            Kind::Uniform { min, max } if n == 1 => (min + max) / 2.0,
-            Kind::Uniform { min, max } => (min * min + min * max + max * max) / 3.0,
-            Kind::Lognormal { mean, cv, .. } => mean.powi(n) * if n == 1 { 1.0 } else { 1.0 + cv * cv },
-            Kind::Pareto { shape, min, max } => pareto_moment(shape, min, max, f64::from(n)),
-            Kind::Bimodal { short, long, long_fraction } => {
-                short.powi(n) * (1.0 - long_fraction) + long.powi(n) * long_fraction
-            }
-        }
+    /// The distribution, in seconds.
+    pub fn distribution(&self) -> Distribution {
+        self.0
     }
 }
 
-/// `E[X^n]` of a Pareto of index `shape` cut off at `min` and `max`.
-fn pareto_moment(shape: f64, min: f64, max: f64, n: f64) -> f64 {
-    let scale = shape * min.powf(shape) / (1.0 - (min / max).powf(shape));
-    // The integral of x^(n-shape-1); near n = shape it turns into a logarithm.
-    let power = n - shape;
-    let integral = if power.abs() < 1e-9 { (max / min).ln() } else { (max.powf(power) - min.powf(power)) / power };
-    scale * integral
+impl TryFrom<Distribution> for ServiceTime {
+    type Error = ServiceTimeError;
+
+    /// # Errors
+    /// When it has no finite mean: no number of servers could do such work.
+    fn try_from(distribution: Distribution) -> Result<ServiceTime, ServiceTimeError> {
+        if distribution.mean().is_finite() {
+            return Ok(ServiceTime(distribution));
+        }
+        let must = "above 1 (without `max` there is no finite mean else)";
+        let value = distribution.tail_index().unwrap_or(f64::INFINITY);
+        Err(DistributionError::Value { key: "shape", value, must }.into())
+    }
 }
 
 impl TryFrom<ServiceTimeConfig> for ServiceTime {
     type Error = ServiceTimeError;
 
     fn try_from(config: ServiceTimeConfig) -> Result<ServiceTime, ServiceTimeError> {
-        Ok(ServiceTime(match config {
-            ServiceTimeConfig::Constant { value } => Kind::Constant { value: not_negative("value", value.0)? },
-            ServiceTimeConfig::Exponential { mean } => Kind::Exponential { mean: positive("mean", mean.0)? },
-            ServiceTimeConfig::Uniform { min, max } => {
-                let min = not_negative("min", min.0)?;
-                Kind::Uniform { min, max: at_least("max", max.0, min, "finite and not below `min`")? }
-            }
-            ServiceTimeConfig::Lognormal { mean, cv } => lognormal(positive("mean", mean.0)?, positive("cv", cv)?)?,
-            ServiceTimeConfig::Pareto { shape, min, max } => {
-                let min = positive("min", min.0)?;
-                let max = check("max", max.0, max.0 > min, "a finite number above `min`")?;
-                Kind::Pareto { shape: positive("shape", shape)?, min, max }
-            }
-            ServiceTimeConfig::Bimodal { short, long, long_fraction } => {
-                let short = not_negative("short", short.0)?;
-                let long = at_least("long", long.0, short, "finite and not below `short`")?;
-                let inside = (0.0..=1.0).contains(&long_fraction);
-                let long_fraction = check("long_fraction", long_fraction, inside, "from 0 to 1")?;
-                Kind::Bimodal { short, long, long_fraction }
-            }
-        }))
+        config.resolve()?.try_into()
     }
-}
-
-fn lognormal(mean: f64, cv: f64) -> Result<Kind, ServiceTimeError> {
-    let error = ServiceTimeError { key: "cv", value: cv, must: "small enough for a finite variance" };
-    let law = LogNormal::from_mean_cv(mean, cv).map_err(|_| error)?;
-    Ok(Kind::Lognormal { mean, cv, law })
-}
-
-fn positive(key: &'static str, value: f64) -> Result<f64, ServiceTimeError> {
-    check(key, value, value > 0.0, "a finite number above 0")
-}
-
-fn not_negative(key: &'static str, value: f64) -> Result<f64, ServiceTimeError> {
-    check(key, value, value >= 0.0, "a finite number, 0 or more")
-}
-
-fn at_least(key: &'static str, value: f64, least: f64, must: &'static str) -> Result<f64, ServiceTimeError> {
-    check(key, value, value >= least, must)
-}
-
-fn check(key: &'static str, value: f64, good: bool, must: &'static str) -> Result<f64, ServiceTimeError> {
-    if good && value.is_finite() { Ok(value) } else { Err(ServiceTimeError { key, value, must }) }
 }
 
 impl From<ServiceTime> for ServiceTimeConfig {
     fn from(time: ServiceTime) -> ServiceTimeConfig {
-        match time.0 {
-            Kind::Constant { value } => ServiceTimeConfig::Constant { value: Seconds(value) },
-            Kind::Exponential { mean } => ServiceTimeConfig::Exponential { mean: Seconds(mean) },
-            Kind::Uniform { min, max } => ServiceTimeConfig::Uniform { min: Seconds(min), max: Seconds(max) },
-            Kind::Lognormal { mean, cv, .. } => ServiceTimeConfig::Lognormal { mean: Seconds(mean), cv },
-            Kind::Pareto { shape, min, max } => {
-                ServiceTimeConfig::Pareto { shape, min: Seconds(min), max: Seconds(max) }
-            }
-            Kind::Bimodal { short, long, long_fraction } => {
-                ServiceTimeConfig::Bimodal { short: Seconds(short), long: Seconds(long), long_fraction }
-            }
-        }
+        ServiceTimeConfig::of(time.0)
     }
 }
 
@@ -302,7 +169,7 @@ mod tests {
             let text = serde_json::to_string(&time).unwrap();
             let read = serde_json::from_str::<ServiceTime>(&text).unwrap();
             // JSON may lose the last digit of a number.
-            prop_assert_eq!(std::mem::discriminant(&read.0), std::mem::discriminant(&time.0));
+            prop_assert_eq!(read.distribution().name(), time.distribution().name());
             prop_assert!((read.mean() / time.mean() - 1.0).abs() < 1e-9);
             prop_assert!((read.variance() - time.variance()).abs() < 1e-9);
         }
@@ -327,11 +194,11 @@ mod tests {
 
     #[test]
     fn errors_name_the_key() {
-        assert_eq!(ServiceTime::exponential(0.0).unwrap_err().key, "mean");
-        assert_eq!(ServiceTime::uniform(0.2, 0.1).unwrap_err().key, "max");
-        assert_eq!(ServiceTime::lognormal(0.1, f64::NAN).unwrap_err().key, "cv");
-        assert_eq!(ServiceTime::pareto(1.5, 0.1, 0.1).unwrap_err().key, "max");
-        assert_eq!(ServiceTime::bimodal(0.1, 0.2, 1.5).unwrap_err().key, "long_fraction");
+        assert_eq!(ServiceTime::exponential(0.0).unwrap_err().key(), "mean");
+        assert_eq!(ServiceTime::uniform(0.2, 0.1).unwrap_err().key(), "max");
+        assert_eq!(ServiceTime::lognormal(0.1, f64::NAN).unwrap_err().key(), "cv");
+        assert_eq!(ServiceTime::pareto(1.5, 0.1, 0.1).unwrap_err().key(), "max");
+        assert_eq!(ServiceTime::bimodal(0.1, 0.2, 1.5).unwrap_err().key(), "long_fraction");
         let error = ServiceTime::constant(-1.0).unwrap_err();
         assert_eq!(error.to_string(), "service time: `value` is -1, but must be a finite number, 0 or more");
     }
@@ -344,5 +211,8 @@ mod tests {
         assert!(serde_json::from_str::<ServiceTime>(unknown).unwrap_err().to_string().contains("cv"));
         let bad = r#"{"distribution":"exponential","mean":0}"#;
         assert!(serde_json::from_str::<ServiceTime>(bad).unwrap_err().to_string().contains("`mean` is 0"));
+        let endless = r#"{"distribution":"pareto","shape":1,"min":"1ms"}"#;
+        let said = serde_json::from_str::<ServiceTime>(endless).unwrap_err().to_string();
+        assert!(said.contains("`shape` is 1, but must be above 1"), "{said}");
     }
 }
