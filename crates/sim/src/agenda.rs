@@ -150,18 +150,18 @@ impl<E: Copy> Agenda<E> {
         let key = node.key();
         loop {
             let first = place * FAN + 1;
-            let last = (first + FAN).min(self.heap.len());
-            if first >= last {
-                break;
-            }
-            let mut least = first;
-            let mut least_key = self.heap[first].key();
-            for child in first + 1..last {
-                let child_key = self.heap[child].key();
-                if child_key < least_key {
-                    (least, least_key) = (child, child_key);
+            let (least, least_key) = match self.heap.get(first..first + FAN) {
+                // Two pairs side by side, then the better ones: no chain of comparisons.
+                Some(&[a, b, c, d]) => {
+                    let left = if b.key() < a.key() { (first + 1, b.key()) } else { (first, a.key()) };
+                    let right = if d.key() < c.key() { (first + 3, d.key()) } else { (first + 2, c.key()) };
+                    if right.1 < left.1 { right } else { left }
                 }
-            }
+                _ => match (first..self.heap.len()).map(|child| (child, self.heap[child].key())).min_by_key(|c| c.1) {
+                    Some(least) => least,
+                    None => break,
+                },
+            };
             if key <= least_key {
                 break;
             }

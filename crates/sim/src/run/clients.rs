@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_engine::Timestamp;
+use tidegate_engine::{Decision, Timestamp};
 use tidegate_workload::{Rng, rng, uniform};
 
 use super::menu::{Menu, draw, sums};
@@ -96,8 +96,21 @@ impl Run<'_> {
         let menu = &self.menus[usize::from(number)];
         let url = menu.draw(&mut self.rng);
         let task = task(&menu.urls[url as usize], &mut self.rng);
-        let class = self.world.streams[usize::from(number)].class;
-        self.request(now, Client::Stream { number }, class, number, url, task);
+        let stream = &self.world.streams[usize::from(number)];
+        let flying = self.flying(now, Client::Stream { number }, stream.class, number, url, task);
+        if self.desk.is_some() || stream.retry.is_some() {
+            return self.come(now, flying);
+        }
+        // The same in short, for what most requests are: a refused one leaves no trace but counts.
+        self.report.offered(flying.subject);
+        let decision = self.controller.handle_arrival(now, self.menus[usize::from(number)].request(url));
+        if let Decision::Reject(_) = decision {
+            self.report.refused(now, flying.subject);
+            self.report.clients[usize::from(number)].given_up += 1;
+        } else {
+            let request = self.requests.insert(flying) as u32;
+            self.decided(now, request, decision);
+        }
     }
 
     /// Every user begins with a pause of its own.
@@ -123,7 +136,8 @@ impl Run<'_> {
         let url = urls.draw(&mut group.rng);
         let task = task(&urls.urls[url as usize], &mut group.rng);
         let (class, course) = (group.users.class, self.world.streams.len() as u16 + at);
-        self.request(now, Client::User { group: at, user, menu }, class, course, url, task);
+        let flying = self.flying(now, Client::User { group: at, user, menu }, class, course, url, task);
+        self.come(now, flying);
     }
 
     /// A client tries again what it tried before.
@@ -138,8 +152,7 @@ impl Run<'_> {
         flying.subject.arrived = now;
         flying.subject.target = self.world.target(now);
         let flying = Flying { tries: flying.tries + 1, ticket: None, gone: false, waiting: false, timer: None, ..flying };
-        let request = self.requests.insert(flying) as u32;
-        self.come(now, request);
+        self.come(now, flying);
     }
 
     /// A client has waited long enough. The server does not know.
@@ -169,9 +182,9 @@ impl Run<'_> {
         self.requests.remove(request as usize);
     }
 
-    fn request(&mut self, now: Timestamp, client: Client, class: u8, course: u16, url: u32, task: Task) {
+    fn flying(&mut self, now: Timestamp, client: Client, class: u8, course: u16, url: u32, task: Task) -> Flying {
         self.report.clients[usize::from(course)].wanted += 1;
-        let request = self.requests.insert(Flying {
+        Flying {
             subject: Subject { class, course, arrived: now, target: self.world.target(now) },
             client,
             url,
@@ -183,20 +196,20 @@ impl Run<'_> {
             timer: None,
             gone: false,
             waiting: false,
-        });
-        self.come(now, request as u32);
+        }
     }
 
     /// A request comes to the sentry.
-    fn come(&mut self, now: Timestamp, request: u32) {
-        let flying = &mut self.requests[request as usize];
+    fn come(&mut self, now: Timestamp, flying: Flying) {
         self.report.offered(flying.subject);
         let leaves = match flying.client {
             Client::Stream { number } => self.world.streams[usize::from(number)].retry.is_some(),
             Client::User { .. } => true,
         };
+        let request = self.requests.insert(flying) as u32;
         if leaves && self.world.patience < DAYS {
-            flying.timer = Some(self.plans.once(now + self.world.patience, Happening::Impatience { request }));
+            let timer = self.plans.once(now + self.world.patience, Happening::Impatience { request });
+            self.requests[request as usize].timer = Some(timer);
         }
         self.at_sentry(now, request);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use tidegate_engine::{Decision, LoadReport, Rejection, ServerId, Timestamp};
+use tidegate_engine::{Decision, LoadReport, Rejection, Request, ServerId, Timestamp};
 
 use super::{Happening, Run, clients::Fate};
 use crate::model::SentryModel;
@@ -66,7 +66,15 @@ impl Run<'_> {
         if self.desk.is_some() {
             return self.queue_errand(now, Errand::Decide { request });
         }
-        match self.decide(now, request) {
+        let asked = self.asked(request);
+        let decision = self.controller.handle_arrival(now, asked);
+        self.decided(now, request, decision);
+    }
+
+    /// Without a desk a decision is carried out at once.
+    pub(super) fn decided(&mut self, now: Timestamp, request: u32, decision: Decision) {
+        self.keep_ticket(request, &decision);
+        match decision {
             Decision::Admit { server, .. } => self.start(now, request, server),
             Decision::Enqueue { .. } => {}
             Decision::Reject(rejection) => self.refuse(now, request, &rejection),
@@ -155,14 +163,22 @@ impl Run<'_> {
 
     /// Asks the controller.
     fn decide(&mut self, now: Timestamp, request: u32) -> Decision {
-        let flying = &self.requests[request as usize];
-        let asked = self.menus[flying.client.menu()].request(flying.url);
+        let asked = self.asked(request);
         let decision = self.controller.handle_arrival(now, asked);
-        match decision {
+        self.keep_ticket(request, &decision);
+        decision
+    }
+
+    fn asked(&self, request: u32) -> Request {
+        let flying = &self.requests[request as usize];
+        self.menus[flying.client.menu()].request(flying.url)
+    }
+
+    fn keep_ticket(&mut self, request: u32, decision: &Decision) {
+        match *decision {
             Decision::Admit { ticket, .. } => self.requests[request as usize].ticket = Some(ticket),
             Decision::Enqueue { ticket } => self.wait(request, ticket),
             Decision::Reject(_) => {}
         }
-        decision
     }
 }
