@@ -1,15 +1,29 @@
 //! The engine in virtual time: emulated servers and offered load around the unchanged controller.
 //!
-//! [`World::run`] plays a [`World`] (servers, streams of requests, an engine setup) and gives a [`Report`]. Equal seeds
-//! give equal reports. [`Played`] makes worlds from scenario files; tiers, links and failing servers are to come.
+//! [`World::run`] plays a [`World`] (servers, tiers, clients, an engine setup) and gives a [`Report`]. Equal seeds give
+//! equal reports. [`Played`] makes worlds from scenario files.
+//!
+//! | question | answer |
+//! |---|---|
+//! | what is there? | [`World`], and the models of servers, tiers, links, the sentry, faults and power it is made of |
+//! | what arrives? | [`Stream`] (whatever happens), [`Users`] (who wait for answers), [`Retry`] |
+//! | what came of it? | [`Report`] |
+//! | how does it go? | `run.rs`: a request's way; `park.rs`: the machines; `agenda.rs`: what is next |
 
 mod agenda;
+mod model;
+mod park;
 mod report;
+mod run;
 mod scenario;
 mod station;
 mod world;
 
-pub use report::{ClassReport, Report, Second};
+pub use model::{
+    Action, Channel, Fault, FaultKind, Knee, Link, Power, Program, Reading, Resource, SentryModel, ServerModel, Step,
+    Tier, WarmUp,
+};
+pub use report::{ClassReport, ClientReport, Histogram, Report, Second, Usage};
 pub use scenario::{ArmError, Played, setup};
 pub use station::{Discipline, Station};
-pub use world::{Stream, Url, World};
+pub use world::{Retry, Stream, Url, Users, Wait, World};

@@ -1,21 +1,38 @@
-//! What a run gave: per class in total, and per class and second.
+//! What a run gave: per class in total, and per class and second. Nothing here grows with the number of requests.
+
+mod histogram;
 
 use std::time::Duration;
 
-use tidegate_engine::{Event, Setup, Snapshot, Timestamp};
+use tidegate_engine::{Event, EventSink, Setup, Snapshot, Timestamp};
 use tidegate_workload::outcome::Course;
+
+pub use crate::park::Usage;
+pub use histogram::Histogram;
+use histogram::Tally;
 
 /// The outcome of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Per class, most important first.
     pub classes: Vec<ClassReport>,
-    /// Per stream of the world, by second of arrival.
+    /// Per stream of the world, then per group of users, by second of arrival.
     pub courses: Vec<Course>,
+    /// In the order of `courses`: what became of what clients wanted, whatever number of tries it took.
+    pub clients: Vec<ClientReport>,
+    /// Every server while requests arrived: those behind the sentry, then tier by tier.
+    pub servers: Vec<Usage>,
+    /// Share of the sentry's processors in use while requests arrived; `None` when its own load is not simulated.
+    pub sentry_cpu: Option<f64>,
     /// How long requests arrived.
     pub duration: Duration,
-    /// What the engine said meanwhile.
+    /// What the engine said meanwhile: the first [`Report::EVENTS`].
     pub events: Vec<(Timestamp, Event)>,
+    /// How many events came after those.
+    pub events_left_out: u64,
+    /// What happened in the simulation, in number: arrivals, completions at a resource, timers of the engine and of
+    /// clients, transfers, calls, reports and faults, each once.
+    pub happenings: u64,
     /// The controller at the end.
     pub snapshot: Snapshot,
 }
@@ -36,13 +53,29 @@ pub struct Second {
     pub offered: u32,
     /// Requests refused.
     pub refused: u32,
-    /// Response times of the requests answered, seconds.
-    pub responses: Vec<f32>,
+    /// Response times of the requests answered.
+    pub responses: Histogram,
     /// Of these, within the target.
     pub in_target: u32,
 }
 
+/// What became of what clients wanted. A request that is tried three times is one that was wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClientReport {
+    /// Requests wanted.
+    pub wanted: u64,
+    /// Of these, answered in time at last.
+    pub satisfied: u64,
+    /// Of these, given up: refused, failed or too late, and not tried again.
+    pub given_up: u64,
+    /// Tries after the first.
+    pub retries: u64,
+}
+
 impl Report {
+    /// So many events are kept.
+    pub const EVENTS: usize = 10_000;
+
     /// A class's figures over the seconds `from..to`.
     pub fn span(&self, class: usize, from: usize, to: usize) -> Second {
         let seconds = &self.classes[class].seconds;
@@ -59,87 +92,155 @@ impl Report {
         (0..self.classes.len()).for_each(|class| sum.add(&self.span(class, from, to)));
         sum
     }
+
+    /// Energy of all servers while requests arrived, joules.
+    pub fn joules(&self) -> f64 {
+        self.servers.iter().map(|server| server.joules).sum()
+    }
 }
 
 impl Second {
     /// The response time below which the share `q` of the answers lies, seconds; 0 without answers.
     pub fn quantile(&self, q: f64) -> f64 {
-        let mut sorted = self.responses.clone();
-        sorted.sort_by(f32::total_cmp);
-        let rank = ((q * sorted.len() as f64).ceil() as usize).clamp(1, sorted.len().max(1));
-        sorted.get(rank - 1).map_or(0.0, |&seconds| f64::from(seconds))
+        self.responses.quantile(q).unwrap_or(0.0)
     }
 
     /// Requests answered.
     pub fn answered(&self) -> usize {
-        self.responses.len()
+        self.responses.count() as usize
     }
 
     fn add(&mut self, other: &Second) {
         self.offered += other.offered;
         self.refused += other.refused;
         self.in_target += other.in_target;
-        self.responses.extend_from_slice(&other.responses);
+        self.responses.merge(&other.responses);
     }
 }
 
 pub(crate) struct ReportBuilder {
-    classes: Vec<ClassReport>,
-    courses: Vec<Course>,
+    classes: Vec<ClassBuilder>,
+    pub(crate) courses: Vec<Course>,
+    pub(crate) clients: Vec<ClientReport>,
     /// Answers that take longer have nobody left to read them.
     patience: Duration,
 }
 
+/// A class, of which the current second is still being counted.
+struct ClassBuilder {
+    report: ClassReport,
+    now: usize,
+    current: Second,
+    tally: Tally,
+}
+
 /// A request, as far as the report is concerned.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Subject {
-    pub(crate) class: usize,
-    pub(crate) stream: usize,
+    pub(crate) class: u8,
+    pub(crate) course: u16,
     pub(crate) arrived: Timestamp,
     /// The response-time target when it arrived.
     pub(crate) target: Duration,
 }
 
 impl ReportBuilder {
-    pub(crate) fn new(setup: &Setup, streams: usize, patience: Duration) -> Self {
-        let class = |name: &str| ClassReport { name: name.to_owned(), seconds: Vec::new() };
-        let classes = setup.classes.iter().map(|c| class(&c.name)).collect();
-        ReportBuilder { classes, courses: vec![Course::default(); streams], patience }
+    pub(crate) fn new(setup: &Setup, courses: usize, patience: Duration) -> Self {
+        let classes = setup.classes.iter().map(|class| ClassBuilder::new(&class.name)).collect();
+        let clients = vec![ClientReport::default(); courses];
+        ReportBuilder { classes, courses: vec![Course::default(); courses], clients, patience }
     }
 
     pub(crate) fn offered(&mut self, subject: Subject) {
         self.second(subject.arrived, subject.class).offered += 1;
-        self.courses[subject.stream].offered(subject.arrived.since(Timestamp::ZERO));
+        self.courses[usize::from(subject.course)].offered(subject.arrived.since(Timestamp::ZERO));
     }
 
     pub(crate) fn refused(&mut self, now: Timestamp, subject: Subject) {
         self.second(now, subject.class).refused += 1;
-        self.courses[subject.stream].refused(subject.arrived.since(Timestamp::ZERO));
+        self.courses[usize::from(subject.course)].refused(subject.arrived.since(Timestamp::ZERO));
     }
 
-    pub(crate) fn answered(&mut self, now: Timestamp, subject: Subject) {
+    /// Returns whether the client was still there.
+    pub(crate) fn answered(&mut self, now: Timestamp, subject: Subject) -> bool {
         let response = now.since(subject.arrived);
-        let second = self.second(now, subject.class);
-        second.responses.push(response.as_secs_f32());
-        second.in_target += u32::from(response <= subject.target);
-        let (course, arrived) = (&mut self.courses[subject.stream], subject.arrived.since(Timestamp::ZERO));
-        if response > self.patience {
-            course.failed(arrived);
+        let in_target = response <= subject.target;
+        let class = &mut self.classes[usize::from(subject.class)];
+        class.second(now).in_target += u32::from(in_target);
+        class.tally.add(response);
+        let course = &mut self.courses[usize::from(subject.course)];
+        let arrived = subject.arrived.since(Timestamp::ZERO);
+        let in_time = response <= self.patience;
+        if in_time { course.answered(arrived, response, subject.target) } else { course.failed(arrived) }
+        in_time
+    }
+
+    pub(crate) fn failed(&mut self, subject: Subject) {
+        self.courses[usize::from(subject.course)].failed(subject.arrived.since(Timestamp::ZERO));
+    }
+
+    pub(crate) fn classes(&mut self) -> Vec<ClassReport> {
+        std::mem::take(&mut self.classes).into_iter().map(ClassBuilder::finish).collect()
+    }
+
+    fn second(&mut self, now: Timestamp, class: u8) -> &mut Second {
+        self.classes[usize::from(class)].second(now)
+    }
+}
+
+impl ClassBuilder {
+    fn new(name: &str) -> ClassBuilder {
+        let report = ClassReport { name: name.to_owned(), seconds: Vec::new() };
+        ClassBuilder { report, now: 0, current: Second::default(), tally: Tally::default() }
+    }
+
+    fn second(&mut self, now: Timestamp) -> &mut Second {
+        let second = (now.as_nanos() / 1_000_000_000) as usize;
+        if second != self.now {
+            self.close(second);
+        }
+        &mut self.current
+    }
+
+    /// Time does not go back: the second is over.
+    fn close(&mut self, next: usize) {
+        self.current.responses = self.tally.take();
+        self.report.seconds.push(std::mem::take(&mut self.current));
+        self.report.seconds.resize_with(next, Second::default);
+        self.now = next;
+    }
+
+    fn finish(mut self) -> ClassReport {
+        self.close(self.now + 1);
+        self.report
+    }
+}
+
+/// Keeps the first events and counts the rest. The controller has one end of it, the run the other.
+#[derive(Clone, Default)]
+pub(crate) struct EventLog(std::sync::Arc<std::sync::Mutex<Log>>);
+
+#[derive(Default)]
+struct Log {
+    kept: Vec<(Timestamp, Event)>,
+    left_out: u64,
+}
+
+impl EventLog {
+    /// What was kept, and how many were not.
+    pub(crate) fn take(&self) -> (Vec<(Timestamp, Event)>, u64) {
+        let mut log = self.0.lock().expect("no run panics while it holds the events");
+        (std::mem::take(&mut log.kept), log.left_out)
+    }
+}
+
+impl EventSink for EventLog {
+    fn record(&mut self, now: Timestamp, event: Event) {
+        let mut log = self.0.lock().expect("no run panics while it holds the events");
+        if log.kept.len() < Report::EVENTS {
+            log.kept.push((now, event));
         } else {
-            course.answered(arrived, response, subject.target);
+            log.left_out += 1;
         }
-    }
-
-    pub(crate) fn finish(self, duration: Duration, events: Vec<(Timestamp, Event)>, snapshot: Snapshot) -> Report {
-        Report { classes: self.classes, courses: self.courses, duration, events, snapshot }
-    }
-
-    fn second(&mut self, now: Timestamp, class: usize) -> &mut Second {
-        let at = (now.as_nanos() / 1_000_000_000) as usize;
-        let seconds = &mut self.classes[class].seconds;
-        if seconds.len() <= at {
-            seconds.resize_with(at + 1, Second::default);
-        }
-        &mut seconds[at]
     }
 }

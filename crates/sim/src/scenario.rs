@@ -1,7 +1,5 @@
 //! Scenario files in virtual time.
 
-use std::time::Duration;
-
 use tidegate_engine::{
     AdmissionConfig, ClassSetup, DispatchConfig, ServerSetup, Setup, SetupError, Sla, SlaError, Statistic, Step,
     Timestamp,
@@ -9,6 +7,7 @@ use tidegate_engine::{
 use tidegate_workload::outcome::{Outcome, StreamOutcome};
 use tidegate_workload::scenario::{self, Arm, Discipline, Load, Scenario};
 
+use crate::model::ServerModel;
 use crate::report::Report;
 use crate::station;
 use crate::world::{Stream, Url, World};
@@ -44,7 +43,6 @@ pub enum ArmError {
 pub struct Played {
     world: World,
     names: Vec<(String, String)>,
-    patience: Duration,
 }
 
 impl Played {
@@ -54,20 +52,16 @@ impl Played {
     /// When the engine does not take its policies.
     pub fn new(scenario: &Scenario, arm: &Arm) -> Result<Played, ArmError> {
         let setup = setup(scenario, arm)?;
-        let world = World {
-            setup,
-            processors: vec![f64::from(scenario.servers.cores); scenario.servers.count],
-            discipline: match scenario.servers.discipline {
-                Discipline::Ps => station::Discipline::ProcessorSharing,
-                Discipline::Fifo => station::Discipline::Fifo,
-            },
-            streams: scenario.loads.iter().map(|load| stream(scenario, load)).collect(),
-            speeds: Vec::new(),
-            sentry_cpu: Vec::new(),
-            duration: scenario.duration,
+        let discipline = match scenario.servers.discipline {
+            Discipline::Ps => station::Discipline::ProcessorSharing,
+            Discipline::Fifo => station::Discipline::Fifo,
         };
+        let server = ServerModel::new(f64::from(scenario.servers.cores), discipline);
+        let mut world = World::new(setup, vec![server; scenario.servers.count], scenario.duration);
+        world.streams = scenario.loads.iter().map(|load| stream(scenario, load)).collect();
+        world.patience = scenario.timeout;
         let names = scenario.loads.iter().map(|load| (load.label().to_owned(), load.class.clone())).collect();
-        Ok(Played { world, names, patience: scenario.timeout })
+        Ok(Played { world, names })
     }
 
     /// The world, to change what scenario files cannot say.
@@ -80,7 +74,7 @@ impl Played {
     /// # Errors
     /// When the world was changed into one that makes no sense.
     pub fn play(&self, seed: u64) -> Result<Outcome, SetupError> {
-        let mut report = self.world.run_with_patience(seed, self.patience)?;
+        let mut report = self.world.run(seed)?;
         let notes = notes(&report);
         let courses = std::mem::take(&mut report.courses);
         let streams = self.names.iter().zip(courses).map(|((name, class), course)| StreamOutcome {
@@ -155,10 +149,12 @@ fn stream(scenario: &Scenario, load: &Load) -> Stream {
                 request_type: at as u16 + 1,
                 weight: weight / f64::from(request.urls),
                 cost: request.service,
+                program: 0,
+                bytes: request.response_bytes,
             });
         }
     }
-    Stream { class: class as u8, profile: load.rate.clone(), process: load.arrivals, urls }
+    Stream { class: class as u8, profile: load.rate.clone(), process: load.arrivals, urls, retry: None }
 }
 
 /// What the engine said, in lines.

@@ -1,89 +1,110 @@
-//! A server: k processors, shared by all its jobs or given to them one after the other.
+//! One resource of a server: processors, a disk or a network card, shared by all its jobs or given to them in turn.
+//!
+//! *Intuition.* Under processor sharing every job receives the same, so one clock serves all: it counts the work that
+//! each job has received since the beginning, and a job is done when the clock has moved on by its work. A job arrives
+//! or leaves by changing how fast the clock runs, in O(log n), however many there are.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
-use std::time::Duration;
 
 use tidegate_engine::Timestamp;
 
-/// How a server divides its processors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How a resource is divided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Discipline {
-    /// All jobs at once, in equal parts; a job uses at most one processor.
+    /// All jobs at once, in equal parts; a job uses at most one unit (one processor).
+    #[default]
     ProcessorSharing,
-    /// First come, first served, one job a processor.
+    /// First come, first served, one job a unit.
     Fifo,
 }
 
-/// A server in virtual time. Jobs are named by the caller's numbers.
+/// A resource in virtual time. Jobs are named by the caller's numbers.
 #[derive(Debug)]
 pub struct Station {
-    processors: f64,
+    units: f64,
     speed: f64,
     discipline: Discipline,
     /// Work done per job so far under processor sharing, or time served under FIFO, seconds.
     clock: f64,
     changed: Timestamp,
     running: BinaryHeap<Job>,
-    queue: VecDeque<(u64, f64)>,
+    queue: VecDeque<(u32, f64)>,
+    started: u32,
+    /// Units in use, summed up over time, unit-seconds.
+    busy: f64,
 }
 
 /// A job that completes when the station's clock reaches `due`.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Job {
     due: f64,
-    id: u64,
+    /// Decides ties: first in, first out.
+    order: u32,
+    id: u32,
 }
 
+/// Longer than any run, seconds: what takes longer never happens.
+const NEVER: f64 = 1e9;
+
 impl Station {
-    /// An idle server with `processors` processors.
-    pub fn new(processors: f64, discipline: Discipline) -> Self {
+    /// An idle resource with `units` units.
+    pub fn new(units: f64, discipline: Discipline) -> Self {
         Station {
-            processors,
+            units,
             speed: 1.0,
             discipline,
             clock: 0.0,
             changed: Timestamp::ZERO,
             running: BinaryHeap::new(),
             queue: VecDeque::new(),
+            started: 0,
+            busy: 0.0,
         }
     }
 
     /// A job of `work` seconds arrives.
-    pub fn start(&mut self, now: Timestamp, id: u64, work: f64) {
+    pub fn start(&mut self, now: Timestamp, id: u32, work: f64) {
         self.advance(now);
-        if self.discipline == Discipline::Fifo && self.running.len() as f64 >= self.processors {
+        if self.discipline == Discipline::Fifo && self.running.len() as f64 >= self.units {
             self.queue.push_back((id, work));
         } else {
-            self.running.push(Job { due: self.clock + work, id });
+            self.run(id, work);
         }
     }
 
     /// When the next job completes, if nothing changes.
     pub fn next(&self) -> Option<Timestamp> {
         let job = self.running.peek()?;
-        let left = (job.due - self.clock).max(0.0) / self.rate();
+        let left = ((job.due - self.clock).max(0.0) / self.rate()).min(NEVER);
         // Up by a nanosecond, so that the clock has passed `due` when the time comes.
-        Some(self.changed + Duration::from_secs_f64(left.min(1e9)) + Duration::from_nanos(1))
+        Some(Timestamp::from_nanos(self.changed.as_nanos() + (left * 1e9) as u64 + 1))
     }
 
     /// The next job that is complete at `now`.
-    pub fn complete(&mut self, now: Timestamp) -> Option<u64> {
+    pub fn complete(&mut self, now: Timestamp) -> Option<u32> {
         self.advance(now);
         if self.running.peek()?.due > self.clock {
             return None;
         }
         let done = self.running.pop()?;
         if let Some((id, work)) = self.queue.pop_front() {
-            self.running.push(Job { due: self.clock + work, id });
+            self.run(id, work);
         }
         Some(done.id)
     }
 
-    /// Changes the server's speed: 1 is normal, 0.5 half.
+    /// Changes the speed: 1 is normal, 0.5 half.
     pub fn set_speed(&mut self, now: Timestamp, speed: f64) {
         self.advance(now);
         self.speed = speed;
+    }
+
+    /// Forgets every job.
+    pub fn clear(&mut self, now: Timestamp) {
+        self.advance(now);
+        self.running.clear();
+        self.queue.clear();
     }
 
     /// Jobs there, running or queued.
@@ -91,18 +112,38 @@ impl Station {
         self.running.len() + self.queue.len()
     }
 
+    /// How many units there are.
+    pub fn units(&self) -> f64 {
+        self.units
+    }
+
+    /// Units in use since the start, summed up over time: unit-seconds up to `now`.
+    pub fn busy_until(&mut self, now: Timestamp) -> f64 {
+        self.advance(now);
+        self.busy
+    }
+
+    fn run(&mut self, id: u32, work: f64) {
+        self.started = self.started.wrapping_add(1);
+        self.running.push(Job { due: self.clock + work, order: self.started, id });
+    }
+
     /// How fast the clock runs.
     fn rate(&self) -> f64 {
-        let share = match self.discipline {
-            Discipline::ProcessorSharing => (self.processors / self.running.len().max(1) as f64).min(1.0),
-            Discipline::Fifo => 1.0,
-        };
-        self.speed * share
+        let jobs = self.running.len() as f64;
+        if self.discipline == Discipline::Fifo || jobs <= self.units {
+            return self.speed;
+        }
+        self.speed * (self.units / jobs)
     }
 
     fn advance(&mut self, now: Timestamp) {
-        self.clock += now.seconds_since(self.changed) * self.rate();
-        self.changed = self.changed.max(now);
+        let elapsed = now.seconds_since(self.changed);
+        if elapsed > 0.0 {
+            self.clock += elapsed * self.rate();
+            self.busy += elapsed * self.units.min(self.running.len() as f64);
+            self.changed = now;
+        }
     }
 }
 
@@ -117,7 +158,7 @@ impl PartialOrd for Job {
 impl Ord for Job {
     /// The earliest is the greatest, so that it is on top of the heap.
     fn cmp(&self, other: &Self) -> Ordering {
-        other.due.total_cmp(&self.due).then(other.id.cmp(&self.id))
+        other.due.total_cmp(&self.due).then(other.order.cmp(&self.order))
     }
 }
 
@@ -125,7 +166,7 @@ impl Ord for Job {
 mod tests {
     use super::*;
 
-    fn run(station: &mut Station) -> Vec<(u64, u64)> {
+    fn run(station: &mut Station) -> Vec<(u32, u64)> {
         let mut done = Vec::new();
         while let Some(at) = station.next() {
             while let Some(id) = station.complete(at) {
@@ -156,6 +197,7 @@ mod tests {
         station.start(Timestamp::ZERO, 1, 0.030);
         station.start(Timestamp::ZERO, 2, 0.010);
         assert_eq!(run(&mut station), [(1, 30), (2, 40)]);
+        assert!((station.busy_until(Timestamp::from_millis(100)) - 0.040).abs() < 1e-6);
     }
 
     #[test]
@@ -164,5 +206,15 @@ mod tests {
         station.start(Timestamp::ZERO, 1, 0.020);
         station.set_speed(Timestamp::from_millis(10), 0.5);
         assert_eq!(run(&mut station), [(1, 30)]);
+    }
+
+    #[test]
+    fn equal_jobs_leave_in_the_order_of_their_arrival() {
+        for discipline in [Discipline::ProcessorSharing, Discipline::Fifo] {
+            let mut station = Station::new(1.0, discipline);
+            [7, 3, 5].into_iter().for_each(|id| station.start(Timestamp::ZERO, id, 0.010));
+            let ids: Vec<u32> = run(&mut station).into_iter().map(|(id, _)| id).collect();
+            assert_eq!(ids, [7, 3, 5]);
+        }
     }
 }

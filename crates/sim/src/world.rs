@@ -1,38 +1,48 @@
-//! A run: streams of requests arrive, the controller decides, stations serve.
+//! A world: everything about a run but its seed.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
-use tidegate_engine::{
-    Action, ClassId, Controller, Decision, Event, EventSink, LoadReport, Outcome, Request, RequestTypeId, Setup,
-    SetupError, Ticket, Timestamp, UrlKey,
-};
-use tidegate_workload::{ArrivalProcess, Arrivals, Profile, Rng, ServiceTime, rng};
+use tidegate_engine::{Setup, SetupError, Timestamp};
+use tidegate_workload::{ArrivalProcess, Profile, ServiceTime};
 
-use crate::agenda::Agenda;
-use crate::report::{Report, ReportBuilder, Subject};
-use crate::station::{Discipline, Station};
+use crate::model::{Channel, Fault, Link, Program, Reading, SentryModel, ServerModel, Tier};
+use crate::report::Report;
+use crate::run::Run;
 
 /// Everything about a run but its seed.
 #[derive(Clone, Debug)]
 pub struct World {
-    /// The application under control; its servers are the stations, in order.
+    /// The application under control.
     pub setup: Setup,
-    /// True processors of each server (what the engine must learn).
-    pub processors: Vec<f64>,
-    /// How the servers divide them.
-    pub discipline: Discipline,
-    /// What arrives.
+    /// Its servers, in the order of the setup's.
+    pub servers: Vec<ServerModel>,
+    /// What these call.
+    pub tiers: Vec<Tier>,
+    /// What requests and calls do besides using the processors; [`Url::program`] and calls refer to it. The first is
+    /// empty: nothing besides.
+    pub programs: Vec<Program>,
+    /// What arrives, whoever is there already.
     pub streams: Vec<Stream>,
-    /// Changes of speed: when, which server, to what (1 is normal).
-    pub speeds: Vec<(Duration, usize, f64)>,
-    /// The sentry's own CPU use over time: reports given to the engine.
-    pub sentry_cpu: Vec<(Duration, f64)>,
+    /// Who waits for an answer before asking for more.
+    pub users: Vec<Users>,
+    /// The sentry's own processors; `None`: they are never short.
+    pub sentry: Option<SentryModel>,
+    /// The way to the clients; `None`: answers are there at once.
+    pub link: Option<Link>,
+    /// The way of measurements to the engine.
+    pub channel: Channel,
+    /// Measurements given, in place of measured ones.
+    pub readings: Vec<Reading>,
+    /// What happens to servers.
+    pub faults: Vec<Fault>,
+    /// How long a client waits for an answer. A client that may retry leaves then; one that may not is counted, when
+    /// its answer is there, as failed. The server does the work in both cases.
+    pub patience: Duration,
     /// Arrivals stop here; what is in flight then is still served.
     pub duration: Duration,
 }
 
-/// Requests of one class.
+/// Requests of one class, at a rate that does not depend on how they fare.
 #[derive(Clone, Debug)]
 pub struct Stream {
     /// Their class, 0 = most important.
@@ -43,63 +53,117 @@ pub struct Stream {
     pub process: ArrivalProcess,
     /// What they ask for: one of these, by weight.
     pub urls: Vec<Url>,
+    /// What clients do that were not answered; `None`: nothing.
+    pub retry: Option<Retry>,
 }
 
-/// One URL of a stream.
+/// One URL.
 #[derive(Clone, Debug)]
 pub struct Url {
     /// Its key in the cost table.
     pub key: u64,
     /// Its request type.
     pub request_type: u16,
-    /// Its share among the stream's URLs.
+    /// Its share among the URLs it stands with.
     pub weight: f64,
-    /// Inherent service time, seconds.
+    /// Inherent time on a server's processors, seconds.
     pub cost: ServiceTime,
+    /// What else it does at the server: of [`World::programs`].
+    pub program: u16,
+    /// Size of the answer, bytes, for the way to the clients.
+    pub bytes: u64,
 }
 
-enum Happening {
-    Arrival { stream: usize },
-    Completion { server: usize, version: u64 },
-    Timeout,
-    Speed { server: usize, speed: f64 },
-    SentryCpu(f64),
+impl Url {
+    /// A URL of the default type that is nothing but time on a processor.
+    pub fn new(key: u64, cost: ServiceTime) -> Url {
+        Url { key, request_type: 0, weight: 1.0, cost, program: 0, bytes: 0 }
+    }
+}
+
+/// A fixed number of users of one class: each asks, waits for the answer, thinks, and asks again, from type to type.
+#[derive(Clone, Debug)]
+pub struct Users {
+    /// Their class, 0 = most important.
+    pub class: u8,
+    /// How many.
+    pub count: u32,
+    /// Time between an answer and the next request, seconds.
+    pub think: ServiceTime,
+    /// What they ask for: per state (request type) its URLs.
+    pub states: Vec<Vec<Url>>,
+    /// With which state a session begins: weights.
+    pub start: Vec<f64>,
+    /// From each state to each: probabilities. What is missing to 1 is the end of the session.
+    pub next: Vec<Vec<f64>>,
+    /// Time between the end of a session and the beginning of the next, seconds.
+    pub pause: ServiceTime,
+    /// What they do when they are not answered; a user who gives up ends the session.
+    pub retry: Retry,
+}
+
+/// What a client does that was refused, failed, or waited too long.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Retry {
+    /// Tries in all, the first included; then it gives up. 1: none after the first.
+    pub tries: u32,
+    /// When it tries again.
+    pub wait: Wait,
+    /// Whether a wait is stretched at random, by up to this share, so that clients do not come back together.
+    pub jitter: f64,
+}
+
+/// How long a client waits before it tries again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Wait {
+    /// Not at all.
+    AtOnce,
+    /// As long as the refusal says; where nothing was said (a failure, a time-out), not at all.
+    RetryAfter,
+    /// A time of its own, seconds.
+    Own(ServiceTime),
+}
+
+impl Retry {
+    /// Gives up at once.
+    pub const NEVER: Retry = Retry { tries: 1, wait: Wait::AtOnce, jitter: 0.0 };
 }
 
 impl World {
+    /// `servers` under `setup`, nothing arriving yet.
+    pub fn new(setup: Setup, servers: Vec<ServerModel>, duration: Duration) -> World {
+        World {
+            setup,
+            servers,
+            tiers: Vec::new(),
+            programs: vec![Program::default()],
+            streams: Vec::new(),
+            users: Vec::new(),
+            sentry: None,
+            link: None,
+            channel: Channel::default(),
+            readings: Vec::new(),
+            faults: Vec::new(),
+            patience: Duration::MAX,
+            duration,
+        }
+    }
+
     /// Plays the world. Equal seeds give equal reports.
     ///
     /// # Errors
     /// When the setup makes no sense.
-    pub fn run(&self, seed: u64) -> Result<Report, SetupError> {
-        self.run_with_patience(seed, Duration::MAX)
-    }
-
-    /// As [`World::run`], with clients who wait for `patience`: later answers count as failed in [`Report::courses`].
-    /// The servers do the work all the same, as a server does that does not look whether its client is still there.
     ///
-    /// # Errors
-    /// When the setup makes no sense.
-    pub fn run_with_patience(&self, seed: u64, patience: Duration) -> Result<Report, SetupError> {
-        let sink = SharedEvents::default();
-        let controller = Controller::new(self.setup.clone(), 1, seed, Box::new(sink.clone()))?;
-        let mut run = Run::new(self, controller, seed, patience);
-        run.plan_all();
-        while let Some((now, happening)) = run.agenda.next() {
-            if now > Timestamp::ZERO + self.duration && run.work.is_empty() {
-                break;
-            }
-            run.happen(now, happening);
-        }
-        let events = std::mem::take(&mut *sink.0.lock().expect("no run panics while it holds the events"));
-        let snapshot = run.controller.snapshot(Timestamp::ZERO + self.duration);
-        Ok(run.report.finish(self.duration, events, snapshot))
+    /// # Panics
+    /// When the world is not whole: another number of servers than the setup has, or a program, tier or resource that
+    /// is not there. Worlds made from scenario files are.
+    pub fn run(&self, seed: u64) -> Result<Report, SetupError> {
+        assert_eq!(self.servers.len(), self.setup.servers.len(), "as many servers as the setup has");
+        Ok(Run::new(self, seed)?.play())
     }
-}
 
-impl World {
     /// The target at the rate that is offered at `now`.
-    fn target(&self, now: Timestamp) -> Duration {
+    pub(crate) fn target(&self, now: Timestamp) -> Duration {
         let sla = &self.setup.sla;
         if sla.steps().len() <= 1 {
             return sla.target(0.0);
@@ -107,175 +171,4 @@ impl World {
         let at = now.since(Timestamp::ZERO);
         sla.target(self.streams.iter().map(|stream| stream.profile.rate_at(at).per_second()).sum())
     }
-}
-
-#[derive(Clone, Default)]
-struct SharedEvents(std::sync::Arc<std::sync::Mutex<Vec<(Timestamp, Event)>>>);
-
-impl EventSink for SharedEvents {
-    fn record(&mut self, now: Timestamp, event: Event) {
-        self.0.lock().expect("no run panics while it holds the events").push((now, event));
-    }
-}
-
-/// A request between its arrival and its end.
-struct Work {
-    subject: Subject,
-    started: Timestamp,
-    seconds: f64,
-}
-
-struct Run<'a> {
-    world: &'a World,
-    controller: Controller,
-    agenda: Agenda<Happening>,
-    arrivals: Vec<Arrivals>,
-    stations: Vec<Station>,
-    versions: Vec<u64>,
-    work: HashMap<u64, (Ticket, Work)>,
-    rng: Rng,
-    report: ReportBuilder,
-    timeout: Timestamp,
-}
-
-impl<'a> Run<'a> {
-    fn new(world: &'a World, controller: Controller, seed: u64, patience: Duration) -> Self {
-        let arrivals = |(at, stream): (usize, &Stream)| {
-            let profile = stream.profile.until(world.duration);
-            stream.process.arrivals(&profile, seed, at as u64 + 1)
-        };
-        Run {
-            controller,
-            agenda: Agenda::new(),
-            arrivals: world.streams.iter().enumerate().map(arrivals).collect(),
-            stations: world.processors.iter().map(|&k| Station::new(k, world.discipline)).collect(),
-            versions: vec![0; world.processors.len()],
-            work: HashMap::new(),
-            rng: rng(seed, 0),
-            report: ReportBuilder::new(&world.setup, world.streams.len(), patience),
-            timeout: Timestamp::MAX,
-            world,
-        }
-    }
-
-    fn plan_all(&mut self) {
-        for stream in 0..self.arrivals.len() {
-            self.plan_arrival(stream);
-        }
-        for &(at, server, speed) in &self.world.speeds {
-            self.agenda.plan(Timestamp::ZERO + at, Happening::Speed { server, speed });
-        }
-        for &(at, cpu) in &self.world.sentry_cpu {
-            self.agenda.plan(Timestamp::ZERO + at, Happening::SentryCpu(cpu));
-        }
-        self.follow_up(Timestamp::ZERO);
-    }
-
-    fn plan_arrival(&mut self, stream: usize) {
-        if let Some(at) = self.arrivals[stream].next() {
-            self.agenda.plan(Timestamp::ZERO + at, Happening::Arrival { stream });
-        }
-    }
-
-    fn happen(&mut self, now: Timestamp, happening: Happening) {
-        match happening {
-            Happening::Arrival { stream } => {
-                self.plan_arrival(stream);
-                self.arrive(now, stream);
-            }
-            Happening::Completion { server, version } if version == self.versions[server] => {
-                while let Some(id) = self.stations[server].complete(now) {
-                    self.finish(now, id);
-                }
-                self.plan_completion(server);
-            }
-            Happening::Completion { .. } => return,
-            Happening::Timeout => {
-                self.timeout = Timestamp::MAX;
-                self.controller.handle_timeout(now);
-            }
-            Happening::Speed { server, speed } => {
-                self.stations[server].set_speed(now, speed);
-                self.plan_completion(server);
-            }
-            Happening::SentryCpu(cpu) => self.controller.handle_report(now, LoadReport::SentryCpu(cpu)),
-        }
-        self.follow_up(now);
-    }
-
-    fn arrive(&mut self, now: Timestamp, number: usize) {
-        let stream = &self.world.streams[number];
-        let url = pick(&stream.urls, &mut self.rng);
-        let target = self.world.target(now);
-        let subject = Subject { class: stream.class as usize, stream: number, arrived: now, target };
-        let work = Work { subject, started: now, seconds: url.cost.sample(&mut self.rng) };
-        let request = Request {
-            class: ClassId(stream.class),
-            request_type: RequestTypeId(url.request_type),
-            url: UrlKey(url.key.wrapping_mul(0x9E37_79B9_7F4A_7C15)),
-            ..Request::default()
-        };
-        self.report.offered(subject);
-        match self.controller.handle_arrival(now, request) {
-            Decision::Admit { ticket, server, .. } => self.start(now, ticket, server.index(), work),
-            Decision::Enqueue { ticket } => {
-                self.work.insert(ticket.as_u64(), (ticket, work));
-            }
-            Decision::Reject(_) => self.report.refused(now, work.subject),
-        }
-    }
-
-    fn start(&mut self, now: Timestamp, ticket: Ticket, server: usize, work: Work) {
-        self.stations[server].start(now, ticket.as_u64(), work.seconds);
-        self.work.insert(ticket.as_u64(), (ticket, Work { started: now, ..work }));
-        self.plan_completion(server);
-    }
-
-    fn finish(&mut self, now: Timestamp, id: u64) {
-        let Some((ticket, work)) = self.work.remove(&id) else { return };
-        self.report.answered(now, work.subject);
-        self.controller.handle_completion(now, ticket, Outcome::answered_in(now.since(work.started)));
-    }
-
-    fn plan_completion(&mut self, server: usize) {
-        self.versions[server] += 1;
-        if let Some(at) = self.stations[server].next() {
-            self.agenda.plan(at, Happening::Completion { server, version: self.versions[server] });
-        }
-    }
-
-    /// What the controller wants done about other requests, and when it wants to be called again.
-    fn follow_up(&mut self, now: Timestamp) {
-        while let Some(action) = self.controller.poll_action() {
-            match action {
-                Action::Start { ticket, server } => {
-                    if let Some((ticket, work)) = self.work.remove(&ticket.as_u64()) {
-                        self.start(now, ticket, server.index(), work);
-                    }
-                }
-                Action::Refuse { ticket, .. } => {
-                    if let Some((_, work)) = self.work.remove(&ticket.as_u64()) {
-                        self.report.refused(now, work.subject);
-                    }
-                }
-                other => unreachable!("an action that the simulator does not know: {other:?}"),
-            }
-        }
-        if let Some((at, _)) = self.controller.poll_timeout()
-            && at < self.timeout
-        {
-            self.timeout = at;
-            self.agenda.plan(at.max(now), Happening::Timeout);
-        }
-    }
-}
-
-fn pick<'u>(urls: &'u [Url], rng: &mut Rng) -> &'u Url {
-    use tidegate_workload::uniform;
-    let mut left = uniform(rng) * urls.iter().map(|url| url.weight).sum::<f64>();
-    let found = urls.iter().find(|url| {
-        left -= url.weight;
-        left < 0.0
-    });
-    found.unwrap_or(&urls[urls.len() - 1])
 }

@@ -64,7 +64,7 @@ fn a_halved_server_is_noticed_within_five_seconds() {
     let mut found = Vec::new();
     for seed in 1..=4 {
         let mut world = overloaded(4.0, 25);
-        world.speeds = vec![(Duration::from_secs(20), 0, 0.5)];
+        world.faults = vec![support::speed(20, 0.5)];
         let before = capacity(&overloaded(4.0, 20).run(seed).expect("the setup makes sense"));
         let after = capacity(&world.run(seed).expect("the setup makes sense"));
         // From the whole to the half, and the noise of both estimates: at most one in four misses, and not by far.

@@ -6,7 +6,8 @@ mod support;
 use std::time::Duration;
 
 use support::{admission, c1, service_times, stream, trajectory, world};
-use tidegate_sim::World;
+use tidegate_engine::LoadReport;
+use tidegate_sim::{Reading, World};
 use tidegate_workload::ServiceTime;
 
 fn golden(name: &str, world: &World) {
@@ -48,7 +49,8 @@ fn the_sentry_goes_to_threshold_and_back_with_its_own_load() {
     let policy = r#"{ "policy": "sentry", "batch": { "delays": ["0ms", "50ms", "100ms"] } }"#;
     let mut world = c1(admission(policy), exponential());
     let load = |second: u64| if (150..160).contains(&second) { 0.95 } else { 0.3 };
-    world.sentry_cpu = (1..300).map(|second| (Duration::from_secs(second), load(second))).collect();
+    let reading = |second| Reading { at: Duration::from_secs(second), report: LoadReport::SentryCpu(load(second)) };
+    world.readings = (1..300).map(reading).collect();
     golden("c1-sentry", &world);
 }
 
@@ -64,7 +66,7 @@ fn a_cold_start_under_five_times_the_load() {
 fn a_server_slows_to_half_and_recovers() {
     let mut world = c1(admission(r#"{ "policy": "batch" }"#), exponential());
     world.streams = (0..3).map(|class| stream(class, "80/s", exponential())).collect();
-    world.speeds = vec![(Duration::from_secs(40), 0, 0.5), (Duration::from_secs(80), 0, 1.0)];
+    world.faults = vec![support::speed(40, 0.5), support::speed(80, 1.0)];
     world.duration = Duration::from_secs(120);
     golden("half-speed", &world);
 }

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use tidegate_engine::{AdmissionConfig, ClassSetup, Event, ServerSetup, Setup, Sla, Statistic};
-use tidegate_sim::{Discipline, Report, Stream, Url, World};
+use tidegate_sim::{Discipline, Fault, FaultKind, Report, ServerModel, Stream, Url, World};
 use tidegate_workload::outcome::Course;
 use tidegate_workload::{ArrivalProcess, ServiceTime};
 
@@ -24,22 +24,21 @@ pub fn world(servers: usize, k: f64, target: Duration, policy: AdmissionConfig) 
     let mut setup = Setup::simple("world", sla, (0..servers).map(|i| ServerSetup::new(format!("s{i}"))));
     setup.classes = CLASSES.map(ClassSetup::new).to_vec();
     setup.admission = policy;
-    World {
-        setup,
-        processors: vec![k; servers],
-        discipline: Discipline::ProcessorSharing,
-        streams: Vec::new(),
-        speeds: Vec::new(),
-        sentry_cpu: Vec::new(),
-        duration: Duration::from_secs(60),
-    }
+    let server = ServerModel::new(k, Discipline::ProcessorSharing);
+    World::new(setup, vec![server; servers], Duration::from_secs(60))
+}
+
+/// The first server's speed changes.
+pub fn speed(at: u64, speed: f64) -> Fault {
+    let at = Duration::from_secs(at);
+    Fault { at, tier: None, server: 0, what: FaultKind::Speed(speed), noticed_after: Duration::ZERO }
 }
 
 /// Poisson requests of a class for one URL.
 pub fn stream(class: u8, profile: &str, cost: ServiceTime) -> Stream {
-    let url = Url { key: u64::from(class) * 10 + 1, request_type: 0, weight: 1.0, cost };
+    let url = Url::new(u64::from(class) * 10 + 1, cost);
     let profile = profile.parse().unwrap_or_else(|error| panic!("{profile}: {error}"));
-    Stream { class, profile, process: ArrivalProcess::Poisson, urls: vec![url] }
+    Stream { class, profile, process: ArrivalProcess::Poisson, urls: vec![url], retry: None }
 }
 
 /// The paper's first experiment (figure 3): three servers of 60 requests per second each.
@@ -122,7 +121,7 @@ pub fn sizes(profile: &str) -> Vec<Stream> {
     // 1-8 kB, 64-128 kB, and scripts.
     let costs = [uniform(0.002, 0.008), uniform(0.030, 0.060), uniform(0.010, 0.020)];
     let stream = |(key, cost): (u64, &ServiceTime)| {
-        let url = Url { key, request_type: 0, weight: 1.0, cost: *cost };
+        let url = Url::new(key, *cost);
         Stream { urls: vec![url], ..stream(0, profile, *cost) }
     };
     (1..).zip(&costs).map(stream).collect()

@@ -1,0 +1,231 @@
+//! What a simulated service is made of: servers, what requests do there, the tiers behind, faults and power.
+//!
+//! Plain data. [`World`](crate::World) puts it together; how it behaves over time is in `park.rs`.
+
+use std::time::Duration;
+
+use tidegate_engine::LoadReport;
+use tidegate_workload::ServiceTime;
+
+use crate::station::Discipline;
+
+/// A server: processors and what else requests use there, and how many requests it takes at once.
+#[derive(Clone, Debug)]
+pub struct ServerModel {
+    /// True processors (what the engine must learn).
+    pub cores: f64,
+    /// How the processors are divided.
+    pub discipline: Discipline,
+    /// At most so many requests are in service at once (threads, processes); `None`: no limit.
+    pub limit: Option<u32>,
+    /// So many more may wait for a place; further ones are refused by the server. `None`: no bound.
+    pub backlog: Option<u32>,
+    /// What is lost when too many are in service.
+    pub knee: Option<Knee>,
+    /// What it has besides processors. [`Step::Use`] counts them from 1; 0 is the processors.
+    pub resources: Vec<Resource>,
+    /// Its power; nothing is summed up without.
+    pub power: Option<Power>,
+    /// Whether it is off at the beginning; a [`Fault`] starts it.
+    pub off: bool,
+    /// From being started until it serves.
+    pub setup_time: Duration,
+    /// After setup it is slower for a while.
+    pub warm_up: Option<WarmUp>,
+}
+
+impl ServerModel {
+    /// A server that is nothing but `cores` processors.
+    pub fn new(cores: f64, discipline: Discipline) -> Self {
+        ServerModel {
+            cores,
+            discipline,
+            limit: None,
+            backlog: None,
+            knee: None,
+            resources: Vec::new(),
+            power: None,
+            off: false,
+            setup_time: Duration::ZERO,
+            warm_up: None,
+        }
+    }
+}
+
+/// Thrashing: past `at` requests in service, each further one slows all processors down.
+///
+/// The speed is `1 / (1 + loss * (n - at))` with `n` in service: with a loss of 0.01, a hundred too many halve it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Knee {
+    /// Requests in service without loss.
+    pub at: u32,
+    /// What each further one costs, as a share of the speed.
+    pub loss: f64,
+}
+
+/// Something else than processors that requests use at a server.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Resource {
+    /// It works on what it is given: a disk, a network card.
+    Station {
+        /// How many units work side by side.
+        units: f64,
+        /// How they are divided.
+        discipline: Discipline,
+        /// Amount that one unit does per second: bytes per second, or 1 where amounts are seconds.
+        rate: f64,
+    },
+    /// It is held meanwhile: a pool of connections to the next tier.
+    Pool {
+        /// How many.
+        tokens: u32,
+    },
+}
+
+/// A slow phase after setup: caches are cold.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WarmUp {
+    /// How long.
+    pub time: Duration,
+    /// How fast it is meanwhile; 1 is normal.
+    pub speed: f64,
+}
+
+/// What a server draws, watts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Power {
+    /// On and idle.
+    pub idle: f64,
+    /// With all processors in use; in between in proportion.
+    pub peak: f64,
+    /// While it is being set up.
+    pub setup: f64,
+}
+
+/// What a request does at a server after its time on the processors, step after step.
+#[derive(Clone, Debug, Default)]
+pub struct Program {
+    /// The steps.
+    pub steps: Vec<Step>,
+}
+
+/// One step.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// What is done.
+    pub what: Action,
+    /// Whether it runs together with the step before (or with the processors' part, when it is the first) instead of
+    /// after it.
+    pub overlap: bool,
+}
+
+/// What is done in a step.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// A resource of the server is used.
+    Use {
+        /// Which: 0 the processors, then [`ServerModel::resources`] from 1.
+        resource: usize,
+        /// How much of it: seconds, or what the resource's rate counts.
+        amount: ServiceTime,
+    },
+    /// Another tier is called.
+    Call {
+        /// Which of [`World::tiers`](crate::World::tiers).
+        tier: usize,
+        /// How many times.
+        calls: u32,
+        /// All at once, or one after the other.
+        parallel: bool,
+        /// Time of one call on a processor there, seconds.
+        work: ServiceTime,
+        /// What a call does there besides: of [`World::programs`](crate::World::programs).
+        program: usize,
+        /// A pool of this server of which a token is held meanwhile: of its resources, from 1.
+        pool: Option<usize>,
+    },
+}
+
+/// Servers behind the first ones, called by them.
+#[derive(Clone, Debug)]
+pub struct Tier {
+    /// Its name.
+    pub name: String,
+    /// Its servers. Calls go to the one with the least in service per processor, the first of equals in turn.
+    pub servers: Vec<ServerModel>,
+    /// Time on the way, there and back together, of each call.
+    pub latency: Duration,
+}
+
+/// The way from the sentry to the clients, which all answers share.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Link {
+    /// Bytes per second; `None`: no limit.
+    pub rate: Option<f64>,
+    /// Added to every answer.
+    pub latency: Duration,
+}
+
+/// A sentry whose own processors can be the bottleneck.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SentryModel {
+    /// Processors: workers that take arrivals first come, first served.
+    pub workers: u32,
+    /// CPU time of a request that is admitted and relayed.
+    pub admitted: Duration,
+    /// CPU time of a request that is refused. A request that has to wait takes this at first, and the rest when it
+    /// starts.
+    pub refused: Duration,
+    /// Connections that may wait for a worker; further ones fail. `None`: no bound.
+    pub backlog: Option<u32>,
+    /// How often it tells the engine how busy it is.
+    pub report_every: Duration,
+}
+
+/// The way of measurements to the engine: they arrive late, and some never.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Channel {
+    /// On the way.
+    pub delay: Duration,
+    /// Share that is lost, 0 to 1.
+    pub loss: f64,
+}
+
+/// A measurement that is sent to the engine at a given time, through the [`Channel`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reading {
+    /// When it is sent.
+    pub at: Duration,
+    /// What it says.
+    pub report: LoadReport,
+}
+
+/// Something happens to a server at a given time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fault {
+    /// When.
+    pub at: Duration,
+    /// Of which tier, or of the servers behind the sentry (`None`).
+    pub tier: Option<usize>,
+    /// Which of its servers, from 0.
+    pub server: usize,
+    /// What.
+    pub what: FaultKind,
+    /// How long it takes the sentry's health checks to notice that the server is gone or back.
+    pub noticed_after: Duration,
+}
+
+/// What happens to a server.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum FaultKind {
+    /// It stops: everything there fails, and further requests fail at once.
+    Fail,
+    /// It serves again, empty.
+    Recover,
+    /// Its processors run at this speed: 1 is normal, 0.5 half.
+    Speed(f64),
+    /// It is switched on and serves after its setup time.
+    Start,
+    /// It is switched off. What is there fails: drain it first.
+    Stop,
+}

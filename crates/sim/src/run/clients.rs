@@ -1,0 +1,287 @@
+//! Clients: streams that arrive whatever happens, and users who wait for their answers. Both may try again.
+
+use std::time::Duration;
+
+use tidegate_engine::{Decision, Timestamp};
+use tidegate_workload::{Rng, rng, uniform};
+
+use super::menu::{Menu, draw, sums};
+use super::{Flying, Happening, Run};
+use crate::park::Task;
+use crate::report::Subject;
+use crate::world::{Retry, Url, Users, Wait};
+
+/// Who made a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Client {
+    Stream { number: u16 },
+    User { group: u16, user: u32, menu: u16 },
+}
+
+/// How a try ended, for the client.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fate {
+    Answered,
+    /// Answered when nobody waited any more.
+    TooLate,
+    /// With the time after which to come back.
+    Refused(Duration),
+    Failed,
+    /// The client left.
+    TimedOut,
+}
+
+/// Users of one kind.
+pub(super) struct Group<'w> {
+    users: &'w Users,
+    /// The first state's menu.
+    first_menu: u16,
+    start: Vec<f64>,
+    next: Vec<Vec<f64>>,
+    /// Each user's state.
+    states: Vec<u16>,
+    rng: Rng,
+}
+
+/// Streams of random numbers for users begin here; those for arrivals are numbered from 1.
+const USERS: u64 = 1 << 32;
+
+impl<'w> Group<'w> {
+    pub(super) fn all(users: &'w [Users], seed: u64, menus: &mut Vec<Menu<'w>>) -> Vec<Group<'w>> {
+        let mut groups = Vec::new();
+        for (at, users) in users.iter().enumerate() {
+            let first_menu = menus.len() as u16;
+            menus.extend(users.states.iter().map(|urls: &Vec<Url>| Menu::new(users.class, urls)));
+            groups.push(Group {
+                users,
+                first_menu,
+                start: sums(users.start.iter().copied()),
+                next: users.next.iter().map(|row| sums(row.iter().copied())).collect(),
+                states: vec![0; users.count as usize],
+                rng: rng(seed, USERS + at as u64),
+            });
+        }
+        groups
+    }
+
+    fn begin(&mut self, user: u32) {
+        self.states[user as usize] = draw(&self.start, &mut self.rng) as u16;
+    }
+
+    /// To the next state. `false`: the session is over.
+    fn step(&mut self, user: u32) -> bool {
+        let row = &self.next[usize::from(self.states[user as usize])];
+        let at = uniform(&mut self.rng);
+        let next = row.partition_point(|sum| *sum <= at);
+        if next < row.len() {
+            self.states[user as usize] = next as u16;
+        }
+        next < row.len()
+    }
+}
+
+impl Client {
+    /// Where its URLs stand.
+    pub(super) fn menu(self) -> usize {
+        match self {
+            Client::Stream { number } => usize::from(number),
+            Client::User { menu, .. } => usize::from(menu),
+        }
+    }
+}
+
+impl Run<'_> {
+    /// A stream's request arrives.
+    pub(super) fn arrive(&mut self, now: Timestamp, number: u16) {
+        let menu = &self.menus[usize::from(number)];
+        let url = menu.draw(&mut self.rng);
+        let task = task(&menu.urls[url as usize], &mut self.rng);
+        let stream = &self.world.streams[usize::from(number)];
+        let flying = self.flying(now, Client::Stream { number }, stream.class, number, url, task);
+        if self.desk.is_some() || stream.retry.is_some() {
+            return self.come(now, flying);
+        }
+        // The same in short, for what most requests are: a refused one leaves no trace but counts.
+        self.report.offered(flying.subject);
+        let decision = self.controller.handle_arrival(now, self.menus[usize::from(number)].request(url));
+        if let Decision::Reject(_) = decision {
+            self.report.refused(now, flying.subject);
+            self.report.clients[usize::from(number)].given_up += 1;
+        } else {
+            let request = self.requests.insert(flying) as u32;
+            self.decided(now, request, decision);
+        }
+    }
+
+    /// Every user begins with a pause of its own.
+    pub(super) fn start_users(&mut self) {
+        for (at, group) in self.groups.iter_mut().enumerate() {
+            for user in 0..group.users.count {
+                group.begin(user);
+                let think = group.users.think.sample(&mut group.rng);
+                let thought = Happening::Thought { group: at as u16, user };
+                self.plans.once(Timestamp::from_secs_f64(think), thought);
+            }
+        }
+    }
+
+    /// A user has thought, and asks.
+    pub(super) fn ask(&mut self, now: Timestamp, at: u16, user: u32) {
+        if now > self.end {
+            return;
+        }
+        let group = &mut self.groups[usize::from(at)];
+        let menu = group.first_menu + group.states[user as usize];
+        let urls = &self.menus[usize::from(menu)];
+        let url = urls.draw(&mut group.rng);
+        let task = task(&urls.urls[url as usize], &mut group.rng);
+        let (class, course) = (group.users.class, self.world.streams.len() as u16 + at);
+        let flying = self.flying(now, Client::User { group: at, user, menu }, class, course, url, task);
+        self.come(now, flying);
+    }
+
+    /// A client tries again what it tried before.
+    pub(super) fn try_again(&mut self, now: Timestamp, request: u32) {
+        let mut flying = self.requests.remove(request as usize);
+        let course = usize::from(flying.subject.course);
+        if now > self.end {
+            self.report.clients[course].given_up += 1;
+            return;
+        }
+        self.report.clients[course].retries += 1;
+        flying.subject.arrived = now;
+        flying.subject.target = self.world.target(now);
+        let flying = Flying { tries: flying.tries + 1, ticket: None, gone: false, waiting: false, timer: None, ..flying };
+        self.come(now, flying);
+    }
+
+    /// A client has waited long enough. The server does not know.
+    pub(super) fn lose_patience(&mut self, now: Timestamp, request: u32) {
+        let flying = &mut self.requests[request as usize];
+        (flying.timer, flying.gone) = (None, true);
+        let was_waiting = std::mem::take(&mut flying.waiting);
+        let (subject, ticket) = (flying.subject, flying.ticket.take());
+        self.report.failed(subject);
+        if let Some(ticket) = ticket {
+            self.controller.handle_cancel(now, ticket);
+        }
+        self.go_on(now, request, Fate::TimedOut);
+        if was_waiting {
+            self.requests.remove(request as usize);
+        }
+    }
+
+    /// A try is over on the server's side; its client goes on, unless it left before.
+    pub(super) fn close(&mut self, now: Timestamp, request: u32, fate: Fate) {
+        if let Some(timer) = self.requests[request as usize].timer.take() {
+            self.plans.cancel(timer);
+        }
+        if !self.requests[request as usize].gone {
+            self.go_on(now, request, fate);
+        }
+        self.requests.remove(request as usize);
+    }
+
+    fn flying(&mut self, now: Timestamp, client: Client, class: u8, course: u16, url: u32, task: Task) -> Flying {
+        self.report.clients[usize::from(course)].wanted += 1;
+        Flying {
+            subject: Subject { class, course, arrived: now, target: self.world.target(now) },
+            client,
+            url,
+            task,
+            ticket: None,
+            started: now,
+            served_in: Duration::ZERO,
+            tries: 1,
+            timer: None,
+            gone: false,
+            waiting: false,
+        }
+    }
+
+    /// A request comes to the sentry.
+    fn come(&mut self, now: Timestamp, flying: Flying) {
+        self.report.offered(flying.subject);
+        let leaves = match flying.client {
+            Client::Stream { number } => self.world.streams[usize::from(number)].retry.is_some(),
+            Client::User { .. } => true,
+        };
+        let request = self.requests.insert(flying) as u32;
+        if leaves && self.world.patience < DAYS {
+            let timer = self.plans.once(now + self.world.patience, Happening::Impatience { request });
+            self.requests[request as usize].timer = Some(timer);
+        }
+        self.at_sentry(now, request);
+    }
+
+    /// What a client does after a try.
+    fn go_on(&mut self, now: Timestamp, request: u32, fate: Fate) {
+        let Flying { client, subject, tries, .. } = self.requests[request as usize];
+        let counts = &mut self.report.clients[usize::from(subject.course)];
+        if let Fate::Answered = fate {
+            counts.satisfied += 1;
+            return self.user_goes_on(now, client, true);
+        }
+        let retry = match client {
+            Client::Stream { number } => self.world.streams[usize::from(number)].retry,
+            Client::User { group, .. } => Some(self.groups[usize::from(group)].users.retry),
+        };
+        match retry {
+            Some(retry) if tries < retry.tries && now <= self.end => self.plan_retry(now, request, retry, fate),
+            _ => {
+                counts.given_up += 1;
+                self.user_goes_on(now, client, false);
+            }
+        }
+    }
+
+    /// The next try is a request of its own: of the one before, the server may still have work.
+    fn plan_retry(&mut self, now: Timestamp, request: u32, retry: Retry, fate: Fate) {
+        let seconds = match (retry.wait, fate) {
+            (Wait::Own(time), _) => time.sample(&mut self.aside),
+            (Wait::RetryAfter, Fate::Refused(after)) => after.as_secs_f64(),
+            _ => 0.0,
+        };
+        let stretch = 1.0 + retry.jitter * uniform(&mut self.aside);
+        let Flying { subject, client, url, task, tries, .. } = self.requests[request as usize];
+        let again = Flying {
+            subject,
+            client,
+            url,
+            task,
+            tries,
+            ticket: None,
+            started: now,
+            served_in: Duration::ZERO,
+            timer: None,
+            gone: false,
+            waiting: false,
+        };
+        let request = self.requests.insert(again) as u32;
+        self.plans.once(now + Duration::from_secs_f64(seconds * stretch), Happening::Again { request });
+    }
+
+    fn user_goes_on(&mut self, now: Timestamp, client: Client, satisfied: bool) {
+        let Client::User { group: at, user, .. } = client else { return };
+        let group = &mut self.groups[usize::from(at)];
+        let stays = satisfied && group.step(user);
+        let time = if stays {
+            group.users.think.sample(&mut group.rng)
+        } else {
+            group.begin(user);
+            group.users.pause.sample(&mut group.rng)
+        };
+        self.plans.once(now + Duration::from_secs_f64(time), Happening::Thought { group: at, user });
+    }
+}
+
+/// A patience that outlasts every run needs no timer.
+const DAYS: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// A request's work. What follows the processors has a seed of its own, so that it is the same under every policy.
+fn task(url: &Url, rng: &mut Rng) -> Task {
+    use tidegate_workload::uniform;
+    let work = url.cost.sample(rng);
+    let seed = if url.program == 0 { 0 } else { (uniform(rng) * (1u64 << 53) as f64) as u64 };
+    Task { work, program: url.program, seed }
+}
