@@ -7,7 +7,9 @@
 
 mod csv;
 mod json;
+mod page;
 mod plot;
+mod saved;
 mod text;
 
 use std::fs;
@@ -16,6 +18,9 @@ use std::path::{Path, PathBuf};
 
 use tidegate_workload::outcome::{Check, Measure, Outcome};
 use tidegate_workload::scenario::{Arm, Scenario};
+
+pub use page::page;
+pub use saved::{ReadError, SavedReport};
 
 /// Where outcomes come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,0 +1,152 @@
+//! `tidegate experiment agree`: does the simulator say what real HTTP shows?
+
+use std::io::{Write, stderr, stdout};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use tidegate_testbed::report::{ArmReport, ExperimentReport, Mode};
+use tidegate_workload::outcome::Outcome;
+use tidegate_workload::scenario::{Arm, Scenario};
+
+use super::{find, folder_of, jobs, play};
+
+/// Compare the simulator with real HTTP: the same scenarios, run both ways
+///
+/// Prints a Markdown table of goodput and of the 95th percentile of the admitted. Exit status: 0 when all agree, 1 when
+/// not, 2 when a scenario makes no sense. Each arm takes its own real time; baselines that refuse nothing are left out.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Names of built-in scenarios, or TOML files
+    #[arg(value_name = "ID|FILE", default_values = ["C1", "C5", "O1", "O2", "O3"])]
+    scenarios: Vec<String>,
+    /// The short form
+    #[arg(long)]
+    short: bool,
+    /// Seed of the live run, and the first of the simulated ones; default: the scenario's
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Simulated runs, whose mean is compared
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: u64,
+    /// The share by which goodput may differ
+    #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
+    goodput: f64,
+    /// The share by which the 95th percentile may differ
+    #[arg(long, value_name = "SHARE", default_value_t = 0.15)]
+    p95: f64,
+    /// Only these arms
+    #[arg(long = "arm", value_name = "NAME")]
+    arms: Vec<String>,
+    /// Folder for the table and for the reports of both ways
+    #[arg(long, value_name = "DIR", default_value = "target/experiments")]
+    out: PathBuf,
+}
+
+/// What is compared of a run.
+#[derive(Debug, Clone, Copy)]
+struct Figures {
+    /// Answers within the target per second.
+    goodput: f64,
+    /// 95th percentile of the response times of the admitted, seconds.
+    p95: f64,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When sockets or threads cannot be had, or the table not be written.
+pub(super) fn run(args: &Args) -> Result<ExitCode> {
+    let scenarios: Result<Vec<Scenario>> = args.scenarios.iter().map(|name| args.prepare(name)).collect();
+    let scenarios = match scenarios {
+        Ok(scenarios) => scenarios,
+        Err(error) => return Ok(super::super::bad_configuration(format!("{error:#}"))),
+    };
+    let mut table = String::from(
+        "| scenario | arm | goodput, simulated | live | live / simulated | p95, simulated | live | live / simulated | |\n\
+         |---|---|---:|---:|---:|---:|---:|---:|---|\n",
+    );
+    write!(stdout(), "{table}")?;
+    let mut all_agree = true;
+    for scenario in &scenarios {
+        let (mut simulated, mut live) = (Vec::new(), Vec::new());
+        for arm in &scenario.arms {
+            let one = Scenario { arms: vec![arm.clone()], ..scenario.clone() };
+            simulated.extend(play::simulate(&one, &args.seeds(scenario), jobs(None))?);
+            live.extend(play::live(&one, &args.seeds(scenario)[..1])?);
+            let (row, agrees) = args.compare(&one, simulated.last(), live.last());
+            all_agree &= agrees;
+            write!(stdout(), "{row}")?;
+            stdout().flush()?;
+            table += &row;
+        }
+        args.write(scenario, Mode::Simulated, simulated)?;
+        args.write(scenario, Mode::Live, live)?;
+    }
+    let file = args.out.join("agree.md");
+    std::fs::write(&file, &table).with_context(|| format!("cannot write {}", file.display()))?;
+    Ok(if all_agree { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+impl Args {
+    fn prepare(&self, name: &str) -> Result<Scenario> {
+        let mut scenario = find(name)?;
+        if self.short {
+            scenario = scenario.shortened();
+        }
+        let refuses = |arm: &Arm| arm.admission.get("policy").and_then(|policy| policy.as_str()) != Some("none");
+        scenario.arms.retain(|arm| refuses(arm) && (self.arms.is_empty() || self.arms.contains(&arm.name)));
+        anyhow::ensure!(!scenario.arms.is_empty(), "{name}: no arm refuses anything, so there is nothing to compare");
+        Ok(scenario)
+    }
+
+    fn seeds(&self, scenario: &Scenario) -> Vec<u64> {
+        let first = self.seed.unwrap_or(scenario.seed);
+        (0..self.seeds).map(|n| first.wrapping_add(n)).collect()
+    }
+
+    /// A row of the table, and whether both ways agree.
+    fn compare(&self, one: &Scenario, simulated: Option<&ArmReport>, live: Option<&ArmReport>) -> (String, bool) {
+        let (simulated, live) = (mean(simulated, one), mean(live, one));
+        let (goodput, p95) = (live.goodput / simulated.goodput, live.p95 / simulated.p95);
+        let agrees = (goodput - 1.0).abs() <= self.goodput && (p95 - 1.0).abs() <= self.p95;
+        let row = format!(
+            "| {} | {} | {:.1}/s | {:.1}/s | {goodput:.3} | {:.0} ms | {:.0} ms | {p95:.3} | {} |\n",
+            one.id,
+            one.arms[0].name,
+            simulated.goodput,
+            live.goodput,
+            simulated.p95 * 1e3,
+            live.p95 * 1e3,
+            if agrees { "agree" } else { "DIFFER" }
+        );
+        (row, agrees)
+    }
+
+    /// Keeps the reports too; what a live run warns of, or misses, is said at once.
+    fn write(&self, scenario: &Scenario, mode: Mode, arms: Vec<ArmReport>) -> Result<()> {
+        let report = ExperimentReport { scenario: scenario.clone(), mode, short: self.short, arms };
+        let worth_saying = |line: &&str| line.starts_with("FAIL") || line.starts_with("warning");
+        for line in report.text().lines().filter(worth_saying) {
+            writeln!(stderr(), "{} {}: {line}", scenario.id, mode.name())?;
+        }
+        report.write(&self.out.join(folder_of(scenario, mode == Mode::Live)))?;
+        Ok(())
+    }
+}
+
+/// Over all runs of the arm.
+fn mean(arm: Option<&ArmReport>, scenario: &Scenario) -> Figures {
+    let runs = arm.map_or(&[][..], |arm| &arm.runs);
+    let each: Vec<Figures> = runs.iter().map(|run| figures(&run.outcome, scenario)).collect();
+    let mean = |value: fn(&Figures) -> f64| each.iter().map(value).sum::<f64>() / each.len() as f64;
+    Figures { goodput: mean(|f| f.goodput), p95: mean(|f| f.p95) }
+}
+
+fn figures(outcome: &Outcome, scenario: &Scenario) -> Figures {
+    let total = outcome.class(None).total();
+    Figures {
+        goodput: total.good as f64 / scenario.duration.as_secs_f64(),
+        p95: total.responses.quantile(0.95).unwrap_or(f64::NAN),
+    }
+}
