@@ -37,6 +37,11 @@ pub trait DispatchPolicy: Debug + Send {
         let _ = (servers, taking);
     }
 
+    /// Whether it wants to hear of [`DispatchPolicy::on_load_changed`] until the servers change again.
+    fn follows_load(&self) -> bool {
+        false
+    }
+
     /// A request was sent to `server` or left it.
     fn on_load_changed(&mut self, server: &ServerState) {
         let _ = server;

@@ -34,6 +34,8 @@ pub(super) struct Core {
     pub(super) setup: Setup,
     pub(super) policer: Arc<Policer>,
     pub(super) dispatch: Box<dyn DispatchPolicy>,
+    /// Whether `dispatch` wants to hear of every start and end: asked once, not per request.
+    follows_load: bool,
     pub(super) servers: Vec<ServerState>,
     pub(super) flights: Flights,
     pub(super) waiting: Waiting,
@@ -111,6 +113,7 @@ impl Core {
         let mut core = Core {
             policer: Arc::new(policer),
             dispatch: dispatch::build(&setup.dispatch, &setup),
+            follows_load: false,
             servers: setup.servers.iter().enumerate().map(|(at, server)| new_server(at, server)).collect(),
             flights: Flights::new(),
             waiting: Waiting::new(classes, buckets),
@@ -190,6 +193,7 @@ impl Core {
         self.sure_processors = taking().map(sure).sum();
         self.free = taking().map(ServerState::room).sum();
         self.dispatch.on_servers_changed(&self.servers, wanted);
+        self.follows_load = self.dispatch.follows_load();
     }
 
     /// The state in which servers take requests.
@@ -217,7 +221,9 @@ impl Core {
         self.free = self.free.map(|free| free.saturating_sub(1));
         let server = &mut self.servers[server.index()];
         server.in_flight += 1;
-        self.dispatch.on_load_changed(server);
+        if self.follows_load {
+            self.dispatch.on_load_changed(server);
+        }
         server.capacity.start(now)
     }
 
@@ -226,7 +232,9 @@ impl Core {
         let taking = self.taking_status();
         let server = &mut self.servers[server.index()];
         server.in_flight = server.in_flight.saturating_sub(1);
-        self.dispatch.on_load_changed(server);
+        if self.follows_load {
+            self.dispatch.on_load_changed(server);
+        }
         server.capacity.end(now, work);
         // A place at a server that takes nothing more, or still has too many, is no room.
         if server.status == taking && server.has_room() {

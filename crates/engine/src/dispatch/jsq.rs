@@ -55,6 +55,10 @@ impl DispatchPolicy for Jsq {
         chosen
     }
 
+    fn follows_load(&self) -> bool {
+        self.tree.is_some()
+    }
+
     fn on_load_changed(&mut self, server: &ServerState) {
         if let Some(tree) = &mut self.tree {
             tree.set(server.id.index(), load(server, self.taking));
