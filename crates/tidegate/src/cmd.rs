@@ -4,6 +4,7 @@ mod check;
 mod demo;
 mod experiment;
 mod load;
+mod replay;
 mod run;
 
 use std::process::ExitCode;
@@ -20,6 +21,7 @@ pub enum Command {
     Load(load::Args),
     Demo(demo::Args),
     Experiment(experiment::Args),
+    Replay(Box<replay::Args>),
 }
 
 impl Command {
@@ -34,6 +36,7 @@ impl Command {
             Command::Load(args) => load::run(args),
             Command::Demo(args) => demo::run(args),
             Command::Experiment(args) => experiment::run(args),
+            Command::Replay(args) => replay::run(&args),
         }
     }
 }
