@@ -3,6 +3,7 @@
 mod check;
 mod demo;
 mod experiment;
+mod fit;
 mod load;
 mod replay;
 mod run;
@@ -21,6 +22,7 @@ pub enum Command {
     Load(load::Args),
     Demo(demo::Args),
     Experiment(experiment::Args),
+    Fit(fit::Args),
     Replay(Box<replay::Args>),
 }
 
@@ -36,6 +38,7 @@ impl Command {
             Command::Load(args) => load::run(args),
             Command::Demo(args) => demo::run(args),
             Command::Experiment(args) => experiment::run(args),
+            Command::Fit(args) => fit::run(&args),
             Command::Replay(args) => replay::run(&args),
         }
     }

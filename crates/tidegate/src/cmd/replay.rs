@@ -1,8 +1,8 @@
 //! `tidegate replay`: what other policies would have made of a trace.
 
-mod inputs;
+pub(super) mod inputs;
 mod offers;
-mod plan;
+pub(super) mod plan;
 mod play;
 mod policy;
 mod report;
@@ -156,7 +156,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// Writes a file as a whole or not at all; `-` is standard output.
-fn put(path: &Path, text: &str) -> Result<()> {
+pub(super) fn put(path: &Path, text: &str) -> Result<()> {
     if path == Path::new("-") {
         return stdout().write_all(text.as_bytes()).context("cannot write the results");
     }

@@ -95,7 +95,7 @@ fn popularity_by_zipf() {
 
 fn read(text: String) -> TraceFit {
     let reader = TraceReader::new(Box::new(Cursor::new(text.into_bytes())), "t", &TraceOptions::default()).unwrap();
-    TraceFit::of(reader, Window::default(), None).unwrap()
+    TraceFit::of(reader, Window::default(), None, |_| None).unwrap()
 }
 
 #[test]

@@ -62,7 +62,7 @@ impl FromStr for Service {
     }
 }
 
-/// What a unit of a column costs.
+/// What a unit of a column costs; shared, too.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UnitCost {
     /// The column; absent: the only one.

@@ -8,7 +8,7 @@ use tidegate_engine::{ClassSetup, ServerSetup, Setup, Sla, Statistic};
 use tidegate_sim::Discipline;
 use tidegate_workload::trace::{Instant, Playback, PlaybackOptions, Scan, Shape, TraceReader, Window};
 
-use super::inputs::{ClassArg, Day, Edge, Membership, Reading};
+use super::inputs::{ClassArg, Day, Edge, Membership, Reading, UnitCost};
 use super::offers::{Classes, Offers, Work};
 use super::play::{House, Tally};
 use super::{Args, Policy};
@@ -127,23 +127,34 @@ fn work(args: &Args, reader: &TraceReader) -> Result<Work> {
         return Ok(Work::Drawn(service.0));
     }
     let columns = reader.columns();
-    let known = columns.join(", ");
     ensure!(
         !args.cost_per_unit.is_empty(),
         "how much work is a request? Give --service, such as --service 20ms{}",
-        if columns.is_empty() { String::new() } else { format!(", or --cost-per-unit COLUMN=TIME for: {known}") }
+        match columns[..] {
+            [] => String::new(),
+            _ => format!(", or --cost-per-unit COLUMN=TIME for: {}", columns.join(", ")),
+        }
     );
+    work_by_size(&args.cost_per_unit, args.cost_base, reader)
+}
+
+/// What requests cost by their sizes.
+///
+/// # Errors
+/// When there are no sizes, or no such.
+pub fn work_by_size(costs: &[UnitCost], base: Option<Duration>, reader: &TraceReader) -> Result<Work> {
+    let columns = reader.columns();
     ensure!(!columns.is_empty(), "--cost-per-unit: {} has no sizes; give --service", reader.file());
     let mut per_unit = vec![0.0; columns.len()];
-    for cost in &args.cost_per_unit {
+    for cost in costs {
         let at = match &cost.column {
             Some(column) => column_of(reader, column, "--cost-per-unit")?,
             None if columns.len() == 1 => 0,
-            None => bail!("--cost-per-unit: which of the columns {known}? Write COLUMN=TIME"),
+            None => bail!("--cost-per-unit: which of the columns {}? Write COLUMN=TIME", columns.join(", ")),
         };
         per_unit[at] = cost.time.as_secs_f64();
     }
-    Ok(Work::BySize { per_unit, base: args.cost_base.unwrap_or_default().as_secs_f64() })
+    Ok(Work::BySize { per_unit, base: base.unwrap_or_default().as_secs_f64() })
 }
 
 fn column_of(reader: &TraceReader, column: &str, option: &str) -> Result<usize> {
@@ -197,19 +208,23 @@ fn classes(given: &[ClassArg], by_column: bool, shape: Shape) -> Result<(Vec<Str
 }
 
 fn window(args: &Args, look: impl Fn() -> Result<Scan, tidegate_workload::trace::TraceError>) -> Result<Window> {
-    let window = match args.day {
-        Some(Day::Peak) => Window::day_of(look()?.peak_at),
-        Some(Day::Of(at)) => Window::day_of(at),
-        None => {
-            let relative = matches!((args.from, args.to), (Some(Edge::After(_)), _) | (_, Some(Edge::After(_))));
-            let first = if relative { look()?.first } else { Instant::from_nanos(0) };
-            let edge = |edge: Edge| match edge {
-                Edge::At(at) => at,
-                Edge::After(after) => first.after(after),
-            };
-            Window { from: args.from.map(edge), to: args.to.map(edge) }
-        }
+    match args.day {
+        Some(Day::Peak) => Ok(Window::day_of(look()?.peak_at)),
+        Some(Day::Of(at)) => Ok(Window::day_of(at)),
+        None => between(args.from, args.to, || Ok(look()?.first)),
+    }
+}
+
+/// The window between two edges; `first` is the begin of the trace, asked for when an edge is relative to it.
+///
+/// # Errors
+/// When the one does not lie before the other.
+pub fn between(from: Option<Edge>, to: Option<Edge>, first: impl Fn() -> Result<Instant>) -> Result<Window> {
+    let edge = |edge: Edge| match edge {
+        Edge::At(at) => Ok(at),
+        Edge::After(after) => first().map(|first| first.after(after)),
     };
+    let window = Window { from: from.map(edge).transpose()?, to: to.map(edge).transpose()? };
     if let (Some(from), Some(to)) = (window.from, window.to) {
         ensure!(from < to, "--from {from} is not before --to {to}");
     }
