@@ -3,7 +3,9 @@
 mod check;
 mod demo;
 mod experiment;
+mod fit;
 mod load;
+mod replay;
 mod run;
 
 use std::process::ExitCode;
@@ -20,6 +22,8 @@ pub enum Command {
     Load(load::Args),
     Demo(demo::Args),
     Experiment(experiment::Args),
+    Fit(fit::Args),
+    Replay(Box<replay::Args>),
 }
 
 impl Command {
@@ -34,6 +38,8 @@ impl Command {
             Command::Load(args) => load::run(args),
             Command::Demo(args) => demo::run(args),
             Command::Experiment(args) => experiment::run(args),
+            Command::Fit(args) => fit::run(&args),
+            Command::Replay(args) => replay::run(&args),
         }
     }
 }

@@ -17,10 +17,9 @@ mod numeric;
 
 pub use config::{DistributionConfig, DistributionError};
 pub use empirical::Empirical;
-pub(crate) use numeric::harmonic;
+pub(crate) use numeric::{harmonic, normal_cdf};
 
 use config::{check, not_negative, positive};
-use numeric::normal_cdf;
 
 /// A distribution over the numbers that are not negative, known to make sense.
 ///
@@ -238,6 +237,36 @@ impl Distribution {
                 (cut * (1.0 - rng.random::<f64>()).powf(-1.0 / shape)).min(f64::MAX)
             }
             Kind::Empirical(table) => table.sample(rng),
+        }
+    }
+
+    /// The same in other units: every value times `factor`.
+    ///
+    /// # Errors
+    /// When `factor` is not a finite number above 0, or a parameter would leave its range.
+    pub fn scaled(&self, factor: f64) -> Result<Self, DistributionError> {
+        let factor = positive("factor", factor)?;
+        match self.0 {
+            Kind::Constant { value } => Distribution::constant(value * factor),
+            Kind::Exponential { mean } => Distribution::exponential(mean * factor),
+            Kind::Uniform { min, max } => Distribution::uniform(min * factor, max * factor),
+            Kind::Lognormal { mean, cv, .. } => Distribution::lognormal(mean * factor, cv),
+            Kind::Pareto { shape, min, max } if max.is_infinite() => Distribution::pareto(shape, min * factor),
+            Kind::Pareto { shape, min, max } => Distribution::bounded_pareto(shape, min * factor, max * factor),
+            Kind::InverseGaussian { mean, shape, .. } => Distribution::inverse_gaussian(mean * factor, shape * factor),
+            Kind::Zipf { count, exponent, unit, .. } => Distribution::zipf_of(count, exponent, unit * factor),
+            Kind::Bimodal { short, long, long_fraction } => {
+                Distribution::bimodal(short * factor, long * factor, long_fraction)
+            }
+            Kind::LognormalPareto { mu, sigma, cut, shape } => {
+                Distribution::lognormal_pareto(mu + factor.ln(), sigma, cut * factor, shape)
+            }
+            Kind::Empirical(table) => {
+                let (values, weights) = table.parts();
+                let values = values.into_iter().map(|value| value * factor).collect();
+                let weights = (!weights.is_empty()).then_some(weights);
+                Ok(Distribution(Kind::Empirical(Empirical::new(values, weights)?)))
+            }
         }
     }
 

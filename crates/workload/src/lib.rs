@@ -27,6 +27,7 @@
 
 mod arrivals;
 mod distribution;
+pub mod fit;
 mod intern;
 pub mod outcome;
 mod profile;

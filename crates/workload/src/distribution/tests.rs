@@ -5,17 +5,7 @@ use proptest::prelude::*;
 /// The Kolmogorov-Smirnov distance between a sample and what it was drawn from.
 fn distance(distribution: &Distribution, samples: &mut [f64]) -> f64 {
     samples.sort_by(f64::total_cmp);
-    let n = samples.len() as f64;
-    let mut worst: f64 = 0.0;
-    for group in samples.chunk_by(|a, b| a == b) {
-        // Both sides of the step; the distribution's own step at this value counts with the upper one.
-        let upper = samples.partition_point(|x| *x <= group[0]) as f64 / n;
-        let lower = upper - group.len() as f64 / n;
-        let just_below = group[0] - group[0].abs().max(f64::MIN_POSITIVE) * 1e-9;
-        worst = worst.max((upper - distribution.cdf(group[0])).abs());
-        worst = worst.max((lower - distribution.cdf(just_below)).abs());
-    }
-    worst
+    crate::fit::kolmogorov_smirnov(distribution, samples)
 }
 
 fn every_kind() -> Vec<Distribution> {
@@ -111,6 +101,15 @@ proptest! {
         for q in [0.1, 0.7, 1.0, 2.5] {
             let x = q * if distribution.mean().is_finite() { distribution.mean() } else { 5000.0 };
             prop_assert!((read.cdf(x) - distribution.cdf(x)).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn in_other_units_it_is_the_same(at in 0usize..18, factor in 0.001f64..1000.0) {
+        let (one, other) = (every_kind()[at], every_kind()[at].scaled(factor).unwrap());
+        for q in [0.1, 0.7, 0.99, 1.01, 2.5] {
+            let x = q * if one.mean().is_finite() { one.mean() } else { 5000.0 };
+            prop_assert!((other.cdf(x * factor) - one.cdf(x)).abs() < 1e-9, "{one:?} {other:?}");
         }
     }
 
