@@ -60,7 +60,9 @@ fn main() {
         (false, true) => 0.1,
         (false, false) => 1.0,
     };
-    println!("| case | servers | policy | load | million requests | million happenings | s | CPU s | million/CPU s | bar | memory MB |");
+    println!(
+        "| case | servers | policy | load | million requests | million happenings | s | CPU s | million/CPU s | bar | memory MB |"
+    );
     println!("|---|---|---|---|---|---|---|---|---|---|---|");
     for case in CASES {
         let wanted = arguments.iter().any(|name| name == case.name);

@@ -171,7 +171,11 @@ impl ReportBuilder {
         let course = &mut self.courses[usize::from(subject.course)];
         let arrived = subject.arrived.since(Timestamp::ZERO);
         let in_time = response <= self.patience;
-        if in_time { course.answered(arrived, response, subject.target) } else { course.failed(arrived) }
+        if in_time {
+            course.answered(arrived, response, subject.target)
+        } else {
+            course.failed(arrived)
+        }
         in_time
     }
 

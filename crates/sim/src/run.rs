@@ -29,35 +29,67 @@ use sentry::Desk;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Happening {
     /// A stream's next request arrives.
-    Arrival { stream: u16 },
+    Arrival {
+        stream: u16,
+    },
     /// A station's next job is done.
-    Completion { station: u32 },
+    Completion {
+        station: u32,
+    },
     /// The time that the controller named has come.
     Timeout,
     /// A call arrives at its tier.
-    Call { chain: u32, number: u32 },
+    Call {
+        chain: u32,
+        number: u32,
+    },
     /// A worker of the sentry is done with a request.
-    SentryDone { request: u32, then: sentry::Then },
+    SentryDone {
+        request: u32,
+        then: sentry::Then,
+    },
     /// The sentry says how busy it was.
     SentryReport,
     /// The next answer is over the link.
     Transferred,
     /// An answer is at the client.
-    Received { request: u32 },
+    Received {
+        request: u32,
+    },
     /// A client waited long enough.
-    Impatience { request: u32 },
+    Impatience {
+        request: u32,
+    },
     /// A client tries again.
-    Again { request: u32 },
+    Again {
+        request: u32,
+    },
     /// A user has thought.
-    Thought { group: u16, user: u32 },
+    Thought {
+        group: u16,
+        user: u32,
+    },
     /// A measurement given by the world is sent; one reaches the engine.
-    Reading { number: u32 },
-    Report { report: LoadReport },
+    Reading {
+        number: u32,
+    },
+    Report {
+        report: LoadReport,
+    },
     /// Something happens to a server; health checks notice; setup and warming up are over.
-    Fault { number: u32 },
-    Health { server: u16, status: Status },
-    SetUp { server: u32 },
-    Warm { server: u32 },
+    Fault {
+        number: u32,
+    },
+    Health {
+        server: u16,
+        status: Status,
+    },
+    SetUp {
+        server: u32,
+    },
+    Warm {
+        server: u32,
+    },
     /// Arrivals are over.
     End,
 }
@@ -124,7 +156,8 @@ impl<'w> Run<'w> {
         });
         let arrivals = arrivals.collect();
         let park = Park::new(&world.servers, &world.tiers, &world.programs, &mut plans);
-        let mut menus: Vec<Menu<'w>> = world.streams.iter().map(|stream| Menu::new(stream.class, &stream.urls)).collect();
+        let mut menus: Vec<Menu<'w>> =
+            world.streams.iter().map(|stream| Menu::new(stream.class, &stream.urls)).collect();
         let groups = Group::all(&world.users, seed, &mut menus);
         let timer = plans.slot(Happening::Timeout);
         Ok(Run {

@@ -56,18 +56,7 @@ pub(super) enum Kind {
 
 impl Job {
     fn new(owner: Owner, server: u32, task: Task, kind: Kind) -> Job {
-        Job {
-            owner,
-            server,
-            task,
-            step: 0,
-            pending: 0,
-            children: 0,
-            calls_left: 0,
-            kind,
-            failed: false,
-            dead: false,
-        }
+        Job { owner, server, task, step: 0, pending: 0, children: 0, calls_left: 0, kind, failed: false, dead: false }
     }
 }
 

@@ -77,9 +77,10 @@ impl<'w> Server<'w> {
 
     /// How fast its processors are now.
     pub(super) fn processor_speed(&self) -> f64 {
-        let crowd = self.model.knee.map_or(1.0, |knee| {
-            1.0 / (1.0 + knee.loss * f64::from(self.in_service.saturating_sub(knee.at)))
-        });
+        let crowd = self
+            .model
+            .knee
+            .map_or(1.0, |knee| 1.0 / (1.0 + knee.loss * f64::from(self.in_service.saturating_sub(knee.at))));
         self.speed * self.warmth * crowd
     }
 

@@ -151,7 +151,8 @@ impl Run<'_> {
         self.report.clients[course].retries += 1;
         flying.subject.arrived = now;
         flying.subject.target = self.world.target(now);
-        let flying = Flying { tries: flying.tries + 1, ticket: None, gone: false, waiting: false, timer: None, ..flying };
+        let flying =
+            Flying { tries: flying.tries + 1, ticket: None, gone: false, waiting: false, timer: None, ..flying };
         self.come(now, flying);
     }
 

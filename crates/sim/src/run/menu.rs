@@ -36,7 +36,12 @@ impl<'w> Menu<'w> {
 
 pub(super) fn sums(weights: impl Iterator<Item = f64>) -> Vec<f64> {
     let mut sum = 0.0;
-    weights.map(|weight| { sum += weight; sum }).collect()
+    weights
+        .map(|weight| {
+            sum += weight;
+            sum
+        })
+        .collect()
 }
 
 /// A place, with the probability of its part of the last sum.
