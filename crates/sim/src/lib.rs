@@ -17,6 +17,7 @@ mod report;
 mod run;
 mod scenario;
 mod station;
+pub mod theory;
 mod world;
 
 pub use model::{

@@ -1,16 +1,16 @@
 //! Scenario files in virtual time.
 
+mod machines;
+
 use tidegate_engine::{
     AdmissionConfig, ClassSetup, DispatchConfig, ServerSetup, Setup, SetupError, Sla, SlaError, Statistic, Step,
     Timestamp,
 };
 use tidegate_workload::outcome::{Outcome, StreamOutcome};
-use tidegate_workload::scenario::{self, Arm, Discipline, Load, Scenario};
+use tidegate_workload::scenario::{self, Arm, Load, Scenario};
 
-use crate::model::ServerModel;
 use crate::report::Report;
-use crate::station;
-use crate::world::{Stream, Url, World};
+use crate::world::{Stream, World};
 
 /// Why an arm of a scenario cannot be run: the policy is the engine's to understand.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -52,16 +52,12 @@ impl Played {
     /// When the engine does not take its policies.
     pub fn new(scenario: &Scenario, arm: &Arm) -> Result<Played, ArmError> {
         let setup = setup(scenario, arm)?;
-        let discipline = match scenario.servers.discipline {
-            Discipline::Ps => station::Discipline::ProcessorSharing,
-            Discipline::Fifo => station::Discipline::Fifo,
-        };
-        let server = ServerModel::new(f64::from(scenario.servers.cores), discipline);
-        let mut world = World::new(setup, vec![server; scenario.servers.count], scenario.duration);
+        let mut world = World::new(setup, Vec::new(), scenario.duration);
         world.streams = scenario.loads.iter().map(|load| stream(scenario, load)).collect();
-        world.patience = scenario.timeout;
-        let names = scenario.loads.iter().map(|load| (load.label().to_owned(), load.class.clone())).collect();
-        Ok(Played { world, names })
+        machines::furnish(&mut world, scenario);
+        let loads = scenario.loads.iter().map(|load| (load.label().to_owned(), load.class.clone()));
+        let users = scenario.users.iter().map(|users| (users.label().to_owned(), users.class.clone()));
+        Ok(Played { world, names: loads.chain(users).collect() })
     }
 
     /// The world, to change what scenario files cannot say.
@@ -74,15 +70,19 @@ impl Played {
     /// # Errors
     /// When the world was changed into one that makes no sense.
     pub fn play(&self, seed: u64) -> Result<Outcome, SetupError> {
-        let mut report = self.world.run(seed)?;
-        let notes = notes(&report);
+        Ok(self.outcome(self.world.run(seed)?))
+    }
+
+    /// The part of a report that scenarios make demands on.
+    pub fn outcome(&self, mut report: Report) -> Outcome {
+        let notes = notes(&report, &self.world);
         let courses = std::mem::take(&mut report.courses);
         let streams = self.names.iter().zip(courses).map(|((name, class), course)| StreamOutcome {
             name: name.clone(),
             class: class.clone(),
             course,
         });
-        Ok(Outcome { streams: streams.collect(), warnings: Vec::new(), notes })
+        Outcome { streams: streams.collect(), warnings: Vec::new(), notes }
     }
 }
 
@@ -138,27 +138,37 @@ fn policy<T: Default + serde::de::DeserializeOwned>(
 
 fn stream(scenario: &Scenario, load: &Load) -> Stream {
     let class = scenario.class_index(&load.class).unwrap_or_default();
-    let mut urls = Vec::new();
-    for (name, weight) in &load.requests {
-        let Some(at) = scenario.request_index(name) else { continue };
-        let request = &scenario.requests[at];
-        for number in 0..request.urls {
-            urls.push(Url {
-                // One class's URLs are not another's: the class is read from the URL.
-                key: ((class as u64) << 40) | ((at as u64 + 1) << 20) | u64::from(number),
-                request_type: at as u16 + 1,
-                weight: weight / f64::from(request.urls),
-                cost: request.service,
-                program: 0,
-                bytes: request.response_bytes,
-            });
-        }
+    let urls = load.requests.iter().flat_map(|(name, weight)| machines::urls(scenario, class, name, *weight));
+    Stream {
+        class: class as u8,
+        profile: load.rate.clone(),
+        process: load.arrivals,
+        urls: urls.collect(),
+        retry: load.retry.as_ref().map(machines::retry),
     }
-    Stream { class: class as u8, profile: load.rate.clone(), process: load.arrivals, urls, retry: None }
 }
 
-/// What the engine said, in lines.
-fn notes(report: &Report) -> Vec<(f64, String)> {
+/// What the engine said, in lines, and then what there is to say of models that only the simulator has.
+fn notes(report: &Report, world: &World) -> Vec<(f64, String)> {
     let line = |(at, event): &(Timestamp, tidegate_engine::Event)| (at.as_secs_f64(), format!("{event:?}"));
-    report.events.iter().map(line).collect()
+    let mut notes: Vec<(f64, String)> = report.events.iter().map(line).collect();
+    let end = report.duration.as_secs_f64();
+    let mut note = |text: String| notes.push((end, text));
+    if report.events_left_out > 0 {
+        note(format!("{} more events were not kept", report.events_left_out));
+    }
+    if let Some(cpu) = report.sentry_cpu {
+        note(format!("the sentry's CPU was in use for {:.1} % of the time", cpu * 100.0));
+    }
+    if report.joules() > 0.0 {
+        note(format!("servers drew {:.0} kJ", report.joules() / 1e3));
+    }
+    for (at, client) in report.clients.iter().enumerate() {
+        let retries = world.streams.get(at).is_none_or(|stream| stream.retry.is_some());
+        if retries {
+            let (wanted, satisfied, given_up) = (client.wanted, client.satisfied, client.given_up);
+            note(format!("load {}: {wanted} wanted, {satisfied} answered, {given_up} given up", at + 1));
+        }
+    }
+    notes
 }

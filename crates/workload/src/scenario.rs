@@ -38,9 +38,14 @@
 //! ```
 
 mod check;
+mod check_machines;
+mod clients;
 mod error;
 mod expect;
+mod live;
+mod machines;
 mod short;
+mod sweep;
 mod time;
 
 use std::collections::BTreeMap;
@@ -54,8 +59,13 @@ use crate::profile::Profile;
 use crate::service::ServiceTime;
 use crate::text::Rate;
 
+pub use clients::{Retry, Users, Wait};
 pub use error::{Problem, ScenarioError};
 pub use expect::{Expect, Metric, Span};
+pub use machines::{
+    Fault, FaultKind, Knee, Link, Power, Reports, Resource, Sentry, Servers, Step as Use, Tier, WarmUp,
+};
+pub use sweep::Point;
 
 /// An experiment. Every name that it refers to exists, and every number makes sense: it was checked when it was read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -84,21 +94,42 @@ pub struct Scenario {
     pub sla: Sla,
     /// The servers.
     pub servers: Servers,
+    /// What servers call.
+    #[serde(rename = "tier", default, skip_serializing_if = "Vec::is_empty")]
+    pub tiers: Vec<Tier>,
+    /// The way to the clients; answers are there at once when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<Link>,
+    /// The sentry's own CPU; never short when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sentry: Option<Sentry>,
+    /// How measurements reach the engine; at once when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reports: Option<Reports>,
+    /// What happens to servers.
+    #[serde(rename = "fault", default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<Fault>,
     /// The classes, most important first.
     #[serde(rename = "class")]
     pub classes: Vec<Class>,
     /// The request types.
     #[serde(rename = "request")]
     pub requests: Vec<Request>,
-    /// What arrives.
-    #[serde(rename = "load")]
+    /// What arrives, however it fares.
+    #[serde(rename = "load", default)]
     pub loads: Vec<Load>,
+    /// Who waits for an answer before asking for more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub users: Vec<Users>,
     /// The policies that are compared, each in a run of its own.
     #[serde(rename = "arm")]
     pub arms: Vec<Arm>,
     /// What must come of it.
     #[serde(rename = "expect", default)]
     pub expects: Vec<Expect>,
+    /// Values that are tried in place of the file's: keys and lists of values. See [`Scenario::points`].
+    #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
+    pub sweep: toml::Table,
 }
 
 /// The short form of a scenario: the same rates, policies and servers, with the time axis shrunk.
@@ -137,23 +168,6 @@ pub struct Step {
     /// The target there.
     #[serde(with = "time::text")]
     pub target: Duration,
-}
-
-/// The servers, all alike.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Servers {
-    /// How many.
-    pub count: usize,
-    /// Cores of each.
-    #[serde(default = "one_core")]
-    pub cores: u32,
-    /// How a server divides its cores among requests.
-    #[serde(default)]
-    pub discipline: Discipline,
-    /// Whether the engine must learn how many cores a server has; `false`: it is told.
-    #[serde(default = "yes")]
-    pub learned: bool,
 }
 
 /// How a server divides its cores.
@@ -195,6 +209,9 @@ pub struct Request {
     /// How many different URLs of this type there are, each asked for equally often.
     #[serde(default = "one_url")]
     pub urls: u32,
+    /// What it does at its server after its time on a core.
+    #[serde(rename = "step", default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<Use>,
 }
 
 /// One stream of requests of one class. Results are kept per load.
@@ -213,6 +230,9 @@ pub struct Load {
     /// How arrivals are spread around it.
     #[serde(default)]
     pub arrivals: ArrivalProcess,
+    /// What its clients do when they are not answered; nothing when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<Retry>,
 }
 
 /// One of the policies that are compared.
@@ -250,7 +270,10 @@ impl Scenario {
     /// Everything that is wrong, with line and key.
     pub fn parse(text: &str, source: &str) -> Result<Scenario, ScenarioError> {
         let scenario: Scenario = toml::from_str(text).map_err(|e| ScenarioError::of_reader(source, text, &e))?;
-        let problems = check::problems(&scenario);
+        let mut problems = check::problems(&scenario);
+        if problems.is_empty() {
+            problems = sweep::problems(&scenario);
+        }
         if problems.is_empty() { Ok(scenario) } else { Err(ScenarioError::of_checks(source, text, problems)) }
     }
 
@@ -273,6 +296,11 @@ impl Scenario {
     /// The position of a class, 0 = most important.
     pub fn class_index(&self, name: &str) -> Option<usize> {
         self.classes.iter().position(|class| class.name == name)
+    }
+
+    /// The position of a tier.
+    pub fn tier_index(&self, name: &str) -> Option<usize> {
+        self.tiers.iter().position(|tier| tier.name == name)
     }
 
     /// The position of a request type.

@@ -14,14 +14,16 @@ pub(super) fn problems(scenario: &Scenario) -> Vec<Found> {
     checker.whole();
     checker.sla();
     checker.classes_and_requests();
+    checker.machines();
     checker.loads();
+    checker.users();
     checker.arms();
     (0..scenario.expects.len()).for_each(|at| checker.expect(at));
     checker.found
 }
 
-struct Checker<'s> {
-    scenario: &'s Scenario,
+pub(super) struct Checker<'s> {
+    pub(super) scenario: &'s Scenario,
     found: Vec<Found>,
 }
 
@@ -81,7 +83,8 @@ impl Checker<'_> {
 
     fn loads(&mut self) {
         let s = self.scenario;
-        self.demand(!s.loads.is_empty(), &[Key("load")], "there must be at least one load: nothing would arrive");
+        let someone = !s.loads.is_empty() || !s.users.is_empty();
+        self.demand(someone, &[Key("load")], "there must be at least one load (or users): nothing would arrive");
         self.unique("load", s.loads.iter().map(|load| load.label()));
         let known: Vec<&str> = s.requests.iter().map(|request| request.name.as_str()).collect();
         for (at, load) in s.loads.iter().enumerate() {
@@ -95,6 +98,7 @@ impl Checker<'_> {
             }
             let sends = load.rate.expected_until(s.duration) > 0.0;
             self.demand(sends, &place("rate"), "is 0 for the whole duration: nothing would arrive");
+            self.retry(place("retry"), load.retry.as_ref());
         }
     }
 
@@ -116,7 +120,8 @@ impl Checker<'_> {
             self.demand(expect.load.is_none(), &place("load"), "stands beside `class`: give one of them");
         }
         if let Some(load) = &expect.load {
-            let known: Vec<&str> = s.loads.iter().map(|load| load.label()).collect();
+            let users = s.users.iter().map(|users| users.label());
+            let known: Vec<&str> = s.loads.iter().map(|load| load.label()).chain(users).collect();
             self.known(place("load"), "load", load, &known);
         }
         self.demand(expect.over.to <= s.duration, &place("over"), "ends after the scenario's `duration`");
@@ -142,14 +147,14 @@ impl Checker<'_> {
     }
 
     /// Names of one kind: fit for a URL, and each there once.
-    fn names<'n>(&mut self, kind: &'static str, names: impl Iterator<Item = &'n str> + Clone) {
+    pub(super) fn names<'n>(&mut self, kind: &'static str, names: impl Iterator<Item = &'n str> + Clone) {
         for (at, name) in names.clone().enumerate() {
             self.name(vec![Key(kind), Index(at), Key("name")], name);
         }
         self.unique(kind, names);
     }
 
-    fn unique<'n>(&mut self, kind: &'static str, names: impl Iterator<Item = &'n str>) {
+    pub(super) fn unique<'n>(&mut self, kind: &'static str, names: impl Iterator<Item = &'n str>) {
         let mut seen = BTreeSet::new();
         for (at, name) in names.enumerate() {
             let place = [Key(kind), Index(at), Key("name")];
@@ -157,23 +162,23 @@ impl Checker<'_> {
         }
     }
 
-    fn name(&mut self, place: Path, name: &str) {
+    pub(super) fn name(&mut self, place: Path, name: &str) {
         let good = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
         self.demand(good, &place, "must be made of letters, digits, \"-\" and \"_\"");
     }
 
-    fn known(&mut self, place: Path, kind: &str, name: &str, known: &[&str]) {
+    pub(super) fn known(&mut self, place: Path, kind: &str, name: &str, known: &[&str]) {
         let hint = suggestion(name, known);
         self.demand(known.contains(&name), &place, &format!("there is no {kind} \"{name}\"{hint}"));
     }
 
-    fn demand(&mut self, good: bool, place: &[super::error::Step], problem: &str) {
+    pub(super) fn demand(&mut self, good: bool, place: &[super::error::Step], problem: &str) {
         if !good {
             self.add(place, problem);
         }
     }
 
-    fn add(&mut self, place: &[super::error::Step], problem: &str) {
+    pub(super) fn add(&mut self, place: &[super::error::Step], problem: &str) {
         self.found.push(Found { place: place.to_vec(), problem: problem.to_owned() });
     }
 }
@@ -182,6 +187,6 @@ fn arms(scenario: &Scenario) -> Vec<&str> {
     scenario.arms.iter().map(|arm| arm.name.as_str()).collect()
 }
 
-fn classes(scenario: &Scenario) -> Vec<&str> {
+pub(super) fn classes(scenario: &Scenario) -> Vec<&str> {
     scenario.classes.iter().map(|class| class.name.as_str()).collect()
 }

@@ -3,10 +3,9 @@
 use super::{Scenario, Short};
 
 impl Scenario {
-    /// The short form: instants of load and expectations multiplied by `time_scale`, rates, service times, targets and
-    /// policies as they are. Expectations that need more time than that are left out, and those of which no whole
-    /// second remains. Without a `[short]` table, the
-    /// scenario itself.
+    /// The short form: instants of load, faults and expectations multiplied by `time_scale`; rates, service times,
+    /// targets and policies as they are. Expectations that need more time than that are left out, and those of which no
+    /// whole second remains. Without a `[short]` table, the scenario itself.
     ///
     /// # Panics
     /// Never, for a scenario that was read: its `time_scale` was checked.
@@ -17,6 +16,7 @@ impl Scenario {
         for load in &mut short.loads {
             load.rate = load.rate.scale_time(*time_scale);
         }
+        short.faults.iter_mut().for_each(|fault| fault.at = fault.at.mul_f64(*time_scale));
         short.arms.retain(|arm| arms.is_empty() || arms.contains(&arm.name));
         let kept = |name: &String| short.arms.iter().any(|arm| arm.name == *name);
         short.expects.retain(|expect| expect.short && (expect.arms.is_empty() || expect.arms.iter().any(kept)));
