@@ -7,6 +7,7 @@ mod fit;
 mod load;
 mod replay;
 mod run;
+mod simulate;
 
 use std::process::ExitCode;
 
@@ -21,6 +22,7 @@ pub enum Command {
     Check(check::Args),
     Load(load::Args),
     Demo(demo::Args),
+    Simulate(simulate::Args),
     Experiment(experiment::Args),
     Fit(fit::Args),
     Replay(Box<replay::Args>),
@@ -37,6 +39,7 @@ impl Command {
             Command::Check(args) => check::run(&args),
             Command::Load(args) => load::run(args),
             Command::Demo(args) => demo::run(args),
+            Command::Simulate(args) => simulate::run(&args),
             Command::Experiment(args) => experiment::run(args),
             Command::Fit(args) => fit::run(&args),
             Command::Replay(args) => replay::run(&args),

@@ -3,17 +3,21 @@
 mod agree;
 mod page;
 mod play;
+mod run;
+mod sweep;
 #[cfg(test)]
 mod tests;
+mod theory;
 
 use std::io::{Write, stdout};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, anyhow};
-use tidegate_sim::Played;
-use tidegate_testbed::report::{ExperimentReport, Mode};
+use anyhow::{Result, anyhow};
+use tidegate_testbed::report::Mode;
 use tidegate_workload::scenario::Scenario;
+
+pub(super) use run::PlayArgs;
 
 /// Rerun the papers' experiments, or your own, and check what they must show.
 ///
@@ -32,35 +36,17 @@ enum What {
     Run(RunArgs),
     Report(page::Args),
     Agree(agree::Args),
+    Theory(theory::Args),
 }
 
-/// What to run, and how.
+/// `experiment run`.
 #[derive(Debug, clap::Args)]
 struct RunArgs {
-    /// Names of built-in scenarios, such as C1, or TOML files
-    #[arg(required = true, value_name = "ID|FILE")]
-    scenarios: Vec<String>,
+    #[command(flatten)]
+    what: PlayArgs,
     /// Real HTTP, through a real sentry to emulated servers, instead of the simulator
     #[arg(long)]
     live: bool,
-    /// The short form: the same rates in less time, without the checks that need more
-    #[arg(long)]
-    short: bool,
-    /// Only these arms
-    #[arg(long = "arm", value_name = "NAME")]
-    arms: Vec<String>,
-    /// Seed of the first run; default: the scenario's
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
-    /// Runs of each arm, with seeds that count upwards
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    seeds: u64,
-    /// Simulations at the same time; default: one per processor
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
-    jobs: Option<u16>,
-    /// Folder for the results; of several scenarios, each gets a folder in it
-    #[arg(long, value_name = "DIR", default_value = "target/experiments")]
-    out: PathBuf,
 }
 
 /// The scenarios that the program brings along, so that it needs no other file.
@@ -81,7 +67,8 @@ const BUILT_IN: [(&str, &str); 7] = [
 pub fn run(args: Args) -> Result<ExitCode> {
     match args.what {
         What::List => list().map(|()| ExitCode::SUCCESS),
-        What::Run(args) => args.run(),
+        What::Run(args) => args.what.run(if args.live { Mode::Live } else { Mode::Simulated }),
+        What::Theory(args) => theory::run(&args),
         What::Report(args) => page::run(&args),
         What::Agree(args) => agree::run(&args),
     }
@@ -96,67 +83,6 @@ fn list() -> Result<()> {
         writeln!(stdout(), "     {source}arms: {}", arms.join(", "))?;
     }
     Ok(())
-}
-
-impl RunArgs {
-    fn run(&self) -> Result<ExitCode> {
-        // All are read before the first runs: a slip in the last must not cost the time of the others.
-        let scenarios: Result<Vec<Scenario>> = self.scenarios.iter().map(|name| self.prepare(name)).collect();
-        let scenarios = match scenarios {
-            Ok(scenarios) => scenarios,
-            Err(error) => {
-                eprintln!("{error:#}");
-                return Ok(ExitCode::from(2));
-            }
-        };
-        let mut pass = true;
-        for scenario in scenarios {
-            let folder = self.out.join(folder_of(&scenario, self.live));
-            let report = self.play(scenario)?;
-            write!(stdout(), "{}", report.text())?;
-            let files = report.write(&folder)?;
-            let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
-            writeln!(stdout(), "written: {}\n", names.join(", "))?;
-            pass &= report.pass();
-        }
-        let file = page::write(&self.out, None)?;
-        writeln!(stdout(), "all on one page: {}", file.display())?;
-        Ok(if pass { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-    }
-
-    /// The scenario as it is to be run. Its policies are tried too, so that nothing fails halfway for a wrong key.
-    fn prepare(&self, name: &str) -> Result<Scenario> {
-        let mut scenario = find(name)?;
-        if self.short {
-            scenario = scenario.shortened();
-        }
-        if !self.arms.is_empty() {
-            let known: Vec<String> = scenario.arms.iter().map(|arm| arm.name.clone()).collect();
-            if let Some(unknown) = self.arms.iter().find(|arm| !known.contains(arm)) {
-                return Err(anyhow!("{name}: there is no arm \"{unknown}\"; its arms are {}", known.join(", ")));
-            }
-            scenario.arms.retain(|arm| self.arms.contains(&arm.name));
-        }
-        for arm in &scenario.arms {
-            Played::new(&scenario, arm).with_context(|| name.to_owned())?;
-        }
-        Ok(scenario)
-    }
-
-    fn play(&self, scenario: Scenario) -> Result<ExperimentReport> {
-        let first = self.seed.unwrap_or(scenario.seed);
-        let seeds: Vec<u64> = (0..self.seeds).map(|n| first.wrapping_add(n)).collect();
-        let mode = if self.live { Mode::Live } else { Mode::Simulated };
-        let arms = match mode {
-            Mode::Live => play::live(&scenario, &seeds)?,
-            Mode::Simulated => play::simulate(&scenario, &seeds, self.jobs())?,
-        };
-        Ok(ExperimentReport { scenario, mode, short: self.short, arms })
-    }
-
-    fn jobs(&self) -> usize {
-        jobs(self.jobs)
-    }
 }
 
 /// Simulations at the same time.

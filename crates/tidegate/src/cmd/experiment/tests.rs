@@ -1,5 +1,9 @@
 //! The commands as they are typed.
 
+use std::path::PathBuf;
+
+use tidegate_sim::Played;
+
 use super::*;
 use clap::Parser;
 
@@ -145,4 +149,31 @@ fn without_a_refusing_arm_there_is_nothing_to_compare() {
     let folder = Folder::new("agree");
     let file = folder.file("none.toml", &TINY.replace("{ name = \"sentry\" }, ", ""));
     assert!(same(experiment(&["agree", &file, "--out", folder.0.join("out").to_str().unwrap()]), ExitCode::from(2)));
+}
+
+#[test]
+fn a_sweep_runs_every_combination_and_sums_up() {
+    let folder = Folder::new("sweep");
+    let sweep = "sweep = { \"servers.count\" = [2, 4], \"sla.target\" = [\"250ms\", \"500ms\"] }";
+    let file = folder.file("sweep.toml", &format!("{TINY}{sweep}"));
+    let out = folder.0.join("out");
+    assert!(same(experiment(&["run", &file, "--arm", "sentry", "--out", out.to_str().unwrap()]), ExitCode::SUCCESS));
+    let table = std::fs::read_to_string(out.join("tiny.sweep.csv")).unwrap();
+    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(lines.len(), 5, "{table}");
+    let good = |line: &[&str]| line[7].parse::<f64>().unwrap();
+    assert!(good(&lines[4]) > 1.3 * good(&lines[2]), "twice the servers answer more\n{table}");
+    assert!(
+        std::fs::read_to_string(out.join("report.html")).unwrap().contains("(servers.count = 4, sla.target = 500ms)")
+    );
+}
+
+#[test]
+fn what_only_the_simulator_can_do_is_not_run_live() {
+    let folder = Folder::new("live");
+    let file =
+        folder.file("limit.toml", &TINY.replace("servers = { count = 2 }", "servers = { count = 2, limit = 4 }"));
+    let out = folder.0.join("out");
+    assert!(same(experiment(&["run", &file, "--live", "--out", out.to_str().unwrap()]), ExitCode::from(2)));
+    assert!(!out.exists());
 }

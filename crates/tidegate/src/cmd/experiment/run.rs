@@ -1,0 +1,116 @@
+//! `tidegate experiment run` and `tidegate simulate`: scenarios from reading to the written results.
+
+use std::io::{Write, stdout};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, anyhow};
+use tidegate_sim::Played;
+use tidegate_testbed::report::{ExperimentReport, Mode};
+use tidegate_workload::scenario::{Point, Scenario};
+
+use super::{find, folder_of, jobs, page, play, sweep};
+
+/// What to run, and how.
+#[derive(Debug, clap::Args)]
+pub(in super::super) struct PlayArgs {
+    /// Names of built-in scenarios, such as C1, or TOML files
+    #[arg(required = true, value_name = "ID|FILE")]
+    scenarios: Vec<String>,
+    /// The short form: the same rates in less time, without the checks that need more
+    #[arg(long)]
+    short: bool,
+    /// Only these arms
+    #[arg(long = "arm", value_name = "NAME")]
+    arms: Vec<String>,
+    /// Seed of the first run; default: the scenario's
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Runs of each arm, with seeds that count upwards
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: u64,
+    /// Simulations at the same time; default: one per processor
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    jobs: Option<u16>,
+    /// Folder for the results; each scenario gets a folder in it, in a sweep each combination
+    #[arg(long, value_name = "DIR", default_value = "target/experiments")]
+    out: PathBuf,
+}
+
+impl PlayArgs {
+    /// Runs everything. Status 2 when a scenario makes no sense: then nothing was run and nothing written.
+    pub(in super::super) fn run(&self, mode: Mode) -> Result<ExitCode> {
+        // All are read before the first runs: a slip in the last must not cost the time of the others.
+        let scenarios: Result<Vec<Vec<Point>>> = self.scenarios.iter().map(|name| self.prepare(name, mode)).collect();
+        let scenarios = match scenarios {
+            Ok(scenarios) => scenarios,
+            Err(error) => return Ok(super::super::bad_configuration(format!("{error:#}"))),
+        };
+        let mut pass = true;
+        for points in scenarios {
+            let mut reports = Vec::new();
+            let sweeps = points.len() > 1;
+            for (at, point) in points.into_iter().enumerate() {
+                let folder = folder_of(&point.scenario, mode == Mode::Live);
+                let folder = self.out.join(if sweeps { format!("{folder}.{}", at + 1) } else { folder });
+                let report = self.play(point.scenario, mode)?;
+                write!(stdout(), "{}", report.text())?;
+                let files = report.write(&folder)?;
+                let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+                writeln!(stdout(), "written: {}\n", names.join(", "))?;
+                pass &= report.pass();
+                reports.push((point.settings, report));
+            }
+            if sweeps {
+                sweep::conclude(&self.out, &reports)?;
+            }
+        }
+        let file = page::write(&self.out, None)?;
+        writeln!(stdout(), "all on one page: {}", file.display())?;
+        Ok(if pass { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// The scenario as it is to be run, once for every combination of its sweep. Policies are tried too, so that nothing
+    /// fails halfway for a wrong key.
+    fn prepare(&self, name: &str, mode: Mode) -> Result<Vec<Point>> {
+        let mut scenario = find(name)?;
+        if mode == Mode::Live {
+            let beyond = scenario.simulator_only();
+            anyhow::ensure!(
+                beyond.is_empty(),
+                "{name}: only the simulator can do {}; leave out --live, or these keys",
+                beyond.join(", ")
+            );
+        }
+        if self.short {
+            scenario = scenario.shortened();
+        }
+        if !self.arms.is_empty() {
+            let known: Vec<String> = scenario.arms.iter().map(|arm| arm.name.clone()).collect();
+            if let Some(unknown) = self.arms.iter().find(|arm| !known.contains(arm)) {
+                return Err(anyhow!("{name}: there is no arm \"{unknown}\"; its arms are {}", known.join(", ")));
+            }
+            scenario.arms.retain(|arm| self.arms.contains(&arm.name));
+        }
+        let mut points = scenario.points()?;
+        for point in &mut points {
+            for arm in &point.scenario.arms {
+                Played::new(&point.scenario, arm).with_context(|| name.to_owned())?;
+            }
+            if !point.settings.is_empty() {
+                point.scenario.title += &format!(" ({})", sweep::settings(&point.settings));
+            }
+        }
+        Ok(points)
+    }
+
+    fn play(&self, scenario: Scenario, mode: Mode) -> Result<ExperimentReport> {
+        let first = self.seed.unwrap_or(scenario.seed);
+        let seeds: Vec<u64> = (0..self.seeds).map(|n| first.wrapping_add(n)).collect();
+        let arms = match mode {
+            Mode::Live => play::live(&scenario, &seeds)?,
+            Mode::Simulated => play::simulate(&scenario, &seeds, jobs(self.jobs))?,
+        };
+        Ok(ExperimentReport { scenario, mode, short: self.short, arms })
+    }
+}

@@ -1,0 +1,26 @@
+//! `tidegate simulate`: what if.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use tidegate_testbed::report::Mode;
+
+use super::experiment::PlayArgs;
+
+/// Ask what would happen: play scenarios in the simulator, with sweeps over their parameters
+///
+/// The same as `experiment run` without --live. docs/scenarios.md tells what a scenario can say. Exit status: 0 when every
+/// check passed, 1 when one was missed, 2 when a scenario makes no sense.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    what: PlayArgs,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When results cannot be written.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    args.what.run(Mode::Simulated)
+}
