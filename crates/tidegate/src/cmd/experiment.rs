@@ -50,7 +50,8 @@ struct RunArgs {
 }
 
 /// The scenarios that the program brings along, so that it needs no other file.
-const BUILT_IN: [(&str, &str); 7] = [
+const BUILT_IN: [(&str, &str); 8] = [
+    ("baselines.toml", include_str!("../../../../scenarios/baselines.toml")),
     ("c1.toml", include_str!("../../../../scenarios/c1.toml")),
     ("c3.toml", include_str!("../../../../scenarios/c3.toml")),
     ("c5.toml", include_str!("../../../../scenarios/c5.toml")),
@@ -78,9 +79,9 @@ fn list() -> Result<()> {
     for (file, text) in BUILT_IN {
         let scenario = Scenario::parse(text, file)?;
         let arms: Vec<&str> = scenario.arms.iter().map(|arm| arm.name.as_str()).collect();
-        writeln!(stdout(), "{:<4} {}", scenario.id, scenario.title)?;
+        writeln!(stdout(), "{:<10}{}", scenario.id, scenario.title)?;
         let source = if scenario.source.is_empty() { String::new() } else { format!("after {}; ", scenario.source) };
-        writeln!(stdout(), "     {source}arms: {}", arms.join(", "))?;
+        writeln!(stdout(), "          {source}arms: {}", arms.join(", "))?;
     }
     Ok(())
 }
