@@ -1,12 +1,12 @@
 //! Web users as the SURGE model has them: sessions of pages with embedded objects, and think times between them.
 //!
 //! *Source.* P. Barford and M. Crovella, *Generating representative Web workloads* (1998), with the parameters of
-//! M. Andreolini, E. Casalicchio, M. Colajanni and M. Mambelli, *A cluster-based Web system providing differentiated and
-//! guaranteed services* (2004), table 1. *Awkward cases.* The distributions are continuous and pages are not: a session
-//! has at least one page, its number rounded to the nearest; a page has as many objects as the draw has whole ones, up
-//! to a bound, because a Pareto tail of index 1.33 now and then makes a page of a million. A browser asks for the objects
-//! of a page together with it, and the think time begins there: what waiting for answers adds is for a driver that has
-//! answers.
+//! M. Andreolini, E. Casalicchio, M. Colajanni and M. Mambelli, *A cluster-based Web system providing differentiated
+//! and guaranteed services* (2004), table 1. *Awkward cases.* The distributions are continuous and pages are not: a
+//! session has at least one page, its number rounded to the nearest; a page has as many objects as the draw has whole
+//! ones, up to a bound, because a Pareto tail of index 1.33 now and then makes a page of a million. A browser asks for
+//! the objects of a page together with it, and the think time begins there: what waiting for answers adds is for a
+//! driver that has answers.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
