@@ -9,6 +9,7 @@
 //! | how many per second, when? | [`Profile`], made of [`Rate`]s |
 //! | at which instants exactly? | [`ArrivalProcess`], [`Arrivals`] |
 //! | how much work is each? | [`ServiceTime`], a [`Distribution`] of seconds |
+//! | what do Web users ask for? | [`Surge`] |
 //! | what was asked of a real service? | [`trace::TraceReader`], [`trace::Playback`] |
 //! | what is a whole experiment? | [`scenario::Scenario`] |
 //! | what came of it, and does it show what it must? | [`outcome::Outcome`], [`outcome::Check`] |
@@ -34,6 +35,7 @@ mod profile;
 pub mod scenario;
 mod seconds;
 mod service;
+mod surge;
 mod text;
 pub mod trace;
 
@@ -42,6 +44,7 @@ pub use distribution::{Distribution, DistributionConfig, DistributionError, Empi
 pub use profile::{Profile, ProfileBuilder, ProfileError};
 pub use seconds::{Seconds, parse_duration};
 pub use service::{ServiceTime, ServiceTimeConfig, ServiceTimeError};
+pub use surge::{Asked, Page, Surge, SurgeError, SurgeRequest, SurgeRequests};
 pub use text::{ParseError, Rate};
 
 /// The generator used throughout: small, fast, and its sequence for a seed is part of its definition.
