@@ -13,6 +13,7 @@
 mod agenda;
 mod model;
 mod park;
+mod plan;
 mod report;
 mod run;
 mod scenario;
@@ -24,6 +25,7 @@ pub use model::{
     Action, Channel, Fault, FaultKind, Knee, Link, Power, Program, Reading, Resource, SentryModel, ServerModel, Step,
     Tier, WarmUp,
 };
+pub use plan::{Plan, PlanError, PlannedRun, in_parallel};
 pub use report::{ClassReport, ClientReport, Histogram, Report, Second, Usage};
 pub use scenario::{ArmError, Played, setup};
 pub use station::{Discipline, Station};

@@ -23,7 +23,7 @@ use jobs::Job;
 use server::Server;
 
 pub use energy::Usage;
-pub(crate) use jobs::{Owner, Task};
+pub(crate) use jobs::{Owner, Task, in_billionths};
 
 /// Where plans are made.
 pub(crate) type Plans = Agenda<Happening>;

@@ -316,5 +316,11 @@ fn mix(seed: u64, step: u64, number: u64) -> u64 {
 }
 
 fn draw(seed: u64, amount: &ServiceTime) -> f64 {
-    amount.sample(&mut rng(seed, 0))
+    in_billionths(amount.sample(&mut rng(seed, 0)))
+}
+
+/// An amount in whole billionths (of seconds: nanoseconds). Logarithms and powers differ in their last digit from one
+/// machine's library to another's; this takes the difference away before it can grow.
+pub(crate) fn in_billionths(amount: f64) -> f64 {
+    (amount * 1e9).round() * 1e-9
 }

@@ -7,7 +7,7 @@ use tidegate_workload::{Rng, rng, uniform};
 
 use super::menu::{Menu, draw, sums};
 use super::{Flying, Happening, Run};
-use crate::park::Task;
+use crate::park::{Task, in_billionths};
 use crate::report::Subject;
 use crate::world::{Retry, Url, Users, Wait};
 
@@ -281,8 +281,7 @@ const DAYS: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// A request's work. What follows the processors has a seed of its own, so that it is the same under every policy.
 fn task(url: &Url, rng: &mut Rng) -> Task {
-    use tidegate_workload::uniform;
-    let work = url.cost.sample(rng);
+    let work = in_billionths(url.cost.sample(rng));
     let seed = if url.program == 0 { 0 } else { (uniform(rng) * (1u64 << 53) as f64) as u64 };
     Task { work, program: url.program, seed }
 }

@@ -13,7 +13,7 @@ impl Checker<'_> {
         let s = self.scenario;
         let place = |key| vec![Key("servers"), Key(key)];
         self.machine(&place, s.servers.limit, s.servers.knee, s.servers.power, &s.servers.resources);
-        self.demand(s.servers.off < s.servers.count, &place("off"), "must leave one server that is on");
+        self.demand(s.servers.off < s.servers.count.max(1), &place("off"), "must leave one server that is on");
         if let Some(warm_up) = s.servers.warm_up {
             self.demand(is_positive(warm_up.speed), &place("warm_up"), "its `speed` must be more than 0");
         }

@@ -196,3 +196,184 @@ fn in_the_short_form_a_second_across_an_edge_belongs_to_neither_side() {
     assert_eq!(short("61s..121s").as_deref(), Some("31s..60s"));
     assert_eq!(short("61s..63s"), None);
 }
+
+/// A file that says everything that only the simulator can do.
+const MACHINES: &str = r#"id = "shop"
+title = "A shop"
+duration = "60s"
+[sla]
+target = "500ms"
+[servers]
+count = 4
+off = 1
+limit = 64
+backlog = 100
+knee = { at = 40, loss = 0.01 }
+power = { idle = 100.0, peak = 180.0 }
+setup_time = "5s"
+warm_up = { time = "5s", speed = 0.5 }
+[[servers.resource]]
+name = "disk"
+units = 2
+[[servers.resource]]
+name = "connections"
+tokens = 16
+[[tier]]
+name = "db"
+count = 2
+latency = "1ms"
+[[tier.resource]]
+name = "log"
+rate = 1e6
+[[tier.step]]
+resource = "log"
+amount = { distribution = "constant", value = 2000 }
+[link]
+rate = 25e6
+latency = "2ms"
+[sentry]
+admitted = "200us"
+refused = "50us"
+[reports]
+delay = "100ms"
+loss = 0.1
+[[fault]]
+at = "20s"
+server = 0
+kind = "fail"
+[[fault]]
+at = "40s"
+tier = "db"
+server = 1
+kind = "slow"
+speed = 0.5
+[[class]]
+name = "buyers"
+[[request]]
+name = "page"
+service = { distribution = "exponential", mean = "10ms" }
+[[request.step]]
+tier = "db"
+calls = 3
+amount = { distribution = "exponential", mean = "2ms" }
+pool = "connections"
+[[request.step]]
+resource = "disk"
+amount = { distribution = "constant", value = "5ms" }
+overlap = true
+[[load]]
+name = "crawlers"
+class = "buyers"
+requests = { page = 1 }
+rate = "0s:50/s, 20s:200/s"
+retry = { tries = 3, wait = "retry-after", jitter = 0.5 }
+[[users]]
+class = "buyers"
+count = 200
+think = { distribution = "exponential", mean = "1s" }
+requests = { page = 1 }
+next = { page = { page = 0.9 } }
+retry = { tries = 2, wait = "own", time = { distribution = "constant", value = "1s" } }
+[[arm]]
+name = "sentry"
+[sweep]
+"servers.count" = [2, 4]
+"load.crawlers.rate" = ["x0.5", "30/s"]
+"sla.target" = ["x2"]
+"#;
+
+fn machines_error(from: &str, to: &str) -> String {
+    assert!(MACHINES.contains(from), "{from}");
+    Scenario::parse(&MACHINES.replacen(from, to, 1), "shop.toml").expect_err(to).to_string()
+}
+
+#[test]
+fn machines_are_written_and_read_back() {
+    let scenario = Scenario::parse(MACHINES, "shop.toml").unwrap_or_else(|error| panic!("{error}"));
+    let text = scenario.to_toml();
+    assert_eq!(Scenario::parse(&text, "again.toml").unwrap_or_else(|error| panic!("{error}\n{text}")), scenario);
+}
+
+#[test]
+fn what_only_the_simulator_can_do_is_named() {
+    let scenario = Scenario::parse(MACHINES, "shop.toml").unwrap();
+    assert_eq!(
+        scenario.simulator_only(),
+        [
+            "servers.limit",
+            "servers.backlog",
+            "servers.knee",
+            "servers.resource",
+            "servers.power",
+            "servers.off",
+            "servers.warm_up",
+            "tier",
+            "request.step",
+            "load.retry",
+            "users",
+            "link",
+            "sentry",
+            "reports",
+            "fault",
+        ]
+    );
+    assert_eq!(good().simulator_only(), [""; 0]);
+}
+
+#[test]
+fn a_sweep_is_every_combination() {
+    let points = Scenario::parse(MACHINES, "shop.toml").unwrap().points().unwrap();
+    let settings: Vec<String> = points
+        .iter()
+        .map(|point| point.settings.iter().map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(" "))
+        .collect();
+    assert_eq!(settings, ["2 x0.5 x2", "2 30/s x2", "4 x0.5 x2", "4 30/s x2"]);
+    let rate = |at: usize| points[at].scenario.loads[0].rate.rate_at(Duration::from_secs(30)).per_second();
+    assert_eq!((rate(0), rate(1), points[3].scenario.servers.count), (100.0, 30.0, 4));
+    assert!(
+        points.iter().all(|p| p.scenario.sla.target == Some(Duration::from_secs(1)) && p.scenario.sweep.is_empty())
+    );
+    assert_eq!(good().points().unwrap().len(), 1);
+}
+
+#[test]
+fn errors_about_machines_say_where_and_what_to_do() {
+    let mut wrong = Vec::new();
+    for (from, to, parts) in [
+        ("off = 1", "off = 4", &["shop.toml:8: servers.off: must leave one server"][..]),
+        ("limit = 64", "limit = 0", &["shop.toml:9: servers.limit: must be at least 1"]),
+        ("loss = 0.01", "loss = -0.01", &["shop.toml:11: servers.knee: its `loss` must be"]),
+        ("peak = 180.0", "peek = 180.0", &["shop.toml:12:", "unknown key \"peek\"; did you mean \"peak\"?"]),
+        ("idle = 100.0", "idle = -1.0", &["shop.toml:12: servers.power: must be finite numbers of watts"]),
+        ("name = \"connections\"", "name = \"disk\"", &["servers.resource[1]: the name \"disk\" is taken"]),
+        ("rate = 1e6", "rate = -1e6", &["tier[0].resource[0]: its `rate` must be a finite number above 0"]),
+        ("resource = \"log\"", "resource = \"lug\"", &["there is no resource \"lug\"; did you mean \"log\"?"]),
+        ("resource = \"log\"", "tier = \"db\"", &["tier[0].step[0].tier: there is no tier (further back) \"db\""]),
+        ("loss = 0.1", "loss = 1.1", &["reports.loss: must be 0 to 1"]),
+        ("server = 0", "server = 4", &["fault[0].server: there is no server 4 among 4, from 0"]),
+        ("at = \"20s\"", "at = \"61s\"", &["fault[0].at: is after the scenario's `duration`"]),
+        ("speed = 0.5\n", "", &["fault[1].speed: `kind = \"slow\"` and `speed` go together"]),
+        ("pool = \"connections\"", "pool = \"disk\"", &["request[0].step[0].pool: there is no pool \"disk\""]),
+        ("tier = \"db\"\ncalls = 3", "calls = 3", &["request[0].step[0].resource: a step needs either"]),
+        ("tries = 3", "tries = 0", &["load[0].retry: its `tries` must be at least 1"]),
+        ("wait = \"own\", ", "", &["users[0].retry: `wait = \"own\"` and `time` go together"]),
+        ("page = 0.9", "page = 1.9", &["users[0].next: the probabilities after \"page\" must be 0 to 1"]),
+        ("count = 200", "count = 0", &["users[0].count: must be at least 1"]),
+        ("think = { distribution = \"exponential\", mean = \"1s\" }\n", "", &["missing field `think`"]),
+        ("\"servers.count\" = [2, 4]", "\"servers.count\" = 2", &["sweep: \"servers.count\" needs a list"]),
+        ("\"servers.count\" = [2, 4]", "\"servers.count\" = [2, 0]", &["servers.count must be 1 to 1000"]),
+        (
+            "\"servers.count\" = [2, 4]",
+            "\"server.count\" = [2]",
+            &["no \"server\" on the way; did you mean \"servers\"?"],
+        ),
+        ("load.crawlers.rate", "load.crawler.rate", &["no load \"crawler\"; did you mean \"crawlers\"?"]),
+        ("\"x0.5\"", "\"x-1\"", &["a factor must be a finite number"]),
+    ] {
+        let error = machines_error(from, to);
+        if !parts.iter().all(|part| error.contains(part)) {
+            wrong.push(format!("{from} -> {to}: wanted {parts:?}, got\n{error}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
