@@ -138,6 +138,7 @@ pub const LOCAL_NAME_CANARIES: &[&[(&str, &str)]] = &[
     &[("README.md", concat!("Look in /ho", "me/me/notes.\n"))],
     &[("crates/sentry/src/a.rs", concat!("const A: &str = \"/ro", "ot/a\";\n"))],
     &[("docs/a.toml", concat!("file = \"/wo", "rk/a\"\n"))],
+    &[("a.snap", concat!("source: ../../wo", "rk/a\n"))],
     &[("a.sh", concat!("curl https://static.crates", ".io/x\n"))],
     &[("Cargo.lock", "source = \"registry+https://example.net/index\"\n")],
 ];
@@ -153,11 +154,12 @@ const REGISTRIES: &[&str] = &[
     concat!("deb.debian", ".org"),
 ];
 
-/// Whether the line names the folder as an absolute path, not as a part of a longer path or an address.
+/// Whether the line names the folder as an absolute path, or climbs up to it, not as a part of a longer path or an
+/// address.
 fn names_folder(line: &str, folder: &str) -> bool {
     line.match_indices(folder).any(|(at, _)| {
         let before = line[..at].chars().next_back();
-        before.is_none_or(|c| !c.is_alphanumeric() && !"._-~*}/>".contains(c))
+        line[..at].ends_with("..") || before.is_none_or(|c| !c.is_alphanumeric() && !"._-~*}/>".contains(c))
     })
 }
 
