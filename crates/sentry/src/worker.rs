@@ -34,7 +34,7 @@ pub(crate) struct WorkerApp {
     /// This worker's number: its lane in counters and policer.
     pub(crate) index: usize,
     /// Where reads from clients land; never held across an `await`.
-    pub(crate) scratch: Rc<RefCell<Box<[u8]>>>,
+    pub(crate) scratch: Rc<RefCell<Scratch>>,
     /// Prepared refusals.
     pub(crate) refusals: RefCell<Refusals>,
     /// Connections from clients.
@@ -56,7 +56,7 @@ pub(crate) struct Local {
 }
 
 impl WorkerApp {
-    pub(crate) fn new(app: Arc<App>, index: usize, scratch: Rc<RefCell<Box<[u8]>>>, seed: u64) -> Rc<Self> {
+    pub(crate) fn new(app: Arc<App>, index: usize, scratch: Rc<RefCell<Scratch>>, seed: u64) -> Rc<Self> {
         let local = Local::new(app.live(), None);
         let coarse = Cell::new(app.now());
         Rc::new(WorkerApp {
@@ -177,9 +177,19 @@ impl WorkerApp {
 /// Retries that may come at once after a quiet time.
 const RETRY_BURST: f64 = 10.0;
 
-/// A worker's buffer for reads from clients.
-pub(crate) fn scratch() -> Rc<RefCell<Box<[u8]>>> {
-    Rc::new(RefCell::new(vec![0; SCRATCH].into_boxed_slice()))
+/// A worker's buffers for what clients send and for their refusals: connections own none while nothing is left over.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    /// What was read.
+    pub(crate) input: Box<[u8]>,
+    /// The answers to it.
+    pub(crate) out: Vec<u8>,
+}
+
+impl Scratch {
+    pub(crate) fn shared() -> Rc<RefCell<Scratch>> {
+        Rc::new(RefCell::new(Scratch { input: vec![0; SCRATCH].into_boxed_slice(), out: Vec::new() }))
+    }
 }
 
 impl Local {
