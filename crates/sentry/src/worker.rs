@@ -22,9 +22,10 @@ const SCRATCH: usize = 64 * 1024;
 /// How long a drain leaves idle connections open, so that a request already on its way is still answered.
 const DRAIN_IDLE: Duration = Duration::from_secs(1);
 
-/// With more connections than this, an idle one gives hyper and its buffers back at once and not after a second: among
-/// so many each is idle for long, and memory counts for more than making them again.
-const HYPER_KEPT: usize = 1024;
+/// While more connections than this have hyper, one that becomes idle gives it and its buffers (22 KiB) back at once and
+/// not after a second: making them again costs two or three hundredths of a request, keeping thousands costs the memory
+/// that thousands of idle connections take together.
+const HYPERS_KEPT: usize = 64;
 
 /// A worker's share of one application.
 #[derive(Debug)]
@@ -39,6 +40,8 @@ pub(crate) struct WorkerApp {
     pub(crate) refusals: RefCell<Refusals>,
     /// Connections from clients.
     pub(crate) clients: RefCell<Slab<Rc<Client>>>,
+    /// How many of them have hyper.
+    pub(crate) hypers: Cell<usize>,
     local: RefCell<Rc<Local>>,
     /// The last reading of the clock: good enough for deadlines.
     coarse: Cell<Timestamp>,
@@ -65,6 +68,7 @@ impl WorkerApp {
             scratch,
             refusals: RefCell::default(),
             clients: RefCell::default(),
+            hypers: Cell::default(),
             local: RefCell::new(Rc::new(local)),
             coarse,
             turn: Cell::new(index),
@@ -103,7 +107,7 @@ impl WorkerApp {
     /// `client` now waits for its next request.
     pub(crate) fn idle(&self, client: &Client) {
         client.idle(self.deadline(|timeouts| timeouts.client_idle));
-        if self.clients.borrow().len() > HYPER_KEPT {
+        if self.hypers.get() > HYPERS_KEPT {
             client.shed.set(true);
         }
     }
