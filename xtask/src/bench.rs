@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: benchmarks by name. Results worth keeping go to `benches/results/`.
 
+mod c2;
 mod contender;
 mod idle;
 mod load;
@@ -10,12 +11,13 @@ pub mod report;
 pub mod service;
 pub mod stop;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
 use crate::args::Args;
-use crate::command::{cargo, run as run_command};
+use crate::command::{self, cargo, run as run_command};
 
 struct Bench {
     name: &'static str,
@@ -27,6 +29,7 @@ struct Bench {
 const BENCHES: &[Bench] = &[
     Bench { name: "engine", what: "decisions, estimators and buckets, in nanoseconds", run: engine },
     Bench { name: "proxy", what: "CPU per request beside nginx, haproxy and Envoy", run: proxy::run },
+    Bench { name: "c2", what: "batch against threshold policing when everything is refused", run: c2::run },
 ];
 
 /// Runs the benchmark that is named first, or lists them.
@@ -47,6 +50,13 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
     };
     (bench.run)(args)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// `--record`: where results are kept; `--out FOLDER` keeps them elsewhere.
+fn record_folder(args: &mut Args) -> Result<Option<PathBuf>> {
+    let record = args.switch("--record");
+    let out = args.option::<PathBuf>("--out")?;
+    Ok(out.or_else(|| record.then(|| command::root().join("benches/results"))))
 }
 
 fn engine(mut args: Args) -> Result<()> {

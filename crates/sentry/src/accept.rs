@@ -17,8 +17,8 @@ use crate::client::Client;
 use crate::counters::Counter;
 use crate::gate::Gate;
 use crate::gate::sift::{Step, sift};
-use crate::serve::{Registered, serve};
-use crate::worker::WorkerApp;
+use crate::serve::{Registered, Serve};
+use crate::worker::{Scratch, WorkerApp};
 
 /// Connections the kernel keeps until they are accepted.
 const BACKLOG: i32 = 4096;
@@ -135,31 +135,32 @@ fn welcome(worker: &Rc<WorkerApp>, mut socket: TcpStream, peer: SocketAddr) {
     }
     lane.bump(Counter::ConnectionsAccepted);
     let scratch = worker.scratch.clone();
-    let mut scratch = scratch.borrow_mut();
-    let read = match socket.read(&mut scratch) {
+    let Scratch { input, out } = &mut *scratch.borrow_mut();
+    let read = match socket.read(input) {
         Ok(read @ 1..) => read,
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            return start(worker, socket, peer, &[], Vec::new(), Step::More);
+            return start(worker, socket, peer, &[], &[], Step::More);
         }
         // It left without a word.
         Ok(0) | Err(_) => return lane.bump(Counter::ConnectionsClosed),
     };
-    let mut out = Vec::new();
-    let sifted = sift(worker, peer, &scratch[..read], &mut out);
-    if !out.is_empty() {
+    out.clear();
+    let sifted = sift(worker, peer, &input[..read], out);
+    let mut owed = &out[..];
+    if !owed.is_empty() {
         // A new socket's buffer is empty: this takes all but the largest answers.
-        if let Ok(written) = socket.write(&out) {
-            out.drain(..written);
+        if let Ok(written) = socket.write(owed) {
+            owed = &owed[written..];
         }
     }
-    if out.is_empty() && matches!(sifted.step, Step::Close { unread: false }) && sifted.consumed == read {
+    if owed.is_empty() && matches!(sifted.step, Step::Close { unread: false }) && sifted.consumed == read {
         return lane.bump(Counter::ConnectionsClosed);
     }
-    start(worker, socket, peer, &scratch[sifted.consumed..read], out, sifted.step);
+    start(worker, socket, peer, &input[sifted.consumed..read], owed, sifted.step);
 }
 
 /// Gives the connection a task of its own.
-fn start(worker: &Rc<WorkerApp>, socket: TcpStream, peer: SocketAddr, left: &[u8], out: Vec<u8>, step: Step) {
+fn start(worker: &Rc<WorkerApp>, socket: TcpStream, peer: SocketAddr, left: &[u8], owed: &[u8], step: Step) {
     let Ok(socket) = tokio::net::TcpStream::from_std(socket) else {
         worker.lane().bump(Counter::AcceptErrors);
         return worker.lane().bump(Counter::ConnectionsClosed);
@@ -169,9 +170,9 @@ fn start(worker: &Rc<WorkerApp>, socket: TcpStream, peer: SocketAddr, left: &[u8
     let registered = Registered::new(worker, &client);
     let mut gate = Gate::new(socket, worker.clone(), client);
     if left.is_empty() && matches!(step, Step::More) {
-        gate.owe(out);
+        gate.owe(owed);
     } else {
-        gate.resume(left, out, step);
+        gate.resume(left, owed, step);
     }
-    tokio::task::spawn_local(serve(gate, registered));
+    tokio::task::spawn_local(Serve::new(gate, registered));
 }

@@ -119,7 +119,7 @@ pub(crate) struct ResponseBody {
     kind: Kind,
     client: Rc<Client>,
     worker: Rc<WorkerApp>,
-    ending: Option<Ending>,
+    ending: Option<Box<Ending>>,
 }
 
 #[derive(Debug)]
@@ -139,7 +139,7 @@ struct Relay {
 
 impl ResponseBody {
     /// A body that is all here. `ending` says already how the request ends.
-    pub(crate) fn whole(bytes: Bytes, client: &Rc<Client>, worker: &Rc<WorkerApp>, ending: Ending) -> Self {
+    pub(crate) fn whole(bytes: Bytes, client: &Rc<Client>, worker: &Rc<WorkerApp>, ending: Box<Ending>) -> Self {
         ResponseBody { kind: Kind::Whole(bytes), client: client.clone(), worker: worker.clone(), ending: Some(ending) }
     }
 
@@ -150,7 +150,7 @@ impl ResponseBody {
         sent_at: Timestamp,
         client: &Rc<Client>,
         worker: &Rc<WorkerApp>,
-        ending: Ending,
+        ending: Box<Ending>,
     ) -> Self {
         let failed = ending.status >= 500;
         let relay = Relay { incoming, server: Some(server), sent_at, failed };
@@ -162,7 +162,7 @@ impl ResponseBody {
         if let Kind::Relay(relay) = &mut self.kind
             && relay.incoming.is_end_stream()
         {
-            relay.finish(cx, &self.worker, self.ending.as_mut());
+            relay.finish(cx, &self.worker, self.ending.as_deref_mut());
         }
     }
 
@@ -191,23 +191,23 @@ impl Body for ResponseBody {
             Kind::Whole(bytes) if bytes.is_empty() => return Poll::Ready(None),
             Kind::Whole(bytes) => {
                 let bytes = std::mem::take(bytes);
-                count(this.ending.as_mut(), bytes.len());
+                count(this.ending.as_deref_mut(), bytes.len());
                 return Poll::Ready(Some(Ok(Frame::data(bytes))));
             }
             Kind::Relay(relay) => relay,
         };
         match relay.poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
-                count(this.ending.as_mut(), frame.data_ref().map_or(0, Bytes::len));
+                count(this.ending.as_deref_mut(), frame.data_ref().map_or(0, Bytes::len));
                 if relay.incoming.is_end_stream() {
-                    relay.finish(cx, &this.worker, this.ending.as_mut());
+                    relay.finish(cx, &this.worker, this.ending.as_deref_mut());
                 } else {
                     this.client.wait(Wait::ResponseBody, this.worker.deadline(|timeouts| timeouts.body_idle));
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(None) => {
-                relay.finish(cx, &this.worker, this.ending.as_mut());
+                relay.finish(cx, &this.worker, this.ending.as_deref_mut());
                 Poll::Ready(None)
             }
             Poll::Ready(Some(Err(_))) => {

@@ -42,15 +42,15 @@ pub(crate) enum Wait {
     Request,
 }
 
-/// One client's connection.
+/// One client's connection. Ten thousand of these may be idle, so what only a request needs is boxed.
 #[derive(Debug)]
 pub(crate) struct Client {
     /// The other end.
     pub(crate) peer: SocketAddr,
     /// The gate's decision about the request it lets through, for the service to take.
-    pub(crate) arrival: RefCell<Option<Arrival>>,
+    pub(crate) arrival: RefCell<Option<Box<Arrival>>>,
     /// The answer to the current request is complete but for the flush.
-    pub(crate) ending: RefCell<Option<Ending>>,
+    pub(crate) ending: RefCell<Option<Box<Ending>>>,
     /// hyper has let go of the answer's body: after the next flush the message is over.
     pub(crate) answered: Cell<bool>,
     /// Body bytes of the current request.
@@ -62,17 +62,17 @@ pub(crate) struct Client {
     /// The connection closes after the current answer.
     pub(crate) close: Cell<bool>,
     /// The server's side of a tunnel, once the service has opened one.
-    pub(crate) tunnel: RefCell<Option<ServerEnd>>,
+    pub(crate) tunnel: RefCell<Option<Box<ServerEnd>>>,
     /// hyper is not needed, or not there: set by the sweep when nothing happens.
     pub(crate) shed: Cell<bool>,
-    /// The peer's address as a header value, made once.
-    pub(crate) forwarded_for: OnceCell<HeaderValue>,
+    /// The peer's address as a header value, kept while hyper is there.
+    forwarded_for: RefCell<Option<Box<HeaderValue>>>,
     wait: Cell<Wait>,
     deadline: Cell<Timestamp>,
     request_deadline: Cell<Timestamp>,
     expired: Cell<Option<Wait>>,
     was_idle: Cell<bool>,
-    waker: RefCell<Option<Waker>>,
+    waker: OnceCell<Waker>,
 }
 
 impl Client {
@@ -89,13 +89,13 @@ impl Client {
             close: Cell::default(),
             tunnel: RefCell::default(),
             shed: Cell::new(true),
-            forwarded_for: OnceCell::new(),
+            forwarded_for: RefCell::default(),
             wait: Cell::default(),
             deadline: Cell::new(deadline),
             request_deadline: Cell::new(Timestamp::MAX),
             expired: Cell::default(),
             was_idle: Cell::default(),
-            waker: RefCell::default(),
+            waker: OnceCell::new(),
         })
     }
 
@@ -125,6 +125,18 @@ impl Client {
         self.wait(Wait::Idle, deadline);
     }
 
+    /// The peer's address as a header value.
+    pub(crate) fn forwarded_for(&self) -> HeaderValue {
+        let mut kept = self.forwarded_for.borrow_mut();
+        HeaderValue::clone(kept.get_or_insert_with(|| Box::new(address_value(self.peer))))
+    }
+
+    /// Gives back what only requests need.
+    pub(crate) fn rest(&self) {
+        self.shed.set(true);
+        self.forwarded_for.take();
+    }
+
     /// Runs `future`, unless the whole request's time is up first.
     pub(crate) async fn in_time<T>(&self, future: impl Future<Output = T>) -> Result<T, Wait> {
         let mut future = std::pin::pin!(future);
@@ -147,10 +159,7 @@ impl Client {
 
     /// Remembers whom to wake: the task that polls the connection, always the same.
     pub(crate) fn remember(&self, cx: &Context<'_>) {
-        let mut waker = self.waker.borrow_mut();
-        if waker.is_none() {
-            *waker = Some(cx.waker().clone());
-        }
+        self.waker.get_or_init(|| cx.waker().clone());
     }
 
     /// Called by the sweep: wakes the connection when it has something to do about time. While the sentry drains,
@@ -174,8 +183,13 @@ impl Client {
 
     /// Wakes the connection's task.
     pub(crate) fn wake(&self) {
-        if let Some(waker) = &*self.waker.borrow() {
+        if let Some(waker) = self.waker.get() {
             waker.wake_by_ref();
         }
     }
+}
+
+fn address_value(peer: SocketAddr) -> HeaderValue {
+    let address = peer.ip().to_canonical().to_string();
+    HeaderValue::from_str(&address).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
 }

@@ -55,8 +55,8 @@ impl Ending {
         local: &Rc<Local>,
         at: Timestamp,
         request: Request,
-    ) -> Self {
-        Ending {
+    ) -> Box<Self> {
+        Box::new(Ending {
             worker: worker.clone(),
             client: client.clone(),
             local: local.clone(),
@@ -74,7 +74,7 @@ impl Ending {
             request,
             line: None,
             reported: false,
-        }
+        })
     }
 
     /// Keeps what the log wants of the head, if there is a log.
@@ -105,7 +105,7 @@ impl Ending {
     }
 
     /// The request is over, in the way that `end` and `outcome` say.
-    pub(crate) fn report(mut self) {
+    pub(crate) fn report(mut self: Box<Self>) {
         self.settle();
     }
 

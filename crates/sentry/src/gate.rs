@@ -28,7 +28,7 @@ use self::head::{Bad, Framing};
 use self::sift::{Passing, Step, sift};
 use self::wire::poll_read_straight;
 use crate::client::{Client, Wait};
-use crate::worker::WorkerApp;
+use crate::worker::{Scratch, WorkerApp};
 
 /// How much a client may send ahead while its request is being answered.
 const HOLD_AT_MOST: usize = 64 * 1024;
@@ -45,12 +45,10 @@ pub(crate) struct Gate {
     mode: Mode,
     /// Bytes read and not yet given to hyper, from `held_at` on.
     held: Vec<u8>,
-    held_at: usize,
-    /// Refusals not yet written, from `out_at` on.
+    // Smaller than a `usize`: it makes an idle connection's task half as large (`serve`).
+    held_at: u32,
+    /// Refusals that the socket did not take at once.
     out: Vec<u8>,
-    out_at: usize,
-    /// Bytes of a refused request's body, still to be read and thrown away.
-    discard: u64,
     /// The client has closed its sending side.
     eof: bool,
     /// Nothing more is read; the connection closes when `out` is written.
@@ -62,14 +60,18 @@ pub(crate) struct Gate {
 /// Whose turn it is.
 #[derive(Debug)]
 enum Mode {
-    /// Ours: the next byte begins a head.
-    Boundary,
+    /// Ours: after `discard` bytes of a refused request's body, which are thrown away, the next head begins.
+    Boundary { discard: u64 },
     /// hyper gets `fixed` more bytes, and then what `chunks` still follows.
     Giving { fixed: u64, chunks: Option<Follower> },
     /// hyper has the whole request; its answer is awaited.
     Answering,
     /// The request's framing was lost: hyper gets everything, and the connection closes after the answer.
     Loose,
+}
+
+impl Mode {
+    const BOUNDARY: Mode = Mode::Boundary { discard: 0 };
 }
 
 /// What came of the time at a boundary.
@@ -87,12 +89,10 @@ impl Gate {
             io,
             worker,
             client,
-            mode: Mode::Boundary,
+            mode: Mode::BOUNDARY,
             held: Vec::new(),
             held_at: 0,
             out: Vec::new(),
-            out_at: 0,
-            discard: 0,
             eof: false,
             closing: false,
             unread: false,
@@ -100,33 +100,34 @@ impl Gate {
     }
 
     /// Takes over an answer that could not be written at once.
-    pub(crate) fn owe(&mut self, out: Vec<u8>) {
-        self.out = out;
+    pub(crate) fn owe(&mut self, out: &[u8]) {
+        self.out.extend_from_slice(out);
     }
 
     /// Takes over from a pass that was made before there was a gate: what it left, and what it found.
-    pub(crate) fn resume(&mut self, left: &[u8], out: Vec<u8>, step: Step) {
+    pub(crate) fn resume(&mut self, left: &[u8], out: &[u8], step: Step) {
         self.held.extend_from_slice(left);
-        self.out = out;
+        self.out.extend_from_slice(out);
         self.take_step(step);
     }
 
     /// Between requests, without hyper: until there is one for it, or the connection is over.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Turn>> {
         match self.mode {
-            Mode::Boundary => self.poll_boundary(cx),
+            Mode::Boundary { .. } => self.poll_boundary(cx),
             _ => Poll::Ready(Ok(Turn::Pass)),
         }
     }
 
     /// Whether hyper has nothing to do here: no request, no bytes.
     pub(crate) fn at_rest(&self) -> bool {
-        matches!(self.mode, Mode::Boundary) && !self.closing
+        matches!(self.mode, Mode::Boundary { .. }) && !self.closing
     }
 
     /// Whether the client may still be sending when this end closes.
     pub(crate) fn must_linger(&self) -> bool {
-        !self.eof && (self.unread || !matches!(self.mode, Mode::Boundary | Mode::Answering) || !self.held_is_empty())
+        !self.eof
+            && (self.unread || !matches!(self.mode, Mode::Boundary { .. } | Mode::Answering) || !self.held_is_empty())
     }
 
     /// Answers with an error at a boundary, and closes.
@@ -137,12 +138,26 @@ impl Gate {
 
     /// The socket, and what was read from it ahead.
     pub(crate) fn into_parts(mut self) -> (TcpStream, Vec<u8>) {
-        self.held.drain(..self.held_at);
+        self.held.drain(..self.held_at as usize);
         (self.io, self.held)
     }
 
     fn held_is_empty(&self) -> bool {
-        self.held_at == self.held.len()
+        self.held().is_empty()
+    }
+
+    fn held(&self) -> &[u8] {
+        &self.held[self.held_at as usize..]
+    }
+
+    /// The first `n` bytes held are dealt with. No more than a few heads are ever held, so this stays small.
+    fn let_go(&mut self, n: usize) {
+        self.held_at += n as u32;
+    }
+
+    fn forget_held(&mut self) {
+        self.held.clear();
+        self.held_at = 0;
     }
 
     fn poll_boundary(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Turn>> {
@@ -158,7 +173,7 @@ impl Gate {
                 continue;
             }
             // Answers go out before more is read, so that a client that only sends cannot fill our memory.
-            if self.poll_flush_out(cx)?.is_pending() && self.out.len() - self.out_at > OWE_AT_MOST {
+            if self.poll_flush_out(cx)?.is_pending() && self.out.len() > OWE_AT_MOST {
                 return Poll::Pending;
             }
             match self.poll_read_and_sift(cx)? {
@@ -180,8 +195,8 @@ impl Gate {
             return Poll::Ready(Ok(if n == 0 { Some(Turn::End) } else { self.sift_held() }));
         }
         let scratch = self.worker.scratch.clone();
-        let mut scratch = scratch.borrow_mut();
-        let mut buffer = ReadBuf::new(&mut scratch);
+        let Scratch { input, out } = &mut *scratch.borrow_mut();
+        let mut buffer = ReadBuf::new(input);
         ready!(Pin::new(&mut self.io).poll_read(cx, &mut buffer))?;
         let input = buffer.filled();
         if input.is_empty() {
@@ -192,18 +207,33 @@ impl Gate {
         if input.is_empty() {
             return Poll::Ready(Ok(None));
         }
-        let sifted = sift(&self.worker, self.client.peer, input, &mut self.out);
-        self.held.clear();
-        self.held_at = 0;
+        out.clear();
+        let sifted = sift(&self.worker, self.client.peer, input, out);
+        self.forget_held();
         self.held.extend_from_slice(&input[sifted.consumed..]);
+        self.answer(cx, out)?;
         Poll::Ready(Ok(self.take_step(sifted.step)))
+    }
+
+    /// Writes answers; what the socket does not take now is owed.
+    fn answer(&mut self, cx: &mut Context<'_>, answers: &[u8]) -> io::Result<()> {
+        let mut left = answers;
+        if self.out.is_empty()
+            && !left.is_empty()
+            && let Poll::Ready(written) = Pin::new(&mut self.io).poll_write(cx, left)
+        {
+            left = &left[written?..];
+        }
+        self.out.extend_from_slice(left);
+        Ok(())
     }
 
     /// How many of `available` new bytes belong to a request that was refused already.
     fn skip_discarded(&mut self, available: usize) -> usize {
-        let skipped = self.discard.min(available as u64);
-        self.discard -= skipped;
-        if skipped > 0 && self.discard == 0 {
+        let Mode::Boundary { discard } = &mut self.mode else { return 0 };
+        let skipped = (*discard).min(available as u64);
+        *discard -= skipped;
+        if skipped > 0 && *discard == 0 {
             self.worker.idle(&self.client);
         }
         skipped as usize
@@ -216,9 +246,9 @@ impl Gate {
 
     /// One pass over what is held.
     fn sift_held(&mut self) -> Option<Turn> {
-        let input = &self.held[self.held_at..];
+        let input = &self.held[self.held_at as usize..];
         let sifted = sift(&self.worker, self.client.peer, input, &mut self.out);
-        self.held_at += sifted.consumed;
+        self.let_go(sifted.consumed);
         self.take_step(sifted.step)
     }
 
@@ -229,25 +259,22 @@ impl Gate {
                 return Some(Turn::Pass);
             }
             Step::Discard(missing) => {
-                self.discard = missing;
-                self.held.clear();
-                self.held_at = 0;
+                self.mode = Mode::Boundary { discard: missing };
+                self.forget_held();
                 // It was answered: when the rest does not come, there is nothing more to say.
                 self.client.idle(self.worker.deadline(|timeouts| timeouts.header));
             }
             Step::Close { unread } => {
                 self.closing = true;
                 self.unread |= unread || !self.held_is_empty();
-                self.held.clear();
-                self.held_at = 0;
+                self.forget_held();
             }
             Step::More if self.held_is_empty() => {
-                self.held.clear();
-                self.held_at = 0;
+                self.forget_held();
                 self.worker.idle(&self.client);
             }
             Step::More => {
-                self.held.drain(..self.held_at);
+                self.held.drain(..self.held_at as usize);
                 self.held_at = 0;
                 if self.client.waits_for() != Wait::Header {
                     let deadline = self.worker.deadline(|timeouts| timeouts.header);
@@ -271,8 +298,7 @@ impl Gate {
     /// Gives back what memory it can: an idle connection keeps no buffer.
     pub(crate) fn release_buffers(&mut self) {
         if self.held_is_empty() {
-            self.held.clear();
-            self.held_at = 0;
+            self.forget_held();
         }
         self.held.shrink_to_fit();
         self.out.shrink_to_fit();
@@ -281,8 +307,8 @@ impl Gate {
     /// Reads into `held`; how many bytes.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let scratch = self.worker.scratch.clone();
-        let mut scratch = scratch.borrow_mut();
-        let mut buffer = ReadBuf::new(&mut scratch);
+        let mut buffer = scratch.borrow_mut();
+        let mut buffer = ReadBuf::new(&mut buffer.input);
         ready!(Pin::new(&mut self.io).poll_read(cx, &mut buffer))?;
         let read = buffer.filled();
         self.held.extend_from_slice(read);
@@ -295,8 +321,7 @@ impl Gate {
     /// Gives hyper bytes of the current request.
     fn poll_give(&mut self, cx: &mut Context<'_>, mut to: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         if self.held_is_empty() {
-            self.held.clear();
-            self.held_at = 0;
+            self.forget_held();
             if let Mode::Giving { fixed, chunks: None } = &mut self.mode
                 && *fixed >= to.remaining() as u64
             {
@@ -312,7 +337,7 @@ impl Gate {
             }
             self.touch();
         }
-        let ready = &self.held[self.held_at..];
+        let ready = &self.held[self.held_at as usize..];
         let most = ready.len().min(to.remaining());
         let Mode::Giving { fixed, chunks } = &mut self.mode else { return Poll::Ready(Ok(())) };
         let mut give = most.min(usize::try_from(*fixed).unwrap_or(usize::MAX));
@@ -323,7 +348,7 @@ impl Gate {
             give += follower.follow(&ready[give..most]);
         }
         to.put_slice(&ready[..give]);
-        self.held_at += give;
+        self.let_go(give);
         self.end_of_giving();
         Poll::Ready(Ok(()))
     }
@@ -355,7 +380,7 @@ impl Gate {
 
     /// While the answer is awaited: keeps what the client sends ahead, and tells hyper only that the client left.
     fn poll_hold(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.eof && self.held.len() - self.held_at < HOLD_AT_MOST {
+        while !self.eof && self.held().len() < HOLD_AT_MOST {
             ready!(self.poll_fill(cx))?;
         }
         if self.eof && self.held_is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending }
@@ -368,23 +393,21 @@ impl Gate {
         if self.held_is_empty() {
             return poll_read_straight(&mut self.io, cx, to).map_ok(|read| self.eof |= read == 0);
         }
-        let ready = &self.held[self.held_at..];
+        let ready = &self.held[self.held_at as usize..];
         let give = ready.len().min(to.remaining());
         to.put_slice(&ready[..give]);
-        self.held_at += give;
+        self.let_go(give);
         Poll::Ready(Ok(()))
     }
 
     fn poll_flush_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while self.out_at < self.out.len() {
-            let n = ready!(Pin::new(&mut self.io).poll_write(cx, &self.out[self.out_at..]))?;
+        while !self.out.is_empty() {
+            let n = ready!(Pin::new(&mut self.io).poll_write(cx, &self.out))?;
             if n == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            self.out_at += n;
+            self.out.drain(..n);
         }
-        self.out.clear();
-        self.out_at = 0;
         Poll::Ready(Ok(()))
     }
 
@@ -398,7 +421,7 @@ impl Gate {
             return;
         }
         self.client.answered.set(false);
-        self.mode = Mode::Boundary;
+        self.mode = Mode::BOUNDARY;
         self.worker.idle(&self.client);
         // hyper saw `Pending` for bytes that were held back, and nothing else would wake it.
         if !self.held_is_empty() || self.client.close.get() || self.eof {

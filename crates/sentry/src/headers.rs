@@ -247,18 +247,18 @@ fn to_origin_form(parts: &mut request::Parts) {
 }
 
 fn name_client(headers: &mut HeaderMap, client: &Client, trusted: bool) {
-    let address = client.forwarded_for.get_or_init(|| address_value(client));
+    let address = client.forwarded_for();
     match headers.entry(X_FORWARDED_FOR) {
         Entry::Occupied(mut before) if trusted => {
             let list = before.iter().map(HeaderValue::as_bytes).collect::<Vec<_>>().join(&b", "[..]);
             let longer = [&list, &b", "[..], address.as_bytes()].concat();
-            before.insert(HeaderValue::from_bytes(&longer).unwrap_or_else(|_| address.clone()));
+            before.insert(HeaderValue::from_bytes(&longer).unwrap_or(address));
         }
         Entry::Occupied(mut before) => {
-            before.insert(address.clone());
+            before.insert(address);
         }
         Entry::Vacant(none) => {
-            none.insert(address.clone());
+            none.insert(address);
         }
     }
     if !(trusted && headers.contains_key(X_FORWARDED_PROTO)) {
@@ -270,11 +270,6 @@ fn name_client(headers: &mut HeaderMap, client: &Client, trusted: bool) {
             None => headers.remove(X_FORWARDED_HOST),
         };
     }
-}
-
-fn address_value(client: &Client) -> HeaderValue {
-    let address = client.peer.ip().to_canonical().to_string();
-    HeaderValue::from_str(&address).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
 }
 
 /// RFC 7239: `for=192.0.2.1;host=example.org;proto=http`, appended to what a trusted client said.

@@ -34,8 +34,9 @@ pub(crate) async fn handle(
     let (parts, body) = request.into_parts();
     // The gate has policed what was plain; the rest is policed here.
     let arrival = client.arrival.borrow_mut().take();
-    let arrival = arrival.unwrap_or_else(|| police(&worker, &View { parts: &parts, client: &client }, worker.now()));
-    let Arrival { at, request: class, policed, local } = arrival;
+    let arrival =
+        arrival.unwrap_or_else(|| Box::new(police(&worker, &View { parts: &parts, client: &client }, worker.now())));
+    let Arrival { at, request: class, policed, local } = *arrival;
     client.bound_request(at, local.live.config.timeouts.request);
     let mut exchange = Exchange { ending: Ending::new(&worker, &client, &local, at, class), worker, client, local };
     let response = match exchange.admit(policed).await {
@@ -57,7 +58,7 @@ struct Exchange {
     worker: Rc<WorkerApp>,
     client: Rc<Client>,
     local: Rc<Local>,
-    ending: Ending,
+    ending: Box<Ending>,
 }
 
 /// Why a request does not go to a server.
@@ -213,7 +214,7 @@ impl Exchange {
             permit.complete(Outcome::answered());
         }
         self.ending.end = RecordEnd::Upgraded;
-        *self.client.tunnel.borrow_mut() = Some(ServerEnd::from(server));
+        *self.client.tunnel.borrow_mut() = Some(Box::new(ServerEnd::from(server)));
         Response::from_parts(parts, ResponseBody::whole(Bytes::new(), &self.client, &self.worker, self.ending))
     }
 

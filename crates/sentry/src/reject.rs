@@ -18,6 +18,8 @@ const KEPT: usize = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     prepared: HashMap<Key, Prepared>,
+    /// The one used last: under overload it is nearly always the next one too.
+    last: Option<(Key, Prepared)>,
 }
 
 /// What a client wants to read, and how its connection goes on.
@@ -77,17 +79,30 @@ impl Refusals {
         let retry_after = whole_seconds(rejection.retry_after);
         let Rejection { class, reason, policy, .. } = *rejection;
         let key = Key { class, reason, policy, retry_after, format, close: wanted.close };
-        if self.prepared.len() >= KEPT && !self.prepared.contains_key(&key) {
-            self.prepared.clear();
-        }
-        let prepared = self.prepared.entry(key).or_insert_with(|| prepare(&page(live, rejection, format), key.close));
+        let prepared = match &self.last {
+            Some((last, prepared)) if *last == key => prepared,
+            _ => self.find(key, || prepare(&page(live, rejection, format), key.close)),
+        };
         let end = if wanted.head_only { prepared.head } else { prepared.bytes.len() };
         out.extend_from_slice(&prepared.bytes[..end]);
         end - prepared.head
     }
 
+    /// Takes the refusal from among all, or makes it; from now on it is the last.
+    fn find(&mut self, key: Key, make: impl FnOnce() -> Prepared) -> &Prepared {
+        if let Some((key, prepared)) = self.last.take() {
+            if self.prepared.len() >= KEPT {
+                self.prepared.clear();
+            }
+            self.prepared.insert(key, prepared);
+        }
+        let prepared = self.prepared.remove(&key).unwrap_or_else(make);
+        &self.last.insert((key, prepared)).1
+    }
+
     /// Forgets everything: pages or class names may have changed.
     pub(crate) fn forget(&mut self) {
+        self.last = None;
         self.prepared.clear();
     }
 }

@@ -13,7 +13,7 @@ use crate::app::App;
 use crate::client::Wait;
 use crate::health;
 use crate::timer::{self, CpuMeter};
-use crate::worker::{WorkerApp, scratch};
+use crate::worker::{Scratch, WorkerApp};
 
 /// How often a draining worker looks whether it is done.
 const DRAIN_TICK: Duration = Duration::from_millis(10);
@@ -58,7 +58,7 @@ async fn work(job: Job) -> Left {
         }
         spawn_local(timer::report(all, meter.clone()));
     }
-    let scratch = scratch();
+    let scratch = Scratch::shared();
     let mut workers = Vec::new();
     let mut accepting = Vec::new();
     for (app, listeners) in apps {

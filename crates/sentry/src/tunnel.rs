@@ -38,7 +38,7 @@ pub(crate) async fn run(
     client: &Rc<Client>,
     mut io: TcpStream,
     ahead: &[u8],
-    mut server: ServerEnd,
+    mut server: Box<ServerEnd>,
 ) {
     worker.lane().bump(Counter::TunnelsOpened);
     // The request is over: its own bound on time no longer holds.

@@ -22,9 +22,10 @@ const SCRATCH: usize = 64 * 1024;
 /// How long a drain leaves idle connections open, so that a request already on its way is still answered.
 const DRAIN_IDLE: Duration = Duration::from_secs(1);
 
-/// With more connections than this, an idle one gives hyper and its buffers back at once and not after a second: among
-/// so many each is idle for long, and memory counts for more than making them again.
-const HYPER_KEPT: usize = 1024;
+/// While more connections than this have hyper, one that becomes idle gives it and its buffers (22 KiB) back at once and
+/// not after a second: making them again costs two or three hundredths of a request, keeping thousands costs the memory
+/// that thousands of idle connections take together.
+const HYPERS_KEPT: usize = 64;
 
 /// A worker's share of one application.
 #[derive(Debug)]
@@ -34,11 +35,13 @@ pub(crate) struct WorkerApp {
     /// This worker's number: its lane in counters and policer.
     pub(crate) index: usize,
     /// Where reads from clients land; never held across an `await`.
-    pub(crate) scratch: Rc<RefCell<Box<[u8]>>>,
+    pub(crate) scratch: Rc<RefCell<Scratch>>,
     /// Prepared refusals.
     pub(crate) refusals: RefCell<Refusals>,
     /// Connections from clients.
     pub(crate) clients: RefCell<Slab<Rc<Client>>>,
+    /// How many of them have hyper.
+    pub(crate) hypers: Cell<usize>,
     local: RefCell<Rc<Local>>,
     /// The last reading of the clock: good enough for deadlines.
     coarse: Cell<Timestamp>,
@@ -56,7 +59,7 @@ pub(crate) struct Local {
 }
 
 impl WorkerApp {
-    pub(crate) fn new(app: Arc<App>, index: usize, scratch: Rc<RefCell<Box<[u8]>>>, seed: u64) -> Rc<Self> {
+    pub(crate) fn new(app: Arc<App>, index: usize, scratch: Rc<RefCell<Scratch>>, seed: u64) -> Rc<Self> {
         let local = Local::new(app.live(), None);
         let coarse = Cell::new(app.now());
         Rc::new(WorkerApp {
@@ -65,6 +68,7 @@ impl WorkerApp {
             scratch,
             refusals: RefCell::default(),
             clients: RefCell::default(),
+            hypers: Cell::default(),
             local: RefCell::new(Rc::new(local)),
             coarse,
             turn: Cell::new(index),
@@ -103,7 +107,7 @@ impl WorkerApp {
     /// `client` now waits for its next request.
     pub(crate) fn idle(&self, client: &Client) {
         client.idle(self.deadline(|timeouts| timeouts.client_idle));
-        if self.clients.borrow().len() > HYPER_KEPT {
+        if self.hypers.get() > HYPERS_KEPT {
             client.shed.set(true);
         }
     }
@@ -177,9 +181,19 @@ impl WorkerApp {
 /// Retries that may come at once after a quiet time.
 const RETRY_BURST: f64 = 10.0;
 
-/// A worker's buffer for reads from clients.
-pub(crate) fn scratch() -> Rc<RefCell<Box<[u8]>>> {
-    Rc::new(RefCell::new(vec![0; SCRATCH].into_boxed_slice()))
+/// A worker's buffers for what clients send and for their refusals: connections own none while nothing is left over.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    /// What was read.
+    pub(crate) input: Box<[u8]>,
+    /// The answers to it.
+    pub(crate) out: Vec<u8>,
+}
+
+impl Scratch {
+    pub(crate) fn shared() -> Rc<RefCell<Scratch>> {
+        Rc::new(RefCell::new(Scratch { input: vec![0; SCRATCH].into_boxed_slice(), out: Vec::new() }))
+    }
 }
 
 impl Local {

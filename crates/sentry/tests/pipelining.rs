@@ -2,8 +2,10 @@
 
 mod support;
 
+use std::io::Write as _;
+
 use serde_json::json;
-use support::{Client, RawServer, Running, admission, application, refuse_all};
+use support::{Client, RawServer, Running, admission, application, refuse_all, until};
 use tidegate_engine::{ClassSetup, PathMatch, Rule, ServerSetup};
 use tidegate_sentry::config::Application;
 use tidegate_sentry::counters::Counter;
@@ -119,4 +121,48 @@ fn a_refused_body_that_comes_later_is_thrown_away_and_the_connection_goes_on() {
         assert_eq!(client.answer().status, 503);
     }
     assert_eq!(sentry.count(Counter::RefusedByGate), 6, "the body was never taken for requests");
+}
+
+#[test]
+fn refusals_that_are_read_late_arrive_whole() {
+    const REQUESTS: usize = 20_000;
+    let mut app = application(&[]);
+    app.setup.admission = refuse_all();
+    let sentry = Running::start(app);
+    let mut client = sentry.client();
+    let mut writer = client.io.try_clone().expect("a second handle");
+    // Far more than the sockets between them hold: the sentry owes answers, and reads no more while it owes many.
+    let sent = std::thread::spawn(move || {
+        (0..REQUESTS / 100).for_each(|_| {
+            writer.write_all("GET /x HTTP/1.1\r\nHost: t\r\n\r\n".repeat(100).as_bytes()).expect("the sentry reads on");
+        });
+    });
+    until("the sentry waits for its client to read", || {
+        let before = sentry.count(Counter::RefusedByGate);
+        std::thread::yield_now();
+        before > 500 && before == sentry.count(Counter::RefusedByGate)
+    });
+    for _ in 0..REQUESTS {
+        assert_eq!(client.answer().status, 503);
+    }
+    sent.join().expect("all was sent");
+    assert_eq!(sentry.count(Counter::RefusedByGate), REQUESTS as u64);
+}
+
+#[test]
+fn clients_without_hyper_of_their_own_are_served_again_and_again() {
+    let server = RawServer::echo();
+    let sentry = Running::start(application(&[server.address]));
+    // More than keep theirs between two requests.
+    let mut clients: Vec<Client> = (0..200).map(|_| sentry.client()).collect();
+    for round in 0..3 {
+        for (i, client) in clients.iter_mut().enumerate() {
+            client.send(format!("POST /{round}/{i} HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\n\r\nhi"));
+            assert_eq!(client.answer().text(), format!("/{round}/{i}"));
+        }
+    }
+    sentry.assert_quiet();
+    assert_eq!(sentry.count(Counter::ConnectionsAccepted), 200);
+    drop(clients);
+    until("all are closed", || sentry.count(Counter::ConnectionsClosed) == 200);
 }

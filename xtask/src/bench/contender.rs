@@ -20,6 +20,8 @@ pub enum Duty {
     Pass,
     /// Refuse every request with 503.
     Refuse,
+    /// Refuse every request with 503, each after its policy's own test: see `bench c2`.
+    RefuseTested,
 }
 
 /// One proxy, or one of its ways to refuse.
@@ -42,6 +44,7 @@ enum Program {
     Haproxy,
     Envoy,
     Tidegate,
+    Before,
 }
 
 /// Where a proxy is and what it does there.
@@ -51,6 +54,9 @@ struct Place {
     admin: SocketAddr,
     origin: SocketAddr,
 }
+
+/// Another build of our own, named by an environment variable: for a change that claims to make it faster.
+pub const BEFORE: &str = "tidegate-before";
 
 /// Every contender. The first is the one to which ratios are taken.
 pub const CONTENDERS: &[Contender] = &[
@@ -81,15 +87,35 @@ pub const CONTENDERS: &[Contender] = &[
         program: Program::Tidegate,
         configure: |place| match place.duty {
             Duty::Pass => tidegate(place, "{ policy = \"sentry\" }"),
-            Duty::Refuse => tidegate(place, "{ policy = \"concurrency\", limit = 0, queue = 0 }"),
+            _ => tidegate(place, "{ policy = \"concurrency\", limit = 0, queue = 0 }"),
+        },
+        arguments: tidegate_arguments,
+    },
+    Contender {
+        name: BEFORE,
+        duties: &[Duty::Pass, Duty::Refuse],
+        program: Program::Before,
+        configure: |place| match place.duty {
+            Duty::Pass => tidegate(place, "{ policy = \"sentry\" }"),
+            _ => tidegate(place, "{ policy = \"concurrency\", limit = 0, queue = 0 }"),
         },
         arguments: tidegate_arguments,
     },
     Contender {
         name: "tidegate-threshold",
-        duties: &[Duty::Refuse],
+        duties: &[Duty::Refuse, Duty::RefuseTested],
         program: Program::Tidegate,
-        configure: |place| tidegate(place, "{ policy = \"threshold\", fixed = 0.0 }"),
+        configure: |place| match place.duty {
+            Duty::RefuseTested => tidegate_c2(place, "{ policy = \"threshold\", fixed = 0.0 }"),
+            _ => tidegate(place, "{ policy = \"threshold\", fixed = 0.0 }"),
+        },
+        arguments: tidegate_arguments,
+    },
+    Contender {
+        name: "tidegate-batch",
+        duties: &[Duty::RefuseTested],
+        program: Program::Tidegate,
+        configure: |place| tidegate_c2(place, "{ policy = \"batch\", delays = [\"0ms\", \"50ms\"] }"),
         arguments: tidegate_arguments,
     },
 ];
@@ -105,6 +131,7 @@ impl Contender {
                 given.or_else(|| find_program("envoy"))
             }
             Program::Tidegate => Some(command::tidegate()),
+            Program::Before => std::env::var_os("TIDEGATE_BEFORE").map(PathBuf::from),
         }
     }
 
@@ -115,7 +142,7 @@ impl Contender {
     pub fn build(&self) -> Result<()> {
         match self.program {
             Program::Tidegate => command::build_tidegate(),
-            Program::Nginx | Program::Haproxy | Program::Envoy => Ok(()),
+            Program::Nginx | Program::Haproxy | Program::Envoy | Program::Before => Ok(()),
         }
     }
 
@@ -148,7 +175,7 @@ impl Contender {
         match self.program {
             Program::Nginx | Program::Haproxy => "conf",
             Program::Envoy => "yaml",
-            Program::Tidegate => "toml",
+            Program::Tidegate | Program::Before => "toml",
         }
     }
 }
@@ -283,6 +310,20 @@ fn tidegate(place: &Place, admission: &str) -> String {
         "[sentry]\nworkers = 1\n\n[admin]\nlisten = \"{}\"\n\n[[application]]\nname = \"bench\"\nlisten = \"{}\"\n\
          servers = [\"{}\"]\nadmission = {admission}\nlimits = {{ connections = 12000 }}\n\
          timeouts = {{ client_idle = \"600s\" }}\npool = {{ idle_per_server = 64 }}\n",
+        place.admin, place.listen, place.origin
+    )
+}
+
+/// Every test fails: one request occupies the server's only processor for good, and by configuration any other would
+/// take ten times the target. So each one is classified, tested and refused; none is refused untested.
+fn tidegate_c2(place: &Place, admission: &str) -> String {
+    format!(
+        "[sentry]\nworkers = 1\n\n[admin]\nlisten = \"{}\"\n\n[[application]]\nname = \"bench\"\nlisten = \"{}\"\n\
+         servers = [{{ address = \"{}\", cores = 1 }}]\ntarget = \"1s\"\ndefault_cost = \"10s\"\n\
+         admission = {admission}\nlimits = {{ connections = 12000, waiting = 12000 }}\n\
+         timeouts = {{ client_idle = \"600s\", first_byte = \"600s\" }}\n\n\
+         [[application.class]]\nname = \"gold\"\nmatch = [{{ path_prefix = \"/gold\" }}]\n\n\
+         [[application.class]]\nname = \"silver\"\n",
         place.admin, place.listen, place.origin
     )
 }

@@ -41,14 +41,25 @@ pub struct Counted {
     pub socket_errors: u64,
 }
 
+/// What is put on a service.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    /// What is asked for.
+    pub path: &'static str,
+    /// How.
+    pub shape: Shape,
+    /// On how many connections at a time.
+    pub connections: u32,
+}
+
 /// Puts load on a service from the given core for some seconds.
 ///
 /// # Errors
 /// When wrk is missing or says something unexpected.
-pub fn put(service: &Service, path: &str, shape: Shape, seconds: f64, core: usize, dir: &Path) -> Result<Counted> {
+pub fn put(service: &Service, load: Load, seconds: f64, core: usize, dir: &Path) -> Result<Counted> {
     let mut wrk = Command::new("wrk");
-    wrk.args(["-t1", "--latency", &format!("-c{CONNECTIONS}"), &format!("-d{}s", seconds.ceil())]);
-    match shape {
+    wrk.args(["-t1", "--latency", &format!("-c{}", load.connections), &format!("-d{}s", seconds.ceil())]);
+    match load.shape {
         Shape::KeepAlive => {}
         Shape::NewConnection => {
             wrk.args(["-H", "Connection: close"]);
@@ -59,7 +70,7 @@ pub fn put(service: &Service, path: &str, shape: Shape, seconds: f64, core: usiz
             wrk.arg("-s").arg(script);
         }
     }
-    wrk.arg(format!("http://{}{path}", service.address));
+    wrk.arg(format!("http://{}{}", service.address, load.path));
     pin(&mut wrk, core);
     let said = output(&mut wrk).context("wrk (Debian package wrk) puts the load")?;
     parse(&said).with_context(|| format!("cannot understand wrk:\n{said}"))

@@ -4,23 +4,27 @@
 //! Rounds are interleaved: in each, every proxy is loaded once, and its ratio is taken to nginx in the same round. The
 //! figure that matters is the CPU time of the proxy's processes per response: it does not depend on who the
 //! bottleneck was.
+//!
+//! To compare two builds of our own in one run, name the other's program in `TIDEGATE_BEFORE`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::contender::{CONTENDERS, Contender, Duty, start_origin};
+use super::contender::{BEFORE, CONTENDERS, Contender, Duty, start_origin};
 use super::idle::{Idle, raise_file_limit};
-use super::load::{self, CONNECTIONS, Counted, PIPELINE, Shape};
+use super::load::{self, CONNECTIONS, Counted, Load, PIPELINE, Shape};
 use super::report::{CaseReport, MemoryRow, Report, Row, Sample};
 use super::service::Service;
 use super::stop::Scratch;
 use super::{machine, proc_fs};
 use crate::args::Args;
 
-const PROXY_CORE: usize = 0;
-const LOAD_CORE: usize = 1;
+/// Where the proxies run.
+pub const PROXY_CORE: usize = 0;
+/// Where the load and the servers run.
+pub const LOAD_CORE: usize = 1;
 const IDLE_CONNECTIONS: usize = 10_000;
 /// Those connections, the origin's, listeners and logs.
 const OPEN_FILES: u64 = 11_000;
@@ -28,12 +32,15 @@ const WARM_UP_SECONDS: f64 = 1.0;
 const MEMORY: &str = "memory";
 
 /// One way to load a proxy.
-struct Case {
-    name: &'static str,
-    title: &'static str,
-    duty: Duty,
-    shape: Shape,
-    path: &'static str,
+pub struct Case {
+    /// Its name in `--cases`.
+    pub name: &'static str,
+    /// Its name for people.
+    pub title: &'static str,
+    /// What the proxy has to do.
+    pub duty: Duty,
+    /// What it has to do it with.
+    pub load: Load,
 }
 
 const CASES: &[Case] = &[
@@ -41,36 +48,31 @@ const CASES: &[Case] = &[
         name: "pass-1k",
         title: "pass 1 kB, kept connections",
         duty: Duty::Pass,
-        shape: Shape::KeepAlive,
-        path: "/1k",
+        load: Load { path: "/1k", shape: Shape::KeepAlive, connections: CONNECTIONS },
     },
     Case {
         name: "pass-64k",
         title: "pass 64 kB, kept connections",
         duty: Duty::Pass,
-        shape: Shape::KeepAlive,
-        path: "/64k",
+        load: Load { path: "/64k", shape: Shape::KeepAlive, connections: CONNECTIONS },
     },
     Case {
         name: "refuse",
         title: "refuse, kept connections",
         duty: Duty::Refuse,
-        shape: Shape::KeepAlive,
-        path: "/1k",
+        load: Load { path: "/1k", shape: Shape::KeepAlive, connections: CONNECTIONS },
     },
     Case {
         name: "refuse-new",
         title: "refuse, a new connection for each request",
         duty: Duty::Refuse,
-        shape: Shape::NewConnection,
-        path: "/1k",
+        load: Load { path: "/1k", shape: Shape::NewConnection, connections: CONNECTIONS },
     },
     Case {
         name: "refuse-pipelined",
         title: "refuse, sixteen requests in one write",
         duty: Duty::Refuse,
-        shape: Shape::Pipelined,
-        path: "/1k",
+        load: Load { path: "/1k", shape: Shape::Pipelined, connections: CONNECTIONS },
     },
 ];
 
@@ -80,7 +82,7 @@ struct Options {
     seconds: f64,
     only: Option<Vec<String>>,
     cases: Option<Vec<String>>,
-    out: PathBuf,
+    record: Option<PathBuf>,
 }
 
 /// Runs the comparison and writes its report.
@@ -98,10 +100,7 @@ pub fn run(args: Args) -> Result<()> {
     }
     let scratch = Scratch::new("bench")?;
     let report = measure(&options, &contenders, scratch.path())?;
-    println!("{}", report.markdown());
-    let path = report.write(&machine::today(), &options.out)?;
-    println!("written to {}", path.display());
-    Ok(())
+    report.publish(options.record.as_deref())
 }
 
 impl Options {
@@ -114,7 +113,7 @@ impl Options {
             seconds: args.option("--seconds")?.unwrap_or(seconds),
             only: args.option::<String>("--only")?.map(list),
             cases: args.option::<String>("--cases")?.map(list),
-            out: args.option("--out")?.unwrap_or_else(|| "benches/results".into()),
+            record: super::record_folder(&mut args)?,
         };
         args.finish()?;
         let known_contenders: Vec<_> = CONTENDERS.iter().map(|contender| contender.name).collect();
@@ -138,6 +137,7 @@ impl Options {
                     contender.build()?;
                     here.push(contender);
                 }
+                None if contender.name == BEFORE => {}
                 None => println!("skipped: {} because it is not on this machine", contender.name),
             }
         }
@@ -161,9 +161,15 @@ fn all_known(kind: &str, asked: Option<&[String]>, known: &[&str]) -> Result<()>
 
 fn measure(options: &Options, contenders: &[&Contender], dir: &Path) -> Result<Report> {
     let origin = start_origin(LOAD_CORE, dir)?;
-    let mut report = Report { method: method(options), facts: facts(contenders), ..Report::default() };
+    let mut report = Report {
+        name: "proxy",
+        title: "CPU and memory per request, beside other proxies",
+        method: method(options),
+        facts: facts(contenders),
+        ..Report::default()
+    };
     for case in CASES.iter().filter(|case| options.wants(case.name)) {
-        report.cases.push(measure_case(case, options, contenders, origin.address, dir)?);
+        report.cases.push(measure_case(case, (options.rounds, options.seconds), contenders, origin.address, dir)?);
     }
     if options.wants(MEMORY) {
         for contender in contenders.iter().filter(|contender| contender.duties.contains(&Duty::Pass)) {
@@ -173,9 +179,13 @@ fn measure(options: &Options, contenders: &[&Contender], dir: &Path) -> Result<R
     Ok(report)
 }
 
-fn measure_case(
+/// Loads every contender once in each round, and notes what its processes took.
+///
+/// # Errors
+/// When one does not start, or does not do what the case asks for.
+pub fn measure_case(
     case: &Case,
-    options: &Options,
+    (rounds, seconds): (usize, f64),
     contenders: &[&Contender],
     origin: SocketAddr,
     dir: &Path,
@@ -185,17 +195,18 @@ fn measure_case(
     let mut rows = Vec::new();
     for contender in able {
         let service = contender.start(case.duty, origin, PROXY_CORE, dir)?;
+        let held = if case.duty == Duty::RefuseTested { Some(service.ask(case.load.path)?) } else { None };
         case.check_once(contender.name, &service)?;
-        load::put(&service, case.path, case.shape, WARM_UP_SECONDS, LOAD_CORE, dir)?;
-        rows.push((service, Row { name: contender.name.to_owned(), samples: Vec::new() }));
+        load::put(&service, case.load, WARM_UP_SECONDS, LOAD_CORE, dir)?;
+        rows.push((service, Row { name: contender.name.to_owned(), samples: Vec::new() }, held));
     }
-    for round in 0..options.rounds {
+    for round in 0..rounds {
         // Nobody is always the first, or always after the same one.
         let count = rows.len();
         for turn in 0..count {
-            let (service, row) = &mut rows[(round + turn) % count];
+            let (service, row, _) = &mut rows[(round + turn) % count];
             let before = proc_fs::cpu_micros(service.pid())?;
-            let counted = load::put(service, case.path, case.shape, options.seconds, LOAD_CORE, dir)?;
+            let counted = load::put(service, case.load, seconds, LOAD_CORE, dir)?;
             let cpu_us = proc_fs::cpu_micros(service.pid())? - before;
             case.check(&row.name, counted)?;
             let sample = Sample { cpu_us, counted };
@@ -203,7 +214,7 @@ fn measure_case(
             row.samples.push(sample);
         }
     }
-    let rows = rows.into_iter().map(|(_, row)| row).collect();
+    let rows = rows.into_iter().map(|(_, row, _)| row).collect();
     Ok(CaseReport { name: case.name.to_owned(), title: case.title.to_owned(), rows })
 }
 
@@ -211,9 +222,9 @@ impl Case {
     /// One request by hand, before the load: a wrong configuration is found at once.
     fn check_once(&self, name: &str, service: &Service) -> Result<()> {
         // nginx lets one request a minute through its limit: the first may pass, the next may not.
-        let first = service.status(self.path)?;
-        let status = if self.duty == Duty::Refuse { service.status(self.path)? } else { first };
-        let wanted = if self.duty == Duty::Refuse { 503 } else { 200 };
+        let first = service.status(self.load.path)?;
+        let status = if self.duty == Duty::Refuse { service.status(self.load.path)? } else { first };
+        let wanted = if self.duty == Duty::Pass { 200 } else { 503 };
         if status != wanted {
             bail!("{name} answers {status} in the case `{}`, not {wanted}; correct its configuration", self.name);
         }
@@ -225,7 +236,7 @@ impl Case {
         let share = counted.refused as f64 / counted.responses as f64;
         let right = match self.duty {
             Duty::Pass => counted.refused == 0,
-            Duty::Refuse => share > 0.999,
+            Duty::Refuse | Duty::RefuseTested => share > 0.999,
         };
         if counted.responses == 0 || !right {
             bail!("{name} in the case `{}`: {} of {} responses refused", self.name, counted.refused, counted.responses);
@@ -261,12 +272,14 @@ fn method(options: &Options) -> String {
         "{} interleaved rounds of {:.0} s. Each proxy has one worker on core {PROXY_CORE}; wrk (one thread, \
          {CONNECTIONS} connections; {PIPELINE} requests in one write where pipelined) and the origin (nginx, static \
          files) share core {LOAD_CORE}. Medians, in brackets the range. CPU is the user and system time of the proxy's \
-         processes per response; ratios are taken within a round.",
-        options.rounds, options.seconds
+         processes per response; ratios are taken within a round. Run again with `cargo xtask bench proxy --rounds {} \
+         --seconds {} --record`, on a machine that does nothing else, Envoy's program in `ENVOY`.",
+        options.rounds, options.seconds, options.rounds, options.seconds
     )
 }
 
-fn facts(contenders: &[&Contender]) -> Vec<(String, String)> {
+/// The machine, and the programs' versions.
+pub fn facts(contenders: &[&Contender]) -> Vec<(String, String)> {
     let machine = machine::facts().into_iter().map(|(name, value)| (name.to_owned(), value));
     let versions = contenders.iter().map(|contender| (contender.name.to_owned(), contender.version()));
     machine.chain(versions).collect()

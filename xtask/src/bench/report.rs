@@ -8,11 +8,16 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::load::Counted;
+use super::machine;
 use super::proc_fs::Memory;
 
 /// Everything measured.
 #[derive(Debug, Default)]
 pub struct Report {
+    /// The end of its files' names.
+    pub name: &'static str,
+    /// Its heading.
+    pub title: &'static str,
     /// The machine and the versions, as names and values.
     pub facts: Vec<(String, String)>,
     /// Rounds and their length, in words.
@@ -21,6 +26,19 @@ pub struct Report {
     pub cases: Vec<CaseReport>,
     /// Memory with idle clients.
     pub memory: Vec<MemoryRow>,
+    /// Anything else.
+    pub sections: Vec<Section>,
+}
+
+/// A part of a report that is no table of cases.
+#[derive(Debug)]
+pub struct Section {
+    /// Its heading.
+    pub title: &'static str,
+    /// What it says.
+    pub text: String,
+    /// The same as raw data.
+    pub data: Value,
 }
 
 /// One case.
@@ -64,17 +82,30 @@ pub struct MemoryRow {
 }
 
 impl Report {
-    /// Writes `<date>-proxy.md` and `<date>-proxy.json`; a second one of a day gets a number.
+    /// Prints the tables; writes them with the raw data into `folder`, when one is given.
+    ///
+    /// # Errors
+    /// When the folder or a file cannot be written.
+    pub fn publish(&self, folder: Option<&Path>) -> Result<()> {
+        println!("{}", self.markdown());
+        match folder {
+            Some(folder) => println!("written to {}", self.write(&machine::today(), folder)?.display()),
+            None => println!("not written anywhere; --record keeps a result"),
+        }
+        Ok(())
+    }
+
+    /// Writes `<date>-<name>.md` and `<date>-<name>.json`; a second one of a day gets a number.
     ///
     /// # Errors
     /// When the directory or a file cannot be written.
     pub fn write(&self, date: &str, dir: &Path) -> Result<PathBuf> {
-        write_pair(&format!("{date}-proxy"), dir, &self.markdown(), &self.json())
+        write_pair(&format!("{date}-{}", self.name), dir, &self.markdown(), &self.json())
     }
 
     /// The tables.
     pub fn markdown(&self) -> String {
-        let mut text = format!("# CPU and memory per request, beside other proxies\n\n{}\n", self.method);
+        let mut text = format!("# {}\n\n{}\n", self.title, self.method);
         text.push_str("\n| what | value |\n|---|---|\n");
         for (name, value) in &self.facts {
             let _ = writeln!(text, "| {name} | {} |", value.trim());
@@ -85,6 +116,9 @@ impl Report {
         if !self.memory.is_empty() {
             write_memory(&self.memory, &mut text);
         }
+        for section in &self.sections {
+            let _ = writeln!(text, "\n## {}\n\n{}", section.title, section.text.trim_end());
+        }
         text
     }
 
@@ -93,7 +127,9 @@ impl Report {
             self.facts.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
         let cases: Vec<_> = self.cases.iter().map(CaseReport::json).collect();
         let memory: Vec<_> = self.memory.iter().map(MemoryRow::json).collect();
-        json!({ "facts": facts, "method": self.method, "cases": cases, "memory": memory })
+        let sections: serde_json::Map<_, _> =
+            self.sections.iter().map(|section| (section.title.to_owned(), section.data.clone())).collect();
+        json!({ "facts": facts, "method": self.method, "cases": cases, "memory": memory, "sections": sections })
     }
 }
 
@@ -175,22 +211,36 @@ impl MemoryRow {
 fn write_memory(rows: &[MemoryRow], text: &mut String) {
     let connections = rows.first().map_or(0, |row| row.connections);
     let _ = writeln!(text, "\n## memory with {connections} idle client connections\n");
-    text.push_str("| contender | PSS MiB (range) | ratio to the first | RSS MiB ");
+    text.push_str(MEMORY_METHOD);
+    text.push_str("| contender | PSS MiB (range) | ratio to the first (range) | RSS MiB | ratio to the first ");
     text.push_str("| PSS without clients MiB | bytes per connection |\n");
-    text.push_str("|---|---|---|---|---|---|\n");
+    text.push_str("|---|---|---|---|---|---|---|\n");
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    let pss = |row: &MemoryRow| median(row.samples.iter().map(|(_, with)| with.pss as f64)).unwrap_or(f64::NAN);
-    let base = rows.first().map_or(f64::NAN, pss);
+    let Some(base) = rows.first() else { return };
     for row in rows {
         let with = spread(row.samples.iter().map(|(_, with)| mib(with.pss)), 1);
         let rss = median(row.samples.iter().map(|(_, with)| mib(with.rss))).unwrap_or(0.0);
+        let pairs = || row.samples.iter().zip(&base.samples).map(|((_, with), (_, base))| (with, base));
+        let ratio = spread(pairs().map(|(with, base)| with.pss as f64 / base.pss as f64), 2);
+        let rss_ratio = median(pairs().map(|(with, base)| with.rss as f64 / base.rss as f64)).unwrap_or(0.0);
         let without = median(row.samples.iter().map(|(without, _)| mib(without.pss))).unwrap_or(0.0);
         let each = row.samples.iter().map(|(without, with)| with.pss.saturating_sub(without.pss) as f64);
         let each = median(each).unwrap_or(0.0) / row.connections.max(1) as f64;
-        let ratio = pss(row) / base;
-        let _ = writeln!(text, "| {} | {with} | {ratio:.2} | {rss:.1} | {without:.1} | {each:.0} |", row.name);
+        let _ = writeln!(
+            text,
+            "| {} | {with} | {ratio} | {rss:.1} | {rss_ratio:.2} | {without:.1} | {each:.0} |",
+            row.name
+        );
     }
 }
+
+const MEMORY_METHOD: &str = "\
+PSS and RSS of the whole process (`/proc/PID/smaps_rollup`; with a master, the sum), at once after each client has been \
+answered its one request. PSS counts a page that processes share once, RSS in each. The ratios are of these totals; \
+what the process takes without clients is not subtracted, but in the last column. Memory of the kernel, the same for \
+all, is not counted.
+
+";
 
 /// `median (least–most)`.
 fn spread(values: impl Iterator<Item = f64>, digits: usize) -> String {

@@ -57,15 +57,24 @@ impl Service {
     /// # Errors
     /// When there is no HTTP answer.
     pub fn status(&self, path: &str) -> Result<u16> {
+        let mut stream = self.ask(path)?;
+        let mut head = [0; 12];
+        stream.read_exact(&mut head).with_context(|| format!("{} gave no answer", self.name))?;
+        let status = std::str::from_utf8(&head).ok().and_then(|head| head.rsplit(' ').next()?.parse().ok());
+        status.with_context(|| format!("{} gave no HTTP answer", self.name))
+    }
+
+    /// Asks for a path once and does not wait for the answer.
+    ///
+    /// # Errors
+    /// When the service cannot be reached.
+    pub fn ask(&self, path: &str) -> Result<TcpStream> {
         let mut stream = TcpStream::connect(self.address)?;
         stream.set_read_timeout(Some(START))?;
         // In one write: `write!` on a socket would send its pieces one by one.
         let request = format!("GET {path} HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes())?;
-        let mut head = [0; 12];
-        stream.read_exact(&mut head).with_context(|| format!("{} gave no answer", self.name))?;
-        let status = std::str::from_utf8(&head).ok().and_then(|head| head.rsplit(' ').next()?.parse().ok());
-        status.with_context(|| format!("{} gave no HTTP answer", self.name))
+        Ok(stream)
     }
 
     fn wait_until_listening(&mut self) -> Result<()> {

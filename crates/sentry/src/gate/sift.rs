@@ -48,7 +48,7 @@ pub(crate) struct Passing {
     /// Where its body ends.
     pub(crate) framing: Framing,
     /// The decision, when it was plain.
-    pub(crate) arrival: Option<Arrival>,
+    pub(crate) arrival: Option<Box<Arrival>>,
 }
 
 /// Goes through `input`; answers are appended to `out`.
@@ -99,7 +99,7 @@ fn sift_one(worker: &Rc<WorkerApp>, peer: SocketAddr, input: &[u8], out: &mut Ve
     }
     let arrival = police(worker, &Seen { head: &head, peer }, now);
     let (Policed::Refused(rejection), Some(length)) = (&arrival.policed, length_to_skip(&head)) else {
-        return pass(Some(arrival));
+        return pass(Some(Box::new(arrival)));
     };
     let close = head.close || worker.app.draining();
     let wanted = reject::Wanted { accept: head.header("accept"), head_only: head.method == "HEAD", close };

@@ -19,14 +19,14 @@ impl hyper::rt::Read for Gate {
         if matches!(this.mode, Mode::Answering) && this.client.answered.get() && this.client.ending.borrow().is_none() {
             // The answer was complete before the request was: this is the first read after both.
             this.client.answered.set(false);
-            this.mode = Mode::Boundary;
+            this.mode = Mode::BOUNDARY;
             this.worker.idle(&this.client);
         }
-        if matches!(this.mode, Mode::Boundary) && ready!(this.poll_boundary(cx))? == Turn::End {
+        if matches!(this.mode, Mode::Boundary { .. }) && ready!(this.poll_boundary(cx))? == Turn::End {
             return Poll::Ready(Ok(()));
         }
         match this.mode {
-            Mode::Boundary | Mode::Giving { .. } => this.poll_give(cx, to),
+            Mode::Boundary { .. } | Mode::Giving { .. } => this.poll_give(cx, to),
             Mode::Answering => this.poll_hold(cx),
             Mode::Loose => this.poll_loose(cx, to),
         }
