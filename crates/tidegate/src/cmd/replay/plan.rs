@@ -36,13 +36,23 @@ pub struct Plan {
 /// Stretches of a run at most: results stay small whatever the length of the trace.
 const MOST_STRETCHES: u32 = 5000;
 
+/// A run may last so long, seconds.
+const LONGEST: f64 = 1e9;
+
+/// Copies of a request at most: they are made at one time.
+const MOST_COPIES: f64 = 1e6;
+
 impl Plan {
     /// Checks the options and reads the trace once (twice for the day of its peak).
     ///
     /// # Errors
     /// What is wrong with them or with it.
     pub fn new(args: &Args) -> Result<Plan> {
-        ensure!(args.speed.is_finite() && args.speed > 0.0, "--speed {}: must be a number above 0", args.speed);
+        ensure!(
+            (1e-6..=1e6).contains(&args.speed),
+            "--speed {}: must be a number from 0.000001 to 1000000",
+            args.speed
+        );
         ensure!(!args.peak_over.is_zero(), "--peak-over must be more than 0");
         ensure!(!args.target.is_zero(), "--target must be more than 0");
         let open = || args.reading.open(&args.trace, args.class_column.as_deref());
@@ -56,6 +66,11 @@ impl Plan {
         let window = window(args, || look(open()?, Window::default()))?;
         let scan = look(reader, window).with_context(|| "in the window asked for".to_owned())?;
         let rate = rate(args, &scan)?;
+        let copies = scan.shape != Shape::Counts && rate > MOST_COPIES;
+        ensure!(
+            !copies,
+            "every request {rate:.0} times over: that is no replay; choose fewer servers or a lower scale"
+        );
         let playback = PlaybackOptions {
             window,
             rate,
@@ -65,6 +80,10 @@ impl Plan {
             seed: 0,
         };
         let length = scan.duration().as_secs_f64() / args.speed;
+        ensure!(
+            length < LONGEST,
+            "the run would last {length:.0} s, more than thirty years: choose a part of the trace"
+        );
         let bin = (scan.bin.as_secs_f64() / args.speed).max(length / f64::from(MOST_STRETCHES)).max(1e-3);
         Ok(Plan {
             trace: args.trace.clone(),

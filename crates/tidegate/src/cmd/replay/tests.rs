@@ -224,6 +224,8 @@ fn mistakes_say_what_to_do_and_write_nothing() {
         (&[trace, "--service", "1ms", "--from", "9h"], "there is no request in it"),
         (&[trace, "--service", "1ms", "--overload", "0"], "--overload 0: must be a number above 0"),
         (&[trace, "--service", "1ms", "--speed", "0"], "--speed 0"),
+        (&[trace, "--service", "1ms", "--speed", "0.000001"], "more than thirty years"),
+        (&[sizes, "--service", "1ms", "--rate-scale", "1e9"], "that is no replay"),
         (&[bad, "--service", "1ms"], "bad.csv:183: 1990 s comes after 2000 s"),
     ] {
         let found = said(line);
