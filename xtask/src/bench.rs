@@ -9,6 +9,7 @@ pub mod proc_fs;
 mod proxy;
 pub mod report;
 pub mod service;
+mod sim;
 pub mod stop;
 
 use std::path::PathBuf;
@@ -30,6 +31,12 @@ const BENCHES: &[Bench] = &[
     Bench { name: "engine", what: "decisions, estimators and buckets, in nanoseconds", run: engine },
     Bench { name: "proxy", what: "CPU per request beside nginx, haproxy and Envoy", run: proxy::run },
     Bench { name: "c2", what: "batch against threshold policing when everything is refused", run: c2::run },
+    Bench { name: "sim", what: "happenings per second in the simulator; --big: 100 million requests", run: sim::run },
+    Bench {
+        name: "simpy",
+        what: "the simulator beside SimPy (Python 3 with venv and pip), in turns",
+        run: sim::beside_simpy,
+    },
 ];
 
 /// Runs the benchmark that is named first, or lists them.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_engine::{AdmissionConfig, ClassSetup, DispatchConfig, ServerSetup, Setup, Sla, Statistic};
 use tidegate_sim::{Discipline, ServerModel, Stream, Url, World};
+use tidegate_workload::outcome::Second;
 use tidegate_workload::{ArrivalProcess, Profile, Rate, ServiceTime};
 
 /// A world, and the happenings per second that it must reach.
@@ -31,6 +32,8 @@ const CASES: &[Case] = &[
     case("batch-0.9x", "batch", "jsq", 10, 0.9, 3.0, Some(2.0)),
     case("none-0.9x", "none", "jsq", 10, 0.9, 3.0, None),
     case("thousand", "threshold", "jsq", 1000, 1.2, 2.0, None),
+    // As benches/simpy/limited.py has it.
+    case("simpy", "concurrency", "jsq", 10, 1.2, 2.0, None),
     case("million-100", "threshold", "jsq", 1000, 1.2, 100.0, None),
 ];
 
@@ -49,6 +52,8 @@ const fn case(
 /// Mean service time, seconds, and cores of a server.
 const MEAN: f64 = 0.01;
 const CORES: f64 = 4.0;
+/// Requests in flight under policy `concurrency`.
+const LIMIT: u32 = 60;
 
 fn main() {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -61,9 +66,9 @@ fn main() {
         (false, false) => 1.0,
     };
     println!(
-        "| case | servers | policy | load | million requests | million happenings | s | CPU s | million/CPU s | bar | memory MB |"
+        "| case | servers | policy | load | M requests | M happenings | s | CPU s | M/CPU s | bar | admitted | mean ms | memory MB |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|");
     for case in CASES {
         let wanted = arguments.iter().any(|name| name == case.name);
         if wanted || (arguments.is_empty() && case.name != "million-100") {
@@ -80,12 +85,16 @@ impl Case {
         let took = start.elapsed().as_secs_f64();
         // Processor time where it is known: the machine may have other things to do.
         let processor = processor_seconds().zip(processor).map_or(took, |(after, before)| after - before);
-        let offered: u64 = report.courses.iter().map(|course| course.total().offered).sum();
+        let totals: Vec<_> = report.courses.iter().map(|course| course.total()).collect();
+        let offered: u64 = totals.iter().map(|total| total.offered).sum();
+        let admitted: u64 = totals.iter().map(|total| total.admitted()).sum();
+        let weighted = |total: &Second| total.responses.mean().unwrap_or(0.0) * total.admitted() as f64;
+        let mean = totals.iter().map(weighted).sum::<f64>() / admitted as f64 * 1e3;
         let happened = report.happenings as f64 / 1e6;
         let bar = self.bar.map_or("-".to_owned(), |bar| format!("{bar:.0}"));
         let memory = peak_memory_mb().map_or("?".to_owned(), |mb| mb.to_string());
         println!(
-            "| {} | {} | {}, {} | {} x | {:.1} | {happened:.1} | {took:.2} | {processor:.2} | {:.2} | {bar} | {memory} |",
+            "| {} | {} | {}, {} | {} x | {:.1} | {happened:.1} | {took:.2} | {processor:.2} | {:.2} | {bar} | {:.4} | {mean:.3} | {memory} |",
             self.name,
             self.servers,
             self.admission,
@@ -93,6 +102,7 @@ impl Case {
             self.load,
             offered as f64 / 1e6,
             happened / processor,
+            admitted as f64 / offered as f64,
         );
     }
 
@@ -101,6 +111,9 @@ impl Case {
         let mut setup = Setup::simple("speed", sla, (0..self.servers).map(|at| ServerSetup::new(format!("s{at}"))));
         setup.classes = ["gold", "silver", "bronze"].map(ClassSetup::new).to_vec();
         setup.admission = read::<AdmissionConfig>(self.admission);
+        if let AdmissionConfig::Concurrency(config) = &mut setup.admission {
+            config.limit = LIMIT;
+        }
         setup.dispatch = read::<DispatchConfig>(self.dispatch);
         let capacity = self.servers as f64 * CORES / MEAN;
         let rate = capacity * self.load;

@@ -1,9 +1,9 @@
 //! The machines: servers of every tier, their stations and pools, and the jobs there.
 //!
-//! A *job* is one request, or one call of a request, at one server. It waits for a place, uses the processors, then goes
-//! through the steps of its program; a step that calls another tier is a job of its own without a server (a *chain*)
-//! which holds the pool's token and starts the calls. A job knows its owner, so an end travels upwards: call, chain,
-//! request. What ended of the requests themselves is handed out by [`Park::next_ended`].
+//! A *job* is one request, or one call of a request, at one server. It waits for a place, uses the processors, then
+//! goes through the steps of its program; a step that calls another tier is a job of its own without a server (a
+//! *chain*) which holds the pool's token and starts the calls. A job knows its owner, so an end travels upwards:
+//! call, chain, request. What ended of the requests themselves is handed out by [`Park::next_ended`].
 
 mod energy;
 mod fail;

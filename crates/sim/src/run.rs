@@ -1,8 +1,8 @@
 //! A run: requests arrive, the controller decides, machines serve, clients go on.
 //!
-//! A request's way: a client makes it (`run/clients.rs`), it comes to the sentry (`run/sentry.rs`), where the controller
-//! decides; it stays at its server (`park.rs`), and the answer goes back over the link (`run/answer.rs`). All of it is
-//! driven by the agenda, one happening at a time; after each the controller's actions are carried out.
+//! A request's way: a client makes it (`run/clients.rs`), it comes to the sentry (`run/sentry.rs`), where the
+//! controller decides; it stays at its server (`park.rs`), and the answer goes back over the link (`run/answer.rs`).
+//! All of it is driven by the agenda, one happening at a time; after each the controller's actions are carried out.
 
 mod answer;
 mod clients;

@@ -9,8 +9,8 @@
 //!
 //! *Awkward cases.* The signal is the time-out alone: as long as answers come within it the limit grows to `max_limit`,
 //! however slow they are, so that with the published 5 s it protects from collapse and not a response-time target.
-//! Every late answer counts, and late answers come in packs: the limit falls by far more than a tenth per overload, then
-//! climbs by one per answer. Failures other than time-outs say nothing about load and are left out, as Netflix's
+//! Every late answer counts, and late answers come in packs: the limit falls by far more than a tenth per overload,
+//! then climbs by one per answer. Failures other than time-outs say nothing about load and are left out, as Netflix's
 //! `onIgnore` does.
 //!
 //! *Source.* Netflix concurrency-limits, `AIMDLimit` behind a `SimpleLimiter`.

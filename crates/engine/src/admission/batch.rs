@@ -19,8 +19,8 @@
 //! *Awkward cases.* A request dearer than the whole target would be refused for ever, and with it every chance to learn
 //! that it became cheaper: while some server has a processor to spare, anything passes, because waiting could not make
 //! it faster and it slows nobody. Learned numbers jitter, so the test aims at a little less than the target
-//! (`headroom`); at saturation this costs no throughput, the servers are busy either way. Less important classes leave a
-//! reserve of places for the more important requests that come before they are looked at again, and are held to the
+//! (`headroom`); at saturation this costs no throughput, the servers are busy either way. Less important classes leave
+//! a reserve of places for the more important requests that come before they are looked at again, and are held to the
 //! floor of what more important classes were refused (`batch/floor.rs`).
 
 mod buckets;

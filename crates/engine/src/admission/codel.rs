@@ -3,11 +3,11 @@
 //! *Intuition.* A queue that empties now and then evens out bumps and does no harm. One that never empties is only
 //! delay: then nobody should wait long in it, and who came last, and is surely still there, goes first.
 //!
-//! *Applied.* While fewer than `limit` requests are in flight each gets in. The others wait. When a request comes and the
-//! queue has been empty within the last `interval` (the source's N, 100 ms), it may wait for `interval`; otherwise the
-//! queue is standing and it may wait for `target` (M, 5 ms). Who waited so long is refused. A place that becomes free goes
-//! to the oldest request, and while the queue is standing to the newest (adaptive LIFO; `lifo = false` turns it off).
-//! It knows no classes: oldest and newest are meant among all.
+//! *Applied.* While fewer than `limit` requests are in flight each gets in. The others wait. When a request comes and
+//! the queue has been empty within the last `interval` (the source's N, 100 ms), it may wait for `interval`; otherwise
+//! the queue is standing and it may wait for `target` (M, 5 ms). Who waited so long is refused. A place that becomes
+//! free goes to the oldest request, and while the queue is standing to the newest (adaptive LIFO; `lifo = false` turns
+//! it off). It knows no classes: oldest and newest are meant among all.
 //!
 //! *Awkward cases.* It bounds the wait in its own queue and says nothing of the time at the servers: that is `limit`'s
 //! business, for which the source has no number, and which is a guess as with `concurrency`. The wait that it bounds is

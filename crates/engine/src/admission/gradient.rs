@@ -1,7 +1,7 @@
 //! A limit on requests in flight from the ratio of the least to the current response time, the least measured at times.
 //!
-//! *Intuition.* A swimming pool that now and then lets in three swimmers only and takes their time. From then on it knows
-//! how fast a lane can be swum, and lets in as many as still swim nearly so fast.
+//! *Intuition.* A swimming pool that now and then lets in three swimmers only and takes their time. From then on it
+//! knows how fast a lane can be swum, and lets in as many as still swim nearly so fast.
 //!
 //! *Applied.* Every `min_rtt_interval` (and up to `jitter` of it later) the limit is pinned to `min_concurrency` until
 //! `min_rtt_requests` requests that were started meanwhile have been answered; the `percentile` of their response times
@@ -13,20 +13,20 @@
 //! limit = clamp(gradient x limit + sqrt(gradient x limit), min_concurrency, max_concurrency)
 //! ```
 //!
-//! Five updates in a row at `min_concurrency` start a measurement at once: minRTT must be wrong. What does not fit below
-//! the limit is refused; nobody waits. It knows no classes.
+//! Five updates in a row at `min_concurrency` start a measurement at once: minRTT must be wrong. What does not fit
+//! below the limit is refused; nobody waits. It knows no classes.
 //!
 //! *Awkward cases.* While it measures, nearly everything is refused: at 60 s and 50 requests that is a gap per minute,
 //! the longer the slower requests are. A measurement while the servers are slow, or still drain what was let in before,
-//! gives a minRTT under which nothing looks slow. Where requests differ in size so does the percentile by chance. Without
-//! load the limit grows to its maximum, since sampleRTT is minRTT then, and the first second of a crowd gets in. It knows
-//! no target. `fixed_min_rtt` replaces the measurements, and then it has a target of a kind.
+//! gives a minRTT under which nothing looks slow. Where requests differ in size so does the percentile by chance.
+//! Without load the limit grows to its maximum, since sampleRTT is minRTT then, and the first second of a crowd gets
+//! in. It knows no target. `fixed_min_rtt` replaces the measurements, and then it has a target of a kind.
 //!
-//! *Applied here.* Failures give no sample: Envoy takes any complete answer, but here a failure may also be a server that
-//! was not reached. The time that a slow client reads does not count.
+//! *Applied here.* Failures give no sample: Envoy takes any complete answer, but here a failure may also be a server
+//! that was not reached. The time that a slow client reads does not count.
 //!
-//! *Source.* Envoy, HTTP filter `adaptive_concurrency`, gradient controller. The two intervals have no default there; its
-//! documentation uses these.
+//! *Source.* Envoy, HTTP filter `adaptive_concurrency`, gradient controller. The two intervals have no default there;
+//! its documentation uses these.
 
 use core::time::Duration;
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,7 @@
 //! A limit on requests in flight from the ratio of the long to the short mean response time.
 //!
-//! *Intuition.* A cook who knows how long a dish usually takes. When dishes take longer than that and half as long again,
-//! too many are on the stove; when they do not, there is room for a few more.
+//! *Intuition.* A cook who knows how long a dish usually takes. When dishes take longer than that and half as long
+//! again, too many are on the stove; when they do not, there is room for a few more.
 //!
 //! *Applied.* Each window gives the mean response time, the short one. The long one is an exponential mean of the short
 //! ones over `long_window` windows; where it is more than twice the short one it loses 5 % a window, so that a past
@@ -16,8 +16,8 @@
 //!
 //! *Awkward cases.* The measure is the past: under an overload that lasts, the long mean becomes the overloaded one and
 //! the limit grows until it is at `max_limit`, for `queue_size` always adds. The first windows after a start in the
-//! middle of an overload are the measure. It never goes below `min_limit`, which may be far more than the servers can do
-//! in time. Time-outs count only as long response times, failures not at all. It knows no target.
+//! middle of an overload are the measure. It never goes below `min_limit`, which may be far more than the servers can
+//! do in time. Time-outs count only as long response times, failures not at all. It knows no target.
 //!
 //! *Source.* Netflix concurrency-limits, `Gradient2Limit` inside a `WindowedLimit`, behind a `SimpleLimiter`.
 

@@ -36,7 +36,8 @@ pub(super) struct Sample {
 }
 
 impl Window {
-    /// Takes a response time, seconds; the sample, when the window of `length` seconds is over and saw `least` requests.
+    /// Takes a response time, seconds; the sample, when the window of `length` seconds is over and saw `least`
+    /// requests.
     pub(super) fn add(
         &mut self,
         now: Timestamp,

@@ -1,9 +1,9 @@
 //! The least of many numbers, kept up to date: a tournament tree.
 //!
-//! *Intuition.* A knock-out cup. Every match remembers the better of its two players' results and how many players below
-//! it share that result. Who changes plays again only the matches on the way to the final, and stops as soon as one ends
-//! as it did before. To draw among all winners, one walks from the final down, at each match to a side as likely as it
-//! holds winners: one random number and log2(n) steps.
+//! *Intuition.* A knock-out cup. Every match remembers the better of its two players' results and how many players
+//! below it share that result. Who changes plays again only the matches on the way to the final, and stops as soon as
+//! one ends as it did before. To draw among all winners, one walks from the final down, at each match to a side as
+//! likely as it holds winners: one random number and log2(n) steps.
 
 use alloc::vec::Vec;
 

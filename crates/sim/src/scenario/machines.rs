@@ -1,4 +1,4 @@
-//! From what a scenario file says of machines and clients to the models of a world. Names were checked when it was read.
+//! From what a scenario file says of machines and clients to a world's models. Names were checked when it was read.
 
 use tidegate_workload::scenario::{self, Discipline as Shared, Scenario};
 

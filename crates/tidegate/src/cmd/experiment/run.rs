@@ -70,8 +70,8 @@ impl PlayArgs {
         Ok(if pass { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    /// The scenario as it is to be run, once for every combination of its sweep. Policies are tried too, so that nothing
-    /// fails halfway for a wrong key.
+    /// The scenario as it is to be run, once for every combination of its sweep. Policies are tried too, so that
+    /// nothing fails halfway for a wrong key.
     fn prepare(&self, name: &str, mode: Mode) -> Result<Vec<Point>> {
         let mut scenario = find(name)?;
         if mode == Mode::Live {

@@ -8,7 +8,8 @@ use tidegate_sim::theory;
 
 /// Hold the simulator against queues whose answers are known in closed form
 ///
-/// Prints a Markdown table. Exit status: 0 when every theoretical value lies in the 99 % confidence interval of its run.
+/// Prints a Markdown table. Exit status: 0 when every theoretical value lies in the 99 % confidence interval of its
+/// run.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Seed of the first model; each has its own
