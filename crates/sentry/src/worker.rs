@@ -22,9 +22,9 @@ const SCRATCH: usize = 64 * 1024;
 /// How long a drain leaves idle connections open, so that a request already on its way is still answered.
 const DRAIN_IDLE: Duration = Duration::from_secs(1);
 
-/// While more connections than this have hyper, one that becomes idle gives it and its buffers (22 KiB) back at once
-/// and not after a second: making them again costs two or three hundredths of a request, keeping thousands costs the
-/// memory that thousands of idle connections take together.
+/// While more connections than this have hyper, one that becomes idle gives it and its buffers (22 KiB) back at once,
+/// not after a second. Making them again costs a few hundredths of a request; keeping a thousand costs more memory than
+/// ten thousand idle connections take without them.
 const HYPERS_KEPT: usize = 64;
 
 /// A worker's share of one application.

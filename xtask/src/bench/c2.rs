@@ -88,8 +88,8 @@ fn method(rounds: usize, seconds: f64) -> String {
          {LOAD_CORE} with nobody but the server, which accepts connections and never answers. One request occupies the \
          server's only processor, and by configuration (`default_cost = \"10s\"`, `target = \"1s\"`) every other fails the \
          test: the batch policy refuses it after testing, the threshold policy (`fixed = 0`) after looking it up. Clients \
-         ask again as soon as they are refused, so `responses/s` is what the sentry sustains. Medians, in brackets the \
-         range; ratios are taken within a round. Run again with `cargo xtask bench c2 --rounds {rounds} --seconds \
+         ask again as soon as they are refused, so `responses/s` is what the sentry sustains, if its core is busy. \
+         Medians, in brackets the range; ratios are taken within a round. Run again with `cargo xtask bench c2 --rounds {rounds} --seconds \
          {seconds} --record`."
     )
 }

@@ -152,9 +152,9 @@ impl CaseReport {
     fn write(&self, text: &mut String) {
         let _ = writeln!(text, "\n## {}\n", self.title);
         text.push_str(
-            "| contender | proxy CPU us/request (range) | ratio to the first, same round | responses/s | p99 us |\n",
+            "| contender | proxy CPU us/request (range) | ratio to the first, same round | responses/s | core busy | p99 us |\n",
         );
-        text.push_str("|---|---|---|---|---|\n");
+        text.push_str("|---|---|---|---|---|---|\n");
         let Some(base) = self.rows.first() else { return };
         for row in &self.rows {
             let rate = median(row.samples.iter().map(|sample| sample.counted.per_second));
@@ -162,7 +162,8 @@ impl CaseReport {
             let cpu = spread(row.samples.iter().map(Sample::cpu_per_request), 2);
             let ratio = spread(row.ratios(base), 2);
             let slow = slow.map_or("-".to_owned(), |slow| format!("{slow:.0}"));
-            let _ = writeln!(text, "| {} | {cpu} | {ratio} | {:.0} | {slow} |", row.name, rate.unwrap_or(0.0));
+            let (rate, busy) = (rate.unwrap_or(0.0), median(row.samples.iter().map(Sample::busy)).unwrap_or(0.0));
+            let _ = writeln!(text, "| {} | {cpu} | {ratio} | {rate:.0} | {:.0} % | {slow} |", row.name, busy * 100.0);
         }
     }
 
@@ -186,6 +187,11 @@ impl Sample {
     /// Microseconds.
     pub fn cpu_per_request(&self) -> f64 {
         self.cpu_us / self.counted.responses as f64
+    }
+
+    /// Share of the round in which the proxy had its core.
+    fn busy(&self) -> f64 {
+        self.cpu_per_request() * self.counted.per_second / 1e6
     }
 
     fn json(&self) -> Value {
@@ -267,7 +273,7 @@ mod tests {
     use super::*;
 
     fn row(name: &str, cpu: &[f64]) -> Row {
-        let counted = Counted { responses: 100, refused: 0, per_second: 50.0, p99_us: None, socket_errors: 0 };
+        let counted = Counted { responses: 100, refused: 0, per_second: 5000.0, p99_us: None, socket_errors: 0 };
         Row { name: name.into(), samples: cpu.iter().map(|&us| Sample { cpu_us: us * 100.0, counted }).collect() }
     }
 
@@ -277,8 +283,8 @@ mod tests {
         let report =
             Report { cases: vec![CaseReport { name: "a".into(), title: "A case".into(), rows }], ..Report::default() };
         let text = report.markdown();
-        assert!(text.contains("| nginx | 20.00 (10.00–30.00) | 1.00 (1.00–1.00) | 50 | - |"), "{text}");
-        assert!(text.contains("| ours | 10.00 (9.00–33.00) | 0.90 (0.50–1.10) | 50 | - |"), "{text}");
+        assert!(text.contains("| nginx | 20.00 (10.00–30.00) | 1.00 (1.00–1.00) | 5000 | 10 % | - |"), "{text}");
+        assert!(text.contains("| ours | 10.00 (9.00–33.00) | 0.90 (0.50–1.10) | 5000 | 5 % | - |"), "{text}");
         assert_eq!(report.json()["cases"][0]["rows"][1]["rounds"][2]["proxy_cpu_us"], 3300.0);
     }
 
