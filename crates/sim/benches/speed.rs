@@ -120,6 +120,8 @@ impl Case {
         let seconds = self.requests * 1e6 * scale / rate;
         let server = ServerModel::new(CORES, Discipline::ProcessorSharing);
         let mut world = World::new(setup, vec![server; self.servers], Duration::from_secs_f64(seconds));
+        // As scenario files are played.
+        world.by_answer = false;
         world.streams = [0.2, 0.3, 0.5].iter().zip(0..).map(|(share, class)| stream(class, rate * share)).collect();
         world
     }

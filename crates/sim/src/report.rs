@@ -1,4 +1,4 @@
-//! What a run gave: per class in total, and per class and second. Nothing here grows with the number of requests.
+//! What a run gave, by second. Memory grows with the length of the run, not with the number of requests.
 
 mod histogram;
 
@@ -14,7 +14,7 @@ use histogram::Tally;
 /// The outcome of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Per class, most important first.
+    /// Per class, most important first; empty unless [`World::by_answer`](crate::World::by_answer).
     pub classes: Vec<ClassReport>,
     /// Per stream of the world, then per group of users, by second of arrival.
     pub courses: Vec<Course>,
@@ -145,29 +145,34 @@ pub(crate) struct Subject {
 }
 
 impl ReportBuilder {
-    pub(crate) fn new(setup: &Setup, courses: usize, patience: Duration) -> Self {
-        let classes = setup.classes.iter().map(|class| ClassBuilder::new(&class.name)).collect();
+    pub(crate) fn new(setup: &Setup, by_answer: bool, courses: usize, patience: Duration) -> Self {
+        let kept = setup.classes.iter().filter(|_| by_answer);
+        let classes = kept.map(|class| ClassBuilder::new(&class.name)).collect();
         let clients = vec![ClientReport::default(); courses];
         ReportBuilder { classes, courses: vec![Course::default(); courses], clients, patience }
     }
 
     pub(crate) fn offered(&mut self, subject: Subject) {
-        self.second(subject.arrived, subject.class).offered += 1;
+        if let Some(class) = self.classes.get_mut(usize::from(subject.class)) {
+            class.second(subject.arrived).offered += 1;
+        }
         self.courses[usize::from(subject.course)].offered(subject.arrived.since(Timestamp::ZERO));
     }
 
     pub(crate) fn refused(&mut self, now: Timestamp, subject: Subject) {
-        self.second(now, subject.class).refused += 1;
+        if let Some(class) = self.classes.get_mut(usize::from(subject.class)) {
+            class.second(now).refused += 1;
+        }
         self.courses[usize::from(subject.course)].refused(subject.arrived.since(Timestamp::ZERO));
     }
 
     /// Returns whether the client was still there.
     pub(crate) fn answered(&mut self, now: Timestamp, subject: Subject) -> bool {
         let response = now.since(subject.arrived);
-        let in_target = response <= subject.target;
-        let class = &mut self.classes[usize::from(subject.class)];
-        class.second(now).in_target += u32::from(in_target);
-        class.tally.add(response);
+        if let Some(class) = self.classes.get_mut(usize::from(subject.class)) {
+            class.second(now).in_target += u32::from(response <= subject.target);
+            class.tally.add(response);
+        }
         let course = &mut self.courses[usize::from(subject.course)];
         let arrived = subject.arrived.since(Timestamp::ZERO);
         let in_time = response <= self.patience;
@@ -185,10 +190,6 @@ impl ReportBuilder {
 
     pub(crate) fn classes(&mut self) -> Vec<ClassReport> {
         std::mem::take(&mut self.classes).into_iter().map(ClassBuilder::finish).collect()
-    }
-
-    fn second(&mut self, now: Timestamp, class: u8) -> &mut Second {
-        self.classes[usize::from(class)].second(now)
     }
 }
 

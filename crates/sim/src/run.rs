@@ -174,7 +174,12 @@ impl<'w> Run<'w> {
             waiting: Vec::new(),
             rng: rng(seed, 0),
             aside: rng(seed, u64::MAX - 1),
-            report: ReportBuilder::new(&world.setup, world.streams.len() + world.users.len(), world.patience),
+            report: ReportBuilder::new(
+                &world.setup,
+                world.by_answer,
+                world.streams.len() + world.users.len(),
+                world.patience,
+            ),
             usage: None,
             timeout: Timestamp::MAX,
             timer,

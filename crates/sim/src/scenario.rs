@@ -55,6 +55,8 @@ impl Played {
         let mut world = World::new(setup, Vec::new(), scenario.duration);
         world.streams = scenario.loads.iter().map(|load| stream(scenario, load)).collect();
         machines::furnish(&mut world, scenario);
+        // Outcomes are made from courses alone.
+        world.by_answer = false;
         let loads = scenario.loads.iter().map(|load| (load.label().to_owned(), load.class.clone()));
         let users = scenario.users.iter().map(|users| (users.label().to_owned(), users.class.clone()));
         Ok(Played { world, names: loads.chain(users).collect() })

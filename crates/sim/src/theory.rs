@@ -87,6 +87,20 @@ pub fn table(seed: u64, requests: u32) -> Result<Vec<Row>, SetupError> {
     ])
 }
 
+/// The table in Markdown, for documents.
+pub fn markdown(rows: &[Row]) -> String {
+    let mut text =
+        String::from("| model | what | theory | simulated | 99 % interval | agrees |\n|---|---|---|---|---|---|\n");
+    for row in rows {
+        let Row { model, what, theory, simulated, half_width } = row;
+        let agrees = if row.agrees() { "yes" } else { "no" };
+        text.push_str(&format!(
+            "| {model} | {what} | {theory:.5} | {simulated:.5} | +- {half_width:.5} | {agrees} |\n"
+        ));
+    }
+    text
+}
+
 /// What is measured in each batch.
 #[derive(Clone, Copy)]
 enum Figure {

@@ -40,6 +40,8 @@ pub struct World {
     pub patience: Duration,
     /// Arrivals stop here; what is in flight then is still served.
     pub duration: Duration,
+    /// Whether [`Report::classes`] are kept, by second of the answer, beside the courses by second of arrival.
+    pub by_answer: bool,
 }
 
 /// Requests of one class, at a rate that does not depend on how they fare.
@@ -146,6 +148,7 @@ impl World {
             faults: Vec::new(),
             patience: Duration::MAX,
             duration,
+            by_answer: true,
         }
     }
 

@@ -6,9 +6,7 @@ use tidegate_sim::theory;
 fn means_are_within_the_99_percent_interval_of_the_run() {
     let table = theory::table(2, 120_000).expect("the setup makes sense");
     assert_eq!(table.len(), 11);
-    for row in &table {
-        println!("{}: {:.5} for {:.5} +- {:.5}", row.model, row.simulated, row.theory, row.half_width);
-    }
+    println!("{}", theory::markdown(&table));
     // An interval that is wide enough holds anything.
     let wide: Vec<_> = table.iter().filter(|row| row.precision() > 0.15).collect();
     assert!(wide.is_empty(), "{wide:#?}");

@@ -95,6 +95,7 @@ impl Tally {
             }
         }
         (self.least, self.most) = (BUCKETS, 0);
+        histogram.buckets.shrink_to_fit();
         histogram
     }
 }

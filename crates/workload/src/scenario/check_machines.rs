@@ -49,6 +49,12 @@ impl Checker<'_> {
             labels.retain(|name| *name != label);
             self.known(place("class"), "class", &users.class, &classes(s));
             self.demand(users.count >= 1, &place("count"), AT_LEAST_ONE);
+            let takes_time = users.think.mean() > 0.0 && users.pause.is_none_or(|pause| pause.mean() > 0.0);
+            self.demand(
+                takes_time,
+                &place("think"),
+                "`think` and `pause` must be more than 0: refused users would spin",
+            );
             self.demand(!users.requests.is_empty(), &place("requests"), "needs at least one request type");
             for (name, weight) in &users.requests {
                 self.known(place("requests"), "request type", name, &types);

@@ -358,6 +358,11 @@ fn errors_about_machines_say_where_and_what_to_do() {
         ("tries = 3", "tries = 0", &["load[0].retry: its `tries` must be at least 1"]),
         ("wait = \"own\", ", "", &["users[0].retry: `wait = \"own\"` and `time` go together"]),
         ("page = 0.9", "page = 1.9", &["users[0].next: the probabilities after \"page\" must be 0 to 1"]),
+        (
+            "think = { distribution = \"exponential\", mean = \"1s\" }",
+            "think = { distribution = \"constant\", value = 0 }",
+            &["users[0].think: `think` and `pause` must be more than 0"],
+        ),
         ("count = 200", "count = 0", &["users[0].count: must be at least 1"]),
         ("think = { distribution = \"exponential\", mean = \"1s\" }\n", "", &["missing field `think`"]),
         ("\"servers.count\" = [2, 4]", "\"servers.count\" = 2", &["sweep: \"servers.count\" needs a list"]),
