@@ -135,6 +135,7 @@ impl Controller {
         let flight = *self.core.flights.get(ticket)?;
         let State::InFlight { server: old } = flight.state else { return None };
         let server = self.core.choose(&flight.request, Some(failed))?;
+        self.core.witness(now, &flight, old, 0.0, None);
         self.core.leave(now, old, 0.0);
         let mark = self.core.enter(now, server);
         let flight = self.core.flights.get_mut(ticket)?;

@@ -22,7 +22,7 @@ pub struct ServerModel {
     pub backlog: Option<u32>,
     /// What is lost when too many are in service.
     pub knee: Option<Knee>,
-    /// What it has besides processors. [`Step::Use`] counts them from 1; 0 is the processors.
+    /// What it has besides processors. [`Action::Use`] counts them from 1; 0 is the processors.
     pub resources: Vec<Resource>,
     /// Its power; nothing is summed up without.
     pub power: Option<Power>,

@@ -266,7 +266,23 @@ impl Core {
         self.in_shadow -= usize::from(flight.shadow);
         self.stats[flight.request.class.index()].in_flight -= 1;
         let work = outcome.map_or(0.0, |outcome| self.learn_from(now, flight, server, outcome));
+        if outcome.is_none_or(|outcome| outcome.end != End::Answered) {
+            self.witness(now, flight, server, 0.0, None);
+        }
         self.leave(now, server, work);
+    }
+
+    /// Tells the server's capacity that a request is about to end; see [`crate::estimate::Capacity::witness`].
+    pub(super) fn witness(
+        &mut self,
+        now: Timestamp,
+        flight: &Flight,
+        server: ServerId,
+        served: f64,
+        answered: Option<f64>,
+    ) {
+        let stay = now.seconds_since(flight.started);
+        self.servers[server.index()].capacity.witness(now, flight.mark, stay, served, answered);
     }
 
     /// Takes a completed request into the estimates. Returns the work it was, in relative units.
@@ -282,12 +298,14 @@ impl Core {
                 let received = self.received(now, flight, server, service_time);
                 let relative = self.costs.relative(&flight.request);
                 self.calibrate(now, flight, received);
-                let stay = now.seconds_since(flight.started);
-                let shared_by = self.servers[server.index()].capacity.shared_by(now, flight.mark, stay);
-                self.scale.record(service_time, shared_by, relative);
+                self.witness(now, flight, server, service_time, Some(relative));
                 // Per processor: under load this is free of how many there are thought to be.
                 let processors = self.servers[server.index()].capacity.processors();
+                let had_unit = self.costs.has_unit();
                 self.costs.record(&flight.request, received / processors);
+                if !had_unit && self.costs.has_unit() {
+                    self.servers.iter_mut().for_each(|server| server.capacity.forget_sharing());
+                }
                 self.costs.relative(&flight.request)
             }
             End::Failed => {

@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use super::core_state::{ClassStats, Core};
 use crate::decision::Reason;
+use crate::estimate::Scale;
 use crate::event::Event;
 use crate::policer::ClassCounts;
 use crate::request::ClassId;
@@ -86,8 +87,9 @@ impl Core {
         }
     }
 
-    /// Fixes the scale of costs by what requests took on idle servers. Whether it changed.
+    /// Fixes the scale of costs by what servers did while they had little to do. Whether it changed.
     fn fix_scale(&mut self) -> bool {
+        self.scale = Scale::of(self.servers.iter().map(|server| server.capacity.sharing()));
         let Some(scale) = self.scale.get() else { return false };
         if (scale / self.costs.scale() - 1.0).abs() < 1e-3 {
             return false;

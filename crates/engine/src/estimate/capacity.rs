@@ -20,6 +20,7 @@
 //! It starts at one processor, the paper's assumption and the safe side: eight times too low refuses for some
 //! hundred milliseconds what could be served; eight times too high would bury the server.
 
+use super::scale::Sharing;
 use crate::time::Timestamp;
 
 /// Completions that make a window worth reading.
@@ -67,6 +68,7 @@ pub struct Capacity {
     shares: f64,
     window: Window,
     raise: Raise,
+    sharing: Sharing,
 }
 
 /// Where a request's stay at a server began.
@@ -138,6 +140,7 @@ impl Capacity {
             shares: 0.0,
             window: Window { level: 1, ..Window::default() },
             raise: Raise { wait: WAIT_FIRST, ..Raise::default() },
+            sharing: Sharing::default(),
         }
     }
 
@@ -180,12 +183,29 @@ impl Capacity {
         self.received - mark.received
     }
 
-    /// How many requests shared the server, on average, with one that was there for `seconds` until `now`, since
-    /// `mark`.
-    pub fn shared_by(&mut self, now: Timestamp, mark: Mark, seconds: f64) -> f64 {
+    /// A request that has been there for `stay` seconds since `mark` is about to end. The server worked on it for
+    /// `served` of them; `answered` is its relative cost, if it was answered. Call before [`Capacity::end`].
+    pub fn witness(&mut self, now: Timestamp, mark: Mark, stay: f64, served: f64, answered: Option<f64>) {
         self.advance(now);
-        let share = self.shares - mark.shares;
-        if share > 0.0 { (seconds / share).max(1.0) } else { f64::from(self.in_service.max(1)) }
+        let unserved = stay - served;
+        if unserved > 0.0 {
+            let share = self.shares - mark.shares;
+            let shared_by = if share > 0.0 { stay / share } else { f64::from(self.in_service) };
+            self.sharing.unserved(unserved, shared_by);
+        }
+        if let Some(relative) = answered {
+            self.sharing.answered(self.in_service, relative);
+        }
+    }
+
+    /// Relative costs have another unit than before.
+    pub fn forget_sharing(&mut self) {
+        self.sharing = Sharing::default();
+    }
+
+    /// Its time and work by how many were in service.
+    pub fn sharing(&self) -> &Sharing {
+        &self.sharing
     }
 
     /// A request ends after completing `work` units of relative work (0 for a cancel).
@@ -291,6 +311,7 @@ impl Capacity {
         let dt = now.seconds_since(self.changed);
         let in_service = f64::from(self.in_service);
         let area = dt * in_service;
+        self.sharing.pass(dt, self.in_service);
         self.received += dt * (self.processors / in_service.max(1.0)).min(1.0);
         self.shares += dt / in_service.max(1.0);
         if self.in_service >= self.window.level {

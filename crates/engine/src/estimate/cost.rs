@@ -100,10 +100,15 @@ impl Costs {
         }
     }
 
+    /// Whether relative costs have their unit for good.
+    pub fn has_unit(&self) -> bool {
+        self.all.weight() >= UNIT_SAMPLES
+    }
+
     /// What a sample must be multiplied by so that samples do not move all costs together. The first ones do: they
     /// make the unit. A URL that is not well known says little: it may be dearer than its kind.
     fn normalise(&mut self, seconds: f64, expected: f64, known: bool) -> f64 {
-        if self.all.weight() < UNIT_SAMPLES {
+        if !self.has_unit() {
             return 1.0;
         }
         let weight = if known { 1.0 } else { UNKNOWN_WEIGHT };

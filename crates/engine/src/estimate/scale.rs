@@ -1,96 +1,167 @@
 //! The scale of costs: how many seconds a unit of relative cost is.
 //!
 //! Costs of URLs are learned relative to each other, because under load nothing tells a cheap request on a slow server
-//! from a dear one on a fast server. A request that had its server to itself tells: it took what it costs. So times are
-//! kept by how many requests shared the server meanwhile, and the lowest level with enough of them fixes the scale. A
-//! server that is never idle leaves only levels at which requests may have held each other up: what they took is too
-//! dear by that factor; but capacities then come out larger by the same factor, and predictions for such a load are
-//! right.
+//! from a dear one on a fast server. A server with a single request tells: while it has just one, it completes one
+//! second of work per second. So each server's time is kept by how many requests were in service, with the work that
+//! completed in that state; the lowest state with enough of it fixes the scale. A server that is never idle leaves only
+//! states in which requests may have held each other up: what they took is too dear by that factor; but capacities then
+//! come out larger by the same factor, and predictions for such a load are right.
+//!
+//! Time and work are taken from the *state*, not from the requests that happened to be alone: those are the shortest
+//! ones, and on a busy server that makes the scale too small by any factor. Under processor sharing with Poisson
+//! arrivals the state's ratio is exact whatever the distribution of costs (insensitivity: requests leave the state `n`
+//! at the rate `min(n, c) / E[S]`); elsewhere it is close.
 //!
 //! Nothing here depends on capacities or costs in seconds. It must not: they depend on the scale, and an estimate that
 //! feeds on itself runs away.
 
-/// Shared by 1 on average, by 2, 4, 8, ..., 128 and more.
+/// 1 in service, 2, up to 4, 8, ..., 64 and more.
 const LEVELS: usize = 8;
-/// Requests that make a level worth believing, and how many it remembers.
+/// Requests that make a level worth believing, over all servers.
 const ENOUGH: f64 = 16.0;
+/// How many a level remembers, of one server.
 const MEMORY: f64 = 256.0;
 
-/// Seconds and relative costs by how many shared the server.
+/// One server's time and work by how many requests were in service.
 #[derive(Clone, Debug, Default)]
-pub struct Scale {
+pub struct Sharing {
     levels: [Level; LEVELS],
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Level {
+    /// Request-seconds in this state.
     seconds: f64,
+    /// Relative work that completed in it.
     relative: f64,
     requests: f64,
 }
 
-impl Scale {
-    /// Takes a completed request: its time at the server (seconds), how many requests shared the server meanwhile,
-    /// itself included, and its expected relative cost.
-    pub fn record(&mut self, seconds: f64, shared_by: f64, relative: f64) {
-        let level = &mut self.levels[level(shared_by)];
-        if level.requests >= MEMORY {
-            let keep = 1.0 - 1.0 / MEMORY;
-            (level.seconds, level.relative) = (level.seconds * keep, level.relative * keep);
-        } else {
-            level.requests += 1.0;
+impl Sharing {
+    /// For `seconds`, `in_service` requests were in service.
+    pub fn pass(&mut self, seconds: f64, in_service: u32) {
+        if in_service > 0 {
+            self.levels[level(in_service)].seconds += seconds * f64::from(in_service);
         }
-        level.seconds += seconds;
-        level.relative += relative;
     }
 
-    /// Whether enough requests had their server to themselves: then costs and capacities are right one by one, and not
-    /// only in relation to each other.
+    /// A request of this relative cost is answered, the last of `in_service`.
+    pub fn answered(&mut self, in_service: u32, relative: f64) {
+        let level = &mut self.levels[level(in_service)];
+        level.relative += relative;
+        level.requests += 1.0;
+        if level.requests > MEMORY {
+            let keep = MEMORY / level.requests;
+            *level = Level { seconds: level.seconds * keep, relative: level.relative * keep, requests: MEMORY };
+        }
+    }
+
+    /// A request was there for `seconds` in which the server did nothing for it: its client was reading, or nothing
+    /// came of it. On average it was one of `in_service`.
+    pub fn unserved(&mut self, seconds: f64, in_service: f64) {
+        let level = &mut self.levels[level((in_service + 0.5) as u32)];
+        level.seconds = (level.seconds - seconds).max(0.0);
+    }
+}
+
+/// The scale, from the states of all servers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Scale {
+    known: Option<f64>,
+    sure: bool,
+}
+
+impl Scale {
+    /// The scale that these servers show.
+    pub fn of<'s>(servers: impl Iterator<Item = &'s Sharing> + Clone) -> Scale {
+        let sum = |at: usize| {
+            servers.clone().map(|server| server.levels[at]).fold(Level::default(), |sum, level| Level {
+                seconds: sum.seconds + level.seconds,
+                relative: sum.relative + level.relative,
+                requests: sum.requests + level.requests,
+            })
+        };
+        let lowest = (0..LEVELS).map(|at| (at, sum(at))).find(|(_, l)| l.requests >= ENOUGH && l.relative > 0.0);
+        let Some((at, lowest)) = lowest else { return Scale::default() };
+        let scale = lowest.seconds / lowest.relative;
+        let known = (scale > 0.0 && scale.is_finite()).then_some(scale);
+        Scale { known, sure: at == 0 && known.is_some() }
+    }
+
+    /// Whether servers were seen with a single request: then costs and capacities are right one by one, and not only in
+    /// relation to each other.
     pub fn is_sure(&self) -> bool {
-        self.levels[0].requests >= ENOUGH
+        self.sure
     }
 
     /// Seconds per unit of relative cost, once a level says enough.
     pub fn get(&self) -> Option<f64> {
-        let lowest = self.levels.iter().find(|level| level.requests >= ENOUGH && level.relative > 0.0)?;
-        let scale = lowest.seconds / lowest.relative;
-        (scale > 0.0 && scale.is_finite()).then_some(scale)
+        self.known
     }
 }
 
-/// The nearest power of two.
-fn level(shared_by: f64) -> usize {
-    ((libm::log2(shared_by.max(1.0)) + 0.5) as usize).min(LEVELS - 1)
+/// The power of two from `in_service` on.
+fn level(in_service: u32) -> usize {
+    let bits = u32::BITS - in_service.max(1).saturating_sub(1).leading_zeros();
+    (bits as usize).min(LEVELS - 1)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn scale(server: &Sharing) -> Scale {
+        Scale::of([server].into_iter())
+    }
+
     #[test]
     fn levels_are_powers_of_two() {
-        let of: alloc::vec::Vec<usize> = [0.0, 1.0, 1.4, 1.5, 3.0, 4.0, 100.0, 1e9].map(level).to_vec();
-        assert_eq!(of, [0, 0, 0, 1, 2, 2, 7, 7]);
+        let of: alloc::vec::Vec<usize> = [0, 1, 2, 3, 4, 5, 8, 9, 64, 65, u32::MAX].map(level).to_vec();
+        assert_eq!(of, [0, 0, 1, 2, 2, 3, 3, 4, 6, 7, 7]);
     }
 
     #[test]
     fn who_was_alone_decides_once_there_are_enough() {
-        let mut scale = Scale::default();
-        assert_eq!(scale.get(), None);
-        // Eight share one processor: each takes eight times its cost.
-        (0..100).for_each(|_| scale.record(0.080, 8.0, 1.0));
-        assert!((scale.get().unwrap() - 0.080).abs() < 1e-9, "nothing better is known");
-        assert!(!scale.is_sure());
-        (0..20).for_each(|_| scale.record(0.010, 1.1, 1.0));
-        assert!((scale.get().unwrap() - 0.010).abs() < 1e-9);
-        assert!(scale.is_sure());
+        let mut server = Sharing::default();
+        assert_eq!(scale(&server).get(), None);
+        // Eight share one processor: one of them completes each 10 ms.
+        (0..100).for_each(|_| {
+            server.pass(0.010, 8);
+            server.answered(8, 1.0);
+        });
+        assert!((scale(&server).get().unwrap() - 0.080).abs() < 1e-9, "nothing better is known");
+        assert!(!scale(&server).is_sure());
+        (0..20).for_each(|_| {
+            server.pass(0.010, 1);
+            server.answered(1, 1.0);
+        });
+        assert!((scale(&server).get().unwrap() - 0.010).abs() < 1e-9);
+        assert!(scale(&server).is_sure());
     }
 
     #[test]
     fn the_past_fades() {
-        let mut scale = Scale::default();
-        (0..1000).for_each(|_| scale.record(0.010, 1.0, 1.0));
-        (0..2000).for_each(|_| scale.record(0.020, 1.0, 1.0));
-        assert!((scale.get().unwrap() - 0.020).abs() < 1e-4);
+        let mut server = Sharing::default();
+        let mut work = |times, seconds| {
+            (0..times).for_each(|_| {
+                server.pass(seconds, 1);
+                server.answered(1, 1.0);
+            });
+            scale(&server).get().unwrap()
+        };
+        work(1000, 0.010);
+        assert!((work(2000, 0.020) - 0.020).abs() < 1e-4);
+    }
+
+    #[test]
+    fn a_request_that_hung_alone_tells_nothing() {
+        let mut server = Sharing::default();
+        (0..20).for_each(|_| {
+            server.pass(0.010, 1);
+            server.answered(1, 1.0);
+        });
+        server.pass(60.0, 1);
+        server.unserved(60.0, 1.0);
+        assert!((scale(&server).get().unwrap() - 0.010).abs() < 1e-6);
     }
 }
