@@ -12,9 +12,10 @@
 //! ```
 //!
 //! *Awkward cases.* Between two computations the table is stale: a surge inside a period gets in unhindered (the
-//! paper's figure 5 shows it). So what has piled up is subtracted: `U` loses the work of the requests in flight beyond
-//! what the target allows, spread over a period (`drain`), and a large pile brings the next computation forward.
-//! A guarantee that is not used up does not hold its share back: the paper counts it in full.
+//! paper's figure 5 shows it). So the table is held against what is seen (`drain`): `U` loses the work of the requests
+//! in flight beyond what the target allows, spread over a period, and gains what is missing to it; a large pile brings
+//! the next computation forward. Rates and costs alone, which may be wrong, refuse nobody: as long as no pile shows,
+//! every class passes. A guarantee that is not used up does not hold its share back: the paper counts it in full.
 
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
@@ -35,7 +36,7 @@ pub struct Config {
     pub period: Seconds,
     /// Share of the servers' capacity to fill, more than 0 and at most 1.
     pub target_utilisation: f64,
-    /// Whether work that piled up is subtracted.
+    /// Whether the table follows what is in flight, too, and not only rates and costs.
     pub drain: bool,
     /// Instead of all this: every class passes with this probability. For measurements.
     pub fixed: Option<f64>,
@@ -75,9 +76,14 @@ impl Config {
 
 /// Work in flight that can be answered in this share of the target is no backlog.
 const BACKLOG_SHARE: f64 = 0.3;
+/// What is at work may take this share of the target while costs are not known for sure.
+const UNSURE_SHARE: f64 = 0.8;
 
-/// Ticks without work that end an overload.
+/// No class is refused before this share of what fits is in flight.
+const PILE_SHARE: f64 = 0.5;
+/// Ticks with less than this share of what fits in flight, one after another, that end an overload.
 const IDLE_TICKS: u32 = 5;
+const IDLE_SHARE: f64 = 0.05;
 /// A backlog this many times what fits is a surge: the table is computed anew at once.
 const SURGE: f64 = 1.0;
 
@@ -89,7 +95,7 @@ pub struct Threshold {
     next: Timestamp,
     /// The table in force was computed on a surge.
     surged: bool,
-    /// Ticks in a row with nothing in flight.
+    /// Ticks in a row with next to nothing in flight.
     idle_ticks: u32,
     /// The threshold in force; `None`: every class passes.
     at: Option<(ClassId, f64)>,
@@ -97,8 +103,9 @@ pub struct Threshold {
 
 impl AdmissionPolicy for Threshold {
     fn on_tick(&mut self, cx: &mut Context<'_>) {
-        self.idle_ticks = if cx.load.in_flight == 0 { self.idle_ticks.saturating_add(1) } else { 0 };
-        // Half a second without work: whatever the smoothed rates still say, there is no overload.
+        let idle = self.in_flight(cx) <= IDLE_SHARE * self.fits(cx);
+        self.idle_ticks = if idle { self.idle_ticks.saturating_add(1) } else { 0 };
+        // Half a second next to no work: whatever the smoothed rates say, there is no overload.
         if self.idle_ticks >= IDLE_TICKS && self.at.is_some() && self.config.drain {
             self.put(cx, None);
         }
@@ -130,7 +137,9 @@ impl Threshold {
     }
 
     fn recompute(&mut self, cx: &mut Context<'_>) {
-        let at = if self.idle_ticks >= IDLE_TICKS { None } else { self.threshold(cx) };
+        let calm = self.at.is_none() && self.in_flight(cx) < PILE_SHARE * self.fits(cx);
+        let idle = self.idle_ticks >= IDLE_TICKS;
+        let at = if idle || (calm && self.config.drain) { None } else { self.threshold(cx) };
         self.put(cx, at);
     }
 
@@ -174,16 +183,25 @@ impl Threshold {
         (full - guaranteed - backlog / self.period.as_secs_f64()).max(0.0)
     }
 
-    /// Seconds of work in flight that are no backlog: what the processors are at, or what can be answered in a part of
-    /// the target.
+    /// Seconds of work in flight that are no backlog: what can be answered in a part of the target, and what the
+    /// processors are at. While costs may hold the time that requests held each other up, the latter would call any
+    /// pile work in hand: then no more than what is answered within the target.
     fn fits(&self, cx: &Context<'_>) -> f64 {
+        let target = cx.target / cx.calibration.factor();
+        let sure = cx.load.idle_processors >= cx.load.processors;
         let at_work = cx.costs.mean().unwrap_or(0.0) * 1.5;
-        cx.load.processors * at_work.max(cx.target * BACKLOG_SHARE / cx.calibration.factor())
+        let at_work = if sure { at_work } else { at_work.min(target * UNSURE_SHARE) };
+        cx.load.processors * at_work.max(target * BACKLOG_SHARE)
     }
 
-    /// Seconds of work in flight beyond that.
+    /// Seconds of work in flight beyond that; negative while more would fit.
     fn backlog(&self, cx: &Context<'_>) -> f64 {
-        (cx.load.in_flight as f64 * cx.costs.mean().unwrap_or(0.0) - self.fits(cx)).max(0.0)
+        self.in_flight(cx) - self.fits(cx)
+    }
+
+    /// Seconds of work in flight.
+    fn in_flight(&self, cx: &Context<'_>) -> f64 {
+        cx.load.in_flight as f64 * cx.costs.mean().unwrap_or(0.0)
     }
 }
 
