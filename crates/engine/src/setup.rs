@@ -130,7 +130,8 @@ impl Setup {
                 return bad("weight", server.weight);
             }
         }
-        self.admission.check()
+        self.admission.check()?;
+        self.admission.fits(self)
     }
 
     fn check_counts(&self) -> Result<(), SetupError> {
@@ -201,6 +202,12 @@ pub enum SetupError {
         key: &'static str,
         /// What is wrong and what to write.
         problem: &'static str,
+    },
+    /// A setting names a request type that is not there.
+    #[error("admission policy \"aimd\": targets: there is no request type \"{name}\"")]
+    UnknownRequestType {
+        /// The name.
+        name: String,
     },
     /// A policy's setting is out of range.
     #[error("admission policy \"{policy}\": {key} {problem}")]
