@@ -22,7 +22,8 @@
 //! at the least rate, for `lag` runs, or when there are none, its own is lowered.
 //!
 //! *Quality.* With [`QualityParameters`] a run over the target first makes answers cheaper. Admission control is off
-//! until the quality is at its least and the target still missed; it goes off again when it refuses nobody.
+//! until the quality is at its least and the target still missed; it goes off again when fewer requests come
+//! than it lets in.
 //!
 //! *Awkward cases.* A run without a sample changes no rate: nothing was learned. After ten of them in a row the
 //! estimate is forgotten, and a class that then neither completes nor refuses anything starts anew at the initial
@@ -101,7 +102,7 @@ pub enum Step {
     Degraded,
     /// The quality was raised: under the target.
     Improved,
-    /// Admission control was switched off: it refused nobody.
+    /// Admission control was switched off: fewer requests came than it lets in.
     Opened,
 }
 
@@ -259,7 +260,6 @@ impl Controller {
         };
         let class = &mut self.classes[index];
         class.is_held &= matches!(step, Step::Idle);
-        class.has_refused = false;
         class.note(now, step);
         class.last = class.last.map(|run| Run { samples, sample, ..run });
     }
@@ -267,7 +267,7 @@ impl Controller {
     /// Nothing completed. Whether there was nothing to do or everything is stuck is not known until it is long.
     fn idle(&mut self, now: Timestamp, class: ClassId) -> Step {
         let index = class.index();
-        if !self.classes[index].is_forgotten() || self.classes[index].has_refused {
+        if !self.classes[index].is_forgotten() || self.classes[index].did_refuse {
             return Step::Idle;
         }
         if self.classes.iter().all(Class::is_forgotten)
@@ -354,14 +354,14 @@ impl Controller {
         }
     }
 
-    /// Goes one step back towards full quality for everybody: first admission control off, if it refuses nobody, then
-    /// the quality up.
+    /// Goes one step back towards full quality for everybody: first admission control off, if fewer requests come
+    /// than it lets in, then the quality up.
     fn improve(&mut self) -> Option<Step> {
         let quality = self.parameters.quality.as_ref()?;
         if self.policing {
-            let refuses = self.classes.iter().any(|class| class.has_refused);
-            self.policing = refuses;
-            return (!refuses).then_some(Step::Opened);
+            let is_short = self.classes.iter().any(|class| class.was_short);
+            self.policing = is_short;
+            return (!is_short).then_some(Step::Opened);
         }
         let better = (self.quality + quality.raise_by).min(1.0);
         let improved = better > self.quality;

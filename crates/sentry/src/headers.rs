@@ -13,6 +13,7 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const QUALITY: HeaderName = HeaderName::from_static("tidegate-quality");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
@@ -84,6 +85,15 @@ pub(crate) fn to_client(parts: &mut response::Parts, upgraded: bool) {
         headers.remove(DECISION);
     }
     parts.version = Version::HTTP_11;
+}
+
+/// Tells the server how good the answer should be (docs/degradation.md). At full quality it is told nothing.
+pub(crate) fn ask_for(headers: &mut HeaderMap, quality: f64) {
+    if quality < 1.0 {
+        let hundredths = (quality * 100.0).round().clamp(0.0, 99.0) as u32;
+        let text = format!("0.{hundredths:02}");
+        headers.insert(QUALITY, HeaderValue::from_str(&text).expect("digits and a point"));
+    }
 }
 
 /// The request's id, when it has one.

@@ -198,6 +198,8 @@ fn users_think_between_answers() {
     let url = |key, seconds| Url::new(key, constant(seconds));
     world.streams.clear();
     world.users = vec![Users {
+        from: Duration::ZERO,
+        until: Duration::MAX,
         class: 0,
         count: 1,
         think: constant(0.040),

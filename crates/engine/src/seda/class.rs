@@ -30,8 +30,13 @@ pub(super) struct Class {
     pub(super) is_held: bool,
     /// Runs over the target with nothing left to take from less important classes.
     pub(super) lag: u32,
-    /// Whether anything was refused since the last run.
-    pub(super) has_refused: bool,
+    /// Requests since the last run, and whether one of them was refused.
+    offered: u32,
+    has_refused: bool,
+    /// Of the time between the last two runs: whether anything was refused, and whether more was offered than the rate
+    /// lets in. A shallow bucket refuses some of any uneven stream.
+    pub(super) did_refuse: bool,
+    pub(super) was_short: bool,
     pub(super) last: Option<Run>,
 }
 
@@ -48,13 +53,17 @@ impl Class {
             ran: Timestamp::ZERO,
             is_held: false,
             lag: 0,
+            offered: 0,
             has_refused: false,
+            did_refuse: false,
+            was_short: false,
             last: None,
         }
     }
 
     pub(super) fn take_token(&mut self, now: Timestamp) -> bool {
         let conforms = self.bucket.conforms(now);
+        self.offered = self.offered.saturating_add(1);
         self.has_refused |= !conforms;
         conforms
     }
@@ -71,7 +80,10 @@ impl Class {
 
     /// Takes the samples since the last run into the estimate. How many there were, and their percentile.
     pub(super) fn digest(&mut self, now: Timestamp, parameters: &Parameters) -> (u32, Option<f64>) {
-        self.ran = now;
+        let allowed = self.rate() * now.seconds_since(self.ran);
+        self.did_refuse = self.has_refused;
+        self.was_short = self.has_refused && f64::from(self.offered) > allowed;
+        (self.offered, self.has_refused, self.ran) = (0, false, now);
         let count = self.samples.len();
         if count == 0 {
             self.idle_runs = self.idle_runs.saturating_add(1);

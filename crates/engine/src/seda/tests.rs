@@ -269,7 +269,7 @@ fn operation() -> impl Strategy<Value = Operation> {
 }
 
 fn parameters() -> impl Strategy<Value = Parameters> {
-    let quality = prop::option::of((0.0f64..0.9, any::<bool>()));
+    let quality = prop::option::of((0.01f64..0.9, any::<bool>()));
     (1u32..8, 0.0f64..0.95, any::<bool>(), 0u32..5, quality).prop_map(|(samples, smoothing, always, lag, quality)| {
         let quality =
             quality.map(|(min, then_police)| QualityParameters { min, then_police, ..QualityParameters::default() });
