@@ -26,9 +26,10 @@
 //! than it lets in.
 //!
 //! *Awkward cases.* A run without a sample changes no rate: nothing was learned. After ten of them in a row the
-//! estimate is forgotten, and a class that then neither completes nor refuses anything starts anew at the initial
-//! rate: else an overload would be remembered through a quiet night. The first sample counts in full. The lag counts
-//! runs in a row: a run on target ends it. A rate that is bound from downstream is not raised: it would run away unseen.
+//! estimate is forgotten, and after ten without even a request a class starts anew at the initial rate: else an overload
+//! would be remembered through a quiet night. A rare request type is not quiet, though it seldom completes. The first
+//! sample counts in full. The lag counts runs in a row: a run on target ends it. A rate that is bound from downstream is
+//! not raised: it would run away unseen.
 //!
 //! *Source.* M. Welsh and D. Culler, "Adaptive overload control for busy Internet servers" (2003), sections 3.2 to 3.4.
 
@@ -86,7 +87,7 @@ pub enum Step {
     Kept,
     /// Nothing: nothing completed since the run before.
     Idle,
-    /// The estimate was forgotten, and the rate starts anew.
+    /// Nothing came for long: the rate starts anew.
     Renewed,
     /// Nothing, though under the target: a more important class was over its own since the run before.
     Held,
@@ -152,7 +153,7 @@ impl Controller {
     /// # Panics
     /// Like every method that takes one, when there is no such class.
     pub fn admit(&mut self, now: Timestamp, class: ClassId) -> bool {
-        !self.policing || self.classes[class.index()].take_token(now)
+        self.classes[class.index()].admit(now, self.policing)
     }
 
     /// A request of the class was processed, `response_time` seconds after it entered the service. Whether the
@@ -267,10 +268,10 @@ impl Controller {
     /// Nothing completed. Whether there was nothing to do or everything is stuck is not known until it is long.
     fn idle(&mut self, now: Timestamp, class: ClassId) -> Step {
         let index = class.index();
-        if !self.classes[index].is_forgotten() || self.classes[index].did_refuse {
+        if !self.classes[index].is_quiet() {
             return Step::Idle;
         }
-        if self.classes.iter().all(Class::is_forgotten)
+        if self.classes.iter().all(Class::is_quiet)
             && let Some(step) = self.improve()
         {
             return step;

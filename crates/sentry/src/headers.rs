@@ -358,6 +358,15 @@ mod tests {
     }
 
     #[test]
+    fn the_server_is_told_of_a_quality_below_full() {
+        for (quality, told) in [(1.0, None), (0.999, Some("0.99")), (0.5, Some("0.50")), (0.0, Some("0.00"))] {
+            let (mut parts, _) = sent("/", &[("host", "a"), ("tidegate-quality", "0.7")], &Forwarded::default());
+            ask_for(&mut parts.headers, quality);
+            assert_eq!(get(&parts, "tidegate-quality"), told, "{quality}");
+        }
+    }
+
+    #[test]
     fn only_trusted_clients_are_believed() {
         let fields = [
             ("host", "a"),

@@ -6,6 +6,7 @@
 
 mod answer;
 mod clients;
+mod look;
 mod menu;
 mod sentry;
 
@@ -209,18 +210,6 @@ impl<'w> Run<'w> {
             self.follow_up(now);
         }
         self.finish()
-    }
-
-    /// Once a second, before anything happens then.
-    fn look_at_controllers(&mut self, now: Timestamp) {
-        let controllers = self.controller.snapshot(now).policy.controllers;
-        if controllers.is_empty() || now > self.end {
-            self.look = Timestamp::MAX;
-            return;
-        }
-        let second = Duration::from_secs(now.since(Timestamp::ZERO).as_secs());
-        self.look = Timestamp::ZERO + second + Duration::from_secs(1);
-        self.report.controls.push((second, controllers));
     }
 
     fn plan_all(&mut self) {
