@@ -10,8 +10,8 @@ fn after_a_spike_the_rate_falls_exponentially_and_comes_back() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/w1.toml");
     let scenario = Scenario::load(&path).unwrap_or_else(|error| panic!("{error}"));
     let arm = scenario.arms.iter().find(|arm| arm.name == "aimd").expect("W1 has it");
-    let outcome =
-        Played::new(&scenario, arm).and_then(|played| Ok(played.play(scenario.seed)?)).expect("it is checked");
+    let played = Played::new(&scenario, arm).expect("the engine takes it");
+    let outcome = played.play(scenario.seed).expect("the setup makes sense");
     let controls = outcome.controls.iter().filter(|control| control.request == "list-messages");
     let rates: Vec<f64> = controls.map(|control| control.rate.expect("it polices")).collect();
     assert_eq!(rates.len(), 300, "one a second");
