@@ -10,7 +10,7 @@ impl Run<'_> {
     /// Once a second, before anything happens then.
     pub(super) fn look_at_controllers(&mut self, now: Timestamp) {
         let controllers = self.controller.snapshot(now).policy.controllers;
-        if controllers.is_empty() || now > self.end {
+        if controllers.is_empty() || now >= self.end {
             self.look = Timestamp::MAX;
             return;
         }
