@@ -90,7 +90,12 @@ impl Controller {
             Admission::Wait { bucket } => self.enqueue(now, arrival, bucket),
             Admission::Refuse { reason, predicted } => {
                 self.core.count_refusal(request.class, reason);
-                self.refuse_arrival(now, arrival, self.core.reject(request.class, reason, predicted))
+                let rejection = self.core.reject(request.class, reason, predicted);
+                let rejection = match self.admission.retry_after(now, &request) {
+                    Some(after) => rejection.come_back_after(after),
+                    None => rejection,
+                };
+                self.refuse_arrival(now, arrival, rejection)
             }
         };
         self.settle(now);
@@ -287,6 +292,7 @@ impl Controller {
             request: flight.request,
             end,
             service_time,
+            arrived: flight.arrived,
             started: flight.started,
             in_flight_at_start: flight.in_flight as usize,
         };

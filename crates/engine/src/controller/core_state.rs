@@ -108,7 +108,7 @@ impl ClassStats {
 impl Core {
     pub(super) fn new(setup: Setup, buckets: usize, lanes: usize, seed: u64, sink: Box<dyn EventSink + Send>) -> Core {
         let mut rng = Rng::new(seed);
-        let policer = Policer::new(setup.admission.name(), &setup.classes, lanes, rng.next_u64(), setup.shadow);
+        let policer = Policer::new(setup.admission.name(), &setup, lanes, rng.next_u64());
         let classes = setup.classes.len();
         let mut core = Core {
             policer: Arc::new(policer),
