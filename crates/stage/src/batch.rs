@@ -53,7 +53,7 @@ impl<T> Batch<T> {
             let now = clock::now();
             self.end_in_hand(now);
             if now.since(self.busy_since) >= TELL_WITHIN {
-                self.stage.tell(self, now);
+                self.stage.clone().tell(self, now);
             }
         }
         let event = self.waiting.pop_front()?;

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use tidegate_engine::Timestamp;
 
+use crate::tag;
+
 thread_local! {
     /// What this thread's worker read last; zero: nothing to go by.
     static LAST: Cell<Reading> = const { Cell::new(Reading { in_worker: false, at: Timestamp::ZERO }) };
@@ -48,18 +50,21 @@ pub(crate) fn instant(at: Timestamp) -> tokio::time::Instant {
 /// Marks that a worker is being polled on this thread, until dropped.
 pub(crate) struct InWorker {
     before: Reading,
+    stage_before: u64,
 }
 
 impl InWorker {
-    /// The worker knows no time yet.
-    pub(crate) fn enter() -> Self {
-        InWorker { before: LAST.replace(Reading { in_worker: true, at: Timestamp::ZERO }) }
+    /// A worker of the stage with this tag begins; it knows no time yet.
+    pub(crate) fn enter(stage: u64) -> Self {
+        let before = LAST.replace(Reading { in_worker: true, at: Timestamp::ZERO });
+        InWorker { before, stage_before: tag::set_current(stage) }
     }
 }
 
 impl Drop for InWorker {
     fn drop(&mut self) {
         LAST.set(self.before);
+        tag::set_current(self.stage_before);
     }
 }
 
@@ -81,12 +86,12 @@ mod tests {
         let first = recent();
         tokio::time::advance(Duration::from_millis(5)).await;
         assert_eq!(recent().since(first), Duration::from_millis(5));
-        let worker = InWorker::enter();
+        let worker = InWorker::enter(0);
         let read = recent();
         assert_eq!(read, now());
         drop(worker);
         tokio::time::advance(Duration::from_millis(5)).await;
-        let worker = InWorker::enter();
+        let worker = InWorker::enter(0);
         assert_eq!(recent().since(read), Duration::from_millis(5), "each poll begins afresh");
         drop(worker);
     }

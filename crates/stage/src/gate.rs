@@ -120,9 +120,14 @@ impl Gate {
         if self.controller.admit(now, class) {
             return Ok(());
         }
-        // The controller does not say never; a year is as good and fits everywhere.
+        Err(self.retry_after(now, class))
+    }
+
+    /// When a token of the class is expected.
+    pub(crate) fn retry_after(&self, now: Timestamp, class: ClassId) -> Duration {
+        // The controller may say never; a year is as good and fits every timer.
         let most = Duration::from_secs(365 * 86_400);
-        Err(self.controller.retry_after(now, class).clamp(Duration::from_nanos(1), most))
+        self.controller.retry_after(now.max(self.latest), class).clamp(Duration::from_nanos(1), most)
     }
 
     /// An event came. Called before [`Gate::count_admitted`] or [`Gate::count_refused`].
@@ -205,6 +210,11 @@ impl Gate {
     pub(crate) fn next_timeout(&self) -> Timestamp {
         let ends = |counts: &ClassCounts| counts.refusing.map(|refusing| refusing.last + REFUSAL_ENDS);
         self.counts.iter().filter_map(ends).fold(self.timeout, Timestamp::min)
+    }
+
+    /// Whether somebody was refused within the last second, as far as [`Gate::tick`] saw.
+    pub(crate) fn is_refusing(&self) -> bool {
+        self.counts.iter().any(|counts| counts.refusing.is_some())
     }
 
     pub(crate) fn published(&self) -> &Arc<Published> {

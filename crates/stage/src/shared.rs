@@ -34,7 +34,8 @@ pub(crate) struct Shared {
     pub(crate) stirred: Notify,
     /// Told when a stage runs empty while the graph drains.
     pub(crate) quiet: Notify,
-    pub(crate) stopped: Notify,
+    /// Told when the graph begins to drain, and when it stops.
+    pub(crate) changed: Notify,
     pub(crate) runtime: OnceLock<Handle>,
     pub(crate) members: OnceLock<Vec<Weak<dyn Member>>>,
 }

@@ -23,8 +23,9 @@ use crate::notice::Reporter;
 use crate::refused::{Refusal, RefusalReason, Refused};
 use crate::settings::{Settings, SettingsError};
 use crate::shared::{Phase, Shared};
+use crate::tag::Tag;
 
-pub(crate) use look::{Look, Member};
+pub(crate) use look::{Look, Member, as_member};
 pub(crate) use pull::Pulled;
 
 /// Names a worker within its stage.
@@ -34,6 +35,7 @@ pub(crate) type WorkerId = u64;
 pub(crate) struct Stage<T> {
     /// Its number in the graph, less than 64.
     pub(crate) index: u8,
+    pub(crate) tag: Tag,
     pub(crate) reporter: Reporter,
     pub(crate) published: Arc<Published>,
     pub(crate) shared: Arc<Shared>,
@@ -106,7 +108,8 @@ impl<T> Stage<T> {
             panics: 0,
         };
         let turnstiles = (0..settings.classes).map(|_| tokio::sync::Mutex::new(())).collect();
-        Ok(Stage { index, reporter, published, shared, settings, turnstiles, core: Mutex::new(core) })
+        let tag = Tag::new(reporter.stage.clone());
+        Ok(Stage { index, tag, reporter, published, shared, settings, turnstiles, core: Mutex::new(core) })
     }
 
     /// Takes the event, or gives it back. Never waits.
@@ -114,11 +117,10 @@ impl<T> Stage<T> {
         let now = clock::recent();
         let mut core = self.lock();
         let class = core.gate.class(event.mark.class);
-        core.gate.count_offered(class);
-        core.count_entry(event.mark);
+        core.count_offered(self.index, class, event.mark);
         let refusal = match core.room_for(self, now, class, event.mark, Turn::NotWaiting) {
             Ok(()) => {
-                let wake = core.push(event, class);
+                let wake = core.push(self.index, event, class);
                 drop(core);
                 self.after_push(wake);
                 return Ok(());
@@ -136,11 +138,10 @@ impl<T> Stage<T> {
         let taken_back: Vec<_> = events
             .filter_map(|event| {
                 let class = core.gate.class(event.mark.class);
-                core.gate.count_offered(class);
-                core.count_entry(event.mark);
+                core.count_offered(self.index, class, event.mark);
                 match core.room_for(self, now, class, event.mark, Turn::NotWaiting) {
                     Ok(()) => {
-                        wakes.extend(core.push(event, class));
+                        wakes.extend(core.push(self.index, event, class));
                         None
                     }
                     Err(refusal) => {
@@ -260,12 +261,23 @@ impl<T> Core<T> {
     }
 
     /// Takes an event in; a worker to wake, if one is idle.
-    fn push(&mut self, event: Event<T>, class: ClassId) -> Option<Waker> {
+    fn push(&mut self, index: u8, event: Event<T>, class: ClassId) -> Option<Waker> {
         self.gate.count_admitted(class);
+        if event.mark.entry == index {
+            self.count_entry(event.mark);
+        }
         self.queue.push_back(event);
         let (_, waker) = self.idle.pop()?;
         self.meter.least_idle = self.meter.least_idle.min(self.idle.len());
         Some(waker)
+    }
+
+    /// An event came. Where it entered, only what was taken counts: the share that goes on to a stage is of that.
+    fn count_offered(&mut self, index: u8, class: ClassId, mark: Mark) {
+        self.gate.count_offered(class);
+        if mark.entry != index {
+            self.count_entry(mark);
+        }
     }
 
     fn count_entry(&mut self, mark: Mark) {

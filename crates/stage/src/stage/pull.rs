@@ -29,6 +29,11 @@ impl<T> Stage<T> {
         core.next_worker
     }
 
+    /// A worker that was counted in did not start.
+    pub(crate) fn discharge(&self) {
+        self.lock().workers -= 1;
+    }
+
     /// Ends the batch before, and takes the next one. Registers the worker as idle when there is none.
     pub(crate) fn poll_pull(&self, worker: WorkerId, batch: &mut Batch<T>, cx: &mut Context<'_>) -> Poll<Pulled> {
         if batch.is_busy {
