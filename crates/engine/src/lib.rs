@@ -42,6 +42,7 @@ mod policer;
 mod report;
 mod request;
 mod rng;
+pub mod seda;
 mod server;
 mod setup;
 mod sla;

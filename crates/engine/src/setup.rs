@@ -194,6 +194,14 @@ pub enum SetupError {
         /// The name.
         server: String,
     },
+    /// A setting of a response-time controller ([`crate::seda`]) is out of range.
+    #[error("response-time controller: {key} {problem}")]
+    ResponseTime {
+        /// The key.
+        key: &'static str,
+        /// What is wrong and what to write.
+        problem: &'static str,
+    },
     /// A policy's setting is out of range.
     #[error("admission policy \"{policy}\": {key} {problem}")]
     Policy {
