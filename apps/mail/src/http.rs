@@ -160,8 +160,7 @@ async fn file(service: Shared, headers: HeaderMap, name: Path<String>) -> Respon
 }
 
 async fn stages(service: Shared) -> Response {
-    let (drawing, table) = service.drawing();
-    html(StatusCode::OK, pages::stages(&drawing, &table))
+    html(StatusCode::OK, pages::stages(&service.table()))
 }
 
 async fn api_stages(service: Shared) -> Response {

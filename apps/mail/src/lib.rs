@@ -4,6 +4,7 @@ pub mod generate;
 pub mod http;
 pub mod mailbox;
 pub mod pages;
+pub mod policy;
 pub mod pool;
 pub mod private_mariadb;
 pub mod render;

@@ -131,11 +131,11 @@ pub fn trouble(title: &str, text: &str, hint: &str) -> String {
     page(title, None, &format!("<h1>{}</h1><p>{}</p><p>{}</p>", escape(title), escape(text), escape(hint)))
 }
 
-/// The running stages: a drawing and a table.
-pub fn stages(drawing: &str, table: &str) -> String {
+/// The running stages.
+pub fn stages(table: &str) -> String {
     let body = format!(
         "<h1>Stages</h1><p>Each request type is a stage with an admission controller of its own. \
-         <a href=\"/api/stages\">The same as JSON</a>.</p><div class=\"graph\">{drawing}</div>{table}"
+         <a href=\"/api/stages\">The same as JSON</a>.</p>{table}"
     );
     page("Stages", None, &body)
 }

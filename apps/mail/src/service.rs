@@ -1,18 +1,25 @@
-//! The whole service: admission control in front of the work.
+//! The whole service: stages with admission control in front of the work.
 
 use std::time::Duration;
 
 use http::HeaderMap;
 use serde_json::{Value, json};
+use tidegate_stage::{CallError, GraphError, RefusalReason, Refused};
+use tokio::time::timeout_at;
 
+use crate::database::{Database, DatabaseError};
+use crate::pages::escape;
+use crate::policy::{Job, Options, Policy, Stages};
+use crate::pool::Pool;
 use crate::request::{Request, Trouble};
 use crate::work::{Served, Work};
 
 /// The running service.
 pub struct Service {
     work: Work,
+    stages: Stages,
     classes: Classes,
-    timeout: Duration,
+    options: Options,
 }
 
 /// How a request's class is known.
@@ -25,17 +32,48 @@ pub struct Classes {
 }
 
 impl Service {
-    /// A service that admits everything.
-    pub fn new(work: Work, classes: Classes, timeout: Duration) -> Service {
-        Service { work, classes, timeout }
+    /// Starts the stages on this database. Inside a runtime; dropping the service stops them.
+    ///
+    /// # Errors
+    /// When the options make no stages: a target of zero, say.
+    pub fn start(
+        database: Database,
+        options: Options,
+        by_header: bool,
+        render_samples: u32,
+    ) -> Result<Service, GraphError> {
+        let pool = Pool::new(database, options.connections, options.timeout);
+        let work = Work::new(pool, render_samples);
+        let stages = Stages::start(&options, &work)?;
+        let classes = Classes { count: options.classes, by_header };
+        Ok(Service { work, stages, classes, options })
     }
 
-    /// Answers a request, or says why not.
+    /// Answers a request, or says why not, at its deadline at the latest.
     ///
     /// # Errors
     /// What [`Trouble`] lists.
     pub async fn serve(&self, request: Request) -> Result<Served, Trouble> {
-        self.work.answer(request, 1.0).await
+        let (deadline, class) = (request.deadline, Job::class(&request));
+        let entry = self.stages.entry(request.call.kind());
+        let call = entry.call(class, |reply| Job::new(request, reply));
+        match timeout_at(deadline, call).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(CallError::Refused(refused))) => Err(busy(&refused)),
+            Ok(Err(error)) => Err(Trouble::Failed(error.to_string())),
+            Err(_) => {
+                let waited = format!("{} s in the queue of {}", self.options.timeout.as_secs_f64(), entry.stage());
+                Err(DatabaseError::TimedOut(waited).into())
+            }
+        }
+    }
+
+    /// Takes no more requests and finishes what it has, for at most `patience`.
+    pub async fn drain(&self, patience: Duration) {
+        let drained = self.stages.graph.drain(patience).await;
+        for (stage, requests) in drained.left {
+            eprintln!("warning: {requests} requests of {stage} were given up");
+        }
     }
 
     /// How classes are known.
@@ -43,19 +81,66 @@ impl Service {
         self.classes
     }
 
-    /// A request's time, seconds.
+    /// A request's time.
     pub fn timeout(&self) -> Duration {
-        self.timeout
-    }
-
-    /// Drawing and table of the running stages, as HTML.
-    pub fn drawing(&self) -> (String, String) {
-        (String::new(), String::new())
+        self.options.timeout
     }
 
     /// Everything about the running stages and the connections.
     pub fn state(&self) -> Value {
-        json!({ "database": self.work.pool().state() })
+        let policy = match self.options.policy {
+            Policy::Aimd => "aimd".to_owned(),
+            Policy::Single => "single".to_owned(),
+            Policy::None => "none".to_owned(),
+            Policy::Limit(limit) => format!("limit={limit}"),
+        };
+        json!({ "policy": policy, "graph": self.stages.graph.snapshot(), "database": self.work.pool().state() })
+    }
+
+    /// The running stages as a table, in HTML.
+    pub fn table(&self) -> String {
+        let mut rows = String::new();
+        for stage in self.stages.graph.snapshot().stages {
+            for class in &stage.classes {
+                let percentile = class.percentile.map_or("-".to_owned(), |seconds| format!("{:.0} ms", seconds * 1e3));
+                let rate = if stage.policing { format!("{:.1}/s", class.rate) } else { "any".to_owned() };
+                let figures = [
+                    class.class.to_string(),
+                    rate,
+                    percentile,
+                    class.admitted.to_string(),
+                    class.refused_in_all().to_string(),
+                    stage.waiting.to_string(),
+                    format!("{} of {}", stage.busy, stage.workers),
+                    format!("{:.2}", stage.quality),
+                ];
+                let cells: String = figures.iter().map(|cell| format!("<td class=\"number\">{cell}</td>")).collect();
+                rows += &format!("<tr><th scope=\"row\">{}</th>{cells}</tr>\n", escape(&stage.name));
+            }
+        }
+        let heads = ["class", "admits", "p90", "admitted", "refused", "waiting", "busy workers", "quality"];
+        let heads: String = heads.iter().map(|head| format!("<th scope=\"col\" class=\"number\">{head}</th>")).collect();
+        let pool = self.work.pool().state();
+        format!(
+            "<table><thead><tr><th scope=\"col\">stage</th>{heads}</tr></thead><tbody>\n{rows}</tbody></table>\
+             <p>Connections to the database: {} of {} in use, {} requests wait for one.</p>",
+            pool.in_use, pool.connections, pool.waiting
+        )
+    }
+}
+
+fn busy(refused: &Refused<Job>) -> Trouble {
+    let why = match refused.reason {
+        RefusalReason::RateLimit => "it lets in only as many requests of this kind as it can answer soon",
+        RefusalReason::QueueFull => "too many requests of this kind are waiting",
+        RefusalReason::Draining | RefusalReason::Stopped => "it is shutting down",
+        _ => "it did not take the request in time",
+    };
+    Trouble::Busy {
+        stage: refused.stage.to_string(),
+        reason: refused.reason.name(),
+        why: why.to_owned(),
+        retry_after: refused.retry_after,
     }
 }
 
