@@ -3,12 +3,12 @@
 //! *Intuition.* Larger batches spread what a batch costs over more events, up to a point; beyond it they only make
 //! events wait for each other. So make batches smaller as long as the stage gets no slower by it.
 //!
-//! *Applied.* Ten times a second or so: the throughput since the last look is compared with a moving average. As long as
-//! it does not fall, the limit shrinks by a tenth; when it falls by more than a twentieth, the limit grows by a fifth.
-//! When it falls by half the work itself has changed, and the limit starts again at its largest.
+//! *Applied.* Ten times a second or so: the throughput since the last look is compared with a moving average. As long
+//! as it does not fall, the limit shrinks by a tenth; when it falls by more than a twentieth, the limit grows by a
+//! fifth. When it falls by half the work itself has changed, and the limit starts again at its largest.
 //!
 //! *Awkward cases.* Events per second of the stage would mostly show how many are offered, so throughput is counted
-//! per second that workers were busy. A look at fewer than sixteen events says nothing and changes nothing.
+//! per second that workers were busy. Fewer than sixteen events say nothing: they are kept until the next look.
 //!
 //! *Source.* M. Welsh, D. Culler and E. Brewer, "SEDA: an architecture for well-conditioned, scalable Internet
 //! services" (2001), section 4.2, the batching controller.
@@ -29,11 +29,14 @@ pub(crate) struct Batching {
     limit: f64,
     /// Moving average of throughput, events per busy second.
     average: Option<f64>,
+    /// Seen since the limit was last decided on.
+    events: u64,
+    busy: Duration,
 }
 
 impl Batching {
     pub(crate) fn new(bounds: BatchBounds) -> Self {
-        Batching { bounds, limit: bounds.max as f64, average: None }
+        Batching { bounds, limit: bounds.max as f64, average: None, events: 0, busy: Duration::ZERO }
     }
 
     /// How many events a worker may take at once.
@@ -48,9 +51,12 @@ impl Batching {
 
     /// Since the last call workers processed `events` in `busy` time, summed over workers.
     pub(crate) fn observe(&mut self, events: u64, busy: Duration) {
-        if events < FEWEST_EVENTS || busy.is_zero() {
+        self.events += events;
+        self.busy += busy;
+        if self.events < FEWEST_EVENTS || self.busy.is_zero() {
             return;
         }
+        let (events, busy) = (std::mem::take(&mut self.events), std::mem::take(&mut self.busy));
         let throughput = events as f64 / busy.as_secs_f64();
         let Some(average) = self.average else {
             self.average = Some(throughput);
@@ -108,10 +114,11 @@ mod tests {
     }
 
     #[test]
-    fn too_few_events_say_nothing() {
+    fn too_few_events_say_nothing_alone() {
         let mut batching = Batching::new(BatchBounds { min: 1, max: 64 });
-        batching.observe(15, Duration::from_millis(1));
-        batching.observe(1000, Duration::ZERO);
+        batching.observe(8, Duration::from_millis(4));
         assert_eq!((batching.limit(), batching.throughput()), (64, None));
+        batching.observe(8, Duration::from_millis(4));
+        assert_eq!((batching.limit(), batching.throughput()), (64, Some(2000.0)));
     }
 }

@@ -63,8 +63,10 @@ pub enum GraphError {
         stage: String,
     },
     /// Stages that may wait for each other for ever: each waits for room in the next one's queue, and none makes any.
-    #[error("stages {} can wait for each other for ever; make one of these links refuse (`link`, not `waiting_link`)",
-            shown(stages))]
+    #[error(
+        "stages {} can wait for each other for ever; make one of these links refuse (`link`, not `waiting_link`)",
+        shown(stages)
+    )]
     Deadlock {
         /// The stages on the cycle, in the direction of sending.
         stages: Vec<String>,
@@ -177,9 +179,8 @@ impl GraphBuilder {
     /// What the stage does with its events, on threads of its own, where it may block.
     pub fn handle_blocking<T: Send + 'static>(&mut self, key: &StageKey<T>, handler: impl BlockingHandler<T>) {
         let (stage, context, handler) = (key.stage.clone(), self.context(key), Arc::new(handler));
-        let spawn = move |runtime: &Handle| {
-            worker::spawn_blocking(runtime, stage.clone(), handler.clone(), context.clone())
-        };
+        let spawn =
+            move |runtime: &Handle| worker::spawn_blocking(runtime, stage.clone(), handler.clone(), context.clone());
         self.set_handler(key, Box::new(spawn));
     }
 

@@ -206,6 +206,11 @@ impl Gate {
         std::mem::take(&mut self.notices)
     }
 
+    /// Whether the controller wants to run: [`Gate::tick`].
+    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
+        now >= self.timeout
+    }
+
     /// When [`Gate::tick`] has something to do.
     pub(crate) fn next_timeout(&self) -> Timestamp {
         let ends = |counts: &ClassCounts| counts.refusing.map(|refusing| refusing.last + REFUSAL_ENDS);

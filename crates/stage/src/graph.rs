@@ -87,8 +87,9 @@ impl Graph {
 
     /// Takes no more work at the entries, finishes what is in the graph, and stops it; gives up after `patience`.
     ///
-    /// What stages hold back (a task that a handler spawned) is not seen. A handler that still runs when the time is over
-    /// is not interrupted; events that wait then are dropped, and who waits for their answer hears [`crate::Lost`].
+    /// What stages hold back (a task that a handler spawned) is not seen. A handler that still runs when the time is
+    /// over is not interrupted; events that wait then are dropped, and who waits for their answer hears
+    /// [`crate::Lost`].
     pub async fn drain(&self, patience: Duration) -> Drained {
         if self.shared.advance(Phase::Draining) {
             self.reporter.report(clock::now(), What::Draining);
@@ -159,9 +160,10 @@ impl Graph {
 
     /// Events taken so far, if all stages are quiet.
     fn quiet_total(&self) -> Option<u64> {
-        self.parts.iter().map(|part| part.member.is_quiet()).try_fold(0, |total, (is_quiet, admitted)| {
-            is_quiet.then_some(total + admitted)
-        })
+        self.parts
+            .iter()
+            .map(|part| part.member.is_quiet())
+            .try_fold(0, |total, (is_quiet, admitted)| is_quiet.then_some(total + admitted))
     }
 }
 

@@ -133,7 +133,8 @@ impl<T: Send + 'static> Entry<T> {
         self.stage.offer(self.enter(class, body)?)
     }
 
-    /// Waits until the service takes the work. The time of entry is before the wait. Dropping the future drops the work.
+    /// Waits until the service takes the work. The time of entry is before the wait. Dropping the future drops the
+    /// work.
     ///
     /// # Errors
     /// [`Refused`] when the graph takes no more work. A later stage's early refusal is returned at once, too.

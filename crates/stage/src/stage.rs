@@ -1,8 +1,8 @@
 //! One stage: a bounded queue behind a gate, and the workers that empty it.
 //!
-//! Everything that changes per event lies under one short lock: the gate (controller, counters), the queue, who is idle.
-//! An event costs one lock when it is sent; a worker takes one more for a whole batch, in which it also tells how the
-//! batch before went. No handler, waker or sink is ever called within the lock.
+//! Everything that changes per event lies under one short lock: the gate (controller, counters), the queue, who is
+//! idle. An event costs one lock when it is sent; a worker takes one more for a whole batch, in which it also tells how
+//! the batch before went. No handler, waker or sink is ever called within the lock.
 
 mod look;
 mod pull;

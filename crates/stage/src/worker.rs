@@ -56,7 +56,12 @@ pub(crate) fn spawn_blocking<T: Send + 'static>(
     spawned.map(drop)
 }
 
-async fn run<T: Send + 'static>(worker: WorkerId, stage: Arc<Stage<T>>, handler: Arc<impl Handler<T>>, context: Context) {
+async fn run<T: Send + 'static>(
+    worker: WorkerId,
+    stage: Arc<Stage<T>>,
+    handler: Arc<impl Handler<T>>,
+    context: Context,
+) {
     let mut batch = Batch::new(stage.clone());
     while poll_fn(|cx| stage.poll_pull(worker, &mut batch, cx)).await == Pulled::Events {
         while !batch.is_empty() {
@@ -98,12 +103,7 @@ fn run_blocking<T: Send + 'static>(
 }
 
 /// What follows from how a handler ended: a panic is counted and told, and nothing is left lying.
-fn after_handler<T>(
-    stage: &Stage<T>,
-    batch: &mut Batch<T>,
-    before: usize,
-    ended: Result<(), Box<dyn Any + Send>>,
-) {
+fn after_handler<T>(stage: &Stage<T>, batch: &mut Batch<T>, before: usize, ended: Result<(), Box<dyn Any + Send>>) {
     if let Err(panic) = ended {
         stage.count_panic(batch, message_of(&*panic));
     }

@@ -23,8 +23,6 @@ pub(crate) trait Member: Send + Sync {
     fn pending(&self) -> usize;
     /// Wakes everybody who waits: the graph has stopped. Events that wait are dropped.
     fn stop(&self);
-    /// How many workers there are.
-    fn workers(&self) -> usize;
     /// Events that came here, by entry.
     fn by_entry(&self) -> Vec<u64>;
     /// The stage as it is now.
@@ -101,10 +99,6 @@ impl<T: Send + 'static> Member for Stage<T> {
         // Bodies may do anything when dropped, so not within the lock.
         drop(dropped);
         wakers.into_iter().for_each(Waker::wake);
-    }
-
-    fn workers(&self) -> usize {
-        self.lock().workers
     }
 
     fn by_entry(&self) -> Vec<u64> {
