@@ -36,6 +36,7 @@ pub fn router(service: Arc<Service>) -> Router {
         .route("/static/{name}", get(file))
         .route("/stages", get(stages))
         .route("/api/stages", get(api_stages))
+        .route("/metrics", get(metrics))
         .route("/healthz", get(async || "ok\n"))
         .fallback(async || trouble(&Trouble::Missing("page")))
         .method_not_allowed_fallback(async || {
@@ -63,7 +64,8 @@ struct SignIn {
 }
 
 async fn sign_in(service: Shared, headers: HeaderMap, form: FormOf<SignIn>) -> Response {
-    run(&service, &headers, form.map(|Form(form)| Call::SignIn { name: form.name.trim().to_owned() })).await
+    run(&service, &headers, form.map(|Form(form)| Call::SignIn { name: form.name.trim().to_owned() }).map_err(bad))
+        .await
 }
 
 async fn sign_out(service: Shared, headers: HeaderMap) -> Response {
@@ -160,18 +162,21 @@ async fn file(service: Shared, headers: HeaderMap, name: Path<String>) -> Respon
 }
 
 async fn stages(service: Shared) -> Response {
-    html(StatusCode::OK, pages::stages(&service.table()))
+    html(StatusCode::OK, pages::stages(&service.drawing(), &service.table()))
 }
 
 async fn api_stages(service: Shared) -> Response {
     axum::Json(service.state()).into_response()
 }
 
+async fn metrics(service: Shared) -> Response {
+    ([(header::CONTENT_TYPE, tidegate_stage::METRICS_CONTENT_TYPE)], service.metrics()).into_response()
+}
+
 type FormOf<T> = Result<Form<T>, axum::extract::rejection::FormRejection>;
 type QueryOf<T> = Result<Query<T>, axum::extract::rejection::QueryRejection>;
 
-async fn run<E: Into<BadOr>>(service: &Service, headers: &HeaderMap, call: Result<Call, E>) -> Response {
-    let call = call.map_err(|error| error.into().0);
+async fn run(service: &Service, headers: &HeaderMap, call: Result<Call, Trouble>) -> Response {
     serve_one(service, headers, call).await.map_or_else(|error| trouble(&error), answer)
 }
 
@@ -184,21 +189,6 @@ async fn serve_one(
     let class = service.classes().of(headers, token.as_deref());
     let deadline = Instant::now() + service.timeout();
     service.serve(Request { call: call?, token, class, quality: quality(headers), deadline }).await
-}
-
-/// A trouble, or a form that cannot be read, which is one.
-struct BadOr(Trouble);
-
-impl From<Trouble> for BadOr {
-    fn from(trouble: Trouble) -> BadOr {
-        BadOr(trouble)
-    }
-}
-
-impl From<axum::extract::rejection::FormRejection> for BadOr {
-    fn from(error: axum::extract::rejection::FormRejection) -> BadOr {
-        BadOr(bad(error))
-    }
 }
 
 fn bad(error: impl ToString) -> Trouble {
@@ -247,7 +237,8 @@ mod tests {
     #[test]
     fn a_quality_that_is_none_is_the_best() {
         for (text, wanted) in [("0.25", 0.25), ("1", 1.0), ("7", 1.0), ("-1", 1.0), ("NaN", 1.0), ("x", 1.0)] {
-            let headers = HeaderMap::from_iter([(http::HeaderName::from_static(QUALITY), HeaderValue::from_static(text))]);
+            let headers =
+                HeaderMap::from_iter([(http::HeaderName::from_static(QUALITY), HeaderValue::from_static(text))]);
             assert_eq!(quality(&headers), wanted, "{text}");
         }
     }

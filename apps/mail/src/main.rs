@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use clap::{Parser, Subcommand};
 use tidegate_mail::database::Database;
-use tidegate_mail::generate::{Mail, Made};
+use tidegate_mail::generate::{Made, Mail};
 use tidegate_mail::http::{Limits, listen, router, serve};
 use tidegate_mail::policy::{Degrade, Options, Policy};
 use tidegate_mail::private_mariadb::PrivateMariaDb;

@@ -9,7 +9,8 @@ use html::{bytes, date, page, plural};
 
 /// The page on which one signs in, with what went wrong before, if anything.
 pub fn sign_in(trouble: Option<&str>) -> String {
-    let trouble = trouble.map(|text| format!("<p class=\"note\" role=\"alert\">{}</p>", escape(text))).unwrap_or_default();
+    let trouble =
+        trouble.map(|text| format!("<p class=\"note\" role=\"alert\">{}</p>", escape(text))).unwrap_or_default();
     let body = format!(
         "<h1>Sign in</h1>{trouble}\
          <form class=\"line\" method=\"post\" action=\"/login\">\
@@ -48,7 +49,8 @@ pub fn messages(account: &Account, listing: &Listing, count: Option<i64>) -> Str
         escape(&folder.name),
         match shown {
             0 => "No messages here.".to_owned(),
-            _ => format!("{} to {} of {}", listing.first + 1, listing.first + shown, plural(folder.messages, "message")),
+            _ =>
+                format!("{} to {} of {}", listing.first + 1, listing.first + shown, plural(folder.messages, "message")),
         },
         search_form(folder.id, ""),
         turns(listing, shown, count),
@@ -117,7 +119,9 @@ pub fn found(account: &Account, found: &Found, words: &str) -> String {
 pub fn with_notice(html: &str, done: &str, message: i64) -> String {
     let text = match done.split_once("moved-to-") {
         Some((_, folder)) if folder.parse::<i64>().is_ok() => {
-            format!("Moved to <a href=\"/folder/{folder}\">this folder</a>: <a href=\"/message/{message}\">the message</a>.")
+            format!(
+                "Moved to <a href=\"/folder/{folder}\">this folder</a>: <a href=\"/message/{message}\">the message</a>."
+            )
         }
         _ if done == "trashed" => format!("Moved to the trash: <a href=\"/message/{message}\">the message</a>."),
         _ if done == "deleted" => "Deleted for good.".to_owned(),
@@ -132,10 +136,10 @@ pub fn trouble(title: &str, text: &str, hint: &str) -> String {
 }
 
 /// The running stages.
-pub fn stages(table: &str) -> String {
+pub fn stages(drawing: &str, table: &str) -> String {
     let body = format!(
         "<h1>Stages</h1><p>Each request type is a stage with an admission controller of its own. \
-         <a href=\"/api/stages\">The same as JSON</a>.</p>{table}"
+         <a href=\"/api/stages\">The same as JSON</a>.</p><div class=\"graph\">{drawing}</div>{table}"
     );
     page("Stages", None, &body)
 }
@@ -185,7 +189,11 @@ fn turns(listing: &Listing, shown: i64, count: Option<i64>) -> String {
         links.push(format!("<a rel=\"next\" href=\"/folder/{id}?first={}\">Earlier</a>", listing.first + shown));
         links.push(format!("<a href=\"/folder/{id}?show=all\">All</a>"));
     }
-    if links.is_empty() { String::new() } else { format!("<nav class=\"line\" aria-label=\"Pages\">{}</nav>", links.join(" &middot; ")) }
+    if links.is_empty() {
+        String::new()
+    } else {
+        format!("<nav class=\"line\" aria-label=\"Pages\">{}</nav>", links.join(" &middot; "))
+    }
 }
 
 fn search_form(folder: i64, words: &str) -> String {

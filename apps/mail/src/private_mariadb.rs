@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::database::{Database, DatabaseError};
 
 /// A running server. Dropping it stops the server; the data stays.
@@ -99,6 +101,20 @@ impl PrivateMariaDb {
         drop(self.child.wait());
     }
 
+    /// Stops it in its tracks (SIGSTOP): it takes connections and says nothing.
+    pub fn freeze(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it go on.
+    pub fn thaw(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) -> bool {
+        kill_process(Pid::from_child(&self.child), signal).is_ok()
+    }
+
     fn wait_until_it_answers(&mut self) -> Result<(), PrivateMariaDbError> {
         let give_up = Instant::now() + STARTS_WITHIN;
         let failed = |server: &Self, reason| PrivateMariaDbError::NotStarted { folder: server.folder.clone(), reason };
@@ -122,8 +138,7 @@ impl PrivateMariaDb {
 
 impl Drop for PrivateMariaDb {
     fn drop(&mut self) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        let asked = rustix::process::kill_process(pid, rustix::process::Signal::TERM).is_ok();
+        let asked = !matches!(self.child.try_wait(), Ok(Some(_))) && self.signal(Signal::TERM);
         let give_up = Instant::now() + Duration::from_secs(20);
         while asked && Instant::now() < give_up {
             if !matches!(self.child.try_wait(), Ok(None)) {

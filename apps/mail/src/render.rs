@@ -8,7 +8,9 @@ use rand::{RngExt, SeedableRng};
 /// The picture of a name as PNG. Each point is the mean of `samples` looks at full quality, and of the share `quality`
 /// of them, but one at least, below it.
 pub fn picture(name: &str, samples: u32, quality: f64) -> Vec<u8> {
-    let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    let seed = name
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let (x, y) = PLACES[rng.random_range(0..PLACES.len())];
     let (width, hue) = (rng.random_range(0.004..0.02), rng.random::<f64>());
@@ -72,8 +74,6 @@ const PLACES: &[(f64, f64)] =
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn a_name_has_one_picture_and_others_have_others() {
         let picture = |name, quality| super::picture(name, 2, quality);

@@ -97,6 +97,16 @@ impl Service {
         json!({ "policy": policy, "graph": self.stages.graph.snapshot(), "database": self.work.pool().state() })
     }
 
+    /// A drawing of the running stages, as SVG.
+    pub fn drawing(&self) -> String {
+        self.stages.graph.snapshot().to_svg()
+    }
+
+    /// Their metrics, as OpenMetrics text.
+    pub fn metrics(&self) -> String {
+        tidegate_stage::render_metrics(&[self.stages.graph.snapshot()], &[])
+    }
+
     /// The running stages as a table, in HTML.
     pub fn table(&self) -> String {
         let mut rows = String::new();
@@ -119,7 +129,8 @@ impl Service {
             }
         }
         let heads = ["class", "admits", "p90", "admitted", "refused", "waiting", "busy workers", "quality"];
-        let heads: String = heads.iter().map(|head| format!("<th scope=\"col\" class=\"number\">{head}</th>")).collect();
+        let heads: String =
+            heads.iter().map(|head| format!("<th scope=\"col\" class=\"number\">{head}</th>")).collect();
         let pool = self.work.pool().state();
         format!(
             "<table><thead><tr><th scope=\"col\">stage</th>{heads}</tr></thead><tbody>\n{rows}</tbody></table>\

@@ -86,7 +86,9 @@ fn data(db: &mut dyn Connection, request: &Request, quality: f64) -> Result<Resu
     match &request.call {
         Call::SignIn { name } => {
             let found = mailbox::sign_in(db, name, rand::random(), now())?;
-            return Ok(found.map(|(_, token)| Data::SignedIn(token)).ok_or_else(|| Trouble::NoSuchAccount(name.clone())));
+            return Ok(found
+                .map(|(_, token)| Data::SignedIn(token))
+                .ok_or_else(|| Trouble::NoSuchAccount(name.clone())));
         }
         Call::SignOut => {
             request.token.as_deref().map_or(Ok(()), |token| mailbox::sign_out(db, token))?;

@@ -17,9 +17,9 @@ pub(super) struct Sqlite {
 
 impl Sqlite {
     pub(super) fn open(path: &Path, patience: Duration) -> Result<Sqlite, DatabaseError> {
-        let connection = rusqlite::Connection::open(path).map_err(|error| unreachable(path, &error))?;
+        let mut connection = rusqlite::Connection::open(path).map_err(|error| unreachable(path, &error))?;
         let deadline = Arc::new(Mutex::new(Instant::now() + patience));
-        let settings = || {
+        let mut settings = || {
             connection.busy_timeout(patience)?;
             connection.set_prepared_statement_cache_capacity(64);
             connection.execute_batch(
@@ -69,12 +69,11 @@ impl Connection for Sqlite {
 
 impl rusqlite::ToSql for Value {
     fn to_sql(&self) -> rusqlite::Result<rusqlite::types::ToSqlOutput<'_>> {
-        Ok(match self {
+        Ok(rusqlite::types::ToSqlOutput::Borrowed(match self {
             Value::Null => ValueRef::Null,
             Value::Int(value) => ValueRef::Integer(*value),
             Value::Text(text) => ValueRef::Text(text.as_bytes()),
-        }
-        .into())
+        }))
     }
 }
 

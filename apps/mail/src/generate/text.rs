@@ -77,8 +77,30 @@ const WORDS: &str = include_str!("../../assets/words.txt");
 const STEP: usize = 313;
 
 const FIRST: &[&str] = &[
-    "Ada", "Alan", "Barbara", "Carlos", "Chen", "Dorothy", "Edsger", "Emeka", "Fatima", "Grace", "Hiroshi", "Ines",
-    "Jamal", "Katherine", "Leila", "Miguel", "Nadia", "Olga", "Priya", "Rosa", "Sven", "Tove", "Wei", "Yusuf",
+    "Ada",
+    "Alan",
+    "Barbara",
+    "Carlos",
+    "Chen",
+    "Dorothy",
+    "Edsger",
+    "Emeka",
+    "Fatima",
+    "Grace",
+    "Hiroshi",
+    "Ines",
+    "Jamal",
+    "Katherine",
+    "Leila",
+    "Miguel",
+    "Nadia",
+    "Olga",
+    "Priya",
+    "Rosa",
+    "Sven",
+    "Tove",
+    "Wei",
+    "Yusuf",
 ];
 
 const LAST: &[&str] = &[

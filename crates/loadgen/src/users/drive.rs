@@ -200,7 +200,9 @@ mod tests {
         let file = UsersFile::parse(text, "text").unwrap();
         let plan = UsersPlan::new(file, "http://127.0.0.1:1", Duration::from_secs(20)).unwrap();
         let shared = Shared::new(plan, Vec::new());
-        let at = |seconds| (shared.active(0, Duration::from_secs(seconds)), shared.next_change(0, Duration::from_secs(seconds)));
+        let at = |seconds| {
+            (shared.active(0, Duration::from_secs(seconds)), shared.next_change(0, Duration::from_secs(seconds)))
+        };
         assert_eq!(at(0), (3, Some(Duration::from_secs(10))));
         assert_eq!(at(10), (30, None));
     }

@@ -210,7 +210,8 @@ impl UsersFile {
     }
 
     fn check_request(&self, request: &RequestTemplate) -> Result<(), String> {
-        http::Method::from_bytes(request.method.as_bytes()).map_err(|_| format!("{:?} is no method", request.method))?;
+        http::Method::from_bytes(request.method.as_bytes())
+            .map_err(|_| format!("{:?} is no method", request.method))?;
         if !request.path.starts_with('/') {
             return Err(format!("path {:?} must begin with \"/\"", request.path));
         }

@@ -94,7 +94,8 @@ impl User {
                 shared.sessions_broken.set(shared.sessions_broken.get() + 1);
                 return;
             }
-            self.wait(group.think.sample(&mut self.rng)).await;
+            let thinking = group.think.sample(&mut self.rng);
+            self.wait(thinking).await;
             let at = shared.start.elapsed();
             if at >= shared.plan.duration || !self.is_active(at) {
                 return;
@@ -134,7 +135,8 @@ impl User {
                 Wait::RetryAfter => self.retry_after.as_secs_f64(),
                 Wait::Own => own(&mut self.rng),
             };
-            self.wait(wait * (1.0 + retry.jitter * uniform(&mut self.rng))).await;
+            let stretched = wait * (1.0 + retry.jitter * uniform(&mut self.rng));
+            self.wait(stretched).await;
             if Instant::now() >= self.shared.end() {
                 return met;
             }
