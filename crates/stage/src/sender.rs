@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tidegate_engine::ClassId;
 
+use crate::clock;
 use crate::event::Event;
 use crate::refused::{RefusalReason, Refused};
 use crate::reply::{Lost, Reply, reply};
@@ -31,7 +32,7 @@ impl<T: Send + 'static> Sender<T> {
     /// # Errors
     /// [`Refused`] with the event: the controller lets no more in, or the queue is full, or the graph has stopped.
     pub fn try_send(&self, event: Event<T>) -> Result<(), Refused<T>> {
-        self.stage.offer(event)
+        self.stage.offer(event, clock::recent())
     }
 
     /// Sends many events under one lock. What is refused is added to `refused`.
@@ -130,7 +131,9 @@ impl<T: Send + 'static> Entry<T> {
     /// [`Refused`] with the work as an event: the stage's controller lets no more in, its queue is full, a later stage
     /// would refuse it, or the graph takes no more work.
     pub fn try_send(&self, class: ClassId, body: T) -> Result<(), Refused<T>> {
-        self.stage.offer(self.enter(class, body)?)
+        let event = self.enter(class, body)?;
+        let now = event.mark.entered;
+        self.stage.offer(event, now)
     }
 
     /// Waits until the service takes the work. The time of entry is before the wait. Dropping the future drops the

@@ -113,8 +113,7 @@ impl<T> Stage<T> {
     }
 
     /// Takes the event, or gives it back. Never waits.
-    pub(crate) fn offer(&self, event: Event<T>) -> Result<(), Refused<T>> {
-        let now = clock::recent();
+    pub(crate) fn offer(&self, event: Event<T>, now: Timestamp) -> Result<(), Refused<T>> {
         let mut core = self.lock();
         let class = core.gate.class(event.mark.class);
         core.count_offered(self.index, class, event.mark);
