@@ -179,7 +179,7 @@ pub fn delete(db: &mut dyn Connection, account: i64, id: i64) -> Result<Option<D
     // The folder is named again: a message that was moved meanwhile is not what the visitor looked at.
     let (changed, deleted) = if folder == trash {
         let sql = "DELETE FROM message WHERE id = ? AND folder = ?";
-        // MariaDB ignores references within column definitions, so the body is removed by name.
+        // The text goes with it by its reference, but a MySQL ignores those within column definitions.
         let gone = db.execute(sql, &[id.into(), folder.into()])?;
         if gone > 0 {
             db.execute("DELETE FROM body WHERE message = ?", &[id.into()])?;

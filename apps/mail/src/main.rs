@@ -61,7 +61,7 @@ struct Serve {
     /// Connections to the database at most
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1000))]
     connections: u16,
-    /// What drawing pictures does when it is late: off, alone (coarser pictures), then-refuse (and then admission control)
+    /// What drawing pictures does when it is late: off, alone (coarser pictures), then-refuse (at the coarsest)
     #[arg(long, value_name = "HOW", default_value = "off")]
     degrade: Degrade,
     /// Looks at each point of a picture at full quality: how much processor time a picture costs

@@ -9,10 +9,12 @@ use crate::database::{Connection, DatabaseError, Dialect, Transaction};
 pub fn create(connection: &mut dyn Connection) -> Result<(), DatabaseError> {
     let dialect = connection.dialect();
     for statement in TABLES.iter().chain(INDEXES) {
-        let sql = match dialect {
-            Dialect::Sqlite => statement.replace("{engine}", ""),
-            Dialect::MariaDb => statement.replace("{engine}", "ENGINE = InnoDB DEFAULT CHARSET = utf8mb4"),
+        // Of exactly this type, a key of SQLite is the row's own number and needs no index.
+        let (key, engine) = match dialect {
+            Dialect::Sqlite => ("INTEGER", ""),
+            Dialect::MariaDb => ("BIGINT NOT NULL", "ENGINE = InnoDB DEFAULT CHARSET = utf8mb4"),
         };
+        let sql = statement.replace("{key}", key).replace("{engine}", engine);
         connection.execute(&sql, &[])?;
     }
     Ok(())
@@ -42,15 +44,15 @@ pub fn holds_mail(connection: &mut dyn Connection) -> Result<bool, DatabaseError
 /// Bodies have a table of their own, so that listing a folder does not read past them.
 const TABLES: &[&str] = &[
     "CREATE TABLE IF NOT EXISTS account (
-        id BIGINT NOT NULL PRIMARY KEY, name VARCHAR(64) NOT NULL UNIQUE, class INT NOT NULL) {engine}",
+        id {key} PRIMARY KEY, name VARCHAR(64) NOT NULL UNIQUE, class INT NOT NULL) {engine}",
     "CREATE TABLE IF NOT EXISTS folder (
-        id BIGINT NOT NULL PRIMARY KEY, account BIGINT NOT NULL REFERENCES account (id), name VARCHAR(64) NOT NULL,
+        id {key} PRIMARY KEY, account BIGINT NOT NULL REFERENCES account (id), name VARCHAR(64) NOT NULL,
         UNIQUE (account, name)) {engine}",
     "CREATE TABLE IF NOT EXISTS message (
-        id BIGINT NOT NULL PRIMARY KEY, folder BIGINT NOT NULL REFERENCES folder (id), sender VARCHAR(128) NOT NULL,
+        id {key} PRIMARY KEY, folder BIGINT NOT NULL REFERENCES folder (id), sender VARCHAR(128) NOT NULL,
         subject VARCHAR(255) NOT NULL, sent BIGINT NOT NULL, bytes BIGINT NOT NULL) {engine}",
     "CREATE TABLE IF NOT EXISTS body (
-        message BIGINT NOT NULL PRIMARY KEY REFERENCES message (id) ON DELETE CASCADE, text MEDIUMTEXT NOT NULL) {engine}",
+        message {key} PRIMARY KEY REFERENCES message (id) ON DELETE CASCADE, text MEDIUMTEXT NOT NULL) {engine}",
     "CREATE TABLE IF NOT EXISTS session (
         token VARCHAR(64) NOT NULL PRIMARY KEY, account BIGINT NOT NULL REFERENCES account (id), created BIGINT NOT NULL)
         {engine}",

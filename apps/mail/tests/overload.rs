@@ -5,11 +5,12 @@ mod support;
 use http::StatusCode;
 use support::{Folder, Site, Visitor, fill, options};
 use tidegate_mail::policy::{Degrade, Options, Policy};
-use tidegate_stage::Parameters;
+use tidegate_stage::{Parameters, Seconds};
 
 /// One request of each type and class, then nothing for twenty seconds.
 fn nearly_shut(policy: Policy) -> Options {
-    let parameters = Parameters { initial_rate: 0.05, min_rate: 0.05, ..Parameters::default() };
+    let parameters =
+        Parameters { initial_rate: 0.05, min_rate: 0.05, timeout: Seconds(3600.0), ..Parameters::default() };
     Options { policy, parameters, ..options() }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use support::{Folder, Site, fill, options};
 use tidegate_loadgen::{LoadRun, UsersFile, UsersPlan};
 use tidegate_mail::policy::{Options, Policy};
-use tidegate_stage::Parameters;
+use tidegate_stage::{Parameters, Seconds};
 
 fn plan(site: &Site, duration: Duration) -> UsersPlan {
     let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("users.toml")).unwrap();
@@ -42,7 +42,8 @@ async fn users_ask_for_everything_and_are_answered() {
 async fn refused_users_stay_away() {
     let folder = Folder::new();
     fill(&folder.sqlite());
-    let parameters = Parameters { initial_rate: 0.05, min_rate: 0.05, ..Parameters::default() };
+    let parameters =
+        Parameters { initial_rate: 0.05, min_rate: 0.05, timeout: Seconds(3600.0), ..Parameters::default() };
     let site = Site::start(folder.sqlite(), Options { parameters, ..options() });
     let report = LoadRun::start_users(plan(&site, Duration::from_secs(2))).unwrap().wait().await.unwrap();
     // Back-off is 5 s and the run 2 s: nobody is refused twice, and only the first gets in at all.

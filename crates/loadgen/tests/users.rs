@@ -52,7 +52,10 @@ fn talk(
             asked.push(line);
             asked.len()
         };
-        let Some((status, headers, body)) = answer(&request, number) else { std::thread::park(); return None };
+        let Some((status, headers, body)) = answer(&request, number) else {
+            std::thread::park();
+            return None;
+        };
         let length = body.len();
         write!(stream, "HTTP/1.1 {status}\r\n{headers}content-length: {length}\r\n\r\n{body}").ok()?;
     }
@@ -153,7 +156,8 @@ fn users_try_again_where_their_file_says_so() {
 #[test]
 fn a_crowd_comes_and_goes() {
     let (address, _) = service(|_, _| Some(("200 OK", "", "")));
-    let crowd = "[[active]]\n users = \"1\"\n at = 0\n count = 2\n [[active]]\n users = \"1\"\n at = \"200ms\"\n count = 9\n";
+    let crowd =
+        "[[active]]\n users = \"1\"\n at = 0\n count = 2\n [[active]]\n users = \"1\"\n at = \"200ms\"\n count = 9\n";
     let report = run(&format!("{FILE}{crowd}"), address, HALF_A_SECOND);
     assert_eq!(report.sessions, 9, "{report}");
     let late = UsersFile::parse(&format!("{FILE}{crowd}"), "test").unwrap();

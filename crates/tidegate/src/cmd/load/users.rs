@@ -27,7 +27,10 @@ fn plan(args: &Args, file: &Path) -> Result<UsersPlan> {
     let [to] = &args.to[..] else { bail!("--users: give one --to, the service that the users use") };
     let to = if to.contains("://") { to.clone() } else { format!("http://{to}") };
     let duration = args.duration.unwrap_or(Duration::from_secs(30));
-    ensure!(args.long || duration <= HOUR, "the duration is {duration:?}, more than an hour: if that is meant, add --long");
+    ensure!(
+        args.long || duration <= HOUR,
+        "the duration is {duration:?}, more than an hour: if that is meant, add --long"
+    );
     let mut plan = UsersPlan::new(UsersFile::read(file)?, &to, duration)?;
     plan.seed = args.seed();
     plan.target = args.target.or(plan.target);
