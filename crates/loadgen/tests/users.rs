@@ -10,8 +10,11 @@ use tidegate_loadgen::{ErrorKind, LoadRun, UsersFile, UsersPlan, UsersReport};
 /// What was asked, one line each: method, path, cookie, body.
 type Asked = Arc<Mutex<Vec<String>>>;
 
-/// Answers every request with what `answer` says: status line, header fields, body; nothing for none.
-fn service(answer: fn(&str, usize) -> Option<(&'static str, &'static str, &'static str)>) -> (SocketAddr, Asked) {
+/// From a request and its number, from 1: status line, header fields, body; nothing for no answer at all.
+type AnswerWith = fn(&str, usize) -> Option<(&'static str, &'static str, &'static str)>;
+
+/// Answers every request with what `answer` says.
+fn service(answer: AnswerWith) -> (SocketAddr, Asked) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, asked) = (listener.local_addr().unwrap(), Asked::default());
     let shared = Arc::clone(&asked);
@@ -24,11 +27,7 @@ fn service(answer: fn(&str, usize) -> Option<(&'static str, &'static str, &'stat
     (address, asked)
 }
 
-fn talk(
-    mut stream: TcpStream,
-    answer: fn(&str, usize) -> Option<(&'static str, &'static str, &'static str)>,
-    asked: &Asked,
-) -> Option<()> {
+fn talk(mut stream: TcpStream, answer: AnswerWith, asked: &Asked) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     loop {
         let (mut first, mut cookie, mut length) = (String::new(), String::new(), 0);
