@@ -130,7 +130,7 @@ impl Serve {
 
     fn options(&self) -> Result<Options> {
         let parameters = match &self.parameters {
-            None => tidegate_stage::Parameters::default(),
+            None => Options::default().parameters,
             Some(path) => {
                 let text = std::fs::read_to_string(path).with_context(|| format!("--parameters {}", path.display()))?;
                 toml::from_str(&text).with_context(|| format!("--parameters {}", path.display()))?

@@ -65,7 +65,8 @@ impl Default for Options {
             connections: 8,
             queue: 100_000,
             degrade: Degrade::Off,
-            parameters: Parameters::default(),
+            // The paper's depth of 1 refuses the second of two requests within 10 ms, such as a page's pictures.
+            parameters: Parameters { depth: 10.0, ..Parameters::default() },
         }
     }
 }

@@ -95,7 +95,7 @@ async fn a_late_stage_draws_coarser_pictures_before_it_refuses() {
     let target = std::time::Duration::from_nanos(1);
     let parameters = Parameters { samples: 1, ..Parameters::default() };
     let degrade = Degrade::ThenRefuse;
-    let site = Site::start(folder.sqlite(), Options { target, degrade, parameters, ..options() });
+    let site = Site::start(folder.sqlite(), Options { policy: Policy::Aimd, target, degrade, parameters, ..options() });
     let visitor = site.visitor();
     let mut qualities = Vec::new();
     let refused = loop {

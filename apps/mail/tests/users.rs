@@ -21,7 +21,7 @@ fn plan(site: &Site, duration: Duration) -> UsersPlan {
 async fn users_ask_for_everything_and_are_answered() {
     let folder = Folder::new();
     fill(&folder.sqlite());
-    let site = Site::start(folder.sqlite(), Options { policy: Policy::None, ..options() });
+    let site = Site::start(folder.sqlite(), options());
     let report = LoadRun::start_users(plan(&site, Duration::from_secs(4))).unwrap().wait().await.unwrap();
     for name in ["login", "list-folders", "list-messages", "show-message"] {
         let request = report.request(name).unwrap();
@@ -44,7 +44,7 @@ async fn refused_users_stay_away() {
     fill(&folder.sqlite());
     let parameters =
         Parameters { initial_rate: 0.05, min_rate: 0.05, timeout: Seconds(3600.0), ..Parameters::default() };
-    let site = Site::start(folder.sqlite(), Options { parameters, ..options() });
+    let site = Site::start(folder.sqlite(), Options { policy: Policy::Aimd, parameters, ..options() });
     let report = LoadRun::start_users(plan(&site, Duration::from_secs(2))).unwrap().wait().await.unwrap();
     // Back-off is 5 s and the run 2 s: nobody is refused twice, and only the first gets in at all.
     assert_eq!((report.sessions, report.sessions_broken), (4, 4), "{report}");

@@ -1,6 +1,7 @@
 //! MariaDB or MySQL over TCP or a Unix socket. Every wait is bounded: connecting, reading, writing, and the statement
 //! itself, which the server gives up too, so that nobody works for a client that has left.
 
+use std::error::Error as _;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -91,8 +92,9 @@ fn bound(values: &[Value]) -> Params {
 
 fn failed(statement: &str, error: Error) -> DatabaseError {
     match &error {
-        Error::IoError(io) if matches!(io.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-            DatabaseError::TimedOut("no answer over the network".to_owned())
+        Error::IoError(io) if is_silence(io) => DatabaseError::TimedOut(NO_ANSWER.to_owned()),
+        Error::CodecError(codec) if codec.source().and_then(|e| e.downcast_ref()).is_some_and(is_silence) => {
+            DatabaseError::TimedOut(NO_ANSWER.to_owned())
         }
         Error::DriverError(DriverError::ConnectTimeout | DriverError::Timeout) => {
             DatabaseError::TimedOut("no connection within its time".to_owned())
@@ -104,6 +106,13 @@ fn failed(statement: &str, error: Error) -> DatabaseError {
         _ => DatabaseError::Unreachable(error.to_string()),
     }
 }
+
+/// What a bound on reading or writing shows up as.
+fn is_silence(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+const NO_ANSWER: &str = "no answer over the network";
 
 /// The server stopped the statement: time over (1969), a lock that did not come (1205), killed (1317).
 const GAVE_UP: [u16; 3] = [1969, 1205, 1317];

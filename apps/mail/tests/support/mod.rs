@@ -63,8 +63,9 @@ pub fn fill(database: &Database) {
     mail.store(&mut *database.connect(MINUTE).unwrap(), |_| ()).unwrap();
 }
 
+/// Nothing is refused.
 pub fn options() -> Options {
-    Options { target: MINUTE, timeout: MINUTE, connections: 2, ..Options::default() }
+    Options { policy: Policy::None, target: MINUTE, timeout: MINUTE, connections: 2, ..Options::default() }
 }
 
 pub struct Site {
