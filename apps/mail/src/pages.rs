@@ -139,7 +139,7 @@ pub fn trouble(title: &str, text: &str, hint: &str) -> String {
 pub fn stages(drawing: &str, table: &str) -> String {
     let body = format!(
         "<h1>Stages</h1><p>Each request type is a stage with an admission controller of its own. \
-         <a href=\"/api/stages\">The same as JSON</a>.</p><div class=\"graph\">{drawing}</div>{table}"
+         <a href=\"/api/stages\">The same as JSON</a>.</p>{table}<div class=\"graph\">{drawing}</div>"
     );
     page("Stages", None, &body)
 }
