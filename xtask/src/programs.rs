@@ -43,6 +43,7 @@ pub const PROGRAMS: &[Program] = &[
     program("nginx", "nginx", "the comparison of proxies"),
     program("haproxy", "haproxy", "the comparison of proxies"),
     program("wrk", "wrk", "the comparison of proxies"),
+    program("mariadbd", "mariadb-server", "the mail service on MariaDB, and its database going away"),
     program("curl", "curl", "checks with an independent client"),
 ];
 
