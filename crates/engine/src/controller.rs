@@ -223,6 +223,11 @@ impl Controller {
         }
     }
 
+    /// What a request is expected to cost, seconds.
+    pub fn expected_cost(&self, request: &Request) -> f64 {
+        self.core.costs.estimate(request)
+    }
+
     /// Requests in flight.
     pub fn in_flight(&self) -> usize {
         self.core.flights.len() - self.core.waiting.len()

@@ -183,7 +183,7 @@ impl Exchange {
             self.ending.first_byte = Some(self.worker.now().since(self.ending.arrived()));
         }
         let upgraded = parts.status == StatusCode::SWITCHING_PROTOCOLS;
-        headers::to_client(&mut parts, upgraded);
+        self.ending.cost = headers::to_client(&mut parts, upgraded);
         self.ending.status = parts.status.as_u16();
         if upgraded {
             if wishes.upgrade.is_none() {
@@ -211,7 +211,7 @@ impl Exchange {
         server: Box<crate::upstream::ServerConn>,
     ) -> Response<ResponseBody> {
         if let Some(permit) = self.ending.permit.take() {
-            permit.complete(Outcome::answered());
+            permit.complete(Outcome::answered(), None);
         }
         self.ending.end = RecordEnd::Upgraded;
         *self.client.tunnel.borrow_mut() = Some(Box::new(ServerEnd::from(server)));
