@@ -100,7 +100,6 @@ impl Live {
     pub fn class_name(&self, class: tidegate_engine::ClassId) -> &str {
         self.config.setup.classes.get(class.index()).map_or("", |class| &class.name)
     }
-
 }
 
 impl Server {

@@ -194,9 +194,7 @@ impl Desk {
     }
 
     fn show(&self, entry: &Entry) -> Value {
-        let named = |(app, _, name): &(usize, ServerId, String)| {
-            json!({ "application": self.apps[*app].name(), "server": name })
-        };
+        let named = |(app, _, name): &(usize, ServerId, String)| json!({ "application": self.apps[*app].name(), "server": name });
         let gauges: serde_json::Map<String, Value> =
             entry.gauges.iter().map(|(gauge, value)| (gauge.name().to_owned(), json!(value))).collect();
         let active: serde_json::Map<String, Value> =
