@@ -67,7 +67,7 @@ impl Listener {
         let stop = Arc::new(AtomicBool::new(false));
         let (shared, stopped) = (view.clone(), stop.clone());
         let listen = move || listen(&socket, &shared, &stopped);
-        let thread = std::thread::Builder::new().name(String::from("tidegate-reports")).spawn(listen)?;
+        let thread = std::thread::Builder::new().name(String::from("tidegate-report")).spawn(listen)?;
         Ok(Listener { view, stop, thread: Some(thread) })
     }
 

@@ -45,7 +45,8 @@ impl Core {
         let processors = self.processors();
         let Some(state) = self.servers.get_mut(server.index()).filter(|s| s.status != Status::Removed) else { return };
         let known = self.classes.len() > request.class.index() && self.costs.types() > request.request_type.index();
-        if !known || !(cost.cpu >= 0.0 && cost.io >= 0.0 && cost.cpu.is_finite() && cost.io.is_finite()) {
+        let is_sound = |seconds: f64| seconds >= 0.0 && seconds.is_finite();
+        if !(known && is_sound(cost.cpu) && is_sound(cost.io)) {
             return;
         }
         state.reported.note_cost(now);

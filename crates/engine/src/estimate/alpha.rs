@@ -24,7 +24,8 @@ impl Alpha {
     /// Takes a request on a lightly loaded server: its service time, CPU time and I/O time, seconds. A request without
     /// I/O says nothing about alpha.
     pub fn record(&mut self, service_time: f64, cpu: f64, io: f64) {
-        if !(io > 0.0 && service_time.is_finite() && cpu.is_finite()) {
+        let says_something = io > 0.0 && service_time.is_finite() && cpu.is_finite();
+        if !says_something {
             return;
         }
         let keep = if self.samples >= MEMORY { 1.0 - 1.0 / MEMORY } else { 1.0 };
@@ -81,7 +82,7 @@ mod tests {
     fn nonsense_moves_nothing() {
         let mut alpha = Alpha::default();
         for bad in [f64::NAN, f64::INFINITY, -1.0] {
-            alpha.record(1.0, 0.0, bad * 0.0 - 1.0);
+            alpha.record(1.0, 0.0, -bad.abs());
             alpha.record(bad, f64::NAN, 1.0);
         }
         assert_eq!(alpha.get(), 1.0);

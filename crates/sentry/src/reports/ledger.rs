@@ -98,7 +98,7 @@ impl Ledger {
             return;
         }
         if !line.passed.is_empty() {
-            settled(&line.passed, (cpu_ns - before) as f64 * 1e-9);
+            settled(&line.passed, (cpu_ns - before) as f64 / 1e9);
         }
         line.passed.clear();
         line.cpu_ns = Some(cpu_ns);
