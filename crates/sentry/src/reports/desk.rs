@@ -346,7 +346,15 @@ impl Desk {
         for (name, at) in by_name.into_iter().filter_map(|(name, at)| Some((name, at?))) {
             self.names.entry(name).or_insert(at);
         }
-        (0..self.entries.len()).for_each(|at| self.exclude(at));
+        for at in 0..self.entries.len() {
+            self.exclude(at);
+            // A server at a new address may have been known at its old one: what its nucleus said there is over.
+            if self.entries[at].state == NucleusState::Never {
+                for (app, id, _) in &self.entries[at].places {
+                    self.told[*app].reports.push(LoadReport::Silent(*id));
+                }
+            }
+        }
     }
 }
 

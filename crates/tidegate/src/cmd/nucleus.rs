@@ -3,13 +3,10 @@
 use std::io::{Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use anyhow::{Context, Result};
 use tidegate_engine::units::format_duration;
 use tidegate_nucleus::{Config, ConfigError, Given, Nucleus};
-use tokio::signal::unix::{SignalKind, signal};
 
 /// Measures a server and reports to its sentries, until it is told to stop.
 ///
@@ -81,13 +78,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         config.to.join(" "),
         format_duration(config.interval)
     );
-    let stop = Arc::new(AtomicBool::new(false));
-    let stopped = stop.clone();
-    let thread = std::thread::Builder::new().name("nucleus".to_owned()).spawn(move || nucleus.run(&stopped));
-    let thread = thread.context("cannot start a thread")?;
-    until_told()?;
-    stop.store(true, Relaxed);
-    thread.join().map_err(|_| anyhow::anyhow!("the nucleus panicked"))?;
+    nucleus.run().context("cannot wait for signals")?;
     eprintln!("tidegate nucleus: stopped");
     Ok(ExitCode::SUCCESS)
 }
@@ -108,18 +99,4 @@ impl Args {
         };
         line.or(file).resolve(!self.once)
     }
-}
-
-/// Until SIGTERM or SIGINT.
-fn until_told() -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.context("cannot wait for signals")?.block_on(async {
-        let mut terminate = signal(SignalKind::terminate()).context("cannot receive signals")?;
-        let mut interrupt = signal(SignalKind::interrupt()).context("cannot receive signals")?;
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        Ok(())
-    })
 }

@@ -328,3 +328,21 @@ fn processor_time_by_connection_becomes_cost_by_request() {
     bench.pass(400);
     assert!(!server.ledger.is_in_use(), "silence ends it");
 }
+
+#[test]
+fn a_server_that_moves_leaves_its_nucleus_behind() {
+    let mut bench = Bench::one();
+    let mut nucleus = Nucleus::new("127.0.0.1:1", 7);
+    nucleus.gauges.set(Gauge::QueueingDelay, 0.5);
+    nucleus.enter(&mut bench);
+    let mut config = bench.apps[0].live().config.clone();
+    // The same name, elsewhere.
+    config.servers[0].address = "127.0.0.1:3".to_owned();
+    bench.apps[0].reconfigure(config).expect("it makes sense");
+    bench.pass(20);
+    assert_eq!(bench.desk.state("127.0.0.1:3"), Some(NucleusState::Never));
+    let snapshot = bench.apps[0].snapshot();
+    assert_eq!((snapshot.servers[0].queueing_delay, snapshot.servers[0].status), (None, Status::Up));
+    bench.pass(1000);
+    assert_eq!(bench.status(0), Status::Up);
+}
