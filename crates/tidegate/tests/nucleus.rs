@@ -29,7 +29,7 @@ struct Process(Child);
 impl Process {
     fn start(arguments: &[&str]) -> Process {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-        let command = command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let command = command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
         Process(command.spawn().expect("starts"))
     }
 
@@ -234,7 +234,7 @@ impl Site {
 fn get(address: SocketAddr, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n").as_bytes()).ok()?;
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes()).ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
     let (head, body) = answer.split_once("\r\n\r\n")?;
