@@ -167,7 +167,8 @@ mod tests {
         let mut peers = Vec::new();
         netlink.connections(|socket| peers.extend((socket.local == address).then_some(socket.peer))).expect("a list");
         let mut expected: Vec<_> = clients.iter().map(|client| client.local_addr().expect("an address")).collect();
-        (peers.sort(), expected.sort());
+        peers.sort();
+        expected.sort();
         assert_eq!(peers, expected);
     }
 
