@@ -254,14 +254,32 @@ pub struct Load {
     pub idle_processors: f64,
     /// Requests that the servers' connection limits still allow; `usize::MAX` without limits.
     pub free: usize,
-    /// Queueing delay at the servers before service begins, seconds; 0 without agents, where response times hold it.
+    /// Q: queueing delay at the servers before service begins, seconds, on average; 0 of a server whose nucleus does not
+    /// say, where response times hold it.
     pub queueing_delay: f64,
+    /// By how much more (or less) the servers have in service than is in flight here, as nuclei report it.
+    pub elsewhere: f64,
 }
 
 impl Load {
+    /// Requests in service, on all servers, whoever sent them.
+    pub fn in_service(&self) -> f64 {
+        (self.in_flight as f64 + self.elsewhere).max(0.0)
+    }
+
+    /// What is left of the servers' processors for this application: those that serve others' requests do not count.
+    pub fn own_processors(&self) -> f64 {
+        let others = self.elsewhere.max(0.0);
+        if others == 0.0 {
+            return self.processors;
+        }
+        let in_service = self.in_service().max(others);
+        self.processors - others * (self.processors / in_service).min(1.0)
+    }
+
     /// eta: requests in service per server, on average.
     pub fn in_service_per_server(&self) -> f64 {
-        self.in_flight as f64 / self.servers.max(1) as f64
+        self.in_service() / self.servers.max(1) as f64
     }
 
     /// Why a request cannot be let in: for want of a server, else of room at the servers, else for `otherwise`.

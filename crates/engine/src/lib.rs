@@ -60,7 +60,7 @@ pub use decision::{Action, Decision, End, Outcome, Reason, Rejection};
 pub use dispatch::{DispatchConfig, DispatchPolicy, View};
 pub use event::{Event, EventSink, NoEvents};
 pub use policer::{ClassCounts, Policer, Share, Verdict};
-pub use report::LoadReport;
+pub use report::{LoadReport, MeasuredCost, ServerLoad};
 pub use request::{ClassId, Request, RequestTypeId, ServerId, Tags, Ticket, UrlKey};
 pub use rng::Rng;
 pub use server::{ServerState, Status};

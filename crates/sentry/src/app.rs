@@ -15,7 +15,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::config;
 use crate::counters::Counters;
 use crate::event_ring::EventRing;
-use crate::live::Live;
+use crate::live::{Live, Server};
 use crate::record::RecordSink;
 
 /// One protected service.
@@ -176,8 +176,22 @@ impl App {
 
     /// Tells the controller of a server's state.
     pub fn set_status(&self, server: ServerId, status: Status) {
-        self.live().set_status(server, status);
-        self.engine(|core, now| core.controller.handle_server(now, server, status));
+        self.change(server, |server| server.set_health(status));
+    }
+
+    /// A server's nucleus is silent, or says that nothing listens there: it gets nothing; or it may again.
+    pub(crate) fn exclude(&self, server: ServerId, excluded: bool) {
+        self.change(server, |server| server.set_excluded(excluded));
+    }
+
+    fn change(&self, id: ServerId, change: impl FnOnce(&Server)) {
+        let live = self.live();
+        let Some(server) = live.server(id) else { return };
+        // Under the lock: of two who change different parts at once, the later one sees both.
+        self.engine(|core, now| {
+            change(server);
+            core.controller.handle_server(now, id, server.status());
+        });
     }
 
     /// Puts a new configuration in force. What is in flight, and what was learned, is kept.

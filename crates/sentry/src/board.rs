@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use arc_swap::ArcSwap;
@@ -11,6 +11,7 @@ use tokio::sync::broadcast;
 
 use crate::app::App;
 use crate::config::Config;
+use crate::reports::View;
 
 /// How many notices are kept, and how many a slow listener may lag behind.
 const KEPT: usize = 200;
@@ -26,6 +27,7 @@ pub struct Board {
     /// Processors in use, as bits of an `f64`.
     cpu: AtomicU64,
     dropped_records: Arc<AtomicU64>,
+    reports: OnceLock<Arc<View>>,
     notices: Mutex<VecDeque<Notice>>,
     news: broadcast::Sender<Notice>,
     next_notice: AtomicU64,
@@ -79,6 +81,7 @@ impl Board {
             reload_failures: AtomicU64::new(0),
             cpu: AtomicU64::new(0),
             dropped_records,
+            reports: OnceLock::new(),
             notices: Mutex::default(),
             news: broadcast::channel(KEPT).0,
             next_notice: AtomicU64::new(0),
@@ -100,6 +103,17 @@ impl Board {
     /// The configuration in force.
     pub fn config(&self) -> Arc<Config> {
         self.config.load_full()
+    }
+
+    /// Shows what nuclei report. Once; later calls change nothing.
+    pub fn show_reports(&self, view: Arc<View>) {
+        // There is one listener in the life of a process.
+        let _ = self.reports.set(view);
+    }
+
+    /// What nuclei report.
+    pub fn reports(&self) -> Option<&View> {
+        self.reports.get().map(|view| &**view)
     }
 
     /// Puts up what a reload brought. `text` says what changed.

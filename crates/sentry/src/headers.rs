@@ -8,12 +8,15 @@ use http::{Response, Version, request, response};
 use crate::client::Client;
 use crate::config::Forwarded;
 use crate::reject::DECISION;
+use crate::reports::cost;
+use tidegate_engine::MeasuredCost;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const QUALITY: HeaderName = HeaderName::from_static("tidegate-quality");
+const COST: HeaderName = HeaderName::from_static("tidegate-cost");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
@@ -64,8 +67,8 @@ pub(crate) fn to_server(
     wishes
 }
 
-/// Makes a server's answer fit for the client.
-pub(crate) fn to_client(parts: &mut response::Parts, upgraded: bool) {
+/// Makes a server's answer fit for the client. Returns what the server says that it cost.
+pub(crate) fn to_client(parts: &mut response::Parts, upgraded: bool) -> Option<MeasuredCost> {
     let headers = &mut parts.headers;
     let found = Found::among(headers);
     if found.hop_by_hop {
@@ -81,10 +84,13 @@ pub(crate) fn to_client(parts: &mut response::Parts, upgraded: bool) {
             headers.insert(header::UPGRADE, upgrade);
         }
     }
+    let mut cost = None;
     if found.tidegate {
         headers.remove(DECISION);
+        cost = headers.remove(COST).and_then(|value| cost::parse(value.as_bytes()));
     }
     parts.version = Version::HTTP_11;
+    cost
 }
 
 /// Tells the server how good the answer should be (docs/degradation.md). At full quality it is told nothing.

@@ -15,7 +15,7 @@
 //!
 //! Around it: `sentry` starts and stops, `run` is a worker thread, `worker` what a worker keeps per application,
 //! `app` and `live` what workers share, `timer` and `health` the application's own tasks, `client` a
-//! connection's state and its deadlines.
+//! connection's state and its deadlines, `reports` what nuclei beside the servers say.
 
 mod accept;
 pub mod access_log;
@@ -38,6 +38,7 @@ mod proxy;
 pub mod record;
 mod reject;
 pub mod reload;
+pub mod reports;
 mod run;
 pub mod sentry;
 mod serve;

@@ -154,6 +154,7 @@ fn process(application: Application) -> Config {
     Config {
         sentry: config::SentryConfig { workers: 1, drain: GRACE },
         admin: config::Admin::default(),
+        reports: None,
         access_log: config::AccessLog::Off,
         applications: vec![application],
         source: None,

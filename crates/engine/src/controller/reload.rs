@@ -129,7 +129,12 @@ impl Core {
                 Some(setup) => {
                     (server.weight, server.max_connections) = (setup.weight, setup.max_connections);
                     match setup.cores {
-                        Some(cores) => server.capacity.set_given(cores),
+                        Some(cores) => {
+                            server.capacity.set_given(cores);
+                            server.given_by_report = false;
+                        }
+                        // What its nucleus said stays in force.
+                        None if server.given_by_report => {}
                         None => server.capacity.set_learned(),
                     }
                     if matches!(server.status, Status::Removed | Status::Draining) {

@@ -79,6 +79,7 @@ pub(super) async fn state(State(admin): Shared) -> Json<Value> {
         "reload_failures": reload_failures,
         "access_log_dropped": board.dropped_records(),
         "applications": applications,
+        "reports": board.reports().map(|view| view.to_json()),
     }))
 }
 

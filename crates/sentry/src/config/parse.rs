@@ -147,6 +147,7 @@ impl OneLine {
             sentry: Some(typed(RawSentry { workers: self.workers.map(typed), ..RawSentry::default() })),
             admin: self.admin.map(|listen| typed(RawAdmin { listen: Some(typed(listen)), ..RawAdmin::default() })),
             application: Some(typed(list([application]))),
+            reports: None,
         }
     }
 }

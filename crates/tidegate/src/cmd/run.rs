@@ -115,6 +115,9 @@ impl Running {
         let sentry = Arc::new(sentry);
         let board = Arc::new(Board::new(config.clone(), sentry.apps().to_vec(), log.dropped()));
         log.attach(&board);
+        if let Some(view) = sentry.reports() {
+            board.show_reports(view.clone());
+        }
         let admin = match config.admin.listen {
             Some(listen) => Some(start_admin(listen, &config, &board)?),
             None => None,
@@ -145,6 +148,9 @@ impl Running {
             .admin
             .as_ref()
             .map_or("none (--admin ADDR, or [admin] in a file)".to_owned(), |admin| urls(&[admin.address()]));
+        if let Some(view) = self.sentry.reports() {
+            text.push_str(&format!("  {:<9}udp {}\n", "reports", view.address()));
+        }
         text.push_str(&format!("  {:<9}{admin}\n  {:<9}{}\n", "admin", "workers", config.sentry.workers));
         text
     }

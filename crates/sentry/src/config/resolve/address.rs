@@ -121,7 +121,7 @@ impl Resolver<'_, '_, '_> {
 }
 
 /// `1.2.3.4:80`, `[::1]:80`, `localhost:80`, or `:80` for every IPv4 address.
-fn listen_address(text: &str) -> Result<SocketAddr, String> {
+pub(super) fn listen_address(text: &str) -> Result<SocketAddr, String> {
     let text = text.trim();
     if let Ok(address) = text.parse::<SocketAddr>() {
         return Ok(address);
