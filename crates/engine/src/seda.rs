@@ -18,16 +18,17 @@
 //! The response time of an event is the time from its entry into the service to the end of the stage's processing.
 //!
 //! *Classes.* Each has a bucket, an estimate and a target of its own. A class over its target takes from less important
-//! ones first: their rates are divided by `lower_others_by` and are not raised at their next run. Only when they are all
-//! at the least rate, for `lag` runs, or when there are none, its own is lowered.
+//! ones first: their rates are divided by `lower_others_by` and are not raised at their next run. Only when they are
+//! all at the least rate, for `lag` runs, or when there are none, its own is lowered.
 //!
 //! *Quality.* With [`QualityParameters`] a run over the target first makes answers cheaper. Admission control is off
-//! until the quality is at its least and the target still missed; it goes off again when it refuses nobody.
+//! until the quality is at its least and the target still missed; it goes off again when fewer requests come than it
+//! lets in.
 //!
 //! *Awkward cases.* A run without a sample changes no rate: nothing was learned. After ten of them in a row the
-//! estimate is forgotten, and a class that then neither completes nor refuses anything starts anew at the initial
-//! rate: else an overload would be remembered through a quiet night. The first sample counts in full. The lag counts
-//! runs in a row: a run on target ends it. A rate that is bound from downstream is not raised: it would run away unseen.
+//! estimate is forgotten, and after ten without even a request a class starts anew at the initial rate: else an
+//! overload would be remembered through a quiet night. The first sample counts in full. The lag counts runs in a row: a
+//! run on target ends it. A rate that is bound from downstream is not raised: it would run away unseen.
 //!
 //! *Source.* M. Welsh and D. Culler, "Adaptive overload control for busy Internet servers" (2003), sections 3.2 to 3.4.
 
@@ -85,7 +86,7 @@ pub enum Step {
     Kept,
     /// Nothing: nothing completed since the run before.
     Idle,
-    /// The estimate was forgotten, and the rate starts anew.
+    /// Nothing came for long: the rate starts anew.
     Renewed,
     /// Nothing, though under the target: a more important class was over its own since the run before.
     Held,
@@ -101,7 +102,7 @@ pub enum Step {
     Degraded,
     /// The quality was raised: under the target.
     Improved,
-    /// Admission control was switched off: it refused nobody.
+    /// Admission control was switched off: fewer requests came than it lets in.
     Opened,
 }
 
@@ -151,7 +152,7 @@ impl Controller {
     /// # Panics
     /// Like every method that takes one, when there is no such class.
     pub fn admit(&mut self, now: Timestamp, class: ClassId) -> bool {
-        !self.policing || self.classes[class.index()].take_token(now)
+        self.classes[class.index()].admit(now, self.policing)
     }
 
     /// A request of the class was processed, `response_time` seconds after it entered the service. Whether the
@@ -259,7 +260,6 @@ impl Controller {
         };
         let class = &mut self.classes[index];
         class.is_held &= matches!(step, Step::Idle);
-        class.has_refused = false;
         class.note(now, step);
         class.last = class.last.map(|run| Run { samples, sample, ..run });
     }
@@ -267,10 +267,10 @@ impl Controller {
     /// Nothing completed. Whether there was nothing to do or everything is stuck is not known until it is long.
     fn idle(&mut self, now: Timestamp, class: ClassId) -> Step {
         let index = class.index();
-        if !self.classes[index].is_forgotten() || self.classes[index].has_refused {
+        if !self.classes[index].is_quiet() {
             return Step::Idle;
         }
-        if self.classes.iter().all(Class::is_forgotten)
+        if self.classes.iter().all(Class::is_quiet)
             && let Some(step) = self.improve()
         {
             return step;
@@ -354,14 +354,14 @@ impl Controller {
         }
     }
 
-    /// Goes one step back towards full quality for everybody: first admission control off, if it refuses nobody, then
-    /// the quality up.
+    /// Goes one step back towards full quality for everybody: first admission control off, if fewer requests come
+    /// than it lets in, then the quality up.
     fn improve(&mut self) -> Option<Step> {
         let quality = self.parameters.quality.as_ref()?;
         if self.policing {
-            let refuses = self.classes.iter().any(|class| class.has_refused);
-            self.policing = refuses;
-            return (!refuses).then_some(Step::Opened);
+            let is_short = self.classes.iter().any(|class| class.was_short);
+            self.policing = is_short;
+            return (!is_short).then_some(Step::Opened);
         }
         let better = (self.quality + quality.raise_by).min(1.0);
         let improved = better > self.quality;

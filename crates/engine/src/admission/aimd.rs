@@ -1,10 +1,10 @@
 //! A rate per request type and class that follows the response times of what it let in.
 //!
-//! *Intuition.* What makes an application slow is seldom all of its requests. Give each request type a controller of its
-//! own, and only those are refused that are late; the rest goes on.
+//! *Intuition.* What makes an application slow is seldom all of its requests. Give each request type a controller of
+//! its own, and only those are refused that are late; the rest goes on.
 //!
-//! *Applied.* One response-time controller ([`crate::seda`]) per request type, with the application's classes, guards the
-//! sentry as SEDA's guard their stages. The response time is that from the arrival at the sentry to the end of the
+//! *Applied.* One response-time controller ([`crate::seda`]) per request type, with the application's classes, guards
+//! the sentry as SEDA's guard their stages. The response time is that from the arrival at the sentry to the end of the
 //! answer. The target is the SLA's at the current arrival rate, or the type's own in `targets`. With `single` one
 //! controller stands for all types. With `controller.quality` answers get cheaper before anybody is refused: drivers
 //! pass the quality on to the servers.
@@ -33,15 +33,23 @@ use crate::time::Timestamp;
 use crate::units::Seconds;
 
 /// Settings.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// One controller for everything, instead of one for each request type.
     pub single: bool,
+    /// Whether classes are told apart. If not, they share one bucket and one estimate.
+    pub by_class: bool,
     /// Targets of request types, by name; the SLA's for those not named. A target bounds the controller's percentile.
     pub targets: BTreeMap<String, Seconds>,
     /// Settings of every controller.
     pub controller: Parameters,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config { single: false, by_class: true, targets: BTreeMap::new(), controller: Parameters::default() }
+    }
 }
 
 impl Config {
@@ -62,7 +70,10 @@ impl Config {
     }
 
     pub(super) fn build(&self, setup: &Setup) -> Aimd {
-        let classes = setup.classes.iter().map(|class| class.name.clone()).collect();
+        let classes = match self.by_class {
+            true => setup.classes.iter().map(|class| class.name.clone()).collect(),
+            false => alloc::vec![String::from("all")],
+        };
         let mut policy = Aimd { config: self.clone(), classes, types: Vec::new(), next: Timestamp::MAX };
         policy.set_types(setup);
         policy
@@ -73,7 +84,7 @@ impl Config {
 #[derive(Debug)]
 pub struct Aimd {
     config: Config,
-    /// The classes' names.
+    /// The names of the classes that are told apart.
     classes: Vec<String>,
     /// One per request type, or one.
     types: Vec<Type>,
@@ -91,7 +102,7 @@ struct Type {
 
 impl AdmissionPolicy for Aimd {
     fn on_arrival(&mut self, cx: &mut Context<'_>, arrival: &Arrival) -> Admission {
-        let Request { class, request_type, .. } = arrival.request;
+        let (class, request_type) = (self.class(&arrival.request), arrival.request.request_type);
         match self.controller(request_type).admit(cx.now, class) {
             true => Admission::Admit,
             false => Admission::refuse(cx.load.refusal(Reason::RateLimit)),
@@ -99,7 +110,7 @@ impl AdmissionPolicy for Aimd {
     }
 
     fn on_outcome(&mut self, cx: &mut Context<'_>, ended: &Ended) {
-        let Request { class, request_type, .. } = ended.request;
+        let (class, request_type) = (self.class(&ended.request), ended.request.request_type);
         if ended.end == End::Failed {
             return;
         }
@@ -133,7 +144,7 @@ impl AdmissionPolicy for Aimd {
     }
 
     fn retry_after(&self, now: Timestamp, request: &Request) -> Option<Duration> {
-        Some(self.types[self.position(request.request_type)].controller.retry_after(now, request.class))
+        Some(self.types[self.position(request.request_type)].controller.retry_after(now, self.class(request)))
     }
 
     fn describe(&self, state: &mut PolicyState) {
@@ -187,6 +198,10 @@ impl Aimd {
     fn controller(&mut self, request_type: RequestTypeId) -> &mut Controller {
         let at = self.position(request_type);
         &mut self.types[at].controller
+    }
+
+    fn class(&self, request: &Request) -> ClassId {
+        if self.config.by_class { request.class } else { ClassId(0) }
     }
 
     fn position(&self, request_type: RequestTypeId) -> usize {
@@ -314,6 +329,15 @@ mod tests {
         assert_eq!(bench.engine.snapshot(bench.now).policy.controllers.len(), 1);
         assert!(bench.arrive(0, 0).is_ok());
         assert!(bench.arrive(0, 1).is_err(), "one bucket");
+    }
+
+    #[test]
+    fn classes_share_a_bucket_where_they_are_not_told_apart() {
+        let policy = r#"{ "policy": "aimd", "by_class": false, "controller": { "initial_rate": "1/s" } }"#;
+        let mut bench = Bench::new(policy);
+        assert!(bench.arrive(1, 0).is_ok());
+        assert!(bench.arrive(0, 0).is_err());
+        assert_eq!(bench.control(0, 0).class, "all");
     }
 
     #[test]

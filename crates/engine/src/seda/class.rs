@@ -7,7 +7,7 @@ use crate::bucket::TokenBucket;
 use crate::time::Timestamp;
 
 /// After so many runs in a row without a sample the estimate is forgotten: it says nothing of today's load, and at the
-/// least rate it would take minutes to fade.
+/// least rate it would take minutes to fade. After so many without a request, the class is quiet.
 const FORGOTTEN_AFTER: u32 = 10;
 
 #[derive(Clone, Debug)]
@@ -23,15 +23,20 @@ pub(super) struct Class {
     pub(super) samples: Vec<f64>,
     /// The smoothed percentile (cur), seconds.
     pub(super) current: Option<f64>,
-    /// Runs in a row without a sample.
+    /// Runs in a row without a sample, and without a request either.
     idle_runs: u32,
+    quiet_runs: u32,
     pub(super) ran: Timestamp,
     /// A more important class was over its target: no raise at the next run.
     pub(super) is_held: bool,
     /// Runs over the target with nothing left to take from less important classes.
     pub(super) lag: u32,
-    /// Whether anything was refused since the last run.
-    pub(super) has_refused: bool,
+    /// Requests since the last run, and whether one of them was refused.
+    offered: u32,
+    has_refused: bool,
+    /// Whether something was refused between the last two runs, and more was offered than the rate lets in. A shallow
+    /// bucket refuses some of any uneven stream.
+    pub(super) was_short: bool,
     pub(super) last: Option<Run>,
 }
 
@@ -45,16 +50,21 @@ impl Class {
             samples: Vec::with_capacity(parameters.samples as usize),
             current: None,
             idle_runs: 0,
+            quiet_runs: 0,
             ran: Timestamp::ZERO,
             is_held: false,
             lag: 0,
+            offered: 0,
             has_refused: false,
+            was_short: false,
             last: None,
         }
     }
 
-    pub(super) fn take_token(&mut self, now: Timestamp) -> bool {
-        let conforms = self.bucket.conforms(now);
+    /// A request comes; takes a token for it if it needs one.
+    pub(super) fn admit(&mut self, now: Timestamp, policing: bool) -> bool {
+        self.offered = self.offered.saturating_add(1);
+        let conforms = !policing || self.bucket.conforms(now);
         self.has_refused |= !conforms;
         conforms
     }
@@ -71,16 +81,20 @@ impl Class {
 
     /// Takes the samples since the last run into the estimate. How many there were, and their percentile.
     pub(super) fn digest(&mut self, now: Timestamp, parameters: &Parameters) -> (u32, Option<f64>) {
-        self.ran = now;
+        let allowed = self.rate() * now.seconds_since(self.ran);
+        let was_asked = self.offered > 0;
+        self.was_short = self.has_refused && f64::from(self.offered) > allowed;
+        (self.offered, self.has_refused, self.ran) = (0, false, now);
         let count = self.samples.len();
         if count == 0 {
             self.idle_runs = self.idle_runs.saturating_add(1);
-            if self.is_forgotten() {
+            self.quiet_runs = if was_asked { 0 } else { self.quiet_runs.saturating_add(1) };
+            if self.idle_runs >= FORGOTTEN_AFTER {
                 self.current = None;
             }
             return (0, None);
         }
-        self.idle_runs = 0;
+        (self.idle_runs, self.quiet_runs) = (0, 0);
         let sample = percentile(&mut self.samples, parameters.percentile);
         self.samples.clear();
         let keep = parameters.smoothing;
@@ -128,9 +142,9 @@ impl Class {
         self.current.map(|current| (current - self.target) / self.target)
     }
 
-    /// Whether its last runs had no sample, and so many of them that the past means nothing.
-    pub(super) fn is_forgotten(&self) -> bool {
-        self.idle_runs >= FORGOTTEN_AFTER
+    /// Whether nothing came and nothing completed for so long that the past means nothing.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.quiet_runs >= FORGOTTEN_AFTER
     }
 
     /// Whether its last run had a sample.

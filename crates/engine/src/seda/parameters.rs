@@ -55,7 +55,7 @@ pub struct Parameters {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct QualityParameters {
-    /// Least quality, 0 to 1.
+    /// Least quality, 0.01 to 1.
     pub min: f64,
     /// What a run over the target divides the quality by, more than 1.
     pub lower_by: f64,
@@ -131,7 +131,8 @@ impl Parameters {
 
 impl QualityParameters {
     fn check(&self) -> Result<(), SetupError> {
-        wrong_unless((0.0..=1.0).contains(&self.min), "quality.min", "must lie between 0 and 1")?;
+        // Dividing never leads to 0.
+        wrong_unless((0.01..=1.0).contains(&self.min), "quality.min", "must lie between 0.01 and 1")?;
         wrong_unless(is_divisor(self.lower_by), "quality.lower_by", "must be more than 1")?;
         let raise = self.raise_by > 0.0 && self.raise_by <= 1.0;
         wrong_unless(raise, "quality.raise_by", "must be more than 0 and at most 1")?;
