@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use http::{HeaderValue, Method, Uri};
-use tidegate_engine::{ClassId, Outcome, Rejection, Request, ServerId, Timestamp};
+use tidegate_engine::{ClassId, Outcome, Rejection, Request, RequestTypeId, ServerId, Timestamp};
 
 use crate::client::Client;
 use crate::counters::Counter;
@@ -97,6 +97,11 @@ impl Ending {
     /// The request's class.
     pub(crate) fn class(&self) -> ClassId {
         self.request.class
+    }
+
+    /// What the request asks for.
+    pub(crate) fn request_type(&self) -> RequestTypeId {
+        self.request.request_type
     }
 
     /// When the request arrived.

@@ -4,6 +4,7 @@
 //! of the scrape, and cost the workers nothing between scrapes. Labels are names from the configuration and fixed
 //! lists only, so clients cannot make new series. `docs/metrics.md` lists the names.
 
+mod controllers;
 mod family;
 
 use std::fmt;
@@ -153,7 +154,8 @@ fn policy(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
         let more = seen.snapshot.policy.more.iter();
         more.map(|(name, value)| (seen.labels().and("name", name), *value))
     });
-    out.gauge("tidegate_policy_value", "More of what the policy shows of itself.", None, more)
+    out.gauge("tidegate_policy_value", "More of what the policy shows of itself.", None, more)?;
+    controllers::write(out, all)
 }
 
 fn policy_labels(seen: &Seen) -> Labels<'_> {

@@ -104,6 +104,7 @@ impl Exchange {
         let worker = &self.worker;
         let fresh_id = || request_id(worker.random(), worker.random());
         let wishes = headers::to_server(&mut parts, &self.client, &live.config.forwarded, chunked, fresh_id);
+        headers::ask_for(&mut parts.headers, live.policer.quality(self.ending.request_type()));
         self.ending.note(&parts, headers::request_id(&parts.headers));
         let body = RequestBody::new(body, &self.client, &self.worker, live.config.limits.body_bytes);
         match self.send(Request::from_parts(parts, body), server).await {
