@@ -101,6 +101,7 @@ fn server(scenario: &Scenario, seed: u64) -> ServerSpec {
         prefix: prefix(scenario, class, request),
         service: scenario.requests[request].service,
         response_bytes: scenario.requests[request].response_bytes,
+        degrades_to: scenario.requests[request].degrades_to,
     };
     ServerSpec {
         name: "server".to_owned(),
@@ -192,7 +193,8 @@ fn outcome(scenario: &Scenario, report: Report, notes: Vec<(f64, String)>) -> Ou
             course: class.map(|class| course(scenario, class)).unwrap_or_default(),
         }
     };
-    Outcome { streams: scenario.loads.iter().map(stream).collect(), warnings: report.warnings.clone(), notes }
+    let streams = scenario.loads.iter().map(stream).collect();
+    Outcome { streams, warnings: report.warnings.clone(), notes, ..Outcome::default() }
 }
 
 fn course(scenario: &Scenario, class: &ClassReport) -> Course {
