@@ -18,18 +18,17 @@
 //! The response time of an event is the time from its entry into the service to the end of the stage's processing.
 //!
 //! *Classes.* Each has a bucket, an estimate and a target of its own. A class over its target takes from less important
-//! ones first: their rates are divided by `lower_others_by` and are not raised at their next run. Only when they are all
-//! at the least rate, for `lag` runs, or when there are none, its own is lowered.
+//! ones first: their rates are divided by `lower_others_by` and are not raised at their next run. Only when they are
+//! all at the least rate, for `lag` runs, or when there are none, its own is lowered.
 //!
 //! *Quality.* With [`QualityParameters`] a run over the target first makes answers cheaper. Admission control is off
-//! until the quality is at its least and the target still missed; it goes off again when fewer requests come
-//! than it lets in.
+//! until the quality is at its least and the target still missed; it goes off again when fewer requests come than it
+//! lets in.
 //!
 //! *Awkward cases.* A run without a sample changes no rate: nothing was learned. After ten of them in a row the
-//! estimate is forgotten, and after ten without even a request a class starts anew at the initial rate: else an overload
-//! would be remembered through a quiet night. A rare request type is not quiet, though it seldom completes. The first
-//! sample counts in full. The lag counts runs in a row: a run on target ends it. A rate that is bound from downstream is
-//! not raised: it would run away unseen.
+//! estimate is forgotten, and after ten without even a request a class starts anew at the initial rate: else an
+//! overload would be remembered through a quiet night. The first sample counts in full. The lag counts runs in a row: a
+//! run on target ends it. A rate that is bound from downstream is not raised: it would run away unseen.
 //!
 //! *Source.* M. Welsh and D. Culler, "Adaptive overload control for busy Internet servers" (2003), sections 3.2 to 3.4.
 

@@ -1,10 +1,10 @@
 //! A rate per request type and class that follows the response times of what it let in.
 //!
-//! *Intuition.* What makes an application slow is seldom all of its requests. Give each request type a controller of its
-//! own, and only those are refused that are late; the rest goes on.
+//! *Intuition.* What makes an application slow is seldom all of its requests. Give each request type a controller of
+//! its own, and only those are refused that are late; the rest goes on.
 //!
-//! *Applied.* One response-time controller ([`crate::seda`]) per request type, with the application's classes, guards the
-//! sentry as SEDA's guard their stages. The response time is that from the arrival at the sentry to the end of the
+//! *Applied.* One response-time controller ([`crate::seda`]) per request type, with the application's classes, guards
+//! the sentry as SEDA's guard their stages. The response time is that from the arrival at the sentry to the end of the
 //! answer. The target is the SLA's at the current arrival rate, or the type's own in `targets`. With `single` one
 //! controller stands for all types. With `controller.quality` answers get cheaper before anybody is refused: drivers
 //! pass the quality on to the servers.

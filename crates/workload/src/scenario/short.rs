@@ -3,9 +3,9 @@
 use super::{Scenario, Short};
 
 impl Scenario {
-    /// The short form: instants of load, users, faults and expectations multiplied by `time_scale`; rates, service times,
-    /// targets and policies as they are. Expectations that need more time than that are left out, and those of which no
-    /// whole second remains. Without a `[short]` table, the scenario itself.
+    /// The short form: instants of load, users, faults and expectations multiplied by `time_scale`; rates, service
+    /// times, targets and policies as they are. Expectations that need more time than that are left out, and those of
+    /// which no whole second remains. Without a `[short]` table, the scenario itself.
     ///
     /// # Panics
     /// Never, for a scenario that was read: its `time_scale` was checked.
