@@ -110,11 +110,13 @@ impl Gate {
     }
 
     /// The class as this gate counts it: one beyond the last is the last.
+    #[inline]
     pub(crate) fn class(&self, class: ClassId) -> ClassId {
         if class.index() < self.counts.len() { class } else { ClassId((self.counts.len() - 1) as u8) }
     }
 
     /// Whether an event of `class` may pass now; takes its token if so. Not counted.
+    #[inline]
     pub(crate) fn admit(&mut self, now: Timestamp, class: ClassId) -> Result<(), Duration> {
         let now = self.forward(now);
         if self.controller.admit(now, class) {
@@ -131,10 +133,12 @@ impl Gate {
     }
 
     /// An event came. Called before [`Gate::count_admitted`] or [`Gate::count_refused`].
+    #[inline]
     pub(crate) fn count_offered(&mut self, class: ClassId) {
         self.counts[class.index()].offered += 1;
     }
 
+    #[inline]
     pub(crate) fn count_admitted(&mut self, class: ClassId) {
         self.counts[class.index()].admitted += 1;
     }
@@ -234,6 +238,7 @@ impl Gate {
         &self.controller
     }
 
+    #[inline]
     fn forward(&mut self, now: Timestamp) -> Timestamp {
         self.latest = self.latest.max(now);
         self.latest

@@ -104,7 +104,10 @@ struct Wakes {
 
 impl Wakes {
     fn wake(self) {
-        self.worker.into_iter().chain(self.senders).for_each(Waker::wake);
+        if let Some(worker) = self.worker {
+            worker.wake();
+        }
+        self.senders.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -158,7 +161,11 @@ impl<T> Core<T> {
         }
         let share = self.queue.len().div_ceil(self.workers.max(1));
         let count = share.min(self.batching.limit());
-        batch.waiting.extend(self.queue.drain(..count));
+        match count {
+            // The ordinary case when batches bring nothing; a drain costs more than the event.
+            1 => batch.waiting.extend(self.queue.pop_front()),
+            _ => batch.waiting.extend(self.queue.drain(..count)),
+        }
         batch.busy_since = now;
         batch.is_busy = true;
         self.busy += 1;
