@@ -221,6 +221,11 @@ impl Gate {
         self.counts.iter().filter_map(ends).fold(self.timeout, Timestamp::min)
     }
 
+    /// The latest time it was told.
+    pub(crate) fn latest(&self) -> Timestamp {
+        self.latest
+    }
+
     /// Whether somebody was refused within the last second, as far as [`Gate::tick`] saw.
     pub(crate) fn is_refusing(&self) -> bool {
         self.counts.iter().any(|counts| counts.refusing.is_some())
@@ -238,8 +243,9 @@ impl Gate {
         &self.controller
     }
 
+    /// The time, which does not go back.
     #[inline]
-    fn forward(&mut self, now: Timestamp) -> Timestamp {
+    pub(crate) fn forward(&mut self, now: Timestamp) -> Timestamp {
         self.latest = self.latest.max(now);
         self.latest
     }
