@@ -1,5 +1,6 @@
 //! Senders: how events get into stages.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -117,7 +118,7 @@ impl<T> Clone for Entry<T> {
 }
 
 /// Why a call has no answer.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError<T> {
     /// It did not get in.
@@ -126,6 +127,15 @@ pub enum CallError<T> {
     /// It got in and was lost.
     #[error("{0}")]
     Lost(#[from] Lost),
+}
+
+impl<T> fmt::Debug for CallError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CallError::Refused(refused) => f.debug_tuple("Refused").field(refused).finish(),
+            CallError::Lost(lost) => f.debug_tuple("Lost").field(lost).finish(),
+        }
+    }
 }
 
 impl<T: Send + 'static> Entry<T> {
