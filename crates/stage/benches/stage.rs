@@ -45,19 +45,19 @@ fn alone(name: &str, rounds: usize) {
     let (mut calls, mut plain) = (Calls::new(true), Calls::new(false));
     let mut pipeline = Pipeline::new();
     for _ in 0..rounds {
-        match name {
-            "bare" => drop(bare.run(64)),
-            "ones" => drop(ones.run(64)),
-            "batches" => drop(batches.run(64)),
-            "batches-all" => drop(batches.run_together(256)),
-            "pipeline" => drop(pipeline.run()),
-            "tower" => drop(calls.run()),
-            "plain" => drop(plain.run()),
+        let _time = match name {
+            "bare" => bare.run(64),
+            "ones" => ones.run(64),
+            "batches" => batches.run(64),
+            "batches-all" => batches.run_together(64),
+            "pipeline" => pipeline.run(),
+            "tower" => calls.run(),
+            "plain" => plain.run(),
             other => {
                 eprintln!("there is no `{other}`; there are bare, ones, batches, batches-all, pipeline, tower, plain");
                 std::process::exit(2);
             }
-        }
+        };
     }
 }
 
@@ -199,7 +199,7 @@ impl Handler<u64> for Whole {
 impl Hop {
     fn new(settings: Settings, one: One) -> Self {
         let runtime = runtime();
-        let _in = runtime.enter();
+        let entered = runtime.enter();
         let seen = Arc::new(AtomicU64::new(0));
         let counted = seen.clone();
         let mut builder = GraphBuilder::new("bench");
@@ -217,7 +217,7 @@ impl Hop {
         let entry = builder.entry(&stage);
         let sender = builder.link(&stage, &stage);
         let graph = builder.start().expect("a sound graph");
-        drop(_in);
+        drop(entered);
         Hop { runtime, entry, sender, seen, _graph: graph }
     }
 
@@ -266,7 +266,7 @@ impl Handler<u64> for PassOn {
 impl Pipeline {
     fn new() -> Self {
         let runtime = runtime();
-        let _in = runtime.enter();
+        let entered = runtime.enter();
         let seen = Arc::new(AtomicU64::new(0));
         let mut builder = GraphBuilder::new("bench");
         let [a, b, c] = ["a", "b", "c"].map(|name| builder.stage::<u64>(name, settings(64)));
@@ -276,7 +276,7 @@ impl Pipeline {
         builder.handle(&c, Whole(seen.clone()));
         let entry = builder.entry(&a);
         let graph = builder.start().expect("a sound graph");
-        drop(_in);
+        drop(entered);
         Pipeline { runtime, entry, seen, _graph: graph }
     }
 

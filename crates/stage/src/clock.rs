@@ -35,6 +35,7 @@ pub(crate) fn now() -> Timestamp {
 }
 
 /// The time a worker on this thread read last in its present poll, or the time now.
+#[inline]
 pub(crate) fn recent() -> Timestamp {
     let last = LAST.with(Cell::get);
     if last.at == Timestamp::ZERO { now() } else { last.at }

@@ -110,11 +110,13 @@ impl Gate {
     }
 
     /// The class as this gate counts it: one beyond the last is the last.
+    #[inline]
     pub(crate) fn class(&self, class: ClassId) -> ClassId {
         if class.index() < self.counts.len() { class } else { ClassId((self.counts.len() - 1) as u8) }
     }
 
     /// Whether an event of `class` may pass now; takes its token if so. Not counted.
+    #[inline]
     pub(crate) fn admit(&mut self, now: Timestamp, class: ClassId) -> Result<(), Duration> {
         let now = self.forward(now);
         if self.controller.admit(now, class) {
@@ -131,10 +133,12 @@ impl Gate {
     }
 
     /// An event came. Called before [`Gate::count_admitted`] or [`Gate::count_refused`].
+    #[inline]
     pub(crate) fn count_offered(&mut self, class: ClassId) {
         self.counts[class.index()].offered += 1;
     }
 
+    #[inline]
     pub(crate) fn count_admitted(&mut self, class: ClassId) {
         self.counts[class.index()].admitted += 1;
     }
@@ -217,6 +221,11 @@ impl Gate {
         self.counts.iter().filter_map(ends).fold(self.timeout, Timestamp::min)
     }
 
+    /// The latest time it was told.
+    pub(crate) fn latest(&self) -> Timestamp {
+        self.latest
+    }
+
     /// Whether somebody was refused within the last second, as far as [`Gate::tick`] saw.
     pub(crate) fn is_refusing(&self) -> bool {
         self.counts.iter().any(|counts| counts.refusing.is_some())
@@ -234,7 +243,9 @@ impl Gate {
         &self.controller
     }
 
-    fn forward(&mut self, now: Timestamp) -> Timestamp {
+    /// The time, which does not go back.
+    #[inline]
+    pub(crate) fn forward(&mut self, now: Timestamp) -> Timestamp {
         self.latest = self.latest.max(now);
         self.latest
     }

@@ -1,10 +1,12 @@
 //! Senders: how events get into stages.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidegate_engine::ClassId;
+use tokio::time::Instant;
 
 use crate::clock;
 use crate::event::Event;
@@ -12,6 +14,9 @@ use crate::refused::{RefusalReason, Refused};
 use crate::reply::{Lost, Reply, reply};
 use crate::shared::Phase;
 use crate::stage::Stage;
+
+/// A queue that is full now is not asked again sooner.
+const LEAST_WAIT: Duration = Duration::from_millis(1);
 
 /// Sends events to a stage, from a handler of another one. Never waits: what the stage does not take comes back.
 ///
@@ -74,7 +79,7 @@ impl<T: Send + 'static> WaitingSender<T> {
     /// # Errors
     /// [`Refused`] with the event when the time is over ([`RefusalReason::TimedOut`]) or the graph stops.
     pub async fn send_within(&self, event: Event<T>, patience: Duration) -> Result<(), Refused<T>> {
-        let deadline = tokio::time::Instant::now() + patience;
+        let deadline = Instant::now() + patience;
         self.sender.stage.offer_waiting(event, Some(deadline), true).await
     }
 
@@ -113,7 +118,7 @@ impl<T> Clone for Entry<T> {
 }
 
 /// Why a call has no answer.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError<T> {
     /// It did not get in.
@@ -124,6 +129,15 @@ pub enum CallError<T> {
     Lost(#[from] Lost),
 }
 
+impl<T> fmt::Debug for CallError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CallError::Refused(refused) => f.debug_tuple("Refused").field(refused).finish(),
+            CallError::Lost(lost) => f.debug_tuple("Lost").field(lost).finish(),
+        }
+    }
+}
+
 impl<T: Send + 'static> Entry<T> {
     /// Lets a piece of work enter now, if the service takes it.
     ///
@@ -131,7 +145,7 @@ impl<T: Send + 'static> Entry<T> {
     /// [`Refused`] with the work as an event: the stage's controller lets no more in, its queue is full, a later stage
     /// would refuse it, or the graph takes no more work.
     pub fn try_send(&self, class: ClassId, body: T) -> Result<(), Refused<T>> {
-        let event = self.enter(class, body)?;
+        let event = self.enter(Event::new(class, body))?;
         let now = event.mark.entered;
         self.stage.offer(event, now)
     }
@@ -142,7 +156,7 @@ impl<T: Send + 'static> Entry<T> {
     /// # Errors
     /// [`Refused`] when the graph takes no more work. A later stage's early refusal is returned at once, too.
     pub async fn send(&self, class: ClassId, body: T) -> Result<(), Refused<T>> {
-        let event = self.enter(class, body)?;
+        let event = self.enter_waiting(Event::new(class, body), None).await?;
         self.stage.offer_waiting(event, None, false).await
     }
 
@@ -151,8 +165,8 @@ impl<T: Send + 'static> Entry<T> {
     /// # Errors
     /// As there, and [`RefusalReason::TimedOut`].
     pub async fn send_within(&self, class: ClassId, body: T, patience: Duration) -> Result<(), Refused<T>> {
-        let deadline = tokio::time::Instant::now() + patience;
-        let event = self.enter(class, body)?;
+        let deadline = Instant::now() + patience;
+        let event = self.enter_waiting(Event::new(class, body), Some(deadline)).await?;
         self.stage.offer_waiting(event, Some(deadline), false).await
     }
 
@@ -175,9 +189,31 @@ impl<T: Send + 'static> Entry<T> {
         &self.stage.reporter.stage
     }
 
-    /// Stamps the work, and asks those stages that refuse late.
-    fn enter(&self, class: ClassId, body: T) -> Result<Event<T>, Refused<T>> {
-        let mut event = Event::new(class, body);
+    /// Like [`Entry::enter`], and asks again when it was told to come back.
+    async fn enter_waiting(&self, mut event: Event<T>, deadline: Option<Instant>) -> Result<Event<T>, Refused<T>> {
+        loop {
+            // Made before the phase is read, so that a drain in between is not missed.
+            let changed = self.stage.shared.changed.notified();
+            let refused = match self.enter(event) {
+                Err(refused) if refused.is_early => refused,
+                entered_or_never => return entered_or_never,
+            };
+            let again = Instant::now() + refused.retry_after.max(LEAST_WAIT);
+            if deadline.is_some_and(|deadline| deadline < again) {
+                return Err(Refused { reason: RefusalReason::TimedOut, ..refused });
+            }
+            tokio::select! {
+                () = tokio::time::sleep_until(again) => {}
+                () = changed => {}
+            }
+            event = refused.event;
+        }
+    }
+
+    /// Marks where the event enters, and asks those stages that refuse late.
+    fn enter(&self, mut event: Event<T>) -> Result<Event<T>, Refused<T>> {
+        let class = event.class();
+        event.mark.prepaid = 0;
         event.mark.entry = self.stage.index;
         let shared = &self.stage.shared;
         if shared.phase() == Phase::Draining {

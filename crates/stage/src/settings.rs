@@ -110,7 +110,7 @@ pub enum SettingsError {
         problem: &'static str,
     },
     /// A parameter of the controller is out of range.
-    #[error("{0}")]
+    #[error(transparent)]
     Parameters(#[from] SetupError),
 }
 

@@ -41,6 +41,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    #[inline]
     pub(crate) fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Acquire) {
             0 => Phase::Building,
@@ -76,11 +77,13 @@ impl Shared {
     }
 
     /// Bit n: stage n is pressed.
+    #[inline]
     pub(crate) fn pressed(&self) -> u64 {
         self.pressed.load(Ordering::Relaxed)
     }
 
     /// Something happened: a sleeping governor looks again.
+    #[inline]
     pub(crate) fn stir(&self) {
         if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::AcqRel) {
             self.stirred.notify_one();

@@ -254,6 +254,7 @@ impl<T> Core<T> {
             return Err((RefusalReason::QueueFull, self.time_to_drain(class)));
         }
         if mark.prepaid >> stage.index & 1 == 1 {
+            self.gate.forward(now);
             return Ok(());
         }
         self.gate.admit(now, class).map_err(|retry_after| (RefusalReason::RateLimit, retry_after))

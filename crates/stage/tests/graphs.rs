@@ -169,6 +169,27 @@ async fn what_does_not_go_to_the_pressed_stage_is_let_in() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_waits_at_the_entry_waits_for_the_pressed_stage_too() {
+    let (graph, _, towards) = parse_and_search(true, true);
+    waste(&graph, |n| drop(towards.try_send(FIRST, n))).await;
+    let late = |graph: &Graph| graph.snapshot().stage("search").unwrap().classes[0].refused_late;
+    let (before, start) = (late(&graph), tokio::time::Instant::now());
+    for n in 0..200 {
+        // One entered a moment ago, so that the next one has to wait.
+        let _ = towards.try_send(FIRST, n);
+        towards.send(FIRST, n).await.unwrap();
+    }
+    assert_eq!(late(&graph), before, "nothing was spent on what search would refuse");
+    assert!(start.elapsed() > Duration::from_secs(1), "{:?}", start.elapsed());
+    let refused = loop {
+        if let Err(refused) = towards.send_within(FIRST, 0, Duration::ZERO).await {
+            break refused;
+        }
+    };
+    assert_eq!((refused.reason, &*refused.stage), (RefusalReason::TimedOut, "search"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pressed_stage_is_forgotten_when_it_refuses_no_more() {
     let (graph, entry, _) = parse_and_search(true, true);
     waste(&graph, |n| drop(entry.try_send(FIRST, n))).await;

@@ -331,5 +331,7 @@ async fn a_blocking_handler_may_panic_too() {
         let lost = entry.call(FIRST, |reply| reply).await.unwrap_err();
         assert!(matches!(lost, CallError::Lost(Lost::Panicked { stage: Some(stage) }) if &*stage == "bad"));
     }
+    // The caller hears of it while the stack unwinds, before it is counted.
+    assert!(graph.drain(Duration::from_secs(30)).await.is_complete());
     assert_eq!(graph.snapshot().stages[0].panics, 2);
 }

@@ -30,19 +30,18 @@ pub(super) async fn govern(shared: Arc<Shared>, parts: Arc<Vec<Part>>, every: Du
         if shared.refuses_early() {
             shares.look(&parts);
         }
-        let until = match looks.iter().all(|look| look.is_still) {
-            true => sleep_until(&shared, &parts, &looks),
-            false => None,
-        };
-        match until {
-            None => tokio::select! {
-                () = tokio::time::sleep(every) => {}
-                () = shared.changed.notified() => {}
-            },
-            Some(timeout) => tokio::select! {
-                () = tokio::time::sleep_until(clock::instant(timeout)) => {}
+        if looks.iter().all(|look| look.is_still)
+            && let Some(timeout) = sleep_until(&shared, &parts, &looks)
+        {
+            tokio::select! {
+                () = tokio::time::sleep_until(clock::instant(timeout)) => continue,
+                // Not at once: an event that comes alone would cost a look each.
                 () = shared.stirred.notified() => {}
-            },
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(every) => {}
+            () = shared.changed.notified() => {}
         }
     }
 }
