@@ -254,8 +254,8 @@ pub struct Load {
     pub idle_processors: f64,
     /// Requests that the servers' connection limits still allow; `usize::MAX` without limits.
     pub free: usize,
-    /// Q: queueing delay at the servers before service begins, seconds, on average; 0 of a server whose nucleus does not
-    /// say, where response times hold it.
+    /// Q: queueing delay at the servers before service begins, seconds, on average; 0 of a server whose nucleus does
+    /// not say, where response times hold it.
     pub queueing_delay: f64,
     /// By how much more (or less) the servers have in service than is in flight here, as nuclei report it.
     pub elsewhere: f64,

@@ -1,8 +1,8 @@
 //! How long a connection waits until the server accepts it.
 //!
-//! The kernel tells how many wait, not how long. Little's law: the last of `L` waits `L / mu`, where `mu` is how many the
-//! server accepts per second, that is, what arrived less by how much the queue grew. Both are averaged over a second or
-//! so. While nothing is accepted at all the wait is as long as that lasts, at least.
+//! The kernel tells how many wait, not how long. Little's law: the last of `L` waits `L / mu`, where `mu` is how many
+//! the server accepts per second, that is, what arrived less by how much the queue grew. Both are averaged over a
+//! second or so. While nothing is accepted at all the wait is as long as that lasts, at least.
 
 /// Averages forget with this time constant, seconds.
 const TAU: f64 = 1.0;

@@ -1,8 +1,8 @@
 //! Processor time per connection, for servers that give each connection a process of its own (Apache prefork, say).
 //!
 //! *Applied.* The listener's inode tells which processes are the server's; a connection's inode which of them has it. A
-//! process's CPU clock can be read by its number alone, in a third of a microsecond. The sentry keeps its connections open
-//! and knows which requests went over which, so it turns the clocks into costs of requests.
+//! process's CPU clock can be read by its number alone, in a third of a microsecond. The sentry keeps its connections
+//! open and knows which requests went over which, so it turns the clocks into costs of requests.
 //!
 //! *Awkward cases.* A process with two connections would mix them, and one with several threads too: such processes are
 //! left out. Files of other users' processes can be read as root or as the same user only; otherwise nothing is found,

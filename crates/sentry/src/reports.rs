@@ -1,8 +1,8 @@
 //! Reports of nuclei: a UDP listener on a thread of its own.
 //!
 //! `desk` judges each datagram and keeps what is known of every server's nucleus; this file moves datagrams and time.
-//! Datagrams are taken in lots, a few milliseconds apart, so that a thousand nuclei cost a few hundred wake-ups a second
-//! and one turn of each application's lock per lot.
+//! Datagrams are taken in lots, a few milliseconds apart, so that a thousand nuclei cost a few hundred wake-ups a
+//! second and one turn of each application's lock per lot.
 
 pub(crate) mod cost;
 mod desk;

@@ -283,8 +283,8 @@ fn everything_recovers_from_kill_9_by_itself() {
     until("nothing stays in flight", || site.in_flight() == 0);
 }
 
-/// Under 1 % of a processor at ten samples a second, under 10 MiB: the bounds here leave room for an unoptimised build and
-/// a busy machine, `cargo bench -p tidegate-nucleus` measures.
+/// Under 1 % of a processor at ten samples a second, under 10 MiB: the bounds here leave room for an unoptimised build
+/// and a busy machine, `cargo bench -p tidegate-nucleus` measures.
 #[test]
 fn a_nucleus_is_small() {
     let site = Site::new("nucleus-small");

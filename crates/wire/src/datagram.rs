@@ -72,7 +72,8 @@ pub fn seal(key: &Key, header: &Header, buffer: &mut [u8; MAX_DATAGRAM], body: u
 /// Checks a datagram's form and MAC; the header and the body.
 ///
 /// # Errors
-/// Why it must be ignored. Nothing of it was believed before its MAC was right, but its length and version, to count it.
+/// Why it must be ignored. Nothing of it was believed before its MAC was right, but its length and version, to count
+/// it.
 pub fn open<'d>(key: &Key, datagram: &'d [u8]) -> Result<(Header, &'d [u8]), Rejected> {
     if datagram.len() > MAX_DATAGRAM {
         return Err(Rejected::Oversized);

@@ -1,8 +1,9 @@
 //! A sentry's side: which nucleus speaks for a server, and whether a datagram of it is new.
 //!
-//! *Intuition.* A door that asks a stranger for today's password and then only counts. *Awkward cases.* Recordings of an
-//! earlier life of either side; a nucleus that was killed and comes back at once; two that claim one server; a claimant
-//! whose recorded claim is played back when the other falls silent (a token for a claim lives [`EPOCH`] or two).
+//! *Intuition.* A door that asks a stranger for today's password and then only counts. *Awkward cases.* Recordings of
+//! an earlier life of either side; a nucleus that was killed and comes back at once; two that claim one server; a
+//! claimant whose recorded claim is played back when the other falls silent (a token for a claim lives [`EPOCH`] or
+//! two).
 
 use crate::datagram::Header;
 use crate::rejected::Rejected;

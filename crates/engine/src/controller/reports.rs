@@ -78,8 +78,8 @@ fn part(server: &ServerState, taking: Status) -> (f64, f64) {
     (server.reported.queueing_delay().unwrap_or(0.0), difference)
 }
 
-/// Takes the processors that a nucleus names, unless the setup names some; gives them up when it no longer does. Whether
-/// anything changed.
+/// Takes the processors that a nucleus names, unless the setup names some; gives them up when it no longer does.
+/// Whether anything changed.
 fn follow_processors(server: &mut ServerState, named: Option<f64>) -> bool {
     let configured = server.capacity.is_given() && !server.given_by_report;
     match named.filter(|processors| processors.is_finite() && *processors > 0.0) {

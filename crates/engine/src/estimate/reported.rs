@@ -1,7 +1,8 @@
 //! What a server's nucleus reported, in the form in which the admission test needs it.
 //!
-//! The test asks for `eta`, the requests in service per server, and `Q`, how long one waits at the server before service
-//! begins. Without a nucleus `eta` is what the sentry has in flight there, waiting or not, and `Q` is 0. With one:
+//! The test asks for `eta`, the requests in service per server, and `Q`, how long one waits at the server before
+//! service begins. Without a nucleus `eta` is what the sentry has in flight there, waiting or not, and `Q` is 0. With
+//! one:
 //!
 //! * requests that wait at the server are in `Q`, so they leave `eta`;
 //! * requests that others sent belong to `eta`. They count only where the number of processors is given: a learned

@@ -1,7 +1,7 @@
 //! Where a cgroup's files are, in version 1 and 2, and what it is allowed.
 //!
-//! What is to be seen decides: in a container with a cgroup namespace the root *is* the container's cgroup, on a machine
-//! it is the machine. A server's own cgroup must be named. Limits of the groups above count too.
+//! What is to be seen decides: in a container with a cgroup namespace the root *is* the container's cgroup, on a
+//! machine it is the machine. A server's own cgroup must be named. Limits of the groups above count too.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,5 @@
-//! The network: bytes through the interfaces, connections accepted, and those lost because nobody accepted them in time.
+//! The network: bytes through the interfaces, connections accepted, and those lost because nobody accepted them in
+//! time.
 
 use std::path::Path;
 

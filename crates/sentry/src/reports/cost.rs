@@ -1,7 +1,7 @@
 //! The cost that a server states in a header field of its answer.
 //!
-//! `Tidegate-Cost: cpu=0.0123, io=0.004`: processor time and time waiting for disks and the like, in seconds; `io` may be
-//! missing. The field is for the sentry and does not reach the client.
+//! `Tidegate-Cost: cpu=0.0123, io=0.004`: processor time and time waiting for disks and the like, in seconds; `io` may
+//! be missing. The field is for the sentry and does not reach the client.
 
 use tidegate_engine::MeasuredCost;
 

@@ -1,9 +1,9 @@
 //! Which requests went over which connection to a server, so that processor time measured per connection becomes cost
 //! per request.
 //!
-//! *Intuition.* A taxi with a meter that runs for the whole day, and a note of who rode. *Applied.* Where a server has a
-//! process per connection (Apache prefork, PHP-FPM behind nothing, a CGI-less application server), its nucleus reads the
-//! process's CPU clock and reports it by the connection's address. The difference between two readings is what the
+//! *Intuition.* A taxi with a meter that runs for the whole day, and a note of who rode. *Applied.* Where a server has
+//! a process per connection (Apache prefork, PHP-FPM behind nothing, a CGI-less application server), its nucleus reads
+//! the process's CPU clock and reports it by the connection's address. The difference between two readings is what the
 //! requests in between used. When exactly one request ran, that is its cost; else each gets its share by expected cost.
 //!
 //! *Awkward cases.* A reading taken while a request runs belongs to two: such readings wait until the connection rests,
