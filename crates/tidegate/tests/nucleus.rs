@@ -81,8 +81,11 @@ impl Drop for Folder {
 struct Server {
     address: SocketAddr,
     asked: Arc<AtomicU64>,
-    running: Option<(Arc<AtomicBool>, Arc<Mutex<Vec<TcpStream>>>, thread::JoinHandle<()>)>,
+    running: Option<Running>,
 }
+
+/// How to stop it: the flag, its open connections, and its thread.
+type Running = (Arc<AtomicBool>, Arc<Mutex<Vec<TcpStream>>>, thread::JoinHandle<()>);
 
 impl Server {
     fn new() -> Server {
