@@ -36,7 +36,6 @@ fn main() {
     let view = sentry.reports().expect("a listener").clone();
     let socket = UdpSocket::bind(("127.0.0.1", 0)).expect("a port");
     socket.connect(view.address()).expect("connected");
-    socket.set_nonblocking(true).expect("a flag");
     let mut senders: Vec<Sender> = (0..SERVERS as u64).map(|boot| Sender::new(boot + 1)).collect();
     // Two intervals to open the sessions.
     (0..2).for_each(|_| interval(&socket, &key, &names, &mut senders));
@@ -69,8 +68,14 @@ fn interval(socket: &UdpSocket, key: &Key, names: &[String], senders: &mut [Send
             let _ = socket.send(&buffer[..length]);
         }
         let next = began + INTERVAL * (slice as u32 + 1) / SLICES as u32;
-        std::thread::sleep(next.saturating_duration_since(Instant::now()));
-        while let Ok(length) = socket.recv(&mut buffer) {
+        // Answers are heard until the next slice is due: that paces it, too.
+        loop {
+            let left = next.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            socket.set_read_timeout(Some(left)).expect("more than zero");
+            let Ok(length) = socket.recv(&mut buffer) else { continue };
             let message = Message::read(key, &buffer[..length]).expect("sound");
             let at = message.header.boot as usize - 1;
             let _ = senders[at].hear(&message, &names[at]);
