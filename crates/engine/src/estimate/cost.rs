@@ -29,6 +29,11 @@ const CAREFUL_WEIGHT: f64 = 6.0;
 /// let all costs wander.
 const UNIT_SAMPLES: f64 = 32.0;
 const NORM_MEMORY: f64 = 512.0;
+/// How strongly the ratio of expected to seen is held where it has been over the last `ANCHOR_MEMORY` samples. Without
+/// it all costs sink by some millionths with every sample, because an average is biased by its own noise: behind 200
+/// busy servers that is a factor of fifty in a minute.
+const ANCHOR: f64 = 0.05;
+const ANCHOR_MEMORY: f64 = 1e7;
 /// A URL is well known from this many samples on; one that is not counts this much in that average.
 const KNOWN: f64 = 8.0;
 const UNKNOWN_WEIGHT: f64 = 0.1;
@@ -48,6 +53,8 @@ pub struct Costs {
     /// What recent samples were, and what was expected of them.
     seen: Average,
     expected: Average,
+    /// The logarithm of their ratio, over a long time.
+    anchor: Average,
     /// Seconds per unit of stored cost.
     scale: f64,
 }
@@ -65,6 +72,7 @@ impl Costs {
             scale: 1.0,
             seen: Average::default(),
             expected: Average::default(),
+            anchor: Average::default(),
         }
     }
 
@@ -115,9 +123,16 @@ impl Costs {
         self.seen.update(seconds, weight, NORM_MEMORY);
         self.expected.update(expected, weight, NORM_MEMORY);
         match (self.seen.get(), self.expected.get()) {
-            (Some(seen), Some(expected)) if seen > 0.0 => (expected / seen).clamp(1e-3, 1e3),
+            (Some(seen), Some(expected)) if seen > 0.0 => self.anchored(libm::log((expected / seen).clamp(1e-3, 1e3))),
             _ => 1.0,
         }
+    }
+
+    /// The factor whose logarithm is `ratio`, pulled to where that has been all along.
+    fn anchored(&mut self, ratio: f64) -> f64 {
+        self.anchor.update(ratio, 1.0, ANCHOR_MEMORY);
+        let long = self.anchor.get().unwrap_or(ratio);
+        libm::exp(ratio + ANCHOR * (long - ratio))
     }
 
     /// Sets the scale, seconds per unit of relative cost.
