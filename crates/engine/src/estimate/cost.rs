@@ -29,6 +29,11 @@ const CAREFUL_WEIGHT: f64 = 6.0;
 /// let all costs wander.
 const UNIT_SAMPLES: f64 = 32.0;
 const NORM_MEMORY: f64 = 512.0;
+/// How strongly the ratio of expected to seen is held where it has been over the last `ANCHOR_MEMORY` samples. Without
+/// it all costs sink by some millionths with every sample, because an average is biased by its own noise: behind 200
+/// busy servers that is a factor of fifty in a minute.
+const ANCHOR: f64 = 0.05;
+const ANCHOR_MEMORY: f64 = 1e7;
 /// A URL is well known from this many samples on; one that is not counts this much in that average.
 const KNOWN: f64 = 8.0;
 const UNKNOWN_WEIGHT: f64 = 0.1;
@@ -127,27 +132,7 @@ impl Costs {
         let norm = if measured { &mut self.measured } else { &mut self.received };
         norm.factor(seconds, expected, if known { 1.0 } else { UNKNOWN_WEIGHT })
     }
-}
 
-/// What recent samples of one kind were, and what was expected of them.
-#[derive(Clone, Copy, Debug, Default)]
-struct Norm {
-    seen: Average,
-    expected: Average,
-}
-
-impl Norm {
-    fn factor(&mut self, seconds: f64, expected: f64, weight: f64) -> f64 {
-        self.seen.update(seconds, weight, NORM_MEMORY);
-        self.expected.update(expected, weight, NORM_MEMORY);
-        match (self.seen.get(), self.expected.get()) {
-            (Some(seen), Some(expected)) if seen > 0.0 => (expected / seen).clamp(1e-3, 1e3),
-            _ => 1.0,
-        }
-    }
-}
-
-impl Costs {
     /// Sets the scale, seconds per unit of relative cost.
     pub fn set_scale(&mut self, scale: f64) {
         self.scale = scale.clamp(1e-6, 1e6);
@@ -209,6 +194,33 @@ impl Costs {
             .or(self.all.get())
             .map_or(self.default, |cost| cost * self.scale);
         self.careful(known)
+    }
+}
+
+/// What recent samples of one kind were, and what was expected of them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Norm {
+    seen: Average,
+    expected: Average,
+    /// The logarithm of their ratio, over a long time.
+    anchor: Average,
+}
+
+impl Norm {
+    fn factor(&mut self, seconds: f64, expected: f64, weight: f64) -> f64 {
+        self.seen.update(seconds, weight, NORM_MEMORY);
+        self.expected.update(expected, weight, NORM_MEMORY);
+        match (self.seen.get(), self.expected.get()) {
+            (Some(seen), Some(expected)) if seen > 0.0 => self.anchored(libm::log((expected / seen).clamp(1e-3, 1e3))),
+            _ => 1.0,
+        }
+    }
+
+    /// The factor whose logarithm is `ratio`, pulled to where that has been all along.
+    fn anchored(&mut self, ratio: f64) -> f64 {
+        self.anchor.update(ratio, 1.0, ANCHOR_MEMORY);
+        let long = self.anchor.get().unwrap_or(ratio);
+        libm::exp(ratio + ANCHOR * (long - ratio))
     }
 }
 
