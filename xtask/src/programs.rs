@@ -44,6 +44,7 @@ pub const PROGRAMS: &[Program] = &[
     program("haproxy", "haproxy", "the comparison of proxies"),
     program("wrk", "wrk", "the comparison of proxies"),
     program("curl", "curl", "checks with an independent client"),
+    program("chromium", "chromium", "the dashboard in a real browser"),
 ];
 
 const fn program(name: &'static str, package: &'static str, needed_by: &'static str) -> Program {

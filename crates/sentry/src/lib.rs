@@ -30,6 +30,7 @@ mod ending;
 pub mod event_ring;
 pub mod gate;
 pub mod headers;
+pub mod history;
 mod health;
 pub mod live;
 pub mod metrics;
