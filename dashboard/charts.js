@@ -55,7 +55,7 @@ class Chart {
     const options = {
       width: this.width || 300,
       height: this.height,
-      padding: [8, 8, 0, 0],
+      padding: [8, 26, 0, 0],
       cursor: { drag: { x: false, y: false }, sync: { key: this.sync }, points: { size: 6 } },
       scales: { x: { time: true }, y: { range: (_, __, max) => [0, (max || 1) * 1.08] } },
       axes: [

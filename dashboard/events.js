@@ -67,7 +67,7 @@ export function words(event, reasons = {}) {
     case "server-changed":
       return `Server ${event.server} is ${event.status}.`;
     case "refusal-began":
-      return `Requests of class ${event.class.name} began to be refused: ${reason}.`;
+      return `Requests of class ${event.class.name} began to be refused, because ${reason}.`;
     case "refusal-ended":
       return `Requests of class ${event.class.name} are no longer refused; ${count(event.refused)} were.`;
     case "config-reloaded":

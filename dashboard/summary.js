@@ -72,7 +72,8 @@ function why(state, f, hello) {
   const parts = [];
   if (f.reasons.length) {
     const [first] = f.reasons;
-    parts.push(`Why: ${hello.reasons[first.name] ?? first.name} (${first.name}, ${percent(first.rate / f.rejected)} of refusals).`);
+    const verb = state.shadow ? "Would be refused" : "Refused";
+    parts.push(`${verb} because ${hello.reasons[first.name] ?? "of a reason that this page does not know"} (${first.name}, ${percent(first.rate / f.rejected)} of refusals).`);
   }
   const down = state.servers.filter((s) => s.status === "down").length;
   if (down) parts.push(`${count(down)} of ${count(state.servers.length)} servers ${down === 1 ? "is" : "are"} down.`);

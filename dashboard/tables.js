@@ -49,6 +49,7 @@ export class Tables {
       rank: i + 1,
       shadow: state.shadow,
       target: state.target,
+      bound: Number(state.statistic.slice(1)) || 0,
       now: { offered: now(i, "offered"), admitted: now(i, "admitted"), rejected: now(i, "rejected"), goodput: now(i, "in_target") },
     }));
     this.classes.show(rows, (row) => row.name);
@@ -136,7 +137,8 @@ function classRow(actions) {
       share.set(of, offered > 0 ? percent(of) : "idle");
       const figures = [rate(offered), rate(admitted), rate(rejected), rate(goodput), time(row.p50), time(row.p95), time(row.p99)];
       [...figures, count(row.in_flight), count(row.waiting)].forEach((text, i) => say(cells[i], text));
-      [row.p50, row.p95, row.p99].forEach((seconds, i) => mark(cells[4 + i], "over", String(seconds !== null && seconds > row.target)));
+      // The target bounds one statistic: what lies above that one may be over.
+      [50, 95, 99].forEach((percentile, i) => mark(cells[4 + i], "over", String(percentile <= row.bound && row[`p${percentile}`] > row.target)));
       say(value, row.min_rate ? rate(row.min_rate) : "none");
       change.disabled = !actions.allowed;
       change.setAttribute("aria-label", `Change the guarantee of ${row.name}`);

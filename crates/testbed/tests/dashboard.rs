@@ -141,9 +141,10 @@ fn log_in(browser: &mut Browser, admin: SocketAddr) {
     browser.until("document.body.dataset.ready && document.body.dataset.link === 'live'");
     // The question for the token is a refusal, which browsers log.
     browser.forget();
+    browser.value("window.left = true");
     let began = Instant::now();
     browser.open(&format!("http://{admin}/"));
-    browser.until("document.body.dataset.ready");
+    browser.until("!window.left && document.body?.dataset.ready");
     println!("from the address to the figures: {:?}", began.elapsed());
 }
 
@@ -166,7 +167,8 @@ fn live_figures_are_true(browser: &mut Browser, load: &LoadRun) {
     browser.until("document.querySelector('#headline').innerText.startsWith('Overload: ')");
     let reasons = "document.querySelectorAll('#reasons tbody tr').length > 0";
     browser.until(reasons);
-    browser.until("[...document.querySelectorAll('#events span')].some(e => e.innerText.includes('began to be refused'))");
+    browser
+        .until("[...document.querySelectorAll('#events span')].some(e => e.innerText.includes('began to be refused'))");
 }
 
 fn names_are_text(browser: &mut Browser) {
@@ -199,8 +201,8 @@ fn totals_are_true(browser: &mut Browser, service: &Service, report: &Report) {
     browser.until("document.querySelector('#in-flight').innerText === '0'");
     browser.until("document.querySelector('#headline').innerText.startsWith('Idle')");
     let page = ids.map(|id| browser.number(id));
-    let metrics = ["offered", "admitted", "rejected", "goodput"]
-        .map(|name| service.metric(&format!("tidegate_requests_{name}")));
+    let metrics =
+        ["offered", "admitted", "rejected", "goodput"].map(|name| service.metric(&format!("tidegate_requests_{name}")));
     println!("offered, admitted, refused, in time: page {page:?}, metrics {metrics:?}");
     // Of what was admitted in shadow mode, the page counts as admitted what would have been: for these the sum of both
     // counts is more than what arrived.
@@ -214,7 +216,8 @@ fn totals_are_true(browser: &mut Browser, service: &Service, report: &Report) {
     let total = &report.total;
     println!("generator: {} {} {} {}", total.offered, total.admitted, total.refused_by_sentry, total.good);
     assert_near("offered by the generator", page[0], total.offered as f64);
-    assert_near("goodput by the generator", page[3], total.good as f64);
+    // Not its goodput: it counts from the scheduled instant, before a busy machine lets it send.
+    assert_near("admitted by the generator", page[1], total.admitted as f64);
     assert_near("refused by the generator", page[2] - would, total.refused_by_sentry as f64);
 }
 
@@ -246,7 +249,7 @@ fn it_says_when_data_is_stale_and_comes_back(browser: &mut Browser, service: &mu
     assert!(browser.text("#notice").contains("old"), "{}", browser.text("#notice"));
     service.listen(address);
     browser.until("document.body.dataset.link === 'live'");
-    assert_eq!(browser.text("#notice"), "");
+    assert_eq!(browser.value("document.querySelector('#notice').hidden"), true);
 }
 
 /// With `TIDEGATE_PICTURES=<folder>`: the page as people see it, in base64, for a look.

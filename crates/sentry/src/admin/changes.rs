@@ -115,6 +115,8 @@ fn rate<'de, D: Deserializer<'de>>(given: D) -> Result<f64, D::Error> {
     };
     match (0.0..=HIGHEST_RATE).contains(&rate) {
         true => Ok(rate),
-        false => Err(D::Error::custom(format!("min_rate = {rate} must be from 0 to {HIGHEST_RATE} requests per second"))),
+        false => {
+            Err(D::Error::custom(format!("min_rate = {rate} must be from 0 to {HIGHEST_RATE} requests per second")))
+        }
     }
 }

@@ -252,7 +252,8 @@ fn pages_may_only_run_what_was_built_in() {
     let mut answer = String::new();
     send(&server, "GET / HTTP/1.1", "").read_to_string(&mut answer).expect("an answer");
     let head = answer.split("\r\n\r\n").next().expect("a head").to_lowercase();
-    for part in ["default-src 'none'", "script-src 'self';", "require-trusted-types-for 'script'", "frame-ancestors 'none'"]
+    for part in
+        ["default-src 'none'", "script-src 'self';", "require-trusted-types-for 'script'", "frame-ancestors 'none'"]
     {
         assert!(head.contains(part), "{part} is not in\n{head}");
     }

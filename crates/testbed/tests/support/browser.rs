@@ -31,7 +31,8 @@ impl Browser {
     pub fn is_present() -> bool {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let present = std::env::split_paths(&path).any(|folder| folder.join(PROGRAM).is_file());
-        let wanted = std::env::var("CI").is_ok_and(|ci| ci == "true") || std::env::var("TIDEGATE_HAVE_CHROMIUM").is_ok();
+        let wanted =
+            std::env::var("CI").is_ok_and(|ci| ci == "true") || std::env::var("TIDEGATE_HAVE_CHROMIUM").is_ok();
         assert!(present || !wanted, "{PROGRAM} is not in PATH; cargo xtask programs installs it");
         present
     }
