@@ -45,6 +45,7 @@ pub const PROGRAMS: &[Program] = &[
     program("wrk", "wrk", "the comparison of proxies"),
     program("mariadbd", "mariadb-server", "the mail service on MariaDB, and its database going away"),
     program("curl", "curl", "checks with an independent client"),
+    program("chromium", "chromium", "the dashboard in a real browser"),
 ];
 
 const fn program(name: &'static str, package: &'static str, needed_by: &'static str) -> Program {

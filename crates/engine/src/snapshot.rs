@@ -78,6 +78,8 @@ pub struct ClassSnapshot {
     pub p95: Option<f64>,
     /// 99th percentile.
     pub p99: Option<f64>,
+    /// The SLA's own statistic of them: what its target bounds.
+    pub statistic: Option<f64>,
 }
 
 impl ClassSnapshot {

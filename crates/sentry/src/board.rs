@@ -57,6 +57,8 @@ pub enum NoticeKind {
     ReloadFailed,
     /// The sentry takes no new requests.
     Draining,
+    /// A person changed something through the admin API.
+    Changed,
 }
 
 impl NoticeKind {
@@ -66,6 +68,7 @@ impl NoticeKind {
             NoticeKind::Reloaded => "config-reloaded",
             NoticeKind::ReloadFailed => "config-reload-failed",
             NoticeKind::Draining => "draining",
+            NoticeKind::Changed => "changed-by-hand",
         }
     }
 }
@@ -128,6 +131,11 @@ impl Board {
     pub fn reload_failed(&self, why: impl Into<String>) {
         self.reload_failures.fetch_add(1, Relaxed);
         self.notice(NoticeKind::ReloadFailed, why.into());
+    }
+
+    /// Records that a person changed something through the admin API, and what.
+    pub fn changed(&self, what: impl Into<String>) {
+        self.notice(NoticeKind::Changed, what.into());
     }
 
     /// Says that no new requests are taken: `/readyz` fails from now on.

@@ -31,6 +31,7 @@ pub mod event_ring;
 pub mod gate;
 pub mod headers;
 mod health;
+pub mod history;
 pub mod live;
 pub mod metrics;
 mod permit;

@@ -58,6 +58,10 @@ fn class(core: &Core, id: ClassId) -> ClassSnapshot {
         p50: quantile(0.50),
         p95: quantile(0.95),
         p99: quantile(0.99),
+        statistic: match core.setup.sla.statistic().quantile() {
+            Some(q) => quantile(q),
+            None => stats.responses.mean(),
+        },
     }
 }
 

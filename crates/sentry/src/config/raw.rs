@@ -27,6 +27,7 @@ section! {
     struct RawAdmin ("in [admin]") {
         listen: String,
         token: String,
+        token_file: String,
     }
 }
 

@@ -186,6 +186,8 @@ fn bad_files_say_what_where_and_what_to_do() {
             app("[[application.request_type]]\ntags = [\"db\"]"),
             app("[admin]\nlisten = \"0.0.0.0:9900\""),
             app("[admin]\nlisten = \"0.0.0.0:8080\"\ntoken = \"short\""),
+            app("[admin]\nlisten = \"0.0.0.0:9900\"\ntoken_file = \"missing\""),
+            app("[admin]\ntoken = \"0123456789abcdef\"\ntoken_file = \"missing\""),
             app("[sentry]\nworkers = 0"),
             refused("[[application]]\nlisten = \":80\"\n"),
             refused("[[application]]\nservers = []\n"),
