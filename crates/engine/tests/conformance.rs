@@ -133,6 +133,32 @@ fn a_change_of_servers_does_not_open_a_published_threshold() {
     }
 }
 
+/// A driver that slept has ticked once since; that must not count for less than the ticks it missed.
+#[test]
+fn an_idle_threshold_opens_after_a_sleep() {
+    let case = cases::of(cases::admission(r#"{ "policy": "threshold" }"#));
+    let mut driver = Driver::new(&case, 3);
+    let answer_all = |driver: &mut Driver| {
+        while let Some(ticket) = driver.flying().first().copied() {
+            driver.complete(ticket, Outcome::answered());
+        }
+    };
+    for _ in 0..20 {
+        driver.arrive(0, 0, 1);
+        driver.advance(Duration::from_secs(8));
+        answer_all(&mut driver);
+    }
+    (0..40).for_each(|_| driver.arrive(0, 0, 1));
+    driver.advance(Duration::from_millis(250));
+    let set = driver.last().after.snapshot.policy.threshold;
+    assert!(set.is_some_and(|(class, _)| class == 0), "a pile that no server can bear, and {set:?}");
+    answer_all(&mut driver);
+    driver.advance(Duration::from_millis(100));
+    driver.doze(Duration::from_secs(16));
+    driver.arrive(2, 0, 1);
+    assert_eq!(driver.flying().len(), 1, "{:?}", driver.last().after.snapshot.policy.threshold);
+}
+
 #[test]
 fn shadow_mode_admits_what_it_would_refuse_and_counts_it() {
     let policies = [

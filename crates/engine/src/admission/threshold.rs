@@ -68,7 +68,7 @@ impl Config {
             period: self.period.duration(),
             next: Timestamp::ZERO,
             surged: false,
-            idle_ticks: 0,
+            idle_since: None,
             at: None,
         }
     }
@@ -81,8 +81,8 @@ const UNSURE_SHARE: f64 = 0.8;
 
 /// No class is refused before this share of what fits is in flight.
 const PILE_SHARE: f64 = 0.5;
-/// Ticks with less than this share of what fits in flight, one after another, that end an overload.
-const IDLE_TICKS: u32 = 5;
+/// So long with less than this share of what fits in flight ends an overload.
+const IDLE_TIME: Duration = Duration::from_millis(400);
 const IDLE_SHARE: f64 = 0.05;
 /// A backlog this many times what fits is a surge: the table is computed anew at once.
 const SURGE: f64 = 1.0;
@@ -95,8 +95,8 @@ pub struct Threshold {
     next: Timestamp,
     /// The table in force was computed on a surge.
     surged: bool,
-    /// Ticks in a row with next to nothing in flight.
-    idle_ticks: u32,
+    /// The first tick of those with next to nothing in flight. A time and no count: a driver that slept ticks once.
+    idle_since: Option<Timestamp>,
     /// The threshold in force; `None`: every class passes.
     at: Option<(ClassId, f64)>,
 }
@@ -104,9 +104,9 @@ pub struct Threshold {
 impl AdmissionPolicy for Threshold {
     fn on_tick(&mut self, cx: &mut Context<'_>) {
         let idle = self.in_flight(cx) <= IDLE_SHARE * self.fits(cx);
-        self.idle_ticks = if idle { self.idle_ticks.saturating_add(1) } else { 0 };
+        self.idle_since = if idle { self.idle_since.or(Some(cx.now)) } else { None };
         // Half a second next to no work: whatever the smoothed rates say, there is no overload.
-        if self.idle_ticks >= IDLE_TICKS && self.at.is_some() && self.config.drain {
+        if self.is_idle(cx) && self.at.is_some() && self.config.drain {
             self.put(cx, None);
         }
         let backlog = if self.config.drain { self.backlog(cx) } else { 0.0 };
@@ -138,9 +138,12 @@ impl Threshold {
 
     fn recompute(&mut self, cx: &mut Context<'_>) {
         let calm = self.at.is_none() && self.in_flight(cx) < PILE_SHARE * self.fits(cx);
-        let idle = self.idle_ticks >= IDLE_TICKS;
-        let at = if idle || (calm && self.config.drain) { None } else { self.threshold(cx) };
+        let at = if self.is_idle(cx) || (calm && self.config.drain) { None } else { self.threshold(cx) };
         self.put(cx, at);
+    }
+
+    fn is_idle(&self, cx: &Context<'_>) -> bool {
+        self.idle_since.is_some_and(|since| cx.now.since(since) >= IDLE_TIME)
     }
 
     /// Puts a threshold in force.
