@@ -46,6 +46,9 @@ pub const PROGRAMS: &[Program] = &[
     program("mariadbd", "mariadb-server", "the mail service on MariaDB, and its database going away"),
     program("curl", "curl", "checks with an independent client"),
     program("chromium", "chromium", "the dashboard in a real browser"),
+    program("promtool", "prometheus", "alert rules and their tests"),
+    program("prometheus", "prometheus", "scrapes of a sentry under load"),
+    program("systemd-analyze", "systemd", "the units of deploy/"),
 ];
 
 const fn program(name: &'static str, package: &'static str, needed_by: &'static str) -> Program {

@@ -9,6 +9,7 @@ mod nucleus;
 mod replay;
 mod run;
 mod simulate;
+mod top;
 
 use std::process::ExitCode;
 
@@ -22,6 +23,7 @@ pub enum Command {
     /// Check a configuration file and print what it means.
     Check(check::Args),
     Load(load::Args),
+    Top(top::Args),
     Nucleus(nucleus::Args),
     Demo(demo::Args),
     Simulate(simulate::Args),
@@ -40,6 +42,7 @@ impl Command {
             Command::Run(args) => run::run(args),
             Command::Check(args) => check::run(&args),
             Command::Load(args) => load::run(args),
+            Command::Top(args) => top::run(args),
             Command::Nucleus(args) => nucleus::run(args),
             Command::Demo(args) => demo::run(args),
             Command::Simulate(args) => simulate::run(&args),

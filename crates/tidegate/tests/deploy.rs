@@ -1,0 +1,160 @@
+//! What `deploy/` holds is valid, by the programs that will read it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+fn deploy(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(path)
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(deploy(path)).unwrap_or_else(|error| panic!("deploy/{path}: {error}"))
+}
+
+/// Runs `program` to its end; what it said if it failed.
+fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
+    let Output { status, stdout, stderr } =
+        Command::new(program).args(arguments).stdin(Stdio::null()).output().expect("runs");
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if status.success() { Ok(said(&stderr)) } else { Err(said(&stdout) + &said(&stderr)) }
+}
+
+/// Whether `program` is there; in CI, or where the tests' programs were installed, it must be.
+fn is_present(program: &str, variable: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let present = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    let wanted = std::env::var("CI").is_ok_and(|ci| ci == "true") || std::env::var(variable).is_ok();
+    assert!(present || !wanted, "{program} is not in PATH; cargo xtask programs installs it");
+    present
+}
+
+#[test]
+fn example_configurations_are_valid_and_raise_no_doubts() {
+    let mut seen = 0;
+    for entry in fs::read_dir(deploy("examples")).expect("a folder").flatten() {
+        let path = entry.path();
+        if path.ends_with("nucleus.toml") {
+            continue;
+        }
+        let checked = run(env!("CARGO_BIN_EXE_tidegate"), &["check", path.to_str().expect("UTF-8")]);
+        assert_eq!(checked, Ok(String::new()), "{}", path.display());
+        seen += 1;
+    }
+    assert_eq!(seen, 4);
+}
+
+#[test]
+fn the_example_nucleus_measures() {
+    let folder = std::env::temp_dir().join(format!("tidegate-deploy-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    fs::write(folder.join("key"), "the secret of the tests\n").expect("a file");
+    fs::write(folder.join("nucleus.toml"), read("examples/nucleus.toml")).expect("a file");
+    let file = folder.join("nucleus.toml");
+    let ran = run(env!("CARGO_BIN_EXE_tidegate"), &["nucleus", "-c", file.to_str().expect("UTF-8"), "--once"]);
+    // The folder is temporary: leaving it harms nobody.
+    let _ = fs::remove_dir_all(&folder);
+    assert!(ran.is_ok(), "{ran:?}");
+}
+
+/// Every name of ours in rules, their tests and the board is one that `/metrics` has or a rule records.
+#[test]
+fn rules_and_board_name_metrics_that_there_are() {
+    let documented = fs::read_to_string(deploy("../docs/metrics.md")).expect("a file");
+    let known: BTreeSet<&str> = names(&documented).collect();
+    let rules = read("prometheus/tidegate.rules.yml");
+    for (file, text) in [
+        ("tidegate.rules.yml", rules.clone()),
+        ("tidegate.tests.yml", read("prometheus/tidegate.tests.yml")),
+        ("tidegate.json", read("grafana/tidegate.json")),
+    ] {
+        let unknown: Vec<&str> = names(&text)
+            .filter(|name| name.contains('_') && !known.contains(name.trim_end_matches("_total")))
+            .filter(|name| !name.contains(':') || !rules.contains(&format!("record: {name}\n")))
+            .collect();
+        assert_eq!(unknown, Vec::<&str>::new(), "{file}");
+    }
+    assert!(names("x(tidegate_requests_offered_total{a})").eq(["tidegate_requests_offered_total"]), "names are found");
+}
+
+/// Words that begin as our metrics do.
+fn names(text: &str) -> impl Iterator<Item = &str> {
+    let part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+    let words = text.split(move |c| !part(c)).map(|word| word.trim_end_matches(':'));
+    words.filter(|word| word.starts_with("tidegate_") || word.starts_with("tidegate:"))
+}
+
+#[test]
+fn the_board_is_one_that_grafana_takes() {
+    let board: serde_json::Value = serde_json::from_str(&read("grafana/tidegate.json")).expect("JSON");
+    let panels = board["panels"].as_array().expect("panels");
+    let ids: BTreeSet<u64> = panels.iter().filter_map(|panel| panel["id"].as_u64()).collect();
+    assert!(panels.len() > 10 && ids.len() == panels.len(), "panels have ids of their own");
+    for panel in panels {
+        let targets = panel["targets"].as_array().expect("targets");
+        assert!(!targets.is_empty() && panel["title"].is_string(), "{panel}");
+        let place = &panel["gridPos"];
+        assert!(place["x"].as_u64().expect("x") + place["w"].as_u64().expect("w") <= 24, "{}", panel["title"]);
+    }
+}
+
+#[test]
+fn promtool_takes_rules_and_their_tests_pass() {
+    if !is_present("promtool", "TIDEGATE_HAVE_PROMTOOL") {
+        return println!("skipped: no promtool");
+    }
+    let path = |name: &str| deploy("prometheus").join(name).to_str().expect("UTF-8").to_owned();
+    for arguments in [
+        ["check", "rules", &path("tidegate.rules.yml")],
+        ["check", "config", &path("prometheus.yml")],
+        ["test", "rules", &path("tidegate.tests.yml")],
+    ] {
+        let ran = run("promtool", &arguments);
+        assert!(ran.is_ok(), "promtool {}: {}", arguments.join(" "), ran.unwrap_err());
+    }
+}
+
+/// Every query of the board is one that Prometheus can read: as a rule file they would be refused otherwise.
+#[test]
+fn promtool_takes_the_queries_of_the_board() {
+    if !is_present("promtool", "TIDEGATE_HAVE_PROMTOOL") {
+        return println!("skipped: no promtool");
+    }
+    let board: serde_json::Value = serde_json::from_str(&read("grafana/tidegate.json")).expect("JSON");
+    let panels = board["panels"].as_array().expect("panels").iter();
+    let queries = panels.flat_map(|panel| panel["targets"].as_array().expect("targets"));
+    let rules: Vec<_> = queries
+        .enumerate()
+        .map(|(at, target)| serde_json::json!({ "record": format!("query:{at}"), "expr": target["expr"] }))
+        .collect();
+    let file = std::env::temp_dir().join(format!("tidegate-board-{}.yml", std::process::id()));
+    // JSON is YAML.
+    let text = serde_json::json!({ "groups": [{ "name": "board", "rules": rules }] }).to_string();
+    fs::write(&file, text).expect("a file");
+    let ran = run("promtool", &["check", "rules", file.to_str().expect("UTF-8")]);
+    // The folder is temporary: leaving the file harms nobody.
+    let _ = fs::remove_file(&file);
+    assert!(ran.is_ok(), "{}", ran.unwrap_err());
+}
+
+#[test]
+fn systemd_takes_the_units() {
+    if !is_present("systemd-analyze", "TIDEGATE_HAVE_SYSTEMD_ANALYZE") {
+        return println!("skipped: no systemd-analyze");
+    }
+    let folder = std::env::temp_dir().join(format!("tidegate-units-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    for unit in ["tidegate.service", "tidegate-nucleus.service"] {
+        let text = read(&format!("systemd/{unit}")).replace("/usr/bin/tidegate", env!("CARGO_BIN_EXE_tidegate"));
+        let file = folder.join(unit);
+        fs::write(&file, text).expect("a file");
+        let ran = run("systemd-analyze", &["verify", "--man=no", file.to_str().expect("UTF-8")]);
+        let said = ran.unwrap_or_else(|said| panic!("{unit}: {said}"));
+        // It also tells of other units of the machine.
+        let ours: Vec<&str> = said.lines().filter(|line| line.contains("tidegate")).collect();
+        assert_eq!(ours, Vec::<&str>::new(), "{unit}");
+    }
+    // The folder is temporary: leaving it harms nobody.
+    let _ = fs::remove_dir_all(&folder);
+}
