@@ -93,11 +93,10 @@ impl View<'_> {
     }
 
     fn classes(&self, frame: &mut Frame<'_>, area: Rect, app: &Application) {
-        let header =
-            ["class", "offered", "admitted", "refused", "goodput", "in flight", "waiting", "p50", "p95", "p99"];
+        let header = ["offered", "admitted", "refused", "goodput", "in flight", "waiting", "p50", "p95", "p99"];
         let rows = app.classes.iter().map(|class| self.class_row(app, class));
         let widths = [Constraint::Fill(1)].into_iter().chain([Constraint::Length(9); 9]);
-        frame.render_widget(table(" classes, most important first ", header, rows, widths), area);
+        frame.render_widget(table(" classes, most important first ", "class", header, rows, widths), area);
     }
 
     fn class_row(&self, app: &Application, class: &Class) -> Row<'static> {
@@ -107,8 +106,7 @@ impl View<'_> {
         let times = [class.p50, class.p95, class.p99].map(|seconds| seconds.map_or("-".to_owned(), time));
         let cells = [rates.offered, rates.admitted, rates.rejected, rates.goodput].map(rate);
         let counts = [class.in_flight, class.waiting].map(|count| count.to_string());
-        let all = [class.name.clone()].into_iter().chain(cells).chain(counts).chain(times);
-        Row::new(all.map(right).collect::<Vec<_>>()).style(style)
+        row(&class.name, cells.into_iter().chain(counts).chain(times)).style(style)
     }
 
     /// How it came to be: a line each, and why requests are refused.
@@ -169,39 +167,40 @@ fn worst(app: &Application) -> Option<f64> {
 }
 
 fn servers_table(frame: &mut Frame<'_>, area: Rect, app: &Application) {
-    let header = ["server", "state", "in flight", "processors", "a processor", "queueing"];
+    let header = ["state", "in flight", "processors", "a processor", "queueing"];
     let rows = app.servers.iter().map(server_row);
     let widths = [Constraint::Fill(1)].into_iter().chain([Constraint::Length(11); 5]);
-    frame.render_widget(table(" servers ", header, rows, widths), area);
+    frame.render_widget(table(" servers ", "server", header, rows, widths), area);
 }
 
 fn server_row(server: &Server) -> Row<'static> {
     let style = if server.status == "up" { Style::new() } else { Style::new().fg(Color::Red) };
     let learned = if server.learned { "" } else { "?" };
     let cells = [
-        server.name.clone(),
         server.status.clone(),
         server.in_flight.to_string(),
         format!("{:.1}{learned}", server.processors),
         format!("{:.1}", server.in_flight as f64 / server.processors.max(1e-9)),
         server.queueing_delay.map_or("-".to_owned(), time),
     ];
-    Row::new(cells.into_iter().map(right).collect::<Vec<_>>()).style(style)
+    row(&server.name, cells.into_iter()).style(style)
 }
 
 fn table<'a, const N: usize>(
     title: &'a str,
-    header: [&'a str; N],
+    name: &str,
+    header: [&str; N],
     rows: impl Iterator<Item = Row<'a>>,
     widths: impl IntoIterator<Item = Constraint>,
 ) -> Table<'a> {
-    let header = Row::new(header.map(|name| right(name.to_owned()))).style(Style::new().dim());
+    let header = row(name, header.into_iter().map(str::to_owned)).style(Style::new().dim());
     Table::new(rows, widths).header(header).block(Block::bordered().title(title))
 }
 
-/// Figures stand to the right; names look well there, too, and line up with nothing else.
-fn right(text: String) -> Cell<'static> {
-    Cell::from(Line::from(text).right_aligned())
+/// A name, and figures that stand to the right.
+fn row(name: &str, figures: impl Iterator<Item = String>) -> Row<'static> {
+    let figures = figures.map(|text| Cell::from(Line::from(text).right_aligned()));
+    Row::new([Cell::from(name.to_owned())].into_iter().chain(figures).collect::<Vec<_>>())
 }
 
 fn rate(per_second: f64) -> String {
