@@ -83,10 +83,13 @@ struct Generate {
     /// Accounts: user1, user2 and so on
     #[arg(long, value_name = "N", default_value_t = 128)]
     accounts: u32,
-    /// Messages in the largest inbox; the smallest has one
+    /// Messages in the largest inbox
     #[arg(long, value_name = "N", default_value_t = 12_794)]
     largest: u32,
-    /// Tail index of the inboxes' sizes: the smaller, the more uneven
+    /// Messages in the smallest inbox
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    smallest: u32,
+    /// Tail index of the inboxes' sizes: the smaller, the more large ones
     #[arg(long, value_name = "INDEX", default_value_t = 0.5)]
     tail: f64,
     /// Mean length of a message's text
@@ -153,9 +156,9 @@ impl Serve {
 
 impl Generate {
     fn run(self) -> Result<()> {
-        let Generate { database, accounts, largest, tail, text_bytes, classes, seed } = self;
+        let Generate { database, accounts, largest, smallest, tail, text_bytes, classes, seed } = self;
         let source = open(&database)?;
-        fill(&source.database, &Mail { accounts, largest, tail, text_bytes, classes, seed })
+        fill(&source.database, &Mail { accounts, largest, smallest, tail, text_bytes, classes, seed })
     }
 }
 
