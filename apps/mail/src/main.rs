@@ -73,6 +73,9 @@ struct Serve {
     /// Connections that may wait to be accepted
     #[arg(long, value_name = "N", default_value_t = 1024)]
     backlog: i32,
+    /// End when standard input ends: for programs that start this one, so that it does not outlive them
+    #[arg(long)]
+    while_stdin: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -126,7 +129,7 @@ impl Serve {
         let listener = listen(self.listen, limits).with_context(|| format!("cannot listen at {}", self.listen))?;
         println!("{}; sign in as user1 at http://{}/", source.database, listener.local_addr()?);
         std::io::stdout().flush()?;
-        serve(listener, limits, router(Arc::clone(&service)), until_told_to_stop()).await?;
+        serve(listener, limits, router(Arc::clone(&service)), until_told_to_stop(self.while_stdin)).await?;
         service.drain(Duration::from_secs(10)).await;
         Ok(())
     }
@@ -198,14 +201,26 @@ fn fill(database: &Database, mail: &Mail) -> Result<()> {
     Ok(())
 }
 
-/// Until SIGINT or SIGTERM.
-async fn until_told_to_stop() {
+/// Until SIGINT or SIGTERM, or, where it is wanted, the end of standard input.
+async fn until_told_to_stop(while_stdin: bool) {
     let terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate());
     let Ok(mut terminate) = terminate else { return std::future::pending().await };
     tokio::select! {
         _ = tokio::signal::ctrl_c() => {}
         _ = terminate.recv() => {}
+        () = end_of_stdin(), if while_stdin => {}
     }
+}
+
+/// A thread of its own: one of the runtime's would hold up its end.
+async fn end_of_stdin() {
+    let (tell, ended) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        // An error ends it just as well.
+        drop(std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
+        tell.send(())
+    });
+    drop(ended.await);
 }
 
 /// `500ms`, `1s`, `2min`.

@@ -1,4 +1,4 @@
-//! The mail service as a program of its own: made mail, started, known address, stopped.
+//! The mail service as a program of its own: mail made, started, its address known, stopped.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
@@ -99,7 +99,8 @@ impl Program {
         if settings.is_controlled {
             serve.arg("--parameters").arg(&parameters);
         }
-        serve.stdout(Stdio::piped());
+        // It ends when this process does, however that happens: the pipe is closed then.
+        serve.arg("--while-stdin").stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = spawn(&mut serve, mail.processors).map_err(start)?;
         match address(&mut child) {
             Some(address) => Ok(Program { child, address }),

@@ -202,3 +202,6 @@ impl Resource {
 fn as_it_is() -> f64 {
     1.0
 }
+
+#[cfg(test)]
+mod tests;
