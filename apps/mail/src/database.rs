@@ -47,11 +47,7 @@ pub trait Connection: Send {
     /// # Errors
     /// What [`DatabaseError`] lists.
     fn transaction(&mut self, step: Transaction) -> Result<(), DatabaseError> {
-        let sql = match step {
-            Transaction::Begin => "BEGIN",
-            Transaction::Commit => "COMMIT",
-        };
-        self.execute(sql, &[]).map(drop)
+        self.execute(step.sql(), &[]).map(drop)
     }
 
     /// What differs between the databases in the definition of tables.
@@ -65,6 +61,15 @@ pub enum Transaction {
     Begin,
     /// Commit.
     Commit,
+}
+
+impl Transaction {
+    fn sql(self) -> &'static str {
+        match self {
+            Transaction::Begin => "BEGIN",
+            Transaction::Commit => "COMMIT",
+        }
+    }
 }
 
 /// The two ways to define tables.

@@ -23,7 +23,9 @@ pub struct Mail {
     pub accounts: u32,
     /// Messages in the largest inbox; the paper has 12,794.
     pub largest: u32,
-    /// Tail index of the sizes: the smaller, the more uneven. At 0.5 the mean is the root of `largest`.
+    /// Messages in the smallest inbox; the paper has 1.
+    pub smallest: u32,
+    /// Tail index of the sizes: the smaller, the more large ones. At 0.5 the mean is the root of `smallest * largest`.
     pub tail: f64,
     /// Mean length of a text, bytes.
     pub text_bytes: u32,
@@ -64,7 +66,7 @@ pub enum GenerateError {
 
 impl Default for Mail {
     fn default() -> Mail {
-        Mail { accounts: 128, largest: 12_794, tail: 0.5, text_bytes: 2_000, classes: 2, seed: 1 }
+        Mail { accounts: 128, largest: 12_794, smallest: 1, tail: 0.5, text_bytes: 2_000, classes: 2, seed: 1 }
     }
 }
 
@@ -154,9 +156,10 @@ impl Mail {
 
     /// The size that a share `quantile` of inboxes do not exceed.
     fn size_at(&self, quantile: f64) -> u32 {
-        let largest = f64::from(self.largest);
-        let cut_off = 1.0 - largest.powf(-self.tail);
-        (1.0 - quantile * cut_off).powf(-1.0 / self.tail).clamp(1.0, largest).round() as u32
+        let (smallest, largest) = (f64::from(self.smallest), f64::from(self.largest));
+        let cut_off = 1.0 - (smallest / largest).powf(self.tail);
+        let size = smallest * (1.0 - quantile * cut_off).powf(-1.0 / self.tail);
+        size.clamp(smallest, largest).round() as u32
     }
 
     fn rng(&self, stream: u64) -> Xoshiro256PlusPlus {
@@ -167,6 +170,7 @@ impl Mail {
         let checks = [
             ("accounts", f64::from(self.accounts), 1.0, 1e6, "from 1 to 1,000,000"),
             ("largest", f64::from(self.largest), 1.0, 1e6, "from 1 to 1,000,000"),
+            ("smallest", f64::from(self.smallest), 1.0, f64::from(self.largest), "from 1 to --largest"),
             ("tail", self.tail, 0.05, 10.0, "from 0.05 to 10"),
             ("text-bytes", f64::from(self.text_bytes), 10.0, 1e6, "from 10 to 1,000,000"),
             ("classes", f64::from(self.classes), 1.0, 9.0, "from 1 to 9"),
@@ -213,6 +217,9 @@ mod tests {
         let half: u32 = sizes[..64].iter().sum();
         let all: u32 = sizes.iter().sum();
         assert!(f64::from(half) < 0.02 * f64::from(all), "half of the accounts have {half} of {all}");
+        let mut large = Mail { smallest: 4_000, ..Mail::default() }.sizes();
+        large.sort_unstable();
+        assert_eq!((large[0], *large.last().unwrap()), (4_000, 12_794));
     }
 
     #[test]
@@ -232,5 +239,7 @@ mod tests {
         assert!(none.store(&mut *db, |_| ()).unwrap_err().to_string().contains("--accounts is 0"));
         let tail = Mail { tail: f64::NAN, ..Mail::default() };
         assert!(tail.store(&mut *db, |_| ()).unwrap_err().to_string().contains("--tail"));
+        let upside_down = Mail { smallest: 30, largest: 20, ..Mail::default() };
+        assert!(upside_down.store(&mut *db, |_| ()).unwrap_err().to_string().contains("--smallest is 30"));
     }
 }

@@ -73,6 +73,9 @@ struct Serve {
     /// Connections that may wait to be accepted
     #[arg(long, value_name = "N", default_value_t = 1024)]
     backlog: i32,
+    /// End when standard input ends: for programs that start this one, so that it does not outlive them
+    #[arg(long)]
+    while_stdin: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -83,10 +86,13 @@ struct Generate {
     /// Accounts: user1, user2 and so on
     #[arg(long, value_name = "N", default_value_t = 128)]
     accounts: u32,
-    /// Messages in the largest inbox; the smallest has one
+    /// Messages in the largest inbox
     #[arg(long, value_name = "N", default_value_t = 12_794)]
     largest: u32,
-    /// Tail index of the inboxes' sizes: the smaller, the more uneven
+    /// Messages in the smallest inbox
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    smallest: u32,
+    /// Tail index of the inboxes' sizes: the smaller, the more large ones
     #[arg(long, value_name = "INDEX", default_value_t = 0.5)]
     tail: f64,
     /// Mean length of a message's text
@@ -123,7 +129,7 @@ impl Serve {
         let listener = listen(self.listen, limits).with_context(|| format!("cannot listen at {}", self.listen))?;
         println!("{}; sign in as user1 at http://{}/", source.database, listener.local_addr()?);
         std::io::stdout().flush()?;
-        serve(listener, limits, router(Arc::clone(&service)), until_told_to_stop()).await?;
+        serve(listener, limits, router(Arc::clone(&service)), until_told_to_stop(self.while_stdin)).await?;
         service.drain(Duration::from_secs(10)).await;
         Ok(())
     }
@@ -153,9 +159,9 @@ impl Serve {
 
 impl Generate {
     fn run(self) -> Result<()> {
-        let Generate { database, accounts, largest, tail, text_bytes, classes, seed } = self;
+        let Generate { database, accounts, largest, smallest, tail, text_bytes, classes, seed } = self;
         let source = open(&database)?;
-        fill(&source.database, &Mail { accounts, largest, tail, text_bytes, classes, seed })
+        fill(&source.database, &Mail { accounts, largest, smallest, tail, text_bytes, classes, seed })
     }
 }
 
@@ -195,14 +201,26 @@ fn fill(database: &Database, mail: &Mail) -> Result<()> {
     Ok(())
 }
 
-/// Until SIGINT or SIGTERM.
-async fn until_told_to_stop() {
+/// Until SIGINT or SIGTERM, or, where it is wanted, the end of standard input.
+async fn until_told_to_stop(while_stdin: bool) {
     let terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate());
     let Ok(mut terminate) = terminate else { return std::future::pending().await };
     tokio::select! {
         _ = tokio::signal::ctrl_c() => {}
         _ = terminate.recv() => {}
+        () = end_of_stdin(), if while_stdin => {}
     }
+}
+
+/// A thread of its own: one of the runtime's would hold up its end.
+async fn end_of_stdin() {
+    let (tell, ended) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        // An error ends it just as well.
+        drop(std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
+        tell.send(())
+    });
+    drop(ended.await);
 }
 
 /// `500ms`, `1s`, `2min`.

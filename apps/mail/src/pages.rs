@@ -119,11 +119,13 @@ pub fn found(account: &Account, found: &Found, words: &str) -> String {
 pub fn with_notice(html: &str, done: &str, message: i64) -> String {
     let text = match done.split_once("moved-to-") {
         Some((_, folder)) if folder.parse::<i64>().is_ok() => {
-            format!(
-                "Moved to <a href=\"/folder/{folder}\">this folder</a>: <a href=\"/message/{message}\">the message</a>."
-            )
+            // The page lists the folders; their names are escaped there.
+            let link = format!("<a href=\"/folder/{folder}\">");
+            let name =
+                html.split_once(&link).and_then(|(_, rest)| rest.split_once('<')).map_or("a folder", |(name, _)| name);
+            format!("Moved to {link}{name}</a>. <a href=\"/message/{message}\">Show the message</a>")
         }
-        _ if done == "trashed" => format!("Moved to the trash: <a href=\"/message/{message}\">the message</a>."),
+        _ if done == "trashed" => format!("Moved to the trash. <a href=\"/message/{message}\">Show the message</a>"),
         _ if done == "deleted" => "Deleted for good.".to_owned(),
         _ => return html.to_owned(),
     };
@@ -132,14 +134,16 @@ pub fn with_notice(html: &str, done: &str, message: i64) -> String {
 
 /// The page of a request that got nothing.
 pub fn trouble(title: &str, text: &str, hint: &str) -> String {
-    page(title, None, &format!("<h1>{}</h1><p>{}</p><p>{}</p>", escape(title), escape(text), escape(hint)))
+    let hint = if hint.is_empty() { String::new() } else { format!("<p>{}</p>", escape(hint)) };
+    let back = "<p><a href=\"/folders\">To the folders</a></p>";
+    page(title, None, &format!("<h1>{}</h1><p>{}</p>{hint}{back}", escape(title), escape(text)))
 }
 
 /// The running stages.
 pub fn stages(drawing: &str, table: &str) -> String {
     let body = format!(
         "<h1>Stages</h1><p>Each request type is a stage with an admission controller of its own. \
-         <a href=\"/api/stages\">The same as JSON</a>.</p>{table}<div class=\"graph\">{drawing}</div>"
+         <a href=\"/api/stages\">The same as JSON</a>.</p><div class=\"scroll\">{table}</div><div class=\"graph\">{drawing}</div>"
     );
     page("Stages", None, &body)
 }
@@ -236,6 +240,15 @@ mod tests {
         ] {
             assert!(!html.contains("<script"), "{html}");
         }
+    }
+
+    #[test]
+    fn a_notice_names_the_folder() {
+        let account = Account { id: 1, name: "user1".into(), class: 1 };
+        let page = folders(&account, &[Folder { id: 9, name: "A & B".into(), messages: 3 }]);
+        let noted = with_notice(&page, "moved-to-9", 5);
+        assert!(noted.contains("Moved to <a href=\"/folder/9\">A &amp; B</a>."), "{noted}");
+        assert!(with_notice(&page, "moved-to-8", 5).contains("Moved to <a href=\"/folder/8\">a folder</a>."));
     }
 
     #[test]

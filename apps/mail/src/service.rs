@@ -112,7 +112,8 @@ impl Service {
         let mut rows = String::new();
         for stage in self.stages.graph.snapshot().stages {
             for class in &stage.classes {
-                let percentile = class.percentile.map_or("-".to_owned(), |seconds| format!("{:.0} ms", seconds * 1e3));
+                let millis = |seconds: f64| format!("{:.1$} ms", seconds * 1e3, usize::from(seconds < 0.01));
+                let percentile = class.percentile.map_or("-".to_owned(), millis);
                 let rate = if stage.policing { format!("{:.1}/s", class.rate) } else { "any".to_owned() };
                 let figures = [
                     class.class.to_string(),

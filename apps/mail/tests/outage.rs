@@ -5,9 +5,12 @@ mod support;
 use std::time::{Duration, Instant};
 
 use http::StatusCode;
-use support::{Folder, MINUTE, Site, fill, mariadb, options};
+use support::{Folder, MINUTE, Site, Visitor, fill, mariadb, options};
+use tidegate_mail::database::Transaction;
 use tidegate_mail::policy::Options;
 use tidegate_mail::private_mariadb::PrivateMariaDb;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_mariadb_loses_nothing_that_was_acknowledged() {
@@ -46,6 +49,90 @@ async fn a_killed_mariadb_loses_nothing_that_was_acknowledged() {
     let counts = (after.folder("Inbox").1, after.folder("Archive").1, after.folder("Trash").1);
     assert_eq!(counts, (inbox.1 - 30, archive.1 + 20, before.folder("Trash").1 + 10));
     assert_eq!(reader.get(&format!("/message/{}", messages[40])).await.status, StatusCode::OK, "not deleted");
+}
+
+/// Four visitors file one message after the other. MariaDB is killed while they do, and comes back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mariadb_killed_under_load_fails_requests_in_time_and_keeps_what_it_acknowledged() {
+    let folder = Folder::new();
+    let Some(mut server) = mariadb(&folder) else { return };
+    fill(&server.database());
+    let timeout = Duration::from_secs(10);
+    let site = Site::start(server.database(), Options { timeout, ..options() });
+    let reader = site.reader().await;
+    let before = reader.get("/folders").await;
+    let (inbox, archive) = (before.folder("Inbox"), before.folder("Archive"));
+    let messages = reader.get(&format!("/folder/{}?show=all", inbox.0)).await.all("href=\"/message/", "\"");
+    let messages: Vec<String> = messages.into_iter().filter(|id| id.parse::<i64>().is_ok()).take(100).collect();
+    assert_eq!(messages.len(), 100);
+    let (tell, mut told) = watch::channel((0, 0));
+    let mut filers = JoinSet::new();
+    for part in messages.chunks(25) {
+        let (visitor, part, tell) = (site.reader().await, part.to_vec(), tell.clone());
+        filers.spawn(async move {
+            for message in &part {
+                file(&visitor, message, archive.0, timeout, &tell).await;
+            }
+        });
+    }
+    told.wait_for(|(filed, _)| *filed >= 20).await.unwrap();
+    let port = server.port();
+    server.kill();
+    told.wait_for(|(_, failed)| *failed >= 8).await.unwrap();
+    assert!(told.borrow().0 < 100, "it was killed too late to show anything");
+    drop(server);
+    let again = folder.0.clone();
+    let _server = tokio::task::spawn_blocking(move || PrivateMariaDb::start(&again, port).unwrap()).await.unwrap();
+    filers.join_all().await;
+    let page = reader.get(&format!("/folder/{}?show=all", archive.0)).await;
+    let found = page.all("href=\"/message/", "\"");
+    let lost: Vec<_> = messages.iter().filter(|message| !found.contains(message)).collect();
+    assert!(lost.is_empty(), "acknowledged and lost: {lost:?}");
+    let after = reader.get("/folders").await;
+    assert_eq!((after.folder("Inbox").1, after.folder("Archive").1), (inbox.1 - 100, archive.1 + 100));
+}
+
+/// Moves a message until that is acknowledged, counts, and sees that no failure takes longer than it may.
+async fn file(visitor: &Visitor, message: &str, folder: i64, timeout: Duration, tell: &watch::Sender<(u32, u32)>) {
+    loop {
+        let start = Instant::now();
+        let page = visitor.post(&format!("/message/{message}/refile"), &format!("folder={folder}")).await;
+        if page.status == StatusCode::SEE_OTHER {
+            tell.send_modify(|(filed, _)| *filed += 1);
+            return;
+        }
+        let went_away = [StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT].contains(&page.status);
+        assert!(went_away, "{}: {}", page.status, page.text());
+        assert!(start.elapsed() < timeout + Duration::from_secs(5), "{:?}", start.elapsed());
+        tell.send_modify(|(_, failed)| *failed += 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_statements_that_wait_for_each_other_both_are_done() {
+    let folder = Folder::new();
+    let Some(server) = mariadb(&folder) else { return };
+    let database = server.database();
+    fill(&database);
+    let mut holder = database.connect(MINUTE).unwrap();
+    holder.transaction(Transaction::Begin).unwrap();
+    // The server undoes whoever changed less: this one must not be it.
+    holder.execute("UPDATE message SET bytes = bytes + 1 WHERE id <= 50", &[]).unwrap();
+    let other = database.clone();
+    let crossing = std::thread::spawn(move || {
+        let mut connection = other.connect(MINUTE).unwrap();
+        connection.execute("UPDATE message SET bytes = bytes + 1 WHERE id IN (1, 100) ORDER BY id DESC", &[])
+    });
+    let mut observer = database.connect(MINUTE).unwrap();
+    let waits = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
+    let give_up = Instant::now() + MINUTE;
+    while observer.query(waits, &[]).unwrap()[0][0].int() == 0 {
+        assert!(Instant::now() < give_up, "nobody waits");
+        std::thread::yield_now();
+    }
+    holder.execute("UPDATE message SET bytes = bytes + 1 WHERE id = 100", &[]).unwrap();
+    holder.transaction(Transaction::Commit).unwrap();
+    assert_eq!(crossing.join().unwrap(), Ok(2));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -28,7 +28,8 @@
 //! *Awkward cases.* A run without a sample changes no rate: nothing was learned. After ten of them in a row the
 //! estimate is forgotten, and after ten without even a request a class starts anew at the initial rate: else an
 //! overload would be remembered through a quiet night. The first sample counts in full. The lag counts runs in a row: a
-//! run on target ends it. A rate that is bound from downstream is not raised: it would run away unseen.
+//! run on target ends it. A rate that is bound from downstream is not raised: it would run away unseen. So does one that
+//! is hardly used (`raise_unused`, on by default as in the paper): a spike then finds thousands per second let in.
 //!
 //! *Source.* M. Welsh and D. Culler, "Adaptive overload control for busy Internet servers" (2003), sections 3.2 to 3.4.
 
@@ -92,6 +93,8 @@ pub enum Step {
     Held,
     /// Nothing, though under the target: the rate is bound from downstream.
     Bound,
+    /// Nothing, though under the target: less than half of the rate is asked for.
+    Unused,
     /// The rates of less important classes were lowered: over the target.
     LoweredOthers,
     /// Nothing, though over the target: less important classes have nothing left to give; see [`Parameters::lag`].
@@ -117,6 +120,7 @@ impl Step {
             Step::Renewed => "renewed",
             Step::Held => "held",
             Step::Bound => "bound",
+            Step::Unused => "unused",
             Step::LoweredOthers => "lowered-others",
             Step::Lagged => "lagged",
             Step::LoweredByClass(_) => "lowered-by-class",
@@ -341,12 +345,13 @@ impl Controller {
                 return step;
             }
         }
-        let Parameters { raise_below, raise_by, raise_offset, .. } = self.parameters;
+        let Parameters { raise_below, raise_by, raise_offset, raise_unused, .. } = self.parameters;
         let own = &mut self.classes[class.index()];
         match () {
             () if error >= raise_below => Step::Kept,
             () if own.is_held => Step::Held,
             () if own.is_bound() => Step::Bound,
+            () if !raise_unused && !own.is_used => Step::Unused,
             () => {
                 own.set_rate(now, own.own_rate() + raise_by * (raise_offset - error), &self.parameters);
                 Step::Raised

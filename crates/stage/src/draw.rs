@@ -81,7 +81,10 @@ fn lines(stage: &StageSnapshot) -> Vec<String> {
 }
 
 fn seconds(seconds: f64) -> String {
-    if seconds < 1.0 { format!("{:.3} ms", seconds * 1e3) } else { format!("{seconds:.2} s") }
+    let (value, unit) = if seconds < 1.0 { (seconds * 1e3, "ms") } else { (seconds, "s") };
+    // Three digits say enough.
+    let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+    format!("{value:.digits$} {unit}")
 }
 
 fn quoted(text: &str) -> String {
@@ -153,7 +156,7 @@ pub(crate) mod tests {
             dot.contains("\"parse\" -> \"search\";") && dot.contains("\"search\" -> \"parse\" [style=dashed];"),
             "{dot}"
         );
-        assert!(dot.contains("class 1: 250.000 ms of 1.00 s, lets in 12.5/s\\nrefused 7 of 100"), "{dot}");
+        assert!(dot.contains("class 1: 250 ms of 1.00 s, lets in 12.5/s\\nrefused 7 of 100"), "{dot}");
         let mermaid = sample_graph().to_mermaid();
         assert!(mermaid.contains("s0 --> s1\n  s1 -.-> s0\n"), "{mermaid}");
     }

@@ -4,7 +4,8 @@
 //! when each request would be done is worked out in [`Cores`], and the answer waits for that instant. So a cluster of
 //! dozens fits on two real cores and behaves the same on every machine that keeps up with the HTTP.
 //!
-//! [`LiveRun`] plays an arm of a scenario on them, through a real sentry; [`report`] writes down what came of it (or of
+//! [`LiveRun`] plays an arm of a scenario on them, through a real sentry; [`MailRun`] one on the mail service (a program
+//! of its own), with users who wait for their answers. [`report`] writes down what came of it (or of
 //! a simulation).
 //!
 //! [`faults`] has the opposite: servers that break the protocol in one known way each, for tests.
@@ -14,6 +15,7 @@ mod cores;
 pub mod faults;
 mod filler;
 mod live;
+mod mail;
 pub mod report;
 mod serve;
 mod server;
@@ -23,5 +25,6 @@ mod spec;
 pub use cluster::{EmulatedCluster, ThreadedCluster};
 pub use cores::{Cores, Discipline, JobId, Stats};
 pub use live::{LiveError, LiveRun};
+pub use mail::{MailError, MailProgramError, MailRun};
 pub use server::{EmulatedServer, StartError};
 pub use spec::{Mode, Overflow, Route, ServerSpec, SpecError};

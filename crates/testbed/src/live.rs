@@ -198,7 +198,8 @@ fn outcome(scenario: &Scenario, report: Report, notes: Vec<(f64, String)>) -> Ou
     Outcome { streams, warnings: report.warnings.clone(), notes, ..Outcome::default() }
 }
 
-fn course(scenario: &Scenario, class: &ClassReport) -> Course {
+/// What the load generator counted, by the second of arrival.
+pub(crate) fn course(scenario: &Scenario, class: &ClassReport) -> Course {
     let mut course = Course::default();
     for (second, counted) in class.seconds.iter().enumerate() {
         let target = scenario.target(scenario.offered_at(Duration::from_secs(second as u64))).as_secs_f32();

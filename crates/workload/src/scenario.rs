@@ -62,6 +62,7 @@ use crate::text::Rate;
 pub use clients::{Retry, Users, Wait};
 pub use error::{Problem, ScenarioError};
 pub use expect::{Expect, Metric, Span};
+pub use live::{Live, Mail, MailDatabase, Only};
 pub use machines::{
     Fault, FaultKind, Knee, Link, Power, Reports, Resource, Sentry, Servers, Step as Use, Tier, WarmUp,
 };
@@ -90,6 +91,9 @@ pub struct Scenario {
     /// The form that fits into continuous integration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub short: Option<Short>,
+    /// What differs with real HTTP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub live: Option<Live>,
     /// The response-time target.
     pub sla: Sla,
     /// The servers.
@@ -275,7 +279,7 @@ impl Scenario {
         let scenario: Scenario = toml::from_str(text).map_err(|e| ScenarioError::of_reader(source, text, &e))?;
         let mut problems = check::problems(&scenario);
         if problems.is_empty() {
-            problems = sweep::problems(&scenario);
+            problems = [sweep::problems(&scenario), live::problems(&scenario)].concat();
         }
         if problems.is_empty() { Ok(scenario) } else { Err(ScenarioError::of_checks(source, text, problems)) }
     }

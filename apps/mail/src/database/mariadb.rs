@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use mysql::prelude::Queryable;
 use mysql::{Conn, DriverError, Error, Opts, OptsBuilder, Params};
 
-use super::{Connection, DatabaseError, Dialect, Row, Value};
+use super::{Connection, DatabaseError, Dialect, Row, Transaction, Value};
 
 pub(super) struct MariaDb {
     connection: Conn,
+    in_transaction: bool,
 }
 
 /// Whether the address can be used.
@@ -36,7 +37,7 @@ impl MariaDb {
         let mut connection = Conn::new(options).map_err(|error| failed("connecting", error))?;
         // MySQL does not know this variable and bounds reads in another way; the client's own bound holds in any case.
         match connection.query_drop(limit) {
-            Ok(()) | Err(Error::MySqlError(_)) => Ok(MariaDb { connection }),
+            Ok(()) | Err(Error::MySqlError(_)) => Ok(MariaDb { connection, in_transaction: false }),
             Err(error) => Err(failed("connecting", error)),
         }
     }
@@ -53,8 +54,22 @@ impl Connection for MariaDb {
             [] => connection.query_drop(sql),
             _ => connection.exec_drop(sql, bound(values)),
         };
-        run(&mut self.connection).map_err(|error| failed(sql, error))?;
-        Ok(self.connection.affected_rows())
+        // Of two statements that wait for each other the server undoes one: alone, that one may be done again.
+        let mut again = if self.in_transaction { 0 } else { TRIES_AFTER_DEADLOCK };
+        loop {
+            match run(&mut self.connection) {
+                Err(Error::MySqlError(said)) if said.code == DEADLOCK && again > 0 => again -= 1,
+                done => {
+                    done.map_err(|error| failed(sql, error))?;
+                    return Ok(self.connection.affected_rows());
+                }
+            }
+        }
+    }
+
+    fn transaction(&mut self, step: Transaction) -> Result<(), DatabaseError> {
+        self.in_transaction = step == Transaction::Begin;
+        self.execute(step.sql(), &[]).map(drop)
     }
 
     fn set_deadline(&mut self, _deadline: Instant) {
@@ -111,6 +126,11 @@ fn failed(statement: &str, error: Error) -> DatabaseError {
 fn is_silence(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
+
+/// The statement was undone in favour of another one.
+const DEADLOCK: u16 = 1213;
+
+const TRIES_AFTER_DEADLOCK: u32 = 5;
 
 const NO_ANSWER: &str = "no answer over the network";
 

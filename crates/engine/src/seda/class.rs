@@ -37,6 +37,8 @@ pub(super) struct Class {
     /// Whether something was refused between the last two runs, and more was offered than the rate lets in. A shallow
     /// bucket refuses some of any uneven stream.
     pub(super) was_short: bool,
+    /// Whether at least half of the rate was asked for between the last two runs.
+    pub(super) is_used: bool,
     pub(super) last: Option<Run>,
 }
 
@@ -57,6 +59,7 @@ impl Class {
             offered: 0,
             has_refused: false,
             was_short: false,
+            is_used: true,
             last: None,
         }
     }
@@ -84,6 +87,7 @@ impl Class {
         let allowed = self.rate() * now.seconds_since(self.ran);
         let was_asked = self.offered > 0;
         self.was_short = self.has_refused && f64::from(self.offered) > allowed;
+        self.is_used = 2.0 * f64::from(self.offered) >= allowed;
         (self.offered, self.has_refused, self.ran) = (0, false, now);
         let count = self.samples.len();
         if count == 0 {

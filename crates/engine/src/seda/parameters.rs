@@ -28,6 +28,9 @@ pub struct Parameters {
     pub lower_by: f64,
     /// Subtracted from a raise's error (c_i): the step is `raise_by * (raise_offset - error)`.
     pub raise_offset: f64,
+    /// Whether the rate is raised even when less than half of it is asked for. As the paper has it, it is: then what the
+    /// rate has risen to in quiet times is what a spike finds, and `max_rate` must be set to what the service can do.
+    pub raise_unused: bool,
     /// How many requests the bucket lets through at once, 1 or more.
     pub depth: f64,
     /// The rate at the start, requests per second.
@@ -79,6 +82,7 @@ impl Default for Parameters {
             raise_by: 2.0,
             lower_by: 1.2,
             raise_offset: -0.1,
+            raise_unused: true,
             depth: 1.0,
             initial_rate: 100.0,
             min_rate: 0.05,

@@ -36,6 +36,24 @@ fn close(seen: f64, expected: f64) {
 }
 
 #[test]
+fn a_rate_that_is_hardly_used_is_raised_only_where_the_paper_says_so() {
+    for (requests, raise_unused, expected) in
+        [(49, true, Step::Raised), (49, false, Step::Unused), (50, false, Step::Raised), (50, true, Step::Raised)]
+    {
+        let mut controller = controller(Parameters { raise_unused, ..Parameters::default() }, 1);
+        controller.on_timeout(at(1000));
+        // In a second in which 100 may come.
+        for request in 0..requests {
+            let now = at(1000 + 20 * request);
+            controller.admit(now, GOLD);
+            controller.completed(now, GOLD, 0.1);
+        }
+        controller.on_timeout(at(2000));
+        assert_eq!(step(&controller, GOLD), expected, "{requests} requests");
+    }
+}
+
+#[test]
 fn a_run_takes_the_percentile_into_the_estimate_and_moves_the_rate() {
     let mut controller = controller(Parameters { samples: 10, ..Parameters::default() }, 1);
     // The ninth of ten is 0.2 s: the error is -0.8, the step 2 (-0.1 + 0.8).

@@ -16,8 +16,13 @@ pub(super) fn links(graph: &GraphSnapshot) -> Vec<Vec<usize>> {
     (0..graph.stages.len()).map(of).collect()
 }
 
-/// A stage stands right of all that send to it, but for links that close a cycle.
+/// A stage stands right of all that send to it, but for links that close a cycle; stages without any links in a square.
 pub(super) fn place(links: &[Vec<usize>]) -> Vec<Place> {
+    if links.iter().all(Vec::is_empty) {
+        // Nothing leads anywhere: about as wide as high.
+        let columns = (1..).find(|side| side * side >= links.len()).unwrap_or(1);
+        return (0..links.len()).map(|at| Place { column: at % columns, row: at / columns }).collect();
+    }
     let forward = without_cycles(links);
     let mut columns = vec![0; links.len()];
     // A longest path has fewer links than there are stages.
@@ -77,6 +82,13 @@ mod tests {
         let columns: Vec<usize> = places.iter().map(|place| place.column).collect();
         assert_eq!(columns, [0, 1, 2, 3, 0]);
         assert_eq!(places[4].row, 1);
+    }
+
+    #[test]
+    fn stages_without_links_stand_in_a_square() {
+        let places = place(&vec![Vec::new(); 7]);
+        assert_eq!((places[2], places[6]), (Place { column: 2, row: 0 }, Place { column: 0, row: 2 }));
+        assert_eq!(place(&[]), []);
     }
 
     #[test]

@@ -6,11 +6,16 @@ use super::layout::{self, Place};
 use super::lines;
 use crate::snapshot::{GraphSnapshot, StageSnapshot};
 
-const WIDTH: usize = 270;
+/// Of a box at least.
+const LEAST_WIDTH: usize = 220;
 const GAP_X: usize = 70;
 const GAP_Y: usize = 40;
 const MARGIN: usize = 24;
 const LINE: usize = 17;
+
+/// Mean widths of a letter, of a line and of a name, generous: which font the reader has is not known.
+const LETTER: f64 = 7.2;
+const LETTER_OF_NAME: f64 = 9.0;
 
 const STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#1c2733}.name{font-weight:600;font-size:15px}\
 .box{fill:#fff;stroke:#7a8794}.entry{stroke:#1c2733;stroke-width:2.5}.bar{fill:#e6eaee}\
@@ -21,14 +26,15 @@ const STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#1c2733}.name{font
 pub(super) fn draw(graph: &GraphSnapshot) -> String {
     let links = layout::links(graph);
     let places = layout::place(&links);
-    let height = MARGIN + LINE * graph.stages.iter().map(|stage| lines(stage).len()).max().unwrap_or(1);
+    let size = Size::of(graph);
+    let Size { width, height } = size;
     let corner = |place: Place| {
         let top = MARGIN * 2 + place.row * (height + GAP_Y);
-        (MARGIN + place.column * (WIDTH + GAP_X), top)
+        (MARGIN + place.column * (width + GAP_X), top)
     };
     let columns = 1 + places.iter().map(|place| place.column).max().unwrap_or(0);
     let rows = 1 + places.iter().map(|place| place.row).max().unwrap_or(0);
-    let (all_x, all_y) = (MARGIN + columns * (WIDTH + GAP_X), MARGIN * 3 + rows * (height + GAP_Y));
+    let (all_x, all_y) = (MARGIN + columns * (width + GAP_X), MARGIN * 3 + rows * (height + GAP_Y));
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{all_x}\" height=\"{all_y}\" \
          viewBox=\"0 0 {all_x} {all_y}\" role=\"img\">\n<title>{}</title>\n<style>{STYLE}</style>\n\
@@ -41,21 +47,43 @@ pub(super) fn draw(graph: &GraphSnapshot) -> String {
     );
     for (from, stage) in graph.stages.iter().enumerate() {
         for (link, &to) in stage.sends_to.iter().zip(&links[from]) {
-            let path = curve(corner(places[from]), corner(places[to]), height);
+            let path = curve(corner(places[from]), corner(places[to]), size);
             let class = if link.waits { "link" } else { "link refuses" };
             let _ = writeln!(text, "<path class=\"{class}\" d=\"{path}\" marker-end=\"url(#arrow)\"/>");
         }
     }
     for (stage, place) in graph.stages.iter().zip(&places) {
-        draw_box(&mut text, stage, corner(*place), height);
+        draw_box(&mut text, stage, corner(*place), size);
     }
     text.push_str("</svg>\n");
     text
 }
 
+/// Of every box of a drawing: what the longest text and the most lines need.
+#[derive(Clone, Copy)]
+struct Size {
+    width: usize,
+    height: usize,
+}
+
+impl Size {
+    fn of(graph: &GraphSnapshot) -> Size {
+        let (mut letters, mut most) = (0.0f64, 1);
+        for stage in &graph.stages {
+            let lines = lines(stage);
+            most = most.max(lines.len());
+            for (at, line) in lines.iter().enumerate() {
+                letters = letters.max(line.chars().count() as f64 * if at == 0 { LETTER_OF_NAME } else { LETTER });
+            }
+        }
+        Size { width: LEAST_WIDTH.max(letters.ceil() as usize + 20), height: MARGIN + LINE * most }
+    }
+}
+
 /// From the right side of one box to the left side of the other; backwards it runs below both.
-fn curve((from_x, from_y): (usize, usize), (to_x, to_y): (usize, usize), height: usize) -> String {
-    let (start_x, start_y) = (from_x + WIDTH, from_y + height / 2);
+fn curve((from_x, from_y): (usize, usize), (to_x, to_y): (usize, usize), size: Size) -> String {
+    let Size { width, height } = size;
+    let (start_x, start_y) = (from_x + width, from_y + height / 2);
     let end_y = to_y + height / 2;
     if to_x >= start_x {
         let middle = (start_x + to_x) / 2;
@@ -66,21 +94,21 @@ fn curve((from_x, from_y): (usize, usize), (to_x, to_y): (usize, usize), height:
     format!(
         "M{start_x} {start_y}C{right} {start_y} {right} {below} {from_x} {below}L{} {below}\
          C{left} {below} {left} {end_y} {to_x} {end_y}",
-        to_x + WIDTH / 2
+        to_x + width / 2
     )
 }
 
-fn draw_box(text: &mut String, stage: &StageSnapshot, (x, y): (usize, usize), height: usize) {
+fn draw_box(text: &mut String, stage: &StageSnapshot, (x, y): (usize, usize), Size { width, height }: Size) {
     let class = if stage.is_entry { "box entry" } else { "box" };
     let _ =
-        writeln!(text, "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{WIDTH}\" height=\"{height}\" rx=\"8\"/>");
+        writeln!(text, "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" rx=\"8\"/>");
     let share = stage.waiting as f64 / stage.queue.max(1) as f64;
     let fill = match share {
         share if share < 0.5 => "calm",
         share if share < 0.9 => "busy",
         _ => "full",
     };
-    let (bar_y, full) = (y + height - 10, WIDTH - 20);
+    let (bar_y, full) = (y + height - 10, width - 20);
     let filled = share.min(1.0) * full as f64;
     let _ = writeln!(text, "<rect class=\"bar\" x=\"{}\" y=\"{bar_y}\" width=\"{full}\" height=\"5\"/>", x + 10);
     let _ =
@@ -117,7 +145,21 @@ mod tests {
         assert_eq!(svg.matches("<path class=\"link\"").count(), 1);
         assert_eq!(svg.matches("<path class=\"link refuses\"").count(), 1);
         assert!(svg.contains("&lt;log&gt;") && !svg.contains("<log>"), "{svg}");
+    }
+
+    #[test]
+    fn boxes_are_as_wide_as_what_they_say() {
+        let mut graph = sample_graph();
+        let width = |svg: &str| -> f64 {
+            let (_, rest) = svg.split_once("class=\"box entry\"").unwrap();
+            rest.split("width=\"").nth(1).unwrap().split('"').next().unwrap().parse().unwrap()
+        };
+        let (narrow, before) = (width(&graph.to_svg()), graph.to_svg());
         // Three of ten events wait.
-        assert!(svg.contains("width=\"75.0\""), "{svg}");
+        let filled = format!("width=\"{:.1}\" height=\"5\"", (narrow - 20.0) * 0.3);
+        assert!(before.contains(&filled), "{filled}: {before}");
+        graph.stages[2].name = "a name that is much longer than any line about its classes".into();
+        let wide = width(&graph.to_svg());
+        assert!(wide > narrow && wide >= 9.0 * graph.stages[2].name.len() as f64, "{narrow}, {wide}");
     }
 }

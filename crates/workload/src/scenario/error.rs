@@ -26,7 +26,7 @@ pub struct Problem {
 }
 
 /// Something wrong, and where it stands in the document.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Found {
     pub(super) place: Path,
     pub(super) problem: String,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::time;
+use super::{Only, time};
 use crate::text::{Cursor, ParseError};
 
 /// One thing that must come of a run.
@@ -47,6 +47,9 @@ pub struct Expect {
     /// Whether it must also hold in the short form.
     #[serde(default = "yes")]
     pub short: bool,
+    /// Where it holds; in the simulator and with real HTTP when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only: Option<Only>,
 }
 
 /// What can be measured of a run. Requests count in the second in which they arrived.

@@ -1,35 +1,194 @@
-//! What only the simulator can do.
+//! The live form of a scenario: what differs with real HTTP, and what only the simulator can do.
 
-use super::{Resource, Scenario};
+use serde::{Deserialize, Serialize};
+use toml::Table;
+
+use super::error::Found;
+use super::error::Step::Key;
+use super::{Resource, Scenario, ScenarioError};
+
+/// What differs when a scenario is run with real HTTP: the machine is another, and time is real.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Live {
+    /// What every instant is multiplied by, more than 0 and at most 1.
+    #[serde(default = "as_it_is")]
+    pub time_scale: f64,
+    /// The arms that are run; all when empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arms: Vec<String>,
+    /// Values in place of the file's, by the way to them, as in a sweep. Set before time is scaled.
+    #[serde(default, skip_serializing_if = "Table::is_empty")]
+    pub set: Table,
+    /// In place of the file's sweep.
+    #[serde(default, skip_serializing_if = "Table::is_empty")]
+    pub sweep: Table,
+    /// The mail service and its users, in place of the sentry and emulated servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mail: Option<Mail>,
+}
+
+/// The mail service of a live run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Mail {
+    /// Its database.
+    pub database: MailDatabase,
+    /// Accounts; users share them in turn.
+    pub accounts: u32,
+    /// Messages in the largest inbox.
+    pub largest: u32,
+    /// Messages in the smallest.
+    pub smallest: u32,
+    /// Tail index of the inboxes' sizes: the smaller, the more large ones.
+    pub tail: f64,
+    /// Mean length of a message's text.
+    pub text_bytes: u32,
+    /// Connections to the database, and so workers of each stage.
+    pub connections: u32,
+    /// Looks at each point of a picture: what drawing one costs.
+    pub render_samples: u32,
+    /// Processors that the service and its database share; all when absent, or where there are no more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processors: Option<u32>,
+}
+
+/// Where the mail is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MailDatabase {
+    /// A MariaDB of its own.
+    #[default]
+    Mariadb,
+    /// A file.
+    Sqlite,
+}
+
+/// Where an expectation holds when not everywhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Only {
+    /// In the simulator.
+    Simulated,
+    /// With real HTTP.
+    Live,
+}
+
+impl Default for Mail {
+    fn default() -> Mail {
+        Mail {
+            database: MailDatabase::Mariadb,
+            accounts: 16,
+            largest: 12_794,
+            smallest: 1,
+            tail: 0.5,
+            text_bytes: 2_000,
+            connections: 8,
+            render_samples: 16,
+            processors: None,
+        }
+    }
+}
 
 impl Scenario {
+    /// The scenario for the simulator: without what is expected of live runs only.
+    pub fn for_simulation(&self) -> Scenario {
+        let mut scenario = self.clone();
+        scenario.expects.retain(|expect| expect.only != Some(Only::Live));
+        scenario
+    }
+
+    /// The scenario for real HTTP, as its `[live]` table has it.
+    ///
+    /// # Errors
+    /// When a value of `set` makes no sense.
+    pub fn for_live(&self) -> Result<Scenario, ScenarioError> {
+        let live = self.live.clone().unwrap_or_default();
+        let mut scenario = self.with(&live.set)?;
+        scenario.expects.retain(|expect| expect.only != Some(Only::Simulated));
+        scenario.scale_time(live.time_scale);
+        scenario.keep_arms(&live.arms);
+        if !live.sweep.is_empty() {
+            scenario.sweep = live.sweep;
+        }
+        Ok(scenario)
+    }
+
+    /// The mail service that a live run needs, if it needs it.
+    pub fn mail(&self) -> Option<&Mail> {
+        self.live.as_ref()?.mail.as_ref()
+    }
+
     /// The keys that the live arm cannot follow: empty where a scenario can be run with real HTTP. The live arm must
     /// refuse a scenario that has any, rather than run another experiment than the file describes.
     pub fn simulator_only(&self) -> Vec<String> {
-        let servers = &self.servers;
         let mut keys = Vec::new();
         let mut add = |used: bool, key: &str| {
             if used {
                 keys.push(key.to_owned());
             }
         };
-        add(servers.limit.is_some(), "servers.limit");
-        add(servers.backlog.is_some(), "servers.backlog");
-        add(servers.knee.is_some(), "servers.knee");
-        add(!servers.resources.is_empty(), "servers.resource");
-        add(servers.power.is_some(), "servers.power");
-        add(servers.off > 0, "servers.off");
-        add(servers.warm_up.is_some(), "servers.warm_up");
-        add(!self.tiers.is_empty(), "tier");
-        add(self.requests.iter().any(|request| !request.steps.is_empty()), "request.step");
-        add(self.loads.iter().any(|load| load.retry.is_some()), "load.retry");
-        add(!self.users.is_empty(), "users");
-        add(self.expects.iter().any(|expect| expect.request.is_some()), "expect.request");
+        if self.mail().is_some() {
+            // The service is real: what the file says of servers, tiers and service times is a model of it.
+            add(!self.loads.is_empty(), "load");
+        } else {
+            let servers = &self.servers;
+            add(servers.limit.is_some(), "servers.limit");
+            add(servers.backlog.is_some(), "servers.backlog");
+            add(servers.knee.is_some(), "servers.knee");
+            add(!servers.resources.is_empty(), "servers.resource");
+            add(servers.power.is_some(), "servers.power");
+            add(servers.off > 0, "servers.off");
+            add(servers.warm_up.is_some(), "servers.warm_up");
+            add(!self.tiers.is_empty(), "tier");
+            add(self.requests.iter().any(|request| !request.steps.is_empty()), "request.step");
+            add(self.loads.iter().any(|load| load.retry.is_some()), "load.retry");
+            add(!self.users.is_empty(), "users");
+            add(self.expects.iter().any(|expect| expect.request.is_some()), "expect.request");
+        }
         add(self.link.is_some(), "link");
         add(self.sentry.is_some(), "sentry");
         add(self.reports.is_some(), "reports");
         add(!self.faults.is_empty(), "fault");
         keys
+    }
+}
+
+/// What is wrong with the `[live]` table.
+pub(super) fn problems(scenario: &Scenario) -> Vec<Found> {
+    let Some(live) = &scenario.live else { return Vec::new() };
+    let mut found = Vec::new();
+    let mut demand = |good: bool, key: &'static str, problem: &str| {
+        if !good {
+            found.push(Found { place: vec![Key("live"), Key(key)], problem: problem.to_owned() });
+        }
+    };
+    demand(live.time_scale > 0.0 && live.time_scale <= 1.0, "time_scale", "must be more than 0 and at most 1");
+    for arm in &live.arms {
+        let known = scenario.arms.iter().any(|other| other.name == *arm);
+        demand(known, "arms", &format!("there is no arm \"{arm}\""));
+    }
+    if let Some(mail) = &live.mail {
+        let good = mail.accounts > 0 && mail.smallest > 0 && mail.tail > 0.0 && mail.text_bytes > 0;
+        demand(good, "mail", "its `accounts`, `smallest`, `tail` and `text_bytes` must be more than 0");
+        demand(mail.smallest <= mail.largest, "mail", "its `smallest` must be at most its `largest`");
+        demand(mail.processors != Some(0), "mail", "its `processors` must be at least 1");
+        let good = (1..=1000).contains(&mail.connections) && (1..=10_000).contains(&mail.render_samples);
+        demand(good, "mail", "`connections` must be 1 to 1000, `render_samples` 1 to 10000");
+    }
+    if found.is_empty() {
+        let tried = scenario.for_live().and_then(|live| live.points().map(drop));
+        if let Err(error) = tried {
+            let problem = error.problems.first().map_or(String::new(), |p| format!("{} {}", p.key, p.message));
+            found.push(Found { place: vec![Key("live")], problem: problem.trim().to_owned() });
+        }
+    }
+    found
+}
+
+impl Default for Live {
+    fn default() -> Live {
+        Live { time_scale: 1.0, arms: Vec::new(), set: Table::new(), sweep: Table::new(), mail: None }
     }
 }
 
@@ -39,3 +198,10 @@ impl Resource {
         self.tokens.is_some()
     }
 }
+
+fn as_it_is() -> f64 {
+    1.0
+}
+
+#[cfg(test)]
+mod tests;

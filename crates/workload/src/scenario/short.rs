@@ -12,25 +12,37 @@ impl Scenario {
     pub fn shortened(&self) -> Scenario {
         let Some(Short { time_scale, arms }) = &self.short else { return self.clone() };
         let mut short = self.clone();
-        short.duration = self.duration.mul_f64(*time_scale);
-        for load in &mut short.loads {
-            load.rate = load.rate.scale_time(*time_scale);
-        }
-        for users in &mut short.users {
-            users.from = users.from.mul_f64(*time_scale);
-            users.until = users.until.map(|until| until.mul_f64(*time_scale));
-        }
-        short.faults.iter_mut().for_each(|fault| fault.at = fault.at.mul_f64(*time_scale));
-        short.arms.retain(|arm| arms.is_empty() || arms.contains(&arm.name));
-        let kept = |name: &String| short.arms.iter().any(|arm| arm.name == *name);
-        short.expects.retain(|expect| expect.short && (expect.arms.is_empty() || expect.arms.iter().any(kept)));
-        short.expects.retain_mut(|expect| {
-            expect.arms.retain(kept);
-            // Results are kept by second: one that lies across the edge belongs to neither side.
-            let over = expect.over.scale(*time_scale).whole_seconds();
-            over.map(|over| expect.over = over).is_some()
-        });
+        short.expects.retain(|expect| expect.short);
+        short.scale_time(*time_scale);
+        short.keep_arms(arms);
         short.short = None;
         short
+    }
+
+    /// Multiplies the instants of load, users, faults and expectations, and leaves out expectations of which no whole
+    /// second remains.
+    pub(super) fn scale_time(&mut self, factor: f64) {
+        self.duration = self.duration.mul_f64(factor);
+        for load in &mut self.loads {
+            load.rate = load.rate.scale_time(factor);
+        }
+        for users in &mut self.users {
+            users.from = users.from.mul_f64(factor);
+            users.until = users.until.map(|until| until.mul_f64(factor));
+        }
+        self.faults.iter_mut().for_each(|fault| fault.at = fault.at.mul_f64(factor));
+        self.expects.retain_mut(|expect| {
+            // Results are kept by second: one that lies across the edge belongs to neither side.
+            let over = expect.over.scale(factor).whole_seconds();
+            over.map(|over| expect.over = over).is_some()
+        });
+    }
+
+    /// Leaves out other arms, and what is expected of none but them; an empty list names all.
+    pub(super) fn keep_arms(&mut self, arms: &[String]) {
+        self.arms.retain(|arm| arms.is_empty() || arms.contains(&arm.name));
+        let kept = |name: &String| self.arms.iter().any(|arm| arm.name == *name);
+        self.expects.retain(|expect| expect.arms.is_empty() || expect.arms.iter().any(kept));
+        self.expects.iter_mut().for_each(|expect| expect.arms.retain(kept));
     }
 }

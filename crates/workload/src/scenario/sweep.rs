@@ -45,6 +45,13 @@ impl Scenario {
         points.into_iter().map(|settings| self.point(&settings)).collect()
     }
 
+    /// The scenario with these values, each at the key that is the way to it.
+    pub(super) fn with(&self, settings: &Table) -> Result<Scenario, ScenarioError> {
+        let settings: Vec<(String, Value)> = settings.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+        let sweep = self.sweep.clone();
+        Ok(Scenario { sweep, ..self.point(&settings)?.scenario })
+    }
+
     fn point(&self, settings: &[(String, Value)]) -> Result<Point, ScenarioError> {
         let name = |(key, value): &(String, Value)| (key.clone(), written(value));
         let source =
@@ -55,11 +62,13 @@ impl Scenario {
         if settings.is_empty() {
             return Ok(Point { settings: Vec::new(), scenario: plain });
         }
+        // Its values were tried with the file's; with others they need not make sense.
+        let live = plain.live.take();
         let mut table: Table = toml::from_str(&plain.to_toml()).map_err(|error| whole(error.to_string()))?;
         for (key, value) in settings {
             set(&mut table, key, value).map_err(whole)?;
         }
-        let scenario = Scenario::parse(&table.to_string(), &source)?;
+        let scenario = Scenario { live, ..Scenario::parse(&table.to_string(), &source)? };
         Ok(Point { settings: settings.iter().map(name).collect(), scenario })
     }
 }

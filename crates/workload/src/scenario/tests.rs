@@ -1,6 +1,6 @@
 use super::*;
 
-const GOOD: &str = r#"id = "rush"
+pub(super) const GOOD: &str = r#"id = "rush"
 title = "A rush"
 source = "ours"
 duration = "3min"

@@ -1,6 +1,7 @@
 //! Runs of a scenario: simulated, several at a time, or with real HTTP, one after the other.
 
 use std::io::{Write, stderr};
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,9 +9,11 @@ use anyhow::{Context, Result, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
 use tidegate_loadgen::Progress;
 use tidegate_sim::Played;
-use tidegate_testbed::LiveRun;
 use tidegate_testbed::report::{ArmReport, RunReport};
+use tidegate_testbed::{LiveRun, MailRun};
+use tidegate_workload::outcome::Outcome;
 use tidegate_workload::scenario::{Arm, Scenario};
+use tokio::sync::watch::Receiver;
 
 /// Every arm with every seed, several at a time. The order of the results does not depend on who is ready first.
 pub(super) fn simulate(scenario: &Scenario, seeds: &[u64], jobs: usize) -> Result<Vec<ArmReport>> {
@@ -49,16 +52,33 @@ fn simulate_one(scenario: &Scenario, arm: &Arm, seed: u64) -> Result<RunReport> 
     Ok(RunReport::new(scenario, arm, seed, outcome))
 }
 
+/// The mail service of a live run: the program, and where its data goes.
+pub(super) struct Mail<'a> {
+    pub(super) program: &'a Path,
+    pub(super) folder: &'a Path,
+}
+
 /// Every arm with every seed, one after the other: they would take the processors from each other.
-pub(super) fn live(scenario: &Scenario, seeds: &[u64]) -> Result<Vec<ArmReport>> {
+pub(super) fn live(scenario: &Scenario, seeds: &[u64], mail: &Mail<'_>) -> Result<Vec<ArmReport>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut arms = Vec::new();
     for arm in &scenario.arms {
         let mut runs = Vec::new();
         for &seed in seeds {
-            let run =
-                LiveRun::start(scenario, arm, seed).with_context(|| format!("{}, arm {}", scenario.id, arm.name))?;
-            let outcome = runtime.block_on(watch(run, &format!("{} {} seed {seed}", scenario.id, arm.name)))?;
+            let title = format!("{} {} seed {seed}", scenario.id, arm.name);
+            let outcome = match scenario.mail() {
+                Some(_) => {
+                    let run = MailRun::start(scenario, arm, seed, mail.program, mail.folder);
+                    let run = run.with_context(|| title.clone())?;
+                    let progress = run.progress();
+                    runtime.block_on(watch(run.wait(), progress, &title))?
+                }
+                None => {
+                    let run = LiveRun::start(scenario, arm, seed).with_context(|| title.clone())?;
+                    let progress = run.progress();
+                    runtime.block_on(watch(run.wait(), progress, &title))?
+                }
+            };
             runs.push(RunReport::new(scenario, arm, seed, outcome));
         }
         arms.push(ArmReport { name: arm.name.clone(), runs });
@@ -67,15 +87,18 @@ pub(super) fn live(scenario: &Scenario, seeds: &[u64]) -> Result<Vec<ArmReport>>
 }
 
 /// Shows a live run until it is over. Interrupted, the experiment is over: half a run shows nothing.
-async fn watch(run: LiveRun, title: &str) -> Result<tidegate_workload::outcome::Outcome> {
-    let mut progress = run.progress();
+async fn watch<E: Into<anyhow::Error>>(
+    run: impl Future<Output = Result<Outcome, E>>,
+    mut progress: Receiver<Progress>,
+    title: &str,
+) -> Result<Outcome> {
     let bar = bar(progress.borrow().duration.as_secs(), "{pos} of {len} s");
-    let mut done = std::pin::pin!(run.wait());
+    let mut done = std::pin::pin!(run);
     loop {
         tokio::select! {
             outcome = &mut done => {
                 bar.finish_and_clear();
-                return Ok(outcome?);
+                return outcome.map_err(Into::into);
             }
             _ = tokio::signal::ctrl_c() => {
                 bar.finish_and_clear();

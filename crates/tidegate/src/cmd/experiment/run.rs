@@ -32,6 +32,9 @@ pub(in super::super) struct PlayArgs {
     /// Simulations at the same time; default: one per processor
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     jobs: Option<u16>,
+    /// With --live: the mail service's program; default: tidegate-mail beside this one
+    #[arg(long, value_name = "PATH")]
+    mail: Option<PathBuf>,
     /// Folder for the results; each scenario gets a folder in it, in a sweep each combination
     #[arg(long, value_name = "DIR", default_value = "target/experiments")]
     out: PathBuf,
@@ -74,6 +77,10 @@ impl PlayArgs {
     /// nothing fails halfway for a wrong key.
     fn prepare(&self, name: &str, mode: Mode) -> Result<Vec<Point>> {
         let mut scenario = find(name)?;
+        scenario = match mode {
+            Mode::Live => scenario.for_live()?,
+            Mode::Simulated => scenario.for_simulation(),
+        };
         if mode == Mode::Live {
             let beyond = scenario.simulator_only();
             anyhow::ensure!(
@@ -108,9 +115,18 @@ impl PlayArgs {
         let first = self.seed.unwrap_or(scenario.seed);
         let seeds: Vec<u64> = (0..self.seeds).map(|n| first.wrapping_add(n)).collect();
         let arms = match mode {
-            Mode::Live => play::live(&scenario, &seeds)?,
+            Mode::Live => {
+                let (program, folder) = (self.mail.clone().unwrap_or_else(mail_beside_this), self.out.join("mail"));
+                play::live(&scenario, &seeds, &play::Mail { program: &program, folder: &folder })?
+            }
             Mode::Simulated => play::simulate(&scenario, &seeds, jobs(self.jobs))?,
         };
         Ok(ExperimentReport { scenario, mode, short: self.short, arms })
     }
+}
+
+/// Both programs are built into one folder, and installed so.
+pub(super) fn mail_beside_this() -> PathBuf {
+    let name = "tidegate-mail";
+    std::env::current_exe().map_or_else(|_| name.into(), |this| this.with_file_name(name))
 }

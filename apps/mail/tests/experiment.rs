@@ -1,0 +1,80 @@
+//! `tidegate experiment run --live` with this program: a scenario's arms on the real service.
+
+mod support;
+
+use std::path::Path;
+use std::time::Duration;
+
+use support::Folder;
+use tidegate_mail::private_mariadb::PrivateMariaDb;
+use tidegate_testbed::MailRun;
+use tidegate_testbed::report::RunReport;
+use tidegate_workload::outcome::Outcome;
+use tidegate_workload::scenario::Scenario;
+
+/// Six seconds of W7: both classes from the second second on, with a rate that refuses most of the dear type.
+fn scenario(database: &str) -> Scenario {
+    let text = include_str!("../../../scenarios/w7.toml");
+    let mut scenario: toml::Table = toml::from_str(text).unwrap();
+    let live = format!(
+        "time_scale = 0.012\narms = [\"equal\"]\nmail = {{ database = \"{database}\", accounts = 3, largest = 200 }}\n\
+         set = {{ \"users.low.count\" = 8, \"users.high.count\" = 8, \"arm.equal.admission.controller.max_rate\" = 5, \
+         \"arm.equal.admission.controller.initial_rate\" = 5 }}"
+    );
+    scenario.insert("live".to_owned(), toml::Value::Table(toml::from_str(&live).unwrap()));
+    scenario.remove("expect");
+    Scenario::parse(&scenario.to_string(), "w7").unwrap().for_live().unwrap()
+}
+
+fn play(scenario: &Scenario, folder: &Folder) -> Outcome {
+    let program = Path::new(env!("CARGO_BIN_EXE_tidegate-mail"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let run = MailRun::start(scenario, &scenario.arms[0], 1, program, &folder.0).unwrap();
+    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), run.wait()).await }).unwrap().unwrap()
+}
+
+fn users_met_the_service(database: &str) {
+    let (scenario, folder) = (scenario(database), Folder::new());
+    let outcome = play(&scenario, &folder);
+    for stream in &outcome.streams {
+        let sum = stream.course.total();
+        assert_eq!(sum.offered, sum.admitted() + sum.refused + sum.failed, "{}", stream.name);
+        assert!(sum.admitted() > 0 && sum.refused > 0, "{}: {sum:?}", stream.name);
+    }
+    assert_eq!(
+        outcome.load("high").span(Duration::ZERO, Duration::from_secs(1)).offered,
+        0,
+        "the high class comes later"
+    );
+    let by_type: u64 = outcome.types.iter().map(|(_, course)| course.total().offered).sum();
+    assert_eq!(by_type, outcome.class(None).total().offered);
+    assert!(outcome.request("login").total().admitted() > 0);
+    let seen = outcome.controls.iter().find(|control| control.request == "login");
+    assert!(seen.is_some_and(|control| control.rate.is_some_and(|rate| rate <= 5.0)), "{:?}", outcome.controls);
+    assert!(outcome.notes.is_empty(), "it ended well: {:?}", outcome.notes);
+    let report = RunReport::new(&scenario, &scenario.arms[0], 1, outcome);
+    assert!(report.pass());
+}
+
+#[test]
+fn on_sqlite() {
+    users_met_the_service("sqlite");
+}
+
+#[test]
+fn on_mariadb() {
+    let in_ci = std::env::var("CI").is_ok_and(|value| value == "true" || value == "1");
+    if PrivateMariaDb::is_installed() || in_ci {
+        users_met_the_service("mariadb");
+    }
+}
+
+#[test]
+fn a_program_that_is_none_is_told_apart() {
+    let (scenario, folder) = (scenario("sqlite"), Folder::new());
+    let start = |program: &str| {
+        MailRun::start(&scenario, &scenario.arms[0], 1, Path::new(program), &folder.0).unwrap_err().to_string()
+    };
+    assert!(start("/no/such/program").contains("cargo build --release -p tidegate-mail"));
+    assert!(start("/bin/false").contains("ended with"));
+}
