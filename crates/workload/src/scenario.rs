@@ -63,7 +63,7 @@ pub use clients::{Retry, Users, Wait};
 pub use error::{Problem, ScenarioError};
 pub use expect::{Expect, Metric, Span};
 pub use machines::{
-    Fault, FaultKind, Knee, Link, Power, Reports, Resource, Sentry, Servers, Step as Use, Tier, WarmUp,
+    Fault, FaultKind, Knee, Lends, Link, Power, Reports, Resource, Sentry, Servers, Step as Use, Tier, WarmUp,
 };
 pub use sweep::Point;
 
@@ -294,6 +294,12 @@ impl Scenario {
     /// Requests per second that all loads together offer at `at`.
     pub fn offered_at(&self, at: Duration) -> f64 {
         self.loads.iter().map(|load| load.rate.rate_at(at).per_second()).sum()
+    }
+
+    /// How many servers stand behind the sentry: its own, and those of tiers that lend theirs.
+    pub fn front_servers(&self) -> usize {
+        let lending = self.tiers.iter().filter(|tier| tier.lends.is_some());
+        self.servers.count + lending.map(|tier| tier.count).sum::<usize>()
     }
 
     /// The position of a class, 0 = most important.

@@ -50,7 +50,7 @@ struct RunArgs {
 }
 
 /// The scenarios that the program brings along, so that it needs no other file.
-const BUILT_IN: [(&str, &str); 16] = [
+const BUILT_IN: [(&str, &str); 17] = [
     ("baselines.toml", include_str!("../../../../scenarios/baselines.toml")),
     ("c1.toml", include_str!("../../../../scenarios/c1.toml")),
     ("c3.toml", include_str!("../../../../scenarios/c3.toml")),
@@ -59,6 +59,7 @@ const BUILT_IN: [(&str, &str); 16] = [
     ("o1.toml", include_str!("../../../../scenarios/o1.toml")),
     ("o2.toml", include_str!("../../../../scenarios/o2.toml")),
     ("o3.toml", include_str!("../../../../scenarios/o3.toml")),
+    ("s1.toml", include_str!("../../../../scenarios/s1.toml")),
     ("w1.toml", include_str!("../../../../scenarios/w1.toml")),
     ("w2.toml", include_str!("../../../../scenarios/w2.toml")),
     ("w3.toml", include_str!("../../../../scenarios/w3.toml")),
