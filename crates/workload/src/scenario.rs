@@ -45,6 +45,7 @@ mod expect;
 mod live;
 mod machines;
 mod short;
+mod space;
 mod sweep;
 mod time;
 
@@ -65,6 +66,7 @@ pub use expect::{Expect, Metric, Span};
 pub use machines::{
     Fault, FaultKind, Knee, Lends, Link, Power, Reports, Resource, Sentry, Servers, Step as Use, Tier, WarmUp,
 };
+pub use space::Space;
 pub use sweep::Point;
 
 /// An experiment. Every name that it refers to exists, and every number makes sense: it was checked when it was read.
@@ -130,6 +132,9 @@ pub struct Scenario {
     /// Values that are tried in place of the file's: keys and lists of values. See [`Scenario::points`].
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     pub sweep: toml::Table,
+    /// A figure over the sweep: which jumps of load hold the target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub space: Option<Space>,
 }
 
 /// The short form of a scenario: the same rates, policies and servers, with the time axis shrunk.

@@ -4,6 +4,7 @@ mod agree;
 mod page;
 mod play;
 mod run;
+mod space;
 mod sweep;
 #[cfg(test)]
 mod tests;
