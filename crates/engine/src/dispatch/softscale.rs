@@ -13,9 +13,9 @@
 //! request too many, whether more arrive or servers were lost, and below it again when the excess is over: nothing has
 //! to be switched on or off.
 //!
-//! *Awkward cases.* A load that lies at a step's edge crosses it with every fluctuation, and each crossing moves cores:
-//! a step up is taken only when the load is clearly below its edge (`hysteresis`; measured in docs/softscale.md), a step
-//! down at once. A data server on which the application's software does not answer is down by its health checks and not
+//! *Awkward cases.* A load near a step's edge crosses it with every fluctuation, and each crossing moves cores. So the
+//! load is followed slowly unless it jumps, and a step up is taken only when it is clearly below the edge
+//! (`hysteresis`; both measured in docs/softscale.md), a step down at once. A data server on which the application's software does not answer is down by its health checks and not
 //! stolen from; that all application servers are down is no reason to try such a one.
 //!
 //! *Source.* Gandhi, Zhu, Harchol-Balter, Kozuch: SOFTScale (2012), sections 3.1 to 3.4.
@@ -38,8 +38,11 @@ use pool::Pool;
 
 pub use profile::{Profile as Config, ProfileStep};
 
-/// The load forgets with this time constant, seconds.
+/// The load forgets with the first time constant; what it shows follows it with the second, unless it jumped by so large
+/// a share of the peak. Seconds.
 const LOAD_TAU: f64 = 1.0;
+const STEADY_TAU: f64 = 5.0;
+const JUMP: f64 = 0.05;
 /// Stealing that paused this long is over.
 const STEALING_GAP: Duration = Duration::from_secs(1);
 
@@ -54,6 +57,8 @@ pub struct Softscale {
     /// Requests sent to servers since the last tick, and per second.
     sent: u64,
     rate: Rate,
+    /// The load, share of the peak.
+    load: f64,
     /// Requests sent to data servers.
     stolen: u64,
     run: Run,
@@ -87,6 +92,7 @@ impl Config {
             step: 0,
             sent: 0,
             rate: Rate::new(LOAD_TAU),
+            load: 0.0,
             stolen: 0,
             run: Run::default(),
             ticked: Timestamp::ZERO,
@@ -128,13 +134,13 @@ impl DispatchPolicy for Softscale {
     }
 
     fn on_tick(&mut self, now: Timestamp, sink: &mut dyn EventSink) -> Lending {
-        self.rate.update(core::mem::take(&mut self.sent) as f64, now.seconds_since(self.ticked));
+        self.follow_load(now.seconds_since(self.ticked));
         self.ticked = now;
         let before = self.step;
-        self.step = self.profile.step_at(self.load(), self.step);
+        self.step = self.profile.step_at(self.load, self.step);
         if self.step != before {
             let limit = |step: usize| self.profile.steps.get(step).map_or(0, |step| step.n_data);
-            sink.record(now, Event::LendingChanged { from: limit(before), to: limit(self.step), load: self.load() });
+            sink.record(now, Event::LendingChanged { from: limit(before), to: limit(self.step), load: self.load });
         }
         self.note_stealing(now, sink);
         self.lending()
@@ -147,16 +153,19 @@ impl DispatchPolicy for Softscale {
             is_stealing: self.run.from.is_some(),
             limit,
             cores,
-            load: self.load(),
+            load: self.load,
             why_not: self.why_not(),
         })
     }
 }
 
 impl Softscale {
-    /// Share of the data tier's peak.
-    fn load(&self) -> f64 {
-        self.rate.get() / self.profile.peak
+    /// `elapsed`: seconds since the last time.
+    fn follow_load(&mut self, elapsed: f64) {
+        self.rate.update(core::mem::take(&mut self.sent) as f64, elapsed);
+        let load = self.rate.get() / self.profile.peak;
+        let follows = if (load - self.load).abs() > JUMP { 1.0 } else { 1.0 - libm::exp(-elapsed / STEADY_TAU) };
+        self.load += follows * (load - self.load);
     }
 
     fn limit(&self) -> u32 {
@@ -190,7 +199,7 @@ impl Softscale {
         if self.stolen > run.seen {
             if run.from.is_none() {
                 let limit = self.profile.steps.get(self.step).map_or(0, |step| step.n_data);
-                sink.record(now, Event::StealingBegan { limit, load: self.rate.get() / self.profile.peak });
+                sink.record(now, Event::StealingBegan { limit, load: self.load });
                 run.from = Some(run.seen);
             }
             (run.seen, run.last) = (self.stolen, now);

@@ -44,7 +44,7 @@ type Problem = (String, String);
 impl Default for Profile {
     /// The paper's testbed without its staircase: nothing is stolen before somebody has measured how much may be.
     fn default() -> Self {
-        Profile { n_app: 13, peak: 750.0, steps: Vec::new(), hysteresis: 0.05 }
+        Profile { n_app: 13, peak: 750.0, steps: Vec::new(), hysteresis: 0.02 }
     }
 }
 

@@ -157,7 +157,7 @@ fn a_step_up_waits_until_the_load_is_clearly_below_its_edge() {
     let profile = profile();
     assert_eq!(profile.step_at(0.31, 0), 1);
     assert_eq!(profile.step_at(0.295, 1), 1);
-    assert_eq!(profile.step_at(0.24, 1), 0);
+    assert_eq!(profile.step_at(0.27, 1), 0);
     assert_eq!(profile.step_at(0.79, 3), 3);
     assert_eq!(profile.step_at(0.1, 3), 0);
     assert_eq!(profile.step_at(5.0, 0), 3);
