@@ -105,7 +105,7 @@ fn dispatching(scale: Scale) {
             let mut flying: Vec<Ticket> =
                 (0..servers as u64 * 2).filter_map(|i| admitted(&mut controller, i)).collect();
             let mut at = 0;
-            let bar = (*dispatch == "jsq").then_some(200.0);
+            let bar = matches!(*dispatch, "jsq" | "softscale").then_some(200.0);
             row(scale, &format!("{dispatch}: request with {servers} servers"), bar, 100, || {
                 for i in 0..100 {
                     let now = Timestamp::from_nanos(i);

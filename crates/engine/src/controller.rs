@@ -31,6 +31,9 @@ use crate::setup::{Setup, SetupError};
 use crate::snapshot::Snapshot;
 use crate::time::Timestamp;
 
+#[cfg(test)]
+pub(crate) use core_state::new_server;
+
 use core_state::Core;
 
 /// How often slow state is brought up to date.
@@ -157,6 +160,8 @@ impl Controller {
             return;
         }
         state.status = status;
+        // Its nucleus may have been restarted: it is told again.
+        state.told_cores = None;
         self.core.sink.record(now, Event::ServerChanged { server, status });
         self.core.count_servers();
         self.offer_places(now);

@@ -44,6 +44,14 @@ pub enum Action {
         /// Why, and when to come back.
         rejection: Rejection,
     },
+    /// Tell the nucleus of data server `server` to give the application's software `cores` of its cores; the data
+    /// service keeps the others. Said when it changes, and again when the server is up again.
+    Isolate {
+        /// Which server.
+        server: ServerId,
+        /// Cores for application work; 0: the data service has all.
+        cores: u32,
+    },
 }
 
 /// A refusal that explains itself.

@@ -5,16 +5,22 @@
 
 mod jsq;
 mod least;
+mod softscale;
 mod wrr;
 
 use alloc::boxed::Box;
 use core::fmt::Debug;
 
+use crate::event::EventSink;
 use crate::request::{Request, ServerId};
 use crate::rng::Rng;
-use crate::server::{ServerState, Status};
-use crate::setup::Setup;
+use crate::server::{Role, ServerState, Status};
+use crate::setup::{Setup, SetupError};
+use crate::snapshot::StealingSnapshot;
 use crate::table::policies;
+use crate::time::Timestamp;
+
+pub use softscale::{Config as StealingProfile, ProfileStep};
 
 policies! {
     /// A dispatch policy and its settings.
@@ -23,6 +29,21 @@ policies! {
         Wrr("wrr") => wrr,
         /// To the server with the least in flight per effective processor.
         Jsq("jsq") => jsq,
+        /// By the shortest queue; what application servers cannot hold goes to data servers, as much as these can lend.
+        Softscale("softscale") => softscale,
+    }
+}
+
+impl DispatchConfig {
+    /// Checks the settings that depend on the application.
+    ///
+    /// # Errors
+    /// The first setting that does not fit it.
+    pub(crate) fn fits(&self, setup: &Setup) -> Result<(), SetupError> {
+        match self {
+            DispatchConfig::Softscale(profile) => profile.fits(setup),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -46,6 +67,26 @@ pub trait DispatchPolicy: Debug + Send {
     fn on_load_changed(&mut self, server: &ServerState) {
         let _ = server;
     }
+
+    /// Ten times a second: what each data server lends from now on.
+    fn on_tick(&mut self, now: Timestamp, sink: &mut dyn EventSink) -> Lending {
+        let _ = (now, sink);
+        Lending::default()
+    }
+
+    /// What it shows of stealing; `None` when it does not know how to.
+    fn describe(&self) -> Option<StealingSnapshot> {
+        None
+    }
+}
+
+/// What each data server lends to application work. Nothing is the default: only a policy that asks for it gets it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lending {
+    /// The most requests it may have in flight.
+    pub limit: u32,
+    /// How many of its cores application work has to itself; `None`: cores are not divided.
+    pub cores: Option<u32>,
 }
 
 /// What a dispatch policy may see.
@@ -63,7 +104,8 @@ pub struct View<'a> {
 impl View<'_> {
     /// Whether a server may take one more request.
     pub fn takes(&self, server: &ServerState) -> bool {
-        let up = server.status == Status::Up || (self.try_down && server.status == Status::Down);
+        let tries = self.try_down && server.role == Role::Application && server.status == Status::Down;
+        let up = server.status == Status::Up || tries;
         up && server.has_room() && self.except != Some(server.id)
     }
 }

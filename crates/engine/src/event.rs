@@ -70,6 +70,27 @@ pub enum Event {
         /// How many were refused since it began.
         refused: u64,
     },
+    /// The first requests went to data servers, after a second or more in which none did (SOFTScale).
+    StealingBegan {
+        /// The most that a data server may have in flight.
+        limit: u32,
+        /// The load, as a share of the data tier's peak.
+        load: f64,
+    },
+    /// No request went to a data server for a second.
+    StealingEnded {
+        /// How many did since it began.
+        stolen: u64,
+    },
+    /// Data servers lend more or less: the load went over a step of their profile.
+    LendingChanged {
+        /// The most that a data server might have in flight before.
+        from: u32,
+        /// The most that it may have now.
+        to: u32,
+        /// The load, as a share of the data tier's peak.
+        load: f64,
+    },
 }
 
 impl Event {
@@ -84,6 +105,9 @@ impl Event {
             Event::ServerChanged { .. } => "server-changed",
             Event::RefusalBegan { .. } => "refusal-began",
             Event::RefusalEnded { .. } => "refusal-ended",
+            Event::StealingBegan { .. } => "stealing-began",
+            Event::StealingEnded { .. } => "stealing-ended",
+            Event::LendingChanged { .. } => "lending-changed",
         }
     }
 }

@@ -20,6 +20,18 @@ pub enum Status {
     Removed,
 }
 
+/// What a server is there for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// It serves the application's requests.
+    #[default]
+    Application,
+    /// It serves data to application servers. It has the application's software, and lends itself when a dispatch policy
+    /// knows how to ask (`softscale`); under any other it gets nothing.
+    Data,
+}
+
 /// One server: what it may take, what it has, and what was learned of it.
 #[derive(Clone, Debug)]
 pub struct ServerState {
@@ -27,6 +39,8 @@ pub struct ServerState {
     pub id: ServerId,
     /// Its name in configuration and output.
     pub name: String,
+    /// What it is there for.
+    pub role: Role,
     /// Whether it takes requests.
     pub status: Status,
     /// Its share under weighted round robin.
@@ -43,17 +57,36 @@ pub struct ServerState {
     pub(crate) given_by_report: bool,
     /// The capacity that the last event told.
     pub(crate) told_capacity: Option<f64>,
+    /// Of a data server: what it lends, and the cores that its nucleus was told to give.
+    pub(crate) lent: u32,
+    pub(crate) told_cores: Option<u32>,
 }
 
 impl ServerState {
-    /// Whether one more request may go there by its connection limit.
+    /// Whether one more request may go there by its connection limit and, of a data server, by what it lends.
     pub fn has_room(&self) -> bool {
-        self.max_connections.is_none_or(|max| self.in_flight < max)
+        self.limit().is_none_or(|max| self.in_flight < max)
     }
 
     /// How many more requests may go there; `None`: no end.
     pub fn room(&self) -> Option<usize> {
-        self.max_connections.map(|max| max.saturating_sub(self.in_flight) as usize)
+        self.limit().map(|max| max.saturating_sub(self.in_flight) as usize)
+    }
+
+    /// The most requests it may have in flight; `None`: no limit.
+    pub fn limit(&self) -> Option<u32> {
+        match self.role {
+            Role::Application => self.max_connections,
+            Role::Data => Some(self.max_connections.map_or(self.lent, |max| max.min(self.lent))),
+        }
+    }
+
+    /// Whether it counts among those that take requests, when application servers do so in state `taking`.
+    pub(crate) fn is_taking(&self, taking: Status) -> bool {
+        match self.role {
+            Role::Application => self.status == taking,
+            Role::Data => self.status == Status::Up && self.lent > 0,
+        }
     }
 
     /// Requests in flight per effective processor: what shortest-queue dispatch compares.

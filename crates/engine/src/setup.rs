@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use crate::admission::AdmissionConfig;
 use crate::dispatch::DispatchConfig;
+use crate::server::Role;
 use crate::sla::Sla;
 
 /// One application, as its controller needs it.
@@ -59,6 +60,8 @@ impl ClassSetup {
 pub struct ServerSetup {
     /// Its name; learned state follows the name through a reload.
     pub name: String,
+    /// What it is there for.
+    pub role: Role,
     /// Effective processors, when known. `None`: learned.
     pub cores: Option<f64>,
     /// Its share under weighted round robin.
@@ -70,7 +73,7 @@ pub struct ServerSetup {
 impl ServerSetup {
     /// A server of which nothing is known but its name.
     pub fn new(name: impl Into<String>) -> Self {
-        ServerSetup { name: name.into(), cores: None, weight: 1.0, max_connections: None }
+        ServerSetup { name: name.into(), role: Role::Application, cores: None, weight: 1.0, max_connections: None }
     }
 }
 
@@ -131,7 +134,9 @@ impl Setup {
             }
         }
         self.admission.check()?;
-        self.admission.fits(self)
+        self.admission.fits(self)?;
+        self.dispatch.check()?;
+        self.dispatch.fits(self)
     }
 
     fn check_counts(&self) -> Result<(), SetupError> {
@@ -208,6 +213,16 @@ pub enum SetupError {
     UnknownRequestType {
         /// The name.
         name: String,
+    },
+    /// A dispatch policy's setting makes no sense.
+    #[error("dispatch policy \"{policy}\": {place} {problem}")]
+    Dispatch {
+        /// The policy.
+        policy: &'static str,
+        /// The key, with its place in a list.
+        place: String,
+        /// What is wrong and what to write.
+        problem: String,
     },
     /// A policy's setting is out of range.
     #[error("admission policy \"{policy}\": {key} {problem}")]

@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::admission::PolicyState;
-use crate::server::Status;
+use crate::server::{Role, Status};
 
 /// One application.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -35,6 +35,9 @@ pub struct Snapshot {
     pub policy: PolicyState,
     /// The dispatch policy's name.
     pub dispatch: &'static str,
+    /// How it steals from data servers, when it can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stealing: Option<StealingSnapshot>,
     /// Per class, most important first.
     pub classes: Vec<ClassSnapshot>,
     /// Per server.
@@ -89,11 +92,30 @@ impl ClassSnapshot {
     }
 }
 
+/// Stealing from the data tier, as the dispatch policy `softscale` does it.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct StealingSnapshot {
+    /// Requests sent to data servers since the start.
+    pub stolen: u64,
+    /// Whether some were within the last second.
+    pub is_stealing: bool,
+    /// The most that each data server may have in flight at this load.
+    pub limit: u32,
+    /// How many of its cores each data server is to give to application work; `None`: cores are not divided.
+    pub cores: Option<u32>,
+    /// Requests sent to servers per second, as a share of the data tier's peak.
+    pub load: f64,
+    /// Why the next request would not go to a data server; `None`: it would.
+    pub why_not: Option<&'static str>,
+}
+
 /// One server.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct ServerSnapshot {
     /// Its name.
     pub name: String,
+    /// What it is there for.
+    pub role: Role,
     /// Whether it takes requests.
     pub status: Status,
     /// Requests in flight there.

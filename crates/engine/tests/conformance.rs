@@ -192,7 +192,7 @@ fn without_a_server_everything_is_refused_and_says_so() {
         let mut case = case;
         case.setup.when_all_down = WhenAllDown::Refuse;
         let mut driver = Driver::new(&case, 3);
-        (0..3).for_each(|server| driver.server(server, Status::Down));
+        (0..case.setup.servers.len()).for_each(|server| driver.server(server as u8, Status::Down));
         assert_eq!(reason_for_one(&mut driver), Some(Reason::NoServer), "{}", case.name);
         check(&case, &driver.trace).unwrap();
     }

@@ -6,6 +6,7 @@
 
 mod controllers;
 mod family;
+mod stealing;
 
 use std::fmt;
 use std::sync::Arc;
@@ -158,7 +159,8 @@ fn policy(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
         more.map(|(name, value)| (seen.labels().and("name", name), *value))
     });
     out.gauge("tidegate_policy_value", "More of what the policy shows of itself.", None, more)?;
-    controllers::write(out, all)
+    controllers::write(out, all)?;
+    stealing::write(out, all)
 }
 
 fn policy_labels(seen: &Seen) -> Labels<'_> {

@@ -22,8 +22,8 @@ pub mod theory;
 mod world;
 
 pub use model::{
-    Action, Channel, Fault, FaultKind, Knee, Link, Power, Program, Reading, Resource, SentryModel, ServerModel, Step,
-    Tier, WarmUp,
+    Action, Channel, Fault, FaultKind, Host, Knee, Link, Power, Program, Reading, Resource, SentryModel, ServerModel,
+    Step, Tier, WarmUp,
 };
 pub use plan::{Plan, PlanError, PlannedRun, in_parallel};
 pub use report::{ClassReport, ClientReport, Histogram, Report, Second, Usage};

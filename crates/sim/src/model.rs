@@ -32,6 +32,10 @@ pub struct ServerModel {
     pub setup_time: Duration,
     /// After setup it is slower for a while.
     pub warm_up: Option<WarmUp>,
+    /// What each further processor slows the others: `1 / (1 + contention * (processors - 1))`.
+    pub contention: f64,
+    /// How fast the work it is given runs on one of its processors; 1 is normal.
+    pub pace: f64,
 }
 
 impl ServerModel {
@@ -48,8 +52,26 @@ impl ServerModel {
             off: false,
             setup_time: Duration::ZERO,
             warm_up: None,
+            contention: 0.0,
+            pace: 1.0,
         }
     }
+}
+
+/// One machine that is two servers: one of a tier, and one behind the sentry that runs application work on the cores
+/// which the first lends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Host {
+    /// The server behind the sentry.
+    pub front: usize,
+    /// Whose it is.
+    pub tier: usize,
+    /// Which of the tier's servers.
+    pub server: usize,
+    /// Whether its cores are divided; otherwise both use all of them.
+    pub divided: bool,
+    /// What each request of application work adds to a call's work while cores are not divided, as a share of it.
+    pub interference: f64,
 }
 
 /// Thrashing: past `at` requests in service, each further one slows all processors down.

@@ -7,6 +7,7 @@
 
 mod energy;
 mod fail;
+mod host;
 mod jobs;
 mod server;
 
@@ -16,7 +17,7 @@ use slab::Slab;
 use tidegate_engine::Timestamp;
 
 use crate::agenda::{Agenda, SlotId};
-use crate::model::{Program, Resource, ServerModel, Tier};
+use crate::model::{Host, Program, Resource, ServerModel, Tier};
 use crate::run::Happening;
 use crate::station::{Discipline, Station};
 use jobs::Job;
@@ -56,7 +57,13 @@ struct TierState<'w> {
 }
 
 impl<'w> Park<'w> {
-    pub(crate) fn new(front: &'w [ServerModel], tiers: &'w [Tier], programs: &'w [Program], plans: &mut Plans) -> Self {
+    pub(crate) fn new(
+        front: &'w [ServerModel],
+        tiers: &'w [Tier],
+        hosts: &'w [Host],
+        programs: &'w [Program],
+        plans: &mut Plans,
+    ) -> Self {
         let mut park = Park {
             servers: Vec::new(),
             stations: Vec::new(),
@@ -71,6 +78,7 @@ impl<'w> Park<'w> {
             park.tiers.push(TierState { tier, first: park.servers.len() as u32, turn: 0 });
             tier.servers.iter().for_each(|model| park.add_server(model, plans));
         }
+        hosts.iter().for_each(|host| park.join(host));
         park
     }
 
@@ -100,7 +108,9 @@ impl<'w> Park<'w> {
     fn add_server(&mut self, model: &'w ServerModel, plans: &mut Plans) {
         let number = self.servers.len() as u32;
         let first = self.stations.len() as u32;
-        self.servers.push(Server::new(model, first));
+        let server = Server::new(model, first);
+        let speed = server.processor_speed();
+        self.servers.push(server);
         let mut add = |units, discipline| {
             let station = self.stations.len() as u32;
             self.stations.push(Station::new(units, discipline));
@@ -114,6 +124,7 @@ impl<'w> Park<'w> {
                 Resource::Pool { .. } => add(1.0, Discipline::Fifo),
             }
         }
+        self.stations[first as usize].set_speed(Timestamp::ZERO, speed);
     }
 
     fn plan(&mut self, station: u32, plans: &mut Plans) {

@@ -160,7 +160,7 @@ impl<'w> Run<'w> {
             (stream.process.arrivals(&profile, seed, at as u64 + 1), slot)
         });
         let arrivals = arrivals.collect();
-        let park = Park::new(&world.servers, &world.tiers, &world.programs, &mut plans);
+        let park = Park::new(&world.servers, &world.tiers, &world.hosts, &world.programs, &mut plans);
         let mut menus: Vec<Menu<'w>> =
             world.streams.iter().map(|stream| Menu::new(stream.class, &stream.urls)).collect();
         let groups = Group::all(&world.users, seed, &mut menus);
@@ -288,6 +288,7 @@ impl<'w> Run<'w> {
                     self.requests[request as usize].ticket = None;
                     self.refuse(now, request, &rejection);
                 }
+                Action::Isolate { server, cores } => self.park.divide(now, u32::from(server.0), cores, &mut self.plans),
                 other => unreachable!("an action that the simulator does not know: {other:?}"),
             }
         }

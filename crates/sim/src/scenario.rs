@@ -3,7 +3,7 @@
 mod machines;
 
 use tidegate_engine::{
-    AdmissionConfig, ClassSetup, DispatchConfig, ServerSetup, Setup, SetupError, Sla, SlaError, Statistic, Step,
+    AdmissionConfig, ClassSetup, DispatchConfig, Role, ServerSetup, Setup, SetupError, Sla, SlaError, Statistic, Step,
     Timestamp,
 };
 use tidegate_workload::outcome::{Control, Outcome, StreamOutcome};
@@ -100,6 +100,13 @@ pub fn setup(scenario: &Scenario, arm: &Arm) -> Result<Setup, ArmError> {
     let cores = (!scenario.servers.learned).then_some(f64::from(scenario.servers.cores));
     let server = |at| ServerSetup { cores, ..ServerSetup::new(format!("server-{at}")) };
     let mut setup = Setup::simple(&scenario.id, sla(&scenario.sla)?, (0..scenario.servers.count).map(server));
+    for tier in scenario.tiers.iter().filter(|tier| tier.lends.is_some()) {
+        let server = |at| {
+            let cores = Some(f64::from(tier.cores));
+            ServerSetup { role: Role::Data, cores, ..ServerSetup::new(format!("{}-{at}", tier.name)) }
+        };
+        setup.servers.extend((0..tier.count).map(server));
+    }
     setup.classes = scenario.classes.iter().map(class).collect();
     setup.request_types.extend(scenario.requests.iter().map(|request| request.name.clone()));
     setup.admission = policy(arm, "admission", &arm.admission, AdmissionConfig::NAMES)?;

@@ -100,11 +100,17 @@ impl Station {
         self.speed = speed;
     }
 
-    /// Forgets every job.
-    pub fn clear(&mut self, now: Timestamp) {
+    /// Changes the number of units of a resource under processor sharing.
+    pub fn set_units(&mut self, now: Timestamp, units: f64) {
         self.advance(now);
-        self.running.clear();
-        self.queue.clear();
+        self.units = units;
+    }
+
+    /// Forgets every job that is not to stay.
+    pub fn retain(&mut self, now: Timestamp, stays: impl Fn(u32) -> bool) {
+        self.advance(now);
+        self.running.retain(|job| stays(job.id));
+        self.queue.retain(|(id, _)| stays(*id));
     }
 
     /// Jobs there, running or queued.
@@ -165,6 +171,17 @@ impl Ord for Job {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn units_taken_away_and_given_back() {
+        let mut station = Station::new(2.0, Discipline::ProcessorSharing);
+        (1..=2).for_each(|id| station.start(Timestamp::ZERO, id, 0.020));
+        station.set_units(Timestamp::from_millis(10), 0.0);
+        assert!(station.next().expect("jobs wait").as_secs_f64() > 1e8);
+        station.set_units(Timestamp::from_millis(50), 1.0);
+        assert_eq!(run(&mut station), [(1, 70), (2, 70)]);
+        assert!((station.busy_until(Timestamp::from_millis(100)) - 0.040).abs() < 1e-6);
+    }
 
     fn run(station: &mut Station) -> Vec<(u32, u64)> {
         let mut done = Vec::new();

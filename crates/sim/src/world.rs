@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_engine::{Setup, SetupError, Timestamp};
 use tidegate_workload::{ArrivalProcess, Profile, ServiceTime};
 
-use crate::model::{Channel, Fault, Link, Program, Reading, SentryModel, ServerModel, Tier};
+use crate::model::{Channel, Fault, Host, Link, Program, Reading, SentryModel, ServerModel, Tier};
 use crate::report::Report;
 use crate::run::Run;
 
@@ -18,6 +18,8 @@ pub struct World {
     pub servers: Vec<ServerModel>,
     /// What these call.
     pub tiers: Vec<Tier>,
+    /// Servers of tiers that are servers behind the sentry too.
+    pub hosts: Vec<Host>,
     /// What requests and calls do besides using the processors; [`Url::program`] and calls refer to it. The first is
     /// empty: nothing besides.
     pub programs: Vec<Program>,
@@ -144,6 +146,7 @@ impl World {
             setup,
             servers,
             tiers: Vec::new(),
+            hosts: Vec::new(),
             programs: vec![Program::default()],
             streams: Vec::new(),
             users: Vec::new(),

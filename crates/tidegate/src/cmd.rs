@@ -6,6 +6,7 @@ mod experiment;
 mod fit;
 mod load;
 mod nucleus;
+mod profile;
 mod replay;
 mod run;
 mod simulate;
@@ -29,6 +30,7 @@ pub enum Command {
     Simulate(simulate::Args),
     Experiment(experiment::Args),
     Fit(fit::Args),
+    Profile(profile::Args),
     Replay(Box<replay::Args>),
 }
 
@@ -48,6 +50,7 @@ impl Command {
             Command::Simulate(args) => simulate::run(&args),
             Command::Experiment(args) => experiment::run(args),
             Command::Fit(args) => fit::run(&args),
+            Command::Profile(args) => profile::run(&args),
             Command::Replay(args) => replay::run(&args),
         }
     }

@@ -45,6 +45,7 @@ mod expect;
 mod live;
 mod machines;
 mod short;
+mod space;
 mod sweep;
 mod time;
 
@@ -64,8 +65,9 @@ pub use error::{Problem, ScenarioError};
 pub use expect::{Expect, Metric, Span};
 pub use live::{Live, Mail, MailDatabase, Only};
 pub use machines::{
-    Fault, FaultKind, Knee, Link, Power, Reports, Resource, Sentry, Servers, Step as Use, Tier, WarmUp,
+    Fault, FaultKind, Knee, Lends, Link, Power, Reports, Resource, Sentry, Servers, Step as Use, Tier, WarmUp,
 };
+pub use space::Space;
 pub use sweep::Point;
 
 /// An experiment. Every name that it refers to exists, and every number makes sense: it was checked when it was read.
@@ -134,6 +136,9 @@ pub struct Scenario {
     /// Values that are tried in place of the file's: keys and lists of values. See [`Scenario::points`].
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     pub sweep: toml::Table,
+    /// A figure over the sweep: which jumps of load hold the target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub space: Option<Space>,
 }
 
 /// The short form of a scenario: the same rates, policies and servers, with the time axis shrunk.
@@ -298,6 +303,12 @@ impl Scenario {
     /// Requests per second that all loads together offer at `at`.
     pub fn offered_at(&self, at: Duration) -> f64 {
         self.loads.iter().map(|load| load.rate.rate_at(at).per_second()).sum()
+    }
+
+    /// How many servers stand behind the sentry: its own, and those of tiers that lend theirs.
+    pub fn front_servers(&self) -> usize {
+        let lending = self.tiers.iter().filter(|tier| tier.lends.is_some());
+        self.servers.count + lending.map(|tier| tier.count).sum::<usize>()
     }
 
     /// The position of a class, 0 = most important.

@@ -27,6 +27,7 @@ fn known(place: &str) -> BTreeSet<String> {
     const STRANGER: &str = "zzzzzzzzz = 1\n";
     let text = match place {
         "The file" => format!("{STRANGER}{NEEDED}"),
+        "[tier.lends]" => format!("{NEEDED}[[tier]]\n[tier.lends]\n{STRANGER}"),
         "[load.retry]" => format!("{NEEDED}[[load]]\n[load.retry]\n{STRANGER}"),
         "[[request.step]]" => format!("{NEEDED}[[request]]\n[[request.step]]\n{STRANGER}"),
         "[[servers.resource]]" => format!("{NEEDED}[servers]\n[[servers.resource]]\n{STRANGER}"),

@@ -8,14 +8,14 @@ use core::time::Duration;
 
 use crate::admission::{ClassEstimate, Context, Load, Released};
 use crate::decision::{Action, End, Outcome, Reason, Rejection};
-use crate::dispatch::{self, DispatchPolicy, View};
+use crate::dispatch::{self, DispatchPolicy, Lending, View};
 use crate::estimate::{Alpha, Calibration, Capacity, Costs, DecayedHistogram, Mark, Rate, Reported, Scale};
 use crate::event::EventSink;
 use crate::flight::{Flight, Flights, State};
 use crate::policer::{ClassCounts, Policer};
 use crate::request::{ClassId, Request, ServerId};
 use crate::rng::Rng;
-use crate::server::{ServerState, Status};
+use crate::server::{Role, ServerState, Status};
 use crate::setup::{ClassSetup, ServerSetup, Setup, WhenAllDown};
 use crate::time::Timestamp;
 use crate::waiting::Waiting;
@@ -190,10 +190,10 @@ impl Core {
 
     /// Brings the sums over servers up to date, after any of them changed.
     pub(super) fn count_servers(&mut self) {
-        let any_up = self.servers.iter().any(|server| server.status == Status::Up);
-        self.try_down = !any_up && self.setup.when_all_down == WhenAllDown::Try;
+        let serves = |server: &ServerState| server.role == Role::Application && server.status == Status::Up;
+        self.try_down = !self.servers.iter().any(serves) && self.setup.when_all_down == WhenAllDown::Try;
         let wanted = self.taking_status();
-        let taking = || self.servers.iter().filter(move |server| server.status == wanted);
+        let taking = || self.servers.iter().filter(move |server| server.is_taking(wanted));
         self.up = taking().count();
         self.processors = taking().map(|server| server.capacity.processors()).sum();
         // Of a server of which nothing is sure, one.
@@ -203,6 +203,30 @@ impl Core {
         self.sum_reports();
         self.dispatch.on_servers_changed(&self.servers, wanted);
         self.follows_load = self.dispatch.follows_load();
+    }
+
+    /// Asks the dispatch policy what data servers lend, and has it done.
+    pub(super) fn lend(&mut self, now: Timestamp) {
+        let Lending { limit, cores } = self.dispatch.on_tick(now, &mut *self.sink);
+        let mut is_changed = false;
+        for server in self.servers.iter_mut().filter(|server| server.role == Role::Data) {
+            is_changed |= server.lent != limit;
+            server.lent = limit;
+            if server.status != Status::Up || server.told_cores == cores {
+                continue;
+            }
+            // Who no longer divides cores leaves them as they are.
+            let Some(cores) = cores else { continue };
+            server.told_cores = Some(cores);
+            self.actions.push_back(Action::Isolate { server: server.id, cores });
+            if cores > 0 {
+                server.capacity.give(f64::from(cores));
+                is_changed = true;
+            }
+        }
+        if is_changed {
+            self.count_servers();
+        }
     }
 
     /// The state in which servers take requests.
@@ -246,7 +270,7 @@ impl Core {
         }
         server.capacity.end(now, work);
         // A place at a server that takes nothing more, or still has too many, is no room.
-        if server.status == taking && server.has_room() {
+        if server.is_taking(taking) && server.has_room() {
             self.free = self.free.map(|free| free + 1);
         }
     }
@@ -380,10 +404,11 @@ impl Core {
     }
 }
 
-pub(super) fn new_server(at: usize, setup: &ServerSetup) -> ServerState {
+pub(crate) fn new_server(at: usize, setup: &ServerSetup) -> ServerState {
     ServerState {
         id: ServerId(at as u16),
         name: setup.name.clone(),
+        role: setup.role,
         status: Status::Up,
         weight: setup.weight,
         max_connections: setup.max_connections,
@@ -392,6 +417,8 @@ pub(super) fn new_server(at: usize, setup: &ServerSetup) -> ServerState {
         reported: Reported::default(),
         given_by_report: false,
         told_capacity: None,
+        lent: 0,
+        told_cores: None,
     }
 }
 

@@ -69,6 +69,8 @@ impl Core {
         self.replace_servers(&setup.servers);
         if setup.dispatch != self.setup.dispatch {
             self.dispatch = dispatch::build(&setup.dispatch, &setup);
+            // Until the new policy asks for it.
+            self.servers.iter_mut().for_each(|server| server.lent = 0);
         }
         self.setup = setup;
         self.count_servers();
@@ -128,6 +130,9 @@ impl Core {
                 None => server.status = Status::Removed,
                 Some(setup) => {
                     (server.weight, server.max_connections) = (setup.weight, setup.max_connections);
+                    server.role = setup.role;
+                    // Told anew, as what it gives is set anew below.
+                    server.told_cores = None;
                     match setup.cores {
                         Some(cores) => {
                             server.capacity.set_given(cores);

@@ -71,7 +71,7 @@ impl Core {
 /// A server's part of the sums: Q, and the difference between in service and in flight here. None of a server that
 /// takes nothing.
 fn part(server: &ServerState, taking: Status) -> (f64, f64) {
-    if server.status != taking {
+    if !server.is_taking(taking) {
         return (0.0, 0.0);
     }
     let difference = server.reported.difference(server.capacity.is_given());

@@ -30,6 +30,7 @@ pub(super) fn snapshot(core: &Core, admission: &dyn AdmissionPolicy, now: Timest
         alpha: core.alpha.get(),
         policy,
         dispatch: core.setup.dispatch.name(),
+        stealing: core.dispatch.describe(),
         classes: (0..core.classes.len()).map(|index| class(core, ClassId(index as u8))).collect(),
         servers: servers(core, now),
         stale_tickets: core.stale_tickets,
@@ -78,6 +79,7 @@ fn servers(core: &Core, now: Timestamp) -> Vec<ServerSnapshot> {
     let shown = core.servers.iter().filter(|server| server.status != Status::Removed);
     let server = |server: &crate::server::ServerState| ServerSnapshot {
         name: String::from(&*server.name),
+        role: server.role,
         status: server.status,
         in_flight: server.in_flight,
         processors: server.capacity.processors(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_engine::{
-    AdmissionConfig, ClassSetup, DispatchConfig, ServerSetup, Setup, Sla, Statistic, Step, WhenAllDown,
+    AdmissionConfig, ClassSetup, DispatchConfig, Role, ServerSetup, Setup, Sla, Statistic, Step, WhenAllDown,
 };
 
 /// Settings besides the defaults, as in a configuration file.
@@ -51,7 +51,23 @@ pub fn all() -> Vec<Case> {
     let with_dispatch = |(name, policy): &(String, AdmissionConfig)| {
         DispatchConfig::NAMES.iter().map(|dispatch| case(name, policy, dispatch)).collect::<Vec<_>>()
     };
-    admissions.iter().flat_map(with_dispatch).collect()
+    let stealing = AdmissionConfig::NAMES.iter().map(|name| {
+        let policy = AdmissionConfig::from_name(name).expect("a name of the table");
+        stealing(name, &policy)
+    });
+    admissions.iter().flat_map(with_dispatch).chain(stealing).collect()
+}
+
+/// The same three servers and two data servers, which lend by a profile that few requests run through.
+fn stealing(name: &str, policy: &AdmissionConfig) -> Case {
+    let profile = r#"{ "policy": "softscale", "n_app": 2, "peak": "100/s", "steps": [
+        { "below": 0.2, "n_data": 4, "cores": 3 }, { "below": 0.5, "n_data": 2, "cores": 2 },
+        { "below": 0.8, "n_data": 1, "cores": 1 }] }"#;
+    let dispatch = serde_json::from_str(profile).unwrap_or_else(|error| panic!("{profile}: {error}"));
+    let mut setup = Setup { admission: policy.clone(), dispatch, ..setup() };
+    let data = |name| ServerSetup { role: Role::Data, cores: Some(4.0), ..ServerSetup::new(name) };
+    setup.servers.extend(["d", "e"].map(data));
+    Case { name: format!("{name} + softscale with data servers"), setup }
 }
 
 /// An admission policy from its JSON.

@@ -50,6 +50,8 @@ pub enum Output {
 /// A server as the driver sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Server {
+    /// What it is there for.
+    pub role: tidegate_engine::Role,
     /// Its state.
     pub status: Status,
     /// In flight there.
@@ -288,6 +290,7 @@ impl Driver {
                     self.flying.push(ticket);
                 }
                 Action::Refuse { ticket, .. } => self.bury(ticket),
+                Action::Isolate { .. } => {}
                 other => panic!("an action that the suite does not know: {other:?}"),
             }
         }
@@ -298,8 +301,9 @@ impl Driver {
     fn view(&self) -> View {
         let server = |s: &tidegate_engine::ServerState| Server {
             status: s.status,
+            role: s.role,
             in_flight: s.in_flight,
-            max: s.max_connections,
+            max: s.limit(),
         };
         View {
             snapshot: self.controller.snapshot(self.now),

@@ -5,12 +5,12 @@
 use std::collections::{HashMap, HashSet};
 
 use tidegate_engine::{
-    Action, ClassId, Decision, End, Outcome, Reason, Rejection, Request, ServerId, Setup, Status, Ticket, Timestamp,
-    WhenAllDown,
+    Action, ClassId, Decision, End, Event, Outcome, Reason, Rejection, Request, Role, ServerId, Setup, Status, Ticket,
+    Timestamp, WhenAllDown,
 };
 
 use super::cases::Case;
-use super::driver::{Input, Output, Step, View};
+use super::driver::{Input, Output, Server, Step, View};
 use super::finite;
 
 type Checked = Result<(), String>;
@@ -180,6 +180,9 @@ impl Model {
     }
 
     fn take_action(&mut self, step: &Step, action: &Action) -> Checked {
+        if let Action::Isolate { server, cores } = action {
+            return self.isolates(step, *server, *cores);
+        }
         let (Action::Start { ticket, .. } | Action::Refuse { ticket, .. }) = action else {
             return Err(format!("an action that the model does not know: {action:?}"));
         };
@@ -200,6 +203,14 @@ impl Model {
         }
     }
 
+    /// Cores are divided at data servers only, as the snapshot says, and the data service keeps one.
+    fn isolates(&self, step: &Step, server: ServerId, cores: u32) -> Checked {
+        let shown = step.after.snapshot.stealing.as_ref().and_then(|stealing| stealing.cores);
+        let is_data = step.after.servers[server.index()].role == Role::Data;
+        let sound = is_data && cores < 4 && shown == Some(cores);
+        require(sound, || format!("{server:?} is to give {cores} cores, shown are {shown:?}"))
+    }
+
     fn refused(&mut self, step: &Step, class: usize, rejection: &Rejection) -> Checked {
         self.classes[class].rejected += 1;
         self.sums.refused += 1;
@@ -207,6 +218,8 @@ impl Model {
         let taking = self.taking(&step.after);
         match rejection.reason {
             Reason::NoServer => require(taking.is_empty(), || format!("no server, but {taking:?} take requests")),
+            // What data servers lend may have changed later at the same instant.
+            Reason::ServerLimit if lending_changed(step) => Ok(()),
             Reason::ServerLimit => {
                 let full = |id: &ServerId| !self.has_room(&step.after, *id);
                 require(!taking.is_empty() && taking.iter().all(full), || format!("of {taking:?} one has room"))
@@ -235,7 +248,9 @@ impl Model {
 
     /// The request goes to `server`, which must take it. Counts it as admitted unless it was before.
     fn send(&mut self, step: &Step, ticket: Ticket, server: ServerId) -> Checked {
-        let takes = self.taking(&step.after).contains(&server) && self.has_room(&step.after, server);
+        let is_data = step.after.servers[server.index()].role == Role::Data;
+        let takes = (is_data && lending_changed(step))
+            || (self.taking(&step.after).contains(&server) && self.has_room(&step.after, server));
         require(takes, || format!("{server:?} takes nothing: {:?}", step.after.servers[server.index()]))?;
         let live = self.live.get_mut(&ticket).ok_or("nobody to send")?;
         live.server = Some(server);
@@ -248,13 +263,18 @@ impl Model {
     /// Servers that may take requests, by state.
     fn taking(&self, view: &View) -> Vec<ServerId> {
         let of = |wanted: Status| -> Vec<ServerId> {
-            let ids = view.servers.iter().enumerate().filter(|(_, server)| server.status == wanted);
+            let serves = |server: &Server| server.role == Role::Application && server.status == wanted;
+            let ids = view.servers.iter().enumerate().filter(|(_, server)| serves(server));
             ids.map(|(at, _)| ServerId(at as u16)).collect()
         };
-        match of(Status::Up) {
+        let mut taking = match of(Status::Up) {
             up if up.is_empty() && self.setup.when_all_down == WhenAllDown::Try => of(Status::Down),
             up => up,
-        }
+        };
+        let lends = |server: &Server| server.role == Role::Data && server.status == Status::Up && server.max != Some(0);
+        let lending = view.servers.iter().enumerate().filter(|(_, server)| lends(server));
+        taking.extend(lending.map(|(at, _)| ServerId(at as u16)));
+        taking
     }
 
     fn has_room(&self, view: &View, server: ServerId) -> bool {
@@ -324,6 +344,10 @@ impl Model {
         let sane = seen.guaranteed <= seen.offered && seen.in_target <= seen.completed;
         require(sane, || name("guaranteed or in target"))
     }
+}
+
+fn lending_changed(step: &Step) -> bool {
+    step.events.iter().any(|(_, event)| matches!(event, Event::LendingChanged { .. }))
 }
 
 /// At one instant no request of a class fails the SLA test while a less important one is started.

@@ -10,7 +10,7 @@ use tidegate_engine::{AdmissionConfig, DispatchConfig};
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::error::suggestion;
-use super::section::{Read, Report, Value, wrong};
+use super::section::{At, Read, Report, Value, wrong};
 
 /// An admission policy with its settings.
 #[derive(Clone, Debug)]
@@ -18,7 +18,11 @@ pub(super) struct AdmissionChoice(pub(super) AdmissionConfig);
 
 /// A dispatch policy with its settings.
 #[derive(Clone, Debug)]
-pub(super) struct DispatchChoice(pub(super) DispatchConfig);
+pub(super) struct DispatchChoice {
+    pub(super) config: DispatchConfig,
+    /// A file that holds the settings, in place of them.
+    pub(super) profile: Option<At<String>>,
+}
 
 impl AdmissionChoice {
     /// The policy of that name with its default settings; an unknown name is reported.
@@ -40,8 +44,25 @@ fn admission(key: &str) -> Family<'_, AdmissionConfig> {
 impl Read for DispatchChoice {
     fn read(value: &Value<'_>, key: &str, report: &mut Report<'_>) -> Option<Self> {
         let family = Family { key, names: DispatchConfig::NAMES, from_name: DispatchConfig::from_name };
-        family.read(value, report).map(DispatchChoice)
+        let Some(profile) = profile(value) else {
+            return family.read(value, report).map(|config| DispatchChoice { config, profile: None });
+        };
+        let alone = value.get_ref().as_table().is_some_and(|table| table.len() == 2);
+        let Some(file) = profile.get_ref().as_str().filter(|_| alone) else {
+            return wrong(profile, "profile", "a file, and no other setting beside it", report);
+        };
+        let file = At { value: file.to_owned(), span: profile.span() };
+        Some(DispatchChoice { config: DispatchConfig::from_name(STEALING)?, profile: Some(file) })
     }
+}
+
+/// The policy whose settings may be in a file.
+const STEALING: &str = "softscale";
+
+fn profile<'v, 'i>(value: &'v Value<'i>) -> Option<&'v Value<'i>> {
+    let table = value.get_ref().as_table()?;
+    let is_stealing = table.get("policy")?.get_ref().as_str() == Some(STEALING);
+    table.get("profile").filter(|_| is_stealing)
 }
 
 struct Family<'k, T> {

@@ -69,6 +69,7 @@ section! {
     struct RawServerTable ("in servers of [[application]]") {
         name: String,
         address: String,
+        role: String,
         cores: f64,
         weight: f64,
         max_connections: u64,

@@ -110,6 +110,9 @@ fn servers(app: &Application) -> Vec<Value> {
         let mut out = Table::new();
         put(&mut out, "name", server.name.clone());
         put(&mut out, "address", server.address.clone());
+        if setup.role == tidegate_engine::Role::Data {
+            put(&mut out, "role", "data");
+        }
         put_some(&mut out, "cores", setup.cores);
         put(&mut out, "weight", setup.weight);
         put_some(&mut out, "max_connections", setup.max_connections.map(i64::from));

@@ -1,6 +1,7 @@
 //! From what was typed to what it means: defaults, checks between keys, addresses and files looked up.
 
 mod address;
+mod profile;
 mod reports;
 mod rules;
 mod settings;
@@ -14,8 +15,11 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use tidegate_engine::{ClassSetup, ServerSetup, Setup, Sla, Statistic, Step, WhenAllDown};
+use tidegate_engine::{
+    ClassSetup, DispatchConfig, Role, ServerSetup, Setup, SetupError, Sla, Statistic, Step, WhenAllDown,
+};
 
+use super::policy::DispatchChoice;
 use super::raw::{RawApplication, RawConfig, RawServerTable, RawSla};
 use super::section::{At, List, Report};
 use super::{AccessLog, Admin, Application, Config, SentryConfig, Server};
@@ -78,6 +82,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         let (request_types, type_rules, tags) = self.request_types(raw.request_type);
         let exempt = raw.exempt.map_or_else(Vec::new, |list| self.rules(list, "exempt"));
         let admission_span = raw.admission.as_ref().map_or(span.clone(), |a| a.span.clone());
+        let dispatch_span = raw.dispatch.as_ref().map_or(span.clone(), |d| d.span.clone());
         let setup = Setup {
             name: name.clone(),
             classes,
@@ -85,12 +90,12 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             servers: server_setups,
             sla,
             admission: raw.admission.map(|a| a.value.0).unwrap_or_default(),
-            dispatch: raw.dispatch.map(|d| d.value.0).unwrap_or_default(),
+            dispatch: self.dispatch(raw.dispatch),
             shadow: raw.shadow.is_some_and(|s| s.value),
             default_cost: raw.default_cost.and_then(|cost| self.positive("default_cost", cost)),
             when_all_down: self.when_all_down(raw.when_all_down),
         };
-        self.check(&setup, &admission_span);
+        self.check(&setup, &admission_span, &dispatch_span);
         let timeouts = self.timeouts(raw.timeouts.map(|t| t.value).unwrap_or_default());
         let rejection = self.rejection(raw.rejection.map(|r| r.value).unwrap_or_default(), class_pages);
         let application = Application {
@@ -220,6 +225,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         let name = raw.name.map_or_else(|| address.value.clone(), |name| name.value);
         let setup = ServerSetup {
             name: name.clone(),
+            role: self.role(raw.role),
             cores: raw.cores.map(|cores| self.more_than_zero("cores", cores)),
             weight: raw.weight.map_or(1.0, |weight| self.more_than_zero("weight", weight)),
             max_connections: raw
@@ -229,13 +235,39 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         Some((Server { name, address: checked? }, setup, span.clone()))
     }
 
+    fn role(&mut self, given: Option<At<String>>) -> Role {
+        match given.as_ref().map(|g| g.value.as_str()) {
+            None | Some("application") => Role::Application,
+            Some("data") => Role::Data,
+            Some(other) => {
+                let message = format!("role = \"{other}\": write \"application\" or \"data\"");
+                self.report.error(&given.as_ref().map_or(WHOLE, |g| g.span.clone()), message);
+                Role::Application
+            }
+        }
+    }
+
+    /// The dispatch policy, its profile looked up.
+    fn dispatch(&mut self, given: Option<At<DispatchChoice>>) -> DispatchConfig {
+        let Some(given) = given else { return DispatchConfig::default() };
+        let DispatchChoice { config, profile: Some(file) } = given.value else { return given.value.config };
+        match profile::read(self.world, Path::new(&file.value)) {
+            Ok(profile) => DispatchConfig::Softscale(profile),
+            Err(problem) => {
+                self.report.error(&file.span, format!("profile \"{}\": {problem}", file.value));
+                config
+            }
+        }
+    }
+
     /// What the engine checks itself, attached to the line most likely to blame.
-    fn check(&mut self, setup: &Setup, admission: &Range<usize>) {
+    fn check(&mut self, setup: &Setup, admission: &Range<usize>, dispatch: &Range<usize>) {
         if self.report.has_errors() {
             return;
         }
         if let Err(error) = setup.check() {
-            self.report.error(admission, error.to_string());
+            let span = if matches!(error, SetupError::Dispatch { .. }) { dispatch } else { admission };
+            self.report.error(span, error.to_string());
         }
     }
 
@@ -260,6 +292,10 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         if app.setup.shadow {
             self.report
                 .warn(span, format!("\"{}\" is in shadow mode: it decides and counts, but refuses nothing", app.name));
+        }
+        let lends = app.setup.servers.iter().any(|server| server.role == Role::Data);
+        if lends && app.setup.dispatch.name() != "softscale" {
+            self.report.warn(span, "servers with role = \"data\" get requests under dispatch = \"softscale\" only");
         }
         let weights = app.setup.servers.iter().any(|server| server.weight != 1.0);
         if weights && app.setup.dispatch.name() != "wrr" {

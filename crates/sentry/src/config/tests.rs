@@ -241,6 +241,92 @@ fn a_name_that_does_not_resolve_is_an_error_and_an_address_is_never_looked_up() 
     assert_eq!(page.path, Path::new("/etc/tidegate/sorry.html"));
 }
 
+/// A world with one file: a profile.
+struct Profiled(&'static str);
+
+impl resolve::World for Profiled {
+    fn cores(&self) -> usize {
+        1
+    }
+    fn resolve(&self, _: &str) -> std::io::Result<bool> {
+        Ok(true)
+    }
+    fn read(&self, path: &Path) -> std::io::Result<Vec<u8>> {
+        if path == Path::new("shop.profile.toml") {
+            Ok(self.0.into())
+        } else {
+            Err(std::io::ErrorKind::NotFound.into())
+        }
+    }
+    fn absolute(&self, path: &Path) -> PathBuf {
+        path.to_owned()
+    }
+}
+
+const PROFILE: &str = "[softscale]\nn_app = 12\npeak = \"600/s\"\nsteps = [\n\
+    { below = 0.4, n_data = 4, cores = 2 },\n{ below = 0.8, n_data = 2, cores = 1 },\n]\n";
+
+fn stealing(dispatch: &str, cores: u32, profile: &'static str) -> Result<Checked, ConfigErrors> {
+    let file = format!(
+        "[[application]]\nservers = [\n\"a:1\",\n{{ address = \"d:1\", role = \"data\", cores = {cores} }},\n]\n\
+         dispatch = {dispatch}\n"
+    );
+    parse_in(&file, "shop.toml", None, &Profiled(profile))
+}
+
+const FROM_FILE: &str = "{ policy = \"softscale\", profile = \"shop.profile.toml\" }";
+
+#[test]
+fn a_profile_is_the_same_in_a_file_of_its_own_and_in_place() {
+    let from_file = stealing(FROM_FILE, 4, PROFILE).expect("valid").config;
+    let roles: Vec<_> = from_file.applications[0].setup.servers.iter().map(|server| server.role).collect();
+    assert_eq!(roles, [tidegate_engine::Role::Application, tidegate_engine::Role::Data]);
+    // The rendering holds it in place, and reads back.
+    let again = parse(&from_file.to_toml()).unwrap_or_else(|errors| panic!("{errors}")).config;
+    assert_eq!(again.applications[0].setup.dispatch, from_file.applications[0].setup.dispatch);
+    assert_eq!(again.applications[0].setup.servers, from_file.applications[0].setup.servers);
+    let DispatchConfig::Softscale(profile) = &again.applications[0].setup.dispatch else { panic!("another policy") };
+    assert_eq!((profile.n_app, profile.peak, profile.steps[1].n_data), (12, 600.0, 2));
+}
+
+#[test]
+fn bad_profiles_say_what_where_and_what_to_do() {
+    let told = |dispatch: &str, cores, profile| match stealing(dispatch, cores, profile) {
+        Ok(checked) => checked.warnings.iter().map(|warning| warning.at("shop.toml")).collect::<Vec<_>>().join("; "),
+        Err(errors) => errors.to_string(),
+    };
+    const RISES: &str = "[softscale]\nsteps = [{ below = 0.4, n_data = 4 }, { below = 0.8, n_data = 5 }]\n";
+    const UNKNOWN: &str = "[softscale]\nn_app = 12\nsteps_ = []\n";
+    for (told, expected) in [
+        (
+            told(FROM_FILE, 2, PROFILE),
+            "shop.toml:6: dispatch policy \"softscale\": steps[0].cores gives away 2 cores, but server \"d:1\" has 2",
+        ),
+        (
+            told(FROM_FILE, 4, RISES),
+            "shop.toml:6: profile \"shop.profile.toml\": [softscale]: steps[1].n_data rises with the load, from 4 to 5",
+        ),
+        (told(FROM_FILE, 4, UNKNOWN), "profile \"shop.profile.toml\": line 3: unknown field `steps_`"),
+        (
+            told("{ policy = \"softscale\", profile = \"gone.toml\" }", 4, PROFILE),
+            "profile \"gone.toml\": cannot be read",
+        ),
+        (
+            told("{ policy = \"softscale\", profile = \"shop.profile.toml\", n_app = 3 }", 4, PROFILE),
+            "no other setting beside it",
+        ),
+        (told("{ policy = \"softscale\", n_apps = 3 }", 4, PROFILE), "unknown key \"n_apps\""),
+        (told("\"softscale\"", 4, PROFILE), "steps are missing: there are data servers"),
+        (told("\"jsq\"", 4, PROFILE), "get requests under dispatch = \"softscale\" only"),
+    ] {
+        assert!(told.contains(expected), "expected: {expected}\n told: {told}");
+    }
+    assert!(
+        refused("[[application]]\nservers = { address = \"a:1\", role = \"spare\" }\n")
+            .contains("\"application\" or \"data\"")
+    );
+}
+
 #[test]
 fn the_one_line_form_is_a_configuration_too() {
     let line = OneLine {

@@ -69,7 +69,9 @@ impl Park<'_> {
         at.fill_pools();
         let stations = at.first_station..at.first_station + 1 + at.model.resources.len() as u32;
         for station in stations {
-            self.stations[station as usize].clear(now);
+            let jobs = &self.jobs;
+            // Of a machine that is two servers the other one's stay.
+            self.stations[station as usize].retain(now, |job| jobs[job as usize].server != server);
             self.plan(station, plans);
         }
         self.change_speed(now, server, plans);

@@ -122,7 +122,8 @@ impl<'w> Park<'w> {
         if at.model.knee.is_some() {
             self.stations[station as usize].set_speed(now, self.servers[server as usize].processor_speed());
         }
-        self.stations[station as usize].start(now, job, task.work);
+        let work = task.work / self.rate(server, 0) * self.interference(server);
+        self.stations[station as usize].start(now, job, work);
         self.plan(station, plans);
         if self.programs[usize::from(task.program)].steps.is_empty() {
             // What most requests do: the processors, and nothing else.
@@ -178,7 +179,8 @@ impl<'w> Park<'w> {
         let resources = &self.servers[server as usize].model.resources;
         match resource.checked_sub(1).map(|at| &resources[at]) {
             Some(Resource::Station { rate, .. }) => *rate,
-            _ => 1.0,
+            Some(Resource::Pool { .. }) => 1.0,
+            None => self.servers[server as usize].model.pace,
         }
     }
 

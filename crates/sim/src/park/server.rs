@@ -18,6 +18,10 @@ pub(super) struct Server<'w> {
     /// Its speed by faults, and by warming up.
     pub(super) speed: f64,
     pub(super) warmth: f64,
+    /// Its processors now: a machine that is two servers moves them from one to the other.
+    pub(super) processors: f64,
+    /// The other server on the same machine.
+    pub(super) beside: Option<Beside>,
     pub(super) energy: super::energy::Energy,
 }
 
@@ -29,6 +33,14 @@ pub(super) enum State {
     /// Being set up.
     Starting,
     Failed,
+}
+
+/// The other server on a machine that is two.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Beside {
+    pub(super) server: u32,
+    /// What each job there adds to the work of a job here, as a share of it.
+    pub(super) interference: f64,
 }
 
 /// Tokens of a pool.
@@ -50,6 +62,8 @@ impl<'w> Server<'w> {
             pools: Vec::new(),
             speed: 1.0,
             warmth: 1.0,
+            processors: model.cores,
+            beside: None,
             energy: super::energy::Energy::default(),
         };
         server.fill_pools();
@@ -81,7 +95,8 @@ impl<'w> Server<'w> {
             .model
             .knee
             .map_or(1.0, |knee| 1.0 / (1.0 + knee.loss * f64::from(self.in_service.saturating_sub(knee.at))));
-        self.speed * self.warmth * crowd
+        let contention = 1.0 + self.model.contention * (self.processors - 1.0).max(0.0);
+        self.speed * self.warmth * crowd / contention
     }
 
     /// Jobs there per processor.

@@ -1,10 +1,11 @@
 //! From what a scenario file says of machines and clients to a world's models. Names were checked when it was read.
 
+use tidegate_engine::DispatchConfig;
 use tidegate_workload::scenario::{self, Discipline as Shared, Scenario};
 
 use crate::model::{
-    Action, Channel, Fault, FaultKind, Knee, Link, Power, Program, Resource, SentryModel, ServerModel, Step, Tier,
-    WarmUp,
+    Action, Channel, Fault, FaultKind, Host, Knee, Link, Power, Program, Resource, SentryModel, ServerModel, Step,
+    Tier, WarmUp,
 };
 use crate::station::Discipline;
 use crate::world::{Retry, Url, Users, Wait, World};
@@ -12,6 +13,11 @@ use crate::world::{Retry, Url, Users, Wait, World};
 /// Puts machines, users and what happens to them into a world.
 pub(super) fn furnish(world: &mut World, scenario: &Scenario) {
     world.servers = front(&scenario.servers);
+    for (at, tier) in scenario.tiers.iter().enumerate() {
+        if let Some(lends) = tier.lends {
+            lend(world, &scenario.servers, at, tier, lends);
+        }
+    }
     // Program 0 is empty; then one for each tier, then one for each request type.
     world.programs = vec![Program::default()];
     let resources = |tier: &scenario::Tier| tier.resources.clone();
@@ -79,6 +85,34 @@ fn front(servers: &scenario::Servers) -> Vec<ServerModel> {
     (0..servers.count).map(|at| ServerModel { off: at >= on, ..model.clone() }).collect()
 }
 
+/// A tier's servers stand behind the sentry too. The machine's idle power is counted with the tier.
+fn lend(world: &mut World, servers: &scenario::Servers, at: usize, tier: &scenario::Tier, lends: scenario::Lends) {
+    let divided = match &world.setup.dispatch {
+        DispatchConfig::Softscale(profile) => profile.steps.iter().any(|step| step.cores.is_some()),
+        _ => true,
+    };
+    let model = ServerModel {
+        resources: servers.resources.iter().map(resource).collect(),
+        power: tier.power.filter(|_| divided).map(|power| Power {
+            idle: 0.0,
+            peak: power.peak - power.idle,
+            setup: 0.0,
+        }),
+        pace: lends.speed,
+        ..ServerModel::new(f64::from(tier.cores), discipline(tier.discipline))
+    };
+    for server in 0..tier.count {
+        world.hosts.push(Host {
+            front: world.servers.len(),
+            tier: at,
+            server,
+            divided,
+            interference: lends.interference,
+        });
+        world.servers.push(model.clone());
+    }
+}
+
 fn tier(tier: &scenario::Tier) -> Tier {
     let model = ServerModel {
         limit: tier.limit,
@@ -86,6 +120,7 @@ fn tier(tier: &scenario::Tier) -> Tier {
         knee: tier.knee.map(knee),
         resources: tier.resources.iter().map(resource).collect(),
         power: tier.power.map(power),
+        contention: tier.contention,
         ..ServerModel::new(f64::from(tier.cores), discipline(tier.discipline))
     };
     Tier { name: tier.name.clone(), servers: vec![model; tier.count], latency: tier.latency }

@@ -4,6 +4,7 @@ mod agree;
 mod page;
 mod play;
 mod run;
+mod space;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -50,7 +51,7 @@ struct RunArgs {
 }
 
 /// The scenarios that the program brings along, so that it needs no other file.
-const BUILT_IN: [(&str, &str); 16] = [
+const BUILT_IN: [(&str, &str); 27] = [
     ("baselines.toml", include_str!("../../../../scenarios/baselines.toml")),
     ("c1.toml", include_str!("../../../../scenarios/c1.toml")),
     ("c3.toml", include_str!("../../../../scenarios/c3.toml")),
@@ -59,6 +60,17 @@ const BUILT_IN: [(&str, &str); 16] = [
     ("o1.toml", include_str!("../../../../scenarios/o1.toml")),
     ("o2.toml", include_str!("../../../../scenarios/o2.toml")),
     ("o3.toml", include_str!("../../../../scenarios/o3.toml")),
+    ("s1.toml", include_str!("../../../../scenarios/s1.toml")),
+    ("s2.toml", include_str!("../../../../scenarios/s2.toml")),
+    ("s3.toml", include_str!("../../../../scenarios/s3.toml")),
+    ("s4.toml", include_str!("../../../../scenarios/s4.toml")),
+    ("s5.toml", include_str!("../../../../scenarios/s5.toml")),
+    ("s6.toml", include_str!("../../../../scenarios/s6.toml")),
+    ("s7.toml", include_str!("../../../../scenarios/s7.toml")),
+    ("s8.toml", include_str!("../../../../scenarios/s8.toml")),
+    ("s8b.toml", include_str!("../../../../scenarios/s8b.toml")),
+    ("s9.toml", include_str!("../../../../scenarios/s9.toml")),
+    ("s10.toml", include_str!("../../../../scenarios/s10.toml")),
     ("w1.toml", include_str!("../../../../scenarios/w1.toml")),
     ("w2.toml", include_str!("../../../../scenarios/w2.toml")),
     ("w3.toml", include_str!("../../../../scenarios/w3.toml")),

@@ -18,6 +18,7 @@ pub(super) fn problems(scenario: &Scenario) -> Vec<Found> {
     checker.loads();
     checker.users();
     checker.arms();
+    checker.space();
     (0..scenario.expects.len()).for_each(|at| checker.expect(at));
     checker.found
 }

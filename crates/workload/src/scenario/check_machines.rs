@@ -23,6 +23,10 @@ impl Checker<'_> {
             self.demand((1..=1000).contains(&tier.count), &place("count"), "must be 1 to 1000");
             self.demand(tier.cores >= 1, &place("cores"), AT_LEAST_ONE);
             self.machine(&place, tier.limit, tier.knee, tier.power, &tier.resources);
+            self.demand(is_at_least_0(tier.contention), &place("contention"), "must be a finite number, 0 or more");
+            let good = tier.lends.is_none_or(|lends| is_positive(lends.speed) && is_at_least_0(lends.interference));
+            self.demand(good, &place("lends"), "`speed` must be above 0, `interference` 0 or more");
+            self.demand(tier.lends.is_none() || tier.cores >= 2, &place("lends"), "needs two cores at least to divide");
             // Only later ones, so that no call comes back to where it started.
             let below: Vec<&str> = s.tiers[at + 1..].iter().map(|tier| tier.name.as_str()).collect();
             self.steps(&place, &tier.steps, &tier.resources, &below);
@@ -159,7 +163,7 @@ impl Checker<'_> {
         let fault = &s.faults[at];
         let place = |key| vec![Key("fault"), Index(at), Key(key)];
         let tiers: Vec<&str> = s.tiers.iter().map(|tier| tier.name.as_str()).collect();
-        let mut count = s.servers.count;
+        let mut count = s.front_servers();
         if let Some(name) = &fault.tier {
             self.known(place("tier"), "tier", name, &tiers);
             count = s.tier_index(name).map_or(0, |at| s.tiers[at].count);

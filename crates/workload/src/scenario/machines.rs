@@ -80,9 +80,29 @@ pub struct Tier {
     /// Time of each call on the way, there and back together.
     #[serde(default, skip_serializing_if = "Duration::is_zero", with = "time::text")]
     pub latency: Duration,
+    /// What each further core in use slows the others of a server: `1 / (1 + contention * (cores - 1))`.
+    #[serde(default)]
+    pub contention: f64,
+    /// What its servers lend to application work; nothing when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lends: Option<Lends>,
     /// What every call does there after its time on a core.
     #[serde(rename = "step", default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Step>,
+}
+
+/// Servers of a tier that have the application's software too. They stand behind the sentry, after its own servers, for
+/// a dispatch policy that can steal (`softscale`).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lends {
+    /// How fast application work runs on one of its cores; 1: as on the servers' cores.
+    #[serde(default = "one_per_second")]
+    pub speed: f64,
+    /// What each request of application work there adds to a call's time on a core, as a share of it, while cores are not
+    /// divided.
+    #[serde(default)]
+    pub interference: f64,
 }
 
 /// Thrashing: past `at` requests in service, each further one slows the cores: `1 / (1 + loss * (n - at))`.

@@ -9,6 +9,16 @@
 //!
 //! A key is the way to a value through the file; in lists of tables the next part is the entry's name (its class, where
 //! it has none) or its number from 0. A value stands in place of the file's, or multiplies it when it is written `x2`.
+//!
+//! Values that only make sense together stand in a table with a `name`; the key is then just a word for them:
+//!
+//! ```toml
+//! [sweep]
+//! before = [
+//!     { name = "10", "servers.off" = 18, "load.all.rate" = "75/s" },
+//!     { name = "20", "servers.off" = 16, "load.all.rate" = "150/s" },
+//! ]
+//! ```
 
 use toml::{Table, Value};
 
@@ -58,6 +68,7 @@ impl Scenario {
             format!("{} with {}", self.id, settings.iter().map(|s| shown(&name(s))).collect::<Vec<_>>().join(", "));
         let whole = |problem: String| ScenarioError::whole(&source, problem);
         let mut plain = self.clone();
+        plain.space = None;
         plain.sweep = Table::new();
         if settings.is_empty() {
             return Ok(Point { settings: Vec::new(), scenario: plain });
@@ -66,7 +77,9 @@ impl Scenario {
         let live = plain.live.take();
         let mut table: Table = toml::from_str(&plain.to_toml()).map_err(|error| whole(error.to_string()))?;
         for (key, value) in settings {
-            set(&mut table, key, value).map_err(whole)?;
+            for (key, value) in parts(key, value) {
+                set(&mut table, key, value).map_err(whole)?;
+            }
         }
         let scenario = Scenario { live, ..Scenario::parse(&table.to_string(), &source)? };
         Ok(Point { settings: settings.iter().map(name).collect(), scenario })
@@ -101,8 +114,27 @@ fn shown((key, value): &(String, String)) -> String {
     format!("{key} = {value}")
 }
 
+/// What a value sets: itself or, where several stand together, each of them.
+fn parts<'v>(key: &'v str, value: &'v Value) -> Vec<(&'v str, &'v Value)> {
+    match named(value) {
+        Some((_, table)) => table.iter().filter(|(key, _)| *key != NAME).map(|(key, value)| (&**key, value)).collect(),
+        None => vec![(key, value)],
+    }
+}
+
+/// Values that stand together, and their name.
+fn named(value: &Value) -> Option<(&str, &Table)> {
+    let table = value.as_table()?;
+    Some((table.get(NAME)?.as_str()?, table))
+}
+
+const NAME: &str = "name";
+
 fn written(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    match named(value) {
+        Some((name, _)) => name.to_owned(),
+        None => value.as_str().map_or_else(|| value.to_string(), str::to_owned),
+    }
 }
 
 /// Puts a value in its place.

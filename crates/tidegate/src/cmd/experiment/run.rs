@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, anyhow};
 use tidegate_sim::Played;
 use tidegate_testbed::report::{ExperimentReport, Mode};
-use tidegate_workload::scenario::{Point, Scenario};
+use tidegate_workload::scenario::{Point, Scenario, Space};
 
-use super::{find, folder_of, jobs, page, play, sweep};
+use super::{find, folder_of, jobs, page, play, space, sweep};
 
 /// What to run, and how.
 #[derive(Debug, clap::Args)]
@@ -40,17 +40,28 @@ pub(in super::super) struct PlayArgs {
     out: PathBuf,
 }
 
+/// A scenario that is about to be run.
+struct Prepared {
+    space: Option<Space>,
+    points: Vec<Point>,
+}
+
 impl PlayArgs {
     /// Runs everything. Status 2 when a scenario makes no sense: then nothing was run and nothing written.
     pub(in super::super) fn run(&self, mode: Mode) -> Result<ExitCode> {
         // All are read before the first runs: a slip in the last must not cost the time of the others.
-        let scenarios: Result<Vec<Vec<Point>>> = self.scenarios.iter().map(|name| self.prepare(name, mode)).collect();
+        let scenarios: Result<Vec<Prepared>> = self.scenarios.iter().map(|name| self.prepare(name, mode)).collect();
         let scenarios = match scenarios {
             Ok(scenarios) => scenarios,
             Err(error) => return Ok(super::super::bad_configuration(format!("{error:#}"))),
         };
-        let mut pass = true;
-        for points in scenarios {
+        let (mut pass, mut is_written) = (true, false);
+        for Prepared { space, points } in scenarios {
+            if let Some(space) = space {
+                pass &= self.play_space(&space, points, mode)?;
+                continue;
+            }
+            is_written = true;
             let mut reports = Vec::new();
             let sweeps = points.len() > 1;
             for (at, point) in points.into_iter().enumerate() {
@@ -68,14 +79,16 @@ impl PlayArgs {
                 sweep::conclude(&self.out, &reports)?;
             }
         }
-        let file = page::write(&self.out, None)?;
-        writeln!(stdout(), "all on one page: {}", file.display())?;
+        if is_written {
+            let file = page::write(&self.out, None)?;
+            writeln!(stdout(), "all on one page: {}", file.display())?;
+        }
         Ok(if pass { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
     /// The scenario as it is to be run, once for every combination of its sweep. Policies are tried too, so that
     /// nothing fails halfway for a wrong key.
-    fn prepare(&self, name: &str, mode: Mode) -> Result<Vec<Point>> {
+    fn prepare(&self, name: &str, mode: Mode) -> Result<Prepared> {
         let mut scenario = find(name)?;
         scenario = match mode {
             Mode::Live => scenario.for_live()?,
@@ -108,7 +121,17 @@ impl PlayArgs {
                 point.scenario.title += &format!(" ({})", sweep::settings(&point.settings));
             }
         }
-        Ok(points)
+        Ok(Prepared { space: scenario.space, points })
+    }
+
+    /// Plays a sweep of which only the figure matters.
+    fn play_space(&self, space: &Space, points: Vec<Point>, mode: Mode) -> Result<bool> {
+        let mut figure = space::Figure::new(space, &points)?;
+        for point in points {
+            let report = self.play(point.scenario, mode)?;
+            figure.add(&point.settings, &report)?;
+        }
+        figure.conclude(&self.out)
     }
 
     fn play(&self, scenario: Scenario, mode: Mode) -> Result<ExperimentReport> {

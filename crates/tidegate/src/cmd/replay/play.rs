@@ -253,6 +253,8 @@ impl<'h> Run<'h> {
                         self.refused(&work);
                     }
                 }
+                // A trace says nothing of a data tier.
+                Action::Isolate { .. } => {}
                 other => unreachable!("an action that a replay does not know: {other:?}"),
             }
         }

@@ -1,0 +1,28 @@
+//! The profile of application and data servers, in a file of its own: what `tidegate profile` reads too.
+
+use std::path::Path;
+
+use tidegate_engine::StealingProfile;
+
+use super::World;
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    softscale: StealingProfile,
+}
+
+/// Reads a profile; whether it fits the servers is for the engine to say.
+///
+/// # Errors
+/// What is wrong, in a sentence.
+pub(super) fn read(world: &dyn World, path: &Path) -> Result<StealingProfile, String> {
+    let bytes = world.read(path).map_err(|error| format!("cannot be read: {error}"))?;
+    let text = String::from_utf8(bytes).map_err(|_| "is not text".to_owned())?;
+    let file: File = toml::from_str(&text).map_err(|error| {
+        let line = error.span().map_or(1, |span| text[..span.start].lines().count().max(1));
+        format!("line {line}: {}", error.message())
+    })?;
+    file.softscale.check_for(None).map_err(|(place, problem)| format!("[softscale]: {place} {problem}"))?;
+    Ok(file.softscale)
+}
