@@ -3,8 +3,8 @@
 mod machines;
 
 use tidegate_engine::{
-    AdmissionConfig, ClassSetup, DispatchConfig, ServerSetup, Setup, SetupError, Sla, SlaError, Statistic, Step,
-    Timestamp,
+    AdmissionConfig, ClassSetup, DispatchConfig, MaxConn, PartitionConfig, ServerSetup, Setup, SetupError, Sla,
+    SlaError, Statistic, Step, Timestamp,
 };
 use tidegate_workload::outcome::{Control, Outcome, StreamOutcome};
 use tidegate_workload::scenario::{self, Arm, Load, Scenario};
@@ -20,7 +20,7 @@ pub enum ArmError {
     Policy {
         /// The arm.
         arm: String,
-        /// `admission` or `dispatch`.
+        /// `admission`, `dispatch` or `partition`.
         family: &'static str,
         /// What is wrong and what is known.
         problem: String,
@@ -59,7 +59,8 @@ impl Played {
         world.by_answer = false;
         let loads = scenario.loads.iter().map(|load| (load.label().to_owned(), load.class.clone()));
         let users = scenario.users.iter().map(|users| (users.label().to_owned(), users.class.clone()));
-        Ok(Played { world, names: loads.chain(users).collect() })
+        let sessions = scenario.sessions.iter().map(|sessions| (sessions.label().to_owned(), sessions.class.clone()));
+        Ok(Played { world, names: loads.chain(users).chain(sessions).collect() })
     }
 
     /// The world, to change what scenario files cannot say.
@@ -80,6 +81,7 @@ impl Played {
         let notes = notes(&report, &self.world);
         let controls = controls(&report);
         let courses = std::mem::take(&mut report.courses);
+        let partitions = std::mem::take(&mut report.partitions);
         // The engine's first type is for what no rule matches: nothing, here.
         let names = self.world.setup.request_types.iter().cloned();
         let types = names.zip(std::mem::take(&mut report.types)).skip(1).collect();
@@ -88,7 +90,7 @@ impl Played {
             class: class.clone(),
             course,
         });
-        Outcome { streams: streams.collect(), types, controls, warnings: Vec::new(), notes }
+        Outcome { streams: streams.collect(), types, controls, partitions, warnings: Vec::new(), notes }
     }
 }
 
@@ -104,8 +106,19 @@ pub fn setup(scenario: &Scenario, arm: &Arm) -> Result<Setup, ArmError> {
     setup.request_types.extend(scenario.requests.iter().map(|request| request.name.clone()));
     setup.admission = policy(arm, "admission", &arm.admission, AdmissionConfig::NAMES)?;
     setup.dispatch = policy(arm, "dispatch", &arm.dispatch, DispatchConfig::NAMES)?;
+    setup.partition = policy(arm, "partition", &arm.partition, PartitionConfig::NAMES)?;
+    setup.max_conn = scenario.max_conn.iter().map(max_conn).collect();
     setup.check().map_err(|source| ArmError::Setup { arm: arm.name.clone(), source })?;
     Ok(setup)
+}
+
+fn max_conn(kind: &scenario::MaxConn) -> MaxConn {
+    MaxConn {
+        name: kind.name.clone(),
+        request_types: kind.requests.clone(),
+        within_target: kind.within_target,
+        most: kind.most,
+    }
 }
 
 fn class(class: &scenario::Class) -> ClassSetup {

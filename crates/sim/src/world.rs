@@ -25,6 +25,8 @@ pub struct World {
     pub streams: Vec<Stream>,
     /// Who waits for an answer before asking for more.
     pub users: Vec<Users>,
+    /// Web users who come, ask for pages, and leave.
+    pub sessions: Vec<Sessions>,
     /// The sentry's own processors; `None`: they are never short.
     pub sentry: Option<SentryModel>,
     /// The way to the clients; `None`: answers are there at once.
@@ -110,6 +112,18 @@ pub struct Users {
     pub retry: Retry,
 }
 
+/// Sessions of pages: a page and what is embedded in it are one request.
+#[derive(Clone, Debug)]
+pub struct Sessions {
+    /// Their class, 0 = most important.
+    pub class: u8,
+    /// When they begin, what they ask for, and what objects and bytes cost.
+    pub source: tidegate_workload::scenario::Sessions,
+    /// One URL or more for each kind of page, in the order of
+    /// [`types`](tidegate_workload::scenario::Sessions::types).
+    pub urls: [Vec<Url>; 4],
+}
+
 /// What a client does that was refused, failed, or waited too long.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Retry {
@@ -147,6 +161,7 @@ impl World {
             programs: vec![Program::default()],
             streams: Vec::new(),
             users: Vec::new(),
+            sessions: Vec::new(),
             sentry: None,
             link: None,
             channel: Channel::default(),

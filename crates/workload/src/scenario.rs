@@ -39,11 +39,14 @@
 
 mod check;
 mod check_machines;
+mod check_max_conn;
 mod clients;
 mod error;
 mod expect;
 mod live;
 mod machines;
+mod max_conn;
+mod sessions;
 mod short;
 mod sweep;
 mod time;
@@ -65,6 +68,8 @@ pub use expect::{Expect, Metric, Span};
 pub use machines::{
     Fault, FaultKind, Knee, Link, Power, Reports, Resource, Sentry, Servers, Step as Use, Tier, WarmUp,
 };
+pub use max_conn::MaxConn;
+pub use sessions::Sessions;
 pub use sweep::Point;
 
 /// An experiment. Every name that it refers to exists, and every number makes sense: it was checked when it was read.
@@ -112,6 +117,9 @@ pub struct Scenario {
     /// The classes, most important first.
     #[serde(rename = "class")]
     pub classes: Vec<Class>,
+    /// How many requests a server can have in flight, by kind.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub max_conn: Vec<MaxConn>,
     /// The request types.
     #[serde(rename = "request")]
     pub requests: Vec<Request>,
@@ -121,6 +129,9 @@ pub struct Scenario {
     /// Who waits for an answer before asking for more.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<Users>,
+    /// Web users: sessions of pages.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sessions: Vec<Sessions>,
     /// The policies that are compared, each in a run of its own.
     #[serde(rename = "arm")]
     pub arms: Vec<Arm>,
@@ -253,6 +264,9 @@ pub struct Arm {
     /// The dispatch policy: `policy` and its settings. The engine's default when absent.
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     pub dispatch: toml::Table,
+    /// The partition policy: `policy` and its settings. The engine's default when absent.
+    #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
+    pub partition: toml::Table,
 }
 
 impl Scenario {

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use serde::de::DeserializeOwned;
-use tidegate_engine::{AdmissionConfig, DispatchConfig};
+use tidegate_engine::{AdmissionConfig, DispatchConfig, PartitionConfig};
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::error::suggestion;
@@ -19,6 +19,10 @@ pub(super) struct AdmissionChoice(pub(super) AdmissionConfig);
 /// A dispatch policy with its settings.
 #[derive(Clone, Debug)]
 pub(super) struct DispatchChoice(pub(super) DispatchConfig);
+
+/// A partition policy with its settings.
+#[derive(Clone, Debug)]
+pub(super) struct PartitionChoice(pub(super) PartitionConfig);
 
 impl AdmissionChoice {
     /// The policy of that name with its default settings; an unknown name is reported.
@@ -41,6 +45,13 @@ impl Read for DispatchChoice {
     fn read(value: &Value<'_>, key: &str, report: &mut Report<'_>) -> Option<Self> {
         let family = Family { key, names: DispatchConfig::NAMES, from_name: DispatchConfig::from_name };
         family.read(value, report).map(DispatchChoice)
+    }
+}
+
+impl Read for PartitionChoice {
+    fn read(value: &Value<'_>, key: &str, report: &mut Report<'_>) -> Option<Self> {
+        let family = Family { key, names: PartitionConfig::NAMES, from_name: PartitionConfig::from_name };
+        family.read(value, report).map(PartitionChoice)
     }
 }
 

@@ -1,6 +1,7 @@
 //! From what was typed to what it means: defaults, checks between keys, addresses and files looked up.
 
 mod address;
+mod cluster;
 mod reports;
 mod rules;
 mod settings;
@@ -78,6 +79,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         let (request_types, type_rules, tags) = self.request_types(raw.request_type);
         let exempt = raw.exempt.map_or_else(Vec::new, |list| self.rules(list, "exempt"));
         let admission_span = raw.admission.as_ref().map_or(span.clone(), |a| a.span.clone());
+        let (affinity, affinity_by) = self.affinity(raw.affinity).unzip();
         let setup = Setup {
             name: name.clone(),
             classes,
@@ -86,6 +88,9 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             sla,
             admission: raw.admission.map(|a| a.value.0).unwrap_or_default(),
             dispatch: raw.dispatch.map(|d| d.value.0).unwrap_or_default(),
+            partition: raw.partition.map(|p| p.value.0).unwrap_or_default(),
+            max_conn: self.max_conn(raw.max_conn),
+            affinity,
             shadow: raw.shadow.is_some_and(|s| s.value),
             default_cost: raw.default_cost.and_then(|cost| self.positive("default_cost", cost)),
             when_all_down: self.when_all_down(raw.when_all_down),
@@ -100,6 +105,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
                 classes: class_rules,
                 request_types: type_rules,
                 seed: process_seed(),
+                affinity: affinity_by,
             },
             setup,
             tags,
@@ -262,8 +268,16 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
                 .warn(span, format!("\"{}\" is in shadow mode: it decides and counts, but refuses nothing", app.name));
         }
         let weights = app.setup.servers.iter().any(|server| server.weight != 1.0);
-        if weights && app.setup.dispatch.name() != "wrr" {
-            self.report.warn(span, "weight is used by dispatch = \"wrr\" only; others go by cores, given or learned");
+        let counts = app.setup.admission.name() == "switch" || app.setup.partition.name() != "none";
+        if weights && app.setup.dispatch.name() != "wrr" && !counts {
+            let message = "weight is used by dispatch = \"wrr\", admission = \"switch\" and partitions only; others go by \
+                           cores, given or learned";
+            self.report.warn(span, message);
+        }
+        if counts && app.setup.max_conn.is_empty() {
+            let message = "admission = \"switch\" and partitions count requests in flight, but no [[application.max_conn]] says \
+                           how many a server holds: 104 within the target and 150 at most are assumed";
+            self.report.warn(span, message);
         }
     }
 

@@ -89,7 +89,24 @@ impl<'a> Measure<'a> {
             Metric::P90WorstWindow => worst(&course, expect, 0.90),
             Metric::P95WorstWindow => worst(&course, expect, 0.95),
             Metric::P95WindowsOver => self.windows_over(&course, expect),
+            Metric::ServersLeast => self.servers(expect).min().map(|count| count as f64),
+            Metric::ServersMost => self.servers(expect).max().map(|count| count as f64),
+            Metric::ServersChanges => {
+                let counts: Vec<usize> = self.servers(expect).collect();
+                let changes = counts.windows(2).filter(|pair| pair[0] != pair[1]).count();
+                (!counts.is_empty()).then_some(changes as f64)
+            }
         }
+    }
+
+    /// The servers of the class, second by second.
+    fn servers(&self, expect: &Expect) -> impl Iterator<Item = usize> {
+        let class = expect.class.as_ref().and_then(|class| self.scenario.class_index(class));
+        let Span { from, to } = expect.over;
+        let seconds = self.outcome.partitions.iter().skip(from.as_secs() as usize);
+        let seconds = seconds.take((to.as_secs_f64().ceil() - from.as_secs_f64().floor()) as usize);
+        // Classes beyond the last partition share it.
+        seconds.filter_map(move |sizes| sizes.get(class?.min(sizes.len().saturating_sub(1))).copied())
     }
 
     fn windows_over(&self, course: &Course, expect: &Expect) -> Option<f64> {
@@ -194,6 +211,22 @@ mod tests {
         near(r#"over = "0s..10s", metric = "p90_worst_window", window = "1s", at_most = 1"#, 2.0);
         near(r#"over = "0s..10s", metric = "p95_windows_over", window = "1s", at_most = 1"#, 0.5);
         near(r#"over = "4s..6s", metric = "p50", class = "gold", at_most = 1"#, 0.1);
+    }
+
+    #[test]
+    fn servers_of_a_class() {
+        let scenario = scenario(
+            r#"expect = [
+                { over = "0s..4s", metric = "servers_least", class = "gold", at_least = 1 },
+                { over = "1s..4s", metric = "servers_most", class = "bronze", at_least = 1 },
+                { over = "0s..4s", metric = "servers_changes", class = "gold", at_most = 1 },
+                { over = "2s..4s", metric = "servers_changes", class = "gold", at_most = 0 },
+            ]"#,
+        );
+        let outcome = Outcome { partitions: [[5, 5], [4, 6], [5, 5], [5, 5]].map(Vec::from).to_vec(), ..outcome() };
+        let checks = Measure::new(&scenario, &outcome).checks(&scenario.arms[0]);
+        let measured: Vec<_> = checks.iter().map(|check| (check.measured, check.pass)).collect();
+        assert_eq!(measured, [(Some(4.0), true), (Some(6.0), true), (Some(2.0), false), (Some(0.0), true)]);
     }
 
     #[test]

@@ -24,7 +24,9 @@ impl Scenario {
         add(self.requests.iter().any(|request| !request.steps.is_empty()), "request.step");
         add(self.loads.iter().any(|load| load.retry.is_some()), "load.retry");
         add(!self.users.is_empty(), "users");
+        add(!self.sessions.is_empty(), "sessions");
         add(self.expects.iter().any(|expect| expect.request.is_some()), "expect.request");
+        add(self.expects.iter().any(|expect| expect.metric.is_of_partition()), "expect.metric");
         add(self.link.is_some(), "link");
         add(self.sentry.is_some(), "sentry");
         add(self.reports.is_some(), "reports");

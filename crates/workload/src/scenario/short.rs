@@ -16,6 +16,9 @@ impl Scenario {
         for load in &mut short.loads {
             load.rate = load.rate.scale_time(*time_scale);
         }
+        for sessions in &mut short.sessions {
+            sessions.rate = sessions.rate.scale_time(*time_scale);
+        }
         for users in &mut short.users {
             users.from = users.from.mul_f64(*time_scale);
             users.until = users.until.map(|until| until.mul_f64(*time_scale));
