@@ -191,7 +191,7 @@ impl<'w> Run<'w> {
             report: ReportBuilder::new(
                 &world.setup,
                 world.by_answer,
-                world.streams.len() + world.users.len() + world.sessions.len(),
+                world.streams.len() + world.users.len() + 2 * world.sessions.len(),
                 world.patience,
             ),
             usage: None,
@@ -438,6 +438,7 @@ impl<'w> Run<'w> {
             courses: std::mem::take(&mut self.report.courses),
             types: std::mem::take(&mut self.report.types),
             controls: std::mem::take(&mut self.report.controls),
+            in_flight: std::mem::take(&mut self.report.in_flight),
             partitions: std::mem::take(&mut self.report.partitions),
             clients: std::mem::take(&mut self.report.clients),
             servers,

@@ -57,9 +57,11 @@ impl Played {
         machines::furnish(&mut world, scenario);
         // Outcomes are made from courses alone.
         world.by_answer = false;
+        world.count_in_flight = scenario.expects.iter().any(|expect| expect.metric == scenario::Metric::InFlight);
         let loads = scenario.loads.iter().map(|load| (load.label().to_owned(), load.class.clone()));
         let users = scenario.users.iter().map(|users| (users.label().to_owned(), users.class.clone()));
-        let sessions = scenario.sessions.iter().map(|sessions| (sessions.label().to_owned(), sessions.class.clone()));
+        let of = |sessions: &scenario::Sessions| sessions.labels().map(|label| (label, sessions.class.clone()));
+        let sessions = scenario.sessions.iter().flat_map(of);
         Ok(Played { world, names: loads.chain(users).chain(sessions).collect() })
     }
 
@@ -81,6 +83,7 @@ impl Played {
         let notes = notes(&report, &self.world);
         let controls = controls(&report);
         let courses = std::mem::take(&mut report.courses);
+        let in_flight = std::mem::take(&mut report.in_flight);
         let partitions = std::mem::take(&mut report.partitions);
         // The engine's first type is for what no rule matches: nothing, here.
         let names = self.world.setup.request_types.iter().cloned();
@@ -90,7 +93,7 @@ impl Played {
             class: class.clone(),
             course,
         });
-        Outcome { streams: streams.collect(), types, controls, partitions, warnings: Vec::new(), notes }
+        Outcome { streams: streams.collect(), types, controls, partitions, in_flight, warnings: Vec::new(), notes }
     }
 }
 

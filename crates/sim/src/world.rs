@@ -44,6 +44,8 @@ pub struct World {
     pub duration: Duration,
     /// Whether [`Report::classes`] are kept, by second of the answer, beside the courses by second of arrival.
     pub by_answer: bool,
+    /// Whether requests in flight are counted once a second.
+    pub count_in_flight: bool,
 }
 
 /// Requests of one class, at a rate that does not depend on how they fare.
@@ -170,6 +172,7 @@ impl World {
             patience: Duration::MAX,
             duration,
             by_answer: true,
+            count_in_flight: false,
         }
     }
 

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use tidegate_engine::{ClassSetup, ServerSetup, Setup, Sla, Statistic, Step, WhenAllDown};
+use tidegate_engine::{ClassSetup, ServerSetup, Setup, SetupError, Sla, Statistic, Step, WhenAllDown};
 
 use super::raw::{RawApplication, RawConfig, RawServerTable, RawSla};
 use super::section::{At, List, Report};
@@ -78,7 +78,11 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         let (classes, class_rules, class_pages) = self.classes(raw.class);
         let (request_types, type_rules, tags) = self.request_types(raw.request_type);
         let exempt = raw.exempt.map_or_else(Vec::new, |list| self.rules(list, "exempt"));
-        let admission_span = raw.admission.as_ref().map_or(span.clone(), |a| a.span.clone());
+        let blame = Blame {
+            admission: raw.admission.as_ref().map_or(span.clone(), |a| a.span.clone()),
+            partition: raw.partition.as_ref().map_or(span.clone(), |p| p.span.clone()),
+            max_conn: raw.max_conn.as_ref().map_or(span.clone(), |m| m.span.clone()),
+        };
         let (affinity, affinity_by) = self.affinity(raw.affinity).unzip();
         let setup = Setup {
             name: name.clone(),
@@ -95,7 +99,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             default_cost: raw.default_cost.and_then(|cost| self.positive("default_cost", cost)),
             when_all_down: self.when_all_down(raw.when_all_down),
         };
-        self.check(&setup, &admission_span);
+        self.check(&setup, &blame);
         let timeouts = self.timeouts(raw.timeouts.map(|t| t.value).unwrap_or_default());
         let rejection = self.rejection(raw.rejection.map(|r| r.value).unwrap_or_default(), class_pages);
         let application = Application {
@@ -236,12 +240,17 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
     }
 
     /// What the engine checks itself, attached to the line most likely to blame.
-    fn check(&mut self, setup: &Setup, admission: &Range<usize>) {
+    fn check(&mut self, setup: &Setup, blame: &Blame) {
         if self.report.has_errors() {
             return;
         }
         if let Err(error) = setup.check() {
-            self.report.error(admission, error.to_string());
+            let place = match error {
+                SetupError::MaxConn { .. } => &blame.max_conn,
+                SetupError::Partition { .. } => &blame.partition,
+                _ => &blame.admission,
+            };
+            self.report.error(place, error.to_string());
         }
     }
 
@@ -298,6 +307,13 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             seen.push(&name.value);
         }
     }
+}
+
+/// Where the parts of a setup stand that the engine judges as a whole.
+struct Blame {
+    admission: Range<usize>,
+    partition: Range<usize>,
+    max_conn: Range<usize>,
 }
 
 /// The name of an only application that has none.

@@ -11,7 +11,8 @@ impl Run<'_> {
     pub(super) fn look_at_controllers(&mut self, now: Timestamp) {
         let divides = self.world.setup.partition != PartitionConfig::default();
         let controllers = self.controller.snapshot(now).policy.controllers;
-        if (controllers.is_empty() && !divides) || now >= self.end {
+        let counts = self.world.count_in_flight;
+        if (controllers.is_empty() && !divides && !counts) || now >= self.end {
             self.look = Timestamp::MAX;
             return;
         }
@@ -19,6 +20,12 @@ impl Run<'_> {
         self.look = Timestamp::ZERO + second + Duration::from_secs(1);
         if !controllers.is_empty() {
             self.report.controls.push((second, controllers));
+        }
+        if counts {
+            let mut sums = vec![0; self.report.courses.len()];
+            let flying = self.requests.iter().filter(|(_, flying)| flying.ticket.is_some() && !flying.waiting);
+            flying.for_each(|(_, flying)| sums[usize::from(flying.subject.course)] += 1);
+            self.report.in_flight.resize(second.as_secs() as usize + 1, sums);
         }
         if divides {
             // The controller ticks ten times a second, so that there is a look in every second.

@@ -1,7 +1,7 @@
 //! Web users: pages of sessions arrive, whatever becomes of those before.
 
 use tidegate_engine::Timestamp;
-use tidegate_workload::{Rng, SurgePage, SurgePages, rng, scenario};
+use tidegate_workload::{Asked, Rng, SurgePage, SurgePages, rng, scenario};
 
 use super::clients::{Client, task};
 use super::menu::Menu;
@@ -71,7 +71,9 @@ impl Run<'_> {
         let url = urls.draw(&mut source.rng);
         let mut task = task(&urls.urls[url as usize], &mut source.rng);
         task.work += in_billionths(source.sessions.source.work(page.objects, page.bytes));
-        let course = (self.world.streams.len() + self.world.users.len()) as u16 + at;
+        // Two each: pages from files, and pages made on demand.
+        let first = (self.world.streams.len() + self.world.users.len()) as u16 + 2 * at;
+        let course = first + u16::from(page.kind != Asked::Static);
         let class = source.sessions.class;
         let flying = self.flying(now, Client::Page { menu }, class, course, url, task);
         self.plan_page(usize::from(at));

@@ -89,6 +89,7 @@ impl<'a> Measure<'a> {
             Metric::P90WorstWindow => worst(&course, expect, 0.90),
             Metric::P95WorstWindow => worst(&course, expect, 0.95),
             Metric::P95WindowsOver => self.windows_over(&course, expect),
+            Metric::InFlight => self.in_flight(expect),
             Metric::ServersLeast => self.servers(expect).min().map(|count| count as f64),
             Metric::ServersMost => self.servers(expect).max().map(|count| count as f64),
             Metric::ServersChanges => {
@@ -97,6 +98,21 @@ impl<'a> Measure<'a> {
                 (!counts.is_empty()).then_some(changes as f64)
             }
         }
+    }
+
+    /// What was in flight, on average over the seconds.
+    fn in_flight(&self, expect: &Expect) -> Option<f64> {
+        let is_about = |stream: &(usize, &super::StreamOutcome)| match (&expect.load, &expect.class) {
+            (Some(load), _) => stream.1.name == *load,
+            (_, class) => class.as_ref().is_none_or(|class| stream.1.class == *class),
+        };
+        let streams: Vec<usize> = self.outcome.streams.iter().enumerate().filter(is_about).map(|(at, _)| at).collect();
+        let sum = |second: &Vec<u32>| streams.iter().filter_map(|&at| second.get(at)).sum::<u32>();
+        let Span { from, to } = expect.over;
+        let seconds =
+            self.outcome.in_flight.iter().take(to.as_secs_f64().ceil() as usize).skip(from.as_secs() as usize);
+        let sums: Vec<u32> = seconds.map(sum).collect();
+        share(sums.iter().map(|&sum| u64::from(sum)).sum(), sums.len() as u64)
     }
 
     /// The servers of the class, second by second.
@@ -227,6 +243,21 @@ mod tests {
         let checks = Measure::new(&scenario, &outcome).checks(&scenario.arms[0]);
         let measured: Vec<_> = checks.iter().map(|check| (check.measured, check.pass)).collect();
         assert_eq!(measured, [(Some(4.0), true), (Some(6.0), true), (Some(2.0), false), (Some(0.0), true)]);
+    }
+
+    #[test]
+    fn requests_in_flight() {
+        let scenario = scenario(
+            r#"expect = [
+                { over = "0s..10s", metric = "in_flight", load = "gold", at_least = 1 },
+                { over = "0s..10s", metric = "in_flight", at_least = 1 },
+                { over = "0s..5s", metric = "in_flight", class = "bronze", at_least = 9 },
+            ]"#,
+        );
+        let outcome = Outcome { in_flight: (0..10).map(|second| vec![second, 2]).collect(), ..outcome() };
+        let checks = Measure::new(&scenario, &outcome).checks(&scenario.arms[0]);
+        let measured: Vec<_> = checks.iter().map(|check| (check.measured, check.pass)).collect();
+        assert_eq!(measured, [(Some(4.5), true), (Some(6.5), true), (Some(2.0), false)]);
     }
 
     #[test]

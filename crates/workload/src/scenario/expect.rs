@@ -87,6 +87,8 @@ pub enum Metric {
     P95WorstWindow,
     /// The share of the windows whose 95th percentile is above the target.
     P95WindowsOver,
+    /// Requests in flight, on average over the seconds.
+    InFlight,
     /// The fewest servers that the class had to itself in any second.
     ServersLeast,
     /// The most servers that the class had to itself in any second.
@@ -153,6 +155,7 @@ impl Metric {
             Metric::P90WorstWindow => "p90_worst_window",
             Metric::P95WorstWindow => "p95_worst_window",
             Metric::P95WindowsOver => "p95_windows_over",
+            Metric::InFlight => "in_flight",
             Metric::ServersLeast => "servers_least",
             Metric::ServersMost => "servers_most",
             Metric::ServersChanges => "servers_changes",

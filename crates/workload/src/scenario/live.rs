@@ -1,6 +1,6 @@
 //! What only the simulator can do.
 
-use super::{Resource, Scenario};
+use super::{Metric, Resource, Scenario};
 
 impl Scenario {
     /// The keys that the live arm cannot follow: empty where a scenario can be run with real HTTP. The live arm must
@@ -26,7 +26,10 @@ impl Scenario {
         add(!self.users.is_empty(), "users");
         add(!self.sessions.is_empty(), "sessions");
         add(self.expects.iter().any(|expect| expect.request.is_some()), "expect.request");
-        add(self.expects.iter().any(|expect| expect.metric.is_of_partition()), "expect.metric");
+        add(
+            self.expects.iter().any(|expect| expect.metric.is_of_partition() || expect.metric == Metric::InFlight),
+            "expect.metric",
+        );
         add(self.link.is_some(), "link");
         add(self.sentry.is_some(), "sentry");
         add(self.reports.is_some(), "reports");

@@ -14,7 +14,8 @@ use crate::surge::{Asked, Surge};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sessions {
-    /// Their name, for results and expectations; the class's name when absent.
+    /// Their name, the class's when absent. Results and expectations have two loads of them: `<name>-static` and
+    /// `<name>-dynamic`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The class of their requests.
@@ -46,9 +47,10 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    /// Its name in results.
-    pub fn label(&self) -> &str {
-        self.name.as_deref().unwrap_or(&self.class)
+    /// Its names in results: of pages from files, and of pages made on demand.
+    pub fn labels(&self) -> [String; 2] {
+        let label = self.name.as_deref().unwrap_or(&self.class);
+        [format!("{label}-static"), format!("{label}-dynamic")]
     }
 
     /// The request types by kind of page: from a file, light, processor, processor and disk.
