@@ -18,6 +18,7 @@ mod limit;
 mod load;
 mod none;
 mod sentry;
+mod switch;
 #[cfg(test)]
 mod testing;
 mod threshold;
@@ -29,9 +30,11 @@ use alloc::vec::Vec;
 use core::fmt::Debug;
 use core::time::Duration;
 
+use crate::controller::Group;
 use crate::decision::{End, Reason};
 use crate::estimate::{Calibration, Costs, Rate};
 use crate::event::{Event, EventSink};
+use crate::max_conn::{Kinds, MaxConn};
 use crate::policer::{Policer, Share};
 use crate::report::LoadReport;
 use crate::request::{ClassId, Request, RequestTypeId};
@@ -65,6 +68,8 @@ policies! {
         Gradient("gradient") => gradient,
         /// An admission level over classes and levels within them, moved by the measured wait (WeChat, DAGOR).
         Dagor("dagor") => dagor,
+        /// As many in flight, by kind, as servers hold within the target; the top class up to their limit (QoWS, SwitchAdm).
+        Switch("switch") => switch,
         /// Class queues and a size-based test of each batch (Cataclysm, sections 3.1 and 3.2).
         Batch("batch") => batch,
         /// A pre-computed share per class (Cataclysm, section 3.3).
@@ -260,11 +265,22 @@ pub struct Context<'a> {
     pub rng: &'a mut Rng,
     /// Whether refusals are only counted. Nothing may wait then.
     pub shadow: bool,
+    pub(crate) kinds: &'a Kinds,
+    pub(crate) groups: &'a [Group],
     pub(crate) policer: &'a Policer,
     pub(crate) waiting: &'a mut Waiting,
     pub(crate) flights: &'a mut crate::flight::Flights,
     pub(crate) released: &'a mut Vec<Released>,
     pub(crate) sink: &'a mut dyn EventSink,
+}
+
+/// What is in flight of a kind of requests at the servers that a class may use.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Held {
+    /// In flight.
+    pub in_flight: u32,
+    /// From how many on a request of the class is one too many.
+    pub threshold: f64,
 }
 
 /// What is known of a class.
@@ -288,6 +304,14 @@ pub(crate) struct Released {
 }
 
 impl Context<'_> {
+    /// What the servers that a class may use hold of the kind of a request type; `None`: the type is counted nowhere.
+    pub fn held(&self, class: ClassId, request_type: RequestTypeId) -> Option<Held> {
+        let kind = self.kinds.of(request_type)?;
+        let group = self.groups[class.index().min(self.groups.len() - 1)];
+        let threshold = group.weight * mark(&self.kinds.limits()[kind], class.index(), self.classes.len());
+        Some(Held { in_flight: group.by_kind[kind], threshold })
+    }
+
     /// Requests waiting in a class.
     pub fn waiting(&self, class: ClassId) -> usize {
         self.waiting.class_len(class) as usize
@@ -381,6 +405,16 @@ impl Context<'_> {
     pub fn class_ids(&self) -> impl Iterator<Item = ClassId> + use<> {
         self.policer.classes()
     }
+}
+
+/// How many of a kind a server may hold before a class is refused: the most important class has all that it can hold,
+/// the least important what it holds within the target, those between have marks evenly in between.
+pub(crate) fn mark(limit: &MaxConn, class: usize, classes: usize) -> f64 {
+    let importance = match classes {
+        0 | 1 => 1.0,
+        _ => (classes - 1 - class) as f64 / (classes - 1) as f64,
+    };
+    limit.within_target + (limit.most - limit.within_target) * importance
 }
 
 /// Builds the policy that `config` describes.

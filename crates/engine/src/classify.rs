@@ -28,7 +28,7 @@ use core::net::IpAddr;
 use siphasher::sip::SipHasher13;
 use thiserror::Error;
 
-use crate::request::{ClassId, Request, RequestTypeId, Tags, UrlKey};
+use crate::request::{AffinityKey, ClassId, Request, RequestTypeId, Tags, UrlKey};
 use rules::{Target, with_target};
 
 pub use rules::Matcher;
@@ -56,6 +56,17 @@ pub struct ClassifierSetup {
     pub request_types: Vec<TypeRules>,
     /// Makes URL keys unpredictable to clients. Random in production, and kept through reloads; fixed in tests.
     pub seed: u64,
+    /// What ties a request to others of its page or session; `None`: nothing.
+    pub affinity: Option<AffinityBy>,
+}
+
+/// What holds the name of a page or session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AffinityBy {
+    /// The value of this cookie.
+    Cookie(String),
+    /// The value of this header, named in lower case.
+    Header(String),
 }
 
 /// A request type's rules.
@@ -128,6 +139,7 @@ pub struct Classifier {
     types: Matcher,
     tags: Box<[Tags]>,
     hasher: SipHasher13,
+    affinity: Option<AffinityBy>,
 }
 
 impl Classifier {
@@ -151,6 +163,7 @@ impl Classifier {
             types: Matcher::compile(setup.request_types.iter().map(|t| t.rules.as_slice())).map_err(request_type)?,
             tags: setup.request_types.iter().map(|t| t.tags).collect(),
             hasher: SipHasher13::new_with_keys(setup.seed, !setup.seed),
+            affinity: setup.affinity.clone(),
         })
     }
 
@@ -165,8 +178,24 @@ impl Classifier {
                 request_type: RequestTypeId(request_type.map_or(0, |group| group as u16 + 1)),
                 tags: request_type.map_or(Tags(0), |group| self.tags[group]),
                 url: self.url_key(target, view),
+                affinity: self.affinity_key(view),
             }
         })
+    }
+
+    /// A keyed hash of the page's or session's name: clients cannot aim at each other's places.
+    fn affinity_key(&self, view: &impl RequestView) -> AffinityKey {
+        let name = match &self.affinity {
+            None => None,
+            Some(AffinityBy::Cookie(name)) => {
+                view.header("cookie").and_then(|header| values::cookie(header, name.as_bytes()))
+            }
+            Some(AffinityBy::Header(name)) => view.header(name),
+        };
+        let Some(name) = name.filter(|name| !name.is_empty()) else { return AffinityKey::NONE };
+        let mut hasher = self.hasher;
+        hasher.write(name);
+        AffinityKey(hasher.finish().max(1))
     }
 
     /// A keyed hash of host and path: clients cannot aim at each other's entries in the cost table.

@@ -10,6 +10,7 @@
 
 mod core_state;
 mod learn;
+mod partitions;
 mod reload;
 mod reports;
 mod show;
@@ -35,6 +36,7 @@ use crate::time::Timestamp;
 pub(crate) use core_state::new_server;
 
 use core_state::Core;
+pub(crate) use partitions::Group;
 
 /// How often slow state is brought up to date.
 const TICK: Duration = Duration::from_millis(100);
@@ -143,10 +145,11 @@ impl Controller {
     pub fn handle_redispatch(&mut self, now: Timestamp, ticket: Ticket, failed: ServerId) -> Option<ServerId> {
         let flight = *self.core.flights.get(ticket)?;
         let State::InFlight { server: old } = flight.state else { return None };
-        let server = self.core.choose(&flight.request, Some(failed))?;
+        let server = self.core.choose_other(now, &flight.request, failed)?;
         self.core.witness(now, &flight, old, 0.0, None);
-        self.core.leave(now, old, 0.0);
-        let mark = self.core.enter(now, server);
+        let kind = self.core.kind_of(&flight);
+        self.core.leave(now, old, kind, 0.0);
+        let mark = self.core.enter(now, server, kind);
         let flight = self.core.flights.get_mut(ticket)?;
         (flight.state, flight.started) = (State::InFlight { server }, now);
         flight.mark = mark;
@@ -238,6 +241,12 @@ impl Controller {
         self.core.costs.estimate(request)
     }
 
+    /// Servers that take requests, by partition, that of the most important class first; one number when servers are
+    /// not divided.
+    pub fn partition_sizes(&self) -> &[usize] {
+        &self.core.partitions.sizes
+    }
+
     /// Requests in flight.
     pub fn in_flight(&self) -> usize {
         self.core.flights.len() - self.core.waiting.len()
@@ -260,7 +269,7 @@ impl Controller {
 
     fn admit(&mut self, now: Timestamp, arrival: Arrival, shadow: Option<Rejection>) -> Decision {
         let class = arrival.request.class;
-        let Some(server) = self.core.choose(&arrival.request, None) else {
+        let Some(server) = self.core.choose(now, &arrival.request, None) else {
             let reason = self.core.no_server_reason();
             // Where shadow mode would have refused, it is counted already.
             if shadow.is_none() {
@@ -268,7 +277,8 @@ impl Controller {
             }
             return Decision::Reject(self.core.reject(class, reason, None));
         };
-        let mark = self.core.enter(now, server);
+        let kind = self.core.kind(arrival.request.request_type).filter(|_| shadow.is_none());
+        let mark = self.core.enter(now, server, kind);
         let ticket = self.core.flights.insert(Flight {
             request: arrival.request,
             state: State::InFlight { server },
@@ -331,6 +341,7 @@ impl Controller {
 
     fn tick(&mut self, now: Timestamp) {
         self.core.refresh(now);
+        self.core.balance_partitions(now);
         self.admission.on_tick(&mut self.core.context(now));
         self.settle(now);
     }

@@ -3,6 +3,7 @@
 //! A policy sees the servers that may take the request and names one. To add one: write `dispatch/<name>.rs`, add its
 //! `mod` line and its entry in the table below.
 
+mod forest;
 mod jsq;
 mod least;
 mod softscale;
@@ -52,7 +53,7 @@ pub trait DispatchPolicy: Debug + Send {
     /// The server for a request, among those for which [`View::takes`] holds; `None` when there is none.
     fn choose(&mut self, view: &mut View<'_>, request: &Request) -> Option<ServerId>;
 
-    /// Servers were added, removed, or given other weights, their processors or states changed. Those in state `taking`
+    /// Servers were added, removed, moved to other partitions or given other weights, their processors or states changed. Those in state `taking`
     /// take requests: up, or down when all look down and are tried.
     fn on_servers_changed(&mut self, servers: &[ServerState], taking: Status) {
         let _ = (servers, taking);
@@ -99,6 +100,8 @@ pub struct View<'a> {
     pub(crate) try_down: bool,
     /// A server not to use: it just failed this request.
     pub(crate) except: Option<ServerId>,
+    /// The partition to stay in; `None`: servers are not divided.
+    pub(crate) partition: Option<u8>,
 }
 
 impl View<'_> {
@@ -106,7 +109,12 @@ impl View<'_> {
     pub fn takes(&self, server: &ServerState) -> bool {
         let tries = self.try_down && server.role == Role::Application && server.status == Status::Down;
         let up = server.status == Status::Up || tries;
-        up && server.has_room() && self.except != Some(server.id)
+        up && server.has_room() && self.except != Some(server.id) && self.has(server)
+    }
+
+    /// Whether a server is in the partition that the request must stay in.
+    pub fn has(&self, server: &ServerState) -> bool {
+        self.partition.is_none() || server.partition == self.partition
     }
 }
 

@@ -56,6 +56,20 @@ pub enum Event {
         /// Its state now.
         status: crate::server::Status,
     },
+    /// A server is in another partition now; it finishes what it has.
+    ServerMoved {
+        /// Which server.
+        server: ServerId,
+        /// The most important class whose requests it got.
+        from: ClassId,
+        /// The most important class whose requests it gets now.
+        to: ClassId,
+    },
+    /// The sizes of the partitions changed, by a move or because servers came or went.
+    PartitionsSet {
+        /// Servers that take requests, by partition, that of the most important class first.
+        servers: Vec<usize>,
+    },
     /// A class began to be refused, after a second or more in which none of it was.
     RefusalBegan {
         /// Which class.
@@ -103,6 +117,8 @@ impl Event {
             Event::CapacityLearned { .. } => "capacity-learned",
             Event::TargetChanged { .. } => "target-changed",
             Event::ServerChanged { .. } => "server-changed",
+            Event::ServerMoved { .. } => "server-moved",
+            Event::PartitionsSet { .. } => "partitions-set",
             Event::RefusalBegan { .. } => "refusal-began",
             Event::RefusalEnded { .. } => "refusal-ended",
             Event::StealingBegan { .. } => "stealing-began",

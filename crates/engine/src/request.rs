@@ -62,6 +62,15 @@ impl Tags {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct UrlKey(pub u64);
 
+/// A hash of what ties a request to others: the value of a session's cookie, say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct AffinityKey(pub u64);
+
+impl AffinityKey {
+    /// Nothing ties it.
+    pub const NONE: AffinityKey = AffinityKey(0);
+}
+
 /// What the engine knows of a request when it arrives. The classifier makes it; plain data, cheap to copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
@@ -73,6 +82,8 @@ pub struct Request {
     pub tags: Tags,
     /// Its URL, for the cost table.
     pub url: UrlKey,
+    /// Which page or session it is of.
+    pub affinity: AffinityKey,
 }
 
 /// The controller's name for one accepted request. Drivers wrap it in a permit that reports a cancel when

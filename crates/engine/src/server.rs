@@ -3,6 +3,7 @@
 use alloc::string::String;
 
 use crate::estimate::{Capacity, Reported};
+use crate::max_conn::MOST_KINDS;
 use crate::request::ServerId;
 
 /// Whether a server takes requests.
@@ -49,6 +50,10 @@ pub struct ServerState {
     pub max_connections: Option<u32>,
     /// Requests in flight there now.
     pub in_flight: u32,
+    /// Of these, by kind, as [`MaxConn`](crate::MaxConn) tells them apart; what shadow mode let in is not counted.
+    pub by_kind: [u32; MOST_KINDS],
+    /// The partition that it is in, 0 = that of the most important class; `None`: servers are not divided.
+    pub partition: Option<u8>,
     /// Its effective processors, given or learned.
     pub capacity: Capacity,
     /// What its nucleus said last.

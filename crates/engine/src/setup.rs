@@ -6,7 +6,10 @@ use core::time::Duration;
 use thiserror::Error;
 
 use crate::admission::AdmissionConfig;
+use crate::affinity::Affinity;
 use crate::dispatch::DispatchConfig;
+use crate::max_conn::{self, MaxConn};
+use crate::partition::PartitionConfig;
 use crate::server::Role;
 use crate::sla::Sla;
 
@@ -27,6 +30,12 @@ pub struct Setup {
     pub admission: AdmissionConfig,
     /// Its dispatch policy.
     pub dispatch: DispatchConfig,
+    /// Which servers each class may use.
+    pub partition: PartitionConfig,
+    /// What a server can have in flight, by kind of requests; empty: [`MaxConn::unknown`].
+    pub max_conn: Vec<MaxConn>,
+    /// Whether requests of a page or session go to one server; `None`: each goes where it is best.
+    pub affinity: Option<Affinity>,
     /// Decide and count, but refuse nothing.
     pub shadow: bool,
     /// The cost of a request of which nothing is known yet. `None`: a quarter of the target, which starts safe.
@@ -64,7 +73,7 @@ pub struct ServerSetup {
     pub role: Role,
     /// Effective processors, when known. `None`: learned.
     pub cores: Option<f64>,
-    /// Its share under weighted round robin.
+    /// Its part under weighted round robin, and of what [`MaxConn`] and partitions count; 1 is an ordinary server.
     pub weight: f64,
     /// The most requests it may have in flight.
     pub max_connections: Option<u32>,
@@ -99,6 +108,9 @@ impl Setup {
             sla,
             admission: AdmissionConfig::default(),
             dispatch: DispatchConfig::default(),
+            partition: PartitionConfig::default(),
+            max_conn: Vec::new(),
+            affinity: None,
             shadow: false,
             default_cost: None,
             when_all_down: WhenAllDown::default(),
@@ -133,6 +145,9 @@ impl Setup {
                 return bad("weight", server.weight);
             }
         }
+        max_conn::check(self)?;
+        self.partition.check()?;
+        self.affinity.as_ref().map_or(Ok(()), Affinity::check)?;
         self.admission.check()?;
         self.admission.fits(self)?;
         self.dispatch.check()?;
@@ -223,6 +238,32 @@ pub enum SetupError {
         place: String,
         /// What is wrong and what to write.
         problem: String,
+    },
+    /// What servers can have in flight makes no sense.
+    #[error("max_conn \"{name}\": {problem}")]
+    MaxConn {
+        /// The entry.
+        name: String,
+        /// What is wrong and what to write.
+        problem: &'static str,
+    },
+    /// A setting of affinity is out of range.
+    #[error("affinity: {key} {problem}")]
+    Affinity {
+        /// The key.
+        key: &'static str,
+        /// What is wrong and what to write.
+        problem: &'static str,
+    },
+    /// A partition policy's setting is out of range.
+    #[error("partition policy \"{policy}\": {key} {problem}")]
+    Partition {
+        /// The policy.
+        policy: &'static str,
+        /// The key.
+        key: &'static str,
+        /// What is wrong and what to write.
+        problem: &'static str,
     },
     /// A policy's setting is out of range.
     #[error("admission policy \"{policy}\": {key} {problem}")]

@@ -38,6 +38,10 @@ pub struct Snapshot {
     /// How it steals from data servers, when it can.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stealing: Option<StealingSnapshot>,
+    /// The partition policy's name.
+    pub partition: &'static str,
+    /// The partitions, that of the most important class first; one of all servers when they are not divided.
+    pub partitions: Vec<PartitionSnapshot>,
     /// Per class, most important first.
     pub classes: Vec<ClassSnapshot>,
     /// Per server.
@@ -109,6 +113,34 @@ pub struct StealingSnapshot {
     pub why_not: Option<&'static str>,
 }
 
+/// One partition.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct PartitionSnapshot {
+    /// The classes whose requests go there.
+    pub classes: Vec<String>,
+    /// Servers in it that take requests: the paper's K.
+    pub servers: usize,
+    /// The sum of their weights.
+    pub weight: f64,
+    /// What is in flight there, by kind.
+    pub held: Vec<HeldSnapshot>,
+}
+
+/// What is in flight of a kind of requests at the servers of a partition.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct HeldSnapshot {
+    /// The kind.
+    pub kind: String,
+    /// In flight.
+    pub in_flight: u32,
+    /// How many of them these servers hold within the target.
+    pub within_target: f64,
+    /// How many at their breaking point.
+    pub most: f64,
+    /// From how many on the policy `switch` refuses, per class of the partition.
+    pub thresholds: Vec<f64>,
+}
+
 /// One server.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct ServerSnapshot {
@@ -120,6 +152,11 @@ pub struct ServerSnapshot {
     pub status: Status,
     /// Requests in flight there.
     pub in_flight: u32,
+    /// Its share, 1 for an ordinary server.
+    pub weight: f64,
+    /// The partition it is in, from 1; nothing where servers are not divided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partition: Option<u8>,
     /// Effective processors.
     pub processors: f64,
     /// Whether that is learned (or given).

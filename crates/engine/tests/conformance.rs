@@ -13,7 +13,7 @@ use support::driver::{Driver, Input, Output, Step};
 use support::operation::{BYTES, Operation};
 use support::{check, examine};
 use tidegate_engine::{
-    Action, AdmissionConfig, Decision, Outcome, Reason, ServerSetup, Share, Status, Timestamp, WhenAllDown,
+    Action, AdmissionConfig, Decision, MaxConn, Outcome, Reason, ServerSetup, Share, Status, Timestamp, WhenAllDown,
 };
 
 /// Cases per policy; more with `PROPTEST_CASES`.
@@ -107,7 +107,7 @@ fn after_a_long_overload_with_terrible_answers_an_idle_controller_admits() {
 #[test]
 fn a_change_of_setup_loses_no_request() {
     for case in all() {
-        for change in 0..10 {
+        for change in 0..11 {
             let mut driver = Driver::new(&case, 3);
             (0..60).for_each(|i| driver.arrive(i % 3, i % 3, i));
             driver.advance(Duration::from_millis(5));
@@ -172,11 +172,14 @@ fn shadow_mode_admits_what_it_would_refuse_and_counts_it() {
         r#"{ "policy": "batch" }"#,
         r#"{ "policy": "threshold", "fixed": 0.0 }"#,
         r#"{ "policy": "sentry" }"#,
+        r#"{ "policy": "switch" }"#,
     ];
     for text in policies {
         let mut case = cases::of(cases::admission(text));
         case.setup.servers.iter_mut().for_each(|server| server.max_connections = None);
         case.setup.shadow = true;
+        case.setup.max_conn =
+            vec![MaxConn { name: "default".into(), within_target: 8.0, most: 12.0, ..MaxConn::unknown() }];
         let mut driver = Driver::new(&case, 3);
         (0..200).for_each(|i| driver.arrive(2, 0, i));
         let bronze = &driver.last().after.snapshot.classes[2];

@@ -29,4 +29,4 @@ pub use plan::{Plan, PlanError, PlannedRun, in_parallel};
 pub use report::{ClassReport, ClientReport, Histogram, Report, Second, Usage};
 pub use scenario::{ArmError, Played, setup};
 pub use station::{Discipline, Station};
-pub use world::{Retry, Stream, Url, Users, Wait, World};
+pub use world::{Retry, Sessions, Stream, Url, Users, Wait, World};

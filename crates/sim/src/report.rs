@@ -22,6 +22,11 @@ pub struct Report {
     pub types: Vec<Course>,
     /// What response-time controllers showed of themselves, second by second; empty without any.
     pub controls: Vec<(Duration, Vec<ControllerState>)>,
+    /// Servers by partition, second by second; empty where they are not divided.
+    pub partitions: Vec<Vec<usize>>,
+    /// Requests in flight, second by second, in the order of `courses`; empty unless
+    /// [`World::count_in_flight`](crate::World::count_in_flight).
+    pub in_flight: Vec<Vec<u32>>,
     /// In the order of `courses`: what became of what clients wanted, whatever number of tries it took.
     pub clients: Vec<ClientReport>,
     /// Every server while requests arrived: those behind the sentry, then tier by tier.
@@ -127,6 +132,8 @@ pub(crate) struct ReportBuilder {
     pub(crate) courses: Vec<Course>,
     pub(crate) types: Vec<Course>,
     pub(crate) controls: Vec<(Duration, Vec<ControllerState>)>,
+    pub(crate) partitions: Vec<Vec<usize>>,
+    pub(crate) in_flight: Vec<Vec<u32>>,
     pub(crate) clients: Vec<ClientReport>,
     /// Answers that take longer have nobody left to read them.
     patience: Duration,
@@ -158,7 +165,16 @@ impl ReportBuilder {
         let clients = vec![ClientReport::default(); courses];
         let types = vec![Course::default(); setup.request_types.len()];
         let courses = vec![Course::default(); courses];
-        ReportBuilder { classes, courses, types, controls: Vec::new(), clients, patience }
+        ReportBuilder {
+            classes,
+            courses,
+            types,
+            controls: Vec::new(),
+            partitions: Vec::new(),
+            in_flight: Vec::new(),
+            clients,
+            patience,
+        }
     }
 
     pub(crate) fn offered(&mut self, subject: Subject) {

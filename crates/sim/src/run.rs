@@ -8,6 +8,7 @@ mod answer;
 mod clients;
 mod look;
 mod menu;
+mod pages;
 mod sentry;
 
 use std::time::Duration;
@@ -26,6 +27,7 @@ use crate::world::World;
 use answer::Way;
 use clients::{Client, Group};
 use menu::Menu;
+use pages::Source;
 use sentry::Desk;
 
 /// Something that happens. Small, as the agenda is full of them.
@@ -71,6 +73,10 @@ pub(crate) enum Happening {
     Thought {
         group: u16,
         user: u32,
+    },
+    /// The next page of a session is asked for.
+    Page {
+        source: u16,
     },
     /// A measurement given by the world is sent; one reaches the engine.
     Reading {
@@ -125,9 +131,10 @@ pub(crate) struct Run<'w> {
     plans: Agenda<Happening>,
     park: Park<'w>,
     arrivals: Vec<(Arrivals, SlotId)>,
-    /// Of the streams, then of the users' groups by state.
+    /// Of the streams, then of the users' groups by state, then of the sessions by kind of page.
     menus: Vec<Menu<'w>>,
     groups: Vec<Group<'w>>,
+    sources: Vec<Source<'w>>,
     desk: Option<Desk>,
     way: Way,
     requests: Slab<Flying>,
@@ -164,6 +171,7 @@ impl<'w> Run<'w> {
         let mut menus: Vec<Menu<'w>> =
             world.streams.iter().map(|stream| Menu::new(stream.class, &stream.urls)).collect();
         let groups = Group::all(&world.users, seed, &mut menus);
+        let sources = Source::all(world, seed, &mut menus, &mut plans);
         let timer = plans.slot(Happening::Timeout);
         Ok(Run {
             end: Timestamp::ZERO + world.duration,
@@ -173,6 +181,7 @@ impl<'w> Run<'w> {
             park,
             menus,
             groups,
+            sources,
             desk: world.sentry.map(Desk::new),
             way: Way::new(world.link, &mut plans),
             requests: Slab::new(),
@@ -182,7 +191,7 @@ impl<'w> Run<'w> {
             report: ReportBuilder::new(
                 &world.setup,
                 world.by_answer,
-                world.streams.len() + world.users.len(),
+                world.streams.len() + world.users.len() + 2 * world.sessions.len(),
                 world.patience,
             ),
             usage: None,
@@ -229,6 +238,7 @@ impl<'w> Run<'w> {
         }
         self.open_desk();
         self.start_users();
+        (0..self.sources.len()).for_each(|source| self.plan_page(source));
         self.plans.once(self.end, Happening::End);
         self.follow_up(Timestamp::ZERO);
     }
@@ -265,6 +275,7 @@ impl<'w> Run<'w> {
             Happening::Impatience { request } => self.lose_patience(now, request),
             Happening::Again { request } => self.try_again(now, request),
             Happening::Thought { group, user } => self.ask(now, group, user),
+            Happening::Page { source } => self.ask_for_page(now, source),
             Happening::Reading { number } => self.send(now, self.world.readings[number as usize].report),
             Happening::Report { report } => self.controller.handle_report(now, report),
             Happening::Fault { number } => self.fault(now, number),
@@ -428,6 +439,8 @@ impl<'w> Run<'w> {
             courses: std::mem::take(&mut self.report.courses),
             types: std::mem::take(&mut self.report.types),
             controls: std::mem::take(&mut self.report.controls),
+            in_flight: std::mem::take(&mut self.report.in_flight),
+            partitions: std::mem::take(&mut self.report.partitions),
             clients: std::mem::take(&mut self.report.clients),
             servers,
             sentry_cpu,

@@ -3,8 +3,8 @@
 mod machines;
 
 use tidegate_engine::{
-    AdmissionConfig, ClassSetup, DispatchConfig, Role, ServerSetup, Setup, SetupError, Sla, SlaError, Statistic, Step,
-    Timestamp,
+    AdmissionConfig, ClassSetup, DispatchConfig, MaxConn, PartitionConfig, Role, ServerSetup, Setup, SetupError, Sla,
+    SlaError, Statistic, Step, Timestamp,
 };
 use tidegate_workload::outcome::{Control, Outcome, StreamOutcome};
 use tidegate_workload::scenario::{self, Arm, Load, Scenario};
@@ -20,7 +20,7 @@ pub enum ArmError {
     Policy {
         /// The arm.
         arm: String,
-        /// `admission` or `dispatch`.
+        /// `admission`, `dispatch` or `partition`.
         family: &'static str,
         /// What is wrong and what is known.
         problem: String,
@@ -57,9 +57,12 @@ impl Played {
         machines::furnish(&mut world, scenario);
         // Outcomes are made from courses alone.
         world.by_answer = false;
+        world.count_in_flight = scenario.expects.iter().any(|expect| expect.metric == scenario::Metric::InFlight);
         let loads = scenario.loads.iter().map(|load| (load.label().to_owned(), load.class.clone()));
         let users = scenario.users.iter().map(|users| (users.label().to_owned(), users.class.clone()));
-        Ok(Played { world, names: loads.chain(users).collect() })
+        let of = |sessions: &scenario::Sessions| sessions.labels().map(|label| (label, sessions.class.clone()));
+        let sessions = scenario.sessions.iter().flat_map(of);
+        Ok(Played { world, names: loads.chain(users).chain(sessions).collect() })
     }
 
     /// The world, to change what scenario files cannot say.
@@ -80,6 +83,8 @@ impl Played {
         let notes = notes(&report, &self.world);
         let controls = controls(&report);
         let courses = std::mem::take(&mut report.courses);
+        let in_flight = std::mem::take(&mut report.in_flight);
+        let partitions = std::mem::take(&mut report.partitions);
         // The engine's first type is for what no rule matches: nothing, here.
         let names = self.world.setup.request_types.iter().cloned();
         let types = names.zip(std::mem::take(&mut report.types)).skip(1).collect();
@@ -88,7 +93,7 @@ impl Played {
             class: class.clone(),
             course,
         });
-        Outcome { streams: streams.collect(), types, controls, warnings: Vec::new(), notes }
+        Outcome { streams: streams.collect(), types, controls, partitions, in_flight, warnings: Vec::new(), notes }
     }
 }
 
@@ -111,8 +116,19 @@ pub fn setup(scenario: &Scenario, arm: &Arm) -> Result<Setup, ArmError> {
     setup.request_types.extend(scenario.requests.iter().map(|request| request.name.clone()));
     setup.admission = policy(arm, "admission", &arm.admission, AdmissionConfig::NAMES)?;
     setup.dispatch = policy(arm, "dispatch", &arm.dispatch, DispatchConfig::NAMES)?;
+    setup.partition = policy(arm, "partition", &arm.partition, PartitionConfig::NAMES)?;
+    setup.max_conn = scenario.max_conn.iter().map(max_conn).collect();
     setup.check().map_err(|source| ArmError::Setup { arm: arm.name.clone(), source })?;
     Ok(setup)
+}
+
+fn max_conn(kind: &scenario::MaxConn) -> MaxConn {
+    MaxConn {
+        name: kind.name.clone(),
+        request_types: kind.requests.clone(),
+        within_target: kind.within_target,
+        most: kind.most,
+    }
 }
 
 fn class(class: &scenario::Class) -> ClassSetup {

@@ -27,6 +27,8 @@ pub struct World {
     pub streams: Vec<Stream>,
     /// Who waits for an answer before asking for more.
     pub users: Vec<Users>,
+    /// Web users who come, ask for pages, and leave.
+    pub sessions: Vec<Sessions>,
     /// The sentry's own processors; `None`: they are never short.
     pub sentry: Option<SentryModel>,
     /// The way to the clients; `None`: answers are there at once.
@@ -44,6 +46,8 @@ pub struct World {
     pub duration: Duration,
     /// Whether [`Report::classes`] are kept, by second of the answer, beside the courses by second of arrival.
     pub by_answer: bool,
+    /// Whether requests in flight are counted once a second.
+    pub count_in_flight: bool,
 }
 
 /// Requests of one class, at a rate that does not depend on how they fare.
@@ -112,6 +116,18 @@ pub struct Users {
     pub retry: Retry,
 }
 
+/// Sessions of pages: a page and what is embedded in it are one request.
+#[derive(Clone, Debug)]
+pub struct Sessions {
+    /// Their class, 0 = most important.
+    pub class: u8,
+    /// When they begin, what they ask for, and what objects and bytes cost.
+    pub source: tidegate_workload::scenario::Sessions,
+    /// One URL or more for each kind of page, in the order of
+    /// [`types`](tidegate_workload::scenario::Sessions::types).
+    pub urls: [Vec<Url>; 4],
+}
+
 /// What a client does that was refused, failed, or waited too long.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Retry {
@@ -150,6 +166,7 @@ impl World {
             programs: vec![Program::default()],
             streams: Vec::new(),
             users: Vec::new(),
+            sessions: Vec::new(),
             sentry: None,
             link: None,
             channel: Channel::default(),
@@ -158,6 +175,7 @@ impl World {
             patience: Duration::MAX,
             duration,
             by_answer: true,
+            count_in_flight: false,
         }
     }
 

@@ -6,8 +6,8 @@ mod support;
 use std::time::Duration;
 
 use support::{admission, c1, service_times, stream, trajectory, world};
-use tidegate_engine::LoadReport;
-use tidegate_sim::{Reading, World};
+use tidegate_engine::{DispatchConfig, LoadReport, MaxConn};
+use tidegate_sim::{Fault, FaultKind, Reading, World};
 use tidegate_workload::ServiceTime;
 
 fn golden(name: &str, world: &World) {
@@ -103,4 +103,43 @@ fn a_guarantee_holds_under_overload() {
     let bronze = report.span(2, 10, 60);
     let admitted = f64::from(bronze.offered - bronze.refused) / 50.0;
     assert!((19.0..=22.0).contains(&admitted), "{admitted} per second of 20 guaranteed");
+}
+
+/// Ten servers and three classes: gold doubles, silver dies down, and two servers are dead for a while.
+fn cluster(partition: &str) -> World {
+    let mut world = world(10, 2.0, Duration::from_secs(1), admission(r#"{ "policy": "switch" }"#));
+    world.setup.partition = serde_json::from_str(partition).expect("a policy of the table");
+    world.setup.dispatch = DispatchConfig::from_name("wrr").expect("a name of the table");
+    world.setup.max_conn = vec![MaxConn { within_target: 18.0, most: 26.0, ..MaxConn::unknown() }];
+    world.setup.max_conn[0].request_types = vec!["default".into()];
+    let cost = ServiceTime::exponential(0.1).expect("positive");
+    let profiles = ["0s:40/s, 60s:110/s", "0s:60/s, 120s:5/s", "120/s"];
+    world.streams = (0..3).map(|class| stream(class as u8, profiles[class], cost)).collect();
+    let fault = |at, server, what| Fault {
+        at: Duration::from_secs(at),
+        tier: None,
+        server,
+        what,
+        noticed_after: Duration::from_secs(1),
+    };
+    let (fail, recover) = (FaultKind::Fail, FaultKind::Recover);
+    world.faults = vec![fault(150, 0, fail), fault(155, 1, fail), fault(200, 0, recover), fault(200, 1, recover)];
+    world.duration = Duration::from_secs(240);
+    world
+}
+
+#[test]
+fn partitions_follow_the_load_of_three_classes() {
+    let policy = r#"{ "policy": "dynamic", "shares": [0.2, 0.3], "period": "5s" }"#;
+    golden("partition-dynamic", &cluster(policy));
+}
+
+#[test]
+fn fixed_partitions_do_not() {
+    golden("partition-static", &cluster(r#"{ "policy": "static", "shares": [0.2, 0.3] }"#));
+}
+
+#[test]
+fn a_switch_without_partitions() {
+    golden("switch", &cluster(r#"{ "policy": "none" }"#));
 }

@@ -123,7 +123,8 @@ fn application(scenario: &Scenario, setup: tidegate_engine::Setup, servers: &[So
         rules: (0..scenario.classes.len()).map(|class| rule(prefix(scenario, class, request))).collect(),
         tags: Tags::default(),
     });
-    let classifier = ClassifierSetup { classes: classes.collect(), request_types: request_types.collect(), seed: 0 };
+    let classifier =
+        ClassifierSetup { classes: classes.collect(), request_types: request_types.collect(), seed: 0, affinity: None };
     let server = |(setup, address): (&tidegate_engine::ServerSetup, &SocketAddr)| config::Server {
         name: setup.name.clone(),
         address: address.to_string(),

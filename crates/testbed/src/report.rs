@@ -155,6 +155,9 @@ impl ExperimentReport {
         if self.arms.iter().flat_map(|arm| &arm.runs).any(|run| !run.outcome.controls.is_empty()) {
             files.push(("controls.csv".to_owned(), csv::controls(self)));
         }
+        if self.arms.iter().flat_map(|arm| &arm.runs).any(|run| !run.outcome.partitions.is_empty()) {
+            files.push(("partitions.csv".to_owned(), csv::partitions(self)));
+        }
         for arm in &self.arms {
             if let Some(run) = arm.runs.first() {
                 files.push((format!("{}.svg", arm.name), self.figure(arm, run)?));

@@ -44,7 +44,7 @@ pub use distribution::{Distribution, DistributionConfig, DistributionError, Empi
 pub use profile::{Profile, ProfileBuilder, ProfileError};
 pub use seconds::{Seconds, parse_duration};
 pub use service::{ServiceTime, ServiceTimeConfig, ServiceTimeError};
-pub use surge::{Asked, Page, Surge, SurgeError, SurgeRequest, SurgeRequests};
+pub use surge::{Asked, Page, Surge, SurgeError, SurgePage, SurgePages, SurgeRequest, SurgeRequests};
 pub use text::{ParseError, Rate};
 
 /// The generator used throughout: small, fast, and its sequence for a seed is part of its definition.

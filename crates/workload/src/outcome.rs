@@ -23,6 +23,11 @@ pub struct Outcome {
     pub types: Vec<(String, Course)>,
     /// What response-time controllers did, second by second; empty without any.
     pub controls: Vec<Control>,
+    /// Servers by partition, that of the most important class first, second by second; empty where servers are not
+    /// divided.
+    pub partitions: Vec<Vec<usize>>,
+    /// Requests in flight, second by second, each of the streams in their order; empty where no expectation asks.
+    pub in_flight: Vec<Vec<u32>>,
     /// Reasons not to trust the figures, in words. Always empty for a simulation.
     pub warnings: Vec<String>,
     /// What the policy reported of itself, by time: seconds and a line of text.

@@ -39,11 +39,14 @@
 
 mod check;
 mod check_machines;
+mod check_max_conn;
 mod clients;
 mod error;
 mod expect;
 mod live;
 mod machines;
+mod max_conn;
+mod sessions;
 mod short;
 mod space;
 mod sweep;
@@ -67,6 +70,8 @@ pub use live::{Live, Mail, MailDatabase, Only};
 pub use machines::{
     Fault, FaultKind, Knee, Lends, Link, Power, Reports, Resource, Sentry, Servers, Step as Use, Tier, WarmUp,
 };
+pub use max_conn::MaxConn;
+pub use sessions::Sessions;
 pub use space::Space;
 pub use sweep::Point;
 
@@ -118,6 +123,9 @@ pub struct Scenario {
     /// The classes, most important first.
     #[serde(rename = "class")]
     pub classes: Vec<Class>,
+    /// How many requests a server can have in flight, by kind.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub max_conn: Vec<MaxConn>,
     /// The request types.
     #[serde(rename = "request")]
     pub requests: Vec<Request>,
@@ -127,6 +135,9 @@ pub struct Scenario {
     /// Who waits for an answer before asking for more.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<Users>,
+    /// Web users: sessions of pages.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sessions: Vec<Sessions>,
     /// The policies that are compared, each in a run of its own.
     #[serde(rename = "arm")]
     pub arms: Vec<Arm>,
@@ -262,6 +273,9 @@ pub struct Arm {
     /// The dispatch policy: `policy` and its settings. The engine's default when absent.
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     pub dispatch: toml::Table,
+    /// The partition policy: `policy` and its settings. The engine's default when absent.
+    #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
+    pub partition: toml::Table,
 }
 
 impl Scenario {

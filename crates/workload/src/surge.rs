@@ -86,6 +86,21 @@ pub struct SurgeRequest {
     pub bytes: u64,
 }
 
+/// A page of a population, with what is embedded in it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SurgePage {
+    /// When it is asked for, since the start.
+    pub at: Duration,
+    /// The number of the session.
+    pub session: u64,
+    /// What kind of page it is.
+    pub kind: Asked,
+    /// How many objects are embedded in it.
+    pub objects: u32,
+    /// Size of the page and its objects together, bytes.
+    pub bytes: u64,
+}
+
 /// Shares that make no sense.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SurgeError {
@@ -175,6 +190,14 @@ impl Surge {
         })
     }
 
+    /// The same, page by page: for drivers that send a page and its objects over one connection, as one request.
+    ///
+    /// # Errors
+    /// When the shares make no sense.
+    pub fn page_views(&self, sessions: &Profile, seed: u64) -> Result<SurgePages, SurgeError> {
+        Ok(SurgePages(self.requests(sessions, seed)?.peekable()))
+    }
+
     fn kind(&self, drawn: f64) -> Asked {
         let light = self.dynamic_light;
         let cpu = light + self.dynamic_cpu;
@@ -255,6 +278,24 @@ impl Iterator for SurgeRequests {
     }
 }
 
+/// The pages of a population, in order of time.
+#[derive(Debug, Clone)]
+pub struct SurgePages(std::iter::Peekable<SurgeRequests>);
+
+impl Iterator for SurgePages {
+    type Item = SurgePage;
+
+    fn next(&mut self) -> Option<SurgePage> {
+        let SurgeRequest { at, session, asked: kind, bytes, .. } = self.0.next()?;
+        let mut page = SurgePage { at, session, kind, objects: 0, bytes };
+        while let Some(object) = self.0.next_if(|request| request.asked == Asked::Object) {
+            page.objects += 1;
+            page.bytes = page.bytes.saturating_add(object.bytes);
+        }
+        Some(page)
+    }
+}
+
 impl PartialEq for Session {
     fn eq(&self, other: &Self) -> bool {
         (self.next, self.number) == (other.next, other.number)
@@ -321,6 +362,19 @@ mod tests {
         assert!((tops / (pages * sessions as f64) - 0.3).abs() < 0.03);
         assert_eq!(requests, surge.requests(&profile, 9).unwrap().collect::<Vec<_>>());
         assert!(requests != surge.requests(&profile, 10).unwrap().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn page_views_are_the_requests_put_together() {
+        let (surge, profile) = (Surge::default(), "0s:20/s, 50s:end".parse().unwrap());
+        let requests: Vec<SurgeRequest> = surge.requests(&profile, 9).unwrap().collect();
+        let pages: Vec<SurgePage> = surge.page_views(&profile, 9).unwrap().collect();
+        let objects = requests.iter().filter(|request| request.asked == Asked::Object).count();
+        assert_eq!(pages.len() + objects, requests.len());
+        assert_eq!(pages.iter().map(|page| page.objects as usize).sum::<usize>(), objects);
+        let bytes = |request: &SurgeRequest| u128::from(request.bytes);
+        assert_eq!(pages.iter().map(|page| u128::from(page.bytes)).sum::<u128>(), requests.iter().map(bytes).sum());
+        assert!(pages.is_sorted_by_key(|page| page.at) && pages.iter().all(|page| page.kind != Asked::Object));
     }
 
     #[test]

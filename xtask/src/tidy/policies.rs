@@ -17,6 +17,7 @@ const MACRO: &str = "policies";
 const FAMILIES: &[Family] = &[
     Family { table: "crates/engine/src/admission.rs", implements: "AdmissionPolicy" },
     Family { table: "crates/engine/src/dispatch.rs", implements: "DispatchPolicy" },
+    Family { table: "crates/engine/src/partition.rs", implements: "PartitionPolicy" },
 ];
 
 /// Every file that implements a policy is in its table, and every module the table names has a file.

@@ -67,7 +67,12 @@ fn the_most_important_class_wins_wherever_its_rule_is_filed() {
 #[test]
 fn nothing_matching_is_the_last_class_and_the_default_type() {
     let request_types = vec![TypeRules { rules: vec![prefix("/db")], tags: Tags(0b10) }];
-    let setup = ClassifierSetup { classes: vec![vec![prefix("/a")], vec![prefix("/b")]], request_types, seed: 1 };
+    let setup = ClassifierSetup {
+        classes: vec![vec![prefix("/a")], vec![prefix("/b")]],
+        request_types,
+        seed: 1,
+        affinity: None,
+    };
     let classifier = Classifier::compile(&setup).expect("valid");
     let found = classifier.classify(&get("/c"));
     assert_eq!((found.class, found.request_type, found.tags), (ClassId(1), RequestTypeId(0), Tags(0)));

@@ -16,6 +16,11 @@ pub(super) fn cookie_matches(wanted: &ValueMatch, view: &impl RequestView) -> bo
     })
 }
 
+/// The value of the first cookie of that name.
+pub(super) fn cookie<'h>(header: &'h [u8], name: &[u8]) -> Option<&'h [u8]> {
+    cookies(header).find(|(found, _)| *found == name).map(|(_, value)| value)
+}
+
 impl ValuePattern {
     pub(super) fn matches(&self, value: &[u8]) -> bool {
         match self {

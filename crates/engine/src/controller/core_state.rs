@@ -7,18 +7,22 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::admission::{ClassEstimate, Context, Load, Released};
+use crate::affinity::Pins;
 use crate::decision::{Action, End, Outcome, Reason, Rejection};
 use crate::dispatch::{self, DispatchPolicy, Lending, View};
 use crate::estimate::{Alpha, Calibration, Capacity, Costs, DecayedHistogram, Mark, Rate, Reported, Scale};
 use crate::event::EventSink;
 use crate::flight::{Flight, Flights, State};
+use crate::max_conn::MOST_KINDS;
 use crate::policer::{ClassCounts, Policer};
-use crate::request::{ClassId, Request, ServerId};
+use crate::request::{AffinityKey, ClassId, Request, ServerId};
 use crate::rng::Rng;
 use crate::server::{Role, ServerState, Status};
 use crate::setup::{ClassSetup, ServerSetup, Setup, WhenAllDown};
 use crate::time::Timestamp;
 use crate::waiting::Waiting;
+
+use super::partitions::{Change, Partitions};
 
 /// URLs in the cost table.
 const COST_ENTRIES: usize = 16_384;
@@ -37,6 +41,10 @@ pub(super) struct Core {
     /// Whether `dispatch` wants to hear of every start and end: asked once, not per request.
     follows_load: bool,
     pub(super) servers: Vec<ServerState>,
+    pub(super) partitions: Partitions,
+    /// The sizes of partitions that the last event told.
+    pub(super) told_sizes: Vec<usize>,
+    pub(super) pins: Option<Pins>,
     pub(super) flights: Flights,
     pub(super) waiting: Waiting,
     pub(super) released: Vec<Released>,
@@ -118,6 +126,9 @@ impl Core {
             policer: Arc::new(policer),
             dispatch: dispatch::build(&setup.dispatch, &setup),
             follows_load: false,
+            partitions: Partitions::new(&setup),
+            told_sizes: Vec::new(),
+            pins: setup.affinity.as_ref().map(Pins::new),
             servers: setup.servers.iter().enumerate().map(|(at, server)| new_server(at, server)).collect(),
             flights: Flights::new(),
             waiting: Waiting::new(classes, buckets),
@@ -163,6 +174,8 @@ impl Core {
             calibration: &self.calibration,
             rng: &mut self.rng,
             shadow: self.setup.shadow,
+            kinds: &self.partitions.kinds,
+            groups: &self.partitions.groups,
             policer: &self.policer,
             waiting: &mut self.waiting,
             flights: &mut self.flights,
@@ -200,6 +213,7 @@ impl Core {
         let sure = |server: &ServerState| if server.capacity.is_given() { server.capacity.processors() } else { 1.0 };
         self.sure_processors = taking().map(sure).sum();
         self.free = taking().map(ServerState::room).sum();
+        self.divide();
         self.sum_reports();
         self.dispatch.on_servers_changed(&self.servers, wanted);
         self.follows_load = self.dispatch.follows_load();
@@ -238,10 +252,33 @@ impl Core {
         self.processors
     }
 
-    /// The server for a request.
-    pub(super) fn choose(&mut self, request: &Request, except: Option<ServerId>) -> Option<ServerId> {
-        let mut view = View { servers: &self.servers, rng: &mut self.rng, try_down: self.try_down, except };
-        self.dispatch.choose(&mut view, request)
+    /// The server for a request: of its class's partition, and the one its page or session is with, if that takes it.
+    pub(super) fn choose(&mut self, now: Timestamp, request: &Request, except: Option<ServerId>) -> Option<ServerId> {
+        let partition = self.partitions.only(request.class);
+        let (servers, rng, try_down) = (&self.servers, &mut self.rng, self.try_down);
+        let mut view = View { servers, rng, try_down, except, partition };
+        let Some(pins) = self.pins.as_mut().filter(|_| request.affinity != AffinityKey::NONE) else {
+            return self.dispatch.choose(&mut view, request);
+        };
+        let pinned = pins.server(now, request.affinity).and_then(|id| view.servers.get(id.index()));
+        let pinned = pinned.filter(|server| view.takes(server)).map(|server| server.id);
+        let server = pinned.or_else(|| self.dispatch.choose(&mut view, request))?;
+        pins.pin(now, request.affinity, server);
+        Some(server)
+    }
+
+    /// Another server than one that just failed the request. Where the class's own have none left, any: the health
+    /// checks have not seen yet that the partition needs another.
+    pub(super) fn choose_other(&mut self, now: Timestamp, request: &Request, failed: ServerId) -> Option<ServerId> {
+        let own = self.choose(now, request, Some(failed));
+        let groups = if self.partitions.only(request.class).is_some() { self.partitions.groups.len() } else { 0 };
+        own.or_else(|| {
+            (0..groups as u8).find_map(|group| {
+                let (servers, rng, try_down) = (&self.servers, &mut self.rng, self.try_down);
+                let mut view = View { servers, rng, try_down, except: Some(failed), partition: Some(group) };
+                self.dispatch.choose(&mut view, request)
+            })
+        })
     }
 
     /// Why nothing could be chosen.
@@ -249,22 +286,25 @@ impl Core {
         if self.up == 0 { Reason::NoServer } else { Reason::ServerLimit }
     }
 
-    /// A request goes to `server`.
-    pub(super) fn enter(&mut self, now: Timestamp, server: ServerId) -> Mark {
+    /// A request goes to `server`. `kind`: as what it counts there, if at all.
+    pub(super) fn enter(&mut self, now: Timestamp, server: ServerId, kind: Option<usize>) -> Mark {
         self.free = self.free.map(|free| free.saturating_sub(1));
+        let taking = self.taking_status();
         let server = &mut self.servers[server.index()];
         server.in_flight += 1;
+        self.partitions.count(server, taking, kind, Change::More);
         if self.follows_load {
             self.dispatch.on_load_changed(server);
         }
         server.capacity.start(now)
     }
 
-    /// A request leaves `server` after `work` units of relative work.
-    pub(super) fn leave(&mut self, now: Timestamp, server: ServerId, work: f64) {
+    /// A request leaves `server` after `work` units of relative work. `kind` as in [`Core::enter`].
+    pub(super) fn leave(&mut self, now: Timestamp, server: ServerId, kind: Option<usize>, work: f64) {
         let taking = self.taking_status();
         let server = &mut self.servers[server.index()];
         server.in_flight = server.in_flight.saturating_sub(1);
+        self.partitions.count(server, taking, kind, Change::Fewer);
         if self.follows_load {
             self.dispatch.on_load_changed(server);
         }
@@ -302,7 +342,13 @@ impl Core {
         if outcome.is_none_or(|outcome| outcome.end != End::Answered) {
             self.witness(now, flight, server, 0.0, None);
         }
-        self.leave(now, server, work);
+        let kind = self.kind_of(flight);
+        self.leave(now, server, kind, work);
+    }
+
+    /// As what a flight counts at its server; what shadow mode let in does not.
+    pub(super) fn kind_of(&self, flight: &Flight) -> Option<usize> {
+        if flight.shadow { None } else { self.kind(flight.request.request_type) }
     }
 
     /// Tells the server's capacity that a request is about to end; see [`crate::estimate::Capacity::witness`].
@@ -379,11 +425,11 @@ impl Core {
             let class = flight.request.class;
             let action = match refused {
                 Some((reason, predicted)) => Err((reason, predicted)),
-                None => self.choose(&flight.request, None).ok_or((self.no_server_reason(), None)),
+                None => self.choose(now, &flight.request, None).ok_or((self.no_server_reason(), None)),
             };
             match action {
                 Ok(server) => {
-                    let mark = self.enter(now, server);
+                    let mark = self.enter(now, server, self.kind_of(&flight));
                     let state = State::InFlight { server };
                     let in_flight = self.in_flight() as u32 + 1;
                     if let Some(entry) = self.flights.get_mut(ticket) {
@@ -413,6 +459,8 @@ pub(crate) fn new_server(at: usize, setup: &ServerSetup) -> ServerState {
         weight: setup.weight,
         max_connections: setup.max_connections,
         in_flight: 0,
+        by_kind: [0; MOST_KINDS],
+        partition: None,
         capacity: setup.cores.map_or_else(Capacity::learned, Capacity::given),
         reported: Reported::default(),
         given_by_report: false,

@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use super::Controller;
 use super::core_state::{ClassStats, Core, default_cost, new_class, new_server};
 use crate::admission::{self, AdmissionPolicy};
+use crate::affinity::Pins;
 use crate::dispatch;
 use crate::estimate::{Calibration, Capacity};
 use crate::flight::State;
@@ -67,6 +68,10 @@ impl Core {
             self.calibration = Calibration::new(setup.sla.statistic());
         }
         self.replace_servers(&setup.servers);
+        self.replace_partitions(&setup);
+        if setup.affinity.as_ref() != self.pins.as_ref().map(Pins::config) {
+            self.pins = setup.affinity.as_ref().map(Pins::new);
+        }
         if setup.dispatch != self.setup.dispatch {
             self.dispatch = dispatch::build(&setup.dispatch, &setup);
             // Until the new policy asks for it.
@@ -154,7 +159,10 @@ impl Core {
             }
             let free = |s: &crate::server::ServerState| s.status == Status::Removed && s.in_flight == 0;
             match self.servers.iter().position(free) {
-                Some(at) => self.servers[at] = new_server(at, setup),
+                Some(at) => {
+                    self.servers[at] = new_server(at, setup);
+                    self.pins.iter_mut().for_each(|pins| pins.forget(ServerId(at as u16)));
+                }
                 None => self.servers.push(new_server(self.servers.len(), setup)),
             }
         }

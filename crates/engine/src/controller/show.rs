@@ -4,12 +4,14 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::core_state::{ClassStats, Core};
-use crate::admission::{AdmissionPolicy, PolicyState};
+use super::partitions::Group;
+use crate::admission::{AdmissionPolicy, PolicyState, mark};
 use crate::decision::Reason;
+use crate::max_conn::MaxConn;
 use crate::policer::ClassCounts;
 use crate::request::ClassId;
 use crate::server::Status;
-use crate::snapshot::{ClassSnapshot, ServerSnapshot, Snapshot};
+use crate::snapshot::{ClassSnapshot, HeldSnapshot, PartitionSnapshot, ServerSnapshot, Snapshot};
 use crate::time::Timestamp;
 
 pub(super) fn snapshot(core: &Core, admission: &dyn AdmissionPolicy, now: Timestamp) -> Snapshot {
@@ -31,6 +33,8 @@ pub(super) fn snapshot(core: &Core, admission: &dyn AdmissionPolicy, now: Timest
         policy,
         dispatch: core.setup.dispatch.name(),
         stealing: core.dispatch.describe(),
+        partition: core.setup.partition.name(),
+        partitions: partitions(core),
         classes: (0..core.classes.len()).map(|index| class(core, ClassId(index as u8))).collect(),
         servers: servers(core, now),
         stale_tickets: core.stale_tickets,
@@ -75,6 +79,27 @@ fn rejected(stats: &ClassStats, table: ClassCounts) -> Vec<(&'static str, u64)> 
     Reason::ALL.iter().map(|&reason| (reason.name(), count(reason))).filter(|(_, count)| *count > 0).collect()
 }
 
+fn partitions(core: &Core) -> Vec<PartitionSnapshot> {
+    let classes = core.setup.classes.len();
+    let partition = |(at, group): (usize, &Group)| {
+        let of: Vec<usize> = (0..classes).filter(|&class| core.partitions.of(ClassId(class as u8)) == at).collect();
+        let held = |(kind, limit): (usize, &MaxConn)| HeldSnapshot {
+            kind: limit.name.clone(),
+            in_flight: group.by_kind[kind],
+            within_target: group.weight * limit.within_target,
+            most: group.weight * limit.most,
+            thresholds: of.iter().map(|&class| group.weight * mark(limit, class, classes)).collect(),
+        };
+        PartitionSnapshot {
+            classes: of.iter().map(|&class| core.setup.classes[class].name.clone()).collect(),
+            servers: core.partitions.sizes[at],
+            weight: group.weight,
+            held: core.partitions.kinds.limits().iter().enumerate().map(held).collect(),
+        }
+    };
+    core.partitions.groups.iter().enumerate().map(partition).collect()
+}
+
 fn servers(core: &Core, now: Timestamp) -> Vec<ServerSnapshot> {
     let shown = core.servers.iter().filter(|server| server.status != Status::Removed);
     let server = |server: &crate::server::ServerState| ServerSnapshot {
@@ -82,6 +107,8 @@ fn servers(core: &Core, now: Timestamp) -> Vec<ServerSnapshot> {
         role: server.role,
         status: server.status,
         in_flight: server.in_flight,
+        weight: server.weight,
+        partition: server.partition.map(|group| group + 1),
         processors: server.capacity.processors(),
         learned: !server.capacity.is_given(),
         confidence: server.capacity.confidence(),

@@ -2,8 +2,10 @@
 //!
 //! *Intuition.* The shortest line at the supermarket, where a till with two cashiers counts its line half.
 //!
-//! *Applied.* A few servers are looked at one by one. Of many, a tournament tree ([`Least`]) is kept: a request then
-//! costs log2(n) steps when it is sent, and as many when it starts and ends.
+//! *Applied.* A few servers are looked at one by one. Of many, a tournament tree is kept for each partition ([`Forest`]):
+//! a request then costs log2(n) steps when it is sent, and as many when it starts and ends. An ordered structure rather
+//! than sampling two servers at random: it is exact, so that the queues' lengths differ by one and not by the two or
+//! three that sampling leaves, and at 1,000 servers it costs no more than the cache misses of sampling would.
 //!
 //! *Awkward cases.* Equal lines are ordinary at low load; taking the first would send everything to one server and
 //! leave the others' caches and pooled connections cold, so ties are drawn. A request that goes to another server
@@ -11,7 +13,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::least::Least;
+use super::forest::Forest;
 use super::{DispatchPolicy, View};
 use crate::request::{Request, ServerId};
 use crate::server::{ServerState, Status};
@@ -28,7 +30,7 @@ impl Config {
     }
 
     pub(super) fn build(&self, _setup: &Setup) -> Jsq {
-        Jsq { tree: None, taking: Status::Up }
+        Jsq { trees: None, taking: Status::Up }
     }
 }
 
@@ -39,36 +41,35 @@ const SCANNED: usize = 16;
 #[derive(Debug)]
 pub struct Jsq {
     /// By relative load; `None`: few servers.
-    tree: Option<Least>,
+    trees: Option<Forest>,
     /// The state in which servers take requests.
     taking: Status,
 }
 
 impl DispatchPolicy for Jsq {
     fn choose(&mut self, view: &mut View<'_>, _request: &Request) -> Option<ServerId> {
-        let Some(tree) = &mut self.tree else { return scan(view) };
+        let Some(trees) = &mut self.trees else { return scan(view) };
         let except = view.except.and_then(|id| view.servers.get(id.index()));
-        let Some(except) = except else { return tree.draw(view.rng).map(|at| ServerId(at as u16)) };
-        tree.set(except.id.index(), None);
-        let chosen = tree.draw(view.rng).map(|at| ServerId(at as u16));
-        tree.set(except.id.index(), load(except, self.taking));
+        let Some(except) = except else { return trees.draw(view.partition, view.rng) };
+        trees.set(except, None);
+        let chosen = trees.draw(view.partition, view.rng);
+        trees.set(except, load(except, self.taking));
         chosen
     }
 
     fn follows_load(&self) -> bool {
-        self.tree.is_some()
+        self.trees.is_some()
     }
 
     fn on_load_changed(&mut self, server: &ServerState) {
-        if let Some(tree) = &mut self.tree {
-            tree.set(server.id.index(), load(server, self.taking));
+        if let Some(trees) = &mut self.trees {
+            trees.set(server, load(server, self.taking));
         }
     }
 
     fn on_servers_changed(&mut self, servers: &[ServerState], taking: Status) {
         self.taking = taking;
-        let loads = servers.iter().map(|server| load(server, taking));
-        self.tree = (servers.len() > SCANNED).then(|| Least::new(loads));
+        self.trees = (servers.len() > SCANNED).then(|| Forest::new(servers, |server| load(server, taking)));
     }
 }
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use tidegate_engine::{
-    AdmissionConfig, ClassSetup, DispatchConfig, Role, ServerSetup, Setup, Sla, Statistic, Step, WhenAllDown,
+    AdmissionConfig, Affinity, ClassSetup, DispatchConfig, MaxConn, PartitionConfig, Role, Seconds, ServerSetup, Setup,
+    Sla, Statistic, Step, WhenAllDown,
 };
 
 /// Settings besides the defaults, as in a configuration file.
@@ -31,6 +32,15 @@ const VARIANTS: &[&str] = &[
          "threshold": { "period": "200ms" } }"#,
 ];
 
+/// Policies that share servers out among classes, beside each of these admission policies.
+const DIVIDED: &[(&str, &str)] = &[
+    ("switch", r#"{ "policy": "static", "shares": [0.2] }"#),
+    ("switch", r#"{ "policy": "dynamic", "period": "200ms", "dead_band": 0.0 }"#),
+    ("none", r#"{ "policy": "dynamic", "shares": [0.5, 0.5], "least": [2], "period": "100ms" }"#),
+    ("sentry", r#"{ "policy": "static" }"#),
+    ("concurrency", r#"{ "policy": "dynamic" }"#),
+];
+
 /// An application to put under test.
 #[derive(Clone, Debug)]
 pub struct Case {
@@ -40,7 +50,8 @@ pub struct Case {
     pub setup: Setup,
 }
 
-/// Every admission policy and variant with every dispatch policy.
+/// Every admission policy and variant with every dispatch policy; every partition policy with some of them, and with
+/// sessions that stay.
 pub fn all() -> Vec<Case> {
     let defaults = AdmissionConfig::NAMES.iter().map(|name| {
         let policy = AdmissionConfig::from_name(name).expect("a name of the table");
@@ -55,7 +66,12 @@ pub fn all() -> Vec<Case> {
         let policy = AdmissionConfig::from_name(name).expect("a name of the table");
         stealing(name, &policy)
     });
-    admissions.iter().flat_map(with_dispatch).chain(stealing).collect()
+    let divided = DIVIDED.iter().flat_map(|&(name, partition)| {
+        let policy = AdmissionConfig::from_name(name).expect("a name of the table");
+        let cases = with_dispatch(&(format!("{name} + {partition}"), policy));
+        cases.into_iter().map(|case| with_partition(case, partition)).collect::<Vec<_>>()
+    });
+    admissions.iter().flat_map(with_dispatch).chain(stealing).chain(divided).collect()
 }
 
 /// The same three servers and two data servers, which lend by a profile that few requests run through.
@@ -78,6 +94,19 @@ pub fn admission(text: &str) -> AdmissionConfig {
 /// The case of an admission policy, under the first dispatch policy.
 pub fn of(policy: AdmissionConfig) -> Case {
     case(policy.name(), &policy, DispatchConfig::NAMES[0])
+}
+
+fn with_partition(mut case: Case, partition: &str) -> Case {
+    case.setup.partition = serde_json::from_str(partition).unwrap_or_else(|error| panic!("{partition}: {error}"));
+    case.setup.affinity = Some(Affinity { idle: Seconds(0.5), keys: 8 });
+    let kind = |name: &str, within_target, most| MaxConn {
+        name: name.into(),
+        request_types: vec![name.into()],
+        within_target,
+        most,
+    };
+    case.setup.max_conn = vec![kind("default", 8.0, 12.0), kind("search", 2.0, 3.5)];
+    case
 }
 
 fn case(name: &str, policy: &AdmissionConfig, dispatch: &str) -> Case {
@@ -103,7 +132,7 @@ fn setup() -> Setup {
 
 /// Another setup for a running controller: each number changes something else.
 pub fn reconfigured(mut setup: Setup, which: u8) -> Setup {
-    match which % 10 {
+    match which % 11 {
         0 => {}
         1 => setup.servers.truncate(1),
         2 => setup.servers = ["a", "b", "c"].map(ServerSetup::new).to_vec(),
@@ -122,7 +151,9 @@ pub fn reconfigured(mut setup: Setup, which: u8) -> Setup {
         8 => {
             setup.sla = Sla::constant(Statistic::Mean, Duration::from_millis(200)).expect("more than zero");
             setup.request_types.truncate(1);
+            setup.max_conn.truncate(1);
         }
+        9 => setup.partition = PartitionConfig::from_name("dynamic").expect("a name of the table"),
         _ => setup.when_all_down = WhenAllDown::Refuse,
     }
     setup

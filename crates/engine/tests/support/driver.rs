@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate_engine::{
-    Action, ClassId, Controller, Decision, Event, EventSink, LoadReport, Outcome, Request, RequestTypeId, ServerId,
-    Setup, Snapshot, Status, Ticket, Timestamp, UrlKey,
+    Action, AffinityKey, ClassId, Controller, Decision, Event, EventSink, LoadReport, Outcome, Request, RequestTypeId,
+    ServerId, Setup, Snapshot, Status, Ticket, Timestamp, UrlKey,
 };
 
 use super::cases::{Case, reconfigured};
@@ -58,6 +58,8 @@ pub struct Server {
     pub in_flight: u32,
     /// The most it may have.
     pub max: Option<u32>,
+    /// Its partition.
+    pub partition: Option<u8>,
 }
 
 /// Everything to see after a step.
@@ -162,9 +164,11 @@ impl Driver {
         let setup = self.controller.setup();
         let class = class.min(setup.classes.len() as u8 - 1);
         let request_type = u16::from(request_type).min(setup.request_types.len() as u16 - 1);
+        // Every third URL is of no session.
+        let affinity = AffinityKey(u64::from(url % 3 * (url % 16)));
+        let class = ClassId(class);
         let url = UrlKey(u64::from(url).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        let request =
-            Request { class: ClassId(class), request_type: RequestTypeId(request_type), url, ..Request::default() };
+        let request = Request { class, request_type: RequestTypeId(request_type), url, affinity, ..Request::default() };
         let decision = self.controller.handle_arrival(self.now, request);
         match decision {
             Decision::Admit { ticket, .. } => self.flying.push(ticket),
@@ -304,6 +308,7 @@ impl Driver {
             role: s.role,
             in_flight: s.in_flight,
             max: s.limit(),
+            partition: s.partition,
         };
         View {
             snapshot: self.controller.snapshot(self.now),

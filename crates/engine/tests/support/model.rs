@@ -132,6 +132,7 @@ impl Model {
                 }
                 self.sums.admitted += 1;
                 self.begin(ticket, Live { class, server: None })?;
+                require(may_use(&step.after, class, server), || format!("{server:?} is another class's"))?;
                 self.send(step, ticket, server)
             }
             Decision::Enqueue { ticket } => {
@@ -222,7 +223,10 @@ impl Model {
             Reason::ServerLimit if lending_changed(step) => Ok(()),
             Reason::ServerLimit => {
                 let full = |id: &ServerId| !self.has_room(&step.after, *id);
-                require(!taking.is_empty() && taking.iter().all(full), || format!("of {taking:?} one has room"))
+                let own: Vec<ServerId> = taking.into_iter().filter(|id| may_use(&step.after, class, *id)).collect();
+                // A tick refuses by the partitions before it, and then moves a server.
+                let moved = self.before.as_ref().is_some_and(|before| partitions(before) != partitions(&step.after));
+                require(moved || !own.is_empty() && own.iter().all(full), || format!("of {own:?} one has room"))
             }
             _ => Ok(()),
         }
@@ -323,8 +327,22 @@ impl Model {
             let expected = self.at(ServerId(at as u16));
             equal(&format!("in flight at server {at}"), server.in_flight as usize, expected)?;
         }
+        self.divided(view)?;
         equal("classes", view.snapshot.classes.len(), self.classes.len())?;
         (0..self.classes.len()).try_for_each(|class| self.compare_class(view, class))
+    }
+
+    /// Every class has servers while there are any, every server is in one partition, and nothing is held by nobody.
+    fn divided(&self, view: &View) -> Checked {
+        let taking = self.taking(view);
+        for class in 0..self.classes.len() {
+            let has = taking.is_empty() || taking.iter().any(|id| may_use(view, class, *id));
+            require(has, || format!("class {} has no server of {taking:?}", class + 1))?;
+        }
+        let partitions = &view.snapshot.partitions;
+        equal("servers in partitions", partitions.iter().map(|p| p.servers).sum(), taking.len())?;
+        let held: u32 = partitions.iter().flat_map(|p| &p.held).map(|held| held.in_flight).sum();
+        require(held as usize <= self.live.len(), || format!("{held} held, {} in flight", self.live.len()))
     }
 
     fn compare_class(&self, view: &View, class: usize) -> Checked {
@@ -348,6 +366,18 @@ impl Model {
 
 fn lending_changed(step: &Step) -> bool {
     step.events.iter().any(|(_, event)| matches!(event, Event::LendingChanged { .. }))
+}
+
+/// Whether a server is in the partition of a class.
+fn may_use(view: &View, class: usize, server: ServerId) -> bool {
+    let name = &view.snapshot.classes[class].name;
+    let own = view.snapshot.partitions.iter().position(|partition| partition.classes.contains(name));
+    let of = view.servers[server.index()].partition;
+    own.is_some() && of.is_none_or(|of| Some(usize::from(of)) == own)
+}
+
+fn partitions(view: &View) -> Vec<Option<u8>> {
+    view.servers.iter().map(|server| server.partition).collect()
 }
 
 /// At one instant no request of a class fails the SLA test while a less important one is started.

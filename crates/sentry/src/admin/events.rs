@@ -196,6 +196,10 @@ fn describe(event: &Event, live: &Live) -> Value {
         Event::CapacityLearned { server: id, from, to } => json!({ "server": server(*id), "from": from, "to": to }),
         Event::TargetChanged { from, to } => json!({ "from": from, "to": to }),
         Event::ServerChanged { server: id, status } => json!({ "server": server(*id), "status": status }),
+        Event::ServerMoved { server: id, from, to } => {
+            json!({ "server": server(*id), "from": class(*from), "to": class(*to) })
+        }
+        Event::PartitionsSet { servers } => json!({ "servers": servers }),
         Event::RefusalBegan { class: id, reason } => json!({ "class": class(*id), "reason": reason.name() }),
         Event::RefusalEnded { class: id, refused } => json!({ "class": class(*id), "refused": refused }),
         // A newer engine's event: its name still says something.

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use serde::de::DeserializeOwned;
-use tidegate_engine::{AdmissionConfig, DispatchConfig};
+use tidegate_engine::{AdmissionConfig, DispatchConfig, PartitionConfig};
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::error::suggestion;
@@ -23,6 +23,10 @@ pub(super) struct DispatchChoice {
     /// A file that holds the settings, in place of them.
     pub(super) profile: Option<At<String>>,
 }
+
+/// A partition policy with its settings.
+#[derive(Clone, Debug)]
+pub(super) struct PartitionChoice(pub(super) PartitionConfig);
 
 impl AdmissionChoice {
     /// The policy of that name with its default settings; an unknown name is reported.
@@ -53,6 +57,13 @@ impl Read for DispatchChoice {
         };
         let file = At { value: file.to_owned(), span: profile.span() };
         Some(DispatchChoice { config: DispatchConfig::from_name(STEALING)?, profile: Some(file) })
+    }
+}
+
+impl Read for PartitionChoice {
+    fn read(value: &Value<'_>, key: &str, report: &mut Report<'_>) -> Option<Self> {
+        let family = Family { key, names: PartitionConfig::NAMES, from_name: PartitionConfig::from_name };
+        family.read(value, report).map(PartitionChoice)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use toml::de::DeTable;
 
-use super::policy::{AdmissionChoice, DispatchChoice};
+use super::policy::{AdmissionChoice, DispatchChoice, PartitionChoice};
 use super::section::{At, Bytes, Fields, List, PerSecond, Read, Report, Share, Time, Value, section, wrong};
 
 section! {
@@ -49,6 +49,9 @@ section! {
         sla: RawSla,
         admission: AdmissionChoice,
         dispatch: DispatchChoice,
+        partition: PartitionChoice,
+        affinity: RawAffinity,
+        max_conn: List<RawMaxConn>,
         shadow: bool,
         default_cost: Time,
         when_all_down: String,
@@ -62,6 +65,24 @@ section! {
         pool: RawPool,
         forwarded: RawForwarded,
         rejection: RawRejection,
+    }
+}
+
+section! {
+    struct RawAffinity ("in affinity of [[application]]") {
+        cookie: String,
+        header: String,
+        idle: Time,
+        keys: u64,
+    }
+}
+
+section! {
+    struct RawMaxConn ("in [[application.max_conn]]") {
+        name: String,
+        request_types: List<String>,
+        within_target: f64,
+        most: f64,
     }
 }
 

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use tidegate_engine::units::format_duration;
-use tidegate_engine::{ClassSetup, Network, PathMatch, Rule, Sla, Tags, ValueMatch, ValuePattern, WhenAllDown};
+use tidegate_engine::{
+    AffinityBy, ClassSetup, Network, PathMatch, Rule, Sla, Tags, ValueMatch, ValuePattern, WhenAllDown,
+};
 use toml::{Table, Value};
 
 use super::{AccessLog, Application, Config, Forwarded, Health, Limits, Page, RejectionPages, Timeouts};
@@ -82,6 +84,9 @@ fn application(app: &Application) -> Value {
     put(&mut out, "sla", sla(&setup.sla));
     put_some(&mut out, "admission", Value::try_from(&setup.admission).ok());
     put_some(&mut out, "dispatch", Value::try_from(&setup.dispatch).ok());
+    put_some(&mut out, "partition", Value::try_from(&setup.partition).ok());
+    put_some(&mut out, "affinity", affinity(app));
+    put_list(&mut out, "max_conn", setup.max_conn.iter().filter_map(|kind| Value::try_from(kind).ok()).collect());
     if !app.exempt.is_empty() {
         put(&mut out, "exempt", rules(&app.exempt));
     }
@@ -102,6 +107,18 @@ fn application(app: &Application) -> Value {
         put(&mut out, "request_type", request_types(app));
     }
     out.into()
+}
+
+fn affinity(app: &Application) -> Option<Table> {
+    let (affinity, by) = app.setup.affinity.as_ref().zip(app.classifier.affinity.as_ref())?;
+    let mut out = Table::new();
+    match by {
+        AffinityBy::Cookie(name) => put(&mut out, "cookie", name.clone()),
+        AffinityBy::Header(name) => put(&mut out, "header", name.clone()),
+    }
+    put(&mut out, "idle", time(affinity.idle.duration()));
+    put(&mut out, "keys", i64::from(affinity.keys));
+    Some(out)
 }
 
 fn servers(app: &Application) -> Vec<Value> {

@@ -1,6 +1,7 @@
 //! From what was typed to what it means: defaults, checks between keys, addresses and files looked up.
 
 mod address;
+mod cluster;
 mod profile;
 mod reports;
 mod rules;
@@ -81,8 +82,13 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         let (classes, class_rules, class_pages) = self.classes(raw.class);
         let (request_types, type_rules, tags) = self.request_types(raw.request_type);
         let exempt = raw.exempt.map_or_else(Vec::new, |list| self.rules(list, "exempt"));
-        let admission_span = raw.admission.as_ref().map_or(span.clone(), |a| a.span.clone());
-        let dispatch_span = raw.dispatch.as_ref().map_or(span.clone(), |d| d.span.clone());
+        let blame = Blame {
+            admission: raw.admission.as_ref().map_or(span.clone(), |a| a.span.clone()),
+            dispatch: raw.dispatch.as_ref().map_or(span.clone(), |d| d.span.clone()),
+            partition: raw.partition.as_ref().map_or(span.clone(), |p| p.span.clone()),
+            max_conn: raw.max_conn.as_ref().map_or(span.clone(), |m| m.span.clone()),
+        };
+        let (affinity, affinity_by) = self.affinity(raw.affinity).unzip();
         let setup = Setup {
             name: name.clone(),
             classes,
@@ -91,11 +97,14 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             sla,
             admission: raw.admission.map(|a| a.value.0).unwrap_or_default(),
             dispatch: self.dispatch(raw.dispatch),
+            partition: raw.partition.map(|p| p.value.0).unwrap_or_default(),
+            max_conn: self.max_conn(raw.max_conn),
+            affinity,
             shadow: raw.shadow.is_some_and(|s| s.value),
             default_cost: raw.default_cost.and_then(|cost| self.positive("default_cost", cost)),
             when_all_down: self.when_all_down(raw.when_all_down),
         };
-        self.check(&setup, &admission_span, &dispatch_span);
+        self.check(&setup, &blame);
         let timeouts = self.timeouts(raw.timeouts.map(|t| t.value).unwrap_or_default());
         let rejection = self.rejection(raw.rejection.map(|r| r.value).unwrap_or_default(), class_pages);
         let application = Application {
@@ -105,6 +114,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
                 classes: class_rules,
                 request_types: type_rules,
                 seed: process_seed(),
+                affinity: affinity_by,
             },
             setup,
             tags,
@@ -261,13 +271,18 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
     }
 
     /// What the engine checks itself, attached to the line most likely to blame.
-    fn check(&mut self, setup: &Setup, admission: &Range<usize>, dispatch: &Range<usize>) {
+    fn check(&mut self, setup: &Setup, blame: &Blame) {
         if self.report.has_errors() {
             return;
         }
         if let Err(error) = setup.check() {
-            let span = if matches!(error, SetupError::Dispatch { .. }) { dispatch } else { admission };
-            self.report.error(span, error.to_string());
+            let place = match error {
+                SetupError::Dispatch { .. } => &blame.dispatch,
+                SetupError::MaxConn { .. } => &blame.max_conn,
+                SetupError::Partition { .. } => &blame.partition,
+                _ => &blame.admission,
+            };
+            self.report.error(place, error.to_string());
         }
     }
 
@@ -298,8 +313,16 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             self.report.warn(span, "servers with role = \"data\" get requests under dispatch = \"softscale\" only");
         }
         let weights = app.setup.servers.iter().any(|server| server.weight != 1.0);
-        if weights && app.setup.dispatch.name() != "wrr" {
-            self.report.warn(span, "weight is used by dispatch = \"wrr\" only; others go by cores, given or learned");
+        let counts = app.setup.admission.name() == "switch" || app.setup.partition.name() != "none";
+        if weights && app.setup.dispatch.name() != "wrr" && !counts {
+            let message = "weight is used by dispatch = \"wrr\", admission = \"switch\" and partitions only; others go by \
+                           cores, given or learned";
+            self.report.warn(span, message);
+        }
+        if counts && app.setup.max_conn.is_empty() {
+            let message = "admission = \"switch\" and partitions count requests in flight, but no [[application.max_conn]] says \
+                           how many a server holds: 104 within the target and 150 at most are assumed";
+            self.report.warn(span, message);
         }
     }
 
@@ -320,6 +343,14 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             seen.push(&name.value);
         }
     }
+}
+
+/// Where the parts of a setup stand that the engine judges as a whole.
+struct Blame {
+    admission: Range<usize>,
+    dispatch: Range<usize>,
+    partition: Range<usize>,
+    max_conn: Range<usize>,
 }
 
 /// The name of an only application that has none.

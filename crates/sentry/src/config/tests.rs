@@ -36,6 +36,8 @@ name = "shop"
 listen = ["0.0.0.0:8080", "[::]:8080"]
 admission = { policy = "sentry", high = 0.7, hold = "10s" }
 dispatch = "wrr"
+partition = { policy = "dynamic", shares = [0.2], period = "2s" }
+affinity = { cookie = "session", idle = "10m" }
 servers = [
     "127.0.0.1:9001",
     { name = "big", address = "big.internal:9002", cores = 8, weight = 2, max_connections = 512 },
@@ -94,6 +96,17 @@ name = "rest"
 name = "search"
 match = { path = "/search" }
 tags = ["db", "cpu"]
+
+[[application.max_conn]]
+name = "pages"
+request_types = ["default"]
+within_target = 85
+most = 100
+
+[[application.max_conn]]
+name = "search"
+within_target = 18
+most = 26
 
 [[application]]
 name = "blog"
@@ -177,6 +190,11 @@ fn bad_files_say_what_where_and_what_to_do() {
             app("rejection = { page = \"sorry.html\" }"),
             app("health = { path = \"up\" }"),
             app("when_all_down = \"panic\""),
+            app("affinity = { idle = \"5m\" }"),
+            app("affinity = { cookie = \"a\", header = \"b\" }"),
+            app("max_conn = [{ name = \"default\", most = 5 }]"),
+            app("max_conn = [{ name = \"default\", within_target = 9, most = 5 }]"),
+            app("partition = { policy = \"dynamic\", period = \"0s\" }"),
             app("[[application.class]]\nname = \"rest\"\n[[application.class]]\nname = \"gold\"\n"),
             app("[[application.class]]\nname = \"a\"\nmatch = { path = \"x\" }\n[[application.class]]\nname = \"a\""),
             app("[[application.class]]\nmatch = {}\n[[application.class]]\nname = \"b\"\nmin_rate = \"-2/s\""),

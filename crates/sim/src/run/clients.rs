@@ -16,6 +16,7 @@ use crate::world::{Retry, Url, Users, Wait};
 pub(super) enum Client {
     Stream { number: u16 },
     User { group: u16, user: u32, menu: u16 },
+    Page { menu: u16 },
 }
 
 /// How a try ended, for the client.
@@ -85,7 +86,7 @@ impl Client {
     pub(super) fn menu(self) -> usize {
         match self {
             Client::Stream { number } => usize::from(number),
-            Client::User { menu, .. } => usize::from(menu),
+            Client::User { menu, .. } | Client::Page { menu } => usize::from(menu),
         }
     }
 }
@@ -183,7 +184,15 @@ impl Run<'_> {
         self.requests.remove(request as usize);
     }
 
-    fn flying(&mut self, now: Timestamp, client: Client, class: u8, course: u16, url: u32, task: Task) -> Flying {
+    pub(super) fn flying(
+        &mut self,
+        now: Timestamp,
+        client: Client,
+        class: u8,
+        course: u16,
+        url: u32,
+        task: Task,
+    ) -> Flying {
         self.report.clients[usize::from(course)].wanted += 1;
         let request_type = self.menus[client.menu()].urls[url as usize].request_type;
         Flying {
@@ -202,11 +211,12 @@ impl Run<'_> {
     }
 
     /// A request comes to the sentry.
-    fn come(&mut self, now: Timestamp, flying: Flying) {
+    pub(super) fn come(&mut self, now: Timestamp, flying: Flying) {
         self.report.offered(flying.subject);
         let leaves = match flying.client {
             Client::Stream { number } => self.world.streams[usize::from(number)].retry.is_some(),
             Client::User { .. } => true,
+            Client::Page { .. } => false,
         };
         let request = self.requests.insert(flying) as u32;
         if leaves && self.world.patience < DAYS {
@@ -227,6 +237,7 @@ impl Run<'_> {
         let retry = match client {
             Client::Stream { number } => self.world.streams[usize::from(number)].retry,
             Client::User { group, .. } => Some(self.groups[usize::from(group)].users.retry),
+            Client::Page { .. } => None,
         };
         match retry {
             Some(retry) if tries < retry.tries && now <= self.end => self.plan_retry(now, request, retry, fate),
@@ -281,7 +292,7 @@ impl Run<'_> {
 const DAYS: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// A request's work. What follows the processors has a seed of its own, so that it is the same under every policy.
-fn task(url: &Url, rng: &mut Rng) -> Task {
+pub(super) fn task(url: &Url, rng: &mut Rng) -> Task {
     let work = in_billionths(url.cost.sample(rng));
     let seed = if url.program == 0 { 0 } else { (uniform(rng) * (1u64 << 53) as f64) as u64 };
     Task { work, program: url.program, seed }

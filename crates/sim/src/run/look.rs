@@ -2,20 +2,35 @@
 
 use std::time::Duration;
 
-use tidegate_engine::Timestamp;
+use tidegate_engine::{PartitionConfig, Timestamp};
 
 use super::Run;
 
 impl Run<'_> {
     /// Once a second, before anything happens then.
     pub(super) fn look_at_controllers(&mut self, now: Timestamp) {
+        let divides = self.world.setup.partition != PartitionConfig::default();
         let controllers = self.controller.snapshot(now).policy.controllers;
-        if controllers.is_empty() || now >= self.end {
+        let counts = self.world.count_in_flight;
+        if (controllers.is_empty() && !divides && !counts) || now >= self.end {
             self.look = Timestamp::MAX;
             return;
         }
         let second = Duration::from_secs(now.since(Timestamp::ZERO).as_secs());
         self.look = Timestamp::ZERO + second + Duration::from_secs(1);
-        self.report.controls.push((second, controllers));
+        if !controllers.is_empty() {
+            self.report.controls.push((second, controllers));
+        }
+        if counts {
+            let mut sums = vec![0; self.report.courses.len()];
+            let flying = self.requests.iter().filter(|(_, flying)| flying.ticket.is_some() && !flying.waiting);
+            flying.for_each(|(_, flying)| sums[usize::from(flying.subject.course)] += 1);
+            self.report.in_flight.resize(second.as_secs() as usize + 1, sums);
+        }
+        if divides {
+            // The controller ticks ten times a second, so that there is a look in every second.
+            let sizes = self.controller.partition_sizes();
+            self.report.partitions.resize(second.as_secs() as usize + 1, sizes.to_vec());
+        }
     }
 }

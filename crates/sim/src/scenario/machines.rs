@@ -8,7 +8,7 @@ use crate::model::{
     Tier, WarmUp,
 };
 use crate::station::Discipline;
-use crate::world::{Retry, Url, Users, Wait, World};
+use crate::world::{Retry, Sessions, Url, Users, Wait, World};
 
 /// Puts machines, users and what happens to them into a world.
 pub(super) fn furnish(world: &mut World, scenario: &Scenario) {
@@ -29,6 +29,7 @@ pub(super) fn furnish(world: &mut World, scenario: &Scenario) {
     }
     world.tiers = scenario.tiers.iter().map(tier).collect();
     world.users = scenario.users.iter().map(|group| users(scenario, group)).collect();
+    world.sessions = scenario.sessions.iter().map(|group| sessions(scenario, group)).collect();
     world.link = scenario.link.map(|link| Link { rate: link.rate, latency: link.latency });
     world.sentry = scenario.sentry.map(|sentry| SentryModel {
         workers: sentry.workers,
@@ -171,6 +172,12 @@ fn users(scenario: &Scenario, users: &scenario::Users) -> Users {
         pause: users.pause.unwrap_or(users.think),
         retry: users.retry.as_ref().map_or(Retry::NEVER, retry),
     }
+}
+
+fn sessions(scenario: &Scenario, sessions: &scenario::Sessions) -> Sessions {
+    let class = scenario.class_index(&sessions.class).unwrap_or_default();
+    let urls = sessions.types().map(|name| urls(scenario, class, name, 1.0));
+    Sessions { class: class as u8, source: sessions.clone(), urls }
 }
 
 fn fault(scenario: &Scenario, fault: &scenario::Fault) -> Fault {

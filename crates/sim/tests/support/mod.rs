@@ -100,7 +100,7 @@ fn policy(report: &Report) -> String {
     format!("{name}, delays [{}]{tail}", delays.join(", "))
 }
 
-/// Switches, and beginnings and ends of refusals; of the frequent kinds only how many.
+/// Switches, moves of servers, and beginnings and ends of refusals; of the frequent kinds only how many.
 fn events(report: &Report) -> String {
     let mut text = String::new();
     let mut counts = std::collections::BTreeMap::new();
@@ -108,6 +108,13 @@ fn events(report: &Report) -> String {
         match event {
             Event::PolicySwitched { from, to, reason } => {
                 writeln!(text, "{:7.1}s {from} -> {to}: {reason}", at.as_secs_f64()).expect("a string takes all");
+            }
+            Event::ServerMoved { server, from, to } => {
+                writeln!(text, "{:7.1}s server {} from class {from} to {to}", at.as_secs_f64(), server.0)
+                    .expect("a string takes all");
+            }
+            Event::PartitionsSet { servers } => {
+                writeln!(text, "{:7.1}s servers by class: {servers:?}", at.as_secs_f64()).expect("a string takes all");
             }
             other => *counts.entry(other.name()).or_insert(0u32) += 1,
         }

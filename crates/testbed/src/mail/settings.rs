@@ -98,7 +98,13 @@ mod tests {
         let text = include_str!("../../../../scenarios/w7.toml");
         let scenario = Scenario::parse(text, "w7.toml").unwrap();
         let admission = toml::from_str(admission).unwrap();
-        let arm = Arm { name: "it".into(), about: String::new(), admission, dispatch: toml::Table::new() };
+        let arm = Arm {
+            name: "it".into(),
+            about: String::new(),
+            admission,
+            dispatch: toml::Table::new(),
+            partition: toml::Table::new(),
+        };
         Settings::of(&scenario, &arm)
     }
 

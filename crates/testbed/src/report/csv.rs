@@ -24,6 +24,22 @@ pub(super) fn controls(report: &ExperimentReport) -> String {
     text
 }
 
+/// How many servers each class had, in every second of every run.
+pub(super) fn partitions(report: &ExperimentReport) -> String {
+    let mut text = String::from("arm,seed,second,class,servers\n");
+    for arm in &report.arms {
+        for run in &arm.runs {
+            for (second, sizes) in run.outcome.partitions.iter().enumerate() {
+                for (class, servers) in report.scenario.classes.iter().zip(sizes) {
+                    // Writing into a string cannot fail.
+                    let _ = writeln!(text, "{},{},{second},{},{servers}", arm.name, run.seed, class.name);
+                }
+            }
+        }
+    }
+    text
+}
+
 pub(super) fn render(report: &ExperimentReport) -> String {
     let mut text = String::from("arm,seed,group,second,offered,admitted,refused,failed,good,p50_s,p95_s\n");
     for arm in &report.arms {

@@ -97,6 +97,14 @@ impl Figure {
             figure.panels.push(Panel::new("(e) admission rate", "requests/s", control_lines(outcome, |at| at.rate)));
             figure.panels.push(quality_or_percentile(outcome));
         }
+        if !outcome.partitions.is_empty() {
+            figure.panels.push(Panel::new("servers of each class", "servers", partition_lines(outcome)));
+            figure.panels.push(Panel::new(
+                "share refused",
+                "share of offered",
+                lines(&|sum| share(sum.refused, sum.offered)),
+            ));
+        }
         figure
     }
 
@@ -108,6 +116,17 @@ impl Figure {
         }
         Ok(())
     }
+}
+
+/// A line for each partition: its class, second by second, as stairs.
+fn partition_lines(outcome: &Outcome) -> Vec<(String, RGBColor, Line)> {
+    let line = |(at, name): (usize, &str)| {
+        let count = |(second, sizes): (usize, &Vec<usize>)| sizes.get(at).map(|&count| (second as f64, count as f64));
+        let points: Line = outcome.partitions.iter().enumerate().filter_map(count).collect();
+        let stairs = points.iter().flat_map(|&(second, count)| [(second, count), (second + 1.0, count)]);
+        (name.to_owned(), COLOURS[at % COLOURS.len()], stairs.collect())
+    };
+    outcome.classes().into_iter().enumerate().map(line).collect()
 }
 
 /// A line for each response-time controller and class of which there is something to see.

@@ -89,7 +89,40 @@ impl<'a> Measure<'a> {
             Metric::P90WorstWindow => worst(&course, expect, 0.90),
             Metric::P95WorstWindow => worst(&course, expect, 0.95),
             Metric::P95WindowsOver => self.windows_over(&course, expect),
+            Metric::InFlight => self.in_flight(expect),
+            Metric::ServersLeast => self.servers(expect).min().map(|count| count as f64),
+            Metric::ServersMost => self.servers(expect).max().map(|count| count as f64),
+            Metric::ServersChanges => {
+                let counts: Vec<usize> = self.servers(expect).collect();
+                let changes = counts.windows(2).filter(|pair| pair[0] != pair[1]).count();
+                (!counts.is_empty()).then_some(changes as f64)
+            }
         }
+    }
+
+    /// What was in flight, on average over the seconds.
+    fn in_flight(&self, expect: &Expect) -> Option<f64> {
+        let is_about = |stream: &(usize, &super::StreamOutcome)| match (&expect.load, &expect.class) {
+            (Some(load), _) => stream.1.name == *load,
+            (_, class) => class.as_ref().is_none_or(|class| stream.1.class == *class),
+        };
+        let streams: Vec<usize> = self.outcome.streams.iter().enumerate().filter(is_about).map(|(at, _)| at).collect();
+        let sum = |second: &Vec<u32>| streams.iter().filter_map(|&at| second.get(at)).sum::<u32>();
+        let Span { from, to } = expect.over;
+        let seconds =
+            self.outcome.in_flight.iter().take(to.as_secs_f64().ceil() as usize).skip(from.as_secs() as usize);
+        let sums: Vec<u32> = seconds.map(sum).collect();
+        share(sums.iter().map(|&sum| u64::from(sum)).sum(), sums.len() as u64)
+    }
+
+    /// The servers of the class, second by second.
+    fn servers(&self, expect: &Expect) -> impl Iterator<Item = usize> {
+        let class = expect.class.as_ref().and_then(|class| self.scenario.class_index(class));
+        let Span { from, to } = expect.over;
+        let seconds = self.outcome.partitions.iter().skip(from.as_secs() as usize);
+        let seconds = seconds.take((to.as_secs_f64().ceil() - from.as_secs_f64().floor()) as usize);
+        // Classes beyond the last partition share it.
+        seconds.filter_map(move |sizes| sizes.get(class?.min(sizes.len().saturating_sub(1))).copied())
     }
 
     fn windows_over(&self, course: &Course, expect: &Expect) -> Option<f64> {
@@ -194,6 +227,37 @@ mod tests {
         near(r#"over = "0s..10s", metric = "p90_worst_window", window = "1s", at_most = 1"#, 2.0);
         near(r#"over = "0s..10s", metric = "p95_windows_over", window = "1s", at_most = 1"#, 0.5);
         near(r#"over = "4s..6s", metric = "p50", class = "gold", at_most = 1"#, 0.1);
+    }
+
+    #[test]
+    fn servers_of_a_class() {
+        let scenario = scenario(
+            r#"expect = [
+                { over = "0s..4s", metric = "servers_least", class = "gold", at_least = 1 },
+                { over = "1s..4s", metric = "servers_most", class = "bronze", at_least = 1 },
+                { over = "0s..4s", metric = "servers_changes", class = "gold", at_most = 1 },
+                { over = "2s..4s", metric = "servers_changes", class = "gold", at_most = 0 },
+            ]"#,
+        );
+        let outcome = Outcome { partitions: [[5, 5], [4, 6], [5, 5], [5, 5]].map(Vec::from).to_vec(), ..outcome() };
+        let checks = Measure::new(&scenario, &outcome).checks(&scenario.arms[0]);
+        let measured: Vec<_> = checks.iter().map(|check| (check.measured, check.pass)).collect();
+        assert_eq!(measured, [(Some(4.0), true), (Some(6.0), true), (Some(2.0), false), (Some(0.0), true)]);
+    }
+
+    #[test]
+    fn requests_in_flight() {
+        let scenario = scenario(
+            r#"expect = [
+                { over = "0s..10s", metric = "in_flight", load = "gold", at_least = 1 },
+                { over = "0s..10s", metric = "in_flight", at_least = 1 },
+                { over = "0s..5s", metric = "in_flight", class = "bronze", at_least = 9 },
+            ]"#,
+        );
+        let outcome = Outcome { in_flight: (0..10).map(|second| vec![second, 2]).collect(), ..outcome() };
+        let checks = Measure::new(&scenario, &outcome).checks(&scenario.arms[0]);
+        let measured: Vec<_> = checks.iter().map(|check| (check.measured, check.pass)).collect();
+        assert_eq!(measured, [(Some(4.5), true), (Some(6.5), true), (Some(2.0), false)]);
     }
 
     #[test]

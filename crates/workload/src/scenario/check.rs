@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::Scenario;
 use super::error::Step::{Index, Key};
 use super::error::{Found, Path, suggestion};
+use super::{Metric, Scenario};
 
 const STATISTICS: [&str; 4] = ["mean", "p90", "p95", "p99"];
 
@@ -15,6 +15,8 @@ pub(super) fn problems(scenario: &Scenario) -> Vec<Found> {
     checker.sla();
     checker.classes_and_requests();
     checker.machines();
+    checker.max_conn();
+    checker.sessions();
     checker.loads();
     checker.users();
     checker.arms();
@@ -86,9 +88,11 @@ impl Checker<'_> {
 
     fn loads(&mut self) {
         let s = self.scenario;
-        let someone = !s.loads.is_empty() || !s.users.is_empty();
-        self.demand(someone, &[Key("load")], "there must be at least one load (or users): nothing would arrive");
-        self.unique("load", s.loads.iter().map(|load| load.label()));
+        let someone = !s.loads.is_empty() || !s.users.is_empty() || !s.sessions.is_empty();
+        let must = "there must be at least one load (or users, or sessions): nothing would arrive";
+        self.demand(someone, &[Key("load")], must);
+        let sessions: Vec<String> = s.sessions.iter().flat_map(|sessions| sessions.labels()).collect();
+        self.unique("load", s.loads.iter().map(|load| load.label()).chain(sessions.iter().map(String::as_str)));
         let known: Vec<&str> = s.requests.iter().map(|request| request.name.as_str()).collect();
         for (at, load) in s.loads.iter().enumerate() {
             let place = |key| vec![Key("load"), Index(at), Key(key)];
@@ -124,7 +128,9 @@ impl Checker<'_> {
         }
         if let Some(load) = &expect.load {
             let users = s.users.iter().map(|users| users.label());
-            let known: Vec<&str> = s.loads.iter().map(|load| load.label()).chain(users).collect();
+            let sessions: Vec<String> = s.sessions.iter().flat_map(|sessions| sessions.labels()).collect();
+            let sessions = sessions.iter().map(String::as_str);
+            let known: Vec<&str> = s.loads.iter().map(|load| load.label()).chain(users).chain(sessions).collect();
             self.known(place("load"), "load", load, &known);
         }
         if let Some(request) = &expect.request {
@@ -133,6 +139,10 @@ impl Checker<'_> {
             let alone = expect.class.is_none() && expect.load.is_none();
             self.demand(alone, &place("request"), "stands beside `class` or `load`: give one of them");
         }
+        let good = expect.request.is_none() || expect.metric != Metric::InFlight;
+        self.demand(good, &place("metric"), "is kept by load and class: give one of them in place of `request`");
+        let has_class = expect.class.is_some() || !expect.metric.is_of_partition();
+        self.demand(has_class, &place("metric"), "is about the servers of a class: add `class`");
         self.demand(expect.over.to <= s.duration, &place("over"), "ends after the scenario's `duration`");
         self.demand(expect.window.as_secs() >= 1, &place("window"), "must be at least 1s: results are kept by second");
         self.bounds(at);

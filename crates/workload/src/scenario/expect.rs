@@ -90,6 +90,14 @@ pub enum Metric {
     P95WorstWindow,
     /// The share of the windows whose 95th percentile is above the target.
     P95WindowsOver,
+    /// Requests in flight, on average over the seconds.
+    InFlight,
+    /// The fewest servers that the class had to itself in any second.
+    ServersLeast,
+    /// The most servers that the class had to itself in any second.
+    ServersMost,
+    /// How often the number of the class's servers changed from one second to the next.
+    ServersChanges,
 }
 
 /// A span of time since the start of the run, such as `130s..195s`.
@@ -150,6 +158,10 @@ impl Metric {
             Metric::P90WorstWindow => "p90_worst_window",
             Metric::P95WorstWindow => "p95_worst_window",
             Metric::P95WindowsOver => "p95_windows_over",
+            Metric::InFlight => "in_flight",
+            Metric::ServersLeast => "servers_least",
+            Metric::ServersMost => "servers_most",
+            Metric::ServersChanges => "servers_changes",
         }
     }
 
@@ -157,6 +169,11 @@ impl Metric {
     pub fn is_share(self) -> bool {
         use Metric::*;
         matches!(self, AdmittedShare | RefusedShare | FailedShare | PartOfAdmitted | PartOfRefused | P95WindowsOver)
+    }
+
+    /// Whether it is about the servers of a class rather than its requests.
+    pub fn is_of_partition(self) -> bool {
+        matches!(self, Metric::ServersLeast | Metric::ServersMost | Metric::ServersChanges)
     }
 
     /// Whether it looks at windows.

@@ -5,7 +5,7 @@ use toml::Table;
 
 use super::error::Found;
 use super::error::Step::Key;
-use super::{Resource, Scenario, ScenarioError};
+use super::{Metric, Resource, Scenario, ScenarioError};
 
 /// What differs when a scenario is run with real HTTP: the machine is another, and time is real.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -144,8 +144,11 @@ impl Scenario {
             add(self.requests.iter().any(|request| !request.steps.is_empty()), "request.step");
             add(self.loads.iter().any(|load| load.retry.is_some()), "load.retry");
             add(!self.users.is_empty(), "users");
+            add(!self.sessions.is_empty(), "sessions");
             add(self.expects.iter().any(|expect| expect.request.is_some()), "expect.request");
         }
+        let inside = |metric: Metric| metric.is_of_partition() || metric == Metric::InFlight;
+        add(self.expects.iter().any(|expect| inside(expect.metric)), "expect.metric");
         add(self.link.is_some(), "link");
         add(self.sentry.is_some(), "sentry");
         add(self.reports.is_some(), "reports");

@@ -26,6 +26,9 @@ impl Scenario {
         for load in &mut self.loads {
             load.rate = load.rate.scale_time(factor);
         }
+        for sessions in &mut self.sessions {
+            sessions.rate = sessions.rate.scale_time(factor);
+        }
         for users in &mut self.users {
             users.from = users.from.mul_f64(factor);
             users.until = users.until.map(|until| until.mul_f64(factor));

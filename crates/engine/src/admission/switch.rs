@@ -1,0 +1,149 @@
+//! As many requests in flight as the servers hold within the target; the most important class up to their breaking point.
+//!
+//! *Intuition.* A Web switch counts what its servers have in hand. It knows how much one server can hold and still be
+//! punctual, so it knows it of all of them; beyond that it turns away guests of the lower classes, and the members only
+//! when the house would collapse.
+//!
+//! *Applied.* Requests in flight are counted by kind (`max_conn` of the application: static and dynamic, say) over the
+//! servers that the class may use. With a partition policy these are its own; without, all. A request of the least
+//! important class is refused while as many of its kind are in flight there as make `weight * within_target`, one of the
+//! most important class at `weight * most`, those between at marks evenly in between. A request whose type no kind counts
+//! is let in.
+//!
+//! *Awkward cases.* The paper's switch sums reports that its servers send, and starts and stops refusing by them, a
+//! period late; the sentry knows what it sent, so each request is counted at once and the marks are exact. A server that
+//! goes down takes its weight with it: the marks fall. The kinds are tested each by itself: many static requests refuse
+//! no dynamic one, though they slow it down; the marks were measured with a certain mix, and hold for that.
+//!
+//! *Source.* M. Andreolini et al. (2004), section 5.2, SwitchAdm; with partitions, sections 5.3 and 5.4.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Admission, AdmissionPolicy, Arrival, Context, PolicyState};
+use crate::decision::Reason;
+use crate::setup::{Setup, SetupError};
+
+/// No settings: what servers hold is the application's `max_conn`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {}
+
+impl Config {
+    pub(super) fn check(&self) -> Result<(), SetupError> {
+        Ok(())
+    }
+
+    pub(super) fn build(&self, _setup: &Setup) -> Switch {
+        Switch
+    }
+}
+
+/// The policy.
+#[derive(Debug)]
+pub struct Switch;
+
+impl AdmissionPolicy for Switch {
+    fn on_arrival(&mut self, cx: &mut Context<'_>, arrival: &Arrival) -> Admission {
+        let held = cx.held(arrival.request.class, arrival.request.request_type);
+        match held {
+            Some(held) if f64::from(held.in_flight) >= held.threshold => {
+                Admission::refuse(cx.load.refusal(Reason::ConcurrencyLimit))
+            }
+            _ => Admission::Admit,
+        }
+    }
+
+    fn describe(&self, state: &mut PolicyState) {
+        state.active = "switch";
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::boxed::Box;
+    use alloc::string::String;
+    use alloc::vec::Vec;
+    use core::time::Duration;
+
+    use crate::{
+        AdmissionConfig, ClassId, ClassSetup, Controller, Decision, MaxConn, NoEvents, Outcome, Reason, Request,
+        RequestTypeId, ServerId, ServerSetup, Setup, Sla, Statistic, Status, Ticket, Timestamp,
+    };
+
+    /// Two servers; three classes; static 8 of 10 and dynamic 2 of 4 a server.
+    fn controller(change: impl FnOnce(&mut Setup)) -> Controller {
+        let sla = Sla::constant(Statistic::P95, Duration::from_secs(1)).expect("more than zero");
+        let mut setup = Setup::simple("switch", sla, ["a", "b"].map(ServerSetup::new));
+        setup.classes = ["gold", "silver", "bronze"].map(ClassSetup::new).to_vec();
+        setup.request_types = ["default", "page", "cart", "search"].map(String::from).to_vec();
+        let limit = |name: &str, types: &[&str], within_target, most| MaxConn {
+            name: name.into(),
+            request_types: types.iter().map(|name| String::from(*name)).collect(),
+            within_target,
+            most,
+        };
+        setup.max_conn = alloc::vec![limit("page", &[], 8.0, 10.0), limit("dynamic", &["cart", "search"], 2.0, 4.0)];
+        setup.admission = AdmissionConfig::from_name("switch").expect("a name of the table");
+        change(&mut setup);
+        Controller::new(setup, 1, 1, Box::new(NoEvents)).expect("it makes sense")
+    }
+
+    /// Requests of a class and type until one is refused: their tickets.
+    fn fill(controller: &mut Controller, class: u8, request_type: u16) -> Vec<Ticket> {
+        let request =
+            Request { class: ClassId(class), request_type: RequestTypeId(request_type), ..Request::default() };
+        let mut tickets = Vec::new();
+        while tickets.len() < 1000 {
+            match controller.handle_arrival(Timestamp::ZERO, request) {
+                Decision::Admit { ticket, .. } => tickets.push(ticket),
+                Decision::Reject(rejection) => {
+                    assert_eq!(rejection.reason, Reason::ConcurrencyLimit);
+                    break;
+                }
+                other => panic!("nobody waits: {other:?}"),
+            }
+        }
+        tickets
+    }
+
+    #[test]
+    fn lower_classes_stop_at_the_target_the_highest_at_the_breaking_point() {
+        let mut controller = controller(|_| {});
+        assert_eq!(fill(&mut controller, 2, 2).len(), 4, "bronze: 2 servers of 2");
+        assert_eq!(fill(&mut controller, 1, 3).len(), 2, "silver: 2 of 3, with what is there");
+        assert_eq!(fill(&mut controller, 0, 2).len(), 2, "gold: 2 of 4");
+        assert_eq!(fill(&mut controller, 2, 1).len(), 16, "pages have marks of their own");
+        assert_eq!(fill(&mut controller, 2, 0).len(), 1000, "what no kind counts is let in");
+    }
+
+    #[test]
+    fn a_completed_request_makes_room_and_a_dead_server_takes_its_own_along() {
+        let mut controller = controller(|_| {});
+        let tickets = fill(&mut controller, 2, 2);
+        controller.handle_completion(Timestamp::ZERO, tickets[0], Outcome::answered());
+        controller.handle_cancel(Timestamp::ZERO, tickets[1]);
+        assert_eq!(fill(&mut controller, 2, 3).len(), 2);
+        controller.handle_server(Timestamp::ZERO, ServerId(0), Status::Down);
+        assert_eq!(fill(&mut controller, 2, 3).len(), 0);
+        assert_eq!(fill(&mut controller, 0, 3).len(), 2, "of server b: 4, and 2 are there");
+    }
+
+    #[test]
+    fn a_server_of_twice_the_weight_holds_twice_as_much() {
+        let mut controller = controller(|setup| setup.servers[1].weight = 2.0);
+        assert_eq!(fill(&mut controller, 2, 2).len(), 6);
+    }
+
+    #[test]
+    fn with_partitions_each_class_has_the_marks_of_its_own_servers() {
+        let mut controller = controller(|setup| {
+            setup.classes.truncate(2);
+            setup.partition = serde_json::from_str(r#"{ "policy": "static" }"#).expect("a policy of the table");
+        });
+        assert_eq!(fill(&mut controller, 1, 2).len(), 2, "one server");
+        assert_eq!(fill(&mut controller, 0, 2).len(), 4, "the other, up to its breaking point");
+        let state = controller.snapshot(Timestamp::ZERO);
+        let held: Vec<u32> = state.partitions.iter().map(|partition| partition.held[1].in_flight).collect();
+        assert_eq!(held, [4, 2]);
+    }
+}

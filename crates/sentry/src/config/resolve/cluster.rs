@@ -1,0 +1,59 @@
+//! What a cluster's servers hold, and which requests stay together.
+
+use tidegate_engine::{Affinity, AffinityBy, MaxConn, Seconds};
+
+use super::super::raw::{RawAffinity, RawMaxConn};
+use super::super::section::{At, List};
+use super::Resolver;
+
+impl Resolver<'_, '_, '_> {
+    /// Numbers are the engine's to judge; what is not there is missed here.
+    pub(super) fn max_conn(&mut self, raw: Option<At<List<RawMaxConn>>>) -> Vec<MaxConn> {
+        let list = raw.map(|list| list.value.0).unwrap_or_default();
+        list.into_iter().filter_map(|entry| self.one_max_conn(entry)).collect()
+    }
+
+    fn one_max_conn(&mut self, At { value: raw, span }: At<RawMaxConn>) -> Option<MaxConn> {
+        let (Some(name), Some(within_target), Some(most)) = (raw.name, raw.within_target, raw.most) else {
+            self.missing(&span, "an entry of max_conn needs name, within_target and most; add what is not there");
+            return None;
+        };
+        let types = raw.request_types.map(|list| list.value.0).unwrap_or_default();
+        Some(MaxConn {
+            name: name.value,
+            request_types: types.into_iter().map(|name| name.value).collect(),
+            within_target: within_target.value,
+            most: most.value,
+        })
+    }
+
+    /// How long requests stay together, and by what.
+    pub(super) fn affinity(&mut self, raw: Option<At<RawAffinity>>) -> Option<(Affinity, AffinityBy)> {
+        let At { value: raw, span } = raw?;
+        let default = Affinity::default();
+        let idle = raw.idle.and_then(|idle| self.positive("idle", idle));
+        let affinity = Affinity {
+            idle: idle.map_or(default.idle, |idle| Seconds(idle.as_secs_f64())),
+            keys: self.count("keys", raw.keys, default.keys as usize, 1..=16_777_216) as u32,
+        };
+        let by = match (raw.cookie, raw.header) {
+            (Some(cookie), None) => AffinityBy::Cookie(cookie.value),
+            (None, Some(header)) => match http::HeaderName::try_from(header.value.as_str()) {
+                Ok(name) => AffinityBy::Header(name.as_str().to_owned()),
+                Err(_) => {
+                    self.report.error(&header.span, format!("\"{}\" is not a header name", header.value));
+                    return None;
+                }
+            },
+            (Some(_), Some(header)) => {
+                self.report.error(&header.span, "give \"cookie\" or \"header\" in affinity, not both");
+                return None;
+            }
+            (None, None) => {
+                self.missing(&span, "affinity to what? add cookie = \"...\" or header = \"...\"");
+                return None;
+            }
+        };
+        Some((affinity, by))
+    }
+}
