@@ -61,6 +61,10 @@ struct Serve {
     /// Connections to the database at most
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1000))]
     connections: u16,
+    /// Workers of each stage that asks the database; default: as many as connections. Fewer, and one request type alone
+    /// cannot take all connections
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    workers: Option<u16>,
     /// What drawing pictures does when it is late: off, alone (coarser pictures), then-refuse (at the coarsest)
     #[arg(long, value_name = "HOW", default_value = "off")]
     degrade: Degrade,
@@ -150,6 +154,7 @@ impl Serve {
             timeout: self.timeout,
             classes: self.classes,
             connections: usize::from(self.connections),
+            workers: usize::from(self.workers.unwrap_or(self.connections)),
             degrade: self.degrade,
             parameters,
             ..Options::default()

@@ -45,8 +45,10 @@ pub struct Options {
     pub timeout: Duration,
     /// Number of classes.
     pub classes: u8,
-    /// Connections to the database at most, and so the workers of each stage.
+    /// Connections to the database at most.
     pub connections: usize,
+    /// Workers of each stage that asks the database.
+    pub workers: usize,
     /// Requests that may wait at each stage.
     pub queue: usize,
     /// What the drawing stage does when it is late.
@@ -63,6 +65,7 @@ impl Default for Options {
             timeout: Duration::from_secs(30),
             classes: 2,
             connections: 8,
+            workers: 8,
             queue: 100_000,
             degrade: Degrade::Off,
             // The paper's depth of 1 refuses the second of two requests within 10 ms, such as a page's pictures.
@@ -94,7 +97,7 @@ impl Stages {
             vec![entry; Kind::ALL.len()]
         } else {
             let one = |kind: &Kind| {
-                let workers = if kind.needs_database() { options.connections } else { cores };
+                let workers = if kind.needs_database() { options.workers } else { cores };
                 let mut settings = options.settings(workers);
                 if *kind == Kind::Render {
                     settings = options.degrading(settings);

@@ -28,8 +28,8 @@
 //! *Awkward cases.* A run without a sample changes no rate: nothing was learned. After ten of them in a row the
 //! estimate is forgotten, and after ten without even a request a class starts anew at the initial rate: else an
 //! overload would be remembered through a quiet night. The first sample counts in full. The lag counts runs in a row: a
-//! run on target ends it. A rate that is bound from downstream is not raised: it would run away unseen. So does one that
-//! is hardly used (`raise_unused`, on by default as in the paper): a spike then finds thousands per second let in.
+//! run on target ends it. A rate that is bound from downstream is not raised: it would run away unseen. So does a
+//! rate that is hardly used, unless `raise_unused` is off; on, as in the paper, a spike may find thousands let in.
 //!
 //! *Source.* M. Welsh and D. Culler, "Adaptive overload control for busy Internet servers" (2003), sections 3.2 to 3.4.
 

@@ -4,9 +4,9 @@
 //! when each request would be done is worked out in [`Cores`], and the answer waits for that instant. So a cluster of
 //! dozens fits on two real cores and behaves the same on every machine that keeps up with the HTTP.
 //!
-//! [`LiveRun`] plays an arm of a scenario on them, through a real sentry; [`MailRun`] one on the mail service (a program
-//! of its own), with users who wait for their answers. [`report`] writes down what came of it (or of
-//! a simulation).
+//! [`LiveRun`] plays an arm of a scenario on them, through a real sentry; [`MailRun`] one on the mail service (a
+//! program of its own), with users who wait for their answers. [`report`] writes down what came of it (or of a
+//! simulation).
 //!
 //! [`faults`] has the opposite: servers that break the protocol in one known way each, for tests.
 

@@ -1,11 +1,15 @@
 //! The live arm of a scenario against the mail service: the program itself, with its database, and users over HTTP.
 //!
-//! *Intuition.* What the scenario says of servers and tiers is a model of this service; here is the service. Users, their
-//! transitions, the spike, the arms and what must come of it are those of the file. *Applied.* Each request type is the
-//! HTTP request of the same name in `apps/mail/users.toml`. An arm's `admission` becomes options of the program: the
-//! policies `aimd` (also `single`, without classes, and with a quality), `none`, and `concurrency` as a limit of
-//! connections, each used for one request, whose clients give up after `queue_timeout`. *Awkward cases.* What users
-//! delete or move is gone from their inboxes, so every arm begins with new mail.
+//! *Intuition.* What the scenario says of servers and tiers is a model of this service; here is the service. Users,
+//! their transitions, the spike, the arms and what must come of it are those of the file.
+//!
+//! *Applied.* Each request type is the HTTP request of the same name in `apps/mail/users.toml`. An arm's
+//! `admission` becomes options of the program: the policies `aimd` (also `single`, without classes, and with a
+//! quality), `none`, and `concurrency` as a limit of connections, each used for one request, whose clients give up
+//! after `queue_timeout`.
+//!
+//! *Awkward cases.* What users delete or move is gone from their inboxes, so every arm begins with new mail. A service
+//! that is hardly loaded passes checks for the wrong reason: see in the figure whether rates moved.
 
 mod program;
 mod settings;

@@ -65,7 +65,7 @@ pub fn fill(database: &Database) {
 
 /// Nothing is refused.
 pub fn options() -> Options {
-    Options { policy: Policy::None, target: MINUTE, timeout: MINUTE, connections: 2, ..Options::default() }
+    Options { policy: Policy::None, target: MINUTE, timeout: MINUTE, connections: 2, workers: 2, ..Options::default() }
 }
 
 pub struct Site {

@@ -28,8 +28,8 @@ pub struct Parameters {
     pub lower_by: f64,
     /// Subtracted from a raise's error (c_i): the step is `raise_by * (raise_offset - error)`.
     pub raise_offset: f64,
-    /// Whether the rate is raised even when less than half of it is asked for. As the paper has it, it is: then what the
-    /// rate has risen to in quiet times is what a spike finds, and `max_rate` must be set to what the service can do.
+    /// Whether the rate is raised even when less than half of it is asked for. In the paper it is: then what the rate
+    /// has risen to in quiet times is what a spike finds, and `max_rate` must be set to what the service can do.
     pub raise_unused: bool,
     /// How many requests the bucket lets through at once, 1 or more.
     pub depth: f64,

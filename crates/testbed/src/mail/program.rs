@@ -95,6 +95,9 @@ impl Program {
         let mut serve = command(copy()?);
         serve.args(["--database", &database, "--listen", "127.0.0.1:0", "--class-header"]);
         serve.args(["--connections", &mail.connections.to_string(), "--backlog", BACKLOG]);
+        if let Some(workers) = mail.workers {
+            serve.args(["--workers", &workers.to_string()]);
+        }
         serve.args(["--render-samples", &mail.render_samples.to_string()]).args(&settings.options);
         if settings.is_controlled {
             serve.arg("--parameters").arg(&parameters);

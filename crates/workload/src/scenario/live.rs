@@ -44,8 +44,11 @@ pub struct Mail {
     pub tail: f64,
     /// Mean length of a message's text.
     pub text_bytes: u32,
-    /// Connections to the database, and so workers of each stage.
+    /// Connections to the database.
     pub connections: u32,
+    /// Workers of each stage that asks it; as many as connections when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workers: Option<u32>,
     /// Looks at each point of a picture: what drawing one costs.
     pub render_samples: u32,
     /// Processors that the service and its database share; all when absent, or where there are no more.
@@ -84,6 +87,7 @@ impl Default for Mail {
             tail: 0.5,
             text_bytes: 2_000,
             connections: 8,
+            workers: None,
             render_samples: 16,
             processors: None,
         }
@@ -177,6 +181,7 @@ pub(super) fn problems(scenario: &Scenario) -> Vec<Found> {
         demand(mail.smallest <= mail.largest, "mail", "its `smallest` must be at most its `largest`");
         demand(mail.processors != Some(0), "mail", "its `processors` must be at least 1");
         let good = (1..=1000).contains(&mail.connections) && (1..=10_000).contains(&mail.render_samples);
+        demand(mail.workers.is_none_or(|n| (1..=1000).contains(&n)), "mail", "its `workers` must be 1 to 1000");
         demand(good, "mail", "`connections` must be 1 to 1000, `render_samples` 1 to 10000");
     }
     if found.is_empty() {
