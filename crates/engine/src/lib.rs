@@ -39,6 +39,7 @@ pub mod estimate;
 mod event;
 mod flight;
 mod policer;
+pub mod provision;
 mod report;
 mod request;
 mod rng;

@@ -7,6 +7,7 @@
 mod answer;
 mod clients;
 mod menu;
+mod part;
 mod sentry;
 
 use slab::Slab;
@@ -139,13 +140,15 @@ pub(crate) struct Run<'w> {
     timeout: Timestamp,
     timer: SlotId,
     happenings: u64,
+    part: part::Part,
 }
 
 /// A run that does not empty is broken off so long after the last arrival.
 const DRAIN: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
 
 impl<'w> Run<'w> {
-    pub(crate) fn new(world: &'w World, seed: u64) -> Result<Run<'w>, SetupError> {
+    /// One of several sentries has a `lane` of its own: the same arrivals, of which it takes its part, and other costs.
+    pub(crate) fn new(world: &'w World, seed: u64, lane: u64) -> Result<Run<'w>, SetupError> {
         let log = EventLog::default();
         let controller = Controller::new(world.setup.clone(), 1, seed, Box::new(log.clone()))?;
         let mut plans = Agenda::new();
@@ -172,7 +175,8 @@ impl<'w> Run<'w> {
             way: Way::new(world.link, &mut plans),
             requests: Slab::new(),
             waiting: Vec::new(),
-            rng: rng(seed, 0),
+            part: part::Part::new(world.streams.len()),
+            rng: rng(seed, lane.wrapping_mul(part::LANES)),
             aside: rng(seed, u64::MAX - 1),
             report: ReportBuilder::new(
                 &world.setup,
@@ -192,6 +196,11 @@ impl<'w> Run<'w> {
     /// From the first happening to the last.
     pub(crate) fn play(mut self) -> Report {
         self.plan_all();
+        self.play_on()
+    }
+
+    /// From where it is to the last.
+    pub(crate) fn play_on(mut self) -> Report {
         while let Some((now, happening)) = self.plans.next() {
             if now > self.end && (self.requests.is_empty() || now > self.end + DRAIN) {
                 break;
@@ -235,7 +244,9 @@ impl<'w> Run<'w> {
         match happening {
             Happening::Arrival { stream } => {
                 self.plan_arrival(usize::from(stream));
-                self.arrive(now, stream);
+                if self.part.takes(usize::from(stream)) {
+                    self.arrive(now, stream);
+                }
             }
             Happening::Completion { station } => {
                 self.park.complete(now, station, &mut self.plans);

@@ -44,6 +44,7 @@ mod error;
 mod expect;
 mod live;
 mod machines;
+mod provision;
 mod short;
 mod sweep;
 mod time;
@@ -65,6 +66,7 @@ pub use expect::{Expect, Metric, Span};
 pub use machines::{
     Fault, FaultKind, Knee, Link, Power, Reports, Resource, Sentry, Servers, Step as Use, Tier, WarmUp,
 };
+pub use provision::{Application, Provision};
 pub use sweep::Point;
 
 /// An experiment. Every name that it refers to exists, and every number makes sense: it was checked when it was read.
@@ -109,6 +111,12 @@ pub struct Scenario {
     /// What happens to servers.
     #[serde(rename = "fault", default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Fault>,
+    /// How servers and sentries come and go; they stay as they are when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provision: Option<Provision>,
+    /// The applications that share the servers; a single one when empty.
+    #[serde(rename = "application", default, skip_serializing_if = "Vec::is_empty")]
+    pub applications: Vec<Application>,
     /// The classes, most important first.
     #[serde(rename = "class")]
     pub classes: Vec<Class>,
@@ -193,6 +201,9 @@ pub struct Class {
     /// Guaranteed rate.
     #[serde(default)]
     pub min_rate: Rate,
+    /// The application it is of; the first when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub application: Option<String>,
 }
 
 /// A request type: what is asked for, and what it costs.
@@ -250,6 +261,9 @@ pub struct Arm {
     /// The dispatch policy: `policy` and its settings. The engine's default when absent.
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     pub dispatch: toml::Table,
+    /// The provisioning policy: `policy` and its settings. The engine's default when absent.
+    #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
+    pub provision: toml::Table,
 }
 
 impl Scenario {

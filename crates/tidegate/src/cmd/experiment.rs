@@ -50,12 +50,14 @@ struct RunArgs {
 }
 
 /// The scenarios that the program brings along, so that it needs no other file.
-const BUILT_IN: [(&str, &str); 8] = [
+const BUILT_IN: [(&str, &str); 10] = [
     ("baselines.toml", include_str!("../../../../scenarios/baselines.toml")),
     ("c1.toml", include_str!("../../../../scenarios/c1.toml")),
     ("c3.toml", include_str!("../../../../scenarios/c3.toml")),
+    ("c4.toml", include_str!("../../../../scenarios/c4.toml")),
     ("c5.toml", include_str!("../../../../scenarios/c5.toml")),
     ("c6.toml", include_str!("../../../../scenarios/c6.toml")),
+    ("c7.toml", include_str!("../../../../scenarios/c7.toml")),
     ("o1.toml", include_str!("../../../../scenarios/o1.toml")),
     ("o2.toml", include_str!("../../../../scenarios/o2.toml")),
     ("o3.toml", include_str!("../../../../scenarios/o3.toml")),

@@ -15,6 +15,7 @@ pub(super) fn problems(scenario: &Scenario) -> Vec<Found> {
     checker.sla();
     checker.classes_and_requests();
     checker.machines();
+    checker.provision();
     checker.loads();
     checker.users();
     checker.arms();

@@ -80,6 +80,16 @@ pub enum Metric {
     P95WorstWindow,
     /// The share of the windows whose 95th percentile is above the target.
     P95WindowsOver,
+    /// Servers that serve the application of the class (or load), on the mean.
+    Servers,
+    /// Sentries that the application has, on the mean.
+    Sentries,
+    /// The most that the application's target may relax to, on the mean, seconds.
+    Ceiling,
+    /// CPU of the application's first sentry in use, on the mean.
+    SentryCpu,
+    /// How far the CPU of the application's sentries lies apart, on the mean.
+    SentrySpread,
 }
 
 /// A span of time since the start of the run, such as `130s..195s`.
@@ -137,6 +147,11 @@ impl Metric {
             Metric::P99 => "p99",
             Metric::P95WorstWindow => "p95_worst_window",
             Metric::P95WindowsOver => "p95_windows_over",
+            Metric::Servers => "servers",
+            Metric::Sentries => "sentries",
+            Metric::Ceiling => "ceiling",
+            Metric::SentryCpu => "sentry_cpu",
+            Metric::SentrySpread => "sentry_spread",
         }
     }
 
