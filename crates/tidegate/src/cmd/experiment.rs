@@ -3,6 +3,7 @@
 mod agree;
 mod page;
 mod play;
+mod provision;
 mod run;
 mod sweep;
 #[cfg(test)]
@@ -36,6 +37,7 @@ enum What {
     Run(RunArgs),
     Report(page::Args),
     Agree(agree::Args),
+    Provision(Box<provision::Args>),
     Theory(theory::Args),
 }
 
@@ -74,6 +76,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         What::Theory(args) => theory::run(&args),
         What::Report(args) => page::run(&args),
         What::Agree(args) => agree::run(&args),
+        What::Provision(args) => provision::run(&args),
     }
 }
 

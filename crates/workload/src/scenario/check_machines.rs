@@ -89,7 +89,7 @@ impl Checker<'_> {
                 self.known(vec![Key("class"), Index(at), Key("application")], "application", name, &known);
             }
         }
-        for (at, application) in s.applications.iter().enumerate() {
+        for at in 0..s.applications.len() {
             let has_class = s.classes.iter().any(|class| s.application_of(&class.name) == at);
             self.demand(has_class, &[Key("application"), Index(at)], "needs a class: nothing could arrive");
         }
