@@ -192,7 +192,12 @@ fn outcome(scenario: &Scenario, report: Report, notes: Vec<(f64, String)>) -> Ou
             course: class.map(|class| course(scenario, class)).unwrap_or_default(),
         }
     };
-    Outcome { streams: scenario.loads.iter().map(stream).collect(), warnings: report.warnings.clone(), notes, provisioned: Vec::new() }
+    Outcome {
+        streams: scenario.loads.iter().map(stream).collect(),
+        warnings: report.warnings.clone(),
+        notes,
+        provisioned: Vec::new(),
+    }
 }
 
 fn course(scenario: &Scenario, class: &ClassReport) -> Course {

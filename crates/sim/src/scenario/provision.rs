@@ -75,7 +75,8 @@ impl PlayedSite {
     }
 
     fn notes(&self, report: &SiteReport) -> Vec<(f64, String)> {
-        let line = |(at, event): &(tidegate_engine::Timestamp, ProvisionEvent)| (at.as_secs_f64(), format!("{event:?}"));
+        let line =
+            |(at, event): &(tidegate_engine::Timestamp, ProvisionEvent)| (at.as_secs_f64(), format!("{event:?}"));
         let mut notes: Vec<(f64, String)> = report.events.iter().map(line).collect();
         let end = self.world.worlds[0].duration.as_secs_f64();
         notes.push((end, format!("{:.2} server hours", report.server_seconds / 3600.0)));

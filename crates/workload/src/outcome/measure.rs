@@ -163,7 +163,12 @@ mod tests {
             }
         }
         let stream = |name: &str, course| StreamOutcome { name: name.into(), class: name.into(), course };
-        Outcome { streams: vec![stream("gold", gold), stream("bronze", bronze)], warnings: vec![], notes: vec![], provisioned: vec![] }
+        Outcome {
+            streams: vec![stream("gold", gold), stream("bronze", bronze)],
+            warnings: vec![],
+            notes: vec![],
+            provisioned: vec![],
+        }
     }
 
     fn scenario(expects: &str) -> Scenario {

@@ -403,7 +403,11 @@ fn applications_and_provisioning_are_checked() {
     assert_eq!(Scenario::parse(&site.to_toml(), "again.toml").unwrap(), site);
     assert_eq!(site.simulator_only(), ["provision"]);
     for (from, to, part) in [
-        ("application = \"blog\"", "application = \"blag\"", "there is no application \"blag\"; did you mean \"blog\"?"),
+        (
+            "application = \"blog\"",
+            "application = \"blag\"",
+            "there is no application \"blag\"; did you mean \"blog\"?",
+        ),
         ("application = \"blog\"", "application = \"shop\"", "application[1]: needs a class"),
         ("every = \"10s\"", "every = \"10ms\"", "provision.every: must be at least 1s"),
         ("max_sentries = 2", "max_sentries = 0", "provision.max_sentries: must be 1 to 16"),

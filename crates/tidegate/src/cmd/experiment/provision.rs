@@ -200,7 +200,8 @@ impl Args {
 
     fn world(&self, stretch: &Stretch, policy: &ProvisionConfig) -> Result<SiteWorld> {
         let sla = Sla::constant(Statistic::P95, self.target)?;
-        let servers = (0..self.servers).map(|at| ServerSetup { cores: Some(1.0), ..ServerSetup::new(format!("s{at}")) });
+        let servers =
+            (0..self.servers).map(|at| ServerSetup { cores: Some(1.0), ..ServerSetup::new(format!("s{at}")) });
         let setup = Setup::simple("trace", sla.clone(), servers);
         let models = vec![ServerModel::new(1.0, Discipline::ProcessorSharing); self.servers as usize];
         let mut world = World::new(setup, models, self.length);
