@@ -113,7 +113,7 @@ impl Replica {
     pub fn pooled_response(&self, rate: f64, servers: u32) -> f64 {
         let places = f64::from(servers) * self.processors;
         let load = rate * self.mean_service / places;
-        if !(load < 1.0) {
+        if load.is_nan() || load >= 1.0 {
             return f64::INFINITY;
         }
         let crowd = pow(load, sqrt(2.0 * (places + 1.0)) - 1.0);

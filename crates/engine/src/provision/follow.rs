@@ -6,8 +6,10 @@
 //! when they were too many for `hold`.
 //!
 //! *Awkward cases.* Noise must not be taken for need: the rate is that of the last `smooth`, and a trend counts as far
-//! as it is more than noise. A forecast is trusted up to twice what is offered. When everybody together needs more than
-//! there is, revenue decides, as in a plan. A server that waits for another one's requests to end is not short.
+//! as it is more than noise. A forecast is trusted up to twice what is offered. Few servers need more room for chance
+//! than many: `safety` times the square root of the work. A sentry may refuse at loads that theory would still take; when
+//! it does while everything asked for serves, the need is put up by a margin, which fades when it was too much. When
+//! everybody together needs more than there is, revenue decides, as in a plan, and what is left goes to who lacks most.
 //!
 //! *Source.* Ours. Queue-wise the servers count as one (`pooled`), as shortest-queue dispatch nearly makes them.
 
@@ -16,7 +18,7 @@ use alloc::format;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use libm::sqrt;
+use libm::{ceil, sqrt};
 use serde::{Deserialize, Serialize};
 
 use super::cataclysm::divide;
@@ -40,6 +42,8 @@ pub struct Config {
     pub hold: Seconds,
     /// The highest use of the servers that is aimed at, whatever the target permits.
     pub most_busy: f64,
+    /// Servers beyond the work itself, in square roots of the work (in servers).
+    pub safety: f64,
     /// Whether servers count as sharing one queue; else each is a queue of its own, as in the paper.
     pub pooled: bool,
 }
@@ -51,7 +55,8 @@ impl Default for Config {
             smooth: Seconds(60.0),
             trend: Seconds(300.0),
             hold: Seconds(180.0),
-            most_busy: 0.85,
+            most_busy: 0.8,
+            safety: 1.0,
             pooled: true,
         }
     }
@@ -63,12 +68,14 @@ impl Config {
             .or(duration_problem("smooth", self.smooth))
             .or(duration_problem("trend", self.trend))
             .or(share_problem("most_busy", self.most_busy))
+            .or((!(self.safety.is_finite() && self.safety >= 0.0))
+                .then_some(("safety", "must be a finite number, not below 0")))
             .or((self.most_busy == 0.0).then_some(("most_busy", "must be more than 0: no number would suffice")))
     }
 
     pub(super) fn build(&self) -> Follow {
         let next = Timestamp::ZERO + self.every.duration();
-        Follow { config: self.clone(), next, needs: Vec::new() }
+        Follow { config: self.clone(), next, needs: Vec::new(), margins: Vec::new() }
     }
 }
 
@@ -79,7 +86,16 @@ pub(super) struct Follow {
     next: Timestamp,
     /// Per application what was needed when, over the last `hold`.
     needs: Vec<VecDeque<(Timestamp, u32)>>,
+    /// Per application what its need is multiplied by, as refusals taught.
+    margins: Vec<f64>,
 }
+
+/// Refused shares above and below which the margin grows and fades, by how much each time, and how far it may grow.
+const TOO_MANY: f64 = 0.005;
+const HARDLY_ANY: f64 = 0.0005;
+const GROWS: f64 = 1.05;
+const FADES: f64 = 0.998;
+const MOST_MARGIN: f64 = 1.3;
 
 impl ProvisionPolicy for Follow {
     fn horizon(&self) -> Duration {
@@ -96,14 +112,16 @@ impl ProvisionPolicy for Follow {
         }
         self.next = view.now + self.config.every.duration();
         self.needs.resize_with(wishes.len(), VecDeque::new);
+        self.margins.resize(wishes.len(), 1.0);
         let mut rates: Vec<Option<(f64, &'static str)>> = Vec::new();
         for (at, wish) in wishes.iter_mut().enumerate() {
             let application = &view.applications[at];
             let expected = self.expected(view, application);
             rates.push(expected);
             let Some((rate, by)) = expected else { continue };
+            self.learn(view, at, wish.servers);
             let tight = application.setup.sla.target(0.0);
-            let Some(need) = self.need(application, rate, tight) else { continue };
+            let Some(need) = self.need(at, application, rate, tight) else { continue };
             let need = need.clamp(application.setup.min_servers, application.setup.max_servers);
             self.wish(view.now, at, need, wish);
             if wish.servers == need {
@@ -140,15 +158,27 @@ impl Follow {
     }
 
     /// Servers for a rate; `None` where nothing is known of them, or the target is below the service time.
-    fn need(&self, application: &Watched, rate: f64, target: Duration) -> Option<u32> {
+    fn need(&self, at: usize, application: &Watched, rate: f64, target: Duration) -> Option<u32> {
         let replica = application.replica()?;
         let bound = application.bound(target);
         let needed = match self.config.pooled {
             true => replica.pooled_servers_needed(rate, bound),
             false => replica.servers_needed(rate, bound),
         };
-        let full = rate * replica.mean_service / replica.processors / self.config.most_busy;
-        Some(needed.ok()?.max(libm::ceil(full) as u32))
+        let work = rate * replica.mean_service / replica.processors;
+        let roomy = (work / self.config.most_busy).max(work + self.config.safety * sqrt(work));
+        Some(needed.ok()?.max(ceil(roomy * self.margins[at]) as u32))
+    }
+
+    /// Refusals while everything that was asked for serves say that it was too little.
+    fn learn(&mut self, view: &View<'_>, at: usize, wanted: u32) {
+        let refused = view.applications[at].drop_share(view.now, self.config.every.duration() * 2);
+        let margin = &mut self.margins[at];
+        if refused > TOO_MANY && view.serving[at] >= wanted {
+            *margin = (*margin * GROWS).min(MOST_MARGIN);
+        } else if refused < HARDLY_ANY {
+            *margin = (*margin * FADES).max(1.0);
+        }
     }
 
     /// More at once; fewer when it was too many for `hold`.
@@ -170,10 +200,17 @@ impl Follow {
         }
         let futures: Vec<Vec<(f64, f64)>> = rates.iter().flatten().map(|(rate, _)| alloc::vec![(1.0, *rate)]).collect();
         let Ok(allocation) = divide(view, &futures, self.config.trend.duration()) else { return };
+        let mut lacks: Vec<u32> = Vec::new();
         for (at, wish) in wishes.iter_mut().enumerate() {
+            lacks.push(wish.servers.saturating_sub(allocation.servers[at]));
             wish.servers = allocation.servers[at];
             wish.ceiling = view.applications[at].setup.sla.steps()[allocation.ceilings[at]].target;
             wish.reason = format!("{:.0}/s; there are not enough for everybody", futures[at][0].1);
+        }
+        for _ in 0..allocation.free {
+            let Some(at) = (0..lacks.len()).filter(|at| lacks[*at] > 0).max_by_key(|at| lacks[*at]) else { break };
+            wishes[at].servers += 1;
+            lacks[at] -= 1;
         }
     }
 }

@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(repartition(&two, &[0, 1, 2, 3, 4], 2), [alloc::vec![0, 1, 4], alloc::vec![2, 3]]);
         assert_eq!(repartition(&two, &[0, 2, 3], 2), [alloc::vec![0], alloc::vec![2, 3]]);
         assert_eq!(repartition(&two, &[0, 1, 2, 3], 1), [alloc::vec![0, 1, 2, 3]]);
-        assert_eq!(repartition(&two, &[], 2), [alloc::vec![], alloc::vec![]]);
+        assert_eq!(repartition(&two, &[], 2), [Vec::new(), Vec::<usize>::new()]);
     }
 
     proptest! {

@@ -104,7 +104,7 @@ fn follow_adds_what_is_needed_at_once_and_returns_it_after_a_while() {
     let (course, _) = play(site(policy), 1800, rush);
     let at = |seconds: usize| course[seconds / 10 - 1];
     assert_eq!(at(600), [3, 3]);
-    // 400/s of 16 ms are 6.4 servers' work: 8 at most 85 % busy, and no more were ever free.
+    // 400/s of 16 ms are 6.4 servers' work: 9 would be roomy, and 8 is all there is.
     assert_eq!(at(700), [8, 3]);
     assert_eq!((at(1200), at(1290)), ([8, 3], [8, 3]), "not yet");
     assert_eq!(at(1500), [3, 3]);
