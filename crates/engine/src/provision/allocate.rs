@@ -186,8 +186,26 @@ pub fn allocate(total: u32, applicants: &[Applicant]) -> Result<Allocation, Allo
         (servers[at], ceilings[at]) = (applicant.min_servers + extra, usize::from(ceiling));
         left -= extra as usize;
     }
-    let free = total - servers.iter().sum::<u32>();
+    let mut free = total - servers.iter().sum::<u32>();
+    for (at, applicant) in applicants.iter().enumerate() {
+        free -= tighten(applicant, &mut servers[at], &mut ceilings[at], free);
+    }
     Ok(Allocation { servers, ceilings, free, revenue })
+}
+
+/// Servers that would stay free are better than a relaxed target. Returns how many it took.
+fn tighten(applicant: &Applicant, servers: &mut u32, ceiling: &mut usize, free: u32) -> u32 {
+    let enough = applicant.revenue(*servers, *ceiling);
+    let most = servers.saturating_add(free).min(applicant.max_servers);
+    for tighter in 0..*ceiling {
+        let suffices = |count: &u32| applicant.revenue(*count, tighter) >= enough - tolerance(enough);
+        if let Some(count) = (*servers..=most).find(suffices) {
+            let took = count - *servers;
+            (*servers, *ceiling) = (count, tighter);
+            return took;
+        }
+    }
+    0
 }
 
 /// What the last digits may differ by without being worth a server or a relaxed target.

@@ -75,7 +75,7 @@ impl Config {
 
     pub(super) fn build(&self) -> Follow {
         let next = Timestamp::ZERO + self.every.duration();
-        Follow { config: self.clone(), next, needs: Vec::new(), margins: Vec::new() }
+        Follow { config: self.clone(), next, needs: Vec::new(), margins: Vec::new(), settled: Vec::new() }
     }
 }
 
@@ -88,6 +88,8 @@ pub(super) struct Follow {
     needs: Vec<VecDeque<(Timestamp, u32)>>,
     /// Per application what its need is multiplied by, as refusals taught.
     margins: Vec<f64>,
+    /// Per application for how many decisions all that was needed served.
+    settled: Vec<u32>,
 }
 
 /// Refused shares above and below which the margin grows and fades, by how much each time, and how far it may grow.
@@ -113,15 +115,16 @@ impl ProvisionPolicy for Follow {
         self.next = view.now + self.config.every.duration();
         self.needs.resize_with(wishes.len(), VecDeque::new);
         self.margins.resize(wishes.len(), 1.0);
+        self.settled.resize(wishes.len(), 0);
         let mut rates: Vec<Option<(f64, &'static str)>> = Vec::new();
         for (at, wish) in wishes.iter_mut().enumerate() {
             let application = &view.applications[at];
             let expected = self.expected(view, application);
             rates.push(expected);
             let Some((rate, by)) = expected else { continue };
-            self.learn(view, at, wish.servers);
             let tight = application.setup.sla.target(0.0);
             let Some(need) = self.need(at, application, rate, tight) else { continue };
+            self.learn(view, at, need <= wish.servers && view.serving[at] >= wish.servers);
             let need = need.clamp(application.setup.min_servers, application.setup.max_servers);
             self.wish(view.now, at, need, wish);
             if wish.servers == need {
@@ -171,10 +174,11 @@ impl Follow {
     }
 
     /// Refusals while everything that was asked for serves say that it was too little.
-    fn learn(&mut self, view: &View<'_>, at: usize, wanted: u32) {
+    fn learn(&mut self, view: &View<'_>, at: usize, all_serve: bool) {
+        self.settled[at] = if all_serve { self.settled[at] + 1 } else { 0 };
         let refused = view.applications[at].drop_share(view.now, self.config.every.duration() * 2);
         let margin = &mut self.margins[at];
-        if refused > TOO_MANY && view.serving[at] >= wanted {
+        if refused > TOO_MANY && self.settled[at] > 3 {
             *margin = (*margin * GROWS).min(MOST_MARGIN);
         } else if refused < HARDLY_ANY {
             *margin = (*margin * FADES).max(1.0);

@@ -80,8 +80,8 @@ const WEEKS: usize = 4;
 const DAYS: usize = 5;
 /// How far the level may lie from the pattern's.
 const MOST_RATIO: f64 = 4.0;
-/// Weight of the newest slot in a score.
-const NEWEST: f64 = 0.05;
+/// Weight of the newest slot in a score: about a day counts, so that a quiet night does not judge alone.
+const NEWEST: f64 = 0.003;
 /// Of a normal distribution, the quantile 0.9, in standard deviations, times mean absolute deviations in those.
 const NINE_OF_TEN: f64 = 1.2816 * 1.2533;
 /// Below this rate, requests per second, nothing is to be learned from a ratio.

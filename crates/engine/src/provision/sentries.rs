@@ -97,7 +97,8 @@ pub fn repartition(before: &[Vec<usize>], servers: &[usize], sentries: u32) -> V
     let mut placed = alloc::collections::BTreeSet::new();
     // Who had the most keeps one more, where it does not come out even.
     let mut order: Vec<usize> = (0..sentries).collect();
-    order.sort_by_key(|&at| core::cmp::Reverse(before.get(at).map_or(0, Vec::len)));
+    let stay = |at: usize| before.get(at).into_iter().flatten().filter(|server| servers.contains(server)).count();
+    order.sort_by_key(|&at| core::cmp::Reverse(stay(at)));
     for (rank, &at) in order.iter().enumerate() {
         let room = each + usize::from(rank < more);
         let kept = before.get(at).into_iter().flatten().filter(|server| servers.contains(server)).take(room);
