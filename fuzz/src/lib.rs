@@ -23,6 +23,7 @@ pub const TARGETS: &[Target] = &[
     ("config", config),
     ("headers", headers),
     ("gate", gate),
+    ("datagrams", datagrams),
 ];
 
 /// Rules and requests from bytes: the compiled classifier and a naive one agree.
@@ -74,6 +75,14 @@ pub fn gate(data: &[u8]) {
     if let Some(finding) = tidegate_sentry::gate::fuzz::disagreement(data, &limits) {
         panic!("{finding}");
     }
+}
+
+/// Any bytes as datagrams, forged and authentic: nothing forged is believed, nothing is taken twice.
+///
+/// # Panics
+/// When it is.
+pub fn datagrams(data: &[u8]) {
+    tidegate_wire::fuzz::datagrams(data);
 }
 
 /// What a target's binary does in an ordinary build: it runs the files that are named.

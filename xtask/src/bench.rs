@@ -29,6 +29,7 @@ struct Bench {
 /// Every benchmark. To add one, add a row.
 const BENCHES: &[Bench] = &[
     Bench { name: "engine", what: "decisions, estimators and buckets, in nanoseconds", run: engine },
+    Bench { name: "stage", what: "an event through a stage beside a bare channel; the tower layer", run: stage },
     Bench { name: "proxy", what: "CPU per request beside nginx, haproxy and Envoy", run: proxy::run },
     Bench { name: "c2", what: "batch against threshold policing when everything is refused", run: c2::run },
     Bench { name: "sim", what: "happenings per second in the simulator; --big: 100 million requests", run: sim::run },
@@ -66,10 +67,19 @@ fn record_folder(args: &mut Args) -> Result<Option<PathBuf>> {
     Ok(out.or_else(|| record.then(|| command::root().join("benches/results"))))
 }
 
-fn engine(mut args: Args) -> Result<()> {
+fn engine(args: Args) -> Result<()> {
+    of_package(args, "tidegate-engine")
+}
+
+fn stage(args: Args) -> Result<()> {
+    of_package(args, "tidegate-stage")
+}
+
+/// The benchmark that a crate brings along.
+fn of_package(mut args: Args, package: &str) -> Result<()> {
     let short = args.switch("--short");
     args.finish()?;
-    let mut bench = cargo(["bench", "-p", "tidegate-engine", "--locked"]);
+    let mut bench = cargo(["bench", "-p", package, "--locked"]);
     if short {
         bench.env("TIDEGATE_BENCH_SHORT", "1");
     }

@@ -43,7 +43,9 @@ pub const PROGRAMS: &[Program] = &[
     program("nginx", "nginx", "the comparison of proxies"),
     program("haproxy", "haproxy", "the comparison of proxies"),
     program("wrk", "wrk", "the comparison of proxies"),
+    program("mariadbd", "mariadb-server", "the mail service on MariaDB, and its database going away"),
     program("curl", "curl", "checks with an independent client"),
+    program("chromium", "chromium", "the dashboard in a real browser"),
 ];
 
 const fn program(name: &'static str, package: &'static str, needed_by: &'static str) -> Program {

@@ -5,6 +5,7 @@
 //! defaults, so a policy is one short file. To add one: write `admission/<name>.rs`, add its `mod` line and its entry
 //! in the table below; configuration, `--policy`, the conformance suite and the documentation derive from the table.
 
+mod aimd;
 mod aimd_limit;
 mod batch;
 mod codel;
@@ -14,6 +15,7 @@ mod delays;
 mod gradient;
 mod gradient2;
 mod limit;
+mod load;
 mod none;
 mod sentry;
 #[cfg(test)]
@@ -25,13 +27,14 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Debug;
+use core::time::Duration;
 
 use crate::decision::{End, Reason};
 use crate::estimate::{Calibration, Costs, Rate};
 use crate::event::{Event, EventSink};
 use crate::policer::{Policer, Share};
 use crate::report::LoadReport;
-use crate::request::{ClassId, Request};
+use crate::request::{ClassId, Request, RequestTypeId};
 use crate::rng::Rng;
 use crate::setup::{Setup, SetupError};
 use crate::table::policies;
@@ -39,6 +42,7 @@ use crate::time::Timestamp;
 use crate::waiting::Waiting;
 
 pub use batch::{Delays, Order};
+pub use load::Load;
 
 policies! {
     /// An admission policy and its settings.
@@ -49,6 +53,8 @@ policies! {
         Concurrency("concurrency") => concurrency,
         /// A fixed limit, and a queue that goes newest first and gets impatient while it is standing (Facebook).
         Codel("codel") => codel,
+        /// A rate per request type and class that follows a percentile of the response time (SEDA).
+        Aimd("aimd") => aimd,
         /// A limit that grows with every answer in time and shrinks with every late one (Netflix, AIMDLimit).
         AimdLimit("aimd-limit") => aimd_limit,
         /// A limit that keeps a short queue at the servers (Netflix, VegasLimit).
@@ -112,6 +118,17 @@ pub trait AdmissionPolicy: Debug + Send {
         let _ = (cx, report);
     }
 
+    /// The setup changed, but neither this policy's settings nor the classes.
+    fn on_setup(&mut self, setup: &Setup) {
+        let _ = setup;
+    }
+
+    /// When a refused request should come back, where the policy knows better than the application's drain time.
+    fn retry_after(&self, now: Timestamp, request: &Request) -> Option<Duration> {
+        let _ = (now, request);
+        None
+    }
+
     /// How many cost buckets its class queues need, 1 to 64.
     fn buckets(&self) -> usize {
         1
@@ -141,6 +158,8 @@ pub struct Ended {
     pub end: End,
     /// Time at the server, seconds: queueing there included, the time a slow client took to read not.
     pub service_time: f64,
+    /// When it came to the sentry.
+    pub arrived: Timestamp,
     /// When it was sent to its server.
     pub started: Timestamp,
     /// Requests in flight then, itself included.
@@ -188,47 +207,39 @@ pub struct PolicyState {
     pub delays: Vec<f64>,
     /// Measured probability that the system is full.
     pub full: Option<f64>,
+    /// Response-time controllers, one per request type or one for all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub controllers: Vec<ControllerState>,
     /// More numbers, by name.
     pub more: Vec<(String, f64)>,
 }
 
-/// How loaded the application is. A policy that starts waiting requests sees the numbers move as it does.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Load {
-    /// Requests in flight (in shadow mode: only those that would have been admitted).
-    pub in_flight: usize,
-    /// Servers that take requests.
-    pub servers: usize,
-    /// Sum of these servers' effective processors.
-    pub processors: f64,
-    /// How many requests surely do not slow each other down: the processors, or one a server while their number is not
-    /// yet known for sure.
-    pub idle_processors: f64,
-    /// Requests that the servers' connection limits still allow; `usize::MAX` without limits.
-    pub free: usize,
-    /// Queueing delay at the servers before service begins, seconds; 0 without agents, where response times hold it.
-    pub queueing_delay: f64,
+/// What a response-time controller shows of itself.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct ControllerState {
+    /// Its request type; `None`: all.
+    pub request_type: Option<String>,
+    /// How good answers should be, 0 to 1.
+    pub quality: f64,
+    /// Whether it refuses anybody.
+    pub policing: bool,
+    /// Per class, most important first.
+    pub classes: Vec<ClassControl>,
 }
 
-impl Load {
-    /// eta: requests in service per server, on average.
-    pub fn in_service_per_server(&self) -> f64 {
-        self.in_flight as f64 / self.servers.max(1) as f64
-    }
-
-    /// Why a request cannot be let in: for want of a server, else of room at the servers, else for `otherwise`.
-    pub fn refusal(&self, otherwise: Reason) -> Reason {
-        match (self.servers, self.free) {
-            (0, _) => Reason::NoServer,
-            (_, 0) => Reason::ServerLimit,
-            _ => otherwise,
-        }
-    }
-
-    /// k: effective processors of one server, on average.
-    pub fn processors_per_server(&self) -> f64 {
-        if self.servers == 0 { 1.0 } else { self.processors / self.servers as f64 }
-    }
+/// What a response-time controller does about a class.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct ClassControl {
+    /// The class's name.
+    pub class: String,
+    /// Requests per second that it lets in.
+    pub rate: f64,
+    /// The smoothed percentile of the response time, seconds, once known.
+    pub percentile: Option<f64>,
+    /// Its bound, seconds.
+    pub target: f64,
+    /// What the last run did.
+    pub step: Option<&'static str>,
 }
 
 /// Everything a policy may see, and every effect it may have.
@@ -351,6 +362,16 @@ impl Context<'_> {
         self.policer.publish(class, share);
     }
 
+    /// Publishes how good answers to a request type should be, 0 to 1.
+    pub fn publish_quality(&mut self, request_type: RequestTypeId, quality: f64) {
+        self.policer.publish_quality(request_type, quality);
+    }
+
+    /// Publishes how good answers to every request type should be, 0 to 1.
+    pub fn publish_quality_of_all(&mut self, quality: f64) {
+        self.policer.publish_quality_of_all(quality);
+    }
+
     /// Reports an event.
     pub fn emit(&mut self, event: Event) {
         self.sink.record(self.now, event);
@@ -365,6 +386,19 @@ impl Context<'_> {
 /// Builds the policy that `config` describes.
 pub(crate) fn build(config: &AdmissionConfig, setup: &Setup) -> Box<dyn AdmissionPolicy> {
     config.build(setup)
+}
+
+impl AdmissionConfig {
+    /// Checks the settings that depend on the application.
+    ///
+    /// # Errors
+    /// The first setting that does not fit it.
+    pub(crate) fn fits(&self, setup: &Setup) -> Result<(), SetupError> {
+        match self {
+            AdmissionConfig::Aimd(config) => config.fits(setup),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// A setting that must be more than zero, or is out of range otherwise.

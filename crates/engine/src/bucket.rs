@@ -5,6 +5,7 @@
 //! a request conforms when it is not more than `(b - 1) / r` ahead of that.
 
 use core::sync::atomic::{AtomicU64, Ordering};
+use core::time::Duration;
 
 use crate::time::Timestamp;
 
@@ -60,6 +61,23 @@ impl TokenBucket {
             }
             None => false,
         }
+    }
+
+    /// Changes the rate and depth from `now` on: the bucket keeps as many tokens as it holds, so that a token which was
+    /// far off at the old rate is as far off as the new one says.
+    pub fn adjust(&mut self, now: Timestamp, rate: f64, depth: f64) {
+        let new = Shape::new(rate, depth);
+        if let (Some(old), Some(new)) = (self.shape, new) {
+            let missing = self.tat.saturating_sub(now.as_nanos()) as f64 / old.step as f64;
+            self.tat = now.as_nanos().saturating_add((missing * new.step as f64) as u64);
+        }
+        self.shape = new;
+    }
+
+    /// How long until there is a token, if nobody else takes it; `None` at a rate of zero.
+    pub fn wait(&self, now: Timestamp) -> Option<Duration> {
+        let earliest = self.tat.saturating_sub(self.shape?.tolerance);
+        Some(Duration::from_nanos(earliest.saturating_sub(now.as_nanos())))
     }
 
     /// Changes the rate and depth; what was taken stays taken, so a change never refills the bucket.
@@ -127,6 +145,20 @@ mod tests {
         bucket.set(1.0, 1.0);
         assert!(!bucket.conforms(Timestamp::from_millis(999)));
         assert!(bucket.conforms(Timestamp::from_millis(1000)));
+    }
+
+    #[test]
+    fn an_adjusted_bucket_keeps_its_tokens_and_waits_at_the_new_rate() {
+        let mut bucket = TokenBucket::new(0.05, 1.0);
+        assert_eq!(bucket.wait(Timestamp::ZERO), Some(Duration::ZERO));
+        assert!(bucket.conforms(Timestamp::ZERO));
+        assert_eq!(bucket.wait(Timestamp::ZERO), Some(Duration::from_secs(20)));
+        // Half a token is there after ten seconds; the other half takes half a second at 1/s.
+        let later = Timestamp::from_millis(10_000);
+        bucket.adjust(later, 1.0, 1.0);
+        assert_eq!(bucket.wait(later), Some(Duration::from_millis(500)));
+        bucket.adjust(later, 0.0, 1.0);
+        assert_eq!(bucket.wait(later), None);
     }
 
     proptest! {

@@ -11,6 +11,7 @@
 mod core_state;
 mod learn;
 mod reload;
+mod reports;
 mod show;
 
 use alloc::boxed::Box;
@@ -23,7 +24,7 @@ use crate::estimate::Mark;
 use crate::event::{Event, EventSink};
 use crate::flight::{Flight, State};
 use crate::policer::{Policer, Verdict};
-use crate::report::LoadReport;
+use crate::report::{LoadReport, MeasuredCost};
 use crate::request::{Request, ServerId, Ticket};
 use crate::server::{ServerState, Status};
 use crate::setup::{Setup, SetupError};
@@ -90,7 +91,12 @@ impl Controller {
             Admission::Wait { bucket } => self.enqueue(now, arrival, bucket),
             Admission::Refuse { reason, predicted } => {
                 self.core.count_refusal(request.class, reason);
-                self.refuse_arrival(now, arrival, self.core.reject(request.class, reason, predicted))
+                let rejection = self.core.reject(request.class, reason, predicted);
+                let rejection = match self.admission.retry_after(now, &request) {
+                    Some(after) => rejection.come_back_after(after),
+                    None => rejection,
+                };
+                self.refuse_arrival(now, arrival, rejection)
             }
         };
         self.settle(now);
@@ -158,8 +164,19 @@ impl Controller {
 
     /// A measurement from outside.
     pub fn handle_report(&mut self, now: Timestamp, report: LoadReport) {
+        match report {
+            LoadReport::Server { server, load } => self.core.take_report(now, server, &load),
+            LoadReport::Silent(server) => self.core.lose_reports(server),
+            _ => {}
+        }
         self.admission.on_report(&mut self.core.context(now), &report);
         self.settle(now);
+    }
+
+    /// What a request used at `server` was measured there. Told for some requests or for all, in any order; for as long
+    /// as it is told, costs are learned from it and not from the server's response times.
+    pub fn handle_cost(&mut self, now: Timestamp, server: ServerId, request: &Request, cost: MeasuredCost) {
+        self.core.take_cost(now, server, request, &cost);
     }
 
     /// The time that [`Controller::poll_timeout`] named has come (calling earlier does no harm).
@@ -209,6 +226,11 @@ impl Controller {
             State::InFlight { server } => Some(server),
             State::Waiting { .. } => None,
         }
+    }
+
+    /// What a request is expected to cost, seconds.
+    pub fn expected_cost(&self, request: &Request) -> f64 {
+        self.core.costs.estimate(request)
     }
 
     /// Requests in flight.
@@ -287,6 +309,7 @@ impl Controller {
             request: flight.request,
             end,
             service_time,
+            arrived: flight.arrived,
             started: flight.started,
             in_flight_at_start: flight.in_flight as usize,
         };

@@ -77,6 +77,8 @@ pub enum Reason {
     QueueFull,
     /// It waited as long as it may.
     QueueTimeout,
+    /// The rate that its class and request type are allowed is used up.
+    RateLimit,
     /// Every server is at its connection limit.
     ServerLimit,
     /// No server is up.
@@ -87,13 +89,14 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for tables and metrics.
-    pub const ALL: [Reason; 9] = [
+    pub const ALL: [Reason; 10] = [
         Reason::SlaTarget,
         Reason::MoreImportantFirst,
         Reason::Threshold,
         Reason::ConcurrencyLimit,
         Reason::QueueFull,
         Reason::QueueTimeout,
+        Reason::RateLimit,
         Reason::ServerLimit,
         Reason::NoServer,
         Reason::Draining,
@@ -108,6 +111,7 @@ impl Reason {
             Reason::ConcurrencyLimit => "concurrency-limit",
             Reason::QueueFull => "queue-full",
             Reason::QueueTimeout => "queue-timeout",
+            Reason::RateLimit => "rate-limit",
             Reason::ServerLimit => "server-limit",
             Reason::NoServer => "no-server",
             Reason::Draining => "draining",
@@ -123,6 +127,7 @@ impl Reason {
             Reason::ConcurrencyLimit => "as many requests are being served as the limit allows",
             Reason::QueueFull => "too many requests are waiting",
             Reason::QueueTimeout => "it waited as long as it may",
+            Reason::RateLimit => "no more of these requests than now are answered in time",
             Reason::ServerLimit => "every server is at its connection limit",
             Reason::NoServer => "no server is available",
             Reason::Draining => "the service is shutting down",

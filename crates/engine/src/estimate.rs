@@ -4,16 +4,20 @@
 //! sent, when they were answered, and how many were in flight meanwhile (Cataclysm, section 3.5). `docs/estimates.md`
 //! tells how the pieces hold each other up.
 
+mod alpha;
 mod calibration;
 mod capacity;
 mod cost;
 mod histogram;
 mod rate;
+mod reported;
 mod scale;
 
+pub use alpha::Alpha;
 pub use calibration::Calibration;
 pub use capacity::{Capacity, Mark};
 pub use cost::{CostTable, Costs};
 pub use histogram::DecayedHistogram;
 pub use rate::{Average, Rate};
+pub use reported::Reported;
 pub use scale::Scale;

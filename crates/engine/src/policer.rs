@@ -11,9 +11,9 @@ use core::time::Duration;
 
 use crate::bucket::SharedBucket;
 use crate::decision::{Reason, Rejection};
-use crate::request::ClassId;
+use crate::request::{ClassId, RequestTypeId};
 use crate::rng::splitmix64;
-use crate::setup::ClassSetup;
+use crate::setup::{ClassSetup, Setup};
 use crate::time::Timestamp;
 
 /// The answer of the lock-free test.
@@ -49,6 +49,8 @@ pub struct Policer {
     policy: &'static str,
     shadow: AtomicBool,
     classes: Box<[Class]>,
+    /// Per request type: how good answers should be, in bits of an `f64`.
+    qualities: Box<[AtomicU64]>,
     lanes: Box<[Lane]>,
 }
 
@@ -89,7 +91,8 @@ pub struct ClassCounts {
 
 impl Policer {
     /// A policer that asks the controller for everything but guaranteed requests. `lanes` is the number of workers.
-    pub(crate) fn new(policy: &'static str, classes: &[ClassSetup], lanes: usize, seed: u64, shadow: bool) -> Self {
+    pub(crate) fn new(policy: &'static str, setup: &Setup, lanes: usize, seed: u64) -> Self {
+        let classes = &setup.classes;
         let class = |setup: &ClassSetup| Class {
             share: AtomicU64::new(ASK),
             retry_after_nanos: AtomicU64::new(1_000_000_000),
@@ -102,8 +105,9 @@ impl Policer {
         };
         Policer {
             policy,
-            shadow: AtomicBool::new(shadow),
+            shadow: AtomicBool::new(setup.shadow),
             classes: classes.iter().map(class).collect(),
+            qualities: setup.request_types.iter().map(|_| AtomicU64::new(1f64.to_bits())).collect(),
             lanes: (0..lanes.max(1)).map(&mut lane).collect(),
         }
     }
@@ -138,6 +142,15 @@ impl Policer {
         self.shadow.load(Relaxed)
     }
 
+    /// How good answers to a request type should be, 0 to 1: drivers tell the server. 1 unless a policy degrades, and
+    /// for a type that is not there, and in shadow mode. No lock.
+    pub fn quality(&self, request_type: RequestTypeId) -> f64 {
+        if self.shadow() {
+            return 1.0;
+        }
+        self.qualities.get(request_type.index()).map_or(1.0, |bits| f64::from_bits(bits.load(Relaxed)))
+    }
+
     /// The policy's name.
     pub fn policy(&self) -> &'static str {
         self.policy
@@ -165,6 +178,16 @@ impl Policer {
     pub(crate) fn publish_retry_after(&self, class: ClassId, retry_after: Duration) {
         let nanos = retry_after.as_nanos().min(u64::MAX as u128) as u64;
         self.classes[class.index()].retry_after_nanos.store(nanos, Relaxed);
+    }
+
+    pub(crate) fn publish_quality(&self, request_type: RequestTypeId, quality: f64) {
+        if let Some(bits) = self.qualities.get(request_type.index()) {
+            bits.store(quality.clamp(0.0, 1.0).to_bits(), Relaxed);
+        }
+    }
+
+    pub(crate) fn publish_quality_of_all(&self, quality: f64) {
+        (0..self.qualities.len()).for_each(|at| self.publish_quality(RequestTypeId(at as u16), quality));
     }
 
     pub(crate) fn set_shadow(&self, shadow: bool) {
@@ -234,6 +257,7 @@ fn bump(counter: &AtomicU64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sla::{Sla, Statistic};
     use alloc::vec;
     use alloc::vec::Vec;
 
@@ -242,7 +266,10 @@ mod tests {
 
     fn policer(min_rate: f64) -> Policer {
         let gold = ClassSetup { min_rate, burst: 2.0, ..ClassSetup::new("gold") };
-        Policer::new("threshold", &[gold, ClassSetup::new("rest")], 2, 1, false)
+        let sla = Sla::constant(Statistic::P95, Duration::from_secs(1)).expect("more than zero");
+        let mut setup = Setup::simple("shop", sla, []);
+        setup.classes = vec![gold, ClassSetup::new("rest")];
+        Policer::new("threshold", &setup, 2, 1)
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use alloc::string::String;
 
-use crate::estimate::Capacity;
+use crate::estimate::{Capacity, Reported};
 use crate::request::ServerId;
 
 /// Whether a server takes requests.
@@ -37,6 +37,10 @@ pub struct ServerState {
     pub in_flight: u32,
     /// Its effective processors, given or learned.
     pub capacity: Capacity,
+    /// What its nucleus said last.
+    pub reported: Reported,
+    /// Its capacity is given by its nucleus, not by the setup.
+    pub(crate) given_by_report: bool,
     /// The capacity that the last event told.
     pub(crate) told_capacity: Option<f64>,
 }

@@ -130,7 +130,8 @@ impl Setup {
                 return bad("weight", server.weight);
             }
         }
-        self.admission.check()
+        self.admission.check()?;
+        self.admission.fits(self)
     }
 
     fn check_counts(&self) -> Result<(), SetupError> {
@@ -193,6 +194,20 @@ pub enum SetupError {
     DuplicateServer {
         /// The name.
         server: String,
+    },
+    /// A setting of a response-time controller ([`crate::seda`]) is out of range.
+    #[error("response-time controller: {key} {problem}")]
+    ResponseTime {
+        /// The key.
+        key: &'static str,
+        /// What is wrong and what to write.
+        problem: &'static str,
+    },
+    /// A setting names a request type that is not there.
+    #[error("admission policy \"aimd\": targets: there is no request type \"{name}\"")]
+    UnknownRequestType {
+        /// The name.
+        name: String,
     },
     /// A policy's setting is out of range.
     #[error("admission policy \"{policy}\": {key} {problem}")]

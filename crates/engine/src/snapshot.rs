@@ -29,6 +29,8 @@ pub struct Snapshot {
     pub calibration: f64,
     /// URLs in the cost table.
     pub urls: usize,
+    /// Alpha: seconds of a request's time per second of its I/O, where servers measure that.
+    pub alpha: f64,
     /// What the admission policy shows of itself.
     pub policy: PolicyState,
     /// The dispatch policy's name.
@@ -76,6 +78,8 @@ pub struct ClassSnapshot {
     pub p95: Option<f64>,
     /// 99th percentile.
     pub p99: Option<f64>,
+    /// The SLA's own statistic of them: what its target bounds.
+    pub statistic: Option<f64>,
 }
 
 impl ClassSnapshot {
@@ -100,4 +104,12 @@ pub struct ServerSnapshot {
     pub learned: bool,
     /// Completions that the learned value stands on.
     pub confidence: f64,
+    /// Q as its nucleus reports it, seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queueing_delay: Option<f64>,
+    /// Requests in service there beyond those in flight here (below 0: some of those wait), as its nucleus reports.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub elsewhere: Option<f64>,
+    /// Whether costs of its requests are measured on it.
+    pub measures_costs: bool,
 }

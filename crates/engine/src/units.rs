@@ -172,6 +172,20 @@ impl Serialize for PerSecond {
     }
 }
 
+/// A rate that is kept as a plain number per second and written as text: for `#[serde(with = "...")]`.
+pub(crate) mod per_second {
+    use super::PerSecond;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        PerSecond::deserialize(deserializer).map(|rate| rate.0)
+    }
+
+    pub(crate) fn serialize<S: Serializer>(rate: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+        PerSecond(*rate).serialize(serializer)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

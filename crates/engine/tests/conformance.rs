@@ -138,6 +138,7 @@ fn shadow_mode_admits_what_it_would_refuse_and_counts_it() {
     let policies = [
         r#"{ "policy": "concurrency", "limit": 5 }"#,
         r#"{ "policy": "codel", "limit": 5 }"#,
+        r#"{ "policy": "aimd" }"#,
         r#"{ "policy": "aimd-limit" }"#,
         r#"{ "policy": "vegas" }"#,
         r#"{ "policy": "gradient" }"#,

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 
@@ -12,13 +12,25 @@ use crate::pool::Pool;
 use crate::record::Outcome;
 use crate::report::ErrorKind;
 
+/// What a user reads of an answer.
+#[derive(Debug, Default)]
+pub(crate) struct Page {
+    /// Its header fields.
+    pub(crate) headers: HeaderMap,
+    /// Its body, if it is wanted.
+    pub(crate) body: Vec<u8>,
+    /// Whether it is.
+    pub(crate) keeps_body: bool,
+}
+
 /// Sends `request` and reads the whole answer; the caller holds a permit of the pool. `on_send` is told, once, when the
-/// head is given to a connection.
+/// head is given to a connection; the answer is read into `page` where there is one.
 pub(crate) async fn exchange(
     pool: &Pool,
     mut request: Request<Full<Bytes>>,
     keep_alive: bool,
     on_send: impl FnOnce(),
+    mut page: Option<&mut Page>,
 ) -> Result<Outcome, ErrorKind> {
     let mut on_send = Some(on_send);
     loop {
@@ -33,7 +45,7 @@ pub(crate) async fn exchange(
         }
         match sender.try_send_request(request).await {
             Ok(response) => {
-                let outcome = read(response).await?;
+                let outcome = read(response, page.take()).await?;
                 if keep_alive {
                     pool.keep(sender);
                 }
@@ -48,15 +60,22 @@ pub(crate) async fn exchange(
     }
 }
 
-async fn read(response: Response<Incoming>) -> Result<Outcome, ErrorKind> {
+async fn read(response: Response<Incoming>, mut page: Option<&mut Page>) -> Result<Outcome, ErrorKind> {
     let status = response.status().as_u16();
+    if let Some(page) = &mut page {
+        page.headers.clone_from(response.headers());
+    }
     let decision = response.headers().get("tidegate-decision");
     let by_sentry = decision.is_some_and(|value| value.as_bytes().starts_with(b"rejected"));
     let mut body = response.into_body();
     let mut bytes = 0;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| classify(&error))?;
-        bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+        let Some(data) = frame.data_ref() else { continue };
+        bytes += data.len() as u64;
+        if let Some(page) = page.as_mut().filter(|page| page.keeps_body) {
+            page.body.extend_from_slice(data);
+        }
     }
     Ok(Outcome::Answered { status, by_sentry, bytes })
 }

@@ -206,7 +206,7 @@ impl Generator {
         *request.method_mut() = source.method.clone();
         *request.uri_mut() = choice.path.clone();
         *request.headers_mut() = choice.headers.clone();
-        exchange(pool, request, self.plan.keep_alive, || self.records.borrow_mut()[class].sent()).await
+        exchange(pool, request, self.plan.keep_alive, || self.records.borrow_mut()[class].sent(), None).await
     }
 
     /// Waits for the last answer; each request's timeout bounds it.

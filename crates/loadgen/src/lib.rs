@@ -1,4 +1,4 @@
-//! Open-loop HTTP/1.1 load.
+//! HTTP/1.1 load, open loop; and users in a closed loop.
 //!
 //! Open loop: requests are sent when the plan says so, whether or not the ones before were answered, as many
 //! independent users would. Latencies count from the *scheduled* instant, so neither a slow server nor a late generator
@@ -7,6 +7,9 @@
 //! A [`Plan`] is a list of [`Stream`]s. [`LoadRun::start`] runs it on a thread of its own; [`LoadRun::progress`] shows
 //! it live; [`LoadRun::join`] or [`LoadRun::wait`] give the [`Report`]. Pacing is by a Linux timerfd (tens of
 //! microseconds late when the machine is idle); arrivals that are due together leave together.
+//!
+//! Closed loop, where the question is about users who wait: a [`UsersFile`] tells what they ask for, in which order,
+//! and how they take a refusal; [`LoadRun::start_users`] lets them begin.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -27,6 +30,7 @@
 //! | when each request leaves | `generator.rs`, `timer.rs` |
 //! | over which connection, and what came back | `pool.rs`, `exchange.rs` |
 //! | what is counted | `record.rs`, `report.rs`, `progress.rs`, `table.rs` |
+//! | users who wait for their answers | `users.rs`, `users/` |
 //! | whether the generator kept up | `health.rs` |
 
 mod exchange;
@@ -41,9 +45,11 @@ mod report;
 mod run;
 mod table;
 pub mod timer;
+mod users;
 
 pub use limits::raise_open_files_limit;
 pub use plan::{Plan, PlanError, Stream};
 pub use progress::{ClassProgress, Progress, Recent};
 pub use report::{ClassReport, ErrorKind, GeneratorReport, NotSent, Quantiles, Report, Second};
 pub use run::{LoadError, LoadRun, Stopper};
+pub use users::{Active, Capture, RequestTemplate, UsersError, UsersFile, UsersPlan, UsersReport};

@@ -3,7 +3,9 @@
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
+use http::Uri;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{oneshot, watch};
 
@@ -12,6 +14,7 @@ use crate::limits::raise_open_files_limit;
 use crate::plan::{Plan, PlanError};
 use crate::progress::Progress;
 use crate::report::Report;
+use crate::users::{UsersPlan, UsersReport};
 
 /// Why a run could not be made, or gave no report.
 #[derive(Debug, thiserror::Error)]
@@ -37,9 +40,9 @@ pub enum LoadError {
 
 /// A run under way. Dropping it stops the run.
 #[derive(Debug)]
-pub struct LoadRun {
+pub struct LoadRun<R = Report> {
     thread: Option<JoinHandle<()>>,
-    report: oneshot::Receiver<io::Result<Report>>,
+    report: oneshot::Receiver<io::Result<R>>,
     stop: watch::Sender<bool>,
     progress: watch::Receiver<Progress>,
 }
@@ -56,20 +59,45 @@ impl LoadRun {
     pub fn start(plan: Plan) -> Result<LoadRun, LoadError> {
         plan.validate()?;
         let destinations = resolve(&plan)?;
-        raise_open_files_limit();
-        let (stop, stopped) = watch::channel(false);
-        let (progress_in, progress) = watch::channel(Progress { duration: plan.duration, ..Progress::default() });
-        let (report_in, report) = oneshot::channel();
-        let body = move || {
-            let built = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
-            let result = built.and_then(|rt| rt.block_on(generate(plan, destinations, stopped, progress_in)));
-            // Nobody listens any more when the handle was dropped.
-            drop(report_in.send(result));
-        };
-        let thread = std::thread::Builder::new().name("tidegate-load".to_owned()).spawn(body)?;
-        Ok(LoadRun { thread: Some(thread), report, stop, progress })
+        spawn(plan.duration, |stopped, progress| generate(plan, destinations, stopped, progress))
     }
+}
 
+impl LoadRun<UsersReport> {
+    /// Resolves the host (this blocks), raises the limit of open files, and lets the users begin.
+    ///
+    /// # Errors
+    /// When the host is unknown, or the machine refuses the thread.
+    pub fn start_users(plan: UsersPlan) -> Result<LoadRun<UsersReport>, LoadError> {
+        let addresses = resolve_one(plan.base())?;
+        spawn(plan.duration, |stopped, progress| crate::users::drive(plan, addresses, stopped, progress))
+    }
+}
+
+/// Starts the thread; `generate` makes the future that is the whole run.
+fn spawn<R, F>(
+    duration: Duration,
+    generate: impl FnOnce(watch::Receiver<bool>, watch::Sender<Progress>) -> F + Send + 'static,
+) -> Result<LoadRun<R>, LoadError>
+where
+    R: Send + 'static,
+    F: Future<Output = io::Result<R>>,
+{
+    raise_open_files_limit();
+    let (stop, stopped) = watch::channel(false);
+    let (progress_in, progress) = watch::channel(Progress { duration, ..Progress::default() });
+    let (report_in, report) = oneshot::channel();
+    let body = move || {
+        let built = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+        let result = built.and_then(|rt| rt.block_on(generate(stopped, progress_in)));
+        // Nobody listens any more when the handle was dropped.
+        drop(report_in.send(result));
+    };
+    let thread = std::thread::Builder::new().name("tidegate-load".to_owned()).spawn(body)?;
+    Ok(LoadRun { thread: Some(thread), report, stop, progress })
+}
+
+impl<R> LoadRun<R> {
     /// The state of the run, renewed ten times a second. The last one has `finished` set.
     pub fn progress(&self) -> watch::Receiver<Progress> {
         self.progress.clone()
@@ -89,7 +117,7 @@ impl LoadRun {
     ///
     /// # Errors
     /// When the generator could not work.
-    pub fn join(mut self) -> Result<Report, LoadError> {
+    pub fn join(mut self) -> Result<R, LoadError> {
         if let Some(thread) = self.thread.take() {
             thread.join().map_err(|_| LoadError::Died)?;
         }
@@ -100,12 +128,12 @@ impl LoadRun {
     ///
     /// # Errors
     /// When the generator could not work.
-    pub async fn wait(mut self) -> Result<Report, LoadError> {
+    pub async fn wait(mut self) -> Result<R, LoadError> {
         Ok((&mut self.report).await.map_err(|_| LoadError::Died)??)
     }
 }
 
-impl Drop for LoadRun {
+impl<R> Drop for LoadRun<R> {
     fn drop(&mut self) {
         self.stop();
     }
@@ -128,14 +156,19 @@ fn resolve(plan: &Plan) -> Result<Destinations, LoadError> {
         if destinations.iter().any(|(name, _)| name == authority) {
             continue;
         }
-        let host = url.host().unwrap_or("").trim_matches(['[', ']']);
-        let found = (host, url.port_u16().unwrap_or(80)).to_socket_addrs();
-        let failed = |error| LoadError::Resolve { authority: authority.to_owned(), error };
-        let addresses: Vec<SocketAddr> = found.map_err(failed)?.collect();
-        if addresses.is_empty() {
-            return Err(failed(io::Error::new(io::ErrorKind::NotFound, "the name has no address")));
-        }
-        destinations.push((authority.to_owned(), addresses));
+        destinations.push((authority.to_owned(), resolve_one(url)?));
     }
     Ok(destinations)
+}
+
+fn resolve_one(url: &Uri) -> Result<Vec<SocketAddr>, LoadError> {
+    let authority = url.authority().map_or("", |a| a.as_str());
+    let host = url.host().unwrap_or("").trim_matches(['[', ']']);
+    let found = (host, url.port_u16().unwrap_or(80)).to_socket_addrs();
+    let failed = |error| LoadError::Resolve { authority: authority.to_owned(), error };
+    let addresses: Vec<SocketAddr> = found.map_err(failed)?.collect();
+    if addresses.is_empty() {
+        return Err(failed(io::Error::new(io::ErrorKind::NotFound, "the name has no address")));
+    }
+    Ok(addresses)
 }

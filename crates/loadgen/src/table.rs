@@ -43,13 +43,7 @@ fn row(f: &mut fmt::Formatter<'_>, width: usize, c: &ClassReport) -> fmt::Result
 
 fn notes(f: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     let (total, generator) = (&report.total, &report.generator);
-    let statuses: Vec<String> = total.status.iter().map(|(status, n)| format!("{status} x {n}")).collect();
-    let errors = total.errors.iter().map(|(kind, n)| format!("{} x {n}", kind.words()));
-    let mut all: Vec<String> = statuses.into_iter().chain(errors).collect();
-    if total.unfinished > 0 {
-        all.push(format!("given up at the stop x {}", total.unfinished));
-    }
-    writeln!(f, "\n{} requests in {}: {}", total.offered, seconds(report.sent_for), all.join(", "))?;
+    writeln!(f, "\n{} requests in {}: {}", total.offered, seconds(report.sent_for), statuses(total))?;
     if let Some(target) = report.target {
         writeln!(f, "goodput counts answers within {}", seconds(target))?;
     }
@@ -77,12 +71,20 @@ impl ErrorKind {
     }
 }
 
-fn percent(share: f64) -> String {
+/// How many requests came to which end.
+pub(crate) fn statuses(total: &ClassReport) -> String {
+    let statuses = total.status.iter().map(|(status, n)| format!("{status} x {n}"));
+    let errors = total.errors.iter().map(|(kind, n)| format!("{} x {n}", kind.words()));
+    let given_up = (total.unfinished > 0).then(|| format!("given up at the stop x {}", total.unfinished));
+    statuses.chain(errors).chain(given_up).collect::<Vec<_>>().join(", ")
+}
+
+pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
 /// A duration with three digits or so, in the unit that suits it.
-fn seconds(s: f64) -> String {
+pub(crate) fn seconds(s: f64) -> String {
     if s < 1e-3 {
         format!("{:.0} us", s * 1e6)
     } else if s < 1.0 {

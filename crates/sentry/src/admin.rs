@@ -1,12 +1,17 @@
-//! The admin API: metrics, health, state, events, and the switch for shadow mode.
+//! The admin API: the dashboard, metrics, health, state, history, events, and what can be changed by hand.
 //!
 //! It listens on an address of its own, on a thread of its own, so that it neither costs the workers anything nor is
-//! ever policed. On loopback anyone on the machine may ask; elsewhere, and wherever a token is configured, everything
-//! but `/healthz` and `/readyz` needs `Authorization: Bearer <token>`.
+//! ever policed. On loopback anyone on the machine may look; elsewhere, and wherever a token is configured, everything
+//! but `/healthz`, `/readyz` and the dashboard's own files needs `Authorization: Bearer <token>`. Changes always do.
 
+mod assets;
 mod auth;
+mod changes;
 mod events;
 mod pages;
+mod recorder;
+mod stream;
+mod view;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -16,11 +21,20 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
+use axum::serve::ListenerExt;
 use tokio::sync::oneshot;
 
 use crate::board::Board;
 use crate::config;
+use recorder::Recorder;
+
+/// Bytes that a change may be asked for with.
+const CHANGE_BYTES: usize = 16 * 1024;
+
+/// How long a viewer may leave what it was sent lying before its connection is cut: one that vanished says nothing.
+const VIEWER_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A running admin API. Dropped, it stops.
 #[derive(Debug)]
@@ -35,6 +49,7 @@ pub struct AdminServer {
 struct Admin {
     board: Arc<Board>,
     token: Option<String>,
+    recorder: Recorder,
     /// Event streams open now.
     viewers: AtomicUsize,
 }
@@ -50,7 +65,12 @@ impl AdminServer {
         let address = listener.local_addr()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel();
-        let state = Arc::new(Admin { board, token: admin.token.clone(), viewers: AtomicUsize::new(0) });
+        let state = Arc::new(Admin {
+            board,
+            token: admin.token.clone(),
+            recorder: Recorder::new(),
+            viewers: AtomicUsize::new(0),
+        });
         let serve = move || {
             runtime.block_on(serve(listener, state, stopped));
             // Event streams never end by themselves.
@@ -84,33 +104,43 @@ async fn serve(listener: TcpListener, state: Arc<Admin>, stopped: oneshot::Recei
             return;
         }
     };
-    let measure = tokio::spawn({
-        let board = state.board.clone();
-        async move { board.measure_cpu().await }
+    let listener = listener.tap_io(|connection| {
+        // A system that cannot do it closes the connection later.
+        let _ = rustix::net::sockopt::set_tcp_user_timeout(&*connection, VIEWER_PATIENCE.as_millis() as u32);
+        let _ = connection.set_nodelay(true);
     });
+    let background = state.clone();
     tokio::select! {
         served = async { axum::serve(listener, router(state)).await } => {
             if let Err(error) = served {
                 eprintln!("tidegate: the admin API ended: {error}");
             }
         }
+        () = background.board.measure_cpu() => {}
+        () = background.recorder.run(&background.board) => {}
         // Stopped, or the handle is gone: either way it is over.
         _ = stopped => {}
     }
-    measure.abort();
 }
 
 fn router(state: Arc<Admin>) -> Router {
-    let guarded = Router::new()
-        .route("/", get(pages::index))
+    let looking = Router::new()
         .route("/metrics", get(pages::metrics))
         .route("/api/state", get(pages::state))
         .route("/api/config", get(pages::config))
+        .route("/api/history", get(pages::history))
         .route("/api/events", get(events::stream))
-        .route("/api/applications/{name}/shadow", post(pages::shadow))
+        .route("/api/stream", get(stream::stream))
         .route_layer(axum::middleware::from_fn_with_state(state.clone(), auth::check));
+    let changing = Router::new()
+        .route("/api/applications/{name}/shadow", post(changes::shadow))
+        .route("/api/applications/{name}/servers/{server}", post(changes::server))
+        .route("/api/applications/{name}/classes/{class}", post(changes::class))
+        .layer(DefaultBodyLimit::max(CHANGE_BYTES))
+        .route_layer(axum::middleware::from_fn_with_state(state.clone(), auth::check_change));
     let open = Router::new().route("/healthz", get(pages::healthz)).route("/readyz", get(pages::readyz));
-    guarded.merge(open).with_state(state)
+    let all = looking.merge(changing).merge(open).merge(assets::router());
+    all.layer(axum::middleware::map_response(assets::protect)).with_state(state)
 }
 
 #[cfg(test)]

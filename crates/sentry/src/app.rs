@@ -8,14 +8,15 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use thiserror::Error;
 use tidegate_engine::{
-    Action, ClassifyError, Controller, LoadReport, Rejection, ServerId, SetupError, Snapshot, Status, Ticket, Timestamp,
+    Action, ClassId, ClassifyError, Controller, LoadReport, Rejection, ServerId, ServerState, SetupError, Snapshot,
+    Status, Ticket, Timestamp,
 };
 use tokio::sync::{Notify, oneshot};
 
 use crate::config;
 use crate::counters::Counters;
 use crate::event_ring::EventRing;
-use crate::live::Live;
+use crate::live::{Live, Server};
 use crate::record::RecordSink;
 
 /// One protected service.
@@ -68,6 +69,14 @@ pub enum AppError {
         app: String,
         /// What is wrong.
         source: SetupError,
+    },
+    /// There is no class of that rank.
+    #[error("application \"{app}\" has no class {class}")]
+    NoClass {
+        /// The application.
+        app: String,
+        /// The rank, from 1.
+        class: usize,
     },
     /// The classifier does not take the rules.
     #[error("application \"{app}\": {source}")]
@@ -176,8 +185,22 @@ impl App {
 
     /// Tells the controller of a server's state.
     pub fn set_status(&self, server: ServerId, status: Status) {
-        self.live().set_status(server, status);
-        self.engine(|core, now| core.controller.handle_server(now, server, status));
+        self.change(server, |server| server.set_health(status));
+    }
+
+    /// A server's nucleus is silent, or says that nothing listens there: it gets nothing; or it may again.
+    pub(crate) fn exclude(&self, server: ServerId, excluded: bool) {
+        self.change(server, |server| server.set_excluded(excluded));
+    }
+
+    fn change(&self, id: ServerId, change: impl FnOnce(&Server)) {
+        let live = self.live();
+        let Some(server) = live.server(id) else { return };
+        // Under the lock: of two who change different parts at once, the later one sees both.
+        self.engine(|core, now| {
+            change(server);
+            core.controller.handle_server(now, id, server.status());
+        });
     }
 
     /// Puts a new configuration in force. What is in flight, and what was learned, is kept.
@@ -186,18 +209,45 @@ impl App {
     /// When it makes no sense; then nothing has changed.
     pub fn reconfigure(&self, config: config::Application) -> Result<(), AppError> {
         Live::check(&config)?;
-        let old = self.live();
+        self.engine(|core, now| self.put_in_force(core, now, config))
+    }
+
+    /// Changes a class's guaranteed rate, requests per second, until the next reload. What was set by hand before,
+    /// shadow mode and drains, stays.
+    ///
+    /// # Errors
+    /// When the rate makes no sense, or there is no such class; then nothing has changed.
+    pub fn set_guarantee(&self, class: ClassId, min_rate: f64) -> Result<(), AppError> {
         self.engine(|core, now| {
-            let setup = config.setup.clone();
-            let failed = |source| AppError::Setup { app: self.name.clone(), source };
-            core.controller.reconfigure(now, setup).map_err(failed)?;
-            let generation = core.generation + 1;
-            let live = Live::new(config, &core.controller, generation, Some(&old))?;
-            core.generation = generation;
-            self.live.store(Arc::new(live));
-            self.generation.store(generation, Ordering::Release);
+            let mut config = self.live().config.clone();
+            config.setup.shadow = core.controller.setup().shadow;
+            match config.setup.classes.get_mut(class.index()) {
+                Some(class) => class.min_rate = min_rate,
+                None => return Err(AppError::NoClass { app: self.name.clone(), class: class.index() + 1 }),
+            }
+            let drained = |server: &&ServerState| server.status == Status::Draining;
+            let drained: Vec<_> = core.controller.servers().iter().filter(drained).map(|server| server.id).collect();
+            self.put_in_force(core, now, config)?;
+            for server in drained {
+                if let Some(server) = self.live().server(server) {
+                    server.set_health(Status::Draining);
+                }
+                core.controller.handle_server(now, server, Status::Draining);
+            }
             Ok(())
         })
+    }
+
+    fn put_in_force(&self, core: &mut Core, now: Timestamp, config: config::Application) -> Result<(), AppError> {
+        let old = self.live();
+        let failed = |source| AppError::Setup { app: self.name.clone(), source };
+        core.controller.reconfigure(now, config.setup.clone()).map_err(failed)?;
+        let generation = core.generation + 1;
+        let live = Live::new(config, &core.controller, generation, Some(&old))?;
+        core.generation = generation;
+        self.live.store(Arc::new(live));
+        self.generation.store(generation, Ordering::Release);
+        Ok(())
     }
 
     /// Calls the controller: the one place that takes its lock, reads the clock while holding it, carries out what

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use arc_swap::ArcSwap;
@@ -11,6 +11,7 @@ use tokio::sync::broadcast;
 
 use crate::app::App;
 use crate::config::Config;
+use crate::reports::View;
 
 /// How many notices are kept, and how many a slow listener may lag behind.
 const KEPT: usize = 200;
@@ -26,6 +27,7 @@ pub struct Board {
     /// Processors in use, as bits of an `f64`.
     cpu: AtomicU64,
     dropped_records: Arc<AtomicU64>,
+    reports: OnceLock<Arc<View>>,
     notices: Mutex<VecDeque<Notice>>,
     news: broadcast::Sender<Notice>,
     next_notice: AtomicU64,
@@ -55,6 +57,8 @@ pub enum NoticeKind {
     ReloadFailed,
     /// The sentry takes no new requests.
     Draining,
+    /// A person changed something through the admin API.
+    Changed,
 }
 
 impl NoticeKind {
@@ -64,6 +68,7 @@ impl NoticeKind {
             NoticeKind::Reloaded => "config-reloaded",
             NoticeKind::ReloadFailed => "config-reload-failed",
             NoticeKind::Draining => "draining",
+            NoticeKind::Changed => "changed-by-hand",
         }
     }
 }
@@ -79,6 +84,7 @@ impl Board {
             reload_failures: AtomicU64::new(0),
             cpu: AtomicU64::new(0),
             dropped_records,
+            reports: OnceLock::new(),
             notices: Mutex::default(),
             news: broadcast::channel(KEPT).0,
             next_notice: AtomicU64::new(0),
@@ -102,6 +108,17 @@ impl Board {
         self.config.load_full()
     }
 
+    /// Shows what nuclei report. Once; later calls change nothing.
+    pub fn show_reports(&self, view: Arc<View>) {
+        // There is one listener in the life of a process.
+        let _ = self.reports.set(view);
+    }
+
+    /// What nuclei report.
+    pub fn reports(&self) -> Option<&View> {
+        self.reports.get().map(|view| &**view)
+    }
+
     /// Puts up what a reload brought. `text` says what changed.
     pub fn reloaded(&self, config: Config, applications: Vec<Arc<App>>, text: impl Into<String>) {
         self.config.store(Arc::new(config));
@@ -114,6 +131,11 @@ impl Board {
     pub fn reload_failed(&self, why: impl Into<String>) {
         self.reload_failures.fetch_add(1, Relaxed);
         self.notice(NoticeKind::ReloadFailed, why.into());
+    }
+
+    /// Records that a person changed something through the admin API, and what.
+    pub fn changed(&self, what: impl Into<String>) {
+        self.notice(NoticeKind::Changed, what.into());
     }
 
     /// Says that no new requests are taken: `/readyz` fails from now on.

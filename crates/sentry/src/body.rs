@@ -269,6 +269,9 @@ impl Relay {
     fn finish(&mut self, cx: &mut Context<'_>, worker: &WorkerApp, ending: Option<&mut Ending>) {
         let Some(server) = self.server.take() else { return };
         let now = worker.now();
+        if let Some(ending) = &ending {
+            server.note_end(ending.request());
+        }
         server.give_back(cx, worker, now);
         if let Some(ending) = ending {
             let end = if self.failed { End::Failed } else { End::Answered };

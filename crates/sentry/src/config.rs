@@ -30,6 +30,8 @@ pub struct Config {
     pub sentry: SentryConfig,
     /// The admin listener.
     pub admin: Admin,
+    /// Where nuclei report to; `None` for nowhere.
+    pub reports: Option<Reports>,
     /// Where the access log goes.
     pub access_log: AccessLog,
     /// The applications, in file order.
@@ -55,6 +57,41 @@ pub struct Admin {
     /// The bearer token that every request but `/healthz` and `/readyz` must carry. Always there when `listen` is not
     /// loopback.
     pub token: Option<String>,
+}
+
+/// The listener for reports of nuclei.
+#[derive(Clone, Debug)]
+pub struct Reports {
+    /// Where it listens, UDP.
+    pub listen: SocketAddr,
+    /// The file with the secret that nuclei share.
+    pub key_file: PathBuf,
+    /// The key that follows from it.
+    pub key: tidegate_wire::Key,
+    /// A nucleus that was not heard for this long is silent; `None`: three of its own intervals.
+    pub silent_after: Option<Duration>,
+    /// What becomes of a server whose nucleus is silent.
+    pub when_silent: WhenSilent,
+}
+
+/// What becomes of a server whose nucleus reported before and is silent now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenSilent {
+    /// It gets no requests until its nucleus speaks again.
+    #[default]
+    Exclude,
+    /// It is judged by what the sentry sees itself, as a server without a nucleus.
+    Estimate,
+}
+
+impl WhenSilent {
+    /// Its name in configuration.
+    pub const fn name(self) -> &'static str {
+        match self {
+            WhenSilent::Exclude => "exclude",
+            WhenSilent::Estimate => "estimate",
+        }
+    }
 }
 
 /// Where the access log goes.

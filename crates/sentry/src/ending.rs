@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use http::{HeaderValue, Method, Uri};
-use tidegate_engine::{ClassId, Outcome, Rejection, Request, ServerId, Timestamp};
+use tidegate_engine::{ClassId, End, MeasuredCost, Outcome, Rejection, Request, ServerId, Timestamp};
 
 use crate::client::Client;
 use crate::counters::Counter;
@@ -24,6 +24,8 @@ pub(crate) struct Ending {
     pub(crate) permit: Option<Permit>,
     /// What the permit is completed with at the end.
     pub(crate) outcome: Outcome,
+    /// What it cost, where its server says so.
+    pub(crate) cost: Option<MeasuredCost>,
     /// How it ended, once that is known.
     pub(crate) end: RecordEnd,
     pub(crate) status: u16,
@@ -62,6 +64,7 @@ impl Ending {
             local: local.clone(),
             permit: None,
             outcome: Outcome::answered(),
+            cost: None,
             end: RecordEnd::ClientGone,
             status: 0,
             bytes_out: 0,
@@ -99,6 +102,11 @@ impl Ending {
         self.request.class
     }
 
+    /// What the classifier made of the request.
+    pub(crate) fn request(&self) -> &Request {
+        &self.request
+    }
+
     /// When the request arrived.
     pub(crate) fn arrived(&self) -> Timestamp {
         self.at
@@ -122,7 +130,10 @@ impl Ending {
         }
         match (self.permit.take(), self.end) {
             (_, RecordEnd::ClientGone) => lane.bump(Counter::ClientGone),
-            (Some(permit), _) => permit.complete(self.outcome),
+            (Some(permit), _) => {
+                let measured = self.server.zip(self.cost).filter(|_| self.outcome.end == End::Answered);
+                permit.complete(self.outcome, measured.map(|(server, cost)| (server, self.request, cost)));
+            }
             (None, _) => {}
         }
         if let Some(line) = self.line.take() {

@@ -8,11 +8,15 @@ use http::{Response, Version, request, response};
 use crate::client::Client;
 use crate::config::Forwarded;
 use crate::reject::DECISION;
+use crate::reports::cost;
+use tidegate_engine::MeasuredCost;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const QUALITY: HeaderName = HeaderName::from_static("tidegate-quality");
+const COST: HeaderName = HeaderName::from_static("tidegate-cost");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
@@ -63,8 +67,8 @@ pub(crate) fn to_server(
     wishes
 }
 
-/// Makes a server's answer fit for the client.
-pub(crate) fn to_client(parts: &mut response::Parts, upgraded: bool) {
+/// Makes a server's answer fit for the client. Returns what the server says that it cost.
+pub(crate) fn to_client(parts: &mut response::Parts, upgraded: bool) -> Option<MeasuredCost> {
     let headers = &mut parts.headers;
     let found = Found::among(headers);
     if found.hop_by_hop {
@@ -80,10 +84,22 @@ pub(crate) fn to_client(parts: &mut response::Parts, upgraded: bool) {
             headers.insert(header::UPGRADE, upgrade);
         }
     }
+    let mut cost = None;
     if found.tidegate {
         headers.remove(DECISION);
+        cost = headers.remove(COST).and_then(|value| cost::parse(value.as_bytes()));
     }
     parts.version = Version::HTTP_11;
+    cost
+}
+
+/// Tells the server how good the answer should be (docs/degradation.md). At full quality it is told nothing.
+pub(crate) fn ask_for(headers: &mut HeaderMap, quality: f64) {
+    if quality < 1.0 {
+        let hundredths = (quality * 100.0).round().clamp(0.0, 99.0) as u32;
+        let text = format!("0.{hundredths:02}");
+        headers.insert(QUALITY, HeaderValue::from_str(&text).expect("digits and a point"));
+    }
 }
 
 /// The request's id, when it has one.
@@ -345,6 +361,15 @@ mod tests {
         assert_eq!((get(&parts, "connection"), get(&parts, "upgrade")), (Some("upgrade"), Some("websocket")));
         let (parts, _) = sent("/", &[("host", "a"), ("te", "trailers, deflate;q=0.5")], &Forwarded::default());
         assert_eq!((get(&parts, "connection"), get(&parts, "te")), (Some("te"), Some("trailers")));
+    }
+
+    #[test]
+    fn the_server_is_told_of_a_quality_below_full() {
+        for (quality, told) in [(1.0, None), (0.999, Some("0.99")), (0.5, Some("0.50")), (0.0, Some("0.00"))] {
+            let (mut parts, _) = sent("/", &[("host", "a"), ("tidegate-quality", "0.7")], &Forwarded::default());
+            ask_for(&mut parts.headers, quality);
+            assert_eq!(get(&parts, "tidegate-quality"), told, "{quality}");
+        }
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub(crate) async fn run(app: Arc<App>) {
 fn judge(app: &App, server: &Server, streak: Streak) {
     let live = app.live();
     let health = &live.config.health;
-    match server.status() {
+    match server.health() {
         Status::Up if streak.failed >= health.fall.max(1) => app.set_status(server.id, Status::Down),
         Status::Down if streak.good >= health.rise.max(1) => {
             server.succeeded();

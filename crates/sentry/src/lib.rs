@@ -15,7 +15,7 @@
 //!
 //! Around it: `sentry` starts and stops, `run` is a worker thread, `worker` what a worker keeps per application,
 //! `app` and `live` what workers share, `timer` and `health` the application's own tasks, `client` a
-//! connection's state and its deadlines.
+//! connection's state and its deadlines, `reports` what nuclei beside the servers say.
 
 mod accept;
 pub mod access_log;
@@ -31,6 +31,7 @@ pub mod event_ring;
 pub mod gate;
 pub mod headers;
 mod health;
+pub mod history;
 pub mod live;
 pub mod metrics;
 mod permit;
@@ -38,6 +39,7 @@ mod proxy;
 pub mod record;
 mod reject;
 pub mod reload;
+pub mod reports;
 mod run;
 pub mod sentry;
 mod serve;

@@ -2,13 +2,14 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
 
 use tidegate_engine::{Classifier, ClassifierSetup, Controller, Policer, RequestView, ServerId, Status};
 
 use crate::app::AppError;
 use crate::config;
 use crate::gate::head::HeadLimits;
+use crate::reports::ledger::Ledger;
 
 /// An application's configuration in force. Workers hold it for as long as a request needs it.
 #[derive(Debug)]
@@ -40,7 +41,11 @@ pub struct Server {
     pub(crate) numeric: Option<SocketAddr>,
     /// Requests in a row that failed for want of an answer.
     failures: AtomicU32,
-    status: AtomicU8,
+    health: AtomicU8,
+    /// Its nucleus is silent, or says that nothing listens.
+    excluded: AtomicBool,
+    /// Which requests went over which connection, where its nucleus measures connections.
+    pub(crate) ledger: Ledger,
 }
 
 impl Live {
@@ -95,31 +100,42 @@ impl Live {
     pub fn class_name(&self, class: tidegate_engine::ClassId) -> &str {
         self.config.setup.classes.get(class.index()).map_or("", |class| &class.name)
     }
-
-    pub(crate) fn set_status(&self, id: ServerId, status: Status) {
-        if let Some(server) = self.server(id) {
-            server.set_status(status);
-        }
-    }
 }
 
 impl Server {
-    /// Its state by the health checks.
+    /// Its state: up only if both the health checks and its nucleus, where it has one, say so.
     pub fn status(&self) -> Status {
-        match self.status.load(Relaxed) {
+        match self.health() {
+            Status::Up if self.excluded.load(Relaxed) => Status::Down,
+            health => health,
+        }
+    }
+
+    /// Its state by the health checks.
+    pub fn health(&self) -> Status {
+        match self.health.load(Relaxed) {
             0 => Status::Up,
             1 => Status::Down,
             _ => Status::Draining,
         }
     }
 
-    fn set_status(&self, status: Status) {
+    pub(crate) fn set_health(&self, status: Status) {
         let word = match status {
             Status::Up => 0,
             Status::Down => 1,
             _ => 2,
         };
-        self.status.store(word, Relaxed);
+        self.health.store(word, Relaxed);
+    }
+
+    /// Whether its nucleus keeps it from getting requests.
+    pub fn is_excluded(&self) -> bool {
+        self.excluded.load(Relaxed)
+    }
+
+    pub(crate) fn set_excluded(&self, excluded: bool) {
+        self.excluded.store(excluded, Relaxed);
     }
 
     /// A request was answered.
@@ -153,8 +169,8 @@ fn servers(config: &config::Application, controller: &Controller, before: Option
         let old = before.and_then(|live| live.server(state.id)).filter(|old| old.name == state.name);
         match (config.servers.iter().find(|server| server.name == state.name), old) {
             (Some(new), Some(old)) if old.address == new.address => {
-                if old.status() == Status::Draining {
-                    old.set_status(Status::Up);
+                if old.health() == Status::Draining {
+                    old.set_health(Status::Up);
                 }
                 Some(old.clone())
             }
@@ -164,10 +180,12 @@ fn servers(config: &config::Application, controller: &Controller, before: Option
                 address: new.address.clone(),
                 numeric: new.address.parse().ok(),
                 failures: AtomicU32::new(0),
-                status: AtomicU8::new(0),
+                health: AtomicU8::new(0),
+                excluded: AtomicBool::new(false),
+                ledger: Ledger::default(),
             })),
             (None, Some(old)) => {
-                old.set_status(Status::Draining);
+                old.set_health(Status::Draining);
                 Some(old.clone())
             }
             (None, None) => None,

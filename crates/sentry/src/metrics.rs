@@ -4,6 +4,7 @@
 //! of the scrape, and cost the workers nothing between scrapes. Labels are names from the configuration and fixed
 //! lists only, so clients cannot make new series. `docs/metrics.md` lists the names.
 
+mod controllers;
 mod family;
 
 use std::fmt;
@@ -14,11 +15,13 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::{Registry, Unit};
 use tidegate_engine::{ClassSnapshot, Reason, ServerSnapshot, Snapshot, Status};
+use tidegate_wire::Rejected;
 
 use crate::app::App;
 use crate::board::{Board, cpu_time};
 use crate::counters::{COUNTERS, Counter};
 use crate::gate::head::Bad;
+use crate::reports::{NucleusState, View};
 use family::{Families, Labels};
 
 /// The media type of [`render`]'s text.
@@ -49,6 +52,7 @@ impl Collector for Scrape {
         policy(&mut out, &all)?;
         classes(&mut out, &all)?;
         servers(&mut out, &all)?;
+        reports(&mut out, &self.board)?;
         data_path(&mut out, &all)
     }
 }
@@ -153,7 +157,8 @@ fn policy(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
         let more = seen.snapshot.policy.more.iter();
         more.map(|(name, value)| (seen.labels().and("name", name), *value))
     });
-    out.gauge("tidegate_policy_value", "More of what the policy shows of itself.", None, more)
+    out.gauge("tidegate_policy_value", "More of what the policy shows of itself.", None, more)?;
+    controllers::write(out, all)
 }
 
 fn policy_labels(seen: &Seen) -> Labels<'_> {
@@ -238,6 +243,29 @@ fn servers(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
     }
     Ok(())
 }
+
+/// Nuclei, by their server's address, and what became of datagrams.
+fn reports(out: &mut Families<'_>, board: &Board) -> fmt::Result {
+    let view = board.reports();
+    let nuclei = view.map(View::nuclei).unwrap_or_default();
+    let per_nucleus = |value: fn(&Nucleus) -> Option<f64>| {
+        nuclei.iter().filter_map(move |nucleus| Some((Labels::new("address", &nucleus.0), value(nucleus)?)))
+    };
+    let speaks = per_nucleus(|nucleus| Some(flag(nucleus.1 == NucleusState::Speaks)));
+    out.gauge("tidegate_nucleus_speaks", "1 while the server's nucleus reports.", None, speaks)?;
+    let help = "Time since the nucleus's last report.";
+    out.gauge("tidegate_nucleus_age", help, Some(Unit::Seconds), per_nucleus(|nucleus| nucleus.2))?;
+    let counts = view.map(View::counts);
+    let taken = counts.iter().map(|counts| (Labels::default(), counts.taken()));
+    out.counter("tidegate_reports_taken", "Datagrams of nuclei that were taken.", taken)?;
+    let ignored = counts.iter().flat_map(|counts| {
+        Rejected::ALL.into_iter().map(|why| (Labels::new("reason", why.name()), counts.rejected(why)))
+    });
+    out.counter("tidegate_reports_ignored", "Datagrams that were ignored, by reason.", ignored)
+}
+
+/// Address, state, seconds since the last report.
+type Nucleus = (String, NucleusState, Option<f64>);
 
 /// What the data path counts. Counters that come in kinds become one family with a label.
 fn data_path(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use tidegate_engine::{
-    Decision, Outcome, Reason, Rejection, Request, RequestView, ServerId, Ticket, Timestamp, Verdict,
+    Decision, MeasuredCost, Outcome, Reason, Rejection, Request, RequestView, ServerId, Ticket, Timestamp, Verdict,
 };
 use tokio::sync::oneshot;
 
@@ -116,11 +116,17 @@ pub(crate) struct Permit {
 }
 
 impl Permit {
-    /// The request is over.
-    pub(crate) fn complete(mut self, outcome: Outcome) {
+    /// The request is over. `measured`: what it cost, where that was measured on its server.
+    pub(crate) fn complete(mut self, outcome: Outcome, measured: Option<(ServerId, Request, MeasuredCost)>) {
         self.done = true;
         let ticket = self.ticket;
-        self.worker.app.engine(|core, now| core.controller.handle_completion(now, ticket, outcome));
+        self.worker.app.engine(|core, now| {
+            if let Some((server, request, cost)) = measured {
+                let cost = MeasuredCost { service_time: outcome.service_time.map(|time| time.as_secs_f64()), ..cost };
+                core.controller.handle_cost(now, server, &request, cost);
+            }
+            core.controller.handle_completion(now, ticket, outcome);
+        });
     }
 
     /// Moves the request to another server after `failed` could not take it.

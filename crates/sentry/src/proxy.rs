@@ -104,6 +104,7 @@ impl Exchange {
         let worker = &self.worker;
         let fresh_id = || request_id(worker.random(), worker.random());
         let wishes = headers::to_server(&mut parts, &self.client, &live.config.forwarded, chunked, fresh_id);
+        headers::ask_for(&mut parts.headers, live.policer.quality(self.ending.request().request_type));
         self.ending.note(&parts, headers::request_id(&parts.headers));
         let body = RequestBody::new(body, &self.client, &self.worker, live.config.limits.body_bytes);
         match self.send(Request::from_parts(parts, body), server).await {
@@ -183,7 +184,7 @@ impl Exchange {
             self.ending.first_byte = Some(self.worker.now().since(self.ending.arrived()));
         }
         let upgraded = parts.status == StatusCode::SWITCHING_PROTOCOLS;
-        headers::to_client(&mut parts, upgraded);
+        self.ending.cost = headers::to_client(&mut parts, upgraded);
         self.ending.status = parts.status.as_u16();
         if upgraded {
             if wishes.upgrade.is_none() {
@@ -211,7 +212,7 @@ impl Exchange {
         server: Box<crate::upstream::ServerConn>,
     ) -> Response<ResponseBody> {
         if let Some(permit) = self.ending.permit.take() {
-            permit.complete(Outcome::answered());
+            permit.complete(Outcome::answered(), None);
         }
         self.ending.end = RecordEnd::Upgraded;
         *self.client.tunnel.borrow_mut() = Some(Box::new(ServerEnd::from(server)));

@@ -86,7 +86,12 @@ impl<T: Target> Reloader<T> {
 
 /// What only a restart can change.
 fn needs_restart(old: &Config, new: &Config) -> Result<(), String> {
-    let changed = [("[admin]", old.admin != new.admin), ("[sentry] workers", old.sentry.workers != new.sentry.workers)];
+    let reports = |config: &Config| config.reports.as_ref().map(|r| (r.listen, r.key_file.clone()));
+    let changed = [
+        ("[admin]", old.admin != new.admin),
+        ("[reports] listen and key_file", reports(old) != reports(new)),
+        ("[sentry] workers", old.sentry.workers != new.sentry.workers),
+    ];
     match changed.iter().find(|(_, changed)| *changed) {
         Some((what, _)) => Err(format!("{what} cannot change while the sentry runs; restart it")),
         None => Ok(()),

@@ -14,6 +14,7 @@ use crate::app::{App, AppError};
 use crate::config::Config;
 use crate::live::Live;
 use crate::record::RecordSink;
+use crate::reports::{Listener, View};
 use crate::run::{Job, Left, run};
 use crate::timer::CpuMeter;
 
@@ -27,6 +28,7 @@ pub struct SentryHandle {
     apps: Vec<Arc<App>>,
     addresses: Vec<Vec<SocketAddr>>,
     workers: Vec<JoinHandle<Left>>,
+    reports: Option<Listener>,
     stop: watch::Sender<bool>,
     deadline: watch::Sender<Option<Instant>>,
 }
@@ -42,6 +44,14 @@ pub enum StartError {
     Listen {
         /// The application.
         app: String,
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Reports cannot be listened for.
+    #[error("cannot listen for reports on {address} (UDP): {source}")]
+    Reports {
         /// The address.
         address: SocketAddr,
         /// What the system said.
@@ -99,7 +109,14 @@ impl Sentry {
         let (stop, _) = watch::channel(false);
         let (deadline, _) = watch::channel(None);
         let meter = Arc::new(CpuMeter::new(workers));
-        let mut handle = SentryHandle { apps, addresses, workers: Vec::new(), stop, deadline };
+        let reports = match &config.reports {
+            Some(reports) => Some(
+                Listener::start(reports, &apps)
+                    .map_err(|source| StartError::Reports { address: reports.listen, source })?,
+            ),
+            None => None,
+        };
+        let mut handle = SentryHandle { apps, addresses, workers: Vec::new(), reports, stop, deadline };
         for (index, sockets) in listeners.into_iter().enumerate() {
             let job = Job {
                 index,
@@ -128,6 +145,11 @@ impl SentryHandle {
         index.map_or(&[], |index| &self.addresses[index])
     }
 
+    /// What nuclei report, if there is a listener for it.
+    pub fn reports(&self) -> Option<&Arc<View>> {
+        self.reports.as_ref().map(Listener::view)
+    }
+
     /// Puts a new configuration in force, for all applications or for none. Requests in flight and waiting ones are
     /// not touched.
     ///
@@ -137,6 +159,9 @@ impl SentryHandle {
         self.check_reload(&config)?;
         for (app, application) in self.apps.iter().zip(config.applications) {
             app.reconfigure(application)?;
+        }
+        if let (Some(view), Some(reports)) = (self.reports(), &config.reports) {
+            view.configure(reports.silent_after, reports.when_silent);
         }
         Ok(())
     }

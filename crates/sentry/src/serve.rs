@@ -278,10 +278,12 @@ async fn drain(io: &mut TcpStream) {
 mod tests {
     use super::*;
 
-    /// With tokio's own part of a task this makes 256 bytes: one more, and each of ten thousand takes 384.
+    /// With tokio's own part of a task this makes 256 bytes: one more, and each of ten thousand takes 384. Built with
+    /// the rest of the workspace, tokio has its multi-threaded runtime, and a socket is 8 bytes larger; the program
+    /// has not.
     #[test]
     fn an_idle_connection_is_small() {
-        assert!(size_of::<Serve>() <= 152, "{}", size_of::<Serve>());
+        assert!(size_of::<Serve>() <= 160, "{}", size_of::<Serve>());
         assert!(size_of::<Client>() <= 144, "{}", size_of::<Client>());
     }
 }

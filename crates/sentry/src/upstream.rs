@@ -6,6 +6,7 @@ pub(crate) mod pool;
 pub(crate) mod send;
 
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -13,7 +14,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::client::conn::http1::{Connection, SendRequest};
 use hyper::rt::ReadBufCursor;
-use tidegate_engine::Timestamp;
+use tidegate_engine::{Request, Timestamp};
 use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 
@@ -34,6 +35,8 @@ pub(crate) struct ServerConn {
     /// Where it rests; `None` while it does.
     home: Option<Rc<Pool>>,
     idle_since: Timestamp,
+    /// This end of it: how the server's nucleus names it.
+    local: SocketAddr,
 }
 
 impl ServerConn {
@@ -41,6 +44,20 @@ impl ServerConn {
     pub(crate) fn drive(&mut self, cx: &mut Context<'_>) {
         if !self.over {
             self.over = Pin::new(&mut self.connection).poll(cx).is_ready();
+        }
+    }
+
+    /// A request begins on it.
+    fn note_begin(&self) {
+        if let Some(home) = &self.home {
+            home.server.ledger.begin(self.local);
+        }
+    }
+
+    /// A request ended on it.
+    pub(crate) fn note_end(&self, request: &Request) {
+        if let Some(home) = &self.home {
+            home.server.ledger.end(self.local, request);
         }
     }
 

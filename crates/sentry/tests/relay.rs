@@ -48,6 +48,30 @@ fn a_refusal_explains_itself() {
 }
 
 #[test]
+fn a_server_whose_answers_are_late_is_asked_for_cheaper_ones() {
+    let server = RawServer::start(|mut peer| {
+        while let Some(asked) = peer.request() {
+            let told = asked.field("tidegate-quality").unwrap_or("nothing").to_owned();
+            if !peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{told}", told.len())) {
+                return;
+            }
+        }
+    });
+    let mut app = application(&[server.address]);
+    let policy = r#"{ "policy": "aimd", "targets": { "default": "1ns" },
+        "controller": { "samples": 1, "quality": { "lower_by": 2.0, "min": 0.25, "then_police": false } } }"#;
+    app.setup.admission = serde_json::from_str(policy).expect("its settings");
+    let sentry = Running::start(app);
+    let mut client = sentry.client();
+    for expected in ["nothing", "0.50", "0.25", "0.25"] {
+        client.send(GET);
+        assert_eq!(client.answer().text(), expected);
+        // The answer is complete for the client a moment before its permit is.
+        sentry.assert_quiet();
+    }
+}
+
+#[test]
 fn a_large_body_streams_both_ways() {
     let server = RawServer::start(|mut peer| {
         while let Some(asked) = peer.request() {

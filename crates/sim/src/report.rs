@@ -4,7 +4,7 @@ mod histogram;
 
 use std::time::Duration;
 
-use tidegate_engine::{Event, EventSink, Setup, Snapshot, Timestamp};
+use tidegate_engine::{ControllerState, Event, EventSink, Setup, Snapshot, Timestamp};
 use tidegate_workload::outcome::Course;
 
 pub use crate::park::Usage;
@@ -18,6 +18,10 @@ pub struct Report {
     pub classes: Vec<ClassReport>,
     /// Per stream of the world, then per group of users, by second of arrival.
     pub courses: Vec<Course>,
+    /// Per request type of the setup, by second of arrival.
+    pub types: Vec<Course>,
+    /// What response-time controllers showed of themselves, second by second; empty without any.
+    pub controls: Vec<(Duration, Vec<ControllerState>)>,
     /// In the order of `courses`: what became of what clients wanted, whatever number of tries it took.
     pub clients: Vec<ClientReport>,
     /// Every server while requests arrived: those behind the sentry, then tier by tier.
@@ -121,6 +125,8 @@ impl Second {
 pub(crate) struct ReportBuilder {
     classes: Vec<ClassBuilder>,
     pub(crate) courses: Vec<Course>,
+    pub(crate) types: Vec<Course>,
+    pub(crate) controls: Vec<(Duration, Vec<ControllerState>)>,
     pub(crate) clients: Vec<ClientReport>,
     /// Answers that take longer have nobody left to read them.
     patience: Duration,
@@ -139,6 +145,7 @@ struct ClassBuilder {
 pub(crate) struct Subject {
     pub(crate) class: u8,
     pub(crate) course: u16,
+    pub(crate) request_type: u16,
     pub(crate) arrived: Timestamp,
     /// The response-time target when it arrived.
     pub(crate) target: Duration,
@@ -149,21 +156,23 @@ impl ReportBuilder {
         let kept = setup.classes.iter().filter(|_| by_answer);
         let classes = kept.map(|class| ClassBuilder::new(&class.name)).collect();
         let clients = vec![ClientReport::default(); courses];
-        ReportBuilder { classes, courses: vec![Course::default(); courses], clients, patience }
+        let types = vec![Course::default(); setup.request_types.len()];
+        let courses = vec![Course::default(); courses];
+        ReportBuilder { classes, courses, types, controls: Vec::new(), clients, patience }
     }
 
     pub(crate) fn offered(&mut self, subject: Subject) {
         if let Some(class) = self.classes.get_mut(usize::from(subject.class)) {
             class.second(subject.arrived).offered += 1;
         }
-        self.courses[usize::from(subject.course)].offered(subject.arrived.since(Timestamp::ZERO));
+        self.count(subject, Course::offered);
     }
 
     pub(crate) fn refused(&mut self, now: Timestamp, subject: Subject) {
         if let Some(class) = self.classes.get_mut(usize::from(subject.class)) {
             class.second(now).refused += 1;
         }
-        self.courses[usize::from(subject.course)].refused(subject.arrived.since(Timestamp::ZERO));
+        self.count(subject, Course::refused);
     }
 
     /// Returns whether the client was still there.
@@ -173,19 +182,23 @@ impl ReportBuilder {
             class.second(now).in_target += u32::from(response <= subject.target);
             class.tally.add(response);
         }
-        let course = &mut self.courses[usize::from(subject.course)];
-        let arrived = subject.arrived.since(Timestamp::ZERO);
         let in_time = response <= self.patience;
-        if in_time {
-            course.answered(arrived, response, subject.target)
-        } else {
-            course.failed(arrived)
-        }
+        self.count(subject, |course, arrived| match in_time {
+            true => course.answered(arrived, response, subject.target),
+            false => course.failed(arrived),
+        });
         in_time
     }
 
+    /// Counts a request with its stream and with its type.
+    fn count(&mut self, subject: Subject, what: impl Fn(&mut Course, Duration)) {
+        let arrived = subject.arrived.since(Timestamp::ZERO);
+        what(&mut self.courses[usize::from(subject.course)], arrived);
+        what(&mut self.types[usize::from(subject.request_type)], arrived);
+    }
+
     pub(crate) fn failed(&mut self, subject: Subject) {
-        self.courses[usize::from(subject.course)].failed(subject.arrived.since(Timestamp::ZERO));
+        self.count(subject, Course::failed);
     }
 
     pub(crate) fn classes(&mut self) -> Vec<ClassReport> {

@@ -6,13 +6,16 @@
 
 mod answer;
 mod clients;
+mod look;
 mod menu;
 mod part;
 mod sentry;
 
+use std::time::Duration;
+
 use slab::Slab;
 use tidegate_engine::{
-    Action, Controller, LoadReport, Outcome, Rejection, ServerId, SetupError, Status, Ticket, Timestamp,
+    Action, Controller, LoadReport, Outcome, Rejection, RequestTypeId, ServerId, SetupError, Status, Ticket, Timestamp,
 };
 use tidegate_workload::{Arrivals, Rng, rng, uniform};
 
@@ -105,7 +108,7 @@ pub(crate) struct Flying {
     ticket: Option<Ticket>,
     started: Timestamp,
     /// Time at the server, once it is answered there.
-    served_in: std::time::Duration,
+    served_in: Duration,
     tries: u32,
     /// Its client's patience.
     timer: Option<SlotId>,
@@ -139,12 +142,14 @@ pub(crate) struct Run<'w> {
     usage: Option<(Vec<Usage>, Option<f64>)>,
     timeout: Timestamp,
     timer: SlotId,
+    /// When to look at response-time controllers again; never without any.
+    look: Timestamp,
     happenings: u64,
     part: part::Part,
 }
 
 /// A run that does not empty is broken off so long after the last arrival.
-const DRAIN: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
+const DRAIN: Duration = Duration::from_secs(24 * 3600);
 
 impl<'w> Run<'w> {
     /// One of several sentries has a `lane` of its own: the same arrivals, of which it takes its part, and other costs.
@@ -187,6 +192,7 @@ impl<'w> Run<'w> {
             usage: None,
             timeout: Timestamp::MAX,
             timer,
+            look: Timestamp::ZERO,
             happenings: 0,
             plans,
             world,
@@ -206,6 +212,9 @@ impl<'w> Run<'w> {
                 break;
             }
             self.happenings += 1;
+            if now >= self.look {
+                self.look_at_controllers(now);
+            }
             self.happen(now, happening);
             self.follow_up(now);
         }
@@ -325,7 +334,12 @@ impl<'w> Run<'w> {
     fn start(&mut self, now: Timestamp, request: u32, mut server: ServerId) {
         let flying = &mut self.requests[request as usize];
         flying.started = now;
-        let task = flying.task;
+        let mut task = flying.task;
+        let url = &self.menus[flying.client.menu()].urls[flying.url as usize];
+        if url.degrades_to < 1.0 {
+            let quality = self.controller.policer().quality(RequestTypeId(url.request_type));
+            task.work *= url.degrades_to + (1.0 - url.degrades_to) * quality;
+        }
         for attempt in 0..3 {
             if self.park.begin(now, u32::from(server.0), Owner::Request(request), task, &mut self.plans) {
                 return;
@@ -422,6 +436,8 @@ impl<'w> Run<'w> {
         Report {
             classes: self.report.classes(),
             courses: std::mem::take(&mut self.report.courses),
+            types: std::mem::take(&mut self.report.types),
+            controls: std::mem::take(&mut self.report.controls),
             clients: std::mem::take(&mut self.report.clients),
             servers,
             sentry_cpu,

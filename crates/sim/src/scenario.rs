@@ -7,7 +7,7 @@ use tidegate_engine::{
     AdmissionConfig, ClassSetup, DispatchConfig, ServerSetup, Setup, SetupError, Sla, SlaError, Statistic, Step,
     Timestamp,
 };
-use tidegate_workload::outcome::{Outcome, StreamOutcome};
+use tidegate_workload::outcome::{Control, Outcome, StreamOutcome};
 use tidegate_workload::scenario::{self, Arm, Load, Scenario};
 
 use crate::report::Report;
@@ -94,13 +94,17 @@ impl Played {
     /// The part of a report that scenarios make demands on.
     pub fn outcome(&self, mut report: Report) -> Outcome {
         let notes = notes(&report, &self.world);
+        let controls = controls(&report);
         let courses = std::mem::take(&mut report.courses);
+        // The engine's first type is for what no rule matches: nothing, here.
+        let names = self.world.setup.request_types.iter().cloned();
+        let types = names.zip(std::mem::take(&mut report.types)).skip(1).collect();
         let streams = self.names.iter().zip(courses).map(|((name, class), course)| StreamOutcome {
             name: name.clone(),
             class: class.clone(),
             course,
         });
-        Outcome { streams: streams.collect(), warnings: Vec::new(), notes, provisioned: Vec::new() }
+        Outcome { streams: streams.collect(), types, controls, notes, ..Outcome::default() }
     }
 }
 
@@ -164,6 +168,24 @@ fn stream(scenario: &Scenario, load: &Load) -> Stream {
         urls: urls.collect(),
         retry: load.retry.as_ref().map(machines::retry),
     }
+}
+
+/// What response-time controllers did, in lines.
+fn controls(report: &Report) -> Vec<Control> {
+    let mut lines = Vec::new();
+    for (at, controllers) in &report.controls {
+        for controller in controllers {
+            lines.extend(controller.classes.iter().map(|class| Control {
+                second: at.as_secs(),
+                request: controller.request_type.clone().unwrap_or_else(|| "all".to_owned()),
+                class: class.class.clone(),
+                rate: controller.policing.then_some(class.rate),
+                percentile: class.percentile,
+                quality: controller.quality,
+            }));
+        }
+    }
+    lines
 }
 
 /// What the engine said, in lines, and then what there is to say of models that only the simulator has.

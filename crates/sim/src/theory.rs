@@ -149,6 +149,8 @@ fn closed(requests: u32, count: u32, think: f64) -> World {
     let rate = 1.0 / MEAN;
     let mut world = empty(f64::from(requests) / rate, 1, Discipline::Fifo);
     world.users = vec![Users {
+        from: Duration::ZERO,
+        until: Duration::MAX,
         class: 0,
         count,
         think: exponential(think),

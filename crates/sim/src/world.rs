@@ -70,6 +70,8 @@ pub struct Url {
     pub weight: f64,
     /// Inherent time on a server's processors, seconds.
     pub cost: ServiceTime,
+    /// The share of `cost` that remains at quality 0; 1: it cannot be answered cheaper.
+    pub degrades_to: f64,
     /// What else it does at the server: of [`World::programs`].
     pub program: u16,
     /// Size of the answer, bytes, for the way to the clients.
@@ -79,7 +81,7 @@ pub struct Url {
 impl Url {
     /// A URL of the default type that is nothing but time on a processor.
     pub fn new(key: u64, cost: ServiceTime) -> Url {
-        Url { key, request_type: 0, weight: 1.0, cost, program: 0, bytes: 0 }
+        Url { key, request_type: 0, weight: 1.0, cost, degrades_to: 1.0, program: 0, bytes: 0 }
     }
 }
 
@@ -90,6 +92,10 @@ pub struct Users {
     pub class: u8,
     /// How many.
     pub count: u32,
+    /// When they come.
+    pub from: Duration,
+    /// When they stop asking; with the run's end at the latest.
+    pub until: Duration,
     /// Time between an answer and the next request, seconds.
     pub think: ServiceTime,
     /// What they ask for: per state (request type) its URLs.

@@ -60,21 +60,21 @@ fn processors_themselves_are_learned_once_the_server_was_idle_now_and_then() {
     assert!(found.is_empty(), "{found:?}");
 }
 
+/// From the whole to the half; both ends are noisy snapshots.
 #[test]
 fn a_halved_server_is_noticed_within_five_seconds() {
-    let mut found = Vec::new();
-    for seed in 1..=4 {
-        let mut world = overloaded(4.0, 25);
-        world.faults = vec![support::speed(20, 0.5)];
-        let before = capacity(&overloaded(4.0, 20).run(seed).expect("the setup makes sense"));
-        let after = capacity(&world.run(seed).expect("the setup makes sense"));
-        // From the whole to the half, and the noise of both estimates: at most one in four misses, and not by far.
-        assert!(after / before < 0.85, "seed {seed}: from {before:.2}/s to {after:.2}/s");
-        if after / before > 0.75 {
-            found.push(format!("seed {seed}: from {before:.2}/s to {after:.2}/s"));
-        }
-    }
-    assert!(found.len() <= 1, "{found:?}");
+    const SEEDS: u64 = 16;
+    let fell: Vec<f64> = (1..=SEEDS)
+        .map(|seed| {
+            let mut world = overloaded(4.0, 25);
+            world.faults = vec![support::speed(20, 0.5)];
+            let before = capacity(&overloaded(4.0, 20).run(seed).expect("the setup makes sense"));
+            capacity(&world.run(seed).expect("the setup makes sense")) / before
+        })
+        .collect();
+    let mean = fell.iter().sum::<f64>() / SEEDS as f64;
+    let far = fell.iter().filter(|fell| **fell > 0.85).count();
+    assert!(mean < 0.75 && far <= 2, "to {mean:.2} on average, {far} of {SEEDS} above 0.85: {fell:.2?}");
 }
 
 /// Nothing is known at the start, and the controller must not bury a server while it learns. At ten times the load, in

@@ -198,6 +198,8 @@ fn users_think_between_answers() {
     let url = |key, seconds| Url::new(key, constant(seconds));
     world.streams.clear();
     world.users = vec![Users {
+        from: Duration::ZERO,
+        until: Duration::MAX,
         class: 0,
         count: 1,
         think: constant(0.040),
@@ -212,6 +214,51 @@ fn users_think_between_answers() {
     // A session is 10 + 40 + 20 + 90 ms.
     near(report.courses[0].total().offered as f64, 2.0 * 100.0 / 0.160);
     near(mean(&report), 0.015);
+}
+
+#[test]
+fn users_come_and_go() {
+    let mut world = steady(1.0);
+    world.streams.clear();
+    world.users = vec![Users {
+        from: Duration::from_secs(20),
+        until: Duration::from_secs(60),
+        class: 0,
+        count: 1,
+        think: constant(0.040),
+        states: vec![vec![Url::new(1, constant(0.010))]],
+        start: vec![1.0],
+        next: vec![vec![1.0]],
+        pause: constant(0.040),
+        retry: Retry::NEVER,
+    }];
+    let report = run(&world);
+    let offered = |from, to| report.courses[0].span(Duration::from_secs(from), Duration::from_secs(to)).offered;
+    assert_eq!((offered(0, 20), offered(60, 100)), (0, 0));
+    near(offered(20, 60) as f64, 40.0 / 0.050);
+}
+
+#[test]
+fn requests_that_can_be_answered_cheaper_take_less_as_quality_falls() {
+    // One run a completion, all of them over the target of 1 s: the quality is halved and then at its least.
+    let policy = r#"{ "policy": "aimd", "controller": { "samples": 1, "smoothing": 0,
+        "quality": { "min": 0.25, "lower_by": 2.0, "then_police": false } } }"#;
+    let mut world = support::world(1, 1.0, Duration::from_secs(1), admission(policy));
+    world.streams = vec![support::stream(0, "0.1/s", constant(3.0))];
+    world.streams[0].process = ArrivalProcess::Constant;
+    world.streams[0].urls[0].degrades_to = 0.5;
+    let report = run(&world);
+    let times: Vec<f64> =
+        report.courses[0].seconds().iter().filter_map(|second| second.responses.mean()).take(4).collect();
+    // 3 s, then 3 * (0.5 + 0.5 q) for q = 1/2 and 1/4.
+    assert_eq!(times.len(), 4);
+    for (seen, expected) in times.into_iter().zip([3.0, 2.25, 1.875, 1.875]) {
+        near(seen, expected);
+    }
+    assert_eq!(report.snapshot.policy.controllers[0].quality, 0.25);
+    // The controllers were looked at every second in which something happened.
+    assert!(report.controls.len() > 40 && report.controls.is_sorted_by_key(|(at, _)| *at));
+    assert_eq!(report.types[0].total().offered, report.courses[0].total().offered);
 }
 
 #[test]

@@ -45,6 +45,13 @@ fn c1_under_other_products_policies() {
 }
 
 #[test]
+fn c1_under_response_time_controllers() {
+    golden("c1-aimd", &c1(admission(r#"{ "policy": "aimd" }"#), exponential()));
+    let policy = r#"{ "policy": "aimd", "controller": { "lower_own_always": true, "lag": 5, "smoothing": 0.5 } }"#;
+    golden("c1-aimd-variant", &c1(admission(policy), exponential()));
+}
+
+#[test]
 fn the_sentry_goes_to_threshold_and_back_with_its_own_load() {
     let policy = r#"{ "policy": "sentry", "batch": { "delays": ["0ms", "50ms", "100ms"] } }"#;
     let mut world = c1(admission(policy), exponential());

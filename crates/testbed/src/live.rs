@@ -101,6 +101,7 @@ fn server(scenario: &Scenario, seed: u64) -> ServerSpec {
         prefix: prefix(scenario, class, request),
         service: scenario.requests[request].service,
         response_bytes: scenario.requests[request].response_bytes,
+        degrades_to: scenario.requests[request].degrades_to,
     };
     ServerSpec {
         name: "server".to_owned(),
@@ -153,6 +154,7 @@ fn process(application: Application) -> Config {
     Config {
         sentry: config::SentryConfig { workers: 1, drain: GRACE },
         admin: config::Admin::default(),
+        reports: None,
         access_log: config::AccessLog::Off,
         applications: vec![application],
         source: None,
@@ -192,12 +194,8 @@ fn outcome(scenario: &Scenario, report: Report, notes: Vec<(f64, String)>) -> Ou
             course: class.map(|class| course(scenario, class)).unwrap_or_default(),
         }
     };
-    Outcome {
-        streams: scenario.loads.iter().map(stream).collect(),
-        warnings: report.warnings.clone(),
-        notes,
-        provisioned: Vec::new(),
-    }
+    let streams = scenario.loads.iter().map(stream).collect();
+    Outcome { streams, warnings: report.warnings.clone(), notes, ..Outcome::default() }
 }
 
 fn course(scenario: &Scenario, class: &ClassReport) -> Course {

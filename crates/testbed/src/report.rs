@@ -152,6 +152,9 @@ impl ExperimentReport {
     /// The first file that cannot be written.
     pub fn write(&self, folder: &Path) -> Result<Vec<PathBuf>, WriteError> {
         let mut files = vec![("report.json".to_owned(), self.json()), ("seconds.csv".to_owned(), self.csv())];
+        if self.arms.iter().flat_map(|arm| &arm.runs).any(|run| !run.outcome.controls.is_empty()) {
+            files.push(("controls.csv".to_owned(), csv::controls(self)));
+        }
         for arm in &self.arms {
             if let Some(run) = arm.runs.first() {
                 files.push((format!("{}.svg", arm.name), self.figure(arm, run)?));

@@ -103,8 +103,11 @@ async fn answer(site: &Site, mut request: Request<Incoming>) -> Result<Response<
         Some(Some(cost)) => cost,
         Some(None) => return Ok(respond(site, StatusCode::BAD_REQUEST, 0)),
     };
-    match site.service.serve(cost).await {
-        Ok(()) => Ok(respond(site, StatusCode::OK, route.response_bytes)),
+    // What the sentry asks for, if this can be had cheaper at all.
+    let quality = request.headers().get(QUALITY).and_then(read_quality).filter(|_| route.degrades_to < 1.0);
+    let share = quality.map_or(1.0, |quality| route.degrades_to + (1.0 - route.degrades_to) * quality);
+    match site.service.serve(cost * share).await {
+        Ok(()) => Ok(degraded(respond(site, StatusCode::OK, route.response_bytes), quality)),
         Err(Full) => {
             count(&site.service.counters.overflowed);
             match site.overflow {
@@ -137,6 +140,20 @@ fn respond(site: &Site, status: StatusCode, bytes: u64) -> Response<Filler> {
     response
 }
 
+/// Says at which quality it was answered, where that was asked for.
+fn degraded(mut response: Response<Filler>, quality: Option<f64>) -> Response<Filler> {
+    if let Some(value) = quality.and_then(|quality| HeaderValue::from_str(&format!("{quality:.2}")).ok()) {
+        response.headers_mut().insert(QUALITY, value);
+    }
+    response
+}
+
+/// The quality the sentry asks for, when it is a number from 0 to 1.
+fn read_quality(value: &HeaderValue) -> Option<f64> {
+    let quality: f64 = value.to_str().ok()?.trim().parse().ok()?;
+    (0.0..=1.0).contains(&quality).then_some(quality)
+}
+
 /// The cost a request states, when it is a number of seconds up to an hour.
 fn read_cost(value: &HeaderValue) -> Option<f64> {
     let cost: f64 = value.to_str().ok()?.trim().parse().ok()?;
@@ -147,6 +164,7 @@ fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
+const QUALITY: HeaderName = HeaderName::from_static("tidegate-quality");
 const COST: HeaderName = HeaderName::from_static("x-cost");
 const SERVER_NAME: HeaderName = HeaderName::from_static("x-server");
 const RETRY: std::time::Duration = std::time::Duration::from_millis(10);

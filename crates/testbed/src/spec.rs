@@ -46,6 +46,9 @@ pub struct Route {
     /// Size of the response body, bytes.
     #[serde(default)]
     pub response_bytes: u64,
+    /// The share of the service time that remains when `Tidegate-Quality` is 0; in between in proportion.
+    #[serde(default = "all_of_it")]
+    pub degrades_to: f64,
 }
 
 /// What happens to a request for which there is no room.
@@ -110,7 +113,7 @@ impl ServerSpec {
     /// Adds a route.
     #[must_use]
     pub fn route(mut self, prefix: &str, service: ServiceTime, response_bytes: u64) -> ServerSpec {
-        self.routes.push(Route { prefix: prefix.to_owned(), service, response_bytes });
+        self.routes.push(Route { prefix: prefix.to_owned(), service, response_bytes, degrades_to: all_of_it() });
         self
     }
 
@@ -135,11 +138,18 @@ impl ServerSpec {
         if self.routes.iter().any(|r| !r.prefix.starts_with('/')) {
             return error("routes", "routes whose prefix begins with \"/\"");
         }
+        if self.routes.iter().any(|r| !(0.0..=1.0).contains(&r.degrades_to)) {
+            return error("routes", "routes whose `degrades_to` is 0 to 1");
+        }
         if http::HeaderValue::from_str(&self.name).is_err() {
             return error("name", "printable ASCII: it is sent in a header");
         }
         Ok(())
     }
+}
+
+fn all_of_it() -> f64 {
+    1.0
 }
 
 #[cfg(test)]

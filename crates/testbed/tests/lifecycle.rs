@@ -42,6 +42,26 @@ async fn until(server: &EmulatedServer, right: impl Fn(&Stats) -> bool) -> Stats
 }
 
 #[tokio::test]
+async fn answers_are_cheaper_where_less_quality_is_asked_for() {
+    let slow = ServiceTime::constant(3000.0).unwrap();
+    let mut spec = spec(0.0).route("/fixed", ServiceTime::constant(0.0).unwrap(), 1).route("/slow", slow, 1);
+    spec.routes[2].degrades_to = 0.0;
+    let server = EmulatedServer::start(spec).await.unwrap();
+    let answer = get(&server, "/slow", "Tidegate-Quality: 0.00\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("tidegate-quality: 0.00"), "{answer:.200}");
+    let answer = get(&server, "/fixed", "Tidegate-Quality: 0.00\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 200") && !answer.contains("tidegate-quality"), "{answer:.200}");
+    // Three thousand seconds at full quality, and at one that is no quality.
+    for header in ["", "Tidegate-Quality: 7\r\n"] {
+        let mut client = send(&server, "GET /slow HTTP/1.1").await;
+        client.write_all(format!("{header}\r\n").as_bytes()).await.unwrap();
+        until(&server, |stats| stats.in_service == 1).await;
+        drop(client);
+        until(&server, |stats| stats.in_service == 0).await;
+    }
+}
+
+#[tokio::test]
 async fn answers_by_route_and_stated_cost() {
     let slow = ServiceTime::constant(3000.0).unwrap();
     let mut spec = spec(0.0).route("/slow", slow, 1);

@@ -5,6 +5,7 @@ mod demo;
 mod experiment;
 mod fit;
 mod load;
+mod nucleus;
 mod replay;
 mod run;
 mod simulate;
@@ -21,6 +22,7 @@ pub enum Command {
     /// Check a configuration file and print what it means.
     Check(check::Args),
     Load(load::Args),
+    Nucleus(nucleus::Args),
     Demo(demo::Args),
     Simulate(simulate::Args),
     Experiment(experiment::Args),
@@ -38,6 +40,7 @@ impl Command {
             Command::Run(args) => run::run(args),
             Command::Check(args) => check::run(&args),
             Command::Load(args) => load::run(args),
+            Command::Nucleus(args) => nucleus::run(args),
             Command::Demo(args) => demo::run(args),
             Command::Simulate(args) => simulate::run(&args),
             Command::Experiment(args) => experiment::run(args),

@@ -15,10 +15,14 @@ pub use measure::{Check, Measure};
 pub use responses::Responses;
 
 /// One arm of a scenario, run once.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Outcome {
     /// The loads, in the order of the scenario.
     pub streams: Vec<StreamOutcome>,
+    /// The request types, in the order of the scenario; empty where they are not told apart.
+    pub types: Vec<(String, Course)>,
+    /// What response-time controllers did, second by second; empty without any.
+    pub controls: Vec<Control>,
     /// Reasons not to trust the figures, in words. Always empty for a simulation.
     pub warnings: Vec<String>,
     /// What the policy reported of itself, by time: seconds and a line of text.
@@ -49,6 +53,23 @@ pub struct Provision {
     pub sentry_cpu: f64,
     /// The highest CPU of any sentry less the lowest.
     pub sentry_spread: f64,
+}
+
+/// A response-time controller's state at one instant.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Control {
+    /// When, seconds.
+    pub second: u64,
+    /// Its request type, or `all`.
+    pub request: String,
+    /// The class.
+    pub class: String,
+    /// Requests per second that it lets in; `None` while it lets in all.
+    pub rate: Option<f64>,
+    /// Its smoothed percentile of the response time, seconds.
+    pub percentile: Option<f64>,
+    /// How good answers should be, 0 to 1.
+    pub quality: f64,
 }
 
 /// What came of one load.
@@ -124,11 +145,20 @@ impl Outcome {
         names
     }
 
-    /// What a reader wants to see side by side: the classes, or, where all is of one class, the loads.
+    /// The course of a request type, by name.
+    pub fn request(&self, name: &str) -> Course {
+        self.types.iter().find(|(of, _)| of == name).map(|(_, course)| course.clone()).unwrap_or_default()
+    }
+
+    /// What a reader wants to see side by side: the classes, or, where all is of one class, the loads, or, where there
+    /// is one, the request types.
     pub fn groups(&self) -> Vec<(String, Course)> {
         let classes = self.classes();
         if classes.len() > 1 {
             return classes.into_iter().map(|class| (class.to_owned(), self.class(Some(class)))).collect();
+        }
+        if self.streams.len() == 1 && self.types.len() > 1 {
+            return self.types.clone();
         }
         self.streams.iter().map(|stream| (stream.name.clone(), stream.course.clone())).collect()
     }

@@ -217,6 +217,9 @@ pub struct Request {
     /// Size of the answer's body, bytes.
     #[serde(default)]
     pub response_bytes: u64,
+    /// The share of `service` that remains at quality 0; in between in proportion. 1: it cannot be answered cheaper.
+    #[serde(default = "one_share", skip_serializing_if = "is_one")]
+    pub degrades_to: f64,
     /// How many different URLs of this type there are, each asked for equally often.
     #[serde(default = "one_url")]
     pub urls: u32,
@@ -347,6 +350,15 @@ fn one_core() -> u32 {
 
 fn one_url() -> u32 {
     1
+}
+
+fn one_share() -> f64 {
+    1.0
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
+fn is_one(share: &f64) -> bool {
+    *share == 1.0
 }
 
 fn one_revenue() -> f64 {

@@ -233,10 +233,11 @@ impl Case {
 
     /// The load did what the case asks for.
     fn check(&self, name: &str, counted: Counted) -> Result<()> {
-        let share = counted.refused as f64 / counted.responses as f64;
+        let passed = counted.responses - counted.refused;
         let right = match self.duty {
             Duty::Pass => counted.refused == 0,
-            Duty::Refuse | Duty::RefuseTested => share > 0.999,
+            // Their limits let a request a minute through.
+            Duty::Refuse | Duty::RefuseTested => passed <= 1 + counted.responses / 1000,
         };
         if counted.responses == 0 || !right {
             bail!("{name} in the case `{}`: {} of {} responses refused", self.name, counted.refused, counted.responses);

@@ -105,7 +105,7 @@ fn finish(text: &str, name: &str, record: bool) -> Result<()> {
     print!("{text}");
     if record {
         let path = Path::new(RESULTS).join(format!("{}-{name}.md", machine::today()));
-        std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+        std::fs::write(&path, format!("{}\n", text.trim_end())).with_context(|| path.display().to_string())?;
         println!("\nwritten: {}", path.display());
     }
     Ok(())

@@ -126,7 +126,7 @@ impl AdmissionPolicy for Sentry {
     }
 
     fn on_report(&mut self, cx: &mut Context<'_>, report: &LoadReport) {
-        let LoadReport::SentryCpu(cpu) = *report;
+        let LoadReport::SentryCpu(cpu) = *report else { return };
         if cpu >= self.config.low {
             self.calm_since = None;
         } else if self.calm_since.is_none() {

@@ -178,7 +178,7 @@ impl Threshold {
     /// U - G: seconds of work per second that excess requests may bring.
     fn usable(&self, cx: &Context<'_>) -> f64 {
         let guaranteed: f64 = cx.classes.iter().enumerate().map(|(i, c)| c.min_rate * cx.costs.class_mean(i)).sum();
-        let full = cx.load.processors * self.config.target_utilisation;
+        let full = cx.load.own_processors() * self.config.target_utilisation;
         let backlog = if self.config.drain { self.backlog(cx) } else { 0.0 };
         (full - guaranteed - backlog / self.period.as_secs_f64()).max(0.0)
     }

@@ -9,7 +9,7 @@ use core::time::Duration;
 use crate::admission::{ClassEstimate, Context, Load, Released};
 use crate::decision::{Action, End, Outcome, Reason, Rejection};
 use crate::dispatch::{self, DispatchPolicy, View};
-use crate::estimate::{Calibration, Capacity, Costs, DecayedHistogram, Mark, Rate, Scale};
+use crate::estimate::{Alpha, Calibration, Capacity, Costs, DecayedHistogram, Mark, Rate, Reported, Scale};
 use crate::event::EventSink;
 use crate::flight::{Flight, Flights, State};
 use crate::policer::{ClassCounts, Policer};
@@ -45,6 +45,7 @@ pub(super) struct Core {
     pub(super) costs: Costs,
     pub(super) calibration: Calibration,
     pub(super) scale: Scale,
+    pub(super) alpha: Alpha,
     pub(super) stats: Vec<ClassStats>,
     pub(super) rng: Rng,
     pub(super) sink: Box<dyn EventSink + Send>,
@@ -58,6 +59,9 @@ pub(super) struct Core {
     /// The processors that are there whatever the estimates say.
     sure_processors: f64,
     free: Option<usize>,
+    /// Sums over the servers' reports: Q, seconds, and what is in service beyond what is in flight here.
+    pub(super) queueing_delays: f64,
+    pub(super) elsewhere: f64,
     try_down: bool,
     /// In flight in all, and of these in shadow only.
     in_flight: usize,
@@ -108,7 +112,7 @@ impl ClassStats {
 impl Core {
     pub(super) fn new(setup: Setup, buckets: usize, lanes: usize, seed: u64, sink: Box<dyn EventSink + Send>) -> Core {
         let mut rng = Rng::new(seed);
-        let policer = Policer::new(setup.admission.name(), &setup.classes, lanes, rng.next_u64(), setup.shadow);
+        let policer = Policer::new(setup.admission.name(), &setup, lanes, rng.next_u64());
         let classes = setup.classes.len();
         let mut core = Core {
             policer: Arc::new(policer),
@@ -123,6 +127,7 @@ impl Core {
             costs: Costs::new(COST_ENTRIES, setup.request_types.len(), classes, default_cost(&setup)),
             calibration: Calibration::new(setup.sla.statistic()),
             scale: Scale::default(),
+            alpha: Alpha::default(),
             stats: alloc::vec![ClassStats::new(); classes],
             rng,
             sink,
@@ -133,6 +138,8 @@ impl Core {
             processors: 0.0,
             sure_processors: 0.0,
             free: None,
+            queueing_delays: 0.0,
+            elsewhere: 0.0,
             try_down: false,
             in_flight: 0,
             in_shadow: 0,
@@ -176,7 +183,8 @@ impl Core {
             processors: self.processors,
             idle_processors: if self.scale.is_sure() { self.processors } else { self.sure_processors },
             free: self.free.unwrap_or(usize::MAX),
-            queueing_delay: 0.0,
+            queueing_delay: self.queueing_delays / self.up.max(1) as f64,
+            elsewhere: self.elsewhere,
         }
     }
 
@@ -192,12 +200,13 @@ impl Core {
         let sure = |server: &ServerState| if server.capacity.is_given() { server.capacity.processors() } else { 1.0 };
         self.sure_processors = taking().map(sure).sum();
         self.free = taking().map(ServerState::room).sum();
+        self.sum_reports();
         self.dispatch.on_servers_changed(&self.servers, wanted);
         self.follows_load = self.dispatch.follows_load();
     }
 
     /// The state in which servers take requests.
-    fn taking_status(&self) -> Status {
+    pub(super) fn taking_status(&self) -> Status {
         if self.try_down { Status::Down } else { Status::Up }
     }
 
@@ -301,10 +310,8 @@ impl Core {
                 self.witness(now, flight, server, service_time, Some(relative));
                 // Per processor: under load this is free of how many there are thought to be.
                 let processors = self.servers[server.index()].capacity.processors();
-                let had_unit = self.costs.has_unit();
-                self.costs.record(&flight.request, received / processors);
-                if !had_unit && self.costs.has_unit() {
-                    self.servers.iter_mut().for_each(|server| server.capacity.forget_sharing());
+                if !self.servers[server.index()].reported.measures_costs(now) {
+                    self.learn_cost(|costs| costs.record(&flight.request, received / processors));
                 }
                 self.costs.relative(&flight.request)
             }
@@ -382,6 +389,8 @@ pub(super) fn new_server(at: usize, setup: &ServerSetup) -> ServerState {
         max_connections: setup.max_connections,
         in_flight: 0,
         capacity: setup.cores.map_or_else(Capacity::learned, Capacity::given),
+        reported: Reported::default(),
+        given_by_report: false,
         told_capacity: None,
     }
 }

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::core_state::{ClassStats, Core};
-use crate::decision::Reason;
+use crate::decision::{Reason, Rejection};
 use crate::estimate::Scale;
 use crate::event::Event;
 use crate::policer::ClassCounts;
@@ -14,9 +14,17 @@ use crate::time::Timestamp;
 const REFUSAL_GAP: Duration = Duration::from_secs(1);
 /// A capacity is worth an event when it moved by this factor since the last one.
 const CAPACITY_NEWS: f64 = 1.25;
-/// Bounds of Retry-After.
+/// Bounds of Retry-After, seconds.
 const RETRY_LEAST: f64 = 1.0;
 const RETRY_MOST: f64 = 60.0;
+
+impl Rejection {
+    /// The same, with another time to come back, within the bounds.
+    pub(super) fn come_back_after(self, after: Duration) -> Rejection {
+        let seconds = after.as_secs_f64().clamp(RETRY_LEAST, RETRY_MOST);
+        Rejection { retry_after: Duration::from_secs_f64(seconds), ..self }
+    }
+}
 
 impl Core {
     /// Brings everything slow up to date.
@@ -25,6 +33,7 @@ impl Core {
         self.refresh_capacities(now, held_back);
         self.calibration.refresh(now);
         self.refresh_target(now);
+        self.sum_reports();
         self.publish_retry_after();
         self.refreshed = now;
     }

@@ -37,8 +37,9 @@ impl Controller {
             self.core.policer.inherit_shares(&before);
         }
         let takes_over = fresh.is_some();
-        if let Some(policy) = fresh {
-            self.admission = policy;
+        match fresh {
+            Some(policy) => self.admission = policy,
+            None => self.admission.on_setup(&self.core.setup),
         }
         self.core.requeue(self.admission.buckets());
         if self.core.setup.shadow {
@@ -88,7 +89,7 @@ impl Core {
     fn replace_policer(&mut self, setup: &Setup, classes: &[Option<usize>]) {
         let lanes = self.policer.lanes();
         let seed = self.rng.next_u64();
-        let mut policer = Policer::new(setup.admission.name(), &setup.classes, lanes, seed, setup.shadow);
+        let mut policer = Policer::new(setup.admission.name(), setup, lanes, seed);
         let old = |at: &Option<usize>| at.map(|at| ClassId(at as u8));
         let pairs: Vec<(ClassSetup, Option<ClassId>)> =
             setup.classes.iter().cloned().zip(classes.iter().map(old)).collect();
@@ -128,7 +129,12 @@ impl Core {
                 Some(setup) => {
                     (server.weight, server.max_connections) = (setup.weight, setup.max_connections);
                     match setup.cores {
-                        Some(cores) => server.capacity.set_given(cores),
+                        Some(cores) => {
+                            server.capacity.set_given(cores);
+                            server.given_by_report = false;
+                        }
+                        // What its nucleus said stays in force.
+                        None if server.given_by_report => {}
                         None => server.capacity.set_learned(),
                     }
                     if matches!(server.status, Status::Removed | Status::Draining) {

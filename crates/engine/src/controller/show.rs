@@ -12,7 +12,7 @@ use crate::server::Status;
 use crate::snapshot::{ClassSnapshot, ServerSnapshot, Snapshot};
 use crate::time::Timestamp;
 
-pub(super) fn snapshot(core: &Core, admission: &dyn AdmissionPolicy, _now: Timestamp) -> Snapshot {
+pub(super) fn snapshot(core: &Core, admission: &dyn AdmissionPolicy, now: Timestamp) -> Snapshot {
     let name = core.setup.admission.name();
     let mut policy = PolicyState { policy: name, active: name, ..PolicyState::default() };
     admission.describe(&mut policy);
@@ -27,10 +27,11 @@ pub(super) fn snapshot(core: &Core, admission: &dyn AdmissionPolicy, _now: Times
         mean_cost: core.costs.mean(),
         calibration: core.calibration.factor(),
         urls: core.costs.urls(),
+        alpha: core.alpha.get(),
         policy,
         dispatch: core.setup.dispatch.name(),
         classes: (0..core.classes.len()).map(|index| class(core, ClassId(index as u8))).collect(),
-        servers: servers(core),
+        servers: servers(core, now),
         stale_tickets: core.stale_tickets,
     }
 }
@@ -57,6 +58,10 @@ fn class(core: &Core, id: ClassId) -> ClassSnapshot {
         p50: quantile(0.50),
         p95: quantile(0.95),
         p99: quantile(0.99),
+        statistic: match core.setup.sla.statistic().quantile() {
+            Some(q) => quantile(q),
+            None => stats.responses.mean(),
+        },
     }
 }
 
@@ -69,7 +74,7 @@ fn rejected(stats: &ClassStats, table: ClassCounts) -> Vec<(&'static str, u64)> 
     Reason::ALL.iter().map(|&reason| (reason.name(), count(reason))).filter(|(_, count)| *count > 0).collect()
 }
 
-fn servers(core: &Core) -> Vec<ServerSnapshot> {
+fn servers(core: &Core, now: Timestamp) -> Vec<ServerSnapshot> {
     let shown = core.servers.iter().filter(|server| server.status != Status::Removed);
     let server = |server: &crate::server::ServerState| ServerSnapshot {
         name: String::from(&*server.name),
@@ -78,6 +83,9 @@ fn servers(core: &Core) -> Vec<ServerSnapshot> {
         processors: server.capacity.processors(),
         learned: !server.capacity.is_given(),
         confidence: server.capacity.confidence(),
+        queueing_delay: server.reported.queueing_delay(),
+        elsewhere: server.reported.is_present().then(|| server.reported.difference(server.capacity.is_given())),
+        measures_costs: server.reported.measures_costs(now),
     };
     shown.map(server).collect()
 }

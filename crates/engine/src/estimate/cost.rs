@@ -29,6 +29,11 @@ const CAREFUL_WEIGHT: f64 = 6.0;
 /// let all costs wander.
 const UNIT_SAMPLES: f64 = 32.0;
 const NORM_MEMORY: f64 = 512.0;
+/// How strongly the ratio of expected to seen is held where it has been over the last `ANCHOR_MEMORY` samples. Without
+/// it all costs sink by some millionths with every sample, because an average is biased by its own noise: behind 200
+/// busy servers that is a factor of fifty in a minute.
+const ANCHOR: f64 = 0.05;
+const ANCHOR_MEMORY: f64 = 1e7;
 /// A URL is well known from this many samples on; one that is not counts this much in that average.
 const KNOWN: f64 = 8.0;
 const UNKNOWN_WEIGHT: f64 = 0.1;
@@ -45,9 +50,9 @@ pub struct Costs {
     classes: Vec<Average>,
     all: Average,
     default: f64,
-    /// What recent samples were, and what was expected of them.
-    seen: Average,
-    expected: Average,
+    /// Of samples from response times, and of those that were measured on servers.
+    received: Norm,
+    measured: Norm,
     /// Seconds per unit of stored cost.
     scale: f64,
 }
@@ -63,8 +68,8 @@ impl Costs {
             all: Average::default(),
             default,
             scale: 1.0,
-            seen: Average::default(),
-            expected: Average::default(),
+            received: Norm::default(),
+            measured: Norm::default(),
         }
     }
 
@@ -90,9 +95,20 @@ impl Costs {
 
     /// Learns from a completed request that received `seconds` of its server, the whole of it being one.
     pub fn record(&mut self, request: &Request, seconds: f64) {
-        let expected = self.relative(request);
-        let known = self.urls.get(request.url).is_some_and(|own| own.weight() >= KNOWN);
-        let cost = seconds * self.normalise(seconds, expected, known);
+        let factor = self.normalise(request, seconds, false);
+        self.learn(request, seconds * factor);
+    }
+
+    /// Learns from a request whose inherent time was measured on its server. Such samples tell how costs of URLs
+    /// compare, exactly; what they are in seconds of response time only response times tell, so these keep the scale.
+    pub fn record_measured(&mut self, request: &Request, seconds: f64) {
+        if seconds >= 0.0 && seconds.is_finite() {
+            let factor = self.normalise(request, seconds, true);
+            self.learn(request, seconds * factor);
+        }
+    }
+
+    fn learn(&mut self, request: &Request, cost: f64) {
         self.urls.entry(request.url).update(cost, 1.0, MEMORY);
         let groups = [&mut self.types[request.request_type.index()], &mut self.classes[request.class.index()]];
         for group in groups.into_iter().chain([&mut self.all]) {
@@ -107,17 +123,14 @@ impl Costs {
 
     /// What a sample must be multiplied by so that samples do not move all costs together. The first ones do: they
     /// make the unit. A URL that is not well known says little: it may be dearer than its kind.
-    fn normalise(&mut self, seconds: f64, expected: f64, known: bool) -> f64 {
+    fn normalise(&mut self, request: &Request, seconds: f64, measured: bool) -> f64 {
         if !self.has_unit() {
             return 1.0;
         }
-        let weight = if known { 1.0 } else { UNKNOWN_WEIGHT };
-        self.seen.update(seconds, weight, NORM_MEMORY);
-        self.expected.update(expected, weight, NORM_MEMORY);
-        match (self.seen.get(), self.expected.get()) {
-            (Some(seen), Some(expected)) if seen > 0.0 => (expected / seen).clamp(1e-3, 1e3),
-            _ => 1.0,
-        }
+        let expected = self.relative(request);
+        let known = self.urls.get(request.url).is_some_and(|own| own.weight() >= KNOWN);
+        let norm = if measured { &mut self.measured } else { &mut self.received };
+        norm.factor(seconds, expected, if known { 1.0 } else { UNKNOWN_WEIGHT })
     }
 
     /// Sets the scale, seconds per unit of relative cost.
@@ -138,6 +151,11 @@ impl Costs {
     /// Mean inherent time over all requests, seconds, once one was seen.
     pub fn mean(&self) -> Option<f64> {
         self.all.get().map(|cost| cost * self.scale)
+    }
+
+    /// How many request types it knows.
+    pub(crate) fn types(&self) -> usize {
+        self.types.len()
     }
 
     /// URLs in the table.
@@ -176,6 +194,33 @@ impl Costs {
             .or(self.all.get())
             .map_or(self.default, |cost| cost * self.scale);
         self.careful(known)
+    }
+}
+
+/// What recent samples of one kind were, and what was expected of them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Norm {
+    seen: Average,
+    expected: Average,
+    /// The logarithm of their ratio, over a long time.
+    anchor: Average,
+}
+
+impl Norm {
+    fn factor(&mut self, seconds: f64, expected: f64, weight: f64) -> f64 {
+        self.seen.update(seconds, weight, NORM_MEMORY);
+        self.expected.update(expected, weight, NORM_MEMORY);
+        match (self.seen.get(), self.expected.get()) {
+            (Some(seen), Some(expected)) if seen > 0.0 => self.anchored(libm::log((expected / seen).clamp(1e-3, 1e3))),
+            _ => 1.0,
+        }
+    }
+
+    /// The factor whose logarithm is `ratio`, pulled to where that has been all along.
+    fn anchored(&mut self, ratio: f64) -> f64 {
+        self.anchor.update(ratio, 1.0, ANCHOR_MEMORY);
+        let long = self.anchor.get().unwrap_or(ratio);
+        libm::exp(ratio + ANCHOR * (long - ratio))
     }
 }
 

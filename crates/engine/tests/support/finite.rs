@@ -47,6 +47,14 @@ fn policy(snapshot: &Snapshot, setup: &Setup, longest_target: f64) -> Result<(),
     if !policy.delays.is_sorted() {
         return Err(format!("a more important class waits longer: {:?}", policy.delays));
     }
+    for controller in &policy.controllers {
+        within("quality", controller.quality, 0.0, 1.0)?;
+        for class in &controller.classes {
+            within("rate", class.rate, 0.05, 5000.0)?;
+            within("percentile", class.percentile.unwrap_or(0.0), 0.0, 1e9)?;
+            within("controller's target", class.target, 1e-9, longest_target)?;
+        }
+    }
     for (name, value) in &policy.more {
         within(name, *value, f64::MIN, f64::MAX)?;
     }

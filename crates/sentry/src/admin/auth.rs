@@ -18,16 +18,31 @@ pub(super) async fn check(State(admin): State<Arc<Admin>>, request: Request, nex
     };
     match (allowed, &admin.token) {
         (true, _) => next.run(request).await,
-        (false, Some(_)) => {
-            let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
-            (StatusCode::UNAUTHORIZED, challenge, "send Authorization: Bearer <token> with the token of [admin]\n")
-                .into_response()
-        }
+        (false, Some(_)) => unauthorised(),
         (false, None) => {
             (StatusCode::FORBIDDEN, "ask by address or as localhost; other names need a token in [admin]\n")
                 .into_response()
         }
     }
+}
+
+/// Lets a change pass when it has the token. Where none is configured nothing can be changed: whoever may look from
+/// this machine need not be who may change.
+pub(super) async fn check_change(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
+    match &admin.token {
+        Some(token) if has_token(request.headers(), token) => next.run(request).await,
+        Some(_) => unauthorised(),
+        None => {
+            let why = "changes need a token, and none is configured: set token or token_file in [admin], and restart\n";
+            (StatusCode::FORBIDDEN, why).into_response()
+        }
+    }
+}
+
+fn unauthorised() -> Response {
+    let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
+    (StatusCode::UNAUTHORIZED, challenge, "send Authorization: Bearer <token> with the token of [admin]\n")
+        .into_response()
 }
 
 fn has_token(headers: &HeaderMap, token: &str) -> bool {

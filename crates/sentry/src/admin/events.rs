@@ -14,7 +14,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::sse::{Event as Message, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use futures_util::stream::{self, BoxStream, SelectAll, StreamExt};
+use futures_util::stream::{self, BoxStream, SelectAll, Stream, StreamExt};
 use serde_json::{Value, json};
 use tidegate_engine::{ClassId, Event, ServerId};
 use tokio::sync::broadcast;
@@ -45,15 +45,27 @@ struct Item {
 type Source = BoxStream<'static, Option<Item>>;
 
 pub(super) async fn stream(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Response {
-    let Some(seat) = Seat::take(admin.clone()) else {
-        return (StatusCode::SERVICE_UNAVAILABLE, format!("{VIEWERS} viewers are here already\n")).into_response();
-    };
+    let Some(seat) = Seat::take(admin.clone()) else { return full() };
+    respond(messages(&admin, &headers, seat))
+}
+
+/// Kept events after the viewer's last one, then live ones, to the end of the stream.
+pub(super) fn messages(admin: &Admin, headers: &HeaderMap, seat: Seat) -> impl Stream<Item = Message> + use<> {
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).unwrap_or_default();
     let feed = Feed::open(&admin.board, last, seat);
-    let messages = stream::unfold(feed, |mut feed| async move { feed.next().await.map(|message| (message, feed)) });
+    stream::unfold(feed, |mut feed| async move { feed.next().await.map(|message| (message, feed)) })
+}
+
+/// An answer of server-sent events.
+pub(super) fn respond(messages: impl Stream<Item = Message> + Send + 'static) -> Response {
     Sse::new(messages.map(Ok::<_, Infallible>))
         .keep_alive(KeepAlive::new().interval(Duration::from_secs(15)))
         .into_response()
+}
+
+/// The answer when no place is free.
+pub(super) fn full() -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{VIEWERS} viewers are here already\n")).into_response()
 }
 
 /// What a viewer is sent.
@@ -192,10 +204,10 @@ fn describe(event: &Event, live: &Live) -> Value {
 }
 
 /// A viewer's place, given back when it leaves.
-struct Seat(Arc<Admin>);
+pub(super) struct Seat(Arc<Admin>);
 
 impl Seat {
-    fn take(admin: Arc<Admin>) -> Option<Seat> {
+    pub(super) fn take(admin: Arc<Admin>) -> Option<Seat> {
         let taken = admin.viewers.fetch_update(Relaxed, Relaxed, |viewers| (viewers < VIEWERS).then_some(viewers + 1));
         taken.ok().map(|_| Seat(admin))
     }

@@ -3,39 +3,18 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
-use serde_json::{Value, json};
-use tidegate_engine::{Snapshot, Status};
+use serde_json::Value;
+use tidegate_engine::Status;
 
-use super::Admin;
+use super::{Admin, view};
 use crate::board::Board;
 use crate::metrics;
 
 type Shared = State<Arc<Admin>>;
-
-/// What there is to ask for.
-pub(super) async fn index() -> Html<&'static str> {
-    Html(INDEX)
-}
-
-const INDEX: &str = r#"<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>tidegate</title>
-<h1>tidegate</h1>
-<ul>
-<li><a href="/metrics">/metrics</a>: OpenMetrics
-<li><a href="/healthz">/healthz</a>: the process is alive
-<li><a href="/readyz">/readyz</a>: it takes requests, and every application has a server
-<li><a href="/api/state">/api/state</a>: everything there is to see, as JSON
-<li><a href="/api/config">/api/config</a>: the configuration in force, as JSON
-<li><a href="/api/config?format=toml">/api/config?format=toml</a>: the same as TOML
-<li><a href="/api/events">/api/events</a>: recent events, then live ones (server-sent events)
-<li>POST /api/applications/NAME/shadow {"shadow": true}: decide and count, but refuse nothing
-</ul>
-</html>
-"#;
 
 pub(super) async fn metrics(State(admin): Shared) -> Response {
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::render(&admin.board)).into_response()
@@ -68,18 +47,33 @@ fn not_ready(board: &Board) -> Option<String> {
 /// Everything there is to see.
 pub(super) async fn state(State(admin): Shared) -> Json<Value> {
     let board = &admin.board;
-    let applications: Vec<Snapshot> = board.applications().iter().map(|app| app.snapshot()).collect();
-    let (reloads, reload_failures) = board.reload_counts();
-    Json(json!({
-        "version": env!("CARGO_PKG_VERSION"),
-        "uptime": board.uptime().as_secs_f64(),
-        "draining": board.draining(),
-        "cpus_busy": board.cpu(),
-        "reloads": reloads,
-        "reload_failures": reload_failures,
-        "access_log_dropped": board.dropped_records(),
-        "applications": applications,
-    }))
+    let applications = board.applications();
+    let applications = applications.iter().map(|app| view::application(app, &app.snapshot()));
+    let mut state = view::process(board);
+    state["applications"] = applications.collect();
+    state["reports"] = board.reports().map_or(Value::Null, |view| view.to_json());
+    Json(state)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Since {
+    application: String,
+    /// Seconds since the process began; everything kept when left out.
+    since: Option<f64>,
+}
+
+/// The last hour of an application, second by second.
+pub(super) async fn history(State(admin): Shared, Query(wanted): Query<Since>) -> Response {
+    match admin.recorder.columns(&wanted.application, wanted.since.unwrap_or(0.0)) {
+        Some(columns) => Json(columns).into_response(),
+        None => no_application(&wanted.application),
+    }
+}
+
+/// The answer about an application that is not there.
+pub(super) fn no_application(name: &str) -> Response {
+    (StatusCode::NOT_FOUND, format!("no application \"{name}\"\n")).into_response()
 }
 
 #[derive(Deserialize)]
@@ -95,19 +89,4 @@ pub(super) async fn config(State(admin): Shared, Query(wanted): Query<Format>) -
         Some("toml") => ([(header::CONTENT_TYPE, "application/toml")], config.to_masked_toml()).into_response(),
         Some(_) => (StatusCode::BAD_REQUEST, "format is json or toml\n").into_response(),
     }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Shadow {
-    shadow: bool,
-}
-
-/// Switches shadow mode until the next reload, which brings the file's setting back.
-pub(super) async fn shadow(State(admin): Shared, Path(name): Path<String>, Json(wanted): Json<Shadow>) -> Response {
-    let Some(app) = admin.board.application(&name) else {
-        return (StatusCode::NOT_FOUND, format!("no application \"{name}\"\n")).into_response();
-    };
-    app.set_shadow(wanted.shadow);
-    Json(json!({ "application": name, "shadow": wanted.shadow })).into_response()
 }

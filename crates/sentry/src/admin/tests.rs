@@ -136,35 +136,168 @@ fn state_and_configuration_are_json() {
     assert_eq!(get(&server, "/").0, 200);
 }
 
-#[test]
-fn shadow_mode_is_switched_by_post() {
-    let (server, board) = start(None);
-    let post = |name: &str, body: &str| {
-        let head = format!("POST /api/applications/{name}/shadow HTTP/1.1\r\ncontent-type: application/json");
-        ask(&server, &head, body).0
-    };
-    let shadow = || board.applications()[0].snapshot().shadow;
-    assert_eq!((post("sh%22op", r#"{"shadow":true}"#), shadow()), (200, true));
-    assert_eq!((post("sh%22op", r#"{"shadow":false}"#), shadow()), (200, false));
-    assert_eq!(post("other", r#"{"shadow":true}"#), 404);
-    assert_eq!(post("sh%22op", r#"{"shadwo":true}"#), 422);
-    assert_eq!(
-        ask(&server, "POST /api/applications/sh%22op/shadow HTTP/1.1", r#"{"shadow":true}"#).0,
-        415,
-        "a web form"
-    );
-    assert!(!shadow());
+const TOKEN: &str = "0123456789abcdef";
+
+/// Asks for a change with the token; the status and what is said.
+fn post(server: &AdminServer, path: &str, body: &str) -> (u16, String) {
+    let kind = "content-type: application/json";
+    ask(server, &format!("POST {path} HTTP/1.1\r\nauthorization: Bearer {TOKEN}\r\n{kind}"), body)
 }
 
 #[test]
-fn a_token_guards_everything_but_health() {
-    let (server, _board) = start(Some("0123456789abcdef"));
-    for path in ["/", "/metrics", "/api/state", "/api/config", "/api/events"] {
+fn changes_need_a_token_even_where_none_is_configured() {
+    let (open, board) = start(None);
+    let kind = "content-type: application/json";
+    for path in ["shadow", "servers/127.0.0.1:1", "classes/gold"] {
+        let head = format!("POST /api/applications/sh%22op/{path} HTTP/1.1\r\n{kind}");
+        let (status, why) = ask(&open, &head, r#"{"shadow":true}"#);
+        assert!(status == 403 && why.contains("token_file in [admin]"), "{path}: {status} {why}");
+        let (guarded, _board) = start(Some(TOKEN));
+        assert_eq!(ask(&guarded, &head, r#"{"shadow":true}"#).0, 401, "{path}");
+    }
+    assert!(!board.applications()[0].snapshot().shadow);
+}
+
+#[test]
+fn shadow_mode_is_switched_by_post() {
+    let (server, board) = start(Some(TOKEN));
+    let shadow_of = |name: &str, body: &str| post(&server, &format!("/api/applications/{name}/shadow"), body);
+    let shadow = || board.applications()[0].snapshot().shadow;
+    assert_eq!((shadow_of("sh%22op", r#"{"shadow":true}"#).0, shadow()), (200, true));
+    assert_eq!((shadow_of("sh%22op", r#"{"shadow":false}"#).0, shadow()), (200, false));
+    assert_eq!(shadow_of("other", r#"{"shadow":true}"#), (404, "no application \"other\"\n".to_owned()));
+    for (body, status, why) in [
+        (r#"{"shadwo":true}"#, 422, "unknown field `shadwo`, expected `shadow` at line 1 column 9"),
+        (r#"{"shadow":"yes"}"#, 422, "shadow: invalid type: string \"yes\", expected a boolean at line 1 column 15"),
+        ("{}", 422, "missing field `shadow`"),
+        (r#"{"shadow":true"#, 400, "EOF while parsing an object at line 1 column 14"),
+    ] {
+        let (found, said) = shadow_of("sh%22op", body);
+        assert!(found == status && said.contains(why), "{body}: {found} {said}");
+    }
+    let form = format!("POST /api/applications/sh%22op/shadow HTTP/1.1\r\nauthorization: Bearer {TOKEN}");
+    assert_eq!(ask(&server, &form, r#"{"shadow":true}"#).0, 415, "a web form");
+    assert!(!shadow());
+    let notices: Vec<String> = board.notices().into_iter().map(|notice| notice.text).collect();
+    assert_eq!(notices, ["sh\"op: shadow mode, nothing is refused", "sh\"op: refusals are enforced"]);
+}
+
+#[test]
+fn a_server_drains_and_comes_back_unless_it_is_the_last() {
+    let (server, board) = start(Some(TOKEN));
+    let drain = |name: &str, drain: bool| {
+        let path = format!("/api/applications/sh%22op/servers/{name}");
+        post(&server, &path, &format!("{{\"drain\":{drain}}}"))
+    };
+    assert_eq!(drain("nobody", true).0, 404);
+    let (status, why) = drain("127.0.0.1:1", true);
+    assert!(status == 409 && why.contains("no other server"), "{status} {why}");
+    let app = board.applications()[0].clone();
+    app.reconfigure(two_servers()).expect("two servers");
+    assert_eq!(drain("127.0.0.1:1", true).0, 200);
+    let statuses = || app.snapshot().servers.iter().map(|server| server.status).collect::<Vec<_>>();
+    assert_eq!(statuses(), [Status::Draining, Status::Up]);
+    let guarantee = post(&server, "/api/applications/sh%22op/classes/gold", r#"{"min_rate":"7/s"}"#);
+    assert_eq!((guarantee.0, statuses()), (200, vec![Status::Draining, Status::Up]), "it drains on");
+    assert_eq!(drain("127.0.0.1:2", true).0, 409);
+    assert_eq!((drain("127.0.0.1:1", false).0, statuses()), (200, vec![Status::Up, Status::Up]));
+}
+
+fn two_servers() -> config::Application {
+    let text = FILE.replace("\"127.0.0.1:1\"", "[\"127.0.0.1:1\", \"127.0.0.1:2\"]");
+    Config::parse(&text, Path::new("test.toml")).expect("valid").config.applications.remove(0)
+}
+
+#[test]
+fn a_guarantee_is_changed_and_nothing_else() {
+    let (server, board) = start(Some(TOKEN));
+    let app = board.applications()[0].clone();
+    app.set_shadow(true);
+    let change = |class: &str, body: &str| post(&server, &format!("/api/applications/sh%22op/classes/{class}"), body);
+    let rate = || app.live().config.setup.classes[0].min_rate;
+    assert_eq!((change("gold", r#"{"min_rate":"120/min"}"#).0, rate()), (200, 2.0));
+    assert_eq!((change("gold", r#"{"min_rate":12.5}"#).0, rate()), (200, 12.5));
+    assert!(app.snapshot().shadow, "shadow mode stays on");
+    for (body, why) in [
+        (r#"{"min_rate":-1}"#, "min_rate = -1 must be from 0 to 1000000000 requests per second"),
+        (r#"{"min_rate":1e300}"#, "must be from 0 to"),
+        (r#"{"min_rate":"fast"}"#, "\"20/s\""),
+        (r#"{"min_rate":null}"#, "min_rate must be a rate such as \"20/s\", or a number"),
+        (r#"{"rate":1}"#, "unknown field `rate`, expected `min_rate`"),
+    ] {
+        let (status, said) = change("gold", body);
+        assert!(status == 422 && said.contains(why), "{body}: {status} {said}");
+    }
+    assert_eq!((change("lead", r#"{"min_rate":1}"#).0, rate()), (404, 12.5));
+    let large = format!("{{\"min_rate\":\"{}\"}}", "9".repeat(20_000));
+    assert_eq!(change("gold", &large).0, 413);
+}
+
+#[test]
+fn a_token_guards_everything_but_health_and_the_empty_page() {
+    let (server, _board) = start(Some(TOKEN));
+    for path in ["/metrics", "/api/state", "/api/config", "/api/events", "/api/stream", "/api/history?application=x"] {
         assert_eq!(get(&server, path).0, 401, "{path}");
     }
-    assert_eq!((get(&server, "/healthz").0, get(&server, "/readyz").0), (200, 200));
-    let authorised = "GET /api/state HTTP/1.1\r\nauthorization: Bearer 0123456789abcdef";
-    assert_eq!(ask(&server, authorised, "").0, 200);
+    for path in ["/", "/dashboard/main.js", "/healthz", "/readyz"] {
+        assert_eq!(get(&server, path).0, 200, "{path}");
+    }
+    let authorised = format!("GET /api/state HTTP/1.1\r\nauthorization: Bearer {TOKEN}");
+    assert_eq!(ask(&server, &authorised, "").0, 200);
+}
+
+#[test]
+fn pages_may_only_run_what_was_built_in() {
+    let (server, _board) = start(None);
+    let mut answer = String::new();
+    send(&server, "GET / HTTP/1.1", "").read_to_string(&mut answer).expect("an answer");
+    let head = answer.split("\r\n\r\n").next().expect("a head").to_lowercase();
+    for part in
+        ["default-src 'none'", "script-src 'self';", "require-trusted-types-for 'script'", "frame-ancestors 'none'"]
+    {
+        assert!(head.contains(part), "{part} is not in\n{head}");
+    }
+    assert!(!head.contains("unsafe"), "{head}");
+    assert!(head.contains("x-content-type-options: nosniff"), "{head}");
+}
+
+#[test]
+fn the_stream_says_hello_then_a_second_each_second_and_every_event() {
+    let (server, board) = start(None);
+    let mut lines = BufReader::new(send(&server, "GET /api/stream HTTP/1.1", "")).lines();
+    let json = |data: &str| -> serde_json::Value { serde_json::from_str(data).expect("JSON") };
+    let (_, name, data) = event(&mut lines);
+    assert_eq!((name.as_str(), &json(&data)["changes"]), ("hello", &false.into()));
+    board.applications()[0].set_status(ServerId(0), Status::Down);
+    let (mut seconds, mut events) = (Vec::new(), Vec::new());
+    while seconds.len() < 2 || events.is_empty() {
+        match event(&mut lines) {
+            // A viewer that comes before the first second is over is told of none.
+            (_, name, data) if name == "second" && !data.contains("\"at\":[]") => seconds.push(json(&data)),
+            (_, name, _) if name == "second" => {}
+            (_, name, _) => events.push(name),
+        }
+    }
+    assert_eq!(events, ["server-changed"]);
+    let app = &seconds[1]["applications"][0];
+    assert_eq!((&app["application"], &app["classes"][0]["min_rate"]), (&"sh\"op".into(), &0.0.into()));
+    assert_eq!(app["latest"]["classes"][1]["name"], "rest");
+    assert_eq!(app["latest"]["at"].as_array().map(Vec::len), Some(1));
+    assert_eq!(app["servers"][0]["address"], "127.0.0.1:1");
+    let (status, history) = get(&server, "/api/history?application=sh%22op");
+    assert!(status == 200 && !json(&history)["at"].as_array().expect("times").is_empty(), "{history}");
+    assert_eq!(get(&server, "/api/history?application=other").0, 404);
+    assert_eq!(get(&server, "/api/history").0, 400);
+}
+
+#[test]
+fn a_viewer_that_does_not_follow_is_cut_off_and_nobody_waits_for_it() {
+    let board = board();
+    let recorder = Recorder::new();
+    let mut slow = recorder.subscribe();
+    (0..60).for_each(|_| recorder.record(&board));
+    let lagged = slow.try_recv().expect_err("it lagged");
+    assert!(matches!(lagged, tokio::sync::broadcast::error::TryRecvError::Lagged(n) if n > 40), "{lagged}");
 }
 
 /// Reads one event: its id, name and data.

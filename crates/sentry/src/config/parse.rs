@@ -34,6 +34,8 @@ pub struct OneLine {
     pub shadow: bool,
     /// Where the admin API listens; `None` for nowhere.
     pub admin: Option<String>,
+    /// The file that holds the admin API's token.
+    pub admin_token_file: Option<String>,
     /// Worker threads.
     pub workers: Option<u64>,
     /// A file, or `-` for standard output.
@@ -145,8 +147,12 @@ impl OneLine {
         RawConfig {
             access_log: self.access_log.map(typed),
             sentry: Some(typed(RawSentry { workers: self.workers.map(typed), ..RawSentry::default() })),
-            admin: self.admin.map(|listen| typed(RawAdmin { listen: Some(typed(listen)), ..RawAdmin::default() })),
+            admin: self.admin.map(|listen| {
+                let token_file = self.admin_token_file.map(typed);
+                typed(RawAdmin { listen: Some(typed(listen)), token_file, ..RawAdmin::default() })
+            }),
             application: Some(typed(list([application]))),
+            reports: None,
         }
     }
 }

@@ -11,6 +11,7 @@ section! {
         access_log: String,
         sentry: RawSentry,
         admin: RawAdmin,
+        reports: RawReports,
         application: List<RawApplication>,
     }
 }
@@ -26,6 +27,16 @@ section! {
     struct RawAdmin ("in [admin]") {
         listen: String,
         token: String,
+        token_file: String,
+    }
+}
+
+section! {
+    struct RawReports ("in [reports]") {
+        listen: String,
+        key_file: String,
+        silent_after: Time,
+        when_silent: String,
     }
 }
 

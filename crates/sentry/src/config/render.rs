@@ -46,6 +46,14 @@ impl Config {
             put_some(&mut admin, "token", token);
             put(&mut out, "admin", admin);
         }
+        if let Some(reports) = &self.reports {
+            let mut table = Table::new();
+            put(&mut table, "listen", reports.listen.to_string());
+            put(&mut table, "key_file", reports.key_file.display().to_string());
+            put_some(&mut table, "silent_after", reports.silent_after.map(time));
+            put(&mut table, "when_silent", reports.when_silent.name());
+            put(&mut out, "reports", table);
+        }
         put(&mut out, "application", self.applications.iter().map(application).collect::<Vec<_>>());
         out
     }

@@ -1,6 +1,7 @@
 //! From what was typed to what it means: defaults, checks between keys, addresses and files looked up.
 
 mod address;
+mod reports;
 mod rules;
 mod settings;
 mod world;
@@ -59,7 +60,8 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         }
         let applications = raw_applications.into_iter().zip(listens);
         let applications = applications.map(|(raw, listen)| self.application(raw, listen)).collect();
-        Config { sentry, admin, access_log, applications, source }
+        let reports = raw.reports.and_then(|reports| self.reports(reports));
+        Config { sentry, admin, reports, access_log, applications, source }
     }
 
     fn application(&mut self, raw: At<RawApplication>, listen: Vec<SocketAddr>) -> Application {

@@ -18,6 +18,8 @@ use crate::live::Server;
 /// `TimedOut` when it took longer than `timeout`; otherwise what the system said.
 pub(crate) async fn connect(pool: &Rc<Pool>, timeout: Duration) -> io::Result<Box<ServerConn>> {
     let io = tokio::time::timeout(timeout, open(&pool.server)).await.map_err(|_| io::ErrorKind::TimedOut)??;
+    let local = io.local_addr()?;
+    pool.server.ledger.open(local);
     let handshake = http1::Builder::new().handshake(ServerIo(io)).await;
     let (sender, connection) = handshake.map_err(io::Error::other)?;
     Ok(Box::new(ServerConn {
@@ -27,6 +29,7 @@ pub(crate) async fn connect(pool: &Rc<Pool>, timeout: Duration) -> io::Result<Bo
         reused: false,
         home: Some(pool.clone()),
         idle_since: Timestamp::ZERO,
+        local,
     }))
 }
 

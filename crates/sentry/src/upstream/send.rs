@@ -162,6 +162,7 @@ async fn exchange(
     request: Request<RequestBody>,
 ) -> Result<Answer, Failed> {
     let sent_at = worker.now();
+    server.note_begin();
     let answer = {
         let mut reply = pin!(server.sender.try_send_request(request));
         let (connection, over) = (&mut server.connection, &mut server.over);

@@ -120,17 +120,17 @@ impl Run<'_> {
                 group.begin(user);
                 let think = group.users.think.sample(&mut group.rng);
                 let thought = Happening::Thought { group: at as u16, user };
-                self.plans.once(Timestamp::from_secs_f64(think), thought);
+                self.plans.once(Timestamp::from_secs_f64(think) + group.users.from, thought);
             }
         }
     }
 
     /// A user has thought, and asks.
     pub(super) fn ask(&mut self, now: Timestamp, at: u16, user: u32) {
-        if now > self.end {
+        let group = &mut self.groups[usize::from(at)];
+        if now > self.end || now >= Timestamp::ZERO + group.users.until {
             return;
         }
-        let group = &mut self.groups[usize::from(at)];
         let menu = group.first_menu + group.states[user as usize];
         let urls = &self.menus[usize::from(menu)];
         let url = urls.draw(&mut group.rng);
@@ -185,8 +185,9 @@ impl Run<'_> {
 
     fn flying(&mut self, now: Timestamp, client: Client, class: u8, course: u16, url: u32, task: Task) -> Flying {
         self.report.clients[usize::from(course)].wanted += 1;
+        let request_type = self.menus[client.menu()].urls[url as usize].request_type;
         Flying {
-            subject: Subject { class, course, arrived: now, target: self.world.target(now) },
+            subject: Subject { class, course, request_type, arrived: now, target: self.world.target(now) },
             client,
             url,
             task,

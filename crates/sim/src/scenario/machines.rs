@@ -48,6 +48,7 @@ pub(super) fn urls(scenario: &Scenario, class: usize, name: &str, weight: f64) -
         request_type: at as u16 + 1,
         weight: weight / f64::from(request.urls),
         cost: request.service,
+        degrades_to: request.degrades_to,
         program: program as u16,
         bytes: request.response_bytes,
     };
@@ -126,6 +127,8 @@ fn users(scenario: &Scenario, users: &scenario::Users) -> Users {
     Users {
         class: class as u8,
         count: users.count,
+        from: users.from,
+        until: users.until.unwrap_or(scenario.duration),
         think: users.think,
         states: types.iter().map(|name| urls(scenario, class, name, 1.0)).collect(),
         next: types.iter().map(row).collect(),

@@ -63,10 +63,23 @@ impl PlayedSite {
         };
         Ok(Outcome {
             streams: names.iter().enumerate().map(stream).collect(),
-            warnings: Vec::new(),
+            types: self.types(&report),
             notes: self.notes(&report),
             provisioned: self.provisioned(report),
+            ..Outcome::default()
         })
+    }
+
+    /// Request types are those of the scenario, whichever application's. The engine's first is for what no rule matches.
+    fn types(&self, report: &SiteReport) -> Vec<(String, Course)> {
+        let course = |at: usize| {
+            let mut sum = Course::default();
+            let sentries = report.reports.iter().flatten();
+            sentries.filter_map(|sentry| sentry.types.get(at)).for_each(|course| sum.add(course));
+            sum
+        };
+        let names = self.world.worlds.first().map_or(&[][..], |world| &world.setup.request_types);
+        names.iter().enumerate().skip(1).map(|(at, name)| (name.clone(), course(at))).collect()
     }
 
     fn provisioned(&self, report: SiteReport) -> Vec<Provisioned> {

@@ -77,6 +77,15 @@ pub fn trajectory(report: &Report) -> String {
     let processors: Vec<String> = report.snapshot.servers.iter().map(|s| format!("{:.1}", s.processors)).collect();
     writeln!(text, "processors learned: {}", processors.join(" ")).expect("a string takes all");
     writeln!(text, "policy: {}", policy(report)).expect("a string takes all");
+    for controller in &report.snapshot.policy.controllers {
+        for class in &controller.classes {
+            let name = controller.request_type.as_deref().unwrap_or("all");
+            let percentile = class.percentile.map_or("-".to_owned(), |percentile| format!("{percentile:.2} s"));
+            writeln!(text, "{name}, {}: {:.1}/s, p90 {percentile}", class.class, class.rate)
+                .expect("a string takes all");
+        }
+        writeln!(text, "quality: {:.2}", controller.quality).expect("a string takes all");
+    }
     text.push_str(&events(report));
     text
 }

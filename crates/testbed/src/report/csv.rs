@@ -4,6 +4,26 @@ use std::fmt::Write;
 
 use super::ExperimentReport;
 
+/// What response-time controllers did in every second of every run.
+pub(super) fn controls(report: &ExperimentReport) -> String {
+    let mut text = String::from("arm,seed,second,request,class,rate,percentile_s,quality\n");
+    for arm in &report.arms {
+        for run in &arm.runs {
+            for at in &run.outcome.controls {
+                let number = |number: Option<f64>| number.map_or(String::new(), |number| format!("{number:.4}"));
+                let (rate, percentile) = (number(at.rate), number(at.percentile));
+                // Writing into a string cannot fail.
+                let _ = writeln!(
+                    text,
+                    "{},{},{},{},{},{rate},{percentile},{:.4}",
+                    arm.name, run.seed, at.second, at.request, at.class, at.quality
+                );
+            }
+        }
+    }
+    text
+}
+
 pub(super) fn render(report: &ExperimentReport) -> String {
     let mut text = String::from("arm,seed,group,second,offered,admitted,refused,failed,good,p50_s,p95_s\n");
     for arm in &report.arms {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
-use tidegate_workload::outcome::{Course, Outcome, Second};
+use tidegate_workload::outcome::{Control, Course, Outcome, Second};
 use tidegate_workload::scenario::Scenario;
 
 use super::Mode;
@@ -34,8 +34,9 @@ type Drawn = Result<(), Box<dyn std::error::Error>>;
 pub(super) fn render(scenario: &Scenario, arm: &str, mode: Mode, outcome: &Outcome) -> Result<String, String> {
     let mut svg = String::new();
     {
-        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         let figure = Figure::new(scenario, outcome);
+        let size = (SIZE.0, SIZE.1 * figure.panels.len() as u32 / 4);
+        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         figure.draw(&area, &format!("{} ({arm}, {}): {}", scenario.id, mode.name(), scenario.title)).map_err(text)?;
         area.present().map_err(|error| error.to_string())?;
     }
@@ -59,7 +60,7 @@ struct Panel {
 
 struct Figure {
     seconds: f64,
-    panels: [Panel; 4],
+    panels: Vec<Panel>,
 }
 
 impl Figure {
@@ -77,7 +78,7 @@ impl Figure {
         let all = outcome.class(None);
         let p95 = bins.line(&all, &|sum| sum.responses.quantile(0.95));
         let target: Line = bins.starts().map(|at| (at, target(scenario, at))).collect();
-        let panels = [
+        let panels = vec![
             Panel::new("(a) offered", "requests/s", lines(&|sum| Some(sum.offered as f64 / width))),
             Panel::new("(b) admitted", "requests/s", lines(&|sum| Some(sum.admitted() as f64 / width))),
             Panel::new("(c) share admitted", "share of offered", lines(&|sum| share(sum.admitted(), sum.offered))),
@@ -92,16 +93,51 @@ impl Figure {
         figure.panels[1].top = figure.panels[0].top;
         figure.panels[2].top = 1.05;
         figure.panels[3].show_target(target);
+        if !outcome.controls.is_empty() {
+            figure.panels.push(Panel::new("(e) admission rate", "requests/s", control_lines(outcome, |at| at.rate)));
+            figure.panels.push(quality_or_percentile(outcome));
+        }
         figure
     }
 
     fn draw(&self, area: &Area<'_>, title: &str) -> Drawn {
         area.fill(&WHITE)?;
         let area = area.titled(title, (FONT, 24))?;
-        for (panel, part) in self.panels.iter().zip(area.split_evenly((2, 2))) {
+        for (panel, part) in self.panels.iter().zip(area.split_evenly((self.panels.len() / 2, 2))) {
             panel.draw(&part, self.seconds)?;
         }
         Ok(())
+    }
+}
+
+/// A line for each response-time controller and class of which there is something to see.
+fn control_lines(outcome: &Outcome, value: fn(&Control) -> Option<f64>) -> Vec<(String, RGBColor, Line)> {
+    let classes = outcome.classes().len();
+    let mut lines: Vec<(String, RGBColor, Line)> = Vec::new();
+    for control in &outcome.controls {
+        let Some(value) = value(control) else { continue };
+        let name = match classes {
+            1 => control.request.clone(),
+            _ => format!("{}, {}", control.request, control.class),
+        };
+        let point = (control.second as f64, value);
+        match lines.iter_mut().find(|line| line.0 == name) {
+            Some(line) => line.2.push(point),
+            None => lines.push((name, COLOURS[lines.len() % COLOURS.len()], vec![point])),
+        }
+    }
+    lines.retain(|line| line.2.iter().any(|point| point.1 != line.2[0].1));
+    lines
+}
+
+/// The quality where it moved, else the percentile as the controllers saw it.
+fn quality_or_percentile(outcome: &Outcome) -> Panel {
+    let quality = control_lines(outcome, |control| Some(control.quality));
+    match quality.is_empty() {
+        true => {
+            Panel::new("(f) percentile seen by the controllers", "seconds", control_lines(outcome, |at| at.percentile))
+        }
+        false => Panel::new("(f) quality", "share", quality),
     }
 }
 

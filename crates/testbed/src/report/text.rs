@@ -26,7 +26,7 @@ pub(super) fn render(report: &ExperimentReport) -> String {
 
 /// The whole run in numbers; of several runs, their means.
 fn table(report: &ExperimentReport, arm: &ArmReport) -> String {
-    let header = ["", "offered/s", "admitted/s", "refused/s", "failed/s", "good/s", "admitted", "p50", "p95"];
+    let header = ["", "offered/s", "admitted/s", "refused/s", "failed/s", "good/s", "admitted", "p50", "p90", "p95"];
     let mut lines = vec![header.map(str::to_owned)];
     let groups = |run: &RunReport| {
         let mut groups = run.outcome.groups();
@@ -51,6 +51,7 @@ fn table(report: &ExperimentReport, arm: &ArmReport) -> String {
             rate(&|sum| sum.good),
             format!("{:.1} %", 100.0 * mean(&|sum| sum.admitted() as f64) / offered.max(1.0)),
             time(0.50),
+            time(0.90),
             time(0.95),
         ]);
     }

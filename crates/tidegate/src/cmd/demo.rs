@@ -267,7 +267,7 @@ fn stay(args: &Args) -> Result<()> {
     let serving = sentry(&addresses, &args.admin)?;
     let address = serving.address()?.to_string();
     println!("\nStaying: http://{address}/gold is the service; Ctrl-C ends it (it ends by itself after an hour).");
-    println!("Its state: http://{}/", serving.admin.address());
+    println!("Its dashboard: http://{}/", serving.admin.address());
     load("staying", &[address], Duration::from_secs(3600), args.seed, |class| class.3 * 0.4)?;
     Ok(())
 }

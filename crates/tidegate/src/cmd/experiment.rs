@@ -52,7 +52,7 @@ struct RunArgs {
 }
 
 /// The scenarios that the program brings along, so that it needs no other file.
-const BUILT_IN: [(&str, &str); 10] = [
+const BUILT_IN: [(&str, &str); 18] = [
     ("baselines.toml", include_str!("../../../../scenarios/baselines.toml")),
     ("c1.toml", include_str!("../../../../scenarios/c1.toml")),
     ("c3.toml", include_str!("../../../../scenarios/c3.toml")),
@@ -63,6 +63,14 @@ const BUILT_IN: [(&str, &str); 10] = [
     ("o1.toml", include_str!("../../../../scenarios/o1.toml")),
     ("o2.toml", include_str!("../../../../scenarios/o2.toml")),
     ("o3.toml", include_str!("../../../../scenarios/o3.toml")),
+    ("w1.toml", include_str!("../../../../scenarios/w1.toml")),
+    ("w2.toml", include_str!("../../../../scenarios/w2.toml")),
+    ("w3.toml", include_str!("../../../../scenarios/w3.toml")),
+    ("w4.toml", include_str!("../../../../scenarios/w4.toml")),
+    ("w5.toml", include_str!("../../../../scenarios/w5.toml")),
+    ("w6.toml", include_str!("../../../../scenarios/w6.toml")),
+    ("w7.toml", include_str!("../../../../scenarios/w7.toml")),
+    ("w8.toml", include_str!("../../../../scenarios/w8.toml")),
 ];
 
 /// Runs the command.

@@ -1,5 +1,8 @@
-//! `tidegate load`: open-loop load from the command line.
+//! `tidegate load`: open-loop load, or users, from the command line.
 
+mod users;
+
+use std::fmt::Display;
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{Write, stderr, stdout};
@@ -9,7 +12,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
-use tidegate_loadgen::{LoadError, LoadRun, Plan, Progress, Report, Stream};
+use serde::Serialize;
+use tidegate_loadgen::{LoadError, LoadRun, Plan, Progress, Stream};
 use tidegate_workload::{ArrivalProcess, Profile, Rate, parse_duration};
 
 /// Send requests as many independent users would, and measure the answers.
@@ -22,6 +26,9 @@ pub struct Args {
     /// Where to send, such as http://127.0.0.1:8080/page; several share the load evenly
     #[arg(long, value_name = "URL", required = true)]
     to: Vec<String>,
+    /// Users who wait for their answers, in place of an open loop: their requests, transitions and numbers
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "profile", "classes", "headers", "arrivals"])]
+    users: Option<PathBuf>,
     /// Requests per second, such as 200/s or 1.5k/s
     #[arg(long, value_name = "RATE", conflicts_with = "profile")]
     rate: Option<Rate>,
@@ -47,7 +54,7 @@ pub struct Args {
     /// Response time within which an answer counts as goodput
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     target: Option<Duration>,
-    /// How long a client waits for its answer
+    /// How long a client waits for its answer (users: their file says)
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
     timeout: Duration,
     /// Connections to each destination at most
@@ -69,6 +76,9 @@ pub struct Args {
 /// # Errors
 /// When the run itself failed, or its results could not be written.
 pub fn run(args: Args) -> Result<ExitCode> {
+    if let Some(file) = &args.users {
+        return users::run(&args, file);
+    }
     let plan = match args.plan().and_then(|plan| plan.validate().map(|()| plan).map_err(Into::into)) {
         Ok(plan) => plan,
         Err(error) => return Ok(bad_usage(&error)),
@@ -78,7 +88,12 @@ pub fn run(args: Args) -> Result<ExitCode> {
         Err(error) => return Ok(bad_usage(&error)),
     };
     eprint!("{}", announcement(&plan));
-    let run = match LoadRun::start(plan) {
+    finish(LoadRun::start(plan), json)
+}
+
+/// Watches the run to its end, and writes its results.
+fn finish<R: Serialize + Display>(run: Result<LoadRun<R>, LoadError>, json: Option<Output>) -> Result<ExitCode> {
+    let run = match run {
         Err(error @ (LoadError::Plan(_) | LoadError::Resolve { .. })) => return Ok(bad_usage(&error.into())),
         run => run?,
     };
@@ -137,7 +152,7 @@ fn weighted(url: &impl ToString, weight: f64) -> String {
 }
 
 /// Shows the run until it is over or interrupted; either way there are results.
-fn watch(run: LoadRun) -> Result<Report> {
+fn watch<R>(run: LoadRun<R>) -> Result<R> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut progress = run.progress();
@@ -195,11 +210,15 @@ impl Args {
             "the rate is up to {peak}/s: more than {MAX_RATE}/s cannot be meant for one generator"
         );
         let mut plan = Plan::new(streams, duration);
-        plan.seed = self.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish() % 1_000_000);
+        plan.seed = self.seed();
         plan.target = self.target;
         plan.connections = self.connections;
         plan.keep_alive = !self.close;
         Ok(plan)
+    }
+
+    fn seed(&self) -> u64 {
+        self.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish() % 1_000_000)
     }
 
     fn stream(&self, class: &Class) -> Result<Stream> {
@@ -312,7 +331,8 @@ const EXAMPLES: &str = "Examples:
   tidegate load --to http://127.0.0.1:8080/ --rate 200/s --target 500ms
   tidegate load --to http://127.0.0.1:8080 --profile \"0s:20/s, 10s..20s:->200/s, 60s:end\"
   tidegate load --to http://127.0.0.1:8080 --duration 1min \\
-    --class name=gold,path=/buy,rate=20/s --class name=rest,path=3*/,path=/search,rate=300/s";
+    --class name=gold,path=/buy,rate=20/s --class name=rest,path=3*/,path=/search,rate=300/s
+  tidegate load --to http://127.0.0.1:8025 --users apps/mail/users.toml --duration 1min";
 
 #[cfg(test)]
 mod tests {

@@ -39,6 +39,9 @@ pub struct Args {
     /// Where the admin API listens: metrics, health, state; default nowhere
     #[arg(long, value_name = "ADDR")]
     admin: Option<String>,
+    /// The file that holds the admin API's token: without it nothing can be changed there
+    #[arg(long, value_name = "FILE", requires = "admin")]
+    admin_token_file: Option<String>,
     /// The admission policy
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(AdmissionConfig::NAMES))]
     policy: Option<String>,
@@ -53,7 +56,8 @@ pub struct Args {
     access_log: Option<String>,
 }
 
-const ONE_LINE: [&str; 8] = ["listen", "to", "target", "admin", "policy", "shadow", "workers", "access_log"];
+const ONE_LINE: [&str; 9] =
+    ["listen", "to", "target", "admin", "admin_token_file", "policy", "shadow", "workers", "access_log"];
 
 const EXAMPLES: &str = "Examples:
   tidegate run --listen :8080 --to 127.0.0.1:9000 --target 500ms --admin 127.0.0.1:9900
@@ -92,6 +96,7 @@ impl Args {
                 policy: self.policy,
                 shadow: self.shadow,
                 admin: self.admin,
+                admin_token_file: self.admin_token_file,
                 workers: self.workers,
                 access_log: self.access_log,
             }),
@@ -115,6 +120,9 @@ impl Running {
         let sentry = Arc::new(sentry);
         let board = Arc::new(Board::new(config.clone(), sentry.apps().to_vec(), log.dropped()));
         log.attach(&board);
+        if let Some(view) = sentry.reports() {
+            board.show_reports(view.clone());
+        }
         let admin = match config.admin.listen {
             Some(listen) => Some(start_admin(listen, &config, &board)?),
             None => None,
@@ -145,6 +153,9 @@ impl Running {
             .admin
             .as_ref()
             .map_or("none (--admin ADDR, or [admin] in a file)".to_owned(), |admin| urls(&[admin.address()]));
+        if let Some(view) = self.sentry.reports() {
+            text.push_str(&format!("  {:<9}udp {}\n", "reports", view.address()));
+        }
         text.push_str(&format!("  {:<9}{admin}\n  {:<9}{}\n", "admin", "workers", config.sentry.workers));
         text
     }

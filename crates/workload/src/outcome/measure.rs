@@ -12,7 +12,7 @@ use crate::scenario::{Arm, Expect, Metric, Scenario, Span};
 pub struct Check {
     /// What it shows, in words.
     pub what: String,
-    /// The class or load it is about, or `all`.
+    /// The class, load or request type it is about, or `all`.
     pub subject: String,
     /// What was measured.
     pub metric: Metric,
@@ -60,9 +60,10 @@ impl<'a> Measure<'a> {
 
     /// The value of a metric; `None` when there is nothing to measure.
     fn metric(&self, expect: &Expect) -> Option<f64> {
-        let course = match &expect.load {
-            Some(load) => self.outcome.load(load),
-            None => self.outcome.class(expect.class.as_deref()),
+        let course = match (&expect.load, &expect.request) {
+            (Some(load), _) => self.outcome.load(load),
+            (_, Some(request)) => self.outcome.request(request),
+            _ => self.outcome.class(expect.class.as_deref()),
         };
         let Span { from, to } = expect.over;
         let sum = course.span(from, to);
@@ -82,9 +83,11 @@ impl<'a> Measure<'a> {
             Metric::GoodputRate => rate(sum.good),
             Metric::Mean => sum.responses.mean(),
             Metric::P50 => sum.responses.quantile(0.50),
+            Metric::P90 => sum.responses.quantile(0.90),
             Metric::P95 => sum.responses.quantile(0.95),
             Metric::P99 => sum.responses.quantile(0.99),
-            Metric::P95WorstWindow => windows(&course, expect).filter_map(|(_, sum)| p95(&sum)).reduce(f64::max),
+            Metric::P90WorstWindow => worst(&course, expect, 0.90),
+            Metric::P95WorstWindow => worst(&course, expect, 0.95),
             Metric::P95WindowsOver => self.windows_over(&course, expect),
             Metric::Servers => self.provisioned(expect, |second| second.servers),
             Metric::Sentries => self.provisioned(expect, |second| second.sentries),
@@ -135,6 +138,11 @@ fn windows<'c>(course: &'c Course, expect: &Expect) -> impl Iterator<Item = (Dur
     starts.map(move |start| (start, course.span(start, (start + window).min(to))))
 }
 
+/// The highest quantile of any window.
+fn worst(course: &Course, expect: &Expect, q: f64) -> Option<f64> {
+    windows(course, expect).filter_map(|(_, sum)| sum.responses.quantile(q)).reduce(f64::max)
+}
+
 fn p95(sum: &Second) -> Option<f64> {
     sum.responses.quantile(0.95)
 }
@@ -163,12 +171,8 @@ mod tests {
             }
         }
         let stream = |name: &str, course| StreamOutcome { name: name.into(), class: name.into(), course };
-        Outcome {
-            streams: vec![stream("gold", gold), stream("bronze", bronze)],
-            warnings: vec![],
-            notes: vec![],
-            provisioned: vec![],
-        }
+        let types = vec![("page".to_owned(), gold.clone())];
+        Outcome { streams: vec![stream("gold", gold), stream("bronze", bronze)], types, ..Outcome::default() }
     }
 
     fn scenario(expects: &str) -> Scenario {
@@ -200,6 +204,7 @@ mod tests {
         assert_eq!(of(r#"metric = "refused_share", at_most = 0.2"#), (Some(0.25), false));
         assert_eq!(of(r#"metric = "refused_share", at_most = 0.2, tolerance = 0.06"#), (Some(0.25), true));
         assert_eq!(of(r#"metric = "part_of_refused", class = "bronze", at_least = 0.99"#), (Some(1.0), true));
+        assert_eq!(of(r#"metric = "offered_rate", request = "page", at_least = 20"#), (Some(20.0), true));
         assert_eq!(of(r#"metric = "offered_rate", at_least = 40"#), (Some(40.0), true));
         assert_eq!(of(r#"metric = "goodput_rate", class = "gold", at_least = 11"#), (Some(10.0), false));
     }
@@ -212,6 +217,7 @@ mod tests {
         };
         near(r#"over = "0s..5s", metric = "p95", at_most = 1"#, 0.5);
         near(r#"over = "0s..10s", metric = "p95_worst_window", window = "1s", at_most = 1"#, 2.0);
+        near(r#"over = "0s..10s", metric = "p90_worst_window", window = "1s", at_most = 1"#, 2.0);
         near(r#"over = "0s..10s", metric = "p95_windows_over", window = "1s", at_most = 1"#, 0.5);
         near(r#"over = "4s..6s", metric = "p50", class = "gold", at_most = 1"#, 0.1);
     }
@@ -219,7 +225,7 @@ mod tests {
     #[test]
     fn nothing_to_measure_never_passes() {
         let scenario = scenario(r#"expect = [{ over = "0s..5s", metric = "p95", at_most = 9, class = "gold" }]"#);
-        let silent = Outcome { streams: vec![], warnings: vec![], notes: vec![], provisioned: vec![] };
+        let silent = Outcome::default();
         let check = Measure::new(&scenario, &silent).check(&scenario.expects[0]);
         assert_eq!((check.measured, check.pass), (None, false));
     }

@@ -79,6 +79,8 @@ impl Checker<'_> {
         for (at, request) in s.requests.iter().enumerate() {
             let good = (1..=10_000).contains(&request.urls);
             self.demand(good, &[Key("request"), Index(at), Key("urls")], "must be 1 to 10000");
+            let good = (0.0..=1.0).contains(&request.degrades_to);
+            self.demand(good, &[Key("request"), Index(at), Key("degrades_to")], "must be 0 to 1");
         }
     }
 
@@ -124,6 +126,12 @@ impl Checker<'_> {
             let users = s.users.iter().map(|users| users.label());
             let known: Vec<&str> = s.loads.iter().map(|load| load.label()).chain(users).collect();
             self.known(place("load"), "load", load, &known);
+        }
+        if let Some(request) = &expect.request {
+            let known: Vec<&str> = s.requests.iter().map(|request| request.name.as_str()).collect();
+            self.known(place("request"), "request type", request, &known);
+            let alone = expect.class.is_none() && expect.load.is_none();
+            self.demand(alone, &place("request"), "stands beside `class` or `load`: give one of them");
         }
         self.demand(expect.over.to <= s.duration, &place("over"), "ends after the scenario's `duration`");
         self.demand(expect.window.as_secs() >= 1, &place("window"), "must be at least 1s: results are kept by second");

@@ -55,6 +55,9 @@ impl Checker<'_> {
                 &place("think"),
                 "`think` and `pause` must be more than 0: refused users would spin",
             );
+            let until = users.until.unwrap_or(s.duration);
+            self.demand(users.from < until, &place("from"), "must be before `until` and the scenario's end");
+            self.demand(until <= s.duration, &place("until"), "is after the scenario's `duration`");
             self.demand(!users.requests.is_empty(), &place("requests"), "needs at least one request type");
             for (name, weight) in &users.requests {
                 self.known(place("requests"), "request type", name, &types);

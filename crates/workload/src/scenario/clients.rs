@@ -1,9 +1,11 @@
 //! What a scenario says of clients: users who wait for their answers, and what is done when there is none.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::time;
 use crate::service::ServiceTime;
 
 /// A fixed number of users of one class: each asks, waits for the answer, thinks, and asks again.
@@ -17,6 +19,12 @@ pub struct Users {
     pub class: String,
     /// How many.
     pub count: u32,
+    /// When they come, all at once; at the beginning when absent.
+    #[serde(default, skip_serializing_if = "Duration::is_zero", with = "time::text")]
+    pub from: Duration,
+    /// When they stop asking; at the end when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "time::optional")]
+    pub until: Option<Duration>,
     /// Time between an answer and the next request.
     pub think: ServiceTime,
     /// What a session begins with: request types and their weights.

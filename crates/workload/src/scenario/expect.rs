@@ -19,12 +19,15 @@ pub struct Expect {
     /// The arms it is about; every arm when empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arms: Vec<String>,
-    /// The class it is about; all classes when neither `class` nor `load` is given.
+    /// The class it is about; everything when neither `class`, `load` nor `request` is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
     /// The load it is about, in place of a class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<String>,
+    /// The request type it is about, in place of a class.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
     /// What is measured.
     pub metric: Metric,
     /// When: requests count by their arrival.
@@ -72,10 +75,14 @@ pub enum Metric {
     Mean,
     /// Median response time of the admitted, seconds.
     P50,
+    /// 90th percentile of the response time of the admitted, seconds.
+    P90,
     /// 95th percentile of the response time of the admitted, seconds.
     P95,
     /// 99th percentile of the response time of the admitted, seconds.
     P99,
+    /// The highest 90th percentile in any window, seconds.
+    P90WorstWindow,
     /// The highest 95th percentile in any window, seconds.
     P95WorstWindow,
     /// The share of the windows whose 95th percentile is above the target.
@@ -108,9 +115,10 @@ impl Expect {
         self.arms.is_empty() || self.arms.iter().any(|name| name == arm)
     }
 
-    /// Its class or load, or `all`.
+    /// Its class, load or request type, or `all`.
     pub fn subject(&self) -> &str {
-        self.load.as_deref().or(self.class.as_deref()).unwrap_or("all")
+        let named = self.load.as_deref().or(self.class.as_deref()).or(self.request.as_deref());
+        named.unwrap_or("all")
     }
 
     /// What is demanded, such as `<= 0.05`.
@@ -143,8 +151,10 @@ impl Metric {
             Metric::GoodputRate => "goodput_rate",
             Metric::Mean => "mean",
             Metric::P50 => "p50",
+            Metric::P90 => "p90",
             Metric::P95 => "p95",
             Metric::P99 => "p99",
+            Metric::P90WorstWindow => "p90_worst_window",
             Metric::P95WorstWindow => "p95_worst_window",
             Metric::P95WindowsOver => "p95_windows_over",
             Metric::Servers => "servers",
@@ -163,7 +173,7 @@ impl Metric {
 
     /// Whether it looks at windows.
     pub fn has_windows(self) -> bool {
-        matches!(self, Metric::P95WorstWindow | Metric::P95WindowsOver)
+        matches!(self, Metric::P90WorstWindow | Metric::P95WorstWindow | Metric::P95WindowsOver)
     }
 }
 

@@ -24,6 +24,7 @@ impl Scenario {
         add(self.requests.iter().any(|request| !request.steps.is_empty()), "request.step");
         add(self.loads.iter().any(|load| load.retry.is_some()), "load.retry");
         add(!self.users.is_empty(), "users");
+        add(self.expects.iter().any(|expect| expect.request.is_some()), "expect.request");
         add(self.link.is_some(), "link");
         add(self.sentry.is_some(), "sentry");
         add(self.reports.is_some(), "reports");

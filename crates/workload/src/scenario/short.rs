@@ -3,9 +3,9 @@
 use super::{Scenario, Short};
 
 impl Scenario {
-    /// The short form: instants of load, faults and expectations multiplied by `time_scale`; rates, service times,
-    /// targets and policies as they are. Expectations that need more time than that are left out, and those of which no
-    /// whole second remains. Without a `[short]` table, the scenario itself.
+    /// The short form: instants of load, users, faults and expectations multiplied by `time_scale`; rates, service
+    /// times, targets and policies as they are. Expectations that need more time than that are left out, and those of
+    /// which no whole second remains. Without a `[short]` table, the scenario itself.
     ///
     /// # Panics
     /// Never, for a scenario that was read: its `time_scale` was checked.
@@ -15,6 +15,10 @@ impl Scenario {
         short.duration = self.duration.mul_f64(*time_scale);
         for load in &mut short.loads {
             load.rate = load.rate.scale_time(*time_scale);
+        }
+        for users in &mut short.users {
+            users.from = users.from.mul_f64(*time_scale);
+            users.until = users.until.map(|until| until.mul_f64(*time_scale));
         }
         short.faults.iter_mut().for_each(|fault| fault.at = fault.at.mul_f64(*time_scale));
         short.arms.retain(|arm| arms.is_empty() || arms.contains(&arm.name));

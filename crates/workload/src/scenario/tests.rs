@@ -158,6 +158,13 @@ fn errors_say_where_and_what_to_do() {
             &["rush.toml:58: expect[1].load: there is no load \"crawlr\"; did you mean"],
         ),
         ("window = \"10s\"", "window = \"10ms\"", &["rush.toml:53: expect[0].window: must be at least 1s"]),
+        ("urls = 3", "degrades_to = 1.5", &["rush.toml:27: request[0].degrades_to: must be 0 to 1"]),
+        (
+            "load = \"crawler\"",
+            "request = \"pag\"",
+            &["rush.toml:58: expect[1].request: there is no request type \"pag\"; did you mean \"page\"?"],
+        ),
+        ("load = \"crawler\"", "load = \"crawler\"\nrequest = \"page\"", &["stands beside `class` or `load`"]),
         ("id = \"rush\"", "id = ", &["rush.toml:1:"]),
         ("title = \"A rush\"\n", "", &["missing field `title`"]),
     ] {
@@ -364,6 +371,8 @@ fn errors_about_machines_say_where_and_what_to_do() {
             &["users[0].think: `think` and `pause` must be more than 0"],
         ),
         ("count = 200", "count = 0", &["users[0].count: must be at least 1"]),
+        ("count = 200", "count = 200\nfrom = \"2h\"", &["users[0].from: must be before `until`"]),
+        ("count = 200", "count = 200\nuntil = \"2h\"", &["users[0].until: is after the scenario's `duration`"]),
         ("think = { distribution = \"exponential\", mean = \"1s\" }\n", "", &["missing field `think`"]),
         ("\"servers.count\" = [2, 4]", "\"servers.count\" = 2", &["sweep: \"servers.count\" needs a list"]),
         ("\"servers.count\" = [2, 4]", "\"servers.count\" = [2, 0]", &["servers.count must be 1 to 1000"]),

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
+use std::path::Path;
 
 use super::super::raw::{RawAdmin, RawApplication};
 use super::super::section::{At, List};
@@ -62,15 +63,35 @@ impl Resolver<'_, '_, '_> {
                 .map_err(|problem| self.report.error(&given.span, format!("listen = \"{}\": {problem}", given.value)))
                 .ok(),
         };
-        let token = raw.token.map(|token| self.token(token));
-        if listen.is_some_and(|address| !address.ip().is_loopback()) && token.is_none() && self.complete {
+        let given = raw.token.is_some() || raw.token_file.is_some();
+        let token = match (raw.token, raw.token_file) {
+            (Some(_), Some(file)) => {
+                self.report.error(&file.span, "give \"token\" or \"token_file\" in [admin], not both");
+                None
+            }
+            (Some(token), None) => Some(self.token(token)),
+            (None, Some(file)) => self.token_from(file),
+            (None, None) => None,
+        };
+        if listen.is_some_and(|address| !address.ip().is_loopback()) && !given && self.complete {
             self.report.error(
                 &span,
-                "the admin listener is not on loopback, so it needs a token; add token = \"...\" to [admin], or listen \
-                 on 127.0.0.1",
+                "the admin listener is not on loopback, so it needs a token; add token = \"...\" or token_file = \"...\" \
+                 to [admin], or listen on 127.0.0.1",
             );
         }
         Admin { listen, token }
+    }
+
+    /// The token is what the file holds, without white space around it.
+    fn token_from(&mut self, file: At<String>) -> Option<String> {
+        let At { value: path, span } = file;
+        match self.world.read(Path::new(&path)).map(String::from_utf8) {
+            Ok(Ok(text)) => return Some(self.token(At { value: text.trim().to_owned(), span })),
+            Ok(Err(_)) => self.report.error(&span, format!("token_file \"{path}\" is not text")),
+            Err(error) => self.report.error(&span, format!("token_file \"{path}\" cannot be read: {error}")),
+        }
+        None
     }
 
     fn token(&mut self, token: At<String>) -> String {
@@ -121,7 +142,7 @@ impl Resolver<'_, '_, '_> {
 }
 
 /// `1.2.3.4:80`, `[::1]:80`, `localhost:80`, or `:80` for every IPv4 address.
-fn listen_address(text: &str) -> Result<SocketAddr, String> {
+pub(super) fn listen_address(text: &str) -> Result<SocketAddr, String> {
     let text = text.trim();
     if let Ok(address) = text.parse::<SocketAddr>() {
         return Ok(address);

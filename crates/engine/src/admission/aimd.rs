@@ -1,0 +1,374 @@
+//! A rate per request type and class that follows the response times of what it let in.
+//!
+//! *Intuition.* What makes an application slow is seldom all of its requests. Give each request type a controller of
+//! its own, and only those are refused that are late; the rest goes on.
+//!
+//! *Applied.* One response-time controller ([`crate::seda`]) per request type, with the application's classes, guards
+//! the sentry as SEDA's guard their stages. The response time is that from the arrival at the sentry to the end of the
+//! answer. The target is the SLA's at the current arrival rate, or the type's own in `targets`. With `single` one
+//! controller stands for all types. With `controller.quality` answers get cheaper before anybody is refused: drivers
+//! pass the quality on to the servers.
+//!
+//! *Awkward cases.* A request that a time-out ended counts with the time it took: it took at least that long. A failure
+//! says nothing about load: a broken server answers quickly. A bucket forgets nothing when the rate moves: a token that
+//! was 20 s off at the least rate is there at once when the rate is up again. Nobody waits: what finds no token is
+//! refused, and is told when there will be one.
+//!
+//! *Source.* M. Welsh and D. Culler, "Adaptive overload control for busy Internet servers" (2003), sections 3.2 to 3.4;
+//! the single controller is that of section 4.5.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Admission, AdmissionPolicy, Arrival, ClassControl, Context, ControllerState, Ended, PolicyState, require};
+use crate::decision::{End, Reason};
+use crate::request::{ClassId, Request, RequestTypeId};
+use crate::seda::{Controller, Parameters};
+use crate::setup::{Setup, SetupError};
+use crate::time::Timestamp;
+use crate::units::Seconds;
+
+/// Settings.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// One controller for everything, instead of one for each request type.
+    pub single: bool,
+    /// Whether classes are told apart. If not, they share one bucket and one estimate.
+    pub by_class: bool,
+    /// Targets of request types, by name; the SLA's for those not named. A target bounds the controller's percentile.
+    pub targets: BTreeMap<String, Seconds>,
+    /// Settings of every controller.
+    pub controller: Parameters,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config { single: false, by_class: true, targets: BTreeMap::new(), controller: Parameters::default() }
+    }
+}
+
+impl Config {
+    pub(super) fn check(&self) -> Result<(), SetupError> {
+        let positive = |target: &Seconds| target.0.is_finite() && target.0 > 0.0;
+        require(self.targets.values().all(positive), "aimd", "targets", "must be more than zero")?;
+        let fits = !self.single || self.targets.is_empty();
+        require(fits, "aimd", "targets", "cannot be told apart by a single controller; leave out one of them")?;
+        self.controller.check()
+    }
+
+    /// Checks what depends on the application.
+    pub(super) fn fits(&self, setup: &Setup) -> Result<(), SetupError> {
+        match self.targets.keys().find(|name| !setup.request_types.contains(name)) {
+            Some(name) => Err(SetupError::UnknownRequestType { name: name.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn build(&self, setup: &Setup) -> Aimd {
+        let classes = match self.by_class {
+            true => setup.classes.iter().map(|class| class.name.clone()).collect(),
+            false => alloc::vec![String::from("all")],
+        };
+        let mut policy = Aimd { config: self.clone(), classes, types: Vec::new(), next: Timestamp::MAX };
+        policy.set_types(setup);
+        policy
+    }
+}
+
+/// The policy.
+#[derive(Debug)]
+pub struct Aimd {
+    config: Config,
+    /// The names of the classes that are told apart.
+    classes: Vec<String>,
+    /// One per request type, or one.
+    types: Vec<Type>,
+    /// When the first controller wants to run.
+    next: Timestamp,
+}
+
+#[derive(Debug)]
+struct Type {
+    /// `None`: every type.
+    name: Option<String>,
+    has_own_target: bool,
+    controller: Controller,
+}
+
+impl AdmissionPolicy for Aimd {
+    fn on_arrival(&mut self, cx: &mut Context<'_>, arrival: &Arrival) -> Admission {
+        let (class, request_type) = (self.class(&arrival.request), arrival.request.request_type);
+        match self.controller(request_type).admit(cx.now, class) {
+            true => Admission::Admit,
+            false => Admission::refuse(cx.load.refusal(Reason::RateLimit)),
+        }
+    }
+
+    fn on_outcome(&mut self, cx: &mut Context<'_>, ended: &Ended) {
+        let (class, request_type) = (self.class(&ended.request), ended.request.request_type);
+        if ended.end == End::Failed {
+            return;
+        }
+        let response_time = cx.now.seconds_since(ended.arrived);
+        if self.controller(request_type).completed(cx.now, class, response_time) {
+            self.ran(cx);
+        }
+    }
+
+    fn on_tick(&mut self, cx: &mut Context<'_>) {
+        let target = cx.target;
+        for of_type in self.types.iter_mut().filter(|of_type| !of_type.has_own_target) {
+            (0..of_type.controller.classes())
+                .for_each(|class| of_type.controller.set_target(ClassId(class as u8), target));
+        }
+        // After a reload the published part is a new one.
+        self.ran(cx);
+    }
+
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
+        self.types.iter_mut().for_each(|of_type| of_type.controller.on_timeout(cx.now));
+        self.ran(cx);
+    }
+
+    fn on_setup(&mut self, setup: &Setup) {
+        self.set_types(setup);
+    }
+
+    fn next_timeout(&self) -> Option<Timestamp> {
+        Some(self.next)
+    }
+
+    fn retry_after(&self, now: Timestamp, request: &Request) -> Option<Duration> {
+        Some(self.types[self.position(request.request_type)].controller.retry_after(now, self.class(request)))
+    }
+
+    fn describe(&self, state: &mut PolicyState) {
+        state.controllers = self.types.iter().map(|of_type| of_type.describe(&self.classes)).collect();
+    }
+}
+
+impl Aimd {
+    /// Makes the controllers for the setup's request types. Those that were there before go on.
+    fn set_types(&mut self, setup: &Setup) {
+        let target = setup.sla.target(0.0).as_secs_f64();
+        let mut before = core::mem::take(&mut self.types);
+        let names = setup.request_types.iter().map(|name| Some(name.clone()));
+        let names: Vec<Option<String>> = if self.config.single { alloc::vec![None] } else { names.collect() };
+        for name in names {
+            let known = before.iter().position(|of_type| of_type.name == name);
+            let of_type = match known {
+                Some(at) => before.swap_remove(at),
+                None => self.fresh(name, target),
+            };
+            self.types.push(of_type);
+        }
+        self.find_next();
+    }
+
+    fn fresh(&self, name: Option<String>, sla_target: f64) -> Type {
+        let own = name.as_ref().and_then(|name| self.config.targets.get(name));
+        let target = own.map_or(sla_target, |own| own.0);
+        let controller = Controller::new(self.config.controller.clone(), &[target], self.classes.len());
+        let controller = controller.expect("settings, targets and classes were checked with the setup");
+        Type { name, has_own_target: own.is_some(), controller }
+    }
+
+    /// A controller ran: its quality and its next time may have changed.
+    fn ran(&mut self, cx: &mut Context<'_>) {
+        for (at, of_type) in self.types.iter().enumerate() {
+            let quality = of_type.controller.quality();
+            match of_type.name {
+                Some(_) => cx.publish_quality(RequestTypeId(at as u16), quality),
+                None => cx.publish_quality_of_all(quality),
+            }
+        }
+        self.find_next();
+    }
+
+    fn find_next(&mut self) {
+        let timeouts = self.types.iter().map(|of_type| of_type.controller.next_timeout());
+        self.next = timeouts.min().unwrap_or(Timestamp::MAX);
+    }
+
+    fn controller(&mut self, request_type: RequestTypeId) -> &mut Controller {
+        let at = self.position(request_type);
+        &mut self.types[at].controller
+    }
+
+    fn class(&self, request: &Request) -> ClassId {
+        if self.config.by_class { request.class } else { ClassId(0) }
+    }
+
+    fn position(&self, request_type: RequestTypeId) -> usize {
+        if self.config.single { 0 } else { request_type.index() }
+    }
+}
+
+impl Type {
+    fn describe(&self, classes: &[String]) -> ControllerState {
+        let controller = &self.controller;
+        let class = |(at, name): (usize, &String)| {
+            let class = ClassId(at as u8);
+            ClassControl {
+                class: name.clone(),
+                rate: controller.rate(class),
+                percentile: controller.percentile(class),
+                target: controller.target(class),
+                step: controller.last_run(class).map(|run| run.step.name()),
+            }
+        };
+        ControllerState {
+            request_type: self.name.clone(),
+            quality: controller.quality(),
+            policing: controller.policing(),
+            classes: classes.iter().enumerate().map(class).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ClassSetup, Controller as Engine, Decision, NoEvents, Outcome, ServerSetup, Sla, Statistic, Ticket};
+    use alloc::boxed::Box;
+
+    struct Bench {
+        engine: Engine,
+        now: Timestamp,
+    }
+
+    impl Bench {
+        fn new(policy: &str) -> Bench {
+            let engine = Engine::new(setup(policy), 1, 1, Box::new(NoEvents)).expect("it makes sense");
+            Bench { engine, now: Timestamp::ZERO }
+        }
+
+        fn arrive(&mut self, class: u8, request_type: u16) -> Result<Ticket, crate::Rejection> {
+            let (class, request_type) = (ClassId(class), RequestTypeId(request_type));
+            let request = Request { class, request_type, ..Request::default() };
+            match self.engine.handle_arrival(self.now, request) {
+                Decision::Admit { ticket, .. } => Ok(ticket),
+                Decision::Reject(rejection) => Err(rejection),
+                other => panic!("nobody waits: {other:?}"),
+            }
+        }
+
+        fn pass(&mut self, millis: u64) {
+            let to = self.now + Duration::from_millis(millis);
+            while let Some((at, _)) = self.engine.poll_timeout().filter(|(at, _)| *at <= to) {
+                self.now = at;
+                self.engine.handle_timeout(at);
+            }
+            self.now = to;
+        }
+
+        /// A request that takes so long.
+        fn serve(&mut self, class: u8, request_type: u16, millis: u64) {
+            let ticket = self.arrive(class, request_type).expect("there is a token");
+            self.pass(millis);
+            self.engine.handle_completion(self.now, ticket, Outcome::answered());
+        }
+
+        fn control(&self, request_type: usize, class: usize) -> ClassControl {
+            self.engine.snapshot(self.now).policy.controllers[request_type].classes[class].clone()
+        }
+    }
+
+    fn setup(policy: &str) -> Setup {
+        let sla = Sla::constant(Statistic::P95, Duration::from_secs(1)).expect("more than zero");
+        let mut setup = Setup::simple("bench", sla, [ServerSetup::new("one")]);
+        setup.classes = ["gold", "bronze"].map(ClassSetup::new).to_vec();
+        setup.request_types = ["default", "search"].map(String::from).to_vec();
+        setup.admission = serde_json::from_str(policy).unwrap_or_else(|error| panic!("{policy}: {error}"));
+        setup
+    }
+
+    const ONE_SAMPLE: &str = r#"{ "policy": "aimd", "targets": { "search": "3s" },
+        "controller": { "samples": 1, "smoothing": 0.0, "initial_rate": 10 } }"#;
+
+    #[test]
+    fn only_the_type_that_is_late_is_refused_more() {
+        let mut bench = Bench::new(ONE_SAMPLE);
+        bench.serve(1, 0, 2000);
+        let (page, search) = (bench.control(0, 1), bench.control(1, 1));
+        assert_eq!((page.target, page.percentile, page.step), (1.0, Some(2.0), Some("lowered")));
+        assert_eq!((search.target, search.percentile, search.rate), (3.0, None, 10.0));
+        assert!((page.rate - 10.0 / 1.2).abs() < 1e-9);
+        // Two seconds are within the search's own target: in the dead band.
+        bench.serve(1, 1, 2000);
+        assert_eq!(bench.control(1, 1).step, Some("kept"));
+    }
+
+    #[test]
+    fn a_refusal_says_when_the_bucket_has_a_token_again() {
+        let mut bench = Bench::new(
+            r#"{ "policy": "aimd", "controller": { "initial_rate": "0.2/s", "max_rate": "1/s", "min_rate": "0.1/s" } }"#,
+        );
+        assert!(bench.arrive(0, 0).is_ok());
+        let rejection = bench.arrive(0, 0).expect_err("the bucket is empty");
+        assert_eq!((rejection.reason, rejection.retry_after), (Reason::RateLimit, Duration::from_secs(5)));
+        assert!(bench.arrive(1, 0).is_ok() && bench.arrive(0, 1).is_ok(), "each has a bucket of its own");
+        bench.pass(4500);
+        assert_eq!(bench.arrive(0, 0).unwrap_err().retry_after, Duration::from_secs(1), "never less than a second");
+        bench.pass(500);
+        assert!(bench.arrive(0, 0).is_ok());
+    }
+
+    #[test]
+    fn a_single_controller_makes_all_pay_for_one() {
+        let mut bench = Bench::new(
+            r#"{ "policy": "aimd", "single": true,
+                 "controller": { "samples": 1, "smoothing": 0, "initial_rate": "1/s", "min_rate": "0.1/s" } }"#,
+        );
+        bench.serve(0, 1, 2000);
+        assert_eq!(bench.engine.snapshot(bench.now).policy.controllers.len(), 1);
+        assert!(bench.arrive(0, 0).is_ok());
+        assert!(bench.arrive(0, 1).is_err(), "one bucket");
+    }
+
+    #[test]
+    fn classes_share_a_bucket_where_they_are_not_told_apart() {
+        let policy = r#"{ "policy": "aimd", "by_class": false, "controller": { "initial_rate": "1/s" } }"#;
+        let mut bench = Bench::new(policy);
+        assert!(bench.arrive(1, 0).is_ok());
+        assert!(bench.arrive(0, 0).is_err());
+        assert_eq!(bench.control(0, 0).class, "all");
+    }
+
+    #[test]
+    fn failures_teach_nothing_and_time_outs_do() {
+        let mut bench = Bench::new(ONE_SAMPLE);
+        for outcome in [Outcome::failed(), Outcome::timed_out()] {
+            let ticket = bench.arrive(1, 0).expect("there is a token");
+            bench.pass(2000);
+            assert_eq!(bench.control(0, 1).percentile, None);
+            bench.engine.handle_completion(bench.now, ticket, outcome);
+        }
+        assert_eq!(bench.control(0, 1).percentile, Some(2.0));
+    }
+
+    #[test]
+    fn quality_is_published_per_type_and_survives_a_reload() {
+        let policy = r#"{ "policy": "aimd", "controller": { "samples": 1, "quality": { "lower_by": 2.0 } } }"#;
+        let mut bench = Bench::new(policy);
+        bench.serve(0, 1, 2000);
+        let quality = |bench: &Bench| [0, 1].map(|at| bench.engine.policer().quality(RequestTypeId(at)));
+        assert_eq!(quality(&bench), [1.0, 0.5]);
+        let mut other = setup(policy);
+        other.request_types = ["search", "new", "default"].map(String::from).to_vec();
+        bench.engine.reconfigure(bench.now, other).expect("it makes sense");
+        assert_eq!(quality(&bench), [0.5, 1.0], "by name");
+    }
+
+    #[test]
+    fn an_unknown_request_type_is_named() {
+        let setup = setup(r#"{ "policy": "aimd", "targets": { "serach": "1s" } }"#);
+        let error = alloc::string::ToString::to_string(&setup.check().unwrap_err());
+        assert!(error.contains("no request type \"serach\""), "{error}");
+    }
+}

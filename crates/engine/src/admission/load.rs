@@ -1,0 +1,60 @@
+//! How loaded an application is, as policies see it.
+
+use crate::decision::Reason;
+
+/// How loaded the application is. A policy that starts waiting requests sees the numbers move as it does.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Load {
+    /// Requests in flight (in shadow mode: only those that would have been admitted).
+    pub in_flight: usize,
+    /// Servers that take requests.
+    pub servers: usize,
+    /// Sum of these servers' effective processors.
+    pub processors: f64,
+    /// How many requests surely do not slow each other down: the processors, or one a server while their number is not
+    /// yet known for sure.
+    pub idle_processors: f64,
+    /// Requests that the servers' connection limits still allow; `usize::MAX` without limits.
+    pub free: usize,
+    /// Q: queueing delay at the servers before service begins, seconds, on average; 0 of a server whose nucleus does
+    /// not say, where response times hold it.
+    pub queueing_delay: f64,
+    /// By how much more (or less) the servers have in service than is in flight here, as nuclei report it.
+    pub elsewhere: f64,
+}
+
+impl Load {
+    /// Requests in service, on all servers, whoever sent them.
+    pub fn in_service(&self) -> f64 {
+        (self.in_flight as f64 + self.elsewhere).max(0.0)
+    }
+
+    /// What is left of the servers' processors for this application: those that serve others' requests do not count.
+    pub fn own_processors(&self) -> f64 {
+        let others = self.elsewhere.max(0.0);
+        if others == 0.0 {
+            return self.processors;
+        }
+        let in_service = self.in_service().max(others);
+        self.processors - others * (self.processors / in_service).min(1.0)
+    }
+
+    /// eta: requests in service per server, on average.
+    pub fn in_service_per_server(&self) -> f64 {
+        self.in_service() / self.servers.max(1) as f64
+    }
+
+    /// Why a request cannot be let in: for want of a server, else of room at the servers, else for `otherwise`.
+    pub fn refusal(&self, otherwise: Reason) -> Reason {
+        match (self.servers, self.free) {
+            (0, _) => Reason::NoServer,
+            (_, 0) => Reason::ServerLimit,
+            _ => otherwise,
+        }
+    }
+
+    /// k: effective processors of one server, on average.
+    pub fn processors_per_server(&self) -> f64 {
+        if self.servers == 0 { 1.0 } else { self.processors / self.servers as f64 }
+    }
+}

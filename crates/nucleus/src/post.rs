@@ -1,0 +1,152 @@
+//! Sending samples to the sentries, and hearing their challenges.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::time::{Duration, Instant};
+
+use tidegate_wire::{Key, Kind, MAX_DATAGRAM, Message, Rejected, ReportWriter, Sender, random_u64};
+
+use crate::sample::Sample;
+
+/// A sentry that does not answer is looked up again after this long: its name may have another address now.
+const LOOK_UP: Duration = Duration::from_secs(10);
+
+/// All sentries.
+#[derive(Debug)]
+pub(crate) struct Post {
+    key: Key,
+    server: String,
+    sentries: Vec<Sentry>,
+    buffer: Box<[u8; MAX_DATAGRAM]>,
+}
+
+/// One sentry.
+#[derive(Debug)]
+struct Sentry {
+    to: String,
+    sender: Sender,
+    socket: Option<UdpSocket>,
+    looked_up: Option<Instant>,
+}
+
+impl Post {
+    pub(crate) fn new(key: Key, server: String, to: &[String]) -> Post {
+        // The same toward every sentry: one nucleus is one nucleus.
+        let boot = random_u64();
+        let sentry = |to: &String| Sentry { to: to.clone(), sender: Sender::new(boot), socket: None, looked_up: None };
+        Post { key, server, sentries: to.iter().map(sentry).collect(), buffer: Box::new([0; MAX_DATAGRAM]) }
+    }
+
+    /// Sends a sample to every sentry. What cannot be sent is lost: the next one is newer.
+    pub(crate) fn send(&mut self, sample: &Sample) {
+        for sentry in &mut self.sentries {
+            sentry.hear(&self.key, &self.server, &mut self.buffer);
+            let mut writer = ReportWriter::new(&mut self.buffer, &self.server, &sample.gauges);
+            sample.active.iter().for_each(|(name, count)| {
+                // What does not fit is not told.
+                writer.active(name, *count);
+            });
+            let _ = sample.connections.iter().take_while(|connection| writer.connection(connection)).count();
+            let header = sentry.sender.next(Kind::Report);
+            let length = writer.finish(&self.key, &header);
+            if let Some(socket) = sentry.socket() {
+                let _ = socket.send(&self.buffer[..length]);
+            }
+        }
+    }
+
+    /// Tells every sentry that no reports follow.
+    pub(crate) fn leave(&mut self) {
+        for sentry in &mut self.sentries {
+            let header = sentry.sender.next(Kind::Goodbye);
+            let length = Message::write(&self.key, &header, &self.server, &mut self.buffer);
+            if let Some(socket) = &sentry.socket {
+                let _ = socket.send(&self.buffer[..length]);
+            }
+        }
+    }
+
+    /// Sentries that have answered.
+    pub(crate) fn heard(&self) -> usize {
+        self.sentries.iter().filter(|sentry| sentry.sender.was_heard()).count()
+    }
+}
+
+impl Sentry {
+    /// The socket to it, made when there is none.
+    fn socket(&mut self) -> Option<&UdpSocket> {
+        let due = self.looked_up.is_none_or(|at| at.elapsed() >= LOOK_UP);
+        if due && (self.socket.is_none() || !self.sender.was_heard()) {
+            self.looked_up = Some(Instant::now());
+            self.socket = connect(&self.to).ok();
+        }
+        self.socket.as_ref()
+    }
+
+    /// Takes the challenges that came.
+    fn hear(&mut self, key: &Key, server: &str, buffer: &mut [u8; MAX_DATAGRAM]) {
+        let Some(socket) = &self.socket else { return };
+        // A refused datagram shows as an error here: nobody listens there yet, and others may have come before.
+        for _ in 0..16 {
+            match socket.recv(&mut buffer[..]) {
+                Ok(length) => {
+                    let heard = Message::read(key, &buffer[..length]);
+                    // A challenge that is not ours, or not new, changes nothing.
+                    let _: Result<(), Rejected> = heard.and_then(|message| self.sender.hear(&message, server));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+fn connect(to: &str) -> io::Result<UdpSocket> {
+    let address = to.to_socket_addrs()?.next().ok_or(io::ErrorKind::NotFound)?;
+    let any: SocketAddr = match address {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let socket = UdpSocket::bind(any)?;
+    socket.set_nonblocking(true)?;
+    // Whom it is connected to is all it hears.
+    socket.connect(address)?;
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_wire::{Gauge, Header};
+
+    use super::*;
+
+    #[test]
+    fn a_sentry_hears_reports_and_its_challenge_is_answered() {
+        let key = Key::derive(b"a secret of the tests");
+        let sentry = UdpSocket::bind(("127.0.0.1", 0)).expect("a port");
+        sentry.set_read_timeout(Some(Duration::from_secs(10))).expect("a time-out");
+        let to = sentry.local_addr().expect("an address").to_string();
+        let mut post = Post::new(key.clone(), "web".to_owned(), &[to, "127.0.0.1:1".to_owned()]);
+        let mut sample = Sample::default();
+        sample.gauges.set(Gauge::Cpu, 0.5);
+        sample.active.push(("static".to_owned(), 3.0));
+        post.send(&sample);
+        let mut buffer = [0; 2000];
+        let (length, from) = sentry.recv_from(&mut buffer).expect("a report");
+        let message = Message::read(&key, &buffer[..length]).expect("sound");
+        assert_eq!((message.server, message.header.sequence, message.header.token), ("web", 1, 0));
+        assert_eq!(message.report.expect("a report").gauges.get(Gauge::Cpu), Some(0.5));
+        let mut challenge = [0; MAX_DATAGRAM];
+        let header = Header { kind: Kind::Challenge, token: 77, ..message.header };
+        let length = Message::write(&key, &header, "web", &mut challenge);
+        sentry.send_to(&challenge[..length], from).expect("sent");
+        // Over loopback it is there when `send_to` returns.
+        post.send(&sample);
+        let length = sentry.recv(&mut buffer).expect("a report");
+        assert_eq!(Message::read(&key, &buffer[..length]).expect("sound").header.token, 77);
+        assert_eq!(post.heard(), 1);
+        post.leave();
+        let length = sentry.recv(&mut buffer).expect("a goodbye");
+        assert_eq!(Message::read(&key, &buffer[..length]).expect("sound").header.kind, Kind::Goodbye);
+    }
+}

@@ -1,0 +1,45 @@
+//! The state as JSON: what the engine shows, and what only the sentry knows.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+use tidegate_engine::Snapshot;
+
+use crate::app::App;
+use crate::board::Board;
+
+/// The process, without its applications.
+pub(super) fn process(board: &Board) -> Value {
+    let (reloads, reload_failures) = board.reload_counts();
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "uptime": board.uptime().as_secs_f64(),
+        "draining": board.draining(),
+        "cpus_busy": board.cpu(),
+        "reloads": reloads,
+        "reload_failures": reload_failures,
+        "access_log_dropped": board.dropped_records(),
+    })
+}
+
+/// An application: its snapshot, the guarantees in force, and where its servers are.
+pub(super) fn application(app: &App, snapshot: &Snapshot) -> Value {
+    let live = app.live();
+    let mut value = serde_json::to_value(snapshot).unwrap_or_default();
+    value["draining"] = app.draining().into();
+    let rates: HashMap<&str, f64> =
+        live.config.setup.classes.iter().map(|class| (class.name.as_str(), class.min_rate)).collect();
+    each(&mut value["classes"], |name| ("min_rate", rates.get(name).copied().into()));
+    let addresses: HashMap<&str, &str> =
+        live.servers().map(|server| (server.name.as_str(), server.address.as_str())).collect();
+    each(&mut value["servers"], |name| ("address", addresses.get(name).copied().into()));
+    value
+}
+
+/// Adds to each named object of a list.
+fn each(list: &mut Value, more: impl Fn(&str) -> (&'static str, Value)) {
+    for object in list.as_array_mut().into_iter().flatten() {
+        let (key, value) = more(object["name"].as_str().unwrap_or_default());
+        object[key] = value;
+    }
+}

@@ -1,0 +1,166 @@
+//! Reports of nuclei: a UDP listener on a thread of its own.
+//!
+//! `desk` judges each datagram and keeps what is known of every server's nucleus; this file moves datagrams and time.
+//! Datagrams are taken in lots, a few milliseconds apart, so that a thousand nuclei cost a few hundred wake-ups a
+//! second and one turn of each application's lock per lot.
+
+pub(crate) mod cost;
+mod desk;
+pub(crate) mod ledger;
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::net::RecvFlags;
+use serde_json::{Value, json};
+use tidegate_wire::{Counts, MAX_DATAGRAM, Rejected};
+
+use crate::app::App;
+use crate::config;
+use desk::Desk;
+
+pub use desk::NucleusState;
+
+/// How often silence is looked for when nothing comes.
+const TICK: Duration = Duration::from_millis(20);
+/// Between two lots.
+const REST: Duration = Duration::from_millis(4);
+/// The most datagrams of a lot.
+const LOT: usize = 1024;
+/// Room for reports that come while the thread rests: those of some thousand nuclei.
+const RECEIVE_BUFFER: usize = 4 << 20;
+
+/// A running listener. Dropped, it stops.
+#[derive(Debug)]
+pub struct Listener {
+    view: Arc<View>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What is known of every nucleus, and what became of datagrams.
+#[derive(Debug)]
+pub struct View {
+    address: SocketAddr,
+    counts: Arc<Counts>,
+    desk: Mutex<Desk>,
+    origin: Instant,
+}
+
+impl Listener {
+    /// Listens for reports about the servers of `apps`.
+    ///
+    /// # Errors
+    /// When the address cannot be listened on, or the thread cannot be started.
+    pub fn start(config: &config::Reports, apps: &[Arc<App>]) -> io::Result<Listener> {
+        let socket = UdpSocket::bind(config.listen)?;
+        socket.set_read_timeout(Some(TICK))?;
+        // What the system does not give is missed under load only.
+        let _ = socket2::SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BUFFER);
+        let counts = Arc::new(Counts::default());
+        let desk = Mutex::new(Desk::new(config, apps.to_vec(), counts.clone()));
+        let view = Arc::new(View { address: socket.local_addr()?, counts, desk, origin: Instant::now() });
+        let stop = Arc::new(AtomicBool::new(false));
+        let (shared, stopped) = (view.clone(), stop.clone());
+        let listen = move || listen(&socket, &shared, &stopped);
+        let thread = std::thread::Builder::new().name(String::from("tidegate-report")).spawn(listen)?;
+        Ok(Listener { view, stop, thread: Some(thread) })
+    }
+
+    /// What it knows.
+    pub fn view(&self) -> &Arc<View> {
+        &self.view
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl View {
+    /// Where it listens, with the port that the system chose if 0 was asked for.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Datagrams taken, and ignored by reason.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// The state of a server's nucleus, by the server's address, name or `application/name`.
+    pub fn state(&self, server: &str) -> Option<NucleusState> {
+        self.lock().state(server)
+    }
+
+    /// Everything, as `/api/state` shows it.
+    pub fn to_json(&self) -> Value {
+        let rejected: serde_json::Map<String, Value> =
+            Rejected::ALL.iter().map(|why| (why.name().to_owned(), json!(self.counts.rejected(*why)))).collect();
+        json!({
+            "listen": self.address.to_string(),
+            "taken": self.counts.taken(),
+            "ignored": rejected,
+            "nuclei": self.lock().to_json(),
+        })
+    }
+
+    /// Every nucleus's state, by server.
+    pub(crate) fn nuclei(&self) -> Vec<(String, NucleusState, Option<f64>)> {
+        self.lock().nuclei()
+    }
+
+    /// After a reload: when a nucleus counts as silent, and what follows.
+    pub(crate) fn configure(&self, silent_after: Option<Duration>, when_silent: config::WhenSilent) {
+        self.lock().configure(silent_after, when_silent);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> u64 {
+        self.origin.elapsed().as_nanos() as u64
+    }
+}
+
+fn listen(socket: &UdpSocket, view: &View, stop: &AtomicBool) {
+    // One byte more than any datagram of ours, to notice those that are longer.
+    let mut buffer = [0; MAX_DATAGRAM + 1];
+    while !stop.load(Relaxed) {
+        let first = socket.recv_from(&mut buffer).ok();
+        let came = first.is_some();
+        let mut desk = view.lock();
+        desk.advance(view.now());
+        let mut next = first;
+        for _ in 0..LOT {
+            let Some((length, from)) = next else { break };
+            if let Some(answer) = desk.handle(&buffer[..length]) {
+                // A challenge that is lost is sent again with the next report.
+                let _ = socket.send_to(answer, from);
+            }
+            next = receive(socket, &mut buffer);
+        }
+        desk.finish();
+        drop(desk);
+        if came {
+            std::thread::sleep(REST);
+        }
+    }
+}
+
+/// A datagram that is there already.
+fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> Option<(usize, SocketAddr)> {
+    let (_, length, from) = rustix::net::recvfrom(socket, buffer, RecvFlags::DONTWAIT).ok()?;
+    Some((length, SocketAddr::try_from(from?).ok()?))
+}

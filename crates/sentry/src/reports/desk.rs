@@ -1,0 +1,376 @@
+//! What is known of each server's nucleus, and what follows from each datagram and from silence. Sans-IO: datagrams and
+//! time are arguments.
+//!
+//! A server is named by its address, its name where only one application's server has it, or `application/name`; all
+//! names of a server lead to one entry, so two nuclei cannot speak for it under two names.
+//!
+//! Time here advances by at most [`STEP`] between two looks: when this process was stopped for a while, everybody would
+//! seem silent who was just not listened to.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tidegate_engine::{LoadReport, MeasuredCost, Request, ServerId, ServerLoad};
+use tidegate_wire::{
+    Counts, Gauge, Gauges, Header, Key, Kind, MAX_DATAGRAM, Message, Rejected, Report, Secret, Session,
+};
+
+use crate::app::App;
+use crate::config::{self, WhenSilent};
+
+/// The most that time advances at once, nanoseconds.
+const STEP: u64 = 50_000_000;
+/// Before a nucleus names its interval; and bounds on what it names, seconds.
+const INTERVAL: f64 = 0.1;
+const SHORTEST: f64 = 0.05;
+const LONGEST: f64 = 60.0;
+/// Silent is who misses so many reports in a row.
+const MISSED: f64 = 3.0;
+/// Another nucleus may take a server over after this share of that.
+const YIELDS: f64 = 0.7;
+/// Request types kept of a report.
+const TYPES: usize = 32;
+
+/// What a server's nucleus does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NucleusState {
+    /// It was never heard.
+    #[default]
+    Never,
+    /// It reports.
+    Speaks,
+    /// It reports that nothing listens at the server's port: the server is down.
+    NotListening,
+    /// It reported before and does not any more.
+    Silent,
+    /// It said that it stops.
+    Left,
+}
+
+impl NucleusState {
+    /// Its name in output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            NucleusState::Never => "never",
+            NucleusState::Speaks => "speaks",
+            NucleusState::NotListening => "not-listening",
+            NucleusState::Silent => "silent",
+            NucleusState::Left => "left",
+        }
+    }
+}
+
+/// Everything about nuclei.
+#[derive(Debug)]
+pub(super) struct Desk {
+    key: Key,
+    secret: Secret,
+    silent_after: Option<Duration>,
+    when_silent: WhenSilent,
+    counts: Arc<Counts>,
+    apps: Vec<Arc<App>>,
+    /// The generation of each application's configuration that `entries` is made from.
+    generations: Vec<u64>,
+    entries: Vec<Entry>,
+    names: HashMap<String, usize>,
+    /// Nanoseconds: as the caller counts them, and as counted here.
+    seen: u64,
+    now: u64,
+    /// What each application's controller is told at the end of a lot.
+    told: Vec<Told>,
+    answer: Box<[u8; MAX_DATAGRAM]>,
+}
+
+/// One server.
+#[derive(Debug, Default)]
+struct Entry {
+    /// `host:port`.
+    address: String,
+    /// The application's index, the server's slot there, and its name.
+    places: Vec<(usize, ServerId, String)>,
+    session: Session,
+    state: NucleusState,
+    /// When it was last heard.
+    heard: u64,
+    /// Seconds.
+    interval: f64,
+    gauges: Gauges,
+    active: Vec<(String, f64)>,
+    connections: usize,
+    reports: u64,
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    reports: Vec<LoadReport>,
+    /// Requests that used so many seconds together, and where.
+    costs: Vec<(ServerId, Vec<Request>, f64)>,
+}
+
+impl Desk {
+    pub(super) fn new(config: &config::Reports, apps: Vec<Arc<App>>, counts: Arc<Counts>) -> Desk {
+        let mut desk = Desk {
+            key: config.key.clone(),
+            secret: Secret::random(),
+            silent_after: config.silent_after,
+            when_silent: config.when_silent,
+            counts,
+            generations: vec![u64::MAX; apps.len()],
+            told: apps.iter().map(|_| Told::default()).collect(),
+            apps,
+            entries: Vec::new(),
+            names: HashMap::new(),
+            seen: 0,
+            now: STEP,
+            answer: Box::new([0; MAX_DATAGRAM]),
+        };
+        desk.follow_reloads();
+        desk
+    }
+
+    pub(super) fn configure(&mut self, silent_after: Option<Duration>, when_silent: WhenSilent) {
+        (self.silent_after, self.when_silent) = (silent_after, when_silent);
+        (0..self.entries.len()).for_each(|at| self.exclude(at));
+    }
+
+    /// It is `now` (nanoseconds on the caller's clock). Call before a lot of datagrams.
+    pub(super) fn advance(&mut self, now: u64) {
+        self.now += now.saturating_sub(self.seen).min(STEP);
+        self.seen = now;
+        self.follow_reloads();
+    }
+
+    /// A datagram came. What to answer its sender.
+    pub(super) fn handle(&mut self, datagram: &[u8]) -> Option<&[u8]> {
+        let result = self.judge(datagram);
+        self.counts.count(&result.as_ref().map(|_| ()).map_err(|refused| refused.0));
+        match result {
+            Err((_, Some(length))) => Some(&self.answer[..length]),
+            _ => None,
+        }
+    }
+
+    /// The lot is over: controllers are told, and silence is looked for.
+    pub(super) fn finish(&mut self) {
+        for at in 0..self.entries.len() {
+            let entry = &self.entries[at];
+            let speaks = matches!(entry.state, NucleusState::Speaks | NucleusState::NotListening);
+            if speaks && self.now - entry.heard > self.silence(at) {
+                self.enter(at, NucleusState::Silent);
+            }
+        }
+        for (app, told) in self.apps.iter().zip(&mut self.told) {
+            if told.reports.is_empty() && told.costs.is_empty() {
+                continue;
+            }
+            app.engine(|core, now| {
+                told.reports.drain(..).for_each(|report| core.controller.handle_report(now, report));
+                for (server, requests, seconds) in told.costs.drain(..) {
+                    let expected: Vec<f64> = requests.iter().map(|r| core.controller.expected_cost(r)).collect();
+                    let sum: f64 = expected.iter().sum();
+                    for (request, expected) in requests.iter().zip(expected) {
+                        let share = if sum > 0.0 { expected / sum } else { 1.0 / requests.len() as f64 };
+                        let cost = MeasuredCost { cpu: seconds * share, ..MeasuredCost::default() };
+                        core.controller.handle_cost(now, server, request, cost);
+                    }
+                }
+            });
+        }
+    }
+
+    pub(super) fn state(&self, server: &str) -> Option<NucleusState> {
+        self.names.get(server).map(|&at| self.entries[at].state)
+    }
+
+    /// Server, state, and seconds since the last report.
+    pub(super) fn nuclei(&self) -> Vec<(String, NucleusState, Option<f64>)> {
+        self.entries.iter().map(|entry| (entry.address.clone(), entry.state, self.age(entry))).collect()
+    }
+
+    pub(super) fn to_json(&self) -> Value {
+        self.entries.iter().map(|entry| self.show(entry)).collect()
+    }
+
+    fn show(&self, entry: &Entry) -> Value {
+        let named = |(app, _, name): &(usize, ServerId, String)| json!({ "application": self.apps[*app].name(), "server": name });
+        let gauges: serde_json::Map<String, Value> =
+            entry.gauges.iter().map(|(gauge, value)| (gauge.name().to_owned(), json!(value))).collect();
+        let active: serde_json::Map<String, Value> =
+            entry.active.iter().map(|(name, count)| (name.clone(), json!(count))).collect();
+        json!({
+            "address": entry.address,
+            "servers": entry.places.iter().map(named).collect::<Vec<_>>(),
+            "state": entry.state.name(),
+            "excluded": self.excludes(entry),
+            "age": self.age(entry),
+            "reports": entry.reports,
+            "restarts": entry.session.generation().saturating_sub(1),
+            "last": gauges,
+            "active": active,
+            "connections": entry.connections,
+        })
+    }
+
+    fn age(&self, entry: &Entry) -> Option<f64> {
+        (entry.reports > 0).then(|| (self.now - entry.heard) as f64 * 1e-9)
+    }
+
+    /// Judges a datagram and takes what it says. Otherwise why not, and the length of the challenge in `answer`.
+    fn judge(&mut self, datagram: &[u8]) -> Result<(), (Rejected, Option<usize>)> {
+        let message = Message::read(&self.key, datagram).map_err(|why| (why, None))?;
+        if message.header.kind == Kind::Challenge {
+            return Err((Rejected::Malformed, None));
+        }
+        let at = *self.names.get(message.server).ok_or((Rejected::UnknownServer, None))?;
+        let quiet = (self.silence(at) as f64 * YIELDS) as u64;
+        let session = &mut self.entries[at].session;
+        session.admit(&self.secret, message.server, &message.header, self.now, quiet).map_err(|refused| {
+            let challenge = refused.challenge.map(|token| {
+                let header = Header { kind: Kind::Challenge, token, ..message.header };
+                Message::write(&self.key, &header, message.server, &mut self.answer)
+            });
+            (refused.why, challenge)
+        })?;
+        match &message.report {
+            Some(report) => self.take(at, report),
+            None => {
+                self.entries[at].session.leave();
+                self.enter(at, NucleusState::Left);
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, at: usize, report: &Report<'_>) {
+        let gauge = |gauge| report.gauges.get(gauge);
+        let load = ServerLoad {
+            queueing_delay: gauge(Gauge::QueueingDelay),
+            in_service: gauge(Gauge::InService),
+            waiting: gauge(Gauge::AcceptQueue),
+            processors: gauge(Gauge::Processors),
+        };
+        let entry = &mut self.entries[at];
+        entry.heard = self.now;
+        entry.interval = gauge(Gauge::Interval).unwrap_or(INTERVAL).clamp(SHORTEST, LONGEST);
+        entry.gauges = report.gauges;
+        remember(&mut entry.active, report);
+        entry.connections = report.connections().count();
+        entry.reports += 1;
+        for (app, id, _) in &entry.places {
+            self.told[*app].reports.push(LoadReport::Server { server: *id, load });
+            if entry.connections > 0 {
+                let live = self.apps[*app].live();
+                let Some(server) = live.server(*id) else { continue };
+                for connection in report.connections() {
+                    server.ledger.read(connection.peer, connection.cpu_ns, |requests, seconds| {
+                        self.told[*app].costs.push((*id, requests.to_vec(), seconds));
+                    });
+                }
+            }
+        }
+        let down = gauge(Gauge::Listeners) == Some(0.0);
+        self.enter(at, if down { NucleusState::NotListening } else { NucleusState::Speaks });
+    }
+
+    fn enter(&mut self, at: usize, state: NucleusState) {
+        let entry = &mut self.entries[at];
+        if entry.state == state {
+            return;
+        }
+        entry.state = state;
+        if matches!(state, NucleusState::Silent | NucleusState::Left) {
+            for (app, id, _) in &entry.places {
+                self.told[*app].reports.push(LoadReport::Silent(*id));
+                if let Some(server) = self.apps[*app].live().server(*id) {
+                    server.ledger.rest();
+                }
+            }
+        }
+        self.exclude(at);
+    }
+
+    /// Makes the data path agree with what is known here.
+    fn exclude(&self, at: usize) {
+        let entry = &self.entries[at];
+        let excluded = self.excludes(entry);
+        for (app, id, _) in &entry.places {
+            let app = &self.apps[*app];
+            if app.live().server(*id).is_some_and(|server| server.is_excluded() != excluded) {
+                app.exclude(*id, excluded);
+            }
+        }
+    }
+
+    fn excludes(&self, entry: &Entry) -> bool {
+        match entry.state {
+            NucleusState::NotListening => true,
+            NucleusState::Silent => self.when_silent == WhenSilent::Exclude,
+            NucleusState::Never | NucleusState::Speaks | NucleusState::Left => false,
+        }
+    }
+
+    /// After how much silence a nucleus is silent, nanoseconds.
+    fn silence(&self, at: usize) -> u64 {
+        let interval = self.entries[at].interval.max(SHORTEST);
+        self.silent_after.map_or((interval * MISSED * 1e9) as u64, |after| after.as_nanos() as u64)
+    }
+
+    /// Servers may have come and gone.
+    fn follow_reloads(&mut self) {
+        let generations: Vec<u64> = self.apps.iter().map(|app| app.generation()).collect();
+        if generations == self.generations {
+            return;
+        }
+        self.generations = generations;
+        let mut old: HashMap<String, Entry> =
+            std::mem::take(&mut self.entries).into_iter().map(|entry| (entry.address.clone(), entry)).collect();
+        self.names.clear();
+        let mut by_name: HashMap<String, Option<usize>> = HashMap::new();
+        for (index, app) in self.apps.iter().enumerate() {
+            for server in app.live().servers() {
+                let at = *self.names.entry(server.address.clone()).or_insert_with(|| {
+                    let mut entry = old.remove(&server.address).unwrap_or_default();
+                    entry.address.clone_from(&server.address);
+                    entry.places.clear();
+                    self.entries.push(entry);
+                    self.entries.len() - 1
+                });
+                self.entries[at].places.push((index, server.id, server.name.clone()));
+                self.names.insert(format!("{}/{}", app.name(), server.name), at);
+                let same = |known: &mut Option<usize>| *known = known.filter(|&other| other == at);
+                by_name.entry(server.name.clone()).and_modify(same).or_insert(Some(at));
+            }
+        }
+        for (name, at) in by_name.into_iter().filter_map(|(name, at)| Some((name, at?))) {
+            self.names.entry(name).or_insert(at);
+        }
+        for at in 0..self.entries.len() {
+            self.exclude(at);
+            // A server at a new address may have been known at its old one: what its nucleus said there is over.
+            if self.entries[at].state == NucleusState::Never {
+                for (app, id, _) in &self.entries[at].places {
+                    self.told[*app].reports.push(LoadReport::Silent(*id));
+                }
+            }
+        }
+    }
+}
+
+/// Keeps the counts by type, using the old list's memory.
+fn remember(list: &mut Vec<(String, f64)>, report: &Report<'_>) {
+    let mut length = 0;
+    for active in report.active().take(TYPES) {
+        match list.get_mut(length) {
+            Some((name, count)) if name == active.request_type => *count = active.count,
+            Some(place) => *place = (active.request_type.to_owned(), active.count),
+            None => list.push((active.request_type.to_owned(), active.count)),
+        }
+        length += 1;
+    }
+    list.truncate(length);
+}
+
+#[cfg(test)]
+mod tests;

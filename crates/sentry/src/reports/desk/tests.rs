@@ -1,0 +1,348 @@
+//! The desk with real applications and datagrams made by hand; time is an argument.
+
+use std::path::PathBuf;
+
+use tidegate_engine::Status;
+use tidegate_wire::{Connection, ReportWriter, Sender, seal};
+
+use super::*;
+use crate::config::{Config, OneLine};
+use crate::record::NoRecords;
+
+const MS: u64 = 1_000_000;
+
+fn key() -> Key {
+    Key::derive(b"a secret of the tests")
+}
+
+fn app(name: &str, servers: &[&str]) -> Arc<App> {
+    let to = servers.iter().map(|&server| server.to_owned()).collect();
+    let line = OneLine { to, ..OneLine::default() };
+    let mut config = Config::one_line(line).expect("valid").config.applications.remove(0);
+    (config.name, config.setup.name) = (name.to_owned(), name.to_owned());
+    Arc::new(App::new(config, 1, 1, Arc::new(NoRecords)).expect("it makes sense"))
+}
+
+/// A desk, and its clock.
+struct Bench {
+    desk: Desk,
+    apps: Vec<Arc<App>>,
+    counts: Arc<Counts>,
+    now: u64,
+}
+
+impl Bench {
+    fn new(apps: Vec<Arc<App>>, when_silent: WhenSilent) -> Bench {
+        let config = config::Reports {
+            listen: ([127, 0, 0, 1], 0).into(),
+            key_file: PathBuf::new(),
+            key: key(),
+            silent_after: None,
+            when_silent,
+        };
+        let counts = Arc::new(Counts::default());
+        Bench { desk: Desk::new(&config, apps.clone(), counts.clone()), apps, counts, now: 0 }
+    }
+
+    fn one() -> Bench {
+        Bench::new(vec![app("shop", &["127.0.0.1:1", "127.0.0.1:2"])], WhenSilent::Exclude)
+    }
+
+    /// Lets time pass, as the listener does it.
+    fn pass(&mut self, ms: u64) {
+        for _ in 0..ms / 10 {
+            self.now += 10 * MS;
+            self.desk.advance(self.now);
+            self.desk.finish();
+        }
+    }
+
+    /// Hands a datagram to the desk; the answer.
+    fn hand(&mut self, datagram: &[u8]) -> Option<Vec<u8>> {
+        self.desk.advance(self.now);
+        let answer = self.desk.handle(datagram).map(<[u8]>::to_vec);
+        self.desk.finish();
+        answer
+    }
+
+    fn status(&self, at: usize) -> Status {
+        self.apps[0].live().servers().nth(at).expect("a server").status()
+    }
+
+    fn state(&self, server: &str) -> NucleusState {
+        self.desk.state(server).expect("a known server")
+    }
+}
+
+/// A nucleus as the desk sees one.
+struct Nucleus {
+    server: &'static str,
+    sender: Sender,
+    gauges: Gauges,
+    connections: Vec<Connection>,
+}
+
+impl Nucleus {
+    fn new(server: &'static str, boot: u64) -> Nucleus {
+        Nucleus { server, sender: Sender::new(boot), gauges: Gauges::default(), connections: Vec::new() }
+    }
+
+    fn datagram(&mut self) -> Vec<u8> {
+        let mut buffer = [0; MAX_DATAGRAM];
+        let mut writer = ReportWriter::new(&mut buffer, self.server, &self.gauges);
+        self.connections.iter().for_each(|connection| assert!(writer.connection(connection)));
+        let length = writer.finish(&key(), &self.sender.next(Kind::Report));
+        buffer[..length].to_vec()
+    }
+
+    /// Reports, and takes the challenge if there is one.
+    fn report(&mut self, bench: &mut Bench) {
+        let datagram = self.datagram();
+        if let Some(answer) = bench.hand(&datagram) {
+            assert!(answer.len() <= datagram.len(), "a challenge is no larger than what caused it");
+            let message = Message::read(&key(), &answer).expect("sound");
+            self.sender.hear(&message, self.server).expect("a challenge");
+        }
+    }
+
+    fn enter(&mut self, bench: &mut Bench) {
+        self.report(bench);
+        self.report(bench);
+    }
+
+    fn leave(&mut self, bench: &mut Bench) {
+        let mut buffer = [0; MAX_DATAGRAM];
+        let length = Message::write(&key(), &self.sender.next(Kind::Goodbye), self.server, &mut buffer);
+        assert_eq!(bench.hand(&buffer[..length]), None);
+    }
+}
+
+#[test]
+fn a_nucleus_is_heard_falls_silent_and_comes_back() {
+    let mut bench = Bench::one();
+    let mut nucleus = Nucleus::new("127.0.0.1:1", 7);
+    assert_eq!(bench.state("127.0.0.1:1"), NucleusState::Never);
+    nucleus.enter(&mut bench);
+    assert_eq!((bench.state("127.0.0.1:1"), bench.status(0)), (NucleusState::Speaks, Status::Up));
+    bench.pass(290);
+    assert_eq!(bench.status(0), Status::Up, "three periods are not over");
+    bench.pass(20);
+    assert_eq!((bench.state("127.0.0.1:1"), bench.status(0)), (NucleusState::Silent, Status::Down));
+    assert_eq!(bench.status(1), Status::Up, "one that has no nucleus is not touched");
+    assert_eq!(bench.apps[0].snapshot().servers[0].status, Status::Down, "the controller knows");
+    nucleus.report(&mut bench);
+    assert_eq!((bench.state("127.0.0.1:1"), bench.status(0)), (NucleusState::Speaks, Status::Up));
+}
+
+#[test]
+fn silence_may_also_just_mean_to_estimate() {
+    let mut bench = Bench::new(vec![app("shop", &["127.0.0.1:1"])], WhenSilent::Estimate);
+    let mut nucleus = Nucleus::new("127.0.0.1:1", 7);
+    nucleus.gauges.set(Gauge::QueueingDelay, 0.2);
+    nucleus.enter(&mut bench);
+    assert_eq!(bench.apps[0].snapshot().servers[0].queueing_delay.map(|q| (q * 100.0).round()), Some(20.0));
+    bench.pass(400);
+    assert_eq!((bench.state("127.0.0.1:1"), bench.status(0)), (NucleusState::Silent, Status::Up));
+    assert_eq!(bench.apps[0].snapshot().servers[0].queueing_delay, None, "back to what the sentry sees itself");
+    bench.desk.configure(None, WhenSilent::Exclude);
+    assert_eq!(bench.status(0), Status::Down);
+}
+
+#[test]
+fn a_server_at_which_nothing_listens_is_down_at_once() {
+    let mut bench = Bench::one();
+    let mut nucleus = Nucleus::new("127.0.0.1:1", 7);
+    nucleus.gauges.set(Gauge::Listeners, 1.0);
+    nucleus.enter(&mut bench);
+    nucleus.gauges.set(Gauge::Listeners, 0.0);
+    nucleus.report(&mut bench);
+    assert_eq!((bench.state("127.0.0.1:1"), bench.status(0)), (NucleusState::NotListening, Status::Down));
+    nucleus.gauges.set(Gauge::Listeners, 2.0);
+    nucleus.report(&mut bench);
+    assert_eq!(bench.status(0), Status::Up);
+}
+
+#[test]
+fn health_checks_and_nuclei_must_both_agree() {
+    let mut bench = Bench::one();
+    let mut nucleus = Nucleus::new("127.0.0.1:1", 7);
+    nucleus.enter(&mut bench);
+    let id = ServerId(0);
+    bench.apps[0].set_status(id, Status::Down);
+    nucleus.report(&mut bench);
+    assert_eq!(bench.status(0), Status::Down, "a report does not heal what checks found");
+    bench.pass(400);
+    bench.apps[0].set_status(id, Status::Up);
+    assert_eq!((bench.status(0), bench.apps[0].snapshot().servers[0].status), (Status::Down, Status::Down));
+    nucleus.report(&mut bench);
+    assert_eq!((bench.status(0), bench.apps[0].snapshot().servers[0].status), (Status::Up, Status::Up));
+}
+
+#[test]
+fn who_says_goodbye_is_not_missed() {
+    let mut bench = Bench::one();
+    let mut nucleus = Nucleus::new("127.0.0.1:1", 7);
+    nucleus.enter(&mut bench);
+    nucleus.leave(&mut bench);
+    bench.pass(1000);
+    assert_eq!((bench.state("127.0.0.1:1"), bench.status(0)), (NucleusState::Left, Status::Up));
+    Nucleus::new("127.0.0.1:1", 8).enter(&mut bench);
+    assert_eq!(bench.state("127.0.0.1:1"), NucleusState::Speaks);
+}
+
+#[test]
+fn a_killed_nucleus_is_replaced_within_its_silence() {
+    let mut bench = Bench::one();
+    Nucleus::new("127.0.0.1:1", 7).enter(&mut bench);
+    let mut next = Nucleus::new("127.0.0.1:1", 8);
+    for _ in 0..4 {
+        bench.pass(100);
+        next.report(&mut bench);
+    }
+    assert_eq!((bench.state("127.0.0.1:1"), bench.status(0)), (NucleusState::Speaks, Status::Up));
+    assert_eq!(bench.desk.to_json()[0]["restarts"], 1);
+}
+
+#[test]
+fn of_two_nuclei_the_first_keeps_the_server_under_any_of_its_names() {
+    let mut bench = Bench::one();
+    let mut first = Nucleus::new("127.0.0.1:1", 7);
+    let mut second = Nucleus::new("shop/127.0.0.1:1", 8);
+    first.enter(&mut bench);
+    for _ in 0..20 {
+        bench.pass(100);
+        second.report(&mut bench);
+        first.report(&mut bench);
+        assert_eq!(bench.state("127.0.0.1:1"), NucleusState::Speaks);
+    }
+    assert_eq!(bench.counts.rejected(Rejected::Claimed), 20);
+    bench.pass(300);
+    second.enter(&mut bench);
+    assert_eq!(bench.state("127.0.0.1:1"), NucleusState::Speaks, "the second takes over when the first is gone");
+}
+
+#[test]
+fn a_restarted_sentry_is_found_again() {
+    let mut before = Bench::one();
+    let mut nucleus = Nucleus::new("127.0.0.1:1", 7);
+    nucleus.enter(&mut before);
+    let mut after = Bench::one();
+    nucleus.enter(&mut after);
+    assert_eq!(after.state("127.0.0.1:1"), NucleusState::Speaks);
+    assert_eq!(after.counts.rejected(Rejected::Stale), 1);
+}
+
+#[test]
+fn whatever_else_comes_is_counted_and_changes_nothing() {
+    let mut bench = Bench::one();
+    let mut nucleus = Nucleus::new("127.0.0.1:1", 7);
+    nucleus.enter(&mut bench);
+    let recorded = nucleus.datagram();
+    bench.hand(&recorded);
+    let taken = bench.counts.taken();
+    bench.hand(&recorded);
+    let early = nucleus.datagram();
+    let late = nucleus.datagram();
+    bench.hand(&late);
+    bench.hand(&early);
+    bench.hand(&[0; MAX_DATAGRAM + 1]);
+    bench.hand(&late[..20]);
+    bench.hand(&[7; 100]);
+    let mut other = late.clone();
+    other[3] = 9;
+    bench.hand(&other);
+    let mut buffer = [0; MAX_DATAGRAM];
+    let length = seal(&key(), &nucleus.sender.next(Kind::Report), &mut buffer, 0);
+    bench.hand(&buffer[..length]);
+    let length = Message::write(&key(), &nucleus.sender.next(Kind::Challenge), "127.0.0.1:1", &mut buffer);
+    bench.hand(&buffer[..length]);
+    assert_eq!(bench.hand(&Nucleus::new("10.9.8.7:1", 9).datagram()), None, "unknown servers get no answer");
+    let expected = [
+        (Rejected::Replayed, 1),
+        (Rejected::OutOfOrder, 1),
+        (Rejected::Oversized, 1),
+        (Rejected::Truncated, 1),
+        (Rejected::Forged, 1),
+        (Rejected::OtherVersion, 1),
+        (Rejected::Malformed, 2),
+        (Rejected::UnknownServer, 1),
+        (Rejected::Stale, 1),
+        (Rejected::Claimed, 0),
+    ];
+    for (why, count) in expected {
+        assert_eq!(bench.counts.rejected(why), count, "{}", why.name());
+    }
+    assert_eq!(bench.counts.taken(), taken + 1);
+    assert_eq!(bench.state("127.0.0.1:1"), NucleusState::Speaks);
+}
+
+#[test]
+fn a_jump_of_the_clock_silences_nobody() {
+    let mut bench = Bench::one();
+    let mut nucleus = Nucleus::new("127.0.0.1:1", 7);
+    nucleus.enter(&mut bench);
+    bench.now += 3_600_000 * MS;
+    bench.pass(20);
+    assert_eq!(bench.state("127.0.0.1:1"), NucleusState::Speaks);
+    nucleus.report(&mut bench);
+    bench.pass(100);
+    assert_eq!(bench.state("127.0.0.1:1"), NucleusState::Speaks);
+}
+
+#[test]
+fn one_server_of_two_applications_has_one_nucleus_for_both() {
+    let apps = vec![app("a", &["127.0.0.1:1"]), app("b", &["127.0.0.1:1", "127.0.0.1:2"])];
+    let mut bench = Bench::new(apps, WhenSilent::Exclude);
+    let mut nucleus = Nucleus::new("127.0.0.1:1", 7);
+    nucleus.gauges.set(Gauge::QueueingDelay, 0.5);
+    nucleus.enter(&mut bench);
+    for app in &bench.apps {
+        assert_eq!(app.snapshot().servers[0].queueing_delay, Some(0.5));
+    }
+    bench.pass(400);
+    for app in &bench.apps {
+        assert_eq!(app.snapshot().servers[0].status, Status::Down);
+    }
+}
+
+#[test]
+fn processor_time_by_connection_becomes_cost_by_request() {
+    let mut bench = Bench::one();
+    let mut nucleus = Nucleus::new("127.0.0.1:1", 7);
+    let peer = ([127, 0, 0, 1], 4242).into();
+    nucleus.connections.push(Connection { peer, cpu_ns: 0 });
+    nucleus.enter(&mut bench);
+    let live = bench.apps[0].live();
+    let server = live.server(ServerId(0)).expect("the server").clone();
+    let request = Request::default();
+    for _ in 0..100 {
+        server.ledger.begin(peer);
+        server.ledger.end(peer, &request);
+        nucleus.connections[0].cpu_ns += 20 * MS;
+        nucleus.report(&mut bench);
+    }
+    let snapshot = bench.apps[0].snapshot();
+    assert!(snapshot.servers[0].measures_costs && !snapshot.servers[1].measures_costs);
+    let mean = snapshot.mean_cost.expect("known");
+    assert!((mean / 0.020 - 1.0).abs() < 0.05, "{mean}");
+    bench.pass(400);
+    assert!(!server.ledger.is_in_use(), "silence ends it");
+}
+
+#[test]
+fn a_server_that_moves_leaves_its_nucleus_behind() {
+    let mut bench = Bench::one();
+    let mut nucleus = Nucleus::new("127.0.0.1:1", 7);
+    nucleus.gauges.set(Gauge::QueueingDelay, 0.5);
+    nucleus.enter(&mut bench);
+    let mut config = bench.apps[0].live().config.clone();
+    // The same name, elsewhere.
+    config.servers[0].address = "127.0.0.1:3".to_owned();
+    bench.apps[0].reconfigure(config).expect("it makes sense");
+    bench.pass(20);
+    assert_eq!(bench.desk.state("127.0.0.1:3"), Some(NucleusState::Never));
+    let snapshot = bench.apps[0].snapshot();
+    assert_eq!((snapshot.servers[0].queueing_delay, snapshot.servers[0].status), (None, Status::Up));
+    bench.pass(1000);
+    assert_eq!(bench.status(0), Status::Up);
+}

@@ -1,0 +1,142 @@
+//! Notices: what stages did and why, for logs, dashboards and tests.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use tidegate_engine::Timestamp;
+
+/// Something a stage did that a person may ask about later.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Notice {
+    /// When, on the process's own clock.
+    pub at: Timestamp,
+    /// Which stage (or layer).
+    pub stage: Arc<str>,
+    /// What it did.
+    pub what: What,
+}
+
+/// What a stage did.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "what")]
+#[non_exhaustive]
+pub enum What {
+    /// The controller changed the rate it admits.
+    RateChanged {
+        /// Of which class, 0 is the most important.
+        class: u8,
+        /// Events per second before.
+        from: f64,
+        /// Events per second now.
+        to: f64,
+        /// The percentile of response time that decided it, seconds.
+        percentile: Option<f64>,
+    },
+    /// The first event of the class was refused after a time without.
+    RefusalBegan {
+        /// Which class, 0 is the most important.
+        class: u8,
+        /// Why.
+        reason: crate::RefusalReason,
+    },
+    /// No event of the class was refused for a second.
+    RefusalEnded {
+        /// Which class, 0 is the most important.
+        class: u8,
+        /// How many were refused since it began.
+        refused: u64,
+    },
+    /// Answers became cheaper, or better again.
+    QualityChanged {
+        /// Quality before, 0 to 1.
+        from: f64,
+        /// Quality now.
+        to: f64,
+    },
+    /// The admission controller was switched on or off.
+    PolicingSwitched {
+        /// Whether it refuses now.
+        on: bool,
+    },
+    /// The number of workers changed.
+    WorkersChanged {
+        /// Workers before.
+        from: usize,
+        /// Workers now.
+        to: usize,
+    },
+    /// The limit of a batch changed.
+    BatchChanged {
+        /// Events before.
+        from: usize,
+        /// Events now.
+        to: usize,
+    },
+    /// A handler panicked; the stage goes on.
+    HandlerPanicked {
+        /// What the panic said.
+        message: String,
+        /// How many events were lost with it.
+        lost: usize,
+    },
+    /// The graph takes no more work.
+    Draining,
+    /// The graph's stages have stopped.
+    Stopped,
+}
+
+impl What {
+    /// A short name for logs and metrics.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            What::RateChanged { .. } => "rate-changed",
+            What::RefusalBegan { .. } => "refusal-began",
+            What::RefusalEnded { .. } => "refusal-ended",
+            What::QualityChanged { .. } => "quality-changed",
+            What::PolicingSwitched { .. } => "policing-switched",
+            What::WorkersChanged { .. } => "workers-changed",
+            What::BatchChanged { .. } => "batch-changed",
+            What::HandlerPanicked { .. } => "handler-panicked",
+            What::Draining => "draining",
+            What::Stopped => "stopped",
+        }
+    }
+}
+
+/// Where notices go. Called by workers and senders, never within a lock of a stage: take the notice and return soon.
+pub trait NoticeSink: Send + Sync + 'static {
+    /// Takes one notice.
+    fn record(&self, notice: &Notice);
+}
+
+impl<F: Fn(&Notice) + Send + Sync + 'static> NoticeSink for F {
+    fn record(&self, notice: &Notice) {
+        self(notice)
+    }
+}
+
+/// A stage's name with the sink, if there is one.
+#[derive(Clone)]
+pub(crate) struct Reporter {
+    pub(crate) stage: Arc<str>,
+    pub(crate) sink: Option<Arc<dyn NoticeSink>>,
+}
+
+impl Reporter {
+    pub(crate) fn is_heard(&self) -> bool {
+        self.sink.is_some()
+    }
+
+    pub(crate) fn report(&self, at: Timestamp, what: What) {
+        if let Some(sink) = &self.sink {
+            sink.record(&Notice { at, stage: self.stage.clone(), what });
+        }
+    }
+
+    pub(crate) fn report_all(&self, notices: Vec<(Timestamp, What)>) {
+        for (at, what) in notices {
+            self.report(at, what);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! `tidegate nucleus`: the agent beside a server.
+
+use std::io::{Write, stdout};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use tidegate_engine::units::format_duration;
+use tidegate_nucleus::{Config, ConfigError, Given, Nucleus};
+
+/// Measures a server and reports to its sentries, until it is told to stop.
+///
+/// Runs beside the server, as any user; as root it can also measure processor time per connection. What it measures and
+/// what that costs is in docs/nucleus.md.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// A file with the same settings; what is given here goes first
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The server, as the sentry names it: host:port, its name, or application/name
+    #[arg(long, value_name = "NAME")]
+    server: Option<String>,
+    /// Where sentries listen for reports, host:port
+    #[arg(long, value_name = "ADDR", num_args = 1..)]
+    to: Vec<String>,
+    /// The file with the secret that sentries and nuclei share
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// Time between reports; default 100ms
+    #[arg(long, value_name = "TIME")]
+    interval: Option<String>,
+    /// Where the server listens: a port, address:port, or none; default what --server says
+    #[arg(long, value_name = "ADDR")]
+    service: Option<String>,
+    /// A status page: Apache's ?auto, nginx's stub_status, or JSON
+    #[arg(long, value_name = "URL")]
+    status: Option<String>,
+    /// The server's cgroup, below /sys/fs/cgroup; default the root one
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<PathBuf>,
+    /// The server's effective processors, if known; else the sentry learns them
+    #[arg(long, value_name = "N")]
+    processors: Option<f64>,
+    /// Measure processor time per connection: for a process per connection, such as Apache prefork
+    #[arg(long)]
+    connections: bool,
+    /// Print one sample as JSON, and end
+    #[arg(long)]
+    once: bool,
+}
+
+const EXAMPLES: &str = "Examples:
+  tidegate nucleus --server 10.0.0.1:80 --to 10.0.0.9:9901 --key-file /etc/tidegate/key
+  tidegate nucleus --server 10.0.0.1:80 --status http://127.0.0.1/server-status?auto --connections --once
+  tidegate nucleus -c nucleus.toml";
+
+/// Runs until it is told to stop. Exit status 2 when the settings make no sense.
+///
+/// # Errors
+/// When it cannot start.
+pub fn run(args: Args) -> Result<ExitCode> {
+    let once = args.once;
+    let config = match args.load() {
+        Ok(config) => config,
+        Err(error) => return Ok(super::bad_configuration(error)),
+    };
+    if once {
+        let json = serde_json::to_string_pretty(&Nucleus::once(&config).to_json(&config.server))?;
+        writeln!(stdout(), "{json}").context("cannot print the sample")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let nucleus = Nucleus::new(&config)?;
+    eprintln!(
+        "tidegate nucleus {}: {} to {} every {}",
+        env!("CARGO_PKG_VERSION"),
+        config.server,
+        config.to.join(" "),
+        format_duration(config.interval)
+    );
+    nucleus.run().context("cannot wait for signals")?;
+    eprintln!("tidegate nucleus: stopped");
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Args {
+    fn load(self) -> Result<Config, ConfigError> {
+        let file = self.config.as_deref().map_or(Ok(Given::default()), Given::load)?;
+        let line = Given {
+            server: self.server,
+            to: self.to,
+            key_file: self.key_file,
+            interval: self.interval,
+            service: self.service,
+            status: self.status,
+            cgroup: self.cgroup,
+            processors: self.processors,
+            connections: self.connections.then_some(true),
+        };
+        line.or(file).resolve(!self.once)
+    }
+}

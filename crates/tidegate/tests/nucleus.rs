@@ -1,0 +1,343 @@
+//! Real processes: a sentry, its nuclei, and what happens when they are killed.
+
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[track_caller]
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        thread::park_timeout(Duration::from_millis(10));
+    }
+}
+
+/// A process, killed at the end.
+struct Process(Child);
+
+impl Process {
+    fn start(arguments: &[&str]) -> Process {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        let command = command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
+        Process(command.spawn().expect("starts"))
+    }
+
+    fn kill(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+
+    fn id(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A folder of its own, removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("tidegate-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a folder");
+        std::fs::write(path.join("key"), "the secret of the tests\n").expect("a file");
+        Folder(path)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().expect("UTF-8").to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // The folder is temporary: leaving it harms nobody.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A server that can be killed and started again at its address; counts what it is asked.
+struct Server {
+    address: SocketAddr,
+    asked: Arc<AtomicU64>,
+    running: Option<Running>,
+}
+
+/// How to stop it: the flag, its open connections, and its thread.
+type Running = (Arc<AtomicBool>, Arc<Mutex<Vec<TcpStream>>>, thread::JoinHandle<()>);
+
+impl Server {
+    fn new() -> Server {
+        let address = TcpListener::bind(("127.0.0.1", 0)).and_then(|l| l.local_addr()).expect("a port");
+        let mut server = Server { address, asked: Arc::default(), running: None };
+        server.start();
+        server
+    }
+
+    fn start(&mut self) {
+        let listener = listen(self.address);
+        let (stop, streams) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+        let (stopped, kept, asked) = (stop.clone(), streams.clone(), self.asked.clone());
+        let accept = thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                if stopped.load(Ordering::SeqCst) {
+                    return;
+                }
+                kept.lock().expect("a lock").push(stream.try_clone().expect("a socket"));
+                let asked = asked.clone();
+                thread::spawn(move || answer(stream, &asked));
+            }
+        });
+        self.running = Some((stop, streams, accept));
+    }
+
+    fn kill(&mut self) {
+        let Some((stop, streams, accept)) = self.running.take() else { return };
+        stop.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect(self.address);
+        accept.join().expect("the server");
+        for stream in streams.lock().expect("a lock").drain(..) {
+            // Its client may have gone.
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+
+    fn asked(&self) -> u64 {
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The port was used a moment ago, which `std` allows for on its own.
+fn listen(address: SocketAddr) -> TcpListener {
+    let mut listener = None;
+    until("the port is free", || {
+        listener = TcpListener::bind(address).ok();
+        listener.is_some()
+    });
+    listener.expect("a listener")
+}
+
+fn answer(stream: TcpStream, asked: &AtomicU64) {
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    while reader.read_line(&mut line).is_ok_and(|length| length > 0) {
+        if line == "\r\n" {
+            asked.fetch_add(1, Ordering::SeqCst);
+            if reader.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").is_err() {
+                return;
+            }
+        }
+        line.clear();
+    }
+}
+
+fn free_port(udp: bool) -> u16 {
+    let address = match udp {
+        true => std::net::UdpSocket::bind(("127.0.0.1", 0)).and_then(|socket| socket.local_addr()),
+        false => TcpListener::bind(("127.0.0.1", 0)).and_then(|socket| socket.local_addr()),
+    };
+    address.expect("a port").port()
+}
+
+/// Two servers, a sentry before them, a nucleus beside each.
+struct Site {
+    folder: Folder,
+    servers: Vec<Server>,
+    listen: SocketAddr,
+    admin: SocketAddr,
+    reports: u16,
+    sentry: Option<Process>,
+    nuclei: Vec<Option<Process>>,
+}
+
+impl Site {
+    fn new(name: &str) -> Site {
+        let servers = vec![Server::new(), Server::new()];
+        let loopback = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+        let (listen, admin) = (loopback(free_port(false)), loopback(free_port(false)));
+        let reports = free_port(true);
+        let folder = Folder::new(name);
+        let mut text = format!("[admin]\nlisten = \"{admin}\"\n[sentry]\nworkers = 1\n");
+        write!(text, "[reports]\nlisten = \"127.0.0.1:{reports}\"\nkey_file = \"key\"\n").expect("a string");
+        let names: Vec<String> = servers.iter().map(|server| format!("\"{}\"", server.address)).collect();
+        write!(text, "[[application]]\nlisten = \"{listen}\"\nservers = [{}]\n", names.join(", ")).expect("a string");
+        text.push_str("[application.health]\ninterval = \"100ms\"\n");
+        std::fs::write(folder.path("sentry.toml"), text).expect("a file");
+        let mut site = Site { folder, servers, listen, admin, reports, sentry: None, nuclei: vec![None, None] };
+        site.start_sentry();
+        site.start_nucleus(0);
+        site.start_nucleus(1);
+        site
+    }
+
+    fn start_sentry(&mut self) {
+        self.sentry = Some(Process::start(&["run", "-c", &self.folder.path("sentry.toml")]));
+        until("the sentry answers", || self.state().is_some());
+    }
+
+    fn start_nucleus(&mut self, at: usize) {
+        let (server, to) = (self.servers[at].address.to_string(), format!("127.0.0.1:{}", self.reports));
+        let key = self.folder.path("key");
+        let arguments = ["nucleus", "--server", &server, "--to", &to, "--key-file", &key];
+        self.nuclei[at] = Some(Process::start(&arguments));
+    }
+
+    fn state(&self) -> Option<Value> {
+        let body = get(self.admin, "/api/state")?;
+        serde_json::from_str(&body).ok()
+    }
+
+    fn nucleus_state(&self, at: usize) -> String {
+        let state = self.state().unwrap_or_default();
+        state["reports"]["nuclei"][at]["state"].as_str().unwrap_or("none").to_owned()
+    }
+
+    fn until_state(&self, at: usize, wanted: &str) {
+        until(wanted, || self.nucleus_state(at) == wanted);
+    }
+
+    fn in_flight(&self) -> u64 {
+        let state = self.state().unwrap_or_default();
+        state["applications"][0]["in_flight"].as_u64().unwrap_or(u64::MAX)
+    }
+
+    /// Answers with status 200 of so many requests.
+    fn ask(&self, times: usize) -> usize {
+        (0..times).filter(|_| get(self.listen, "/").is_some()).count()
+    }
+}
+
+fn get(address: SocketAddr, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    head.starts_with("HTTP/1.1 200").then(|| body.to_owned())
+}
+
+#[test]
+fn everything_recovers_from_kill_9_by_itself() {
+    let mut site = Site::new("nucleus-kill");
+    site.until_state(0, "speaks");
+    site.until_state(1, "speaks");
+    assert_eq!(site.ask(20), 20);
+
+    // A nucleus.
+    site.nuclei[0].take().expect("running").kill();
+    site.until_state(0, "silent");
+    let before = site.servers[0].asked();
+    assert_eq!(site.ask(50), 50);
+    assert_eq!(site.servers[0].asked(), before, "no request to an excluded server");
+    site.start_nucleus(0);
+    site.until_state(0, "speaks");
+    until("both are asked again", || {
+        site.ask(1);
+        site.servers[0].asked() > before
+    });
+
+    // A server: its nucleus sees that nothing listens.
+    site.servers[1].kill();
+    site.until_state(1, "not-listening");
+    let before = site.servers[1].asked();
+    assert_eq!(site.ask(50), 50);
+    assert_eq!(site.servers[1].asked(), before);
+    site.servers[1].start();
+    site.until_state(1, "speaks");
+    until("it is asked again", || {
+        site.ask(1);
+        site.servers[1].asked() > before
+    });
+
+    // The sentry: it knows nobody, and nuclei find it again.
+    site.sentry.take().expect("running").kill();
+    site.start_sentry();
+    site.until_state(0, "speaks");
+    site.until_state(1, "speaks");
+    assert_eq!(site.ask(20), 20);
+    until("nothing stays in flight", || site.in_flight() == 0);
+}
+
+/// Under 1 % of a processor at ten samples a second, under 10 MiB: the bounds here leave room for an unoptimised build
+/// and a busy machine, `cargo bench -p tidegate-nucleus` measures.
+#[test]
+fn a_nucleus_is_small() {
+    let site = Site::new("nucleus-small");
+    site.until_state(0, "speaks");
+    let nucleus = site.nuclei[0].as_ref().expect("running").id();
+    let reports = || site.state().and_then(|state| state["reports"]["nuclei"][0]["reports"].as_u64()).unwrap_or(0);
+    let (began, used, sent) = (Instant::now(), cpu_seconds(nucleus), reports());
+    until("some samples", || reports() >= sent + 20);
+    let share = (cpu_seconds(nucleus) - used) / began.elapsed().as_secs_f64();
+    let kib = resident_kib(nucleus);
+    println!("{:.2} % of a processor, {kib} KiB resident", share * 100.0);
+    assert!(share < 0.05, "{share}");
+    let most = if cfg!(debug_assertions) { 24 } else { 10 };
+    assert!(kib < most * 1024, "{kib} KiB");
+}
+
+fn cpu_seconds(process: u32) -> f64 {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("its threads");
+    let used = |task: std::fs::DirEntry| {
+        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        text.split(' ').next()?.parse::<f64>().ok()
+    };
+    tasks.filter_map(|task| used(task.ok()?)).sum::<f64>() * 1e-9
+}
+
+fn resident_kib(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("its status");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
+    line.split_ascii_whitespace().next().and_then(|kib| kib.parse().ok()).expect("a number")
+}
+
+#[test]
+fn one_sample_as_json_and_mistakes() {
+    let output = |arguments: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_tidegate")).arg("nucleus").args(arguments).output().expect("runs")
+    };
+    let once = output(&["--once", "--server", "127.0.0.1:1"]);
+    assert!(once.status.success());
+    let json: Value = serde_json::from_slice(&once.stdout).expect("JSON");
+    assert_eq!((&json["server"], &json["measured"]["listeners"]), (&"127.0.0.1:1".into(), &0.0.into()));
+    assert!(json["measured"]["cpu"].as_f64().is_some_and(|cpu| cpu >= 0.0));
+    for (arguments, expected) in [
+        (vec!["--server", "a:1"], "--to"),
+        (vec!["--to", "127.0.0.1:1"], "--key-file"),
+        (vec!["--to", "127.0.0.1:1", "--key-file", "/nonexistent/key"], "/nonexistent/key"),
+        (vec!["--once", "--interval", "0s"], "interval"),
+    ] {
+        let refused = output(&arguments);
+        let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
+        assert!(text.contains(expected), "{arguments:?}: {text}");
+    }
+}

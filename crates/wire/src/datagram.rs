@@ -1,0 +1,164 @@
+//! The outside of a datagram: header and MAC.
+
+use crate::key::Key;
+use crate::rejected::Rejected;
+use crate::{MAX_DATAGRAM, VERSION};
+
+const MAGIC: &[u8; 3] = b"TGW";
+/// Bytes before the body.
+pub(crate) const HEADER: usize = 32;
+/// Bytes after it.
+pub(crate) const MAC: usize = 16;
+
+/// What a datagram is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// How a server is doing.
+    Report,
+    /// A sentry asks a nucleus to show that it lives now.
+    Challenge,
+    /// A nucleus stops on purpose.
+    Goodbye,
+}
+
+/// Who sent a datagram, and which of its datagrams it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What it is.
+    pub kind: Kind,
+    /// The nucleus's boot id: drawn anew at each start. In a challenge: that of the nucleus it is for.
+    pub boot: u64,
+    /// Counts up with every datagram of a boot, from 1. In a challenge: that of the datagram it answers.
+    pub sequence: u64,
+    /// The session's token; 0 while there is none. In a challenge: the token to use.
+    pub token: u64,
+}
+
+impl Kind {
+    const fn code(self) -> u8 {
+        match self {
+            Kind::Report => 1,
+            Kind::Challenge => 2,
+            Kind::Goodbye => 3,
+        }
+    }
+
+    fn of(code: u8) -> Option<Kind> {
+        [Kind::Report, Kind::Challenge, Kind::Goodbye].into_iter().find(|kind| kind.code() == code)
+    }
+}
+
+/// Puts header and MAC around a body that stands in `buffer` from byte 32 on. Returns the datagram's length.
+///
+/// # Panics
+/// When the body does not fit.
+pub fn seal(key: &Key, header: &Header, buffer: &mut [u8; MAX_DATAGRAM], body: usize) -> usize {
+    let end = HEADER + body;
+    let length = end + MAC;
+    assert!(length <= MAX_DATAGRAM, "a body of {body} bytes does not fit a datagram");
+    buffer[..3].copy_from_slice(MAGIC);
+    buffer[3] = VERSION;
+    buffer[4] = header.kind.code();
+    buffer[5] = 0;
+    buffer[6..8].copy_from_slice(&(length as u16).to_le_bytes());
+    buffer[8..16].copy_from_slice(&header.boot.to_le_bytes());
+    buffer[16..24].copy_from_slice(&header.sequence.to_le_bytes());
+    buffer[24..32].copy_from_slice(&header.token.to_le_bytes());
+    let mac = key.mac(&buffer[..end]);
+    buffer[end..length].copy_from_slice(&mac.as_bytes()[..MAC]);
+    length
+}
+
+/// Checks a datagram's form and MAC; the header and the body.
+///
+/// # Errors
+/// Why it must be ignored. Nothing of it was believed before its MAC was right, but its length and version, to count
+/// it.
+pub fn open<'d>(key: &Key, datagram: &'d [u8]) -> Result<(Header, &'d [u8]), Rejected> {
+    if datagram.len() > MAX_DATAGRAM {
+        return Err(Rejected::Oversized);
+    }
+    if datagram.len() < HEADER + MAC {
+        return Err(Rejected::Truncated);
+    }
+    if datagram[..3] != *MAGIC {
+        return Err(Rejected::Forged);
+    }
+    if datagram[3] != VERSION {
+        return Err(Rejected::OtherVersion);
+    }
+    let length = usize::from(u16::from_le_bytes([datagram[6], datagram[7]]));
+    if length > datagram.len() {
+        return Err(Rejected::Truncated);
+    }
+    let (signed, mac) = datagram.split_at(datagram.len() - MAC);
+    if length != datagram.len() || !same(&key.mac(signed), mac) {
+        return Err(Rejected::Forged);
+    }
+    let word = |at: usize| u64::from_le_bytes(signed[at..at + 8].try_into().unwrap_or_default());
+    let kind = Kind::of(signed[4]).ok_or(Rejected::Malformed)?;
+    Ok((Header { kind, boot: word(8), sequence: word(16), token: word(24) }, &signed[HEADER..]))
+}
+
+/// In constant time: `blake3::Hash` compares so, and the half that was not sent is filled in from the expected one.
+fn same(expected: &blake3::Hash, given: &[u8]) -> bool {
+    let mut whole = *expected.as_bytes();
+    whole[..MAC].copy_from_slice(given);
+    *expected == blake3::Hash::from_bytes(whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn key() -> Key {
+        Key::derive(b"a secret of the tests")
+    }
+
+    fn sealed(body: &[u8]) -> Vec<u8> {
+        let mut buffer = [0; MAX_DATAGRAM];
+        buffer[HEADER..HEADER + body.len()].copy_from_slice(body);
+        let header = Header { kind: Kind::Report, boot: 7, sequence: 8, token: 9 };
+        let length = seal(&key(), &header, &mut buffer, body.len());
+        buffer[..length].to_vec()
+    }
+
+    #[test]
+    fn what_is_sealed_can_be_opened() {
+        let datagram = sealed(b"body");
+        let (header, body) = open(&key(), &datagram).expect("authentic");
+        assert_eq!(header, Header { kind: Kind::Report, boot: 7, sequence: 8, token: 9 });
+        assert_eq!(body, b"body");
+        assert_eq!(open(&Key::derive(b"another secret of some"), &datagram), Err(Rejected::Forged));
+    }
+
+    #[test]
+    fn each_fault_has_its_reason() {
+        let good = sealed(b"body");
+        assert_eq!(open(&key(), &[0; MAX_DATAGRAM + 1]), Err(Rejected::Oversized));
+        assert_eq!(open(&key(), b""), Err(Rejected::Truncated));
+        assert_eq!(open(&key(), &good[..good.len() - 1]), Err(Rejected::Truncated));
+        assert_eq!(open(&key(), &[&good[..], &[0]].concat()), Err(Rejected::Forged));
+        assert_eq!(open(&key(), &[b'x'; 100]), Err(Rejected::Forged));
+        let mut other = good.clone();
+        other[3] += 1;
+        assert_eq!(open(&key(), &other), Err(Rejected::OtherVersion));
+    }
+
+    proptest! {
+        #[test]
+        fn any_changed_bit_is_noticed(body in prop::collection::vec(any::<u8>(), 0..200), at: prop::sample::Index, bit in 0..8) {
+            let mut datagram = sealed(&body);
+            let at = at.index(datagram.len());
+            datagram[at] ^= 1u8 << bit;
+            prop_assert!(open(&key(), &datagram).is_err());
+        }
+
+        #[test]
+        fn any_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..1500)) {
+            prop_assert!(open(&key(), &bytes).is_err());
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! For fuzzing: any bytes as datagrams, forged and authentic.
+
+use crate::{Header, Key, Kind, MAX_DATAGRAM, Message, Rejected, Secret, Session, seal};
+
+/// Feeds bytes to the reader as they are, and again as an authentic body from whoever has the key; what is understood
+/// then runs through a session. Byte 0 picks kind, boot id, sequence number and the time.
+///
+/// # Panics
+/// On a finding: a forged datagram that is believed, a number taken twice, a list that is longer than it says.
+pub fn datagrams(data: &[u8]) {
+    let key = Key::derive(b"the key of the fuzz target");
+    assert!(Message::read(&key, data).is_err(), "a forged datagram is believed");
+    let secret = Secret::new([1, 2, 3, 4]);
+    let mut session = Session::default();
+    let (mut now, mut token, mut taken) = (0u64, 0u64, Vec::new());
+    for (at, part) in data.chunks(64).enumerate() {
+        let [what, body @ ..] = part else { return };
+        let kind = [Kind::Report, Kind::Challenge, Kind::Goodbye][usize::from(what & 3) % 3];
+        let header =
+            Header { kind, boot: u64::from(what >> 2 & 1), sequence: u64::from(what >> 3) + at as u64 / 4, token };
+        let mut buffer = [0; MAX_DATAGRAM];
+        buffer[32..32 + body.len()].copy_from_slice(body);
+        let length = seal(&key, &header, &mut buffer, body.len());
+        match Message::read(&key, &buffer[..length]) {
+            Err(why) => assert_eq!(why, Rejected::Malformed),
+            Ok(message) => {
+                if let Some(report) = message.report {
+                    assert!(report.active().count() + report.connections().count() <= 510);
+                    assert!(report.gauges.iter().all(|(_, value)| value >= 0.0 && value.is_finite()));
+                }
+            }
+        }
+        now += u64::from(*what) * 20_000_000;
+        let generation = session.generation();
+        match session.admit(&secret, "s", &header, now, 300_000_000) {
+            Ok(()) => {
+                if session.generation() != generation {
+                    taken.clear();
+                }
+                assert!(taken.iter().all(|&before| before < header.sequence), "taken twice, or late");
+                taken.push(header.sequence);
+            }
+            Err(refused) => token = refused.challenge.unwrap_or(token),
+        }
+    }
+}

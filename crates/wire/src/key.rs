@@ -1,0 +1,98 @@
+//! The shared key.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// Fewer bytes than this are no secret.
+const LEAST_SECRET: usize = 16;
+/// Separates these keys from whatever else the same secret may be used for.
+const CONTEXT: &str = "tidegate 2026 wire v1 datagrams";
+
+/// A key for authenticating datagrams. Its text form shows nothing.
+#[derive(Clone)]
+pub struct Key([u8; 32]);
+
+/// Why there is no key.
+#[derive(Debug, Error)]
+pub enum KeyError {
+    /// The file cannot be read.
+    #[error("the key file {path} cannot be read: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The secret is too short to be one.
+    #[error(
+        "the key file {path} holds {given} bytes, and a key needs {LEAST_SECRET} or more; make one with: \
+         head -c 32 /dev/urandom | base64 > {path}"
+    )]
+    TooShort {
+        /// The file.
+        path: PathBuf,
+        /// Bytes in it, without white space around them.
+        given: usize,
+    },
+}
+
+impl Key {
+    /// The key that follows from a secret of any length. White space around it does not count.
+    pub fn derive(secret: &[u8]) -> Key {
+        Key(blake3::derive_key(CONTEXT, secret.trim_ascii()))
+    }
+
+    /// Reads the secret from a file: 16 bytes or more, of any kind.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is too short.
+    pub fn load(path: &Path) -> Result<Key, KeyError> {
+        let secret = std::fs::read(path).map_err(|source| KeyError::Read { path: path.to_owned(), source })?;
+        Key::from_secret(&secret, path)
+    }
+
+    /// The key of a secret that was read from `path`.
+    ///
+    /// # Errors
+    /// When it is too short.
+    pub fn from_secret(secret: &[u8], path: &Path) -> Result<Key, KeyError> {
+        match secret.trim_ascii().len() {
+            given if given < LEAST_SECRET => Err(KeyError::TooShort { path: path.to_owned(), given }),
+            _ => Ok(Key::derive(secret)),
+        }
+    }
+
+    /// The MAC of `bytes`; comparing two takes the same time whatever they are.
+    pub(crate) fn mac(&self, bytes: &[u8]) -> blake3::Hash {
+        blake3::keyed_hash(&self.0, bytes)
+    }
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Key(hidden)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_end_does_not_change_the_key() {
+        let (one, other) = (Key::derive(b"0123456789abcdef\n"), Key::derive(b"0123456789abcdef"));
+        assert_eq!(one.mac(b"x"), other.mac(b"x"));
+        assert_ne!(one.mac(b"x"), Key::derive(b"0123456789abcdeg").mac(b"x"));
+        assert_eq!(format!("{one:?}"), "Key(hidden)");
+    }
+
+    #[test]
+    fn a_short_secret_is_refused_with_advice() {
+        let error = Key::from_secret(b"  short \n", Path::new("k")).expect_err("too short").to_string();
+        assert!(error.contains("holds 5 bytes") && error.contains("head -c 32"), "{error}");
+        let error = Key::load(Path::new("/nonexistent/key")).expect_err("missing").to_string();
+        assert!(error.contains("/nonexistent/key"), "{error}");
+    }
+}

@@ -1,0 +1,115 @@
+// What can be changed from the page. Everything is asked about first, and needs the token.
+
+import { byId, say } from "./dom.js";
+import { ask, token } from "./feed.js";
+import { rate } from "./format.js";
+
+export class Actions {
+  constructor() {
+    this.allowed = false;
+    this.application = "";
+    this.doing = null;
+    this.dialog = byId("dialog");
+    byId("dialog-cancel").addEventListener("click", () => this.dialog.close());
+    this.dialog.querySelector("form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.confirm();
+    });
+  }
+
+  shadow(wanted) {
+    const text = wanted
+      ? "Nothing is refused any more: everything that arrives goes to the servers, and the page shows what would have been refused. Under overload the servers may become slow or fail."
+      : "Requests are refused again as soon as the target asks for it.";
+    this.open({
+      title: wanted ? "Turn shadow mode on?" : "Enforce refusals?",
+      text: `${text} It lasts until the next reload of the configuration.`,
+      button: wanted ? "Refuse nothing" : "Enforce",
+      path: "shadow",
+      body: () => ({ shadow: wanted }),
+    });
+  }
+
+  drain(server, wanted) {
+    this.open({
+      title: wanted ? `Drain ${server}?` : `Take ${server} back?`,
+      text: wanted
+        ? "It finishes what it has and gets nothing new; the others carry its share. It lasts until the next reload of the configuration."
+        : "It gets requests again at once.",
+      button: wanted ? "Drain" : "Take back",
+      path: `servers/${encodeURIComponent(server)}`,
+      body: () => ({ drain: wanted }),
+    });
+  }
+
+  guarantee(name, now) {
+    this.open({
+      title: `Guarantee of ${name}`,
+      text: `So many requests per second are admitted untested, whatever happens; now ${rate(now)}. More than the servers can do breaks the target for all. It lasts until the next reload of the configuration.`,
+      button: "Change",
+      path: `classes/${encodeURIComponent(name)}`,
+      value: now,
+      body: () => ({ min_rate: Number(byId("dialog-value").value) }),
+    });
+  }
+
+  /** Asks for the token alone, where even looking needs it. */
+  unlock(tried, done) {
+    this.open({ title: "This sentry wants its token", text: "It is in the [admin] section of the sentry's configuration.", button: "Look", done });
+    if (tried) say(byId("dialog-error"), "That is not the token.");
+  }
+
+  open(doing) {
+    this.doing = doing;
+    say(byId("dialog-title"), doing.title);
+    say(byId("dialog-text"), doing.text);
+    say(byId("dialog-confirm"), doing.button);
+    say(byId("dialog-error"), "");
+    byId("dialog-value-field").hidden = doing.value === undefined;
+    byId("dialog-value").required = doing.value !== undefined;
+    if (doing.value !== undefined) byId("dialog-value").value = doing.value;
+    this.wantToken(!token.get());
+    if (!this.dialog.open) this.dialog.showModal();
+  }
+
+  wantToken(wanted) {
+    byId("dialog-token-field").hidden = !wanted;
+    byId("dialog-token").required = wanted;
+  }
+
+  async confirm() {
+    const { doing } = this;
+    const given = byId("dialog-token");
+    if (given.required) token.set(given.value.trim());
+    if (!doing.path) {
+      given.value = "";
+      this.dialog.close();
+      doing.done();
+      return;
+    }
+    byId("dialog-confirm").disabled = true;
+    try {
+      const answer = await ask(`/api/applications/${encodeURIComponent(this.application)}/${doing.path}`, {
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: JSON.stringify(doing.body()),
+      });
+      if (answer.ok) {
+        given.value = "";
+        this.dialog.close();
+        return;
+      }
+      if (answer.status === 401) {
+        token.clear();
+        this.wantToken(true);
+        say(byId("dialog-error"), "That is not the token.");
+      } else {
+        say(byId("dialog-error"), (await answer.text()).trim());
+      }
+    } catch {
+      say(byId("dialog-error"), "The sentry does not answer. Nothing may have changed; look again.");
+    } finally {
+      byId("dialog-confirm").disabled = false;
+    }
+  }
+}
