@@ -82,7 +82,8 @@ pub(super) struct Cataclysm {
 
 impl ProvisionPolicy for Cataclysm {
     fn horizon(&self) -> Duration {
-        self.config.plan_every.duration()
+        // Two intervals: an overload that ended half a plan ago is no demand of today's.
+        self.config.interval.duration() * 2
     }
 
     fn next_timeout(&self) -> Timestamp {
