@@ -1,11 +1,13 @@
 //! `tidegate experiment provision`: provisioning policies side by side on days of a trace.
 
 use std::io::{Write, stdout};
+use std::iter::Sum;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
+use serde::Deserialize;
 use tidegate_engine::provision::{
     ApplicationSetup, CpuTargetConfig, FollowConfig, Pool, ProvisionConfig, SentryRule, Site,
 };
@@ -16,12 +18,13 @@ use tidegate_workload::trace::{Instant, TraceReader, What};
 use tidegate_workload::{ArrivalProcess, Profile, Rate, ServiceTime, parse_duration};
 
 use super::super::replay::inputs::{Day, Reading};
+use super::super::replay::policy::inline_table;
 use super::jobs;
 
 /// Compare provisioning by the offered load with an autoscaler that keeps CPU at a target, on days of a trace
 ///
 /// Both have the same sentry in front. Prints a Markdown table: server hours, requests refused, and minutes whose 95th
-/// percentile is above the target, each the mean over the seeds and the range.
+/// percentile is above the target, each the mean over the seeds and the range; at the end, all days together.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Trace of counts: time,count; plain or gzip
@@ -53,6 +56,9 @@ pub(super) struct Args {
     /// Servers in the pool
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     servers: u32,
+    /// Settings of tidegate's policy, such as "{ safety = 2 }"; repeat to compare several
+    #[arg(long = "follow", value_name = "TABLE", value_parser = follow, default_value = "{}")]
+    follow: Vec<FollowConfig>,
     #[command(flatten)]
     reading: Reading,
     /// Seed of the first run
@@ -72,6 +78,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 const MINUTE: usize = 60;
 
 /// What came of a run.
+#[derive(Default)]
 struct Row {
     server_hours: f64,
     offered: u64,
@@ -96,10 +103,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     if !(args.rate_scale.is_finite() && args.rate_scale > 0.0) {
         return Ok(super::super::bad_configuration("--rate-scale must be a finite number above 0"));
     }
-    let policies = [
-        ("tidegate", ProvisionConfig::Follow(FollowConfig::default())),
-        ("CPU 70 %", ProvisionConfig::CpuTarget(CpuTargetConfig::default())),
-    ];
+    let policies = args.policies();
     let stretches = args.days.iter().map(|day| args.stretch(*day)).collect::<Result<Vec<_>>>()?;
     let mut tasks = Vec::new();
     for stretch in &stretches {
@@ -114,16 +118,42 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     let mut out = stdout();
     writeln!(out, "| day | policy | requests | server hours | refused, % | minutes over the target |")?;
     writeln!(out, "|---|---|---:|---:|---:|---:|")?;
-    let names = stretches.iter().flat_map(|stretch| policies.iter().map(|(name, _)| (&stretch.name, *name)));
-    for ((day, policy), rows) in names.zip(rows.chunks(args.seeds as usize)) {
-        let offered = rows.iter().map(|row| row.offered).sum::<u64>() / args.seeds;
-        let hours = spread(rows, 1, |row| row.server_hours);
-        let refused = spread(rows, 3, |row| 100.0 * row.refused as f64 / row.offered.max(1) as f64);
-        let over = spread(rows, 1, |row| f64::from(row.minutes_over));
-        let minutes = rows[0].minutes;
-        writeln!(out, "| {day} | {policy} | {offered} | {hours} | {refused} | {over} of {minutes} |")?;
+    let seeds = args.seeds as usize;
+    let names = stretches.iter().flat_map(|stretch| policies.iter().map(|(name, _)| (&stretch.name, name)));
+    for ((day, policy), rows) in names.zip(rows.chunks(seeds)) {
+        print_row(&mut out, day, policy, rows)?;
+    }
+    for (at, (policy, _)) in policies.iter().enumerate() {
+        // Per seed, all days together.
+        let of_seed = |seed: usize| rows.chunks(seeds).skip(at).step_by(policies.len()).map(|rows| &rows[seed]).sum();
+        print_row(&mut out, "all", policy, &(0..seeds).map(of_seed).collect::<Vec<Row>>())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn print_row(out: &mut impl Write, day: &str, policy: &str, rows: &[Row]) -> std::io::Result<()> {
+    let offered = rows.iter().map(|row| row.offered).sum::<u64>() / rows.len() as u64;
+    let hours = spread(rows, 1, |row| row.server_hours);
+    let refused = spread(rows, 3, |row| 100.0 * row.refused as f64 / row.offered.max(1) as f64);
+    let over = spread(rows, 1, |row| f64::from(row.minutes_over));
+    let minutes = rows[0].minutes;
+    writeln!(out, "| {day} | {policy} | {offered} | {hours} | {refused} | {over} of {minutes} |")
+}
+
+impl<'a> Sum<&'a Row> for Row {
+    fn sum<I: Iterator<Item = &'a Row>>(rows: I) -> Row {
+        rows.fold(Row::default(), |sum, row| Row {
+            server_hours: sum.server_hours + row.server_hours,
+            offered: sum.offered + row.offered,
+            refused: sum.refused + row.refused,
+            minutes: sum.minutes + row.minutes,
+            minutes_over: sum.minutes_over + row.minutes_over,
+        })
+    }
+}
+
+fn follow(text: &str) -> Result<FollowConfig, String> {
+    FollowConfig::deserialize(inline_table(text)?).map_err(|error| error.message().trim().to_owned())
 }
 
 /// Mean, least and most.
@@ -154,6 +184,14 @@ fn row(report: &SiteReport, target: f64) -> Row {
 }
 
 impl Args {
+    /// Ours first, by the number of its settings where there are several, then the autoscaler.
+    fn policies(&self) -> Vec<(String, ProvisionConfig)> {
+        let name = |at: usize| if self.follow.len() == 1 { "tidegate".into() } else { format!("tidegate {}", at + 1) };
+        let ours =
+            self.follow.iter().enumerate().map(|(at, config)| (name(at), ProvisionConfig::Follow(config.clone())));
+        ours.chain([("CPU 70 %".into(), ProvisionConfig::CpuTarget(CpuTargetConfig::default()))]).collect()
+    }
+
     /// Reads one day of the trace, and the days before it.
     fn stretch(&self, day: Day) -> Result<Stretch> {
         let Day::Of(day) = day else { return Err(anyhow!("--day peak: give dates, such as 1998-06-30")) };
