@@ -45,7 +45,8 @@ fn site(policy: ProvisionConfig) -> Site {
 fn play(site: Site, seconds: u64, rates: impl Fn(u64) -> [u64; 2]) -> (Vec<[u32; 2]>, Vec<(u64, ProvisionEvent)>) {
     let setup = site.pool.setup_time;
     let mut provisioner = Provisioner::new(site).unwrap();
-    let (mut starting, mut course, mut events): (Vec<(Timestamp, usize)>, Vec<[u32; 2]>, Vec<_>) = Default::default();
+    let mut starting: Vec<(Timestamp, usize)> = Vec::new();
+    let (mut course, mut events) = (Vec::new(), Vec::new());
     for step in 1..=seconds / 10 {
         let now = second(step * 10);
         for (_, server) in starting.extract_if(.., |(at, _)| *at <= now) {
