@@ -42,6 +42,7 @@ mod flight;
 mod max_conn;
 mod partition;
 mod policer;
+pub mod provision;
 mod report;
 mod request;
 mod rng;

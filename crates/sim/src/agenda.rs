@@ -88,6 +88,14 @@ impl<E: Copy> Agenda<E> {
         self.give_back(slot.0);
     }
 
+    /// When the next event is.
+    pub(crate) fn peek(&mut self) -> Option<Timestamp> {
+        if std::mem::take(&mut self.hole) {
+            self.fill(0);
+        }
+        self.heap.first().map(|root| Timestamp::from_nanos(root.at))
+    }
+
     /// The next event.
     pub(crate) fn next(&mut self) -> Option<(Timestamp, E)> {
         if std::mem::take(&mut self.hole) {

@@ -8,6 +8,7 @@
 //! | what is there? | [`World`], and the models of servers, tiers, links, the sentry, faults and power it is made of |
 //! | what arrives? | [`Stream`] (whatever happens), [`Users`] (who wait for answers), [`Retry`] |
 //! | what came of it? | [`Report`] |
+//! | several applications, servers that come and go? | [`SiteWorld`] |
 //! | how does it go? | `run.rs`: a request's way; `park.rs`: the machines; `agenda.rs`: what is next |
 
 mod agenda;
@@ -17,6 +18,7 @@ mod plan;
 mod report;
 mod run;
 mod scenario;
+mod site;
 mod station;
 pub mod theory;
 mod world;
@@ -28,5 +30,6 @@ pub use model::{
 pub use plan::{Plan, PlanError, PlannedRun, in_parallel};
 pub use report::{ClassReport, ClientReport, Histogram, Report, Second, Usage};
 pub use scenario::{ArmError, Played, setup};
+pub use site::{SiteError, SiteReport, SiteWorld};
 pub use station::{Discipline, Station};
 pub use world::{Retry, Sessions, Stream, Url, Users, Wait, World};

@@ -6,11 +6,11 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tidegate_engine::SetupError;
 use tidegate_workload::outcome::{Check, Measure, Outcome};
 use tidegate_workload::scenario::{Point, Scenario, ScenarioError};
 
 use crate::scenario::{ArmError, Played};
+use crate::site::SiteError;
 
 /// What is to be run.
 #[derive(Debug, Clone)]
@@ -90,7 +90,7 @@ impl Plan {
     ///
     /// # Errors
     /// The first that the engine does not take.
-    pub fn play(&self, jobs: usize, done: impl Fn() + Sync) -> Result<Vec<PlannedRun>, SetupError> {
+    pub fn play(&self, jobs: usize, done: impl Fn() + Sync) -> Result<Vec<PlannedRun>, SiteError> {
         in_parallel(&self.runs, jobs, |(point, arm, seed, played)| {
             let outcome = played.play(*seed)?;
             let scenario = &self.points[*point].scenario;

@@ -9,6 +9,7 @@ mod clients;
 mod look;
 mod menu;
 mod pages;
+mod part;
 mod sentry;
 
 use std::time::Duration;
@@ -151,13 +152,15 @@ pub(crate) struct Run<'w> {
     /// When to look at response-time controllers again; never without any.
     look: Timestamp,
     happenings: u64,
+    part: part::Part,
 }
 
 /// A run that does not empty is broken off so long after the last arrival.
 const DRAIN: Duration = Duration::from_secs(24 * 3600);
 
 impl<'w> Run<'w> {
-    pub(crate) fn new(world: &'w World, seed: u64) -> Result<Run<'w>, SetupError> {
+    /// One of several sentries has a `lane` of its own: the same arrivals, of which it takes its part, and other costs.
+    pub(crate) fn new(world: &'w World, seed: u64, lane: u64) -> Result<Run<'w>, SetupError> {
         let log = EventLog::default();
         let controller = Controller::new(world.setup.clone(), 1, seed, Box::new(log.clone()))?;
         let mut plans = Agenda::new();
@@ -186,7 +189,8 @@ impl<'w> Run<'w> {
             way: Way::new(world.link, &mut plans),
             requests: Slab::new(),
             waiting: Vec::new(),
-            rng: rng(seed, 0),
+            part: part::Part::new(world.streams.len()),
+            rng: rng(seed, lane.wrapping_mul(part::LANES)),
             aside: rng(seed, u64::MAX - 1),
             report: ReportBuilder::new(
                 &world.setup,
@@ -207,6 +211,11 @@ impl<'w> Run<'w> {
     /// From the first happening to the last.
     pub(crate) fn play(mut self) -> Report {
         self.plan_all();
+        self.play_on()
+    }
+
+    /// From where it is to the last.
+    pub(crate) fn play_on(mut self) -> Report {
         while let Some((now, happening)) = self.plans.next() {
             if now > self.end && (self.requests.is_empty() || now > self.end + DRAIN) {
                 break;
@@ -254,7 +263,9 @@ impl<'w> Run<'w> {
         match happening {
             Happening::Arrival { stream } => {
                 self.plan_arrival(usize::from(stream));
-                self.arrive(now, stream);
+                if self.part.takes(usize::from(stream)) {
+                    self.arrive(now, stream);
+                }
             }
             Happening::Completion { station } => {
                 self.park.complete(now, station, &mut self.plans);

@@ -1,6 +1,7 @@
 //! Scenario files in virtual time.
 
 mod machines;
+mod provision;
 
 use tidegate_engine::{
     AdmissionConfig, ClassSetup, DispatchConfig, MaxConn, PartitionConfig, Role, ServerSetup, Setup, SetupError, Sla,
@@ -10,6 +11,7 @@ use tidegate_workload::outcome::{Control, Outcome, StreamOutcome};
 use tidegate_workload::scenario::{self, Arm, Load, Scenario};
 
 use crate::report::Report;
+use crate::site::SiteError;
 use crate::world::{Stream, World};
 
 /// Why an arm of a scenario cannot be run: the policy is the engine's to understand.
@@ -28,6 +30,14 @@ pub enum ArmError {
     /// The target makes no sense to the engine.
     #[error("sla: {0}")]
     Sla(#[from] SlaError),
+    /// Applications, servers and provisioning do not fit.
+    #[error("arm \"{arm}\": {source}")]
+    Site {
+        /// The arm.
+        arm: String,
+        /// What is wrong.
+        source: tidegate_engine::provision::ProvisionError,
+    },
     /// The setup makes no sense to the engine.
     #[error("arm \"{arm}\": {source}")]
     Setup {
@@ -43,6 +53,8 @@ pub enum ArmError {
 pub struct Played {
     world: World,
     names: Vec<(String, String)>,
+    /// In place of the world, where servers come and go.
+    site: Option<provision::PlayedSite>,
 }
 
 impl Played {
@@ -62,7 +74,8 @@ impl Played {
         let users = scenario.users.iter().map(|users| (users.label().to_owned(), users.class.clone()));
         let of = |sessions: &scenario::Sessions| sessions.labels().map(|label| (label, sessions.class.clone()));
         let sessions = scenario.sessions.iter().flat_map(of);
-        Ok(Played { world, names: loads.chain(users).chain(sessions).collect() })
+        let site = provision::site(&world, scenario, arm)?;
+        Ok(Played { world, names: loads.chain(users).chain(sessions).collect(), site })
     }
 
     /// The world, to change what scenario files cannot say.
@@ -74,7 +87,10 @@ impl Played {
     ///
     /// # Errors
     /// When the world was changed into one that makes no sense.
-    pub fn play(&self, seed: u64) -> Result<Outcome, SetupError> {
+    pub fn play(&self, seed: u64) -> Result<Outcome, SiteError> {
+        if let Some(site) = &self.site {
+            return site.play(seed, &self.names);
+        }
         Ok(self.outcome(self.world.run(seed)?))
     }
 
@@ -93,7 +109,8 @@ impl Played {
             class: class.clone(),
             course,
         });
-        Outcome { streams: streams.collect(), types, controls, partitions, in_flight, warnings: Vec::new(), notes }
+        let streams = streams.collect();
+        Outcome { streams, types, controls, partitions, in_flight, notes, ..Outcome::default() }
     }
 }
 

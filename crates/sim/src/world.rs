@@ -189,7 +189,7 @@ impl World {
     /// is not there. Worlds made from scenario files are.
     pub fn run(&self, seed: u64) -> Result<Report, SetupError> {
         assert_eq!(self.servers.len(), self.setup.servers.len(), "as many servers as the setup has");
-        Ok(Run::new(self, seed)?.play())
+        Ok(Run::new(self, seed, 0)?.play())
     }
 
     /// The target at the rate that is offered at `now`.

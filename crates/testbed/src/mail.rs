@@ -176,6 +176,7 @@ fn outcome(scenario: &Scenario, report: &UsersReport, controls: Vec<Control>, no
         controls,
         in_flight: Vec::new(),
         partitions: Vec::new(),
+        provisioned: Vec::new(),
         warnings: report.warnings.clone(),
         notes: note.into_iter().map(|note| (report.sent_for, note)).collect(),
     }

@@ -32,6 +32,32 @@ pub struct Outcome {
     pub warnings: Vec<String>,
     /// What the policy reported of itself, by time: seconds and a line of text.
     pub notes: Vec<(f64, String)>,
+    /// Per application, how its servers and sentries came and went; empty where they stay.
+    pub provisioned: Vec<Provisioned>,
+}
+
+/// An application's servers and sentries, second by second.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Provisioned {
+    /// Its name.
+    pub name: String,
+    /// What was so in each second.
+    pub seconds: Vec<Provision>,
+}
+
+/// What an application had in one second.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Provision {
+    /// Servers that served.
+    pub servers: f64,
+    /// Sentries.
+    pub sentries: f64,
+    /// The most that the target might relax to, seconds.
+    pub ceiling: f64,
+    /// CPU of the first sentry in use, 0 to 1.
+    pub sentry_cpu: f64,
+    /// The highest CPU of any sentry less the lowest.
+    pub sentry_spread: f64,
 }
 
 /// A response-time controller's state at one instant.
@@ -196,7 +222,8 @@ impl Course {
         self.span(Duration::ZERO, Duration::from_secs(self.seconds.len() as u64))
     }
 
-    fn add(&mut self, other: &Course) {
+    /// Adds another course, second by second.
+    pub fn add(&mut self, other: &Course) {
         if self.seconds.len() < other.seconds.len() {
             self.seconds.resize_with(other.seconds.len(), Second::default);
         }

@@ -46,6 +46,7 @@ mod expect;
 mod live;
 mod machines;
 mod max_conn;
+mod provision;
 mod sessions;
 mod short;
 mod space;
@@ -71,6 +72,7 @@ pub use machines::{
     Fault, FaultKind, Knee, Lends, Link, Power, Reports, Resource, Sentry, Servers, Step as Use, Tier, WarmUp,
 };
 pub use max_conn::MaxConn;
+pub use provision::{Application, Provision};
 pub use sessions::Sessions;
 pub use space::Space;
 pub use sweep::Point;
@@ -120,6 +122,12 @@ pub struct Scenario {
     /// What happens to servers.
     #[serde(rename = "fault", default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Fault>,
+    /// How servers and sentries come and go; they stay as they are when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provision: Option<Provision>,
+    /// The applications that share the servers; a single one when empty.
+    #[serde(rename = "application", default, skip_serializing_if = "Vec::is_empty")]
+    pub applications: Vec<Application>,
     /// The classes, most important first.
     #[serde(rename = "class")]
     pub classes: Vec<Class>,
@@ -213,6 +221,9 @@ pub struct Class {
     /// Guaranteed rate.
     #[serde(default)]
     pub min_rate: Rate,
+    /// The application it is of; the first when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub application: Option<String>,
 }
 
 /// A request type: what is asked for, and what it costs.
@@ -276,6 +287,9 @@ pub struct Arm {
     /// The partition policy: `policy` and its settings. The engine's default when absent.
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     pub partition: toml::Table,
+    /// The provisioning policy: `policy` and its settings. The engine's default when absent.
+    #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
+    pub provision: toml::Table,
 }
 
 impl Scenario {

@@ -31,6 +31,18 @@ impl Park<'_> {
         }
     }
 
+    /// A server serves from now on, empty; `cold`: slower at first.
+    pub(crate) fn switch_on(&mut self, now: Timestamp, server: u32, cold: bool, plans: &mut Plans) {
+        self.meter(now, server);
+        let at = &mut self.servers[server as usize];
+        at.state = State::Starting;
+        let warm_up = at.model.warm_up.filter(|_| !cold);
+        self.set_up(now, server, plans);
+        if warm_up.is_some() {
+            self.warm(now, server, plans);
+        }
+    }
+
     /// A server's setup is over. `false`: it was switched off meanwhile.
     pub(crate) fn set_up(&mut self, now: Timestamp, server: u32, plans: &mut Plans) -> bool {
         self.meter(now, server);

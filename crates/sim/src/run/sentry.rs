@@ -47,6 +47,12 @@ impl Desk {
         self.worked / (now.as_secs_f64() * f64::from(self.model.workers)).max(f64::MIN_POSITIVE)
     }
 
+    /// Worker-seconds in use so far, for each worker.
+    pub(super) fn worked_until(&mut self, now: Timestamp) -> f64 {
+        self.meter(now);
+        self.worked / f64::from(self.model.workers)
+    }
+
     fn meter(&mut self, now: Timestamp) {
         self.worked += now.seconds_since(self.since) * f64::from(self.busy);
         self.since = now;

@@ -104,6 +104,7 @@ mod tests {
             admission,
             dispatch: toml::Table::new(),
             partition: toml::Table::new(),
+            provision: toml::Table::new(),
         };
         Settings::of(&scenario, &arm)
     }

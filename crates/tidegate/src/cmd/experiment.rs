@@ -3,6 +3,7 @@
 mod agree;
 mod page;
 mod play;
+mod provision;
 mod run;
 mod space;
 mod sweep;
@@ -37,6 +38,7 @@ enum What {
     Run(RunArgs),
     Report(page::Args),
     Agree(agree::Args),
+    Provision(Box<provision::Args>),
     Theory(theory::Args),
 }
 
@@ -51,12 +53,14 @@ struct RunArgs {
 }
 
 /// The scenarios that the program brings along, so that it needs no other file.
-const BUILT_IN: [(&str, &str); 27] = [
+const BUILT_IN: [(&str, &str); 29] = [
     ("baselines.toml", include_str!("../../../../scenarios/baselines.toml")),
     ("c1.toml", include_str!("../../../../scenarios/c1.toml")),
     ("c3.toml", include_str!("../../../../scenarios/c3.toml")),
+    ("c4.toml", include_str!("../../../../scenarios/c4.toml")),
     ("c5.toml", include_str!("../../../../scenarios/c5.toml")),
     ("c6.toml", include_str!("../../../../scenarios/c6.toml")),
+    ("c7.toml", include_str!("../../../../scenarios/c7.toml")),
     ("o1.toml", include_str!("../../../../scenarios/o1.toml")),
     ("o2.toml", include_str!("../../../../scenarios/o2.toml")),
     ("o3.toml", include_str!("../../../../scenarios/o3.toml")),
@@ -92,6 +96,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         What::Theory(args) => theory::run(&args),
         What::Report(args) => page::run(&args),
         What::Agree(args) => agree::run(&args),
+        What::Provision(args) => provision::run(&args),
     }
 }
 

@@ -4,7 +4,7 @@ pub(super) mod inputs;
 mod offers;
 pub(super) mod plan;
 mod play;
-mod policy;
+pub(super) mod policy;
 mod report;
 
 use std::io::{Write, stderr, stdout};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Course, Outcome, Second};
+use super::{Course, Outcome, Provision, Second};
 use crate::scenario::{Arm, Expect, Metric, Scenario, Span};
 
 /// One expectation, measured.
@@ -97,7 +97,33 @@ impl<'a> Measure<'a> {
                 let changes = counts.windows(2).filter(|pair| pair[0] != pair[1]).count();
                 (!counts.is_empty()).then_some(changes as f64)
             }
+            Metric::Servers => self.provisioned(expect, |second| second.servers),
+            Metric::Sentries => self.provisioned(expect, |second| second.sentries),
+            Metric::Ceiling => self.provisioned(expect, |second| second.ceiling),
+            Metric::SentryCpu => self.provisioned(expect, |second| second.sentry_cpu),
+            Metric::SentrySpread => self.provisioned(expect, |second| second.sentry_spread),
         }
+    }
+
+    /// What the application that the expectation is about is offered at an instant.
+    fn offered_at(&self, expect: &Expect, at: Duration) -> f64 {
+        let application = self.application(expect);
+        let loads = self.scenario.loads.iter().filter(|load| self.scenario.application_of(&load.class) == application);
+        loads.map(|load| load.rate.rate_at(at).per_second()).sum()
+    }
+
+    /// The mean over the span, of the application that the expectation is about.
+    fn provisioned(&self, expect: &Expect, of: impl Fn(&Provision) -> f64) -> Option<f64> {
+        let seconds = &self.outcome.provisioned.get(self.application(expect))?.seconds;
+        let to = (expect.over.to.as_secs_f64().ceil() as usize).min(seconds.len());
+        let span = seconds.get(expect.over.from.as_secs() as usize..to)?;
+        (!span.is_empty()).then(|| span.iter().map(of).sum::<f64>() / span.len() as f64)
+    }
+
+    fn application(&self, expect: &Expect) -> usize {
+        let loads = || self.scenario.loads.iter().find(|load| Some(load.label()) == expect.load.as_deref());
+        let class = expect.class.as_deref().or_else(|| loads().map(|load| load.class.as_str()));
+        class.map_or(0, |class| self.scenario.application_of(class))
     }
 
     /// What was in flight, on average over the seconds.
@@ -128,7 +154,7 @@ impl<'a> Measure<'a> {
     fn windows_over(&self, course: &Course, expect: &Expect) -> Option<f64> {
         let (mut over, mut counted) = (0u64, 0u64);
         for (from, sum) in windows(course, expect) {
-            let target = self.scenario.target(self.scenario.offered_at(from)).as_secs_f64();
+            let target = self.scenario.target(self.offered_at(expect, from)).as_secs_f64();
             let Some(p95) = p95(&sum) else { continue };
             counted += 1;
             over += u64::from(p95 > target);

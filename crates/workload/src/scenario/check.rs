@@ -17,6 +17,7 @@ pub(super) fn problems(scenario: &Scenario) -> Vec<Found> {
     checker.machines();
     checker.max_conn();
     checker.sessions();
+    checker.provision();
     checker.loads();
     checker.users();
     checker.arms();

@@ -87,6 +87,33 @@ impl Checker<'_> {
         self.demand(is_at_least_0(retry.jitter), &place, "its `jitter` must be a finite number, 0 or more");
     }
 
+    pub(super) fn provision(&mut self) {
+        let s = self.scenario;
+        self.names("application", s.applications.iter().map(|application| application.name.as_str()));
+        let known: Vec<&str> = s.applications.iter().map(|application| application.name.as_str()).collect();
+        for (at, class) in s.classes.iter().enumerate() {
+            if let Some(name) = &class.application {
+                self.known(vec![Key("class"), Index(at), Key("application")], "application", name, &known);
+            }
+        }
+        for at in 0..s.applications.len() {
+            let has_class = s.classes.iter().any(|class| s.application_of(&class.name) == at);
+            self.demand(has_class, &[Key("application"), Index(at)], "needs a class: nothing could arrive");
+        }
+        let Some(provision) = s.provision else {
+            self.demand(s.applications.is_empty(), &[Key("application")], "applications share servers by `provision`");
+            return;
+        };
+        let place = |key| vec![Key("provision"), Key(key)];
+        self.demand(provision.every.as_secs() >= 1, &place("every"), "must be at least 1s");
+        self.demand((1..=16).contains(&provision.max_sentries), &place("max_sentries"), "must be 1 to 16");
+        let plain = s.users.is_empty() && s.tiers.is_empty() && s.faults.is_empty();
+        self.demand(plain, &place("every"), "`users`, `tier` and `fault` do not go together with `provision`");
+        let given: u64 = s.all_applications().iter().map(|application| u64::from(application.servers)).sum();
+        let enough = given <= s.servers.count as u64;
+        self.demand(enough, &[Key("application")], "the applications begin with more servers than there are");
+    }
+
     fn machine(
         &mut self,
         place: &impl Fn(&'static str) -> Path,

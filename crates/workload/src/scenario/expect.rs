@@ -98,6 +98,16 @@ pub enum Metric {
     ServersMost,
     /// How often the number of the class's servers changed from one second to the next.
     ServersChanges,
+    /// Servers that serve the application of the class (or load), on the mean.
+    Servers,
+    /// Sentries that the application has, on the mean.
+    Sentries,
+    /// The most that the application's target may relax to, on the mean, seconds.
+    Ceiling,
+    /// CPU of the application's first sentry in use, on the mean.
+    SentryCpu,
+    /// How far the CPU of the application's sentries lies apart, on the mean.
+    SentrySpread,
 }
 
 /// A span of time since the start of the run, such as `130s..195s`.
@@ -162,6 +172,11 @@ impl Metric {
             Metric::ServersLeast => "servers_least",
             Metric::ServersMost => "servers_most",
             Metric::ServersChanges => "servers_changes",
+            Metric::Servers => "servers",
+            Metric::Sentries => "sentries",
+            Metric::Ceiling => "ceiling",
+            Metric::SentryCpu => "sentry_cpu",
+            Metric::SentrySpread => "sentry_spread",
         }
     }
 

@@ -157,6 +157,7 @@ impl Scenario {
         add(self.sentry.is_some(), "sentry");
         add(self.reports.is_some(), "reports");
         add(!self.faults.is_empty(), "fault");
+        add(self.provision.is_some(), "provision");
         keys
     }
 }

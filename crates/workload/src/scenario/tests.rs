@@ -391,3 +391,39 @@ fn errors_about_machines_say_where_and_what_to_do() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
+
+#[test]
+fn applications_and_provisioning_are_checked() {
+    const SITE: &str = r#"
+        id = "s"
+        title = "s"
+        duration = "10s"
+        sla = { target = "1s" }
+        servers = { count = 4 }
+        provision = { every = "10s", max_sentries = 2 }
+        application = [{ name = "shop", servers = 1 }, { name = "blog", servers = 2 }]
+        class = [{ name = "buyers", application = "shop" }, { name = "readers", application = "blog" }]
+        request = [{ name = "page", service = { distribution = "constant", value = "1ms" } }]
+        load = [{ class = "buyers", requests = { page = 1 }, rate = "20/s" }]
+        arm = [{ name = "a", provision = { policy = "cataclysm" } }]
+    "#;
+    let site = Scenario::parse(SITE, "s.toml").unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!((site.application_of("buyers"), site.application_of("readers")), (0, 1));
+    assert_eq!(Scenario::parse(&site.to_toml(), "again.toml").unwrap(), site);
+    assert_eq!(site.simulator_only(), ["provision"]);
+    for (from, to, part) in [
+        (
+            "application = \"blog\"",
+            "application = \"blag\"",
+            "there is no application \"blag\"; did you mean \"blog\"?",
+        ),
+        ("application = \"blog\"", "application = \"shop\"", "application[1]: needs a class"),
+        ("every = \"10s\"", "every = \"10ms\"", "provision.every: must be at least 1s"),
+        ("max_sentries = 2", "max_sentries = 0", "provision.max_sentries: must be 1 to 16"),
+        ("servers = 2", "servers = 4", "begin with more servers than there are"),
+        ("provision = { every = \"10s\", max_sentries = 2 }", "", "applications share servers by `provision`"),
+    ] {
+        let error = Scenario::parse(&SITE.replacen(from, to, 1), "s.toml").unwrap_err().to_string();
+        assert!(error.contains(part), "{from} -> {to}: {error}");
+    }
+}

@@ -1,0 +1,260 @@
+//! What one server sustains, and how many are needed.
+//!
+//! *Intuition.* A server is a queue with general arrivals and general service, G/G/1 (Cataclysm, section 4.1). How long
+//! requests wait there grows with how unevenly they come and how uneven they are, and without end as the server fills
+//! up. Turned round: a bound on the response time bounds the rate.
+//!
+//! *Awkward cases.* A target at or below the service time cannot be met at any rate: that is an error, never a negative
+//! number. The paper's formula takes the variance of the time between arrivals in seconds squared, which must have been
+//! measured at about the rate that comes out; where only the shape of the arrivals is known, as for a rate that was
+//! predicted, [`Arrivals::Variation`] uses the heavy-traffic form of the same bound. A server with k processors counts
+//! as k servers, which is on the safe side. Servers that share one queue (shortest-queue dispatch comes close to it)
+//! wait less than each for itself: [`Replica::pooled_response`] is Sakasegawa's approximation for that, ours.
+//!
+//! *Source.* Kleinrock 1976 by way of Cataclysm, inequality 14; Sakasegawa, Ann. Inst. Statist. Math. 29 (1977).
+
+use core::time::Duration;
+
+use libm::{ceil, log, pow, sqrt};
+use thiserror::Error;
+
+use crate::sla::Statistic;
+
+/// One server, as far as its capacity is concerned.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Replica {
+    /// Mean inherent service time E\[S\], seconds.
+    pub mean_service: f64,
+    /// Variance of the service time, seconds squared.
+    pub service_variance: f64,
+    /// How arrivals at it are spread.
+    pub arrivals: Arrivals,
+    /// Effective processors k.
+    pub processors: f64,
+}
+
+/// How arrivals at one server are spread.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Arrivals {
+    /// Variance of the time between two of them, seconds squared: the paper's form.
+    Variance(f64),
+    /// Coefficient of variation of the time between two of them: 0 regular, 1 Poisson, above it bursty.
+    Variation(f64),
+}
+
+/// Why there is no capacity to speak of.
+#[derive(Clone, Copy, Debug, PartialEq, Error)]
+pub enum CapacityError {
+    /// Even an idle server takes longer than the target.
+    #[error("target below service time: a mean of {target} s is asked for, an idle server takes {service} s; relax it")]
+    TargetBelowServiceTime {
+        /// The bound on the mean response time, seconds.
+        target: f64,
+        /// The mean service time, seconds.
+        service: f64,
+    },
+    /// A measurement that makes no sense.
+    #[error("{what} = {value} is out of range; it must be a finite number, not below 0")]
+    OutOfRange {
+        /// Which.
+        what: &'static str,
+        /// What it was.
+        value: f64,
+    },
+}
+
+/// The bound on the mean response time that keeps `statistic` within `target`, seconds.
+///
+/// Response times of a busy server are close to exponential, of which the quantile q is -ln(1 - q) times the mean.
+pub fn mean_bound(statistic: Statistic, target: Duration) -> f64 {
+    let tail = statistic.quantile().map_or(1.0, |quantile| -log(1.0 - quantile));
+    target.as_secs_f64() / tail
+}
+
+impl Replica {
+    /// A server of `processors` with service times of that mean and coefficient of variation, and Poisson arrivals.
+    pub fn new(mean_service: f64, service_variation: f64, processors: f64) -> Replica {
+        let deviation = mean_service * service_variation;
+        Replica {
+            mean_service,
+            service_variance: deviation * deviation,
+            arrivals: Arrivals::Variation(1.0),
+            processors,
+        }
+    }
+
+    /// The highest rate at which the mean response time stays within `response` seconds, requests per second.
+    ///
+    /// # Errors
+    /// When `response` is not above the service time, or a number makes no sense.
+    pub fn capacity(&self, response: f64) -> Result<f64, CapacityError> {
+        self.check(response)?;
+        let wait = response - self.mean_service;
+        let per_processor = match self.arrivals {
+            Arrivals::Variance(variance) => {
+                1.0 / (self.mean_service + (variance + self.service_variance) / (2.0 * wait))
+            }
+            Arrivals::Variation(_) => wait / (self.mean_service * (wait + self.mean_service * self.unevenness())),
+        };
+        Ok(per_processor * self.processors)
+    }
+
+    /// Servers needed for `rate` requests per second, each for itself.
+    ///
+    /// # Errors
+    /// As [`Replica::capacity`], and when `rate` makes no sense.
+    pub fn servers_needed(&self, rate: f64, response: f64) -> Result<u32, CapacityError> {
+        in_range("rate", rate)?;
+        // A whole number that was computed must not cost a server more for its last digit.
+        Ok(ceil(rate / self.capacity(response)? - 1e-9).clamp(0.0, f64::from(u32::MAX)) as u32)
+    }
+
+    /// The mean response time at `rate` with `servers` that share their queue, seconds; infinite when they are too few.
+    pub fn pooled_response(&self, rate: f64, servers: u32) -> f64 {
+        let places = f64::from(servers) * self.processors;
+        let load = rate * self.mean_service / places;
+        if load.is_nan() || load >= 1.0 {
+            return f64::INFINITY;
+        }
+        let crowd = pow(load, sqrt(2.0 * (places + 1.0)) - 1.0);
+        self.mean_service * (1.0 + self.unevenness() * crowd / (places * (1.0 - load)))
+    }
+
+    /// Servers needed for `rate` requests per second when they share their queue.
+    ///
+    /// # Errors
+    /// As [`Replica::servers_needed`].
+    pub fn pooled_servers_needed(&self, rate: f64, response: f64) -> Result<u32, CapacityError> {
+        // Each for itself they are too many: the answer is not above that, and not below the load itself.
+        let (mut least, mut most) = (0, self.servers_needed(rate, response)?.max(1));
+        if rate <= 0.0 {
+            return Ok(0);
+        }
+        while self.pooled_response(rate, most) > response {
+            (least, most) = (most, most.saturating_mul(2));
+            if most == u32::MAX {
+                return Ok(most);
+            }
+        }
+        while least + 1 < most {
+            let middle = least + (most - least) / 2;
+            if self.pooled_response(rate, middle) <= response { most = middle } else { least = middle }
+        }
+        Ok(most)
+    }
+
+    /// (c_a^2 + c_s^2) / 2: how uneven arrivals and service times are. 1 for Poisson and exponential.
+    fn unevenness(&self) -> f64 {
+        let square = self.mean_service * self.mean_service;
+        let arrivals = match self.arrivals {
+            // Of a server that is nearly full, where the time between arrivals is about the service time.
+            Arrivals::Variance(variance) => variance / square,
+            Arrivals::Variation(variation) => variation * variation,
+        };
+        (arrivals + self.service_variance / square) / 2.0
+    }
+
+    fn check(&self, response: f64) -> Result<(), CapacityError> {
+        in_range("service time", self.mean_service)?;
+        in_range("variance of the service time", self.service_variance)?;
+        in_range("processors", self.processors)?;
+        match self.arrivals {
+            Arrivals::Variance(variance) => in_range("variance between arrivals", variance)?,
+            Arrivals::Variation(variation) => in_range("variation of arrivals", variation)?,
+        }
+        if response > self.mean_service && self.mean_service > 0.0 && self.processors > 0.0 {
+            return Ok(());
+        }
+        Err(CapacityError::TargetBelowServiceTime { target: response, service: self.mean_service })
+    }
+}
+
+fn in_range(what: &'static str, value: f64) -> Result<(), CapacityError> {
+    if value.is_finite() && value >= 0.0 { Ok(()) } else { Err(CapacityError::OutOfRange { what, value }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn near(found: f64, wanted: f64) {
+        assert!((found / wanted - 1.0).abs() < 1e-9, "{found}, not {wanted}");
+    }
+
+    #[test]
+    fn the_papers_formula_by_hand() {
+        let arrivals = Arrivals::Variance(0.0004);
+        let replica = Replica { arrivals, service_variance: 0.0001, ..Replica::new(0.01, 1.0, 1.0) };
+        // 1 / (0.01 + 0.0005 / (2 * 0.05)) = 1 / 0.015
+        near(replica.capacity(0.06).unwrap(), 1.0 / 0.015);
+        assert_eq!(replica.servers_needed(200.0, 0.06), Ok(3));
+        assert_eq!(replica.servers_needed(200.1, 0.06), Ok(4));
+        assert_eq!(replica.servers_needed(0.0, 0.06), Ok(0));
+    }
+
+    #[test]
+    fn poisson_and_exponential_is_m_m_1() {
+        // M/M/1: E[R] = S / (1 - rho), so 100 ms at S = 20 ms is rho = 0.8: 40/s.
+        let replica = Replica::new(0.02, 1.0, 1.0);
+        near(replica.capacity(0.1).unwrap(), 40.0);
+        near(replica.pooled_response(40.0, 1), 0.1);
+        // Two processors count as two servers.
+        near(Replica::new(0.02, 1.0, 2.0).capacity(0.1).unwrap(), 80.0);
+    }
+
+    #[test]
+    fn pooled_servers_are_fewer() {
+        let replica = Replica::new(0.05, 1.0, 1.0);
+        // 382/s of 50 ms are 19.1 servers' work; each for itself at E[R] = 0.1667 s sustains 14/s: 28.
+        assert_eq!(replica.servers_needed(382.0, 0.5 / 3.0), Ok(28));
+        // M/M/21: Erlang's formula gives a mean of 70 ms, which is within; with 20 it is 95 ms.
+        let pooled = replica.pooled_servers_needed(382.0, 0.5 / 3.0).unwrap();
+        assert!((20..=21).contains(&pooled), "{pooled}");
+        assert_eq!(replica.pooled_servers_needed(0.0, 0.1), Ok(0));
+    }
+
+    #[test]
+    fn a_target_below_the_service_time_is_said() {
+        let replica = Replica::new(0.02, 1.0, 1.0);
+        let error = CapacityError::TargetBelowServiceTime { target: 0.02, service: 0.02 };
+        assert_eq!(replica.capacity(0.02), Err(error));
+        assert!(replica.capacity(f64::NAN).is_err());
+        assert_eq!(replica.servers_needed(-1.0, 0.1), Err(CapacityError::OutOfRange { what: "rate", value: -1.0 }));
+        assert!(Replica::new(f64::NAN, 1.0, 1.0).capacity(1.0).is_err());
+    }
+
+    #[test]
+    fn percentiles_bound_means() {
+        near(mean_bound(Statistic::Mean, Duration::from_secs(1)), 1.0);
+        assert!((mean_bound(Statistic::P95, Duration::from_secs(3)) - 1.0014).abs() < 1e-3);
+    }
+
+    proptest! {
+        #[test]
+        fn capacity_is_positive_below_saturation_and_grows_with_the_target(
+            service in 1e-4f64..1.0, variation in 0.0f64..5.0, arrivals in 0.0f64..5.0, slack in 1e-3f64..100.0,
+            is_variance: bool, cores in 0.1f64..64.0,
+        ) {
+            let spread = if is_variance { Arrivals::Variance(arrivals) } else { Arrivals::Variation(arrivals) };
+            let replica = Replica { arrivals: spread, ..Replica::new(service, variation, cores) };
+            let capacity = replica.capacity(service * (1.0 + slack)).unwrap();
+            let relaxed = replica.capacity(service * (1.0 + 2.0 * slack)).unwrap();
+            prop_assert!(capacity > 0.0 && capacity <= relaxed && relaxed <= cores / service * (1.0 + 1e-9));
+        }
+
+        #[test]
+        fn what_is_needed_suffices_and_one_less_does_not(
+            rate in 0.1f64..1e5, service in 1e-3f64..0.1, variation in 0.0f64..3.0, slack in 0.1f64..20.0,
+        ) {
+            let replica = Replica::new(service, variation, 1.0);
+            let response = service * (1.0 + slack);
+            let capacity = replica.capacity(response).unwrap();
+            let servers = f64::from(replica.servers_needed(rate, response).unwrap());
+            prop_assert!(servers * capacity >= rate * (1.0 - 1e-6) && (servers - 1.0) * capacity < rate);
+            let pooled = replica.pooled_servers_needed(rate, response).unwrap();
+            prop_assert!(replica.pooled_response(rate, pooled) <= response);
+            prop_assert!(pooled <= 1 || replica.pooled_response(rate, pooled - 1) > response);
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Follows the offered load at a short interval: as many servers as the SLA needs when those asked for now will serve.
+//!
+//! *Intuition.* What is offered, not what is admitted, says what is needed, however much is being refused. It is
+//! extended by its trend over the time that a new server takes to serve, or taken from the forecast where that is
+//! higher; queueing theory turns the rate into servers. Too few are added at once and all together; too many are drained
+//! when they were too many for `hold`.
+//!
+//! *Awkward cases.* Noise must not be taken for need: the rate is that of the last `smooth`, and a trend counts as far
+//! as it is more than noise. A forecast is trusted up to twice what is offered. Few servers need more room for chance
+//! than many: `safety` times the square root of the work. A sentry may refuse at loads that theory would still take; when
+//! it does while everything asked for serves, the need is put up by a margin, which fades when it was too much. When
+//! everybody together needs more than there is, revenue decides, as in a plan, and what is left goes to who lacks most.
+//!
+//! *Source.* Ours. Queue-wise the servers count as one (`pooled`), as shortest-queue dispatch nearly makes them.
+
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use libm::{ceil, sqrt};
+use serde::{Deserialize, Serialize};
+
+use super::cataclysm::divide;
+use super::watch::Watched;
+use super::{ProvisionPolicy, View, Wish, duration_problem, share_problem};
+use crate::provision::forecast::Basis;
+use crate::time::Timestamp;
+use crate::units::Seconds;
+
+/// Settings.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Time from decision to decision.
+    pub every: Seconds,
+    /// The offered rate is the mean over so long.
+    pub smooth: Seconds,
+    /// The trend is that over so long.
+    pub trend: Seconds,
+    /// Servers are returned when they were too many for so long.
+    pub hold: Seconds,
+    /// The highest use of the servers that is aimed at, whatever the target permits.
+    pub most_busy: f64,
+    /// Servers beyond the work itself, in square roots of the work (in servers).
+    pub safety: f64,
+    /// Whether servers count as sharing one queue; else each is a queue of its own, as in the paper.
+    pub pooled: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            every: Seconds(15.0),
+            smooth: Seconds(60.0),
+            trend: Seconds(300.0),
+            hold: Seconds(180.0),
+            most_busy: 0.8,
+            safety: 1.0,
+            pooled: true,
+        }
+    }
+}
+
+impl Config {
+    pub(super) fn problem(&self) -> Option<(&'static str, &'static str)> {
+        duration_problem("every", self.every)
+            .or(duration_problem("smooth", self.smooth))
+            .or(duration_problem("trend", self.trend))
+            .or(share_problem("most_busy", self.most_busy))
+            .or((!(self.safety.is_finite() && self.safety >= 0.0))
+                .then_some(("safety", "must be a finite number, not below 0")))
+            .or((self.most_busy == 0.0).then_some(("most_busy", "must be more than 0: no number would suffice")))
+    }
+
+    pub(super) fn build(&self) -> Follow {
+        let next = Timestamp::ZERO + self.every.duration();
+        Follow { config: self.clone(), next, needs: Vec::new(), margins: Vec::new(), settled: Vec::new() }
+    }
+}
+
+/// The policy.
+#[derive(Debug)]
+pub(super) struct Follow {
+    config: Config,
+    next: Timestamp,
+    /// Per application what was needed when, over the last `hold`.
+    needs: Vec<VecDeque<(Timestamp, u32)>>,
+    /// Per application what its need is multiplied by, as refusals taught.
+    margins: Vec<f64>,
+    /// Per application for how many decisions all that was needed served.
+    settled: Vec<u32>,
+}
+
+/// Refused shares above and below which the margin grows and fades, by how much each time, and how far it may grow.
+const TOO_MANY: f64 = 0.005;
+const HARDLY_ANY: f64 = 0.0005;
+const GROWS: f64 = 1.05;
+const FADES: f64 = 0.998;
+const MOST_MARGIN: f64 = 1.3;
+
+impl ProvisionPolicy for Follow {
+    fn horizon(&self) -> Duration {
+        Duration::from_secs(1800)
+    }
+
+    fn next_timeout(&self) -> Timestamp {
+        self.next
+    }
+
+    fn decide(&mut self, view: &View<'_>, wishes: &mut [Wish]) {
+        if view.now < self.next {
+            return;
+        }
+        self.next = view.now + self.config.every.duration();
+        self.needs.resize_with(wishes.len(), VecDeque::new);
+        self.margins.resize(wishes.len(), 1.0);
+        self.settled.resize(wishes.len(), 0);
+        let mut rates: Vec<Option<(f64, &'static str)>> = Vec::new();
+        for (at, wish) in wishes.iter_mut().enumerate() {
+            let application = &view.applications[at];
+            let expected = self.expected(view, application);
+            rates.push(expected);
+            let Some((rate, by)) = expected else { continue };
+            let tight = application.setup.sla.target(0.0);
+            let Some(need) = self.need(at, application, rate, tight) else { continue };
+            self.learn(view, at, need <= wish.servers && view.serving[at] >= wish.servers);
+            let need = need.clamp(application.setup.min_servers, application.setup.max_servers);
+            self.wish(view.now, at, need, wish);
+            if wish.servers == need {
+                wish.reason = format!("{rate:.0}/s by {by}");
+            }
+            wish.ceiling = tight;
+        }
+        let wanted: u64 = wishes.iter().map(|wish| u64::from(wish.servers)).sum();
+        if wanted > u64::from(view.usable) {
+            self.share(view, &rates, wishes);
+        }
+    }
+}
+
+impl Follow {
+    /// The rate to be ready for when a server that is asked for now will serve.
+    fn expected(&self, view: &View<'_>, application: &Watched) -> Option<(f64, &'static str)> {
+        let now = view.now;
+        let rate = application.rate(now, self.config.smooth.duration())?;
+        let ahead = view.lead + self.config.every.duration();
+        let trend = self.config.trend.duration();
+        let earlier = application.rate_between(now - trend, now - trend / 2).unwrap_or(rate);
+        let later = application.rate(now, trend / 2).unwrap_or(rate);
+        // Of Poisson counts; what lies within two standard deviations is no trend.
+        let noise = 2.0 * sqrt((earlier + later) / (trend.as_secs_f64() / 2.0));
+        let slope = if later - earlier > noise { (later - earlier) / (trend.as_secs_f64() / 2.0) } else { 0.0 };
+        let behind = self.config.smooth.duration().as_secs_f64() / 2.0;
+        let trended = rate + slope * (ahead.as_secs_f64() + behind);
+        let foreseen = application.forecast(now, now + ahead);
+        if matches!(foreseen.basis, Basis::Weekly | Basis::Daily) && foreseen.expected.min(2.0 * rate) > trended {
+            return Some((foreseen.expected.min(2.0 * rate), "forecast"));
+        }
+        Some((trended, if slope > 0.0 { "trend" } else { "what is offered" }))
+    }
+
+    /// Servers for a rate; `None` where nothing is known of them, or the target is below the service time.
+    fn need(&self, at: usize, application: &Watched, rate: f64, target: Duration) -> Option<u32> {
+        let replica = application.replica()?;
+        let bound = application.bound(target);
+        let needed = match self.config.pooled {
+            true => replica.pooled_servers_needed(rate, bound),
+            false => replica.servers_needed(rate, bound),
+        };
+        let work = rate * replica.mean_service / replica.processors;
+        let roomy = (work / self.config.most_busy).max(work + self.config.safety * sqrt(work));
+        Some(needed.ok()?.max(ceil(roomy * self.margins[at]) as u32))
+    }
+
+    /// Refusals while everything that was asked for serves say that it was too little.
+    fn learn(&mut self, view: &View<'_>, at: usize, all_serve: bool) {
+        self.settled[at] = if all_serve { self.settled[at] + 1 } else { 0 };
+        let refused = view.applications[at].drop_share(view.now, self.config.every.duration() * 2);
+        let margin = &mut self.margins[at];
+        if refused > TOO_MANY && self.settled[at] > 3 {
+            *margin = (*margin * GROWS).min(MOST_MARGIN);
+        } else if refused < HARDLY_ANY {
+            *margin = (*margin * FADES).max(1.0);
+        }
+    }
+
+    /// More at once; fewer when it was too many for `hold`.
+    fn wish(&mut self, now: Timestamp, at: usize, need: u32, wish: &mut Wish) {
+        let needs = &mut self.needs[at];
+        needs.push_back((now, need));
+        let hold = self.config.hold.duration();
+        while needs.front().is_some_and(|(then, _)| now.since(*then) > hold) {
+            needs.pop_front();
+        }
+        let most = needs.iter().map(|(_, need)| *need).max().unwrap_or(need);
+        wish.servers = if need > wish.servers { need } else { wish.servers.min(most.max(need)) };
+    }
+
+    /// There are not enough: revenue decides.
+    fn share(&self, view: &View<'_>, rates: &[Option<(f64, &'static str)>], wishes: &mut [Wish]) {
+        if rates.iter().any(Option::is_none) {
+            return;
+        }
+        let futures: Vec<Vec<(f64, f64)>> = rates.iter().flatten().map(|(rate, _)| alloc::vec![(1.0, *rate)]).collect();
+        let Ok(allocation) = divide(view, &futures, self.config.trend.duration()) else { return };
+        let mut lacks: Vec<u32> = Vec::new();
+        for (at, wish) in wishes.iter_mut().enumerate() {
+            lacks.push(wish.servers.saturating_sub(allocation.servers[at]));
+            wish.servers = allocation.servers[at];
+            wish.ceiling = view.applications[at].setup.sla.steps()[allocation.ceilings[at]].target;
+            wish.reason = format!("{:.0}/s; there are not enough for everybody", futures[at][0].1);
+        }
+        for _ in 0..allocation.free {
+            let Some(at) = (0..lacks.len()).filter(|at| lacks[*at] > 0).max_by_key(|at| lacks[*at]) else { break };
+            wishes[at].servers += 1;
+            lacks[at] -= 1;
+        }
+    }
+}
