@@ -1,10 +1,10 @@
 //! Capacity that follows the offered load: how many servers and sentries each application has, and which.
 //!
 //! A [`Provisioner`] looks after one site: a pool of servers that several applications share. Reports of what was
-//! *offered* go in (what was admitted says nothing about what is needed), with news of servers; actions come out: start,
-//! drain, resume or stop a server, relax or tighten a target, split servers among sentries. It follows the engine's
-//! grammar: `handle_*` takes input, `poll_*` gives output, time is an argument. A driver (the control plane, the
-//! simulator) does what the actions say and tells what came of it.
+//! *offered* go in (what was admitted says nothing about what is needed), with news of servers; actions come out:
+//! start, drain, resume or stop a server, relax or tighten a target, split servers among sentries. It follows the
+//! engine's grammar: `handle_*` takes input, `poll_*` gives output, time is an argument. A driver (the control plane,
+//! the simulator) does what the actions say and tells what came of it.
 //!
 //! | file | question |
 //! |---|---|

@@ -1,24 +1,26 @@
 //! The controller's state apart from the admission policy, and the steps of a request through it.
 
+mod choose;
+
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::admission::{ClassEstimate, Context, Load, Released};
+use crate::admission::{ClassEstimate, Context, Released};
 use crate::affinity::Pins;
 use crate::decision::{Action, End, Outcome, Reason, Rejection};
-use crate::dispatch::{self, DispatchPolicy, Lending, View};
+use crate::dispatch::{self, DispatchPolicy};
 use crate::estimate::{Alpha, Calibration, Capacity, Costs, DecayedHistogram, Mark, Rate, Reported, Scale};
 use crate::event::EventSink;
 use crate::flight::{Flight, Flights, State};
 use crate::max_conn::MOST_KINDS;
 use crate::policer::{ClassCounts, Policer};
-use crate::request::{AffinityKey, ClassId, Request, ServerId};
+use crate::request::{ClassId, ServerId};
 use crate::rng::Rng;
-use crate::server::{Role, ServerState, Status};
-use crate::setup::{ClassSetup, ServerSetup, Setup, WhenAllDown};
+use crate::server::{ServerState, Status};
+use crate::setup::{ClassSetup, ServerSetup, Setup};
 use crate::time::Timestamp;
 use crate::waiting::Waiting;
 
@@ -182,108 +184,6 @@ impl Core {
             released: &mut self.released,
             sink: &mut *self.sink,
         }
-    }
-
-    /// Requests in flight; in shadow mode only those that would have been admitted.
-    pub(super) fn in_flight(&self) -> usize {
-        if self.setup.shadow { self.in_flight - self.in_shadow } else { self.in_flight }
-    }
-
-    fn load(&self) -> Load {
-        Load {
-            in_flight: self.in_flight(),
-            servers: self.up,
-            processors: self.processors,
-            idle_processors: if self.scale.is_sure() { self.processors } else { self.sure_processors },
-            free: self.free.unwrap_or(usize::MAX),
-            queueing_delay: self.queueing_delays / self.up.max(1) as f64,
-            elsewhere: self.elsewhere,
-        }
-    }
-
-    /// Brings the sums over servers up to date, after any of them changed.
-    pub(super) fn count_servers(&mut self) {
-        let serves = |server: &ServerState| server.role == Role::Application && server.status == Status::Up;
-        self.try_down = !self.servers.iter().any(serves) && self.setup.when_all_down == WhenAllDown::Try;
-        let wanted = self.taking_status();
-        let taking = || self.servers.iter().filter(move |server| server.is_taking(wanted));
-        self.up = taking().count();
-        self.processors = taking().map(|server| server.capacity.processors()).sum();
-        // Of a server of which nothing is sure, one.
-        let sure = |server: &ServerState| if server.capacity.is_given() { server.capacity.processors() } else { 1.0 };
-        self.sure_processors = taking().map(sure).sum();
-        self.free = taking().map(ServerState::room).sum();
-        self.divide();
-        self.sum_reports();
-        self.dispatch.on_servers_changed(&self.servers, wanted);
-        self.follows_load = self.dispatch.follows_load();
-    }
-
-    /// Asks the dispatch policy what data servers lend, and has it done.
-    pub(super) fn lend(&mut self, now: Timestamp) {
-        let Lending { limit, cores } = self.dispatch.on_tick(now, &mut *self.sink);
-        let mut is_changed = false;
-        for server in self.servers.iter_mut().filter(|server| server.role == Role::Data) {
-            is_changed |= server.lent != limit;
-            server.lent = limit;
-            if server.status != Status::Up || server.told_cores == cores {
-                continue;
-            }
-            // Who no longer divides cores leaves them as they are.
-            let Some(cores) = cores else { continue };
-            server.told_cores = Some(cores);
-            self.actions.push_back(Action::Isolate { server: server.id, cores });
-            if cores > 0 {
-                server.capacity.give(f64::from(cores));
-                is_changed = true;
-            }
-        }
-        if is_changed {
-            self.count_servers();
-        }
-    }
-
-    /// The state in which servers take requests.
-    pub(super) fn taking_status(&self) -> Status {
-        if self.try_down { Status::Down } else { Status::Up }
-    }
-
-    pub(super) fn processors(&self) -> f64 {
-        self.processors
-    }
-
-    /// The server for a request: of its class's partition, and the one its page or session is with, if that takes it.
-    pub(super) fn choose(&mut self, now: Timestamp, request: &Request, except: Option<ServerId>) -> Option<ServerId> {
-        let partition = self.partitions.only(request.class);
-        let (servers, rng, try_down) = (&self.servers, &mut self.rng, self.try_down);
-        let mut view = View { servers, rng, try_down, except, partition };
-        let Some(pins) = self.pins.as_mut().filter(|_| request.affinity != AffinityKey::NONE) else {
-            return self.dispatch.choose(&mut view, request);
-        };
-        let pinned = pins.server(now, request.affinity).and_then(|id| view.servers.get(id.index()));
-        let pinned = pinned.filter(|server| view.takes(server)).map(|server| server.id);
-        let server = pinned.or_else(|| self.dispatch.choose(&mut view, request))?;
-        pins.pin(now, request.affinity, server);
-        Some(server)
-    }
-
-    /// Another server than one that just failed the request. Where the class's own have none left, any: the health
-    /// checks have not seen yet that the partition needs another.
-    pub(super) fn choose_other(&mut self, now: Timestamp, request: &Request, failed: ServerId) -> Option<ServerId> {
-        let own = self.choose(now, request, Some(failed));
-        let groups = if self.partitions.only(request.class).is_some() { self.partitions.groups.len() } else { 0 };
-        own.or_else(|| {
-            (0..groups as u8).find_map(|group| {
-                let (servers, rng, try_down) = (&self.servers, &mut self.rng, self.try_down);
-                let mut view = View { servers, rng, try_down, except: Some(failed), partition: Some(group) };
-                self.dispatch.choose(&mut view, request)
-            })
-        })
-    }
-
-    /// Why nothing could be chosen.
-    pub(super) fn no_server_reason(&self) -> Reason {
-        if self.up == 0 { Reason::NoServer } else { Reason::ServerLimit }
     }
 
     /// A request goes to `server`. `kind`: as what it counts there, if at all.

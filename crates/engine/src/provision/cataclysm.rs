@@ -1,9 +1,9 @@
 //! The paper's provisioning: a plan every half hour, and steps in between when too much is refused.
 //!
 //! *Intuition.* The plan foresees what each application will be offered until the next one, and divides the servers so
-//! that expected revenue is highest; relaxing a target as far as the SLA permits is one of the choices. Between plans an
-//! application of which more than half was refused over an interval gets one more server: from the free pool, else from
-//! an application that has more than it needs.
+//! that expected revenue is highest; relaxing a target as far as the SLA permits is one of the choices. Between plans
+//! an application of which more than half was refused over an interval gets one more server: from the free pool, else
+//! from an application that has more than it needs.
 //!
 //! *Awkward cases.* Two constraints keep it from swinging: at most `step` servers at a time, and at least `pause`
 //! between two invocations. The second holds towards the next plan, too: a step that would come within `pause` of it is

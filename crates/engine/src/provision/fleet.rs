@@ -1,11 +1,11 @@
 //! Which server of the pool is where: free, coming, serving, or finishing.
 //!
-//! *Intuition.* Policies wish for numbers of servers; this turns numbers into servers. Wanted again, a server that still
-//! drains goes back to work at once, for that costs nothing; then come free ones. Not wanted any more, those that do not
-//! serve yet are sent home first.
+//! *Intuition.* Policies wish for numbers of servers; this turns numbers into servers. Wanted again, a server that
+//! still drains goes back to work at once, for that costs nothing; then come free ones. Not wanted any more, those that
+//! do not serve yet are sent home first.
 //!
-//! *Awkward cases.* A server that dies, or does not come up, is left alone for a while and another one started. One that
-//! does not get rid of its last requests is stopped after a while.
+//! *Awkward cases.* A server that dies, or does not come up, is left alone for a while and another one started. One
+//! that does not get rid of its last requests is stopped after a while.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

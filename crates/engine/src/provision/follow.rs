@@ -2,14 +2,15 @@
 //!
 //! *Intuition.* What is offered, not what is admitted, says what is needed, however much is being refused. It is
 //! extended by its trend over the time that a new server takes to serve, or taken from the forecast where that is
-//! higher; queueing theory turns the rate into servers. Too few are added at once and all together; too many are drained
-//! when they were too many for `hold`.
+//! higher; queueing theory turns the rate into servers. Too few are added at once and all together; too many are
+//! drained when they were too many for `hold`.
 //!
 //! *Awkward cases.* Noise must not be taken for need: the rate is that of the last `smooth`, and a trend counts as far
 //! as it is more than noise. A forecast is trusted up to twice what is offered. Few servers need more room for chance
-//! than many: `safety` times the square root of the work. A sentry may refuse at loads that theory would still take; when
-//! it does while everything asked for serves, the need is put up by a margin, which fades when it was too much. When
-//! everybody together needs more than there is, revenue decides, as in a plan, and what is left goes to who lacks most.
+//! than many: `safety` times the square root of the work. A sentry may refuse at loads that theory would still take;
+//! when it does while everything asked for serves, the need is put up by a margin, which fades when it was too much.
+//! When everybody together needs more than there is, revenue decides, as in a plan, and what is left goes to who lacks
+//! most.
 //!
 //! *Source.* Ours. Queue-wise the servers count as one (`pooled`), as shortest-queue dispatch nearly makes them.
 

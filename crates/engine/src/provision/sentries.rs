@@ -4,9 +4,9 @@
 //! is returned, never the last. Whenever their number or the servers change, the servers are split equally and
 //! disjointly, so that each sentry decides and dispatches for itself (Cataclysm, section 4.2).
 //!
-//! *Awkward cases.* Several that ask at once get one for all of them: after it has come, everybody's load falls, and who
-//! still needs one asks again. So that the change can show itself, all watches begin anew. A sentry is returned only if
-//! the others would stay below `high` with its share, or it would come straight back.
+//! *Awkward cases.* Several that ask at once get one for all of them: after it has come, everybody's load falls, and
+//! who still needs one asks again. So that the change can show itself, all watches begin anew. A sentry is returned
+//! only if the others would stay below `high` with its share, or it would come straight back.
 
 use alloc::vec::Vec;
 use core::time::Duration;

@@ -70,7 +70,8 @@ impl PlayedSite {
         })
     }
 
-    /// Request types are those of the scenario, whichever application's. The engine's first is for what no rule matches.
+    /// Request types are those of the scenario, whichever application's. The engine's first is for what no rule
+    /// matches.
     fn types(&self, report: &SiteReport) -> Vec<(String, Course)> {
         let course = |at: usize| {
             let mut sum = Course::default();
