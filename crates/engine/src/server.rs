@@ -27,8 +27,8 @@ pub enum Role {
     /// It serves the application's requests.
     #[default]
     Application,
-    /// It serves data to application servers. It has the application's software, and lends itself when a dispatch policy
-    /// knows how to ask (`softscale`); under any other it gets nothing.
+    /// It serves data to application servers. It has the application's software, and lends itself when a dispatch
+    /// policy knows how to ask (`softscale`); under any other it gets nothing.
     Data,
 }
 

@@ -4,9 +4,9 @@
 //! room can do without at this time of day, and only until the extra cashiers have arrived.
 //!
 //! *Applied.* Application servers take requests by the shortest queue while any of them has fewer than `n_app` in
-//! flight. What comes beyond that goes to data servers, shortest queue first, at most `n_data(load)` each; when they are
-//! full too, to the application servers again. `n_data` is a staircase that falls with the load of the data tier, one
-//! step for each core that the data service takes back, and 0 at high load. `load` is what is sent to servers per
+//! flight. What comes beyond that goes to data servers, shortest queue first, at most `n_data(load)` each; when they
+//! are full too, to the application servers again. `n_data` is a staircase that falls with the load of the data tier,
+//! one step for each core that the data service takes back, and 0 at high load. `load` is what is sent to servers per
 //! second, of the peak that the data tier holds.
 //!
 //! *Why in flight and not the rate.* A rate is a mean over time. The number in flight is over `n_app` with the first
@@ -15,8 +15,9 @@
 //!
 //! *Awkward cases.* A load near a step's edge crosses it with every fluctuation, and each crossing moves cores. So the
 //! load is followed slowly unless it jumps, and a step up is taken only when it is clearly below the edge
-//! (`hysteresis`; both measured in docs/softscale.md), a step down at once. A data server on which the application's software does not answer is down by its health checks and not
-//! stolen from; that all application servers are down is no reason to try such a one.
+//! (`hysteresis`; both measured in docs/softscale.md), a step down at once. A data server on which the application's
+//! software does not answer is down by its health checks and not stolen from; that all application servers are down
+//! is no reason to try such a one.
 //!
 //! *Source.* Gandhi, Zhu, Harchol-Balter, Kozuch: SOFTScale (2012), sections 3.1 to 3.4.
 
@@ -38,8 +39,8 @@ use pool::Pool;
 
 pub use profile::{Profile as Config, ProfileStep};
 
-/// The load forgets with the first time constant; what it shows follows it with the second, unless it jumped by so large
-/// a share of the peak. Seconds.
+/// The load forgets with the first time constant; what it shows follows it with the second, unless it jumped by so
+/// large a share of the peak. Seconds.
 const LOAD_TAU: f64 = 1.0;
 const STEADY_TAU: f64 = 5.0;
 const JUMP: f64 = 0.05;

@@ -99,8 +99,8 @@ pub struct Lends {
     /// How fast application work runs on one of its cores; 1: as on the servers' cores.
     #[serde(default = "one_per_second")]
     pub speed: f64,
-    /// What each request of application work there adds to a call's time on a core, as a share of it, while cores are not
-    /// divided.
+    /// What each request of application work there adds to a call's time on a core, as a share of it, while cores are
+    /// not divided.
     #[serde(default)]
     pub interference: f64,
 }

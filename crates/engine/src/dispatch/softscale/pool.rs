@@ -1,8 +1,8 @@
 //! Servers in the order of their queues, kept up to date.
 //!
-//! *Intuition.* Children lined up by height, with a mark on the floor where each height begins. Who grows by one changes
-//! places with the last of the same height, and the mark behind moves one step; who shrinks, with the first. Queues
-//! change by one request at a time, so every change is one exchange, however many servers there are.
+//! *Intuition.* Children lined up by height, with a mark on the floor where each height begins. Who grows by one
+//! changes places with the last of the same height, and the mark behind moves one step; who shrinks, with the first.
+//! Queues change by one request at a time, so every change is one exchange, however many servers there are.
 
 use alloc::vec::Vec;
 

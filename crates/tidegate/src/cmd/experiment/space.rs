@@ -1,4 +1,5 @@
-//! The space of jumps that hold the target, as the SOFTScale paper's figures 8, 14 and 16 draw it, with what it must show.
+//! The space of jumps that hold the target, as the SOFTScale paper's figures 8, 14 and 16 draw it, with what it must
+//! show.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
