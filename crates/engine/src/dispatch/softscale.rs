@@ -16,8 +16,8 @@
 //! *Awkward cases.* A load near a step's edge crosses it with every fluctuation, and each crossing moves cores. So the
 //! load is followed slowly unless it jumps, and a step up is taken only when it is clearly below the edge
 //! (`hysteresis`; both measured in docs/softscale.md), a step down at once. A data server on which the application's
-//! software does not answer is down by its health checks and not stolen from; that all application servers are down is
-//! no reason to try such a one.
+//! software does not answer is down by its health checks and not stolen from; that all application servers are down
+//! is no reason to try such a one.
 //!
 //! *Source.* Gandhi, Zhu, Harchol-Balter, Kozuch: SOFTScale (2012), sections 3.1 to 3.4.
 

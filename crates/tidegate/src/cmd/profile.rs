@@ -63,7 +63,8 @@ fn parse(text: &str, name: &str, cores: Option<u32>) -> Result<StealingProfile> 
 
 fn table(profile: &StealingProfile, application_servers: u32, data_servers: u32) -> String {
     let mut text = format!(
-        "peak {}/s, {application_servers} application servers with {} in flight each, {data_servers} data servers\n\n{:>6} {:>8} {:>8} {:>12} {:>12}\n",
+        "peak {}/s, {application_servers} application servers with {} in flight each, {data_servers} data servers\n\n\
+         {:>6} {:>8} {:>8} {:>12} {:>12}\n",
         profile.peak, profile.n_app, "load", "servers", "n_data", "absorbable", "up to"
     );
     for percent in (5..=100).step_by(5) {

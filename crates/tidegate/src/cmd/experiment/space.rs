@@ -136,7 +136,8 @@ impl Figure {
                 let held = cells.iter().take_while(|cell| cell.over_target[span][arm] <= 1.0);
                 held.last().map_or(before, |cell| cell.after)
             };
-            let model = self.profile.reach(before, self.servers.0, self.servers.1);
+            // Beyond the peak the data tier itself holds nothing more.
+            let model = self.profile.reach(before, self.servers.0, self.servers.1).min(1.0);
             Reach { before, inner: largest(0), outer: largest(1), model }
         };
         self.rows.values().map(reach).collect()
