@@ -7,9 +7,9 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use tidegate_engine::{
-    AdmissionConfig, ClassId, ClassSetup, Classifier, ClassifierSetup, Controller, Decision, DispatchConfig, NoEvents,
-    Outcome, PathMatch, Request, RequestTypeId, RequestView, Rule, ServerSetup, Setup, Sla, Statistic, Ticket,
-    Timestamp, UrlKey, ValueMatch, ValuePattern,
+    AdmissionConfig, Affinity, AffinityKey, ClassId, ClassSetup, Classifier, ClassifierSetup, Controller, Decision,
+    DispatchConfig, NoEvents, Outcome, PartitionConfig, PathMatch, Request, RequestTypeId, RequestView, Rule,
+    ServerSetup, Setup, Sla, Statistic, Ticket, Timestamp, UrlKey, ValueMatch, ValuePattern,
 };
 
 fn main() {
@@ -105,8 +105,7 @@ fn dispatching(scale: Scale) {
             let mut flying: Vec<Ticket> =
                 (0..servers as u64 * 2).filter_map(|i| admitted(&mut controller, i)).collect();
             let mut at = 0;
-            let bar = matches!(*dispatch, "jsq" | "softscale").then_some(200.0);
-            row(scale, &format!("{dispatch}: request with {servers} servers"), bar, 100, || {
+            row(scale, &format!("{dispatch}: request with {servers} servers"), Some(200.0), 100, || {
                 for i in 0..100 {
                     let now = Timestamp::from_nanos(i);
                     controller.handle_completion(now, flying[at], Outcome::answered_in(Duration::from_millis(5)));
@@ -115,6 +114,33 @@ fn dispatching(scale: Scale) {
                 }
             });
         }
+        partitioned(scale, dispatch);
+    }
+}
+
+/// Three classes with about a thousand servers each, admission by what these hold, and sessions that stay.
+fn partitioned(scale: Scale, dispatch: &str) {
+    for (what, affinity) in [("", None), (", with affinity", Some(Affinity::default()))] {
+        let mut setup = setup(r#"{ "policy": "switch" }"#, dispatch, 3000);
+        setup.partition = PartitionConfig::from_name("static").expect("a policy of the table");
+        setup.affinity = affinity;
+        let mut controller = Controller::new(setup, 1, 1, Box::new(NoEvents)).expect("a sound setup");
+        let request = |i: u64| Request { affinity: AffinityKey(i % 5_000 + 1), ..request(i, 1) };
+        let admitted = |controller: &mut Controller, i: u64| {
+            let decision = controller.handle_arrival(Timestamp::from_nanos(i), request(i));
+            let Decision::Admit { ticket, .. } = decision else { panic!("nothing is refused") };
+            ticket
+        };
+        let mut flying: Vec<Ticket> = (0..2_000).map(|i| admitted(&mut controller, i)).collect();
+        let (mut at, mut number) = (0, 2_000);
+        row(scale, &format!("{dispatch}: request in a partition of 1000{what}"), Some(200.0), 100, || {
+            for _ in 0..100 {
+                let now = Timestamp::from_nanos(number);
+                controller.handle_completion(now, flying[at], Outcome::answered_in(Duration::from_millis(5)));
+                flying[at] = admitted(&mut controller, number);
+                (at, number) = ((at + 1) % flying.len(), number + 1);
+            }
+        });
     }
 }
 
@@ -208,12 +234,16 @@ fn request(i: u64, class: u8) -> Request {
 }
 
 fn controller(policy: &str, dispatch: &str, servers: usize) -> Controller {
+    Controller::new(setup(policy, dispatch, servers), 1, 1, Box::new(NoEvents)).expect("a sound setup")
+}
+
+fn setup(policy: &str, dispatch: &str, servers: usize) -> Setup {
     let sla = Sla::constant(Statistic::P95, Duration::from_secs(1)).expect("more than zero");
     let mut setup = Setup::simple("bench", sla, (0..servers).map(|i| ServerSetup::new(format!("s{i}"))));
     setup.classes = ["gold", "silver", "bronze"].map(ClassSetup::new).to_vec();
     setup.admission = serde_json::from_str(policy).unwrap_or_else(|error| panic!("{policy}: {error}"));
     setup.dispatch = DispatchConfig::from_name(dispatch).expect("a policy of the table");
-    Controller::new(setup, 1, 1, Box::new(NoEvents)).expect("a sound setup")
+    setup
 }
 
 /// `count` rules over ten classes: prefixes, and every tenth with a cookie.

@@ -53,7 +53,12 @@ struct RunArgs {
 }
 
 /// The scenarios that the program brings along, so that it needs no other file.
-const BUILT_IN: [(&str, &str); 29] = [
+const BUILT_IN: [(&str, &str); 34] = [
+    ("a1.toml", include_str!("../../../../scenarios/a1.toml")),
+    ("a2.toml", include_str!("../../../../scenarios/a2.toml")),
+    ("a3.toml", include_str!("../../../../scenarios/a3.toml")),
+    ("a4.toml", include_str!("../../../../scenarios/a4.toml")),
+    ("a5.toml", include_str!("../../../../scenarios/a5.toml")),
     ("baselines.toml", include_str!("../../../../scenarios/baselines.toml")),
     ("c1.toml", include_str!("../../../../scenarios/c1.toml")),
     ("c3.toml", include_str!("../../../../scenarios/c3.toml")),
