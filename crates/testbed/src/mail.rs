@@ -111,7 +111,8 @@ impl MailRun {
                 report = &mut done => break report?,
                 _ = seconds.tick() => {
                     let second = start.elapsed().as_secs();
-                    if let Some(watcher) = self.watcher.as_mut().filter(|_| second <= self.scenario.duration.as_secs()) {
+                    let goes_on = second <= self.scenario.duration.as_secs();
+                    if let Some(watcher) = self.watcher.as_mut().filter(|_| goes_on) {
                         controls.extend(watcher.look(second).await);
                     }
                 }
