@@ -20,7 +20,8 @@ pub(super) fn read(world: &dyn World, path: &Path) -> Result<StealingProfile, St
     let bytes = world.read(path).map_err(|error| format!("cannot be read: {error}"))?;
     let text = String::from_utf8(bytes).map_err(|_| "is not text".to_owned())?;
     let file: File = toml::from_str(&text).map_err(|error| {
-        let line = error.span().map_or(1, |span| text[..span.start].lines().count().max(1));
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let line = 1 + before.matches('\n').count();
         format!("line {line}: {}", error.message())
     })?;
     file.softscale.check_for(None).map_err(|(place, problem)| format!("[softscale]: {place} {problem}"))?;
