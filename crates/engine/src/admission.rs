@@ -68,7 +68,8 @@ policies! {
         Gradient("gradient") => gradient,
         /// An admission level over classes and levels within them, moved by the measured wait (WeChat, DAGOR).
         Dagor("dagor") => dagor,
-        /// As many in flight, by kind, as servers hold within the target; the top class up to their limit (QoWS, SwitchAdm).
+        /// As many in flight, by kind, as servers hold within the target; the top class up to their limit (QoWS,
+        /// SwitchAdm).
         Switch("switch") => switch,
         /// Class queues and a size-based test of each batch (Cataclysm, sections 3.1 and 3.2).
         Batch("batch") => batch,

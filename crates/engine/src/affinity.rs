@@ -3,16 +3,16 @@
 //! *Intuition.* A waiter who has taken a table's order brings the dishes too: what one server has fetched for a page or
 //! a session need not be fetched again by another.
 //!
-//! *Applied.* The classifier hashes the value of a cookie or header to a key. The first request with a key goes where the
-//! dispatch policy says; those after it go to the same server while one comes within `idle` of the other. The table is
-//! bounded: four places for each value of the key's low bits, of which the one that was not used for longest goes.
+//! *Applied.* The classifier hashes the value of a cookie or header to a key. The first request with a key goes where
+//! the dispatch policy says; those after it go to the same server while one comes within `idle` of the other. The table
+//! is bounded: four places for each value of the key's low bits, of which the one that was not used for longest goes.
 //!
 //! *Awkward cases.* A pin is a wish. A server that is down, drains, is full, left the class's partition, or just failed
-//! this very request does not get it: the dispatch policy chooses another, and the pin moves there. Keys are hashed with
-//! a secret, so clients cannot aim at each other's places.
+//! this very request does not get it: the dispatch policy chooses another, and the pin moves there. Keys are hashed
+//! with a secret, so clients cannot aim at each other's places.
 //!
-//! *Source.* M. Andreolini et al. (2004), section 4.2: requests are dispatched by page, so that a page's latency depends
-//! on one server.
+//! *Source.* M. Andreolini et al. (2004), section 4.2: requests are dispatched by page, so that a page's latency
+//! depends on one server.
 
 use alloc::vec::Vec;
 

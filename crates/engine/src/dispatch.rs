@@ -32,8 +32,8 @@ pub trait DispatchPolicy: Debug + Send {
     /// The server for a request, among those for which [`View::takes`] holds; `None` when there is none.
     fn choose(&mut self, view: &mut View<'_>, request: &Request) -> Option<ServerId>;
 
-    /// Servers were added, removed, moved to other partitions or given other weights, their processors or states changed. Those in state `taking`
-    /// take requests: up, or down when all look down and are tried.
+    /// Servers were added, removed, moved to other partitions or given other weights, their processors or states
+    /// changed. Those in state `taking` take requests: up, or down when all look down and are tried.
     fn on_servers_changed(&mut self, servers: &[ServerState], taking: Status) {
         let _ = (servers, taking);
     }

@@ -1,9 +1,9 @@
 //! How many requests a server can have in flight at a time, told apart by what they cost it.
 //!
 //! *Intuition.* A page from a file and a page that runs a program are different guests: a server that holds eighty of
-//! the first well is at its end with twenty of the second. So requests in flight are counted apart, in *kinds* of request
-//! types, and each kind has two marks: how many a server holds while it answers within the target, and how many at its
-//! breaking point.
+//! the first well is at its end with twenty of the second. So requests in flight are counted apart, in *kinds* of
+//! request types, and each kind has two marks: how many a server holds while it answers within the target, and how many
+//! at its breaking point.
 //!
 //! *Source.* M. Andreolini et al. (2004), section 5.2: `MaxConn_S(SLA(T_S))`, `MaxConn_D(SLA(T_D))`, `MaxConn_D`.
 

@@ -6,6 +6,7 @@
 
 mod answer;
 mod clients;
+mod faults;
 mod look;
 mod menu;
 mod pages;
@@ -20,7 +21,6 @@ use tidegate_engine::{
 use tidegate_workload::{Arrivals, Rng, rng, uniform};
 
 use crate::agenda::{Agenda, SlotId};
-use crate::model::FaultKind;
 use crate::park::{Owner, Park, Task, Usage};
 use crate::report::{EventLog, Report, ReportBuilder, Subject};
 use crate::world::World;
@@ -397,29 +397,6 @@ impl<'w> Run<'w> {
             self.controller.handle_report(now, report);
         } else {
             self.plans.once(now + channel.delay, Happening::Report { report });
-        }
-    }
-
-    fn fault(&mut self, now: Timestamp, number: u32) {
-        let fault = self.world.faults[number as usize];
-        let server = self.park.number(fault.tier, fault.server);
-        self.park.fault(now, server, fault.what, &mut self.plans);
-        let status = match fault.what {
-            FaultKind::Fail | FaultKind::Stop => Some(Status::Down),
-            FaultKind::Recover => Some(Status::Up),
-            // Setup takes its time: see `set_up`.
-            FaultKind::Speed(_) | FaultKind::Start => None,
-        };
-        if let (Some(status), None) = (status, fault.tier) {
-            self.plans.once(now + fault.noticed_after, Happening::Health { server: server as u16, status });
-        }
-        self.collect(now);
-    }
-
-    fn set_up(&mut self, now: Timestamp, server: u32) {
-        let is_front = (server as usize) < self.world.servers.len();
-        if self.park.set_up(now, server, &mut self.plans) && is_front {
-            self.controller.handle_server(now, ServerId(server as u16), Status::Up);
         }
     }
 

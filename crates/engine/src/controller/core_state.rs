@@ -9,13 +9,13 @@ use core::time::Duration;
 use crate::admission::{ClassEstimate, Context, Load, Released};
 use crate::affinity::Pins;
 use crate::decision::{Action, End, Outcome, Reason, Rejection};
-use crate::dispatch::{self, DispatchPolicy, View};
+use crate::dispatch::{self, DispatchPolicy};
 use crate::estimate::{Alpha, Calibration, Capacity, Costs, DecayedHistogram, Mark, Rate, Reported, Scale};
 use crate::event::EventSink;
 use crate::flight::{Flight, Flights, State};
 use crate::max_conn::MOST_KINDS;
 use crate::policer::{ClassCounts, Policer};
-use crate::request::{AffinityKey, ClassId, Request, ServerId};
+use crate::request::{ClassId, ServerId};
 use crate::rng::Rng;
 use crate::server::{ServerState, Status};
 use crate::setup::{ClassSetup, ServerSetup, Setup, WhenAllDown};
@@ -70,7 +70,7 @@ pub(super) struct Core {
     /// Sums over the servers' reports: Q, seconds, and what is in service beyond what is in flight here.
     pub(super) queueing_delays: f64,
     pub(super) elsewhere: f64,
-    try_down: bool,
+    pub(super) try_down: bool,
     /// In flight in all, and of these in shadow only.
     in_flight: usize,
     in_shadow: usize,
@@ -226,35 +226,6 @@ impl Core {
 
     pub(super) fn processors(&self) -> f64 {
         self.processors
-    }
-
-    /// The server for a request: of its class's partition, and the one its page or session is with, if that takes it.
-    pub(super) fn choose(&mut self, now: Timestamp, request: &Request, except: Option<ServerId>) -> Option<ServerId> {
-        let partition = self.partitions.only(request.class);
-        let (servers, rng, try_down) = (&self.servers, &mut self.rng, self.try_down);
-        let mut view = View { servers, rng, try_down, except, partition };
-        let Some(pins) = self.pins.as_mut().filter(|_| request.affinity != AffinityKey::NONE) else {
-            return self.dispatch.choose(&mut view, request);
-        };
-        let pinned = pins.server(now, request.affinity).and_then(|id| view.servers.get(id.index()));
-        let pinned = pinned.filter(|server| view.takes(server)).map(|server| server.id);
-        let server = pinned.or_else(|| self.dispatch.choose(&mut view, request))?;
-        pins.pin(now, request.affinity, server);
-        Some(server)
-    }
-
-    /// Another server than one that just failed the request. Where the class's own have none left, any: the health
-    /// checks have not seen yet that the partition needs another.
-    pub(super) fn choose_other(&mut self, now: Timestamp, request: &Request, failed: ServerId) -> Option<ServerId> {
-        let own = self.choose(now, request, Some(failed));
-        let groups = if self.partitions.only(request.class).is_some() { self.partitions.groups.len() } else { 0 };
-        own.or_else(|| {
-            (0..groups as u8).find_map(|group| {
-                let (servers, rng, try_down) = (&self.servers, &mut self.rng, self.try_down);
-                let mut view = View { servers, rng, try_down, except: Some(failed), partition: Some(group) };
-                self.dispatch.choose(&mut view, request)
-            })
-        })
     }
 
     /// Why nothing could be chosen.

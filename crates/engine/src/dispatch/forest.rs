@@ -1,4 +1,5 @@
-//! A tournament tree ([`Least`]) for the servers of each partition: the least of a partition's numbers in log2(n) steps.
+//! A tournament tree ([`Least`]) for the servers of each partition: the least of a partition's numbers in log2(n)
+//! steps.
 
 use alloc::vec::Vec;
 

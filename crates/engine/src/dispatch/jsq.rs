@@ -2,10 +2,11 @@
 //!
 //! *Intuition.* The shortest line at the supermarket, where a till with two cashiers counts its line half.
 //!
-//! *Applied.* A few servers are looked at one by one. Of many, a tournament tree is kept for each partition ([`Forest`]):
-//! a request then costs log2(n) steps when it is sent, and as many when it starts and ends. An ordered structure rather
-//! than sampling two servers at random: it is exact, so that the queues' lengths differ by one and not by the two or
-//! three that sampling leaves, and at 1,000 servers it costs no more than the cache misses of sampling would.
+//! *Applied.* A few servers are looked at one by one. Of many, a tournament tree is kept for each partition
+//! ([`Forest`]): a request then costs log2(n) steps when it is sent, and as many when it starts and ends. An ordered
+//! structure rather than sampling two servers at random: it is exact, so that the queues' lengths differ by one and not
+//! by the two or three that sampling leaves, and at 1,000 servers it costs no more than the cache misses of sampling
+//! would.
 //!
 //! *Awkward cases.* Equal lines are ordinary at low load; taking the first would send everything to one server and
 //! leave the others' caches and pooled connections cold, so ties are drawn. A request that goes to another server

@@ -3,14 +3,14 @@
 //! *Intuition.* Dealing cards, where some players get two a round; a double portion is spread over the round, not dealt
 //! in one go.
 //!
-//! *Applied.* A few servers are dealt to by smooth weighted round robin, as nginx does it: every server's credit grows by
-//! its weight, the largest credit is chosen and pays the sum. That looks at every server. Of many, each has an instant
-//! when it is due, `1 / weight` after the one before; the earliest is next, found in a tournament tree for each
+//! *Applied.* A few servers are dealt to by smooth weighted round robin, as nginx does it: every server's credit grows
+//! by its weight, the largest credit is chosen and pays the sum. That looks at every server. Of many, each has an
+//! instant when it is due, `1 / weight` after the one before; the earliest is next, found in a tournament tree for each
 //! partition ([`Forest`]) in log2(n) steps. Shares are the same; within a round, servers of one weight come in an order
 //! that is drawn.
 //!
-//! *Awkward cases.* A server that takes nothing gathers no credit, so it is not flooded when it comes back: nor one that
-//! comes from another partition.
+//! *Awkward cases.* A server that takes nothing gathers no credit, so it is not flooded when it comes back: nor one
+//! that comes from another partition.
 
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};

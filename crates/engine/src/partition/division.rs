@@ -89,9 +89,9 @@ impl Division<'_> {
     }
 
     /// The paper's formula, from the most important class down: of the `rest` that is left to a class and those below
-    /// it, a class with the share `r` of their requests has the weight `r rest + rest (1 - r) (1 - safety)`, and servers
-    /// are dealt to it in order until they reach that. Everyone has at least `least` servers, and the last what is
-    /// left.
+    /// it, a class with the share `r` of their requests has the weight `r rest + rest (1 - r) (1 - safety)`, and
+    /// servers are dealt to it in order until they reach that. Everyone has at least `least` servers, and the last what
+    /// is left.
     pub fn by_formula(&mut self, shares: &[f64], least: &[usize]) {
         let live: Vec<Slot> = self.live().collect();
         let safety = self.limits().iter().map(MaxConn::safety).fold(1.0, f64::min);

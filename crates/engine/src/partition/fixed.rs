@@ -1,15 +1,15 @@
 //! A fixed number of servers for each class, from the share of requests that it is expected to bring.
 //!
-//! *Intuition.* A restaurant that keeps tables for members: as many as their share of the guests, and some more, because
-//! members must not wait and their number is never quite as expected.
+//! *Intuition.* A restaurant that keeps tables for members: as many as their share of the guests, and some more,
+//! because members must not wait and their number is never quite as expected.
 //!
 //! *Applied.* `K = ceil(r N + N (1 - r) (1 - max_conn(T) / max_conn))` servers for the top class with the share `r`,
 //! the rest for the others. With more than two classes the formula divides the rest again. Servers are dealt in their
 //! order, the first ones to class 1. A server of weight 2 counts as two.
 //!
-//! *Awkward cases.* Of several kinds in `max_conn`, the one with the smallest safety factor decides. The least important
-//! class keeps one server whatever the formula says. When a server goes down the formula is applied to those that
-//! are left: a server at a border changes sides, finishes what it has, and comes back with the other. What the
+//! *Awkward cases.* Of several kinds in `max_conn`, the one with the smallest safety factor decides. The least
+//! important class keeps one server whatever the formula says. When a server goes down the formula is applied to those
+//! that are left: a server at a border changes sides, finishes what it has, and comes back with the other. What the
 //! policy does not do is follow the load: its share has to be known, and to stay.
 //!
 //! *Source.* M. Andreolini et al. (2004), section 5.3, StaticPart, equation 1.

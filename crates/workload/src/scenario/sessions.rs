@@ -8,8 +8,8 @@ use super::time;
 use crate::profile::Profile;
 use crate::surge::{Asked, Surge};
 
-/// Web users of one class who come at a rate of their own, ask for some pages, and leave. A page and what is embedded in
-/// it are one request, over one connection to one server; its time on a core is that of its request type and of its
+/// Web users of one class who come at a rate of their own, ask for some pages, and leave. A page and what is embedded
+/// in it are one request, over one connection to one server; its time on a core is that of its request type and of its
 /// objects and bytes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -40,8 +40,8 @@ pub struct Sessions {
     /// Bytes of a page and its objects at most: the distribution of sizes has no finite mean.
     #[serde(default = "ten_mebibytes")]
     pub most_bytes: u64,
-    /// The distributions of sessions, pages, objects and think times, and the shares of page kinds; `top_users` plays no
-    /// part here.
+    /// The distributions of sessions, pages, objects and think times, and the shares of page kinds; `top_users` plays
+    /// no part here.
     #[serde(default)]
     pub surge: Surge,
 }
