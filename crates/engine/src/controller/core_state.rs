@@ -1,6 +1,6 @@
 //! The controller's state apart from the admission policy, and the steps of a request through it.
 
-mod choose;
+mod servers;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -72,7 +72,7 @@ pub(super) struct Core {
     /// Sums over the servers' reports: Q, seconds, and what is in service beyond what is in flight here.
     pub(super) queueing_delays: f64,
     pub(super) elsewhere: f64,
-    try_down: bool,
+    pub(super) try_down: bool,
     /// In flight in all, and of these in shadow only.
     in_flight: usize,
     in_shadow: usize,

@@ -4,10 +4,11 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::core_state::Core;
+use crate::dispatch::View;
 use crate::event::Event;
 use crate::max_conn::{Kinds, MOST_KINDS};
 use crate::partition::{self, Division, PartitionPolicy};
-use crate::request::{ClassId, RequestTypeId};
+use crate::request::{AffinityKey, ClassId, Request, RequestTypeId, ServerId};
 use crate::server::{ServerState, Status};
 use crate::setup::Setup;
 use crate::time::Timestamp;
@@ -93,6 +94,35 @@ impl Core {
                 servers[server.index()].by_kind[kind] += 1;
             }
         }
+    }
+
+    /// The server for a request: of its class's partition, and the one its page or session is with, if that takes it.
+    pub(super) fn choose(&mut self, now: Timestamp, request: &Request, except: Option<ServerId>) -> Option<ServerId> {
+        let partition = self.partitions.only(request.class);
+        let (servers, rng, try_down) = (&self.servers, &mut self.rng, self.try_down);
+        let mut view = View { servers, rng, try_down, except, partition };
+        let Some(pins) = self.pins.as_mut().filter(|_| request.affinity != AffinityKey::NONE) else {
+            return self.dispatch.choose(&mut view, request);
+        };
+        let pinned = pins.server(now, request.affinity).and_then(|id| view.servers.get(id.index()));
+        let pinned = pinned.filter(|server| view.takes(server)).map(|server| server.id);
+        let server = pinned.or_else(|| self.dispatch.choose(&mut view, request))?;
+        pins.pin(now, request.affinity, server);
+        Some(server)
+    }
+
+    /// Another server than one that just failed the request. Where the class's own have none left, any: the health
+    /// checks have not seen yet that the partition needs another.
+    pub(super) fn choose_other(&mut self, now: Timestamp, request: &Request, failed: ServerId) -> Option<ServerId> {
+        let own = self.choose(now, request, Some(failed));
+        let groups = if self.partitions.only(request.class).is_some() { self.partitions.groups.len() } else { 0 };
+        own.or_else(|| {
+            (0..groups as u8).find_map(|group| {
+                let (servers, rng, try_down) = (&self.servers, &mut self.rng, self.try_down);
+                let mut view = View { servers, rng, try_down, except: Some(failed), partition: Some(group) };
+                self.dispatch.choose(&mut view, request)
+            })
+        })
     }
 
     /// Servers or their states changed: brings the division, and the sums over it, up to date.

@@ -1,4 +1,4 @@
-//! What befalls machines: faults, and servers that are there once they are set up.
+//! What happens to servers, and when health checks notice.
 
 use tidegate_engine::{ServerId, Status, Timestamp};
 
@@ -6,6 +6,7 @@ use super::{Happening, Run};
 use crate::model::FaultKind;
 
 impl Run<'_> {
+    /// Something happens to a server.
     pub(super) fn fault(&mut self, now: Timestamp, number: u32) {
         let fault = self.world.faults[number as usize];
         let server = self.park.number(fault.tier, fault.server);
@@ -22,6 +23,7 @@ impl Run<'_> {
         self.collect(now);
     }
 
+    /// A server's setup is over.
     pub(super) fn set_up(&mut self, now: Timestamp, server: u32) {
         let is_front = (server as usize) < self.world.servers.len();
         if self.park.set_up(now, server, &mut self.plans) && is_front {

@@ -1,9 +1,8 @@
-//! What the servers have and take, and which of them gets a request.
+//! What the servers have and take, all together.
 
 use crate::admission::Load;
 use crate::decision::{Action, Reason};
-use crate::dispatch::{Lending, View};
-use crate::request::{AffinityKey, Request, ServerId};
+use crate::dispatch::Lending;
 use crate::server::{Role, ServerState, Status};
 use crate::setup::WhenAllDown;
 use crate::time::Timestamp;
@@ -77,45 +76,6 @@ impl Core {
 
     pub(in crate::controller) fn processors(&self) -> f64 {
         self.processors
-    }
-
-    /// The server for a request: of its class's partition, and the one its page or session is with, if that takes it.
-    pub(in crate::controller) fn choose(
-        &mut self,
-        now: Timestamp,
-        request: &Request,
-        except: Option<ServerId>,
-    ) -> Option<ServerId> {
-        let partition = self.partitions.only(request.class);
-        let (servers, rng, try_down) = (&self.servers, &mut self.rng, self.try_down);
-        let mut view = View { servers, rng, try_down, except, partition };
-        let Some(pins) = self.pins.as_mut().filter(|_| request.affinity != AffinityKey::NONE) else {
-            return self.dispatch.choose(&mut view, request);
-        };
-        let pinned = pins.server(now, request.affinity).and_then(|id| view.servers.get(id.index()));
-        let pinned = pinned.filter(|server| view.takes(server)).map(|server| server.id);
-        let server = pinned.or_else(|| self.dispatch.choose(&mut view, request))?;
-        pins.pin(now, request.affinity, server);
-        Some(server)
-    }
-
-    /// Another server than one that just failed the request. Where the class's own have none left, any: the health
-    /// checks have not seen yet that the partition needs another.
-    pub(in crate::controller) fn choose_other(
-        &mut self,
-        now: Timestamp,
-        request: &Request,
-        failed: ServerId,
-    ) -> Option<ServerId> {
-        let own = self.choose(now, request, Some(failed));
-        let groups = if self.partitions.only(request.class).is_some() { self.partitions.groups.len() } else { 0 };
-        own.or_else(|| {
-            (0..groups as u8).find_map(|group| {
-                let (servers, rng, try_down) = (&self.servers, &mut self.rng, self.try_down);
-                let mut view = View { servers, rng, try_down, except: Some(failed), partition: Some(group) };
-                self.dispatch.choose(&mut view, request)
-            })
-        })
     }
 
     /// Why nothing could be chosen.
