@@ -94,6 +94,11 @@ impl ServerState {
         }
     }
 
+    /// Whether it is an application server in state `taking`: those that partitions divide.
+    pub(crate) fn is_divided(&self, taking: Status) -> bool {
+        self.role == Role::Application && self.status == taking
+    }
+
     /// Requests in flight per effective processor: what shortest-queue dispatch compares.
     pub fn relative_load(&self) -> f64 {
         f64::from(self.in_flight) / self.capacity.processors()

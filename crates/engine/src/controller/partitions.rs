@@ -128,7 +128,7 @@ impl Core {
     /// Servers or their states changed: brings the division, and the sums over it, up to date.
     pub(super) fn divide(&mut self) {
         let taking = self.taking_status();
-        let live = self.servers.iter().filter(|server| server.status == taking).count();
+        let live = self.servers.iter().filter(|server| server.is_divided(taking)).count();
         let divides = self.partitions.policy.divides();
         let groups = if divides { self.setup.classes.len().min(live).max(1) } else { 1 };
         if divides && live > 0 {
@@ -166,7 +166,7 @@ impl Core {
         sums.groups.resize(groups, Group::default());
         sums.sizes.clear();
         sums.sizes.resize(groups, 0);
-        for server in self.servers.iter().filter(|server| server.status == taking) {
+        for server in self.servers.iter().filter(|server| server.is_divided(taking)) {
             let at = usize::from(server.partition.unwrap_or(0)).min(groups - 1);
             let group = &mut sums.groups[at];
             group.weight += server.weight;

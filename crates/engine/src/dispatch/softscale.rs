@@ -82,6 +82,10 @@ impl Config {
     }
 
     pub(super) fn fits(&self, setup: &Setup) -> Result<(), SetupError> {
+        if setup.partition.name() != "none" {
+            let problem = "does not go with it, as it steals for all classes alike; leave it out";
+            return Err(dispatch_error("partition".into(), problem.into()));
+        }
         self.misfit(&setup.servers).map_or(Ok(()), |(place, problem)| Err(dispatch_error(place, problem)))
     }
 

@@ -27,7 +27,7 @@ impl Division<'_> {
 
     /// The servers that take requests, in the order of the setup.
     pub fn live(&self) -> impl Iterator<Item = Slot> + '_ {
-        let takes = |server: &&ServerState| server.status == self.taking;
+        let takes = |server: &&ServerState| server.is_divided(self.taking);
         self.servers.iter().filter(takes).map(|server| server.id.index())
     }
 

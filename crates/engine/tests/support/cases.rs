@@ -69,7 +69,8 @@ pub fn all() -> Vec<Case> {
     let divided = DIVIDED.iter().flat_map(|&(name, partition)| {
         let policy = AdmissionConfig::from_name(name).expect("a name of the table");
         let cases = with_dispatch(&(format!("{name} + {partition}"), policy));
-        cases.into_iter().map(|case| with_partition(case, partition)).collect::<Vec<_>>()
+        let cases = cases.into_iter().filter(|case| case.setup.dispatch.name() != "softscale");
+        cases.map(|case| with_partition(case, partition)).collect::<Vec<_>>()
     });
     admissions.iter().flat_map(with_dispatch).chain(stealing).chain(divided).collect()
 }
@@ -153,7 +154,12 @@ pub fn reconfigured(mut setup: Setup, which: u8) -> Setup {
             setup.request_types.truncate(1);
             setup.max_conn.truncate(1);
         }
-        9 => setup.partition = PartitionConfig::from_name("dynamic").expect("a name of the table"),
+        9 => {
+            setup.partition = PartitionConfig::from_name("dynamic").expect("a name of the table");
+            if setup.dispatch.name() == "softscale" {
+                setup.dispatch = DispatchConfig::from_name("jsq").expect("a name of the table");
+            }
+        }
         _ => setup.when_all_down = WhenAllDown::Refuse,
     }
     setup

@@ -70,7 +70,7 @@ fn built_in_scenarios_are_sound_and_their_names_are_their_files() {
         let scenario = Scenario::parse(text, file).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(format!("{}.toml", scenario.id.to_lowercase()), file);
         for form in [scenario.shortened(), scenario] {
-            assert!(!form.expects.is_empty(), "{file}");
+            assert!(!form.expects.is_empty() || form.space.is_some(), "{file}");
             form.arms.iter().for_each(|arm| drop(Played::new(&form, arm).unwrap()));
         }
     }
