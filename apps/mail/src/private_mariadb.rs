@@ -68,6 +68,7 @@ impl PrivateMariaDb {
         };
         fs::create_dir_all(folder).map_err(file(folder))?;
         let folder = folder.canonicalize().map_err(file(folder))?;
+        fs::create_dir_all(scratch(&folder)).map_err(file(&folder))?;
         let data = folder.join("data");
         if !data.join("mysql").exists() {
             install(&folder, &data)?;
@@ -153,6 +154,7 @@ impl Drop for PrivateMariaDb {
 /// Makes the server's own tables, with a `root` who needs no password; it listens on loopback only.
 fn install(folder: &Path, data: &Path) -> Result<(), PrivateMariaDbError> {
     let mut command = program("mariadb-install-db");
+    command.env("TMPDIR", scratch(folder));
     command.arg("--no-defaults").arg(format!("--datadir={}", data.display()));
     command.args(["--auth-root-authentication-method=normal", "--skip-test-db"]).args(as_root());
     let output = command.stdin(Stdio::null()).output();
@@ -164,11 +166,17 @@ fn install(folder: &Path, data: &Path) -> Result<(), PrivateMariaDbError> {
     Err(PrivateMariaDbError::NotStarted { folder: folder.to_owned(), reason })
 }
 
+/// Temporary tables have a place of their own: a server that starts removes what lies where it puts its own.
+fn scratch(folder: &Path) -> PathBuf {
+    folder.join("tmp")
+}
+
 fn spawn(folder: &Path, data: &Path, port: u16) -> Result<Child, PrivateMariaDbError> {
     let path = folder.join("mariadb.log");
     let log = fs::OpenOptions::new().create(true).append(true).open(&path);
     let log = log.map_err(|error| PrivateMariaDbError::File { path, error })?;
     let mut command = program("mariadbd");
+    command.env("TMPDIR", scratch(folder));
     command.arg("--no-defaults").arg(format!("--datadir={}", data.display()));
     command.arg(format!("--socket={}", folder.join("mariadb.sock").display()));
     command.arg(format!("--pid-file={}", folder.join("mariadb.pid").display()));

@@ -13,7 +13,7 @@ use tidegate_engine::StealingProfile;
 /// SOFTScale paper. Exit status: 0, or 2 when the profile makes no sense.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Profile of application and data servers: a TOML file with a table [softscale]
+    /// Profile of application and data servers: a TOML file with the table softscale
     #[arg(long, value_name = "FILE")]
     model: PathBuf,
     /// Application servers that hold the peak
