@@ -114,7 +114,10 @@ fn dispatching(scale: Scale) {
                 }
             });
         }
-        partitioned(scale, dispatch);
+        // Partitions do not go with stealing.
+        if *dispatch != "softscale" {
+            partitioned(scale, dispatch);
+        }
     }
 }
 
