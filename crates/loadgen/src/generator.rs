@@ -18,7 +18,7 @@ use crate::exchange::exchange;
 use crate::health::{Health, warnings};
 use crate::plan::{Plan, Stream};
 use crate::pool::Pool;
-use crate::progress::Progress;
+use crate::progress::{Progress, ten_times_a_second};
 use crate::record::{ClassRecord, Outcome, summarise};
 use crate::report::{ErrorKind, Report};
 use crate::run::Destinations;
@@ -33,7 +33,13 @@ pub(crate) async fn generate(
 ) -> std::io::Result<Report> {
     let mut timer = FineTimer::new()?;
     let generator = Rc::new(Generator::new(plan, destinations));
-    let ticker = tokio::task::spawn_local(tick(Rc::clone(&generator), progress.clone()));
+    let ticker = {
+        let (generator, progress) = (Rc::clone(&generator), progress.clone());
+        tokio::task::spawn_local(ten_times_a_second(move |length| {
+            generator.health.borrow_mut().tick();
+            progress.send_replace(generator.progress(length, false));
+        }))
+    };
     let sending = Rc::clone(&generator);
     let stopped = tokio::select! {
         biased;
@@ -71,20 +77,6 @@ async fn send_all(generator: &Rc<Generator>, timer: &mut FineTimer) -> std::io::
         generator.fire(stream, choice, due);
     }
     timer.sleep_until(generator.start + plan.duration).await
-}
-
-/// Ten times a second: the live display, and a look at the processor.
-async fn tick(generator: Rc<Generator>, progress: watch::Sender<Progress>) {
-    let mut interval = tokio::time::interval(Duration::from_millis(100));
-    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut last = Instant::now();
-    loop {
-        interval.tick().await;
-        let length = last.elapsed();
-        last = Instant::now();
-        generator.health.borrow_mut().tick();
-        progress.send_replace(generator.progress(length, false));
-    }
 }
 
 /// One stream's arrivals still to come.

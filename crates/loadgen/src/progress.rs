@@ -1,7 +1,7 @@
 //! The run as it goes: what a progress bar and a live display show.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The state of a run, ten times a second.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -50,6 +50,19 @@ pub struct Recent {
     pub failed_per_s: f64,
     /// 95th percentile of the response times of admitted requests, seconds.
     pub p95: Option<f64>,
+}
+
+/// Drives the live display and the look at the processor: `look` is told how long ago it was called last.
+pub(crate) async fn ten_times_a_second(look: impl Fn(Duration)) {
+    let mut interval = tokio::time::interval(Duration::from_millis(100));
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut last = Instant::now();
+    loop {
+        interval.tick().await;
+        let length = last.elapsed();
+        last = Instant::now();
+        look(length);
+    }
 }
 
 /// Counts between two ticks.

@@ -13,7 +13,7 @@ use super::template::Template;
 use super::user::User;
 use super::{UsersPlan, UsersReport};
 use crate::health::{Health, warnings};
-use crate::progress::Progress;
+use crate::progress::{Progress, ten_times_a_second};
 use crate::record::{ClassRecord, Outcome, summarise};
 
 /// Runs the plan to its end, or until `stop` turns true. Inside a local runtime.
@@ -24,7 +24,13 @@ pub(crate) async fn drive(
     progress: watch::Sender<Progress>,
 ) -> std::io::Result<UsersReport> {
     let shared = Rc::new(Shared::new(plan, addresses));
-    let ticker = tokio::task::spawn_local(tick(Rc::clone(&shared), progress.clone()));
+    let ticker = {
+        let (shared, progress) = (Rc::clone(&shared), progress.clone());
+        tokio::task::spawn_local(ten_times_a_second(move |length| {
+            shared.health.borrow_mut().tick();
+            progress.send_replace(shared.progress(length, false));
+        }))
+    };
     let mut users = JoinSet::new();
     let mut stream = 0;
     for (index, group) in shared.plan.file.users.iter().enumerate() {
@@ -43,20 +49,6 @@ pub(crate) async fn drive(
     let report = shared.report(stopped);
     progress.send_replace(shared.progress(Duration::ZERO, true));
     Ok(report)
-}
-
-/// Ten times a second: the live display, and a look at the processor.
-async fn tick(shared: Rc<Shared>, progress: watch::Sender<Progress>) {
-    let mut interval = tokio::time::interval(Duration::from_millis(100));
-    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut last = Instant::now();
-    loop {
-        interval.tick().await;
-        let length = last.elapsed();
-        last = Instant::now();
-        shared.health.borrow_mut().tick();
-        progress.send_replace(shared.progress(length, false));
-    }
 }
 
 /// What all users share.
