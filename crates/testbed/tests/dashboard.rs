@@ -2,6 +2,8 @@
 
 #[path = "support/browser.rs"]
 mod browser;
+#[path = "support/program.rs"]
+mod program;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -107,7 +109,7 @@ fn assert_near(what: &str, page: f64, truth: f64) {
 
 #[test]
 fn the_dashboard_shows_an_overload_as_it_is() {
-    if !Browser::is_present() {
+    if !program::is_present(browser::PROGRAM) {
         return println!("skipped: no chromium");
     }
     let mut service = Service::start();

@@ -1,5 +1,8 @@
 //! A real Prometheus scrapes a sentry under overload, with the configuration and rules of `deploy/`.
 
+#[path = "support/program.rs"]
+mod program;
+
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -28,7 +31,7 @@ const SECONDS: u64 = 20;
 
 #[test]
 fn prometheus_scrapes_an_overloaded_sentry_without_a_gap() {
-    if !is_present() {
+    if !program::is_present(PROGRAM) {
         return println!("skipped: no prometheus");
     }
     let seconds = std::env::var("TIDEGATE_SCRAPE_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(SECONDS);
@@ -56,15 +59,6 @@ fn prometheus_scrapes_an_overloaded_sentry_without_a_gap() {
     let recorded = prometheus.query(&format!("max_over_time(tidegate:load:ratio{window})")).expect("a recording rule");
     assert!(recorded > 1.5, "the load was three times the capacity, the rule recorded {recorded}");
     sentry.shutdown(Duration::from_secs(1));
-}
-
-/// Whether there is one. With `CI=true`, or where the tests' programs were installed, there must be.
-fn is_present() -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let present = std::env::split_paths(&path).any(|folder| folder.join(PROGRAM).is_file());
-    let wanted = std::env::var("CI").is_ok_and(|ci| ci == "true") || std::env::var("TIDEGATE_HAVE_PROMETHEUS").is_ok();
-    assert!(present || !wanted, "{PROGRAM} is not in PATH; cargo xtask programs installs it");
-    present
 }
 
 fn sentry(server: SocketAddr) -> (SentryHandle, AdminServer) {

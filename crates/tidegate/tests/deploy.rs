@@ -1,5 +1,8 @@
 //! What `deploy/` holds is valid, by the programs that will read it.
 
+#[path = "../../testbed/tests/support/program.rs"]
+mod program;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,15 +22,6 @@ fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
         Command::new(program).args(arguments).stdin(Stdio::null()).output().expect("runs");
     let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     if status.success() { Ok(said(&stderr)) } else { Err(said(&stdout) + &said(&stderr)) }
-}
-
-/// Whether `program` is there; in CI, or where the tests' programs were installed, it must be.
-fn is_present(program: &str, variable: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let present = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
-    let wanted = std::env::var("CI").is_ok_and(|ci| ci == "true") || std::env::var(variable).is_ok();
-    assert!(present || !wanted, "{program} is not in PATH; cargo xtask programs installs it");
-    present
 }
 
 #[test]
@@ -101,7 +95,7 @@ fn the_board_is_one_that_grafana_takes() {
 
 #[test]
 fn promtool_takes_rules_and_their_tests_pass() {
-    if !is_present("promtool", "TIDEGATE_HAVE_PROMTOOL") {
+    if !program::is_present("promtool") {
         return println!("skipped: no promtool");
     }
     let path = |name: &str| deploy("prometheus").join(name).to_str().expect("UTF-8").to_owned();
@@ -118,7 +112,7 @@ fn promtool_takes_rules_and_their_tests_pass() {
 /// Every query of the board is one that Prometheus can read: as a rule file they would be refused otherwise.
 #[test]
 fn promtool_takes_the_queries_of_the_board() {
-    if !is_present("promtool", "TIDEGATE_HAVE_PROMTOOL") {
+    if !program::is_present("promtool") {
         return println!("skipped: no promtool");
     }
     let board: serde_json::Value = serde_json::from_str(&read("grafana/tidegate.json")).expect("JSON");
@@ -140,7 +134,7 @@ fn promtool_takes_the_queries_of_the_board() {
 
 #[test]
 fn systemd_takes_the_units() {
-    if !is_present("systemd-analyze", "TIDEGATE_HAVE_SYSTEMD_ANALYZE") {
+    if !program::is_present("systemd-analyze") {
         return println!("skipped: no systemd-analyze");
     }
     let folder = std::env::temp_dir().join(format!("tidegate-units-{}", std::process::id()));
