@@ -14,8 +14,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use ratatui::Terminal;
-use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::layout::Size;
 use tidegate_workload::parse_duration;
@@ -70,7 +68,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     if args.once {
         thread::sleep(args.interval);
         top.look();
-        print!("{}", top.picture(PLAIN));
+        print!("{}", top.view(false).text(PLAIN));
     } else if std::io::stdout().is_terminal() {
         ratatui::run(|terminal| top.watch(terminal))?;
     } else {
@@ -129,16 +127,6 @@ impl Top {
 
     fn view(&self, held: bool) -> View<'_> {
         View { trail: &self.trail, chosen: self.chosen, problem: self.problem.as_deref(), held }
-    }
-
-    /// The picture as text, without trailing blanks.
-    fn picture(&self, size: Size) -> String {
-        let Ok(mut terminal) = Terminal::new(TestBackend::new(size.width, size.height));
-        let Ok(_) = terminal.draw(|frame| self.view(false).draw(frame));
-        let buffer = terminal.backend().buffer();
-        let rows = buffer.content().chunks(usize::from(size.width));
-        let lines = rows.map(|row| row.iter().map(|cell| cell.symbol()).collect::<String>());
-        lines.map(|line| format!("{}\n", line.trim_end())).collect()
     }
 }
 

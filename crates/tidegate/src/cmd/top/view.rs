@@ -1,10 +1,11 @@
 //! The picture.
 
-use ratatui::Frame;
-use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::backend::TestBackend;
+use ratatui::layout::{Constraint, Layout, Rect, Size};
 use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Paragraph, Row, Sparkline, Table};
+use ratatui::{Frame, Terminal};
 
 use super::state::{Application, Class, Server, State};
 use super::trail::{Rates, Trail};
@@ -42,6 +43,15 @@ impl View<'_> {
         self.lines(frame, lines, app);
         servers_table(frame, servers, app);
         frame.render_widget(Paragraph::new(self.foot()).dim(), foot);
+    }
+
+    /// The picture as text, without trailing blanks.
+    pub(super) fn text(&self, size: Size) -> String {
+        let Ok(mut terminal) = Terminal::new(TestBackend::new(size.width, size.height));
+        let Ok(_) = terminal.draw(|frame| self.draw(frame));
+        let rows = terminal.backend().buffer().content().chunks(usize::from(size.width));
+        let lines = rows.map(|row| row.iter().map(|cell| cell.symbol()).collect::<String>());
+        lines.map(|line| format!("{}\n", line.trim_end())).collect()
     }
 
     /// One sentence that says how things are, and where one looks.
@@ -231,24 +241,14 @@ fn ago(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ratatui::Terminal;
-    use ratatui::backend::TestBackend;
-
     use super::super::trail::tests::trail;
     use super::*;
-
-    fn picture(view: &View<'_>, width: u16, height: u16) -> String {
-        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        terminal.draw(|frame| view.draw(frame)).unwrap();
-        let rows = terminal.backend().buffer().content().chunks(usize::from(width));
-        rows.map(|row| row.iter().map(|cell| cell.symbol()).collect::<String>() + "\n").collect()
-    }
 
     #[test]
     fn an_overload_reads_at_a_glance() {
         let trail = trail(1..31);
         let view = View { trail: &trail, chosen: 0, problem: None, held: false };
-        let picture = picture(&view, 110, 30);
+        let picture = view.text(Size::new(110, 30));
         for said in [
             "▲ 91 % are refused so that the target holds",
             "offered 110/s   admitted 10.0/s   refused 100/s (91 %)   goodput 10.0/s",
@@ -268,7 +268,7 @@ mod tests {
             let trail = trail(looks);
             for (width, height) in [(1, 1), (20, 5), (80, 24), (300, 100)] {
                 let view = View { trail: &trail, chosen: 7, problem: Some("it is gone"), held: true };
-                picture(&view, width, height);
+                view.text(Size::new(width, height));
             }
         }
     }
