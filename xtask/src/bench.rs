@@ -10,6 +10,7 @@ mod proxy;
 pub mod report;
 pub mod service;
 mod sim;
+mod stage;
 pub mod stop;
 
 use std::path::PathBuf;
@@ -29,7 +30,7 @@ struct Bench {
 /// Every benchmark. To add one, add a row.
 const BENCHES: &[Bench] = &[
     Bench { name: "engine", what: "decisions, estimators and buckets, in nanoseconds", run: engine },
-    Bench { name: "stage", what: "an event through a stage beside a bare channel; the tower layer", run: stage },
+    Bench { name: "stage", what: "an event through a stage beside a bare channel; the tower layer", run: stage::run },
     Bench { name: "proxy", what: "CPU per request beside nginx, haproxy and Envoy", run: proxy::run },
     Bench { name: "c2", what: "batch against threshold policing when everything is refused", run: c2::run },
     Bench { name: "sim", what: "happenings per second in the simulator; --big: 100 million requests", run: sim::run },
@@ -69,10 +70,6 @@ fn record_folder(args: &mut Args) -> Result<Option<PathBuf>> {
 
 fn engine(args: Args) -> Result<()> {
     of_package(args, "tidegate-engine")
-}
-
-fn stage(args: Args) -> Result<()> {
-    of_package(args, "tidegate-stage")
 }
 
 /// The benchmark that a crate brings along.

@@ -144,6 +144,7 @@ mod worker;
 pub use admission::{Admission, AdmissionSnapshot, Overloaded, Permit};
 pub use batch::Batch;
 pub use builder::{GraphBuilder, GraphError, StageKey};
+pub use clock::use_processor_clock;
 pub use context::Context;
 pub use event::Event;
 pub use graph::{Drained, Graph};
