@@ -15,6 +15,9 @@ fn the_processors_clock_goes_on_where_the_systems_was_and_as_fast() {
     }
     let (least, age) = (start.elapsed(), event.age());
     let most = start.elapsed();
-    assert!(age > least.mul_f64(0.99) - Duration::from_micros(50) && age < most.mul_f64(1.01), "{least:?} {age:?} {most:?}");
+    assert!(
+        age > least.mul_f64(0.99) - Duration::from_micros(50) && age < most.mul_f64(1.01),
+        "{least:?} {age:?} {most:?}"
+    );
     assert!(earlier.age() >= age);
 }
