@@ -7,6 +7,7 @@
 //! | `programs` | `programs.rs` | the external programs alone |
 //! | `tidy` | `tidy.rs`, `tidy/` | the rules of CONTRIBUTING.md, read from the source |
 //! | `bench` | `bench.rs`, `bench/` | benchmarks, and the comparison with other proxies |
+//! | `docs` | `docs.rs`, `docs/` | the documents as a site, links checked |
 //! | `real` | `real.rs`, `real/` | the sentry before Apache with PHP, at three times its capacity |
 //! | `fuzz` | `fuzz.rs` | the fuzz targets, on stable |
 
@@ -14,6 +15,7 @@ mod args;
 mod bench;
 mod ci;
 mod command;
+mod docs;
 mod fuzz;
 mod programs;
 mod real;
@@ -35,6 +37,8 @@ usage: cargo xtask COMMAND
   programs               only install or list the programs tests need
   tidy [--bless]         check the rules of CONTRIBUTING.md; --bless rewrites xtask/ratchet.txt
   bench [NAME] [--short] run a benchmark; without NAME, list them
+  docs [--bless] [--out FOLDER]
+                         make the documents' site, in target/site; --bless: first what is generated in them
   real [--short] [--seconds N] [--target TIME] [--keep] [--record]
                          the sentry before Apache with PHP, at three times its capacity
   fuzz [TARGET] [--seconds N]
@@ -61,6 +65,7 @@ fn run(mut args: Args) -> Result<ExitCode> {
         "programs" => suite::run_programs(args),
         "tidy" => tidy::run(args),
         "bench" => bench::run(args),
+        "docs" => docs::run(args),
         "real" => real::run(args),
         "fuzz" => fuzz::run(args),
         "help" => {

@@ -5,6 +5,7 @@
 //! per arm in the style of the papers. Nothing in them depends on when or where they were made, so equal outcomes give
 //! equal bytes.
 
+mod book;
 mod csv;
 mod json;
 mod page;
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 use tidegate_workload::outcome::{Check, Measure, Outcome};
 use tidegate_workload::scenario::{Arm, Scenario};
 
+pub use book::{Chapter, chapter};
 pub use page::page;
 pub use saved::{ReadError, SavedReport};
 

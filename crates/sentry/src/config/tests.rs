@@ -1,3 +1,4 @@
+mod reference;
 mod reports;
 
 use std::path::Path;
