@@ -26,6 +26,24 @@ struct Live {
 /// The live checks. To add one, add a row.
 const LIVE: &[Live] = &[
     Live {
+        name: "traces (feature otel)",
+        cargo: &[
+            "test",
+            "--quiet",
+            "--locked",
+            "-p",
+            "tidegate-sentry",
+            "--features",
+            "otel",
+            "--lib",
+            "--test",
+            "traces",
+            "--test",
+            "relay",
+        ],
+        needs: &[],
+    },
+    Live {
         name: "demo, short",
         cargo: &["run", "--quiet", "--release", "--locked", "-p", "tidegate", "--", "demo", "--short", "--check"],
         needs: &[],

@@ -18,6 +18,7 @@ use crate::counters::Counters;
 use crate::event_ring::EventRing;
 use crate::live::{Live, Server};
 use crate::record::RecordSink;
+use crate::spans::Spans;
 
 /// One protected service.
 #[derive(Debug)]
@@ -36,6 +37,8 @@ pub struct App {
     pub events: EventRing,
     /// Where finished requests are told of.
     pub(crate) records: Arc<dyn RecordSink>,
+    /// Makes the spans of its requests.
+    pub(crate) spans: Spans,
 }
 
 /// What the lock guards.
@@ -116,7 +119,13 @@ impl App {
             counters: Counters::new(lanes),
             events,
             records,
+            spans: Spans::default(),
         })
+    }
+
+    /// The same with its requests traced.
+    pub(crate) fn with_spans(self, spans: Spans) -> Self {
+        App { spans, ..self }
     }
 
     /// Its name.

@@ -32,6 +32,8 @@ pub struct Config {
     pub admin: Admin,
     /// Where nuclei report to; `None` for nowhere.
     pub reports: Option<Reports>,
+    /// Where spans go; `None` for nowhere.
+    pub traces: Option<Traces>,
     /// Where the access log goes.
     pub access_log: AccessLog,
     /// The applications, in file order.
@@ -57,6 +59,24 @@ pub struct Admin {
     /// The bearer token that every request but `/healthz` and `/readyz` must carry. Always there when `listen` is not
     /// loopback.
     pub token: Option<String>,
+}
+
+/// Where the spans of requests go: by OTLP over HTTP. Takes effect at the next start.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Traces {
+    /// The collector's address for traces.
+    pub endpoint: String,
+    /// Of the traces that begin at this sentry, the share whose spans are kept, 0 to 1.
+    pub share: f64,
+    /// The name under which this sentry's spans are kept.
+    pub service: String,
+}
+
+impl Default for Traces {
+    fn default() -> Self {
+        let endpoint = "http://127.0.0.1:4318/v1/traces".to_owned();
+        Traces { endpoint, share: 1.0, service: "tidegate".to_owned() }
+    }
 }
 
 /// The listener for reports of nuclei.

@@ -4,12 +4,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
 
-use tidegate_engine::{Classifier, ClassifierSetup, Controller, Policer, RequestView, ServerId, Status};
+use tidegate_engine::{ClassId, Classifier, ClassifierSetup, Controller, Policer, RequestView, ServerId, Status};
 
 use crate::app::AppError;
 use crate::config;
 use crate::gate::head::HeadLimits;
 use crate::reports::ledger::Ledger;
+use crate::times::Times;
 
 /// An application's configuration in force. Workers hold it for as long as a request needs it.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub struct Live {
     pub(crate) head: HeadLimits,
     exempt: Option<Classifier>,
     servers: Vec<Option<Arc<Server>>>,
+    /// Response times per class.
+    times: Vec<Arc<Times>>,
 }
 
 /// A server as the data path sees it. Survives a reload that keeps its name and address.
@@ -57,12 +60,13 @@ impl Live {
     ) -> Result<Self, AppError> {
         let (classifier, exempt) = compile(&config)?;
         let servers = servers(&config, controller, before);
+        let times = times(&config, before);
         let head = HeadLimits {
             bytes: config.limits.header_bytes,
             headers: config.limits.headers,
             body: config.limits.body_bytes,
         };
-        Ok(Live { generation, classifier, policer: controller.policer(), head, exempt, servers, config })
+        Ok(Live { generation, classifier, policer: controller.policer(), head, exempt, servers, times, config })
     }
 
     /// Whether `config` could be put in force.
@@ -96,8 +100,13 @@ impl Live {
         if up > 0 { pick(true, up) } else { pick(false, self.servers().count()) }
     }
 
+    /// A class's response times; `None` for one that is no longer there.
+    pub(crate) fn times(&self, class: ClassId) -> Option<&Times> {
+        self.times.get(class.index()).map(|times| &**times)
+    }
+
     /// A class's name.
-    pub fn class_name(&self, class: tidegate_engine::ClassId) -> &str {
+    pub fn class_name(&self, class: ClassId) -> &str {
         self.config.setup.classes.get(class.index()).map_or("", |class| &class.name)
     }
 }
@@ -161,6 +170,16 @@ fn compile(config: &config::Application) -> Result<(Classifier, Option<Classifie
     // Two classes: the exempt ones, and everything else.
     let setup = ClassifierSetup { classes: vec![config.exempt.clone(), Vec::new()], ..ClassifierSetup::default() };
     Ok((classifier, Some(Classifier::compile(&setup).map_err(failed)?)))
+}
+
+/// The histograms of classes, in their order; a class that was there before goes on with its own.
+fn times(config: &config::Application, before: Option<&Live>) -> Vec<Arc<Times>> {
+    let kept = |name: &str| {
+        let live = before?;
+        let index = live.config.setup.classes.iter().position(|class| class.name == name)?;
+        live.times.get(index).cloned()
+    };
+    config.setup.classes.iter().map(|class| kept(&class.name).unwrap_or_default()).collect()
 }
 
 /// The servers by slot. The controller names the slots; a server that was removed keeps its entry while it drains.

@@ -15,7 +15,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::{Registry, Unit};
-use tidegate_engine::{ClassSnapshot, Reason, ServerSnapshot, Snapshot, Status};
+use tidegate_engine::{ClassId, ClassSnapshot, Reason, ServerSnapshot, Snapshot, Status};
 use tidegate_wire::Rejected;
 
 use crate::app::App;
@@ -222,7 +222,17 @@ fn classes(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
         quantiles.into_iter().filter_map(move |(q, value)| Some((labels.clone().and("quantile", q), value?)))
     });
     let help = "Response time of admitted requests over the last half minute or so.";
-    out.gauge("tidegate_response_time", help, Some(Unit::Seconds), quantiles)
+    out.gauge("tidegate_response_time", help, Some(Unit::Seconds), quantiles)?;
+    let live: Vec<_> = all.iter().map(|seen| seen.app.live()).collect();
+    let histograms = all.iter().zip(&live).flat_map(|(seen, live)| {
+        let classes = live.config.setup.classes.iter().enumerate();
+        classes.filter_map(|(index, class)| {
+            let times = live.times(ClassId(index as u8))?;
+            Some((seen.labels().and("class", &class.name), times.histogram()))
+        })
+    });
+    let help = "Response time of admitted requests, from arrival to the last byte handed to the client.";
+    out.histogram("tidegate_response_duration", help, Some(Unit::Seconds), histograms)
 }
 
 fn servers(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {

@@ -16,6 +16,7 @@ use crate::live::Live;
 use crate::record::RecordSink;
 use crate::reports::{Listener, View};
 use crate::run::{Job, Left, run};
+use crate::spans::Spans;
 use crate::timer::CpuMeter;
 
 /// Starts sentries.
@@ -57,6 +58,9 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
+    /// Spans cannot be sent.
+    #[error("cannot start [traces]: {0}")]
+    Traces(io::Error),
     /// A worker thread cannot be started.
     #[error("cannot start a worker thread: {0}")]
     Thread(io::Error),
@@ -92,13 +96,14 @@ impl Sentry {
     /// When an application makes no sense, or the system does not give what it needs.
     pub fn start(config: Config, records: Arc<dyn RecordSink>) -> Result<SentryHandle, StartError> {
         let workers = config.sentry.workers.max(1);
+        let spans = Spans::start(config.traces.as_ref()).map_err(StartError::Traces)?;
         let mut apps = Vec::new();
         let mut addresses = Vec::new();
         let mut listeners: Vec<Vec<Vec<TcpListener>>> = (0..workers).map(|_| Vec::new()).collect();
         for (number, application) in config.applications.into_iter().enumerate() {
             let wanted = application.listen.clone();
             let seed = seed(number as u64);
-            let app = App::new(application, workers, seed, records.clone())?;
+            let app = App::new(application, workers, seed, records.clone())?.with_spans(spans.clone());
             let (actual, per_worker) = listen_all(app.name(), &wanted, workers)?;
             for (worker, sockets) in listeners.iter_mut().zip(per_worker) {
                 worker.push(sockets);
@@ -206,10 +211,15 @@ impl SentryHandle {
         self.deadline.send_replace(Some(Instant::now() + grace));
         self.stop.send_replace(true);
         let left = self.workers.drain(..).filter_map(|worker| worker.join().ok());
-        left.fold(Shutdown::default(), |sum, left| Shutdown {
+        let left = left.fold(Shutdown::default(), |sum, left| Shutdown {
             connections: sum.connections + left.connections,
             requests: sum.requests + left.requests,
-        })
+        });
+        // One exporter for all applications.
+        if let Some(app) = self.apps.first() {
+            app.spans.flush();
+        }
+        left
     }
 }
 

@@ -18,6 +18,8 @@ section! {
         admin: RawAdmin,
         /// Where [nuclei](nucleus.md) report to. Default: none.
         reports: RawReports,
+        /// Where spans of requests go, in a program built with [tracing](tracing.md). Restart to change. Default: none.
+        traces: RawTraces,
         /// One or more; a name each when there are several. Required.
         application: List<RawApplication>,
     }
@@ -55,6 +57,18 @@ section! {
         /// What becomes of its server then: `"exclude"`, it gets nothing until its nucleus speaks again, or
         /// `"estimate"`, it is treated as one without a nucleus. Default: `"exclude"`.
         when_silent: String,
+    }
+}
+
+section! {
+    struct RawTraces ("in [traces]") {
+        /// The collector's address for traces: OTLP over HTTP, in clear text. Default:
+        /// `"http://127.0.0.1:4318/v1/traces"`.
+        endpoint: String,
+        /// Of the traces that begin here, how many are kept; a client's own decision is followed. Default: `"100%"`.
+        share: Share,
+        /// The name under which this sentry's spans are kept. Default: `"tidegate"`.
+        service: String,
     }
 }
 

@@ -56,6 +56,13 @@ impl Config {
             put(&mut table, "when_silent", reports.when_silent.name());
             put(&mut out, "reports", table);
         }
+        if let Some(traces) = &self.traces {
+            let mut table = Table::new();
+            put(&mut table, "endpoint", traces.endpoint.clone());
+            put(&mut table, "share", traces.share);
+            put(&mut table, "service", traces.service.clone());
+            put(&mut out, "traces", table);
+        }
         put(&mut out, "application", self.applications.iter().map(application).collect::<Vec<_>>());
         out
     }

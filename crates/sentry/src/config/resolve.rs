@@ -66,7 +66,8 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         let applications = raw_applications.into_iter().zip(listens);
         let applications = applications.map(|(raw, listen)| self.application(raw, listen)).collect();
         let reports = raw.reports.and_then(|reports| self.reports(reports));
-        Config { sentry, admin, reports, access_log, applications, source }
+        let traces = raw.traces.and_then(|traces| self.traces(traces));
+        Config { sentry, admin, reports, traces, access_log, applications, source }
     }
 
     fn application(&mut self, raw: At<RawApplication>, listen: Vec<SocketAddr>) -> Application {

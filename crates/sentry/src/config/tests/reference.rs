@@ -67,6 +67,23 @@ fn a_wrong_default_would_be_found() {
     assert_ne!(of("\"30s\""), of("\"31s\""));
 }
 
+/// Whole configurations that documents show are ones.
+#[test]
+fn configurations_in_the_documents_are_valid() {
+    let mut seen = 0;
+    for document in ["README.md", "docs/start.md", "docs/qows.md", "docs/softscale.md", "docs/degradation.md"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(document);
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{document}: {error}"));
+        for block in text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()) {
+            if block.contains("[[application]]") && block.contains("servers = ") {
+                parse(block).unwrap_or_else(|errors| panic!("{document}: {errors}\n{block}"));
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen >= 2, "{seen} found: has the form of the documents changed?");
+}
+
 /// Every section of the file, in the order in which they are met.
 fn sections() -> Vec<&'static Section> {
     let mut found = vec![&RawConfig::SECTION];
@@ -169,6 +186,7 @@ fn around(section: &Section, keys: &str) -> Option<String> {
     Some(match place {
         "at the top level" => format!("{keys}\n{BASE}"),
         "[sentry]" | "[admin]" => format!("{place}\n{keys}\n{BASE}"),
+        "[traces]" if cfg!(feature = "otel") => format!("{place}\n{keys}\n{BASE}"),
         "[[application]]" => format!("{BASE}{keys}\n"),
         "[[application.class]]" => format!("{BASE}{place}\nname = \"all\"\n{keys}\n"),
         "sla of [[application]]" => format!("{BASE}sla = {{ {inline} }}\n"),
