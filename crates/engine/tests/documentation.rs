@@ -102,8 +102,13 @@ fn every_setting_of_every_policy_has_its_words() {
 
 #[test]
 fn a_setting_is_read_from_the_source() {
-    let text = "//! Says no.\n//!\n//! *Source.* [`Us`](crate::us).\n\n/// S.\n#[derive(Debug)]\npub struct Config {\n    \
-                /// How often,\n    /// at most.\n    #[serde(x)]\n    pub often: Seconds,\n    pub bare: batch::Config,\n}\n";
+    let text = [
+        "//! Says no.\n//!\n//! *Source.* [`Us`](crate::us).\n",
+        "/// S.\n#[derive(Debug)]\npub struct Config {\n    /// How often,\n    /// at most.\n    #[serde(x)]",
+        "    pub often: Seconds,\n    pub bare: batch::Config,\n}\n",
+    ]
+    .join("\n");
+    let text = text.as_str();
     let found = source::settings(text, "Config");
     assert_eq!(found.len(), 2);
     assert_eq!((found[0].name.as_str(), found[0].doc.as_str()), ("often", "How often, at most."));

@@ -245,7 +245,9 @@ fn gauges(now: &Snapshot, mut keep: impl FnMut(&str, f64)) {
         stealing.cores.into_iter().for_each(|cores| keep("data_cores_lent", f64::from(cores)));
     }
     if now.partitions.len() > 1 {
-        now.partitions.iter().for_each(|part| keep(&format!("servers of {}", part.classes.join(", ")), part.servers as f64));
+        now.partitions
+            .iter()
+            .for_each(|part| keep(&format!("servers of {}", part.classes.join(", ")), part.servers as f64));
     }
     // Last: with many request types these are what the bound on their number cuts off.
     for controller in controllers {

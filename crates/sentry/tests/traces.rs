@@ -72,7 +72,11 @@ fn read(message: &[u8]) -> Vec<Span> {
     let scopes = resources.flat_map(|(_, resource)| {
         let inside = fields(resource.bytes());
         assert!(inside.iter().any(|(number, field)| *number == 1 && find(field.bytes(), b"the-sentry")));
-        inside.into_iter().filter(|(number, _)| *number == 2).map(|(_, scope)| scope.bytes().to_vec()).collect::<Vec<_>>()
+        inside
+            .into_iter()
+            .filter(|(number, _)| *number == 2)
+            .map(|(_, scope)| scope.bytes().to_vec())
+            .collect::<Vec<_>>()
     });
     let spans = scopes.flat_map(|scope| {
         let all = fields(&scope).into_iter().filter(|(number, _)| *number == 2);
@@ -84,7 +88,9 @@ fn read(message: &[u8]) -> Vec<Span> {
 fn span_of(message: &[u8]) -> Span {
     let all = fields(message);
     let get = |wanted: u64| all.iter().find(|(number, _)| *number == wanted).map(|(_, field)| field);
-    let hex = |wanted| get(wanted).map(|field| field.bytes().iter().map(|b| format!("{b:02x}")).collect()).unwrap_or_default();
+    let hex = |wanted| {
+        get(wanted).map(|field| field.bytes().iter().map(|b| format!("{b:02x}")).collect()).unwrap_or_default()
+    };
     let number = |wanted| get(wanted).map_or(0, Field::number);
     let attributes = all.iter().filter(|(number, _)| *number == 9).map(|(_, pair)| attribute(pair.bytes()));
     Span {
@@ -160,7 +166,8 @@ fn a_request_becomes_three_spans_in_its_callers_trace() {
 fn a_request_without_a_trace_begins_one() {
     let (server, collector) = (server(), Collector::start());
     let sentry = traced(application(&[server.address]), collector.traces());
-    let passed: Vec<String> = ["", "traceparent: 00-nonsense-01\r\n"].map(|field| sentry.ask(&get(field)).text()).into();
+    let passed: Vec<String> =
+        ["", "traceparent: 00-nonsense-01\r\n"].map(|field| sentry.ask(&get(field)).text()).into();
     sentry.assert_quiet();
     let spans = collector.after(sentry);
     assert_eq!(spans.len(), 6);

@@ -119,7 +119,9 @@ fn the_dashboard_shows_an_overload_as_it_is() {
     let load = service.load();
     // A hostile address and hostile fields, as no well-behaved client would send them.
     let evil = "<img src=x onerror=window.hacked=1>";
-    let head = format!("GET /<script>window.hacked=1</script> HTTP/1.1\r\nuser-agent: {evil}\r\nx-request-id: {evil}\r\ncookie: {evil}");
+    let head = format!(
+        "GET /<script>window.hacked=1</script> HTTP/1.1\r\nuser-agent: {evil}\r\nx-request-id: {evil}\r\ncookie: {evil}"
+    );
     http(service.sentry.addresses("shop")[0], &head);
     live_figures_are_true(&mut browser, &load);
     names_are_text(&mut browser);

@@ -87,7 +87,8 @@ impl Setting {
     fn start(dir: &Path) -> Result<Self> {
         let servers: Vec<String> = (0..3).map(|_| server().map(|at| format!("\"{at}\""))).collect::<Result<_>>()?;
         let (listen, admin) = (free_address()?, free_address()?);
-        let class = |name: &str| format!("[[application.class]]\nname = \"{name}\"\nmatch = {{ path_prefix = \"/{name}\" }}\n");
+        let class =
+            |name: &str| format!("[[application.class]]\nname = \"{name}\"\nmatch = {{ path_prefix = \"/{name}\" }}\n");
         let file = dir.join("dashboard.toml");
         let text = format!(
             "[sentry]\nworkers = 1\n[admin]\nlisten = \"{admin}\"\n[[application]]\nname = \"shop\"\nlisten = \"{listen}\"\n\
@@ -266,8 +267,10 @@ fn publish(windows: &[Window], rounds: usize, seconds: u64, rate: u32, folder: O
     ));
     let raw: Vec<_> = windows
         .iter()
-        .map(|w| json!({ "viewers": w.viewers, "thread": w.thread, "process": w.process, "requests_per_s": w.requests_per_s,
-                         "bytes_per_viewer": w.bytes_per_viewer }))
+        .map(|w| {
+            json!({ "viewers": w.viewers, "thread": w.thread, "process": w.process, "requests_per_s": w.requests_per_s,
+                         "bytes_per_viewer": w.bytes_per_viewer })
+        })
         .collect();
     let report = Report {
         name: "dashboard",

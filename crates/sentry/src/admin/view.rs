@@ -39,7 +39,9 @@ pub(super) fn application(board: &Board, app: &App, snapshot: &Snapshot) -> Valu
             .into_iter()
             .map(|(address, state, age)| (address, json!({ "state": state.name(), "age": age })))
             .collect();
-        each(&mut value["servers"], |name| ("nucleus", addresses.get(name).and_then(|at| nuclei.get(*at)).cloned().into()));
+        each(&mut value["servers"], |name| {
+            ("nucleus", addresses.get(name).and_then(|at| nuclei.get(*at)).cloned().into())
+        });
     }
     value
 }

@@ -17,7 +17,8 @@ impl Context {
         let version = text.get(..2)?;
         let known = version == "00" && text.len() == LENGTH;
         // A later version may have more after what this one has.
-        let later = version != "00" && version != "ff" && (text.len() == LENGTH || text.get(LENGTH..=LENGTH) == Some("-"));
+        let later =
+            version != "00" && version != "ff" && (text.len() == LENGTH || text.get(LENGTH..=LENGTH) == Some("-"));
         if !(known || later) || !is_lower_hex(version) {
             return None;
         }

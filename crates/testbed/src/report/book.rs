@@ -38,16 +38,10 @@ impl Chapter {
 fn section(chapter: &mut Chapter, report: &SavedReport, folder: &str) {
     let experiment = &report.experiment;
     let from = if experiment.source.is_empty() { "Ours.".to_owned() } else { format!("After {}.", experiment.source) };
-    let _ = write!(
-        chapter.text,
-        "\n### {}: {}\n\n{from} {}\n",
-        experiment.id,
-        experiment.title,
-        verdict(experiment)
-    );
+    let _ = write!(chapter.text, "\n### {}: {}\n\n{from} {}\n", name(report), experiment.title, verdict(experiment));
     if let Some((arm, svg)) = figure(report) {
-        let file = format!("{}-{arm}.svg", experiment.id.to_lowercase());
-        let _ = write!(chapter.text, "\n![{}, {arm}: requests over time by class]({folder}/{file})\n", experiment.id);
+        let file = format!("{}-{arm}.svg", name(report).to_lowercase());
+        let _ = write!(chapter.text, "\n![{}, {arm}: requests over time by class]({folder}/{file})\n", name(report));
         chapter.figures.push((file, small(svg)));
     }
     let _ = write!(chapter.text, "\n| arm | what it must show | wanted | measured | |\n|---|---|---|---|---|\n");
@@ -60,13 +54,22 @@ fn verdict(experiment: &Experiment) -> String {
     let checks = experiment.arms.iter().flat_map(|arm| &arm.runs).flat_map(|run: &Run| &run.checks);
     let (all, passed) = checks.fold((0, 0), |(all, passed), check| (all + 1, passed + usize::from(check.pass)));
     let how = format!("{}{}", experiment.mode, if experiment.short { ", short form" } else { "" });
-    format!("{how}, {} s of load: {passed} of {all} checks passed.", experiment.duration_s)
+    format!("{} s of load, {how}: {passed} of {all} checks passed.", experiment.duration_s)
 }
 
-/// The first arm of which something is expected stands for the experiment.
+/// The folder's name: of a sweep, each combination has one of its own.
+fn name(report: &SavedReport) -> String {
+    report.folder.file_name().map_or_else(|| report.experiment.id.clone(), |name| name.to_string_lossy().into_owned())
+}
+
+/// Arms that are there to compare with.
+const BASELINES: [&str; 4] = ["baseline", "none", "late", "wrr"];
+
+/// The first arm of which something is expected, and that is no baseline, stands for the experiment.
 fn figure(report: &SavedReport) -> Option<(&str, &str)> {
     let expected = |arm: &&Arm| arm.runs.first().is_some_and(|run| !run.checks.is_empty());
-    let arm = report.experiment.arms.iter().find(expected)?;
+    let arms = || report.experiment.arms.iter().filter(expected);
+    let arm = arms().find(|arm| !BASELINES.contains(&arm.name.as_str())).or_else(|| arms().next())?;
     let (name, svg) = report.figures.iter().find(|(name, _)| *name == arm.name)?;
     Some((name, svg))
 }
@@ -137,7 +140,7 @@ mod tests {
     fn a_chapter_has_the_statements_beside_what_was_measured() {
         let chapter = chapter(&[report()], "experiments");
         for part in [
-            "### T1: a test\n\nAfter a paper, figure 3. simulated, 10 s of load: 1 of 2 checks passed.",
+            "### T1: a test\n\nAfter a paper, figure 3. 10 s of load, simulated: 1 of 2 checks passed.",
             "(experiments/t1-sentry.svg)",
             "| `sentry` | gold \\| stays: `p95` of gold, 0s..1s | \\<= 1 | 0.250 | ✓ |",
             "| nothing | ✖ missed |",

@@ -1,6 +1,7 @@
 //! Clients choose URLs; what is kept of them has bounds.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_engine::{Decision, Outcome, RequestView, Timestamp};
@@ -77,7 +78,7 @@ fn see(board: &Board, numbers: std::ops::Range<u32>) {
     }
 }
 
-fn metric_lines(board: &Board) -> usize {
+fn metric_lines(board: &Arc<Board>) -> usize {
     metrics::render(board).lines().count()
 }
 

@@ -74,7 +74,8 @@ impl Resolver<'_, '_, '_> {
         let endpoint = raw.endpoint.map_or(default.endpoint, |given| {
             let address = given.value.parse::<http::Uri>().ok().filter(|uri| uri.host().is_some());
             if address.is_none_or(|uri| uri.scheme_str() != Some("http")) {
-                let message = format!("endpoint = \"{}\": write it like \"http://127.0.0.1:4318/v1/traces\"", given.value);
+                let message =
+                    format!("endpoint = \"{}\": write it like \"http://127.0.0.1:4318/v1/traces\"", given.value);
                 self.report.error(&given.span, message);
             }
             given.value

@@ -18,7 +18,7 @@ pub(super) struct Args {
     /// The page; default: report.html in that folder
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Instead of the page: put the results into this document, where it has a place for them, and the figures beside it
+    /// Instead of the page: put the results into this document, where it has a place for them
     #[arg(long, value_name = "FILE", conflicts_with = "out")]
     chapter: Option<PathBuf>,
 }
