@@ -10,7 +10,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -208,7 +208,7 @@ fn answer(mut stream: TcpStream) {
 /// `tidegate load`, on the other core.
 struct Load {
     child: Child,
-    ended: AtomicBool,
+    ended: bool,
 }
 
 impl Load {
@@ -218,14 +218,14 @@ impl Load {
         command.args(["--duration", &format!("{seconds}s"), "--connections", "64"]);
         super::service::pin(&mut command, 1);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-        Ok(Load { child, ended: AtomicBool::new(false) })
+        Ok(Load { child, ended: false })
     }
 
     /// # Errors
     /// When it ended before the last window did.
     fn ended_well(&mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
-            self.ended.store(true, Relaxed);
+            self.ended = true;
             bail!("the load ended early, with {status}");
         }
         Ok(())
@@ -234,7 +234,7 @@ impl Load {
 
 impl Drop for Load {
     fn drop(&mut self) {
-        if !self.ended.load(Relaxed) {
+        if !self.ended {
             let _already_gone = self.child.kill();
             let _already_gone = self.child.wait();
         }

@@ -1,11 +1,11 @@
 //! One document as HTML: headings get anchors, links get their new targets.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use pulldown_cmark::{CowStr, Event, HeadingLevel, Options, Parser, Tag, TagEnd, html};
 
 use super::book::{Book, Page};
+use crate::command::root;
 use crate::tidy::documents::{anchor, is_ours, resolve};
 
 /// A document as HTML, and what was met in it.
@@ -100,7 +100,7 @@ impl<'a> Writer<'a> {
         }
         let (path, part) = target.split_once('#').map_or((target, None), |(path, part)| (path, Some(part)));
         let source = if path.is_empty() { Some(self.page.source.clone()) } else { resolve(&self.page.source, path) };
-        let Some(source) = source.filter(|source| source.is_empty() || Path::new(source).exists()) else {
+        let Some(source) = source.filter(|source| root().join(source).exists()) else {
             self.rendered.problems.push(format!("the link `{target}` leads nowhere"));
             return target.to_owned().into();
         };
@@ -116,7 +116,7 @@ impl<'a> Writer<'a> {
     }
 
     fn picture(&mut self, target: &str) -> CowStr<'a> {
-        match resolve(&self.page.source, target).filter(|file| is_ours(target) && Path::new(file).is_file()) {
+        match resolve(&self.page.source, target).filter(|file| is_ours(target) && root().join(file).is_file()) {
             Some(file) => {
                 self.rendered.files.insert(file.clone());
                 file.into()
@@ -178,8 +178,6 @@ mod tests {
     fn rendered(text: &str) -> Rendered {
         let book = Book::read("## A\n- [Top](../README.md)\n- [C](../CONTRIBUTING.md)\n").expect("contents");
         let page = book.page_of("README.md").expect("a page");
-        // Files are looked for from the root of the repository.
-        std::env::set_current_dir(crate::command::root()).expect("the root");
         render(page, text, &book, "https://example.net/r")
     }
 
