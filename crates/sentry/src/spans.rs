@@ -1,9 +1,9 @@
 //! Traces: what a request's way through the sentry looked like, for whoever follows it across services.
 //!
 //! With the feature `otel` and `[traces]` in the configuration every sampled request becomes three spans
-//! (OpenTelemetry, by OTLP over HTTP): the request, its wait for admission, and its time at a server; and the server gets a
-//! `traceparent` (W3C Trace Context) whose parent is the last of these. Without either, nothing here does anything,
-//! and `traceparent` and `tracestate` pass as they came.
+//! (OpenTelemetry, by OTLP over HTTP): the request, its wait for admission, and its time at a server; and the
+//! server gets a `traceparent` (W3C Trace Context) whose parent is the last of these. Without either, nothing here
+//! does anything, and `traceparent` and `tracestate` pass as they came.
 
 #[cfg(feature = "otel")]
 mod collector;

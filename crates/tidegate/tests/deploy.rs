@@ -56,7 +56,8 @@ fn the_example_nucleus_measures() {
 #[test]
 fn the_debian_package_has_what_it_names() {
     let top = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let manifest: toml::Table = toml::from_str(&fs::read_to_string(top.join("Cargo.toml")).expect("a file")).expect("TOML");
+    let manifest: toml::Table =
+        toml::from_str(&fs::read_to_string(top.join("Cargo.toml")).expect("a file")).expect("TOML");
     let deb = &manifest["package"]["metadata"]["deb"];
     let mut installed = BTreeSet::new();
     for asset in deb["assets"].as_array().expect("assets") {
@@ -75,7 +76,8 @@ fn the_debian_package_has_what_it_names() {
     for unit in ["tidegate", "tidegate-nucleus"] {
         assert!(installed.contains(&format!("/lib/systemd/system/{unit}.service")), "{unit}");
         let text = read(&format!("systemd/{unit}.service"));
-        let program = text.lines().find_map(|line| line.strip_prefix("ExecStart=")?.split(' ').next()).expect("a program");
+        let program =
+            text.lines().find_map(|line| line.strip_prefix("ExecStart=")?.split(' ').next()).expect("a program");
         assert!(installed.contains(program), "{unit}.service starts {program}, which the package does not have");
     }
 }

@@ -123,8 +123,13 @@ fn a_bucket_names_a_request_that_fell_into_it() {
     times.observe(Duration::from_millis(31), None);
     let text = crate::metrics::render(&board);
     let bucket = |bound: &str| {
-        let begin = format!("tidegate_response_duration_seconds_bucket{{le=\"{bound}\",application=\"sh\\\"op\",class=\"gold\"}}");
-        text.lines().find_map(|line| line.strip_prefix(&begin)).unwrap_or_else(|| panic!("{begin} is not in\n{text}")).trim()
+        let begin = format!(
+            "tidegate_response_duration_seconds_bucket{{le=\"{bound}\",application=\"sh\\\"op\",class=\"gold\"}}"
+        );
+        text.lines()
+            .find_map(|line| line.strip_prefix(&begin))
+            .unwrap_or_else(|| panic!("{begin} is not in\n{text}"))
+            .trim()
     };
     let exemplar = bucket("0.05").strip_prefix("2 # {trace_id=\"0af7651916cd43dd8448eb211c80319c\"} 0.03 ");
     assert!(exemplar.is_some_and(|at| at.parse::<f64>().is_ok()), "{}", bucket("0.05"));
