@@ -71,7 +71,7 @@ fn a_wrong_default_would_be_found() {
 #[test]
 fn configurations_in_the_documents_are_valid() {
     let mut seen = 0;
-    for document in ["README.md", "docs/start.md", "docs/qows.md", "docs/softscale.md", "docs/degradation.md"] {
+    for document in ["README.md", "docs/start.md", "docs/qows.md", "docs/degradation.md"] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(document);
         let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{document}: {error}"));
         for block in text.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()) {
