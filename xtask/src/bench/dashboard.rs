@@ -145,7 +145,7 @@ fn thread_nanos(pid: u32) -> Result<u64> {
 /// Requests that arrived so far, by `/metrics`.
 fn offered(admin: SocketAddr) -> Result<f64> {
     let mut stream = TcpStream::connect(admin)?;
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n")?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
     let lines = text.lines().filter(|line| line.starts_with("tidegate_requests_offered_total{"));
@@ -162,7 +162,7 @@ struct Viewer {
 impl Viewer {
     fn open(admin: SocketAddr) -> Result<Self> {
         let mut stream = TcpStream::connect(admin)?;
-        stream.write_all(b"GET /api/stream HTTP/1.1\r\nHost: bench\r\nAccept: text/event-stream\r\n\r\n")?;
+        stream.write_all(b"GET /api/stream HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n")?;
         let (bytes, mut input) = (Arc::new(AtomicU64::new(0)), stream.try_clone()?);
         let count = bytes.clone();
         let read = move || {
