@@ -63,7 +63,7 @@ pub fn render(page: &Page, text: &str, book: &Book, repository: &str) -> Rendere
     }
     let Writer { mut rendered, .. } = writer;
     html::push_html(&mut rendered.html, out.into_iter());
-    if !rendered.headings.first().is_some_and(|heading| heading.level == 1) {
+    if rendered.headings.first().is_none_or(|heading| heading.level != 1) {
         rendered.problems.push("does not begin with a title".to_owned());
     }
     rendered

@@ -9,7 +9,7 @@ use crate::record::RequestRecord;
 
 /// Makes no spans.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Spans;
+pub(crate) struct Spans {}
 
 /// There is none.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(crate) enum Trace {}
 
 impl Spans {
     pub(crate) fn start(_: Option<&Traces>) -> io::Result<Self> {
-        Ok(Spans)
+        Ok(Spans {})
     }
 
     pub(crate) fn begin(&self, _: Option<&[u8]>, _: impl Fn() -> u64) -> Option<Box<Trace>> {
