@@ -44,6 +44,7 @@ pub const PROGRAMS: &[Program] = &[
     program("haproxy", "haproxy", "the comparison of proxies"),
     program("wrk", "wrk", "the comparison of proxies"),
     program("mariadbd", "mariadb-server", "the mail service on MariaDB, and its database going away"),
+    program("memcached", "memcached", "stealing from a real data server"),
     program("curl", "curl", "checks with an independent client"),
     program("chromium", "chromium", "the dashboard in a real browser"),
     program("promtool", "prometheus", "alert rules and their tests"),

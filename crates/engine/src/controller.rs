@@ -175,7 +175,11 @@ impl Controller {
         match report {
             LoadReport::Server { server, load } => self.core.take_report(now, server, &load),
             LoadReport::Silent(server) => self.core.lose_reports(server),
-            _ => {}
+            LoadReport::Lends { server, can } => {
+                self.core.set_can_lend(now, server, can);
+                self.offer_places(now);
+            }
+            LoadReport::SentryCpu(_) => {}
         }
         self.admission.on_report(&mut self.core.context(now), &report);
         self.settle(now);

@@ -105,6 +105,13 @@ pub enum Event {
         /// The load, as a share of the data tier's peak.
         load: f64,
     },
+    /// The cores of a data server cannot be divided any more, so nothing is stolen there; or they can again.
+    LenderChanged {
+        /// Which server.
+        server: ServerId,
+        /// Whether it can lend now.
+        lends: bool,
+    },
 }
 
 impl Event {
@@ -124,6 +131,7 @@ impl Event {
             Event::StealingBegan { .. } => "stealing-began",
             Event::StealingEnded { .. } => "stealing-ended",
             Event::LendingChanged { .. } => "lending-changed",
+            Event::LenderChanged { .. } => "lender-changed",
         }
     }
 }

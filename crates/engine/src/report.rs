@@ -18,6 +18,14 @@ pub enum LoadReport {
     /// Nothing was heard of a server's nucleus for too long, or it stopped: from now on the server is judged by what
     /// the sentry sees itself, as if it had no nucleus.
     Silent(ServerId),
+    /// Whether a data server can lend: its nucleus can divide its cores as [`Action::Isolate`](crate::Action::Isolate)
+    /// wants it, or nobody said anything else. One that cannot gets nothing new.
+    Lends {
+        /// Which server.
+        server: ServerId,
+        /// Whether it can.
+        can: bool,
+    },
 }
 
 /// What a nucleus measured on its server, as far as the engine uses it. `None`: it does not measure that.

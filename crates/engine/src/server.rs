@@ -65,6 +65,8 @@ pub struct ServerState {
     /// Of a data server: what it lends, and the cores that its nucleus was told to give.
     pub(crate) lent: u32,
     pub(crate) told_cores: Option<u32>,
+    /// Of a data server: whether it can lend, as [`LoadReport::Lends`](crate::LoadReport::Lends) says.
+    pub can_lend: bool,
 }
 
 impl ServerState {
@@ -82,6 +84,7 @@ impl ServerState {
     pub fn limit(&self) -> Option<u32> {
         match self.role {
             Role::Application => self.max_connections,
+            Role::Data if !self.can_lend => Some(0),
             Role::Data => Some(self.max_connections.map_or(self.lent, |max| max.min(self.lent))),
         }
     }
@@ -90,7 +93,7 @@ impl ServerState {
     pub(crate) fn is_taking(&self, taking: Status) -> bool {
         match self.role {
             Role::Application => self.status == taking,
-            Role::Data => self.status == Status::Up && self.lent > 0,
+            Role::Data => self.status == Status::Up && self.can_lend && self.lent > 0,
         }
     }
 

@@ -171,4 +171,6 @@ pub struct ServerSnapshot {
     pub elsewhere: Option<f64>,
     /// Whether costs of its requests are measured on it.
     pub measures_costs: bool,
+    /// Of a data server: whether it can lend; `false` when its nucleus cannot divide its cores.
+    pub can_lend: bool,
 }

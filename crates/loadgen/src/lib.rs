@@ -31,8 +31,10 @@
 //! | over which connection, and what came back | `pool.rs`, `exchange.rs` |
 //! | what is counted | `record.rs`, `report.rs`, `progress.rs`, `table.rs` |
 //! | users who wait for their answers | `users.rs`, `users/` |
+//! | how much a service holds | `capacity.rs`, `capacity/` |
 //! | whether the generator kept up | `health.rs` |
 
+pub mod capacity;
 mod exchange;
 mod generator;
 mod health;

@@ -44,6 +44,8 @@ pub(crate) struct Core {
     pub(crate) controller: Controller,
     /// Requests in class queues, by ticket.
     pub(crate) waiters: HashMap<Ticket, oneshot::Sender<Woken>>,
+    /// Data servers whose cores are to be divided anew.
+    divisions: Vec<(ServerId, u32)>,
     /// Until when the timer task sleeps.
     pub(crate) armed: Timestamp,
     /// Which [`Live`] the controller's setup belongs to.
@@ -104,7 +106,13 @@ impl App {
         let controller = Controller::new(config.setup.clone(), lanes, seed, Box::new(events.clone()))
             .map_err(|source| AppError::Setup { app: name.clone(), source })?;
         let live = Live::new(config, &controller, 0, None)?;
-        let core = Core { controller, waiters: HashMap::new(), armed: Timestamp::MAX, generation: 0 };
+        let core = Core {
+            controller,
+            waiters: HashMap::new(),
+            divisions: Vec::new(),
+            armed: Timestamp::MAX,
+            generation: 0,
+        };
         Ok(App {
             name,
             origin: Instant::now(),
@@ -258,6 +266,9 @@ impl App {
             let mut core = self.lock();
             let value = call(&mut core, self.now());
             core.drain(&mut woken);
+            if !core.divisions.is_empty() {
+                self.divide(&mut core);
+            }
             (value, core.rearm())
         };
         if nearer {
@@ -267,6 +278,17 @@ impl App {
             self.deliver(woken);
         }
         value
+    }
+
+    /// Notes how data servers are to divide their cores; who listens to their nuclei tells them.
+    #[cold]
+    fn divide(&self, core: &mut Core) {
+        let live = self.live();
+        for (server, cores) in core.divisions.drain(..) {
+            if let Some(server) = live.server(server) {
+                server.want_cores(Some(cores));
+            }
+        }
     }
 
     /// Tells waiting requests what became of them, outside the lock. A waiter may be gone by now: then its start is
@@ -304,6 +326,10 @@ impl Core {
             let (ticket, message) = match action {
                 Action::Start { ticket, server } => (ticket, Woken::Start(server)),
                 Action::Refuse { ticket, rejection } => (ticket, Woken::Refuse(rejection)),
+                Action::Isolate { server, cores } => {
+                    self.divisions.push((server, cores));
+                    continue;
+                }
                 _ => continue,
             };
             woken.push(Delivery { ticket, message, to: self.waiters.remove(&ticket) });

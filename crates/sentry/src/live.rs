@@ -28,6 +28,8 @@ pub struct Live {
     servers: Vec<Option<Arc<Server>>>,
 }
 
+const NOT_DIVIDED: u32 = u32::MAX;
+
 /// A server as the data path sees it. Survives a reload that keeps its name and address.
 #[derive(Debug)]
 pub struct Server {
@@ -44,6 +46,8 @@ pub struct Server {
     health: AtomicU8,
     /// Its nucleus is silent, or says that nothing listens.
     excluded: AtomicBool,
+    /// How many of its cores application work is to have; [`NOT_DIVIDED`]: nobody said.
+    cores: AtomicU32,
     /// Which requests went over which connection, where its nucleus measures connections.
     pub(crate) ledger: Ledger,
 }
@@ -138,6 +142,15 @@ impl Server {
         self.excluded.store(excluded, Relaxed);
     }
 
+    /// How many of its cores the controller wants application work to have; `None`: it does not divide them.
+    pub(crate) fn wanted_cores(&self) -> Option<u32> {
+        Some(self.cores.load(Relaxed)).filter(|cores| *cores != NOT_DIVIDED)
+    }
+
+    pub(crate) fn want_cores(&self, cores: Option<u32>) {
+        self.cores.store(cores.unwrap_or(NOT_DIVIDED), Relaxed);
+    }
+
     /// A request was answered.
     pub(crate) fn succeeded(&self) {
         // Reading first keeps the line shared among workers while all is well.
@@ -182,6 +195,7 @@ fn servers(config: &config::Application, controller: &Controller, before: Option
                 failures: AtomicU32::new(0),
                 health: AtomicU8::new(0),
                 excluded: AtomicBool::new(false),
+                cores: AtomicU32::new(NOT_DIVIDED),
                 ledger: Ledger::default(),
             })),
             (None, Some(old)) => {

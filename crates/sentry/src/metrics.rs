@@ -22,7 +22,7 @@ use crate::app::App;
 use crate::board::{Board, cpu_time};
 use crate::counters::{COUNTERS, Counter};
 use crate::gate::head::Bad;
-use crate::reports::{NucleusState, View};
+use crate::reports::{Division, NucleusState, View};
 use family::{Families, Labels};
 
 /// The media type of [`render`]'s text.
@@ -257,6 +257,7 @@ fn reports(out: &mut Families<'_>, board: &Board) -> fmt::Result {
     out.gauge("tidegate_nucleus_speaks", "1 while the server's nucleus reports.", None, speaks)?;
     let help = "Time since the nucleus's last report.";
     out.gauge("tidegate_nucleus_age", help, Some(Unit::Seconds), per_nucleus(|nucleus| nucleus.2))?;
+    divisions(out, &view.map(View::divisions).unwrap_or_default())?;
     let counts = view.map(View::counts);
     let taken = counts.iter().map(|counts| (Labels::default(), counts.taken()));
     out.counter("tidegate_reports_taken", "Datagrams of nuclei that were taken.", taken)?;
@@ -264,6 +265,30 @@ fn reports(out: &mut Families<'_>, board: &Board) -> fmt::Result {
         Rejected::ALL.into_iter().map(|why| (Labels::new("reason", why.name()), counts.rejected(why)))
     });
     out.counter("tidegate_reports_ignored", "Datagrams that were ignored, by reason.", ignored)
+}
+
+/// How the cores of data servers are divided, by their address.
+fn divisions(out: &mut Families<'_>, all: &[(String, Division)]) -> fmt::Result {
+    type Value = fn(&Division) -> Option<f64>;
+    let gauges: [(&str, &str, Option<Unit>, Value); 5] = [
+        ("tidegate_isolation_wanted_cores", "Cores that application work is to have.", None, |d| {
+            Some(f64::from(d.wanted))
+        }),
+        ("tidegate_isolation_cores", "Cores that application work has to itself.", None, |d| {
+            Some(f64::from(d.in_force?))
+        }),
+        ("tidegate_isolation_age", "Time since the division changed.", Some(Unit::Seconds), |d| d.age),
+        ("tidegate_isolation_move", "Time that the last move took.", Some(Unit::Seconds), |d| d.move_seconds),
+        ("tidegate_isolation_problem", "1 while the cores cannot be divided and nothing is stolen.", None, |d| {
+            Some(flag(d.problem.is_some()))
+        }),
+    ];
+    for (name, help, unit, value) in gauges {
+        let values = all.iter().filter_map(|(address, division)| Some((Labels::new("address", address), value(division)?)));
+        out.gauge(name, help, unit, values)?;
+    }
+    let problems = all.iter().map(|(address, division)| (Labels::new("address", address), division.problems));
+    out.counter("tidegate_isolation_problems", "How often a server became unable to lend.", problems)
 }
 
 /// Address, state, seconds since the last report.

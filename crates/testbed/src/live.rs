@@ -96,7 +96,7 @@ const GRACE: Duration = Duration::from_secs(1);
 const CONNECTIONS: usize = 2048;
 
 /// What every server answers: one route for each pair of class and request type.
-fn server(scenario: &Scenario, seed: u64) -> ServerSpec {
+pub(crate) fn server(scenario: &Scenario, seed: u64) -> ServerSpec {
     let route = |(class, request): (usize, usize)| Route {
         prefix: prefix(scenario, class, request),
         service: scenario.requests[request].service,
@@ -117,7 +117,7 @@ fn server(scenario: &Scenario, seed: u64) -> ServerSpec {
     }
 }
 
-fn application(scenario: &Scenario, setup: tidegate_engine::Setup, servers: &[SocketAddr]) -> Application {
+pub(crate) fn application(scenario: &Scenario, setup: tidegate_engine::Setup, servers: &[SocketAddr]) -> Application {
     let classes = (0..scenario.classes.len()).map(|class| vec![rule(format!("/{}/", scenario.classes[class].name))]);
     let request_types = (0..scenario.requests.len()).map(|request| TypeRules {
         rules: (0..scenario.classes.len()).map(|class| rule(prefix(scenario, class, request))).collect(),
@@ -151,7 +151,7 @@ fn application(scenario: &Scenario, setup: tidegate_engine::Setup, servers: &[So
     }
 }
 
-fn process(application: Application) -> Config {
+pub(crate) fn process(application: Application) -> Config {
     Config {
         sentry: config::SentryConfig { workers: 1, drain: GRACE },
         admin: config::Admin::default(),
@@ -162,7 +162,7 @@ fn process(application: Application) -> Config {
     }
 }
 
-fn plan(scenario: &Scenario, sentry: SocketAddr, seed: u64) -> Result<Plan, PlanError> {
+pub(crate) fn plan(scenario: &Scenario, sentry: SocketAddr, seed: u64) -> Result<Plan, PlanError> {
     let mut streams = Vec::new();
     for load in &scenario.loads {
         let class = scenario.class_index(&load.class).unwrap_or_default();

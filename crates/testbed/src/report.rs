@@ -6,6 +6,7 @@
 //! equal bytes.
 
 mod csv;
+mod curves;
 mod json;
 mod page;
 mod plot;
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 use tidegate_workload::outcome::{Check, Measure, Outcome};
 use tidegate_workload::scenario::{Arm, Scenario};
 
+pub use curves::{Curve, curves};
 pub use page::page;
 pub use saved::{ReadError, SavedReport};
 

@@ -14,7 +14,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::compute::compute;
 use crate::filler::Filler;
+use crate::memcached::Memcached;
 use crate::service::{Full, Service};
 use crate::spec::{Mode, Overflow, Route, ServerSpec};
 
@@ -27,6 +29,8 @@ pub(crate) struct Site {
     name: HeaderValue,
     overflow: Overflow,
     cost_header: bool,
+    memcached: Option<Memcached>,
+    computes: bool,
 }
 
 impl Site {
@@ -34,7 +38,16 @@ impl Site {
         let mut routes = spec.routes.clone();
         routes.sort_by_key(|route| std::cmp::Reverse(route.prefix.len()));
         let name = HeaderValue::from_str(&spec.name).unwrap_or(HeaderValue::from_static("server"));
-        Site { service, mode, routes, name, overflow: spec.overflow, cost_header: spec.cost_header }
+        Site {
+            service,
+            mode,
+            routes,
+            name,
+            overflow: spec.overflow,
+            cost_header: spec.cost_header,
+            memcached: spec.look_ups.map(Memcached::new),
+            computes: spec.computes,
+        }
     }
 }
 
@@ -106,6 +119,16 @@ async fn answer(site: &Site, mut request: Request<Incoming>) -> Result<Response<
     // What the sentry asks for, if this can be had cheaper at all.
     let quality = request.headers().get(QUALITY).and_then(read_quality).filter(|_| route.degrades_to < 1.0);
     let share = quality.map_or(1.0, |quality| route.degrades_to + (1.0 - route.degrades_to) * quality);
+    if let Some(memcached) = &site.memcached
+        && memcached.look_up().await.is_err()
+    {
+        count(&site.service.counters.failed);
+        return Ok(respond(site, StatusCode::BAD_GATEWAY, 0));
+    }
+    if site.computes {
+        compute(cost * share).await;
+        return Ok(degraded(respond(site, StatusCode::OK, route.response_bytes), quality));
+    }
     match site.service.serve(cost * share).await {
         Ok(()) => Ok(degraded(respond(site, StatusCode::OK, route.response_bytes), quality)),
         Err(Full) => {

@@ -33,6 +33,23 @@ pub struct ServerSpec {
     pub cost_header: bool,
     /// Seed of the service times.
     pub seed: u64,
+    /// What every request asks a memcached before its time on a core; really, not in the model. None: nothing.
+    pub look_ups: Option<LookUps>,
+    /// Requests really compute, for as much processor time as their service time says, on the cores that the process is
+    /// allowed: `cores`, `discipline`, `concurrency`, `accept_queue` and `speed` are the system's then.
+    pub computes: bool,
+}
+
+/// Look-ups at a memcached, one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LookUps {
+    /// Where it listens.
+    pub memcached: SocketAddr,
+    /// How many for each request.
+    pub count: u32,
+    /// Keys to choose from, each as likely.
+    pub keys: u32,
 }
 
 /// What a path costs and gives.
@@ -100,6 +117,8 @@ impl Default for ServerSpec {
             routes: Vec::new(),
             cost_header: false,
             seed: 1,
+            look_ups: None,
+            computes: false,
         }
     }
 }
@@ -128,6 +147,9 @@ impl ServerSpec {
         }
         if !(self.speed.is_finite() && self.speed >= 0.0) {
             return error("speed", "a finite number, 0 or more");
+        }
+        if self.look_ups.is_some_and(|look_ups| look_ups.keys == 0) {
+            return error("look_ups", "from at least 1 key");
         }
         if self.concurrency == Some(0) {
             return error("concurrency", "at least 1, or absent");

@@ -2,6 +2,7 @@
 
 mod check;
 mod demo;
+mod emulate;
 mod experiment;
 mod fit;
 mod load;
@@ -31,6 +32,8 @@ pub enum Command {
     Experiment(experiment::Args),
     Fit(fit::Args),
     Profile(profile::Args),
+    #[command(hide = true)]
+    Emulate(emulate::Args),
     Replay(Box<replay::Args>),
 }
 
@@ -51,6 +54,7 @@ impl Command {
             Command::Experiment(args) => experiment::run(args),
             Command::Fit(args) => fit::run(&args),
             Command::Profile(args) => profile::run(&args),
+            Command::Emulate(args) => emulate::run(&args),
             Command::Replay(args) => replay::run(&args),
         }
     }

@@ -67,7 +67,7 @@ use crate::text::Rate;
 pub use clients::{Retry, Users, Wait};
 pub use error::{Problem, ScenarioError};
 pub use expect::{Expect, Metric, Span};
-pub use live::{Live, Mail, MailDatabase, Only};
+pub use live::{Live, Mail, MailDatabase, Only, Stealing};
 pub use machines::{
     Fault, FaultKind, Knee, Lends, Link, Power, Reports, Resource, Sentry, Servers, Step as Use, Tier, WarmUp,
 };

@@ -367,6 +367,7 @@ pub(crate) fn new_server(at: usize, setup: &ServerSetup) -> ServerState {
         told_capacity: None,
         lent: 0,
         told_cores: None,
+        can_lend: true,
     }
 }
 

@@ -114,6 +114,7 @@ fn servers(core: &Core, now: Timestamp) -> Vec<ServerSnapshot> {
         confidence: server.capacity.confidence(),
         queueing_delay: server.reported.queueing_delay(),
         elsewhere: server.reported.is_present().then(|| server.reported.difference(server.capacity.is_given())),
+        can_lend: server.can_lend,
         measures_costs: server.reported.measures_costs(now),
     };
     shown.map(server).collect()

@@ -8,6 +8,7 @@
 //! seem silent who was just not listened to.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ use tidegate_wire::{
 
 use crate::app::App;
 use crate::config::{self, WhenSilent};
+
+use super::cores::{Cores, Division};
 
 /// The most that time advances at once, nanoseconds.
 const STEP: u64 = 50_000_000;
@@ -80,6 +83,8 @@ pub(super) struct Desk {
     now: u64,
     /// What each application's controller is told at the end of a lot.
     told: Vec<Told>,
+    /// Servers whose nuclei are to be sent a command.
+    owing: Vec<usize>,
     answer: Box<[u8; MAX_DATAGRAM]>,
 }
 
@@ -100,6 +105,11 @@ struct Entry {
     active: Vec<(String, f64)>,
     connections: usize,
     reports: u64,
+    /// Where its datagrams come from, and the server's name as they have it.
+    from: Option<SocketAddr>,
+    speaks_for: String,
+    /// How its cores are divided, if it is a data server that lends some.
+    cores: Cores,
 }
 
 #[derive(Debug, Default)]
@@ -124,6 +134,7 @@ impl Desk {
             names: HashMap::new(),
             seen: 0,
             now: STEP,
+            owing: Vec::new(),
             answer: Box::new([0; MAX_DATAGRAM]),
         };
         desk.follow_reloads();
@@ -143,8 +154,8 @@ impl Desk {
     }
 
     /// A datagram came. What to answer its sender.
-    pub(super) fn handle(&mut self, datagram: &[u8]) -> Option<&[u8]> {
-        let result = self.judge(datagram);
+    pub(super) fn handle(&mut self, datagram: &[u8], from: SocketAddr) -> Option<&[u8]> {
+        let result = self.judge(datagram, from);
         self.counts.count(&result.as_ref().map(|_| ()).map_err(|refused| refused.0));
         match result {
             Err((_, Some(length))) => Some(&self.answer[..length]),
@@ -152,9 +163,11 @@ impl Desk {
         }
     }
 
-    /// The lot is over: controllers are told, and silence is looked for.
+    /// The lot is over: controllers are told, and silence is looked for. Then [`Desk::poll_command`] has what is to be
+    /// sent.
     pub(super) fn finish(&mut self) {
         for at in 0..self.entries.len() {
+            self.divide(at);
             let entry = &self.entries[at];
             let speaks = matches!(entry.state, NucleusState::Speaks | NucleusState::NotListening);
             if speaks && self.now - entry.heard > self.silence(at) {
@@ -180,6 +193,20 @@ impl Desk {
         }
     }
 
+    /// The next command to a nucleus, and where to send it.
+    pub(super) fn poll_command(&mut self) -> Option<(&[u8], SocketAddr)> {
+        while let Some(at) = self.owing.pop() {
+            let silence = self.silence(at);
+            let entry = &mut self.entries[at];
+            let Some(from) = entry.from else { continue };
+            let Some(header) = entry.session.command() else { continue };
+            let Some(command) = entry.cores.command(self.now, silence) else { continue };
+            let length = Message::write_command(&self.key, &header, &entry.speaks_for, command, &mut self.answer);
+            return Some((&self.answer[..length], from));
+        }
+        None
+    }
+
     pub(super) fn state(&self, server: &str) -> Option<NucleusState> {
         self.names.get(server).map(|&at| self.entries[at].state)
     }
@@ -187,6 +214,12 @@ impl Desk {
     /// Server, state, and seconds since the last report.
     pub(super) fn nuclei(&self) -> Vec<(String, NucleusState, Option<f64>)> {
         self.entries.iter().map(|entry| (entry.address.clone(), entry.state, self.age(entry))).collect()
+    }
+
+    /// Of every server whose cores are divided: its address, and how.
+    pub(super) fn divisions(&self) -> Vec<(String, Division)> {
+        let shown = |entry: &Entry| Some((entry.address.clone(), entry.cores.show(self.now)?));
+        self.entries.iter().filter_map(shown).collect()
     }
 
     pub(super) fn to_json(&self) -> Value {
@@ -210,6 +243,7 @@ impl Desk {
             "last": gauges,
             "active": active,
             "connections": entry.connections,
+            "isolation": entry.cores.show(self.now),
         })
     }
 
@@ -218,9 +252,9 @@ impl Desk {
     }
 
     /// Judges a datagram and takes what it says. Otherwise why not, and the length of the challenge in `answer`.
-    fn judge(&mut self, datagram: &[u8]) -> Result<(), (Rejected, Option<usize>)> {
+    fn judge(&mut self, datagram: &[u8], from: SocketAddr) -> Result<(), (Rejected, Option<usize>)> {
         let message = Message::read(&self.key, datagram).map_err(|why| (why, None))?;
-        if message.header.kind == Kind::Challenge {
+        if matches!(message.header.kind, Kind::Challenge | Kind::Command) {
             return Err((Rejected::Malformed, None));
         }
         let at = *self.names.get(message.server).ok_or((Rejected::UnknownServer, None))?;
@@ -233,6 +267,11 @@ impl Desk {
             });
             (refused.why, challenge)
         })?;
+        let entry = &mut self.entries[at];
+        entry.from = Some(from);
+        if entry.speaks_for != message.server {
+            message.server.clone_into(&mut entry.speaks_for);
+        }
         match &message.report {
             Some(report) => self.take(at, report),
             None => {
@@ -258,6 +297,7 @@ impl Desk {
         remember(&mut entry.active, report);
         entry.connections = report.connections().count();
         entry.reports += 1;
+        entry.cores.hear(self.now, &report.gauges);
         for (app, id, _) in &entry.places {
             self.told[*app].reports.push(LoadReport::Server { server: *id, load });
             if entry.connections > 0 {
@@ -272,6 +312,25 @@ impl Desk {
         }
         let down = gauge(Gauge::Listeners) == Some(0.0);
         self.enter(at, if down { NucleusState::NotListening } else { NucleusState::Speaks });
+    }
+
+    /// Passes on how the server's cores are to be divided, and whether they are.
+    fn divide(&mut self, at: usize) {
+        let entry = &self.entries[at];
+        let wanted = |(app, id, _): &(usize, ServerId, String)| self.apps[*app].live().server(*id)?.wanted_cores();
+        // Of two applications that borrow from one server, the one that wants less has its way.
+        let wanted = entry.places.iter().filter_map(wanted).min();
+        let (silence, speaks) = (self.silence(at), entry.state != NucleusState::Silent);
+        let entry = &mut self.entries[at];
+        entry.cores.want(self.now, wanted);
+        if let Some(can) = entry.cores.judge(self.now, silence, speaks) {
+            for (app, server, _) in &entry.places {
+                self.told[*app].reports.push(LoadReport::Lends { server: *server, can });
+            }
+        }
+        if entry.cores.owes(self.now, silence) {
+            self.owing.push(at);
+        }
     }
 
     fn enter(&mut self, at: usize, state: NucleusState) {
@@ -329,7 +388,11 @@ impl Desk {
         self.names.clear();
         let mut by_name: HashMap<String, Option<usize>> = HashMap::new();
         for (index, app) in self.apps.iter().enumerate() {
-            for server in app.live().servers() {
+            let live = app.live();
+            for server in live.servers() {
+                if !live.config.setup.dispatch.divides_cores() {
+                    server.want_cores(None);
+                }
                 let at = *self.names.entry(server.address.clone()).or_insert_with(|| {
                     let mut entry = old.remove(&server.address).unwrap_or_default();
                     entry.address.clone_from(&server.address);

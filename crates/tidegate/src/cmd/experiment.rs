@@ -53,7 +53,7 @@ struct RunArgs {
 }
 
 /// The scenarios that the program brings along, so that it needs no other file.
-const BUILT_IN: [(&str, &str); 34] = [
+const BUILT_IN: [(&str, &str); 35] = [
     ("a1.toml", include_str!("../../../../scenarios/a1.toml")),
     ("a2.toml", include_str!("../../../../scenarios/a2.toml")),
     ("a3.toml", include_str!("../../../../scenarios/a3.toml")),
@@ -70,6 +70,7 @@ const BUILT_IN: [(&str, &str); 34] = [
     ("o2.toml", include_str!("../../../../scenarios/o2.toml")),
     ("o3.toml", include_str!("../../../../scenarios/o3.toml")),
     ("s1.toml", include_str!("../../../../scenarios/s1.toml")),
+    ("s11.toml", include_str!("../../../../scenarios/s11.toml")),
     ("s2.toml", include_str!("../../../../scenarios/s2.toml")),
     ("s3.toml", include_str!("../../../../scenarios/s3.toml")),
     ("s4.toml", include_str!("../../../../scenarios/s4.toml")),

@@ -96,6 +96,7 @@ impl Args {
             cgroup: self.cgroup,
             processors: self.processors,
             connections: self.connections.then_some(true),
+            isolation: None,
         };
         line.or(file).resolve(!self.once)
     }

@@ -46,7 +46,13 @@ impl<'a> Measure<'a> {
 
     /// One expectation.
     pub fn check(&self, expect: &Expect) -> Check {
-        let measured = self.metric(expect);
+        let measured = match expect.relative_to {
+            None => self.metric(expect),
+            Some(before) => {
+                let before = self.metric(&Expect { over: before, ..expect.clone() });
+                self.metric(expect).zip(before).and_then(|(now, before)| (before > 0.0).then(|| now / before))
+            }
+        };
         Check {
             what: expect.what.clone(),
             subject: expect.subject().to_owned(),

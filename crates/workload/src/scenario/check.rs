@@ -145,6 +145,8 @@ impl Checker<'_> {
         let has_class = expect.class.is_some() || !expect.metric.is_of_partition();
         self.demand(has_class, &place("metric"), "is about the servers of a class: add `class`");
         self.demand(expect.over.to <= s.duration, &place("over"), "ends after the scenario's `duration`");
+        let within = expect.relative_to.is_none_or(|span| span.to <= s.duration);
+        self.demand(within, &place("relative_to"), "ends after the scenario's `duration`");
         self.demand(expect.window.as_secs() >= 1, &place("window"), "must be at least 1s: results are kept by second");
         self.bounds(at);
     }
@@ -155,7 +157,10 @@ impl Checker<'_> {
         if expect.at_least.is_none() && expect.at_most.is_none() {
             self.add(&[Key("expect"), Index(at)], "needs `at_least` or `at_most`: it could not fail");
         }
-        let possible = |bound: f64| bound.is_finite() && bound >= 0.0 && (!expect.metric.is_share() || bound <= 1.0);
+        let possible = |bound: f64| {
+            let is_share = expect.metric.is_share() && expect.relative_to.is_none();
+            bound.is_finite() && bound >= 0.0 && (!is_share || bound <= 1.0)
+        };
         let must = if expect.metric.is_share() { "must be 0 to 1" } else { "must be a finite number, 0 or more" };
         self.demand(expect.at_least.is_none_or(possible), &place("at_least"), must);
         self.demand(expect.at_most.is_none_or(possible), &place("at_most"), must);

@@ -44,6 +44,9 @@ pub struct Expect {
     /// How far beyond its bound the metric may lie, for what is random in it.
     #[serde(default)]
     pub tolerance: f64,
+    /// The metric counts in multiples of what it was over this span: the bounds are factors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relative_to: Option<Span>,
     /// Whether it must also hold in the short form.
     #[serde(default = "yes")]
     pub short: bool,
@@ -137,7 +140,8 @@ impl Expect {
         let at_least = self.at_least.map(|bound| format!(">= {bound}"));
         let at_most = self.at_most.map(|bound| format!("<= {bound}"));
         let tolerance = (self.tolerance > 0.0).then(|| format!("(+-{})", self.tolerance));
-        [at_least, at_most, tolerance].into_iter().flatten().collect::<Vec<_>>().join(" ")
+        let factor = self.relative_to.map(|span| format!("times that of {span}"));
+        [at_least, at_most, tolerance, factor].into_iter().flatten().collect::<Vec<_>>().join(" ")
     }
 
     /// Whether a measurement is within the bounds.

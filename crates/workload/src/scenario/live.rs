@@ -26,6 +26,25 @@ pub struct Live {
     /// The mail service and its users, in place of the sentry and emulated servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mail: Option<Mail>,
+    /// A real data server that lends: memcached, and the application's software on the same cores.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stealing: Option<Stealing>,
+}
+
+/// The data tier of a live run of stealing. The tier and the `step`s of requests are its model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Stealing {
+    /// Threads of memcached.
+    pub threads: u32,
+    /// Keys in it.
+    pub keys: u32,
+    /// Bytes of each value.
+    pub value_bytes: u32,
+    /// Look-ups of each request, one after the other.
+    pub look_ups: u32,
+    /// The class whose requests go to memcached itself, one look-up each: they show how it fares.
+    pub probe: String,
 }
 
 /// The mail service of a live run.
@@ -77,6 +96,12 @@ pub enum Only {
     Live,
 }
 
+impl Default for Stealing {
+    fn default() -> Stealing {
+        Stealing { threads: 2, keys: 10_000, value_bytes: 100, look_ups: 100, probe: "look-ups".to_owned() }
+    }
+}
+
 impl Default for Mail {
     fn default() -> Mail {
         Mail {
@@ -123,6 +148,11 @@ impl Scenario {
         self.live.as_ref()?.mail.as_ref()
     }
 
+    /// The data tier of a live run of stealing, if it is one.
+    pub fn stealing(&self) -> Option<&Stealing> {
+        self.live.as_ref()?.stealing.as_ref()
+    }
+
     /// The keys that the live arm cannot follow: empty where a scenario can be run with real HTTP. The live arm must
     /// refuse a scenario that has any, rather than run another experiment than the file describes.
     pub fn simulator_only(&self) -> Vec<String> {
@@ -144,8 +174,11 @@ impl Scenario {
             add(servers.power.is_some(), "servers.power");
             add(servers.off > 0, "servers.off");
             add(servers.warm_up.is_some(), "servers.warm_up");
-            add(!self.tiers.is_empty(), "tier");
-            add(self.requests.iter().any(|request| !request.steps.is_empty()), "request.step");
+            // Where the data tier is real, what the file says of it is a model.
+            let is_model = self.stealing().is_some();
+            add(!self.tiers.is_empty() && !is_model, "tier");
+            let calls = self.requests.iter().any(|request| !request.steps.is_empty());
+            add(calls && !is_model, "request.step");
             add(self.loads.iter().any(|load| load.retry.is_some()), "load.retry");
             add(!self.users.is_empty(), "users");
             add(!self.sessions.is_empty(), "sessions");
@@ -185,6 +218,15 @@ pub(super) fn problems(scenario: &Scenario) -> Vec<Found> {
         demand(mail.workers.is_none_or(|n| (1..=1000).contains(&n)), "mail", "its `workers` must be 1 to 1000");
         demand(good, "mail", "`connections` must be 1 to 1000, `render_samples` 1 to 10000");
     }
+    if let Some(stealing) = &live.stealing {
+        let good = stealing.threads > 0 && stealing.keys > 0 && stealing.value_bytes > 0 && stealing.look_ups > 0;
+        demand(good, "stealing", "its `threads`, `keys`, `value_bytes` and `look_ups` must be more than 0");
+        let lenders = scenario.tiers.iter().filter(|tier| tier.lends.is_some()).map(|tier| tier.count).sum::<usize>();
+        demand(lenders == 1, "stealing", "needs a tier of one server that `lends`");
+        let known = scenario.classes.iter().any(|class| class.name == stealing.probe);
+        demand(known, "stealing", "its `probe` must be a class");
+        demand(live.mail.is_none(), "stealing", "does not go with `mail`");
+    }
     if found.is_empty() {
         let tried = scenario.for_live().and_then(|live| live.points().map(drop));
         if let Err(error) = tried {
@@ -197,7 +239,14 @@ pub(super) fn problems(scenario: &Scenario) -> Vec<Found> {
 
 impl Default for Live {
     fn default() -> Live {
-        Live { time_scale: 1.0, arms: Vec::new(), set: Table::new(), sweep: Table::new(), mail: None }
+        Live {
+            time_scale: 1.0,
+            arms: Vec::new(),
+            set: Table::new(),
+            sweep: Table::new(),
+            mail: None,
+            stealing: None,
+        }
     }
 }
 

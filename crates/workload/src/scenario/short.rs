@@ -37,6 +37,7 @@ impl Scenario {
         self.expects.retain_mut(|expect| {
             // Results are kept by second: one that lies across the edge belongs to neither side.
             let over = expect.over.scale(factor).whole_seconds();
+            expect.relative_to = expect.relative_to.and_then(|span| span.scale(factor).whole_seconds());
             over.map(|over| expect.over = over).is_some()
         });
     }
