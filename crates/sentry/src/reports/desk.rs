@@ -320,7 +320,7 @@ impl Desk {
         let wanted = |(app, id, _): &(usize, ServerId, String)| self.apps[*app].live().server(*id)?.wanted_cores();
         // Of two applications that borrow from one server, the one that wants less has its way.
         let wanted = entry.places.iter().filter_map(wanted).min();
-        let (silence, speaks) = (self.silence(at), entry.state != NucleusState::Silent);
+        let (silence, speaks) = (self.silence(at), !matches!(entry.state, NucleusState::Silent | NucleusState::Left));
         let entry = &mut self.entries[at];
         entry.cores.want(self.now, wanted);
         if let Some(can) = entry.cores.judge(self.now, silence, speaks) {

@@ -53,7 +53,7 @@ struct RunArgs {
 }
 
 /// The scenarios that the program brings along, so that it needs no other file.
-const BUILT_IN: [(&str, &str); 35] = [
+const BUILT_IN: [(&str, &str); 36] = [
     ("a1.toml", include_str!("../../../../scenarios/a1.toml")),
     ("a2.toml", include_str!("../../../../scenarios/a2.toml")),
     ("a3.toml", include_str!("../../../../scenarios/a3.toml")),
@@ -71,6 +71,7 @@ const BUILT_IN: [(&str, &str); 35] = [
     ("o3.toml", include_str!("../../../../scenarios/o3.toml")),
     ("s1.toml", include_str!("../../../../scenarios/s1.toml")),
     ("s11.toml", include_str!("../../../../scenarios/s11.toml")),
+    ("s12.toml", include_str!("../../../../scenarios/s12.toml")),
     ("s2.toml", include_str!("../../../../scenarios/s2.toml")),
     ("s3.toml", include_str!("../../../../scenarios/s3.toml")),
     ("s4.toml", include_str!("../../../../scenarios/s4.toml")),
