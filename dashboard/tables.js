@@ -205,7 +205,9 @@ function serverRow(actions) {
       shown = server;
       say(name, server.name);
       say(address, server.address && server.address !== server.name ? server.address : "");
-      say(state, { up: "✓ up", down: "✖ down", draining: "▽ draining" }[server.status] ?? server.status);
+      const words = { up: "✓ up", down: "✖ down", draining: "▽ draining" }[server.status] ?? server.status;
+      const role = server.role === "data" ? ` (data, ${server.can_lend ? "lends" : "cannot lend"})` : "";
+      say(state, words + role);
       mark(state, "state", server.status);
       say(inFlight, count(server.in_flight));
       share.set(load(server) / FULL_BAR, number(load(server)));

@@ -71,7 +71,9 @@ impl Nucleus {
                     Woken::Time => break,
                     Woken::Datagram => self.listen(),
                     Woken::Signal => {
-                        self.isolation.as_mut().map_or((), Isolation::leave);
+                        if let Some(isolation) = &mut self.isolation {
+                            isolation.leave();
+                        }
                         self.post.leave();
                         return Ok(());
                     }

@@ -110,6 +110,11 @@ impl Cores {
         (before.is_some() != self.problem.is_some()).then_some(self.problem.is_none())
     }
 
+    /// As it was judged last.
+    pub(super) fn can_lend(&self) -> bool {
+        self.problem.is_none()
+    }
+
     /// What people see; `None` where nobody wants cores divided.
     pub(super) fn show(&self, now: u64) -> Option<Division> {
         Some(Division {

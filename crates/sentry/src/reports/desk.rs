@@ -411,6 +411,11 @@ impl Desk {
         }
         for at in 0..self.entries.len() {
             self.exclude(at);
+            // Its place may be new, or another's until now.
+            let can = self.entries[at].cores.can_lend();
+            for (app, server, _) in &self.entries[at].places {
+                self.told[*app].reports.push(LoadReport::Lends { server: *server, can });
+            }
             // A server at a new address may have been known at its old one: what its nucleus said there is over.
             if self.entries[at].state == NucleusState::Never {
                 for (app, id, _) in &self.entries[at].places {

@@ -1,0 +1,85 @@
+//! What `tidegate_loadgen::capacity` finds is what the emulated servers are known to hold.
+
+use std::time::Duration;
+
+use tidegate_loadgen::capacity::{Bounds, CapacityError, Found, Loops, Target, find};
+use tidegate_testbed::{EmulatedCluster, ServerSpec, ThreadedCluster};
+use tidegate_workload::ServiceTime;
+
+fn server(cores: u32, milliseconds: f64, concurrency: Option<usize>) -> ThreadedCluster {
+    let service = ServiceTime::constant(milliseconds / 1000.0).expect("more than zero");
+    let spec = ServerSpec { cores, concurrency, accept_queue: concurrency, ..ServerSpec::new(service, 100) };
+    EmulatedCluster::start_on_thread(1, spec).expect("starts")
+}
+
+fn target(server: &ThreadedCluster) -> Target {
+    Target { name: "page".into(), url: server.servers()[0].url("/page"), headers: Vec::new() }
+}
+
+fn bounds(target_ms: u64, loops: Loops) -> Bounds {
+    Bounds {
+        target: Duration::from_millis(target_ms),
+        step: Duration::from_millis(1500),
+        most_in_flight: 64,
+        most_rate: 1000.0,
+        seed: 1,
+        loops,
+    }
+}
+
+fn measure(server: &ThreadedCluster, bounds: &Bounds) -> Found {
+    find(&target(server), bounds, |step| println!("{step:?}")).expect("measured")
+}
+
+fn near(found: f64, known: f64, within: f64) {
+    assert!((found / known - 1.0).abs() <= within, "found {found}, known {known}");
+}
+
+/// Two cores and 20 ms: 100 per second. 20 at once take 200 ms each under processor sharing, 21 take 210.
+#[test]
+fn capacity_and_the_most_in_flight_are_found() {
+    let server = server(2, 20.0, None);
+    let found = measure(&server, &bounds(205, Loops::Closed));
+    near(found.capacity, 100.0, 0.1);
+    near(f64::from(found.max_conn.expect("a closed loop")), 20.0, 0.15);
+    near(found.cost, 0.020, 0.25);
+    assert!((0.8..1.1).contains(&(found.knee.0 / 100.0)), "two at once use both cores, and nobody waits: {:?}", found.knee);
+    assert!(!found.is_bound && found.steps.iter().all(|step| step.in_flight.is_some()));
+}
+
+/// By rates alone, from nothing: a service that is never slower than its target until it is saturated.
+#[test]
+fn the_highest_rate_is_found_by_rates_alone() {
+    let server = server(2, 20.0, None);
+    let found = measure(&server, &bounds(400, Loops::Open));
+    // Near saturation chance decides in a short step how many wait.
+    near(found.rate_in_target, 97.0, 0.1);
+    assert_eq!(found.max_conn, None);
+}
+
+/// A server that takes ten at once and refuses more: its limit shows as failures, long before it is slow.
+#[test]
+fn refusals_are_a_breaking_point_too() {
+    let server = server(2, 20.0, Some(5));
+    let found = measure(&server, &bounds(1000, Loops::Closed));
+    // Five in service and five that wait.
+    assert_eq!(found.max_conn, Some(10));
+    near(found.capacity, 100.0, 0.1);
+}
+
+#[test]
+fn the_bound_that_was_given_is_not_passed() {
+    let server = server(64, 20.0, None);
+    let found = measure(&server, &Bounds { most_in_flight: 6, ..bounds(1000, Loops::Closed) });
+    assert_eq!((found.max_conn, found.is_bound), (Some(6), true));
+    assert!(found.steps.iter().all(|step| step.in_flight.is_some_and(|clients| clients <= 6)));
+}
+
+#[test]
+fn what_cannot_hold_its_target_at_all_is_named_at_once() {
+    let server = server(1, 50.0, None);
+    let refused = find(&target(&server), &bounds(20, Loops::Both), |_| {}).expect_err("too slow");
+    assert!(matches!(refused, CapacityError::TooSlow { .. }), "{refused}");
+    assert!(refused.to_string().contains("--target"), "{refused}");
+    assert!(server.stats().requests < 60, "one at a time, for one step");
+}
