@@ -1,16 +1,17 @@
 //! What a service holds: measured by loads that are stepped up until it breaks its target, and no further.
 //!
-//! *Intuition.* To find out how much a shelf bears, add one book at a time and look at it each time; stop when it bends.
+//! *Intuition.* To find out how much a shelf bears, add one book at a time and look at it each time; stop when it
+//! bends.
 //!
-//! *Applied.* Closed loop: `c` clients that ask, wait and ask again, `c` doubled until the 95th percentile is beyond the
-//! target and more clients bring no more answers; the largest `c` within the target is found by halving the interval.
-//! Open loop: a rate, stepped up in the same way; the highest rate within the target is found likewise. A step that is
-//! far beyond the target, or fails often, is cut short, and the service is left alone until it answers as it did
-//! before. The *knee* is where throughput over response time is highest (Kleinrock's power).
+//! *Applied.* Closed loop: `c` clients that ask, wait and ask again, `c` doubled until the 95th percentile is beyond
+//! the target and more clients bring no more answers; the largest `c` within the target is found by halving the
+//! interval. Open loop: a rate, stepped up in the same way; the highest rate within the target is found likewise. A
+//! step that is far beyond the target, or fails often, is cut short, and the service is left alone until it answers as
+//! it did before. The *knee* is where throughput over response time is highest (Kleinrock's power).
 //!
-//! *Awkward cases.* A closed loop begins with `c` requests at once and ends with `c` unanswered: throughput counts what was
-//! begun after the first `c`. A step with few answers says little about a 95th percentile, so a step that breaks the
-//! target is tried once more before it counts. What is answered late after a cut belongs to nobody.
+//! *Awkward cases.* A closed loop begins with `c` requests at once and ends with `c` unanswered: throughput counts what
+//! was begun after the first `c`. A step with few answers says little about a 95th percentile, so a step that breaks
+//! the target is tried once more before it counts. What is answered late after a cut belongs to nobody.
 //!
 //! *Source.* Closed loop for `n_app`: Gandhi et al., SOFTScale (2012), section 3.1.
 
@@ -21,10 +22,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::PlanError;
 use crate::report::Quantiles;
 use crate::run::LoadError;
 use crate::users::UsersError;
-use crate::PlanError;
 
 pub use find::{Found, find};
 pub use step::{closed, open, settle};
@@ -110,8 +111,10 @@ pub enum CapacityError {
     #[error(transparent)]
     Users(#[from] UsersError),
     /// The service does not hold the target with a single request at a time.
-    #[error("{url} does not hold the target with one request at a time: p95 {p95:.3} s, {failed:.0} % failed; \
-             set a longer --target, or look at the service")]
+    #[error(
+        "{url} does not hold the target with one request at a time: p95 {p95:.3} s, {failed:.0} % failed; \
+             set a longer --target, or look at the service"
+    )]
     TooSlow {
         /// Where.
         url: String,
@@ -121,7 +124,9 @@ pub enum CapacityError {
         failed: f64,
     },
     /// It did not recover.
-    #[error("{url} has not recovered {waited:?} after a step beyond what it holds; look at the service before going on")]
+    #[error(
+        "{url} has not recovered {waited:?} after a step beyond what it holds; look at the service before going on"
+    )]
     NotRecovered {
         /// Where.
         url: String,

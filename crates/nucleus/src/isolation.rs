@@ -1,19 +1,19 @@
 //! Divides the cores of a data server between its data service and the application's software, as a sentry wants it.
 //!
-//! *Intuition.* Two families share a flat; the wall between them can be moved, and the landlord says where it stands. If
-//! he is not heard of any more, the wall comes down.
+//! *Intuition.* Two families share a flat; the wall between them can be moved, and the landlord says where it stands.
+//! If he is not heard of any more, the wall comes down.
 //!
 //! *Applied.* A command names how many cores the application's software is to have; it gets the last ones of the list,
-//! the data service the others. With none it is confined to the last core, which the data service then uses too: there it
-//! can answer health checks and finish what it has. Which processes belong to whom is looked up every two seconds; moving
-//! the boundary uses what is known, so it takes one system call a thread.
+//! the data service the others. With none it is confined to the last core, which the data service then uses too: there
+//! it can answer health checks and finish what it has. Which processes belong to whom is looked up every two seconds;
+//! moving the boundary uses what is known, so it takes one system call a thread.
 //!
-//! *Awkward cases.* What a process was allowed before is written to a file before anything is changed, so that it can be
-//! put back, also by the next nucleus after this one was killed. A thread that is created while its process is moved may
-//! keep the old mask: processes are gone through again until nobody new is found. A child of a process that was moved
-//! already has its parent's new mask; what it gets back is what its parent had before. Several sentries may command: the
-//! one that asks least of the data service has its way, as each sees its own part of the load only. A step that fails
-//! half-way is taken back, so that nobody is left on cores that the others have too.
+//! *Awkward cases.* What a process was allowed before is written to a file before anything is changed, so that it can
+//! be put back, also by the next nucleus after this one was killed. A thread that is created while its process is moved
+//! may keep the old mask: processes are gone through again until nobody new is found. A child of a process that was
+//! moved already has its parent's new mask; what it gets back is what its parent had before. Several sentries may
+//! command: the one that asks least of the data service has its way, as each sees its own part of the load only. A step
+//! that fails half-way is taken back, so that nobody is left on cores that the others have too.
 
 mod cpuset;
 mod list;

@@ -3,8 +3,8 @@
 //! measured, from where, and at what cost.
 //!
 //! `sampler` asks every `source/` once and makes a [`Sample`]; `post` sends it to each sentry and hears their
-//! challenges and commands; `isolation` divides cores as they say; `nucleus` is the loop around both. All files are read below a root path, so tests give it trees of their
-//! own.
+//! challenges and commands; `isolation` divides cores as they say; `nucleus` is the loop around both. All files are
+//! read below a root path, so tests give it trees of their own.
 
 mod config;
 mod isolation;

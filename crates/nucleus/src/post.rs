@@ -103,12 +103,11 @@ impl Sentry {
             match socket.recv(&mut buffer[..]) {
                 Ok(length) => {
                     // What is not ours, or not new, changes nothing.
-                    let _: Result<(), Rejected> = Message::read(key, &buffer[..length]).and_then(|message| {
-                        match message.header.kind {
+                    let _: Result<(), Rejected> =
+                        Message::read(key, &buffer[..length]).and_then(|message| match message.header.kind {
                             Kind::Command => self.sender.obey(&message, server).map(&mut command),
                             _ => self.sender.hear(&message, server),
-                        }
-                    });
+                        });
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(_) => {}

@@ -106,13 +106,8 @@ impl App {
         let controller = Controller::new(config.setup.clone(), lanes, seed, Box::new(events.clone()))
             .map_err(|source| AppError::Setup { app: name.clone(), source })?;
         let live = Live::new(config, &controller, 0, None)?;
-        let core = Core {
-            controller,
-            waiters: HashMap::new(),
-            divisions: Vec::new(),
-            armed: Timestamp::MAX,
-            generation: 0,
-        };
+        let core =
+            Core { controller, waiters: HashMap::new(), divisions: Vec::new(), armed: Timestamp::MAX, generation: 0 };
         Ok(App {
             name,
             origin: Instant::now(),

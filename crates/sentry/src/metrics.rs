@@ -284,7 +284,8 @@ fn divisions(out: &mut Families<'_>, all: &[(String, Division)]) -> fmt::Result 
         }),
     ];
     for (name, help, unit, value) in gauges {
-        let values = all.iter().filter_map(|(address, division)| Some((Labels::new("address", address), value(division)?)));
+        let values =
+            all.iter().filter_map(|(address, division)| Some((Labels::new("address", address), value(division)?)));
         out.gauge(name, help, unit, values)?;
     }
     let problems = all.iter().map(|(address, division)| (Labels::new("address", address), division.problems));

@@ -5,8 +5,8 @@
 //! dozens fits on two real cores and behaves the same on every machine that keeps up with the HTTP.
 //!
 //! [`LiveRun`] plays an arm of a scenario on them, through a real sentry; [`MailRun`] one on the mail service (a
-//! program of its own), with users who wait for their answers; [`StealingRun`] one with a data server that is real. [`report`] writes down what came of it (or of a
-//! simulation).
+//! program of its own), with users who wait for their answers; [`StealingRun`] one with a data server that is real.
+//! [`report`] writes down what came of it (or of a simulation).
 //!
 //! [`faults`] has the opposite: servers that break the protocol in one known way each, for tests.
 

@@ -5,8 +5,8 @@
 //! application's software on the data server (a process of its own that looks up and then computes); its cores and the
 //! nucleus that divides them; sentry, HTTP and load. *What is emulated.* The processors of the application servers:
 //! their part of a request's time is waited for, not computed, as there are no further machines for it. *What is
-//! shared.* Load, sentry, application servers and the probe run on the same cores as the data server, wherever the kernel
-//! puts them.
+//! shared.* Load, sentry, application servers and the probe run on the same cores as the data server, wherever the
+//! kernel puts them.
 //!
 //! Requests of the class `probe` go to memcached itself, one look-up each, from a thread of their own that goes before
 //! others: what it measures is how long memcached takes.
@@ -36,8 +36,8 @@ use crate::live;
 use crate::server::StartError;
 use crate::spec::LookUps;
 
-pub use data_server::DataServerError;
 use data_server::DataServer;
+pub use data_server::DataServerError;
 use probe::Probe;
 
 /// One arm of a scenario, being played. Dropping it ends everything.
@@ -82,8 +82,8 @@ pub enum StealingError {
 }
 
 impl StealingRun {
-    /// Starts memcached, application, nucleus, servers, sentry and load. `program` is the executable `tidegate`, `folder`
-    /// is where the data server's files go.
+    /// Starts memcached, application, nucleus, servers, sentry and load. `program` is the executable `tidegate`,
+    /// `folder` is where the data server's files go.
     ///
     /// # Errors
     /// When something of it cannot be started.
@@ -97,8 +97,7 @@ impl StealingRun {
         let stealing = scenario.stealing().ok_or(StealingError::NotStealing)?;
         let setup = tidegate_sim::setup(scenario, arm)?;
         let mut data_server = DataServer::start(scenario, stealing, seed, program, folder)?;
-        let look_ups =
-            LookUps { memcached: data_server.memcached(), count: stealing.look_ups, keys: stealing.keys };
+        let look_ups = LookUps { memcached: data_server.memcached(), count: stealing.look_ups, keys: stealing.keys };
         let spec = crate::spec::ServerSpec { look_ups: Some(look_ups), ..live::server(scenario, seed) };
         let cluster = EmulatedCluster::start_on_thread(scenario.servers.count, spec)?;
         let mut addresses = cluster.addresses().into_iter();
@@ -189,7 +188,11 @@ fn division(sentry: &SentryHandle) -> String {
     let cores = |cores: Option<u16>| cores.map_or("none".to_owned(), |cores| cores.to_string());
     let moved = division.move_seconds.map_or(String::new(), |time| format!(", moved in {:.0} us", time * 1e6));
     let problem = division.problem.map_or(String::new(), |problem| format!(", {problem}"));
-    format!("cores for application work: {} wanted, {} in force{moved}{problem}", division.wanted, cores(division.in_force))
+    format!(
+        "cores for application work: {} wanted, {} in force{moved}{problem}",
+        division.wanted,
+        cores(division.in_force)
+    )
 }
 
 fn outcome(scenario: &Scenario, report: Report, notes: Vec<(f64, String)>) -> Outcome {

@@ -43,7 +43,11 @@ fn capacity_and_the_most_in_flight_are_found() {
     near(found.capacity, 100.0, 0.1);
     near(f64::from(found.max_conn.expect("a closed loop")), 20.0, 0.15);
     near(found.cost, 0.020, 0.25);
-    assert!((0.8..1.1).contains(&(found.knee.0 / 100.0)), "two at once use both cores, and nobody waits: {:?}", found.knee);
+    assert!(
+        (0.8..1.1).contains(&(found.knee.0 / 100.0)),
+        "two at once use both cores, and nobody waits: {:?}",
+        found.knee
+    );
     assert!(!found.is_bound && found.steps.iter().all(|step| step.in_flight.is_some()));
 }
 

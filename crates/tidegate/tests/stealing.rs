@@ -169,7 +169,8 @@ fn a_data_server_that_dies_while_stolen_from_costs_nothing_after() {
     let dying = thread::scope(|scope| {
         let asking = scope.spawn(|| ask(site.listen, 4));
         until("requests are in flight", || {
-            let state: Value = serde_json::from_str(&get(site.admin, "/api/state").unwrap_or_default()).unwrap_or_default();
+            let state: Value =
+                serde_json::from_str(&get(site.admin, "/api/state").unwrap_or_default()).unwrap_or_default();
             state["applications"][0]["in_flight"].as_u64().is_some_and(|count| count >= 4)
         });
         site.stolen_from.take().expect("running").kill();

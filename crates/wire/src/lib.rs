@@ -6,9 +6,9 @@
 //! "TGW"  version:u8  kind:u8  0:u8  length:u16  boot:u64  sequence:u64  token:u64  body...  mac:[u8; 16]
 //! ```
 //!
-//! Four kinds: a *report* says how a server is doing, a *goodbye* that its nucleus stops on purpose; a *challenge* and a
-//! *command* go the other way (see below). The MAC is keyed BLAKE3 over everything before it, cut to 128 bits and compared in
-//! constant time; whoever holds the shared key may report for any server. Nothing is encrypted.
+//! Four kinds: a *report* says how a server is doing, a *goodbye* that its nucleus stops on purpose; a *challenge* and
+//! a *command* go the other way (see below). The MAC is keyed BLAKE3 over everything before it, cut to 128 bits and
+//! compared in constant time; whoever holds the shared key may report for any server. Nothing is encrypted.
 //!
 //! # Replay, without a clock
 //!
@@ -19,9 +19,9 @@
 //! within a session (its sequence number has been seen), not after the nucleus or the sentry was restarted (its token
 //! is of another session). A lost datagram costs one period, a lost challenge two.
 //!
-//! A command says how a data server's cores are to be divided. It is a wish and not a step, so the sentry repeats it until
-//! a report shows it in force, and a lost one is harmless. It carries the session's token, and a number that only rises
-//! within the session; the nucleus obeys the newest only ([`Sender::obey`]).
+//! A command says how a data server's cores are to be divided. It is a wish and not a step, so the sentry repeats it
+//! until a report shows it in force, and a lost one is harmless. It carries the session's token, and a number that only
+//! rises within the session; the nucleus obeys the newest only ([`Sender::obey`]).
 //!
 //! Of two nuclei that claim one server the first keeps it as long as it speaks.
 //!

@@ -194,7 +194,9 @@ impl Softscale {
             () if !at_least(&self.application, self.profile.n_app) => Some("an application server has room"),
             () if self.profile.steps.is_empty() => Some("there is no profile"),
             () if self.limit() == 0 => Some("the data tier needs its cores at this load"),
-            () if self.data.len() == 0 => Some("no data server is up, has the application's software and can divide its cores"),
+            () if self.data.len() == 0 => {
+                Some("no data server is up, has the application's software and can divide its cores")
+            }
             () if at_least(&self.data, self.limit()) => Some("every data server has as much as it may"),
             () => None,
         }

@@ -145,7 +145,8 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// A step that breaks the target is tried once more, unless it was cut, or that is known already: chance breaks it too.
+    /// A step that breaks the target is tried once more, unless it was cut, or that is known already: chance breaks it
+    /// too.
     fn try_twice(&mut self, load: Load, is_broken: bool) -> Result<Step, CapacityError> {
         let step = self.run(load)?;
         if step.holds(self.bounds.target) || step.cut || is_broken {

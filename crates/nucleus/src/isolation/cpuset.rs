@@ -82,7 +82,11 @@ impl Cpusets {
             })?;
             Ok(folder)
         };
-        Ok(Cpusets { data: folder(&config.data.cgroup)?, application: folder(&config.application.cgroup)?, are_own: false })
+        Ok(Cpusets {
+            data: folder(&config.data.cgroup)?,
+            application: folder(&config.application.cgroup)?,
+            are_own: false,
+        })
     }
 }
 
@@ -137,10 +141,8 @@ mod tests {
 
     #[test]
     fn version_2_without_the_controller_is_refused() {
-        let tree = Tree::new(&[
-            ("sys/fs/cgroup/cgroup.controllers", "cpu"),
-            ("sys/fs/cgroup/db.service/cpu.max", "max"),
-        ]);
+        let tree =
+            Tree::new(&[("sys/fs/cgroup/cgroup.controllers", "cpu"), ("sys/fs/cgroup/db.service/cpu.max", "max")]);
         let config = config(&tree, "app.service");
         let problem = Cpusets::prepare(&config, &mut Saved::open(&config.state_file)).expect_err("no such file");
         assert_eq!(problem, IsolationProblem::Refused);

@@ -59,7 +59,8 @@ impl Saved {
     /// When it cannot be written down.
     pub(super) fn remember<'p>(&mut self, processes: impl Iterator<Item = &'p Process>) -> io::Result<()> {
         let known: HashSet<(u32, u64)> = self.was.processes.iter().map(|saved| (saved.pid, saved.start)).collect();
-        let unknown: Vec<&Process> = processes.filter(|process| !known.contains(&(process.pid, process.start))).collect();
+        let unknown: Vec<&Process> =
+            processes.filter(|process| !known.contains(&(process.pid, process.start))).collect();
         if unknown.is_empty() {
             return Ok(());
         }
@@ -68,7 +69,9 @@ impl Saved {
             let parent = self.was.processes.iter().find(|saved| saved.pid == process.parent);
             // A child of somebody who was changed already has its parent's new cores.
             let saved = match parent {
-                Some(parent) => SavedProcess { pid: process.pid, start: process.start, threads: Vec::new(), ..parent.clone() },
+                Some(parent) => {
+                    SavedProcess { pid: process.pid, start: process.start, threads: Vec::new(), ..parent.clone() }
+                }
                 None => match SavedProcess::of(process) {
                     Some(saved) => saved,
                     None => continue,

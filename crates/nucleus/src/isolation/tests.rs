@@ -35,13 +35,13 @@ impl House {
         }
         let folder = std::env::temp_dir().join(format!("tidegate-isolation-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
-        let sleep = || {
+        let sleeper = || {
             let mut command = Command::new("sleep");
             let command = command.arg("60").stdout(Stdio::null());
             user.map(|user| command.uid(user));
             command.spawn().expect("sleep starts")
         };
-        let house = House { data: sleep(), application: sleep(), now: Instant::now(), folder };
+        let house = House { data: sleeper(), application: sleeper(), now: Instant::now(), folder };
         fs::write(house.folder.join("data"), house.data.id().to_string()).expect("a file");
         fs::write(house.folder.join("application"), house.application.id().to_string()).expect("a file");
         Some(house)

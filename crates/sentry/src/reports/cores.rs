@@ -1,8 +1,8 @@
 //! How the cores of one data server are divided between its data service and the application's software: what the
 //! controller wants, what the nucleus has in force, and whether the server can lend. Time is an argument.
 //!
-//! A command is a wish: it is sent at once when it changes, again with every report until one shows it in force, and then
-//! now and then, so that a nucleus that hears nothing any more knows that nobody is there.
+//! A command is a wish: it is sent at once when it changes, again with every report until one shows it in force, and
+//! then now and then, so that a nucleus that hears nothing any more knows that nobody is there.
 
 use serde::Serialize;
 use tidegate_wire::{Command, Gauge, Gauges, IsolationProblem};

@@ -98,7 +98,8 @@ fn latency(area: &Area<'_>, target: f64, all: &[Curve]) -> Drawn {
 }
 
 fn throughput(area: &Area<'_>, all: &[Curve]) -> Drawn {
-    let most = |value: fn(&(f64, f64)) -> f64| all.iter().flat_map(|curve| &curve.clients).map(value).fold(1.0, f64::max);
+    let most =
+        |value: fn(&(f64, f64)) -> f64| all.iter().flat_map(|curve| &curve.clients).map(value).fold(1.0, f64::max);
     let mut chart = ChartBuilder::on(area)
         .caption("(b) answers with so many in flight", (FONT, 19))
         .margin(12)

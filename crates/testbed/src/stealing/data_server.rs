@@ -94,7 +94,12 @@ impl DataServer {
     }
 
     /// Starts the nucleus, which reports to a sentry at `to`.
-    pub(super) fn start_nucleus(&mut self, program: &Path, folder: &Path, to: SocketAddr) -> Result<(), DataServerError> {
+    pub(super) fn start_nucleus(
+        &mut self,
+        program: &Path,
+        folder: &Path,
+        to: SocketAddr,
+    ) -> Result<(), DataServerError> {
         let pid_file = |name: &str, process: &Process| {
             let path = folder.join(format!("{name}.pid"));
             fs::write(&path, process.0.id().to_string()).map_err(|error| DataServerError::File { path, error })

@@ -14,9 +14,9 @@ use anyhow::Result;
 ///
 /// Steps the load up, by clients that wait and by rates, until the service breaks its target, then stops and looks for
 /// the last load that it held. Nothing is sent but to the addresses given; what will be sent is said first. The results
-/// go to a profile file and a plot. With --data also what data servers can lend (docs/softscale.md); with --model nothing
-/// is sent: for each load, the largest load to which it may jump while application servers are being started. Exit
-/// status: 0, 1 when something could not be measured, or 2 when what was asked for makes no sense.
+/// go to a profile file and a plot. With --data also what data servers can lend (docs/softscale.md); with --model
+/// nothing is sent: for each load, the largest load to which it may jump while application servers are being started.
+/// Exit status: 0, 1 when something could not be measured, or 2 when what was asked for makes no sense.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 #[command(group(clap::ArgGroup::new("what").required(true).args(["model", "to"])))]

@@ -239,14 +239,7 @@ pub(super) fn problems(scenario: &Scenario) -> Vec<Found> {
 
 impl Default for Live {
     fn default() -> Live {
-        Live {
-            time_scale: 1.0,
-            arms: Vec::new(),
-            set: Table::new(),
-            sweep: Table::new(),
-            mail: None,
-            stealing: None,
-        }
+        Live { time_scale: 1.0, arms: Vec::new(), set: Table::new(), sweep: Table::new(), mail: None, stealing: None }
     }
 }
 

@@ -88,7 +88,10 @@ fn a_data_server_without_the_software_is_not_stolen_from() {
     assert_eq!(controller.servers()[1].in_flight, 0);
     assert_eq!(controller.servers()[2].in_flight, 4);
     controller.handle_server(Timestamp::ZERO, ServerId(2), Status::Down);
-    assert_eq!(shown(&controller).why_not, Some("no data server is up, has the application's software and can divide its cores"));
+    assert_eq!(
+        shown(&controller).why_not,
+        Some("no data server is up, has the application's software and can divide its cores")
+    );
     // Not even when every application server is down and all are tried.
     controller.handle_server(Timestamp::ZERO, ServerId(0), Status::Down);
     assert_eq!(send(&mut controller, Timestamp::ZERO, 5, &mut flying), "aaaaa");

@@ -5,9 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use tidegate_wire::{
-    Command, Gauge, Header, IsolationProblem, Key, Kind, MAX_DATAGRAM, Message, Secret, Session,
-};
+use tidegate_wire::{Command, Gauge, Header, IsolationProblem, Key, Kind, MAX_DATAGRAM, Message, Secret, Session};
 
 /// A nucleus that says nothing for so long is not there.
 const PATIENCE: Duration = Duration::from_secs(15);

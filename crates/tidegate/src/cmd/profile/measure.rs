@@ -135,7 +135,10 @@ impl Args {
         let (target, step, seed) = (self.target, self.step, self.seed);
         let bounds = Bounds { target, step, most_in_flight: self.most_in_flight, most_rate, seed, loops };
         let Some(data) = &self.data else { return Ok((targets, bounds, None)) };
-        ensure!(loops != Loops::Open, "--data: what servers hold is found with clients that wait; leave out --loop open");
+        ensure!(
+            loops != Loops::Open,
+            "--data: what servers hold is found with clients that wait; leave out --loop open"
+        );
         let mut levels = self.levels.clone();
         levels.sort_by(f64::total_cmp);
         levels.dedup();
@@ -146,7 +149,8 @@ impl Args {
         let nucleus = match (self.nucleus, &self.server, &self.key_file) {
             (Some(listen), Some(server), Some(key_file)) => {
                 let cores = cores.filter(|cores| *cores >= 2);
-                let cores = cores.context("--nucleus: give --cores, the data server's cores that are divided, 2 or more")?;
+                let cores =
+                    cores.context("--nucleus: give --cores, the data server's cores that are divided, 2 or more")?;
                 Some(staircase::Nucleus { listen, server: server.clone(), key_file: key_file.clone(), cores })
             }
             _ => None,
@@ -164,7 +168,8 @@ impl Args {
         let parsed: hyper::Uri = url.parse().with_context(|| format!("\"{text}\" is not a URL"))?;
         ensure!(parsed.scheme_str() == Some("http"), "\"{text}\": write http://host:port/path");
         let field = |field: &String| {
-            let (name, value) = field.split_once(':').with_context(|| format!("--header \"{field}\": write Name: value"))?;
+            let (name, value) =
+                field.split_once(':').with_context(|| format!("--header \"{field}\": write Name: value"))?;
             Ok((name.trim().to_owned(), value.trim().to_owned()))
         };
         let headers = self.headers.iter().map(field).collect::<Result<_>>()?;

@@ -1,8 +1,8 @@
 //! What a data server can lend: closed loops on the application's software there while the data tier does its own work,
 //! at each load level and with its cores divided in each way.
 //!
-//! A load is held when both are: what is measured, and the requests that make the data tier's work. The staircase takes,
-//! for each number of cores, the levels up to which it lends anything, and the least that it lent on them.
+//! A load is held when both are: what is measured, and the requests that make the data tier's work. The staircase
+//! takes, for each number of cores, the levels up to which it lends anything, and the least that it lent on them.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -95,7 +95,11 @@ fn most(bound: u32, mut holds: impl FnMut(u32) -> Result<bool>) -> Result<u32> {
     let (mut good, mut bad) = (0, None);
     let mut tried = 1;
     while bad.is_none() && good < bound {
-        if holds(tried)? { good = tried } else { bad = Some(tried) }
+        if holds(tried)? {
+            good = tried
+        } else {
+            bad = Some(tried)
+        }
         tried = (tried * 2).min(bound);
     }
     while let Some(least) = bad.filter(|bad| bad - good > 1) {
