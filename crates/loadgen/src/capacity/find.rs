@@ -5,6 +5,10 @@ use serde::{Deserialize, Serialize};
 use super::step::{closed, open, settle};
 use super::{Bounds, CapacityError, Loops, Step, Target};
 
+/// The last step of an open loop is so many times longer, and so many targets long at least; how often it is tried.
+const LONGER: u32 = 3;
+const TARGETS: u32 = 25;
+const TRIES: u32 = 8;
 /// More clients that bring less than this are enough.
 const GAIN: f64 = 1.03;
 /// The highest rate is found to within this share.
@@ -51,11 +55,9 @@ pub fn find(target: &Target, bounds: &Bounds, mut each: impl FnMut(&Step)) -> Re
         return Err(CapacityError::TooSlow { url: target.url.clone(), p95, failed });
     }
     let max_conn = if bounds.loops == Loops::Open { None } else { Some(search.clients()?) };
-    if bounds.loops != Loops::Closed {
-        search.rates()?;
-    }
+    let rate = if bounds.loops == Loops::Closed { None } else { Some(search.rates()?) };
     let steps = search.steps;
-    Ok(sum_up(target, bounds, max_conn, steps))
+    Ok(sum_up(target, bounds, max_conn, rate, steps))
 }
 
 /// What a step offers.
@@ -107,7 +109,7 @@ impl Search<'_> {
     }
 
     /// The curve, and the highest rate within the target.
-    fn rates(&mut self) -> Result<(), CapacityError> {
+    fn rates(&mut self) -> Result<f64, CapacityError> {
         let most = self.bounds.most_rate;
         let known = self.steps.iter().filter(|step| !step.cut).map(|step| step.answered).fold(0.0, f64::max);
         let mut good = 0.0;
@@ -142,7 +144,28 @@ impl Search<'_> {
                 bad = middle;
             }
         }
-        Ok(())
+        self.confirm(good)
+    }
+
+    /// A rate a little beyond what is held looks well for a while, as the queue only begins to grow: a longer step shows
+    /// it. The highest rate, from `rate` down, that holds for so long.
+    fn confirm(&mut self, mut rate: f64) -> Result<f64, CapacityError> {
+        let long =
+            Bounds { step: (self.bounds.step * LONGER).max(self.bounds.target * TARGETS), ..self.bounds.clone() };
+        for _ in 0..TRIES {
+            let step = open(self.target, &long, rate)?;
+            (self.each)(&step);
+            let (holds, cut, answered) = (step.holds(long.target), step.cut, step.answered);
+            self.steps.push(step);
+            if cut {
+                settle(self.target, self.bounds, &self.steps[0])?;
+            }
+            if holds {
+                return Ok(answered);
+            }
+            rate *= 1.0 - FINE;
+        }
+        Ok(rate)
     }
 
     /// A step that breaks the target is tried once more, unless it was cut, or that is known already: chance breaks it
@@ -169,14 +192,14 @@ impl Search<'_> {
     }
 }
 
-fn sum_up(target: &Target, bounds: &Bounds, max_conn: Option<u32>, steps: Vec<Step>) -> Found {
+fn sum_up(target: &Target, bounds: &Bounds, max_conn: Option<u32>, rate: Option<f64>, steps: Vec<Step>) -> Found {
     let whole = || steps.iter().filter(|step| !step.cut && step.latency.count > 0);
     let holding = || whole().filter(|step| step.holds(bounds.target));
     let highest = |steps: &mut dyn Iterator<Item = &Step>| steps.map(|step| step.answered).fold(0.0, f64::max);
     // A rate beyond what is held is answered late, after its step: that is no capacity.
-    let capacity = highest(&mut whole().filter(|step| step.in_flight.is_some() || step.holds(bounds.target)));
-    let open = highest(&mut holding().filter(|step| step.in_flight.is_none()));
-    let rate_in_target = if open > 0.0 { open } else { highest(&mut holding()) };
+    let closed = highest(&mut whole().filter(|step| step.in_flight.is_some()));
+    let capacity = closed.max(rate.unwrap_or(0.0));
+    let rate_in_target = rate.unwrap_or_else(|| highest(&mut holding()));
     let power = |step: &&Step| step.answered / step.latency.mean.max(1e-9);
     let knee = holding().max_by(|a, b| power(a).total_cmp(&power(b)));
     let near = holding().min_by(|a, b| {
@@ -227,7 +250,7 @@ mod tests {
             step(None, 36.0, 0.2, 0.4),
             step(None, 60.0, 3.0, 9.0),
         ];
-        let found = sum_up(&target, &bounds, Some(13), steps);
+        let found = sum_up(&target, &bounds, Some(13), Some(36.0), steps);
         assert_eq!((found.capacity, found.rate_in_target, found.cost), (40.0, 36.0, 0.1));
         assert_eq!((found.knee, found.suggested_target, found.is_bound), ((38.0, 0.105), 0.4, false));
     }

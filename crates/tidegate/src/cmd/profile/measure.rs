@@ -17,6 +17,7 @@ use super::staircase::{self, Site};
 
 /// Options of a measurement.
 #[derive(Debug, clap::Args)]
+#[group(skip)]
 pub(super) struct Args {
     /// What to measure: a URL, or name=URL; several are measured one after the other. With --data the first is an
     /// application server's

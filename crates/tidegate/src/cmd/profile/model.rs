@@ -11,6 +11,7 @@ use super::file::File;
 
 /// Options of the model.
 #[derive(Debug, clap::Args)]
+#[group(skip)]
 pub(super) struct Args {
     /// Print what follows from this profile: a TOML file with the table softscale
     #[arg(long, value_name = "FILE")]
