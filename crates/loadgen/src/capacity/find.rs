@@ -147,8 +147,8 @@ impl Search<'_> {
         self.confirm(good)
     }
 
-    /// A rate a little beyond what is held looks well for a while, as the queue only begins to grow: a longer step shows
-    /// it. The highest rate, from `rate` down, that holds for so long.
+    /// A rate a little beyond what is held looks well for a while, as the queue only begins to grow: a longer step
+    /// shows it. The highest rate, from `rate` down, that holds for so long.
     fn confirm(&mut self, mut rate: f64) -> Result<f64, CapacityError> {
         let long =
             Bounds { step: (self.bounds.step * LONGER).max(self.bounds.target * TARGETS), ..self.bounds.clone() };
