@@ -1,5 +1,7 @@
 //! Processes, folders and ports for tests of the program.
 
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
