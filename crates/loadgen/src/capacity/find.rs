@@ -133,7 +133,8 @@ impl Search<'_> {
             } else {
                 bad = Some(rate);
             }
-            rate *= if self.steps.len() > SHARES.len() && known > 0.0 && good > known * 0.5 { 1.1 } else { 2.0 };
+            // After a closed loop the end is near; without one nothing is known.
+            rate *= if self.bounds.loops == Loops::Both { 1.1 } else { 1.5 };
         }
         let mut bad = bad.unwrap_or(good);
         while bad - good > FINE * bad {
