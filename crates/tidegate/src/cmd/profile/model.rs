@@ -110,7 +110,7 @@ mod tests {
             ("cores = 2", "cores = 1", None, "the step with 2 is missing"),
             ("cores = 3", "cores = 3", Some(3), "steps[0].cores gives away 3 cores"),
             ("n_app", "n_apps", None, "n_apps"),
-            (PROFILE, "[measured]", None, "has no table softscale"),
+            (PROFILE, "", None, "has no table softscale"),
         ] {
             let error = format!("{:#}", read_text(&PROFILE.replace(from, to), cores).unwrap_err());
             assert!(error.contains(expected), "{error}");
