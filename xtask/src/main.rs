@@ -8,6 +8,7 @@
 //! | `tidy` | `tidy.rs`, `tidy/` | the rules of CONTRIBUTING.md, read from the source |
 //! | `bench` | `bench.rs`, `bench/` | benchmarks, and the comparison with other proxies |
 //! | `real` | `real.rs`, `real/` | the sentry before Apache with PHP, at three times its capacity |
+//! | `resource` | `resource.rs`, `resource/` | resources protected before Apache with CGI, in network namespaces |
 //! | `fuzz` | `fuzz.rs` | the fuzz targets, on stable |
 
 mod args;
@@ -17,6 +18,7 @@ mod command;
 mod fuzz;
 mod programs;
 mod real;
+mod resource;
 mod steps;
 mod suite;
 mod tidy;
@@ -37,6 +39,8 @@ usage: cargo xtask COMMAND
   bench [NAME] [--short] run a benchmark; without NAME, list them
   real [--short] [--seconds N] [--target TIME] [--keep] [--record]
                          the sentry before Apache with PHP, at three times its capacity
+  resource [--short] [--only V1,V2,V3,premium,cost] [--keep]
+                         resources protected before Apache with CGI, in network namespaces (root)
   fuzz [TARGET] [--seconds N]
                          fuzz one target, or each in turn, for N seconds (default 30)";
 
@@ -62,6 +66,7 @@ fn run(mut args: Args) -> Result<ExitCode> {
         "tidy" => tidy::run(args),
         "bench" => bench::run(args),
         "real" => real::run(args),
+        "resource" => resource::run(args),
         "fuzz" => fuzz::run(args),
         "help" => {
             println!("{USAGE}");

@@ -17,6 +17,7 @@ mod gradient2;
 mod limit;
 mod load;
 mod none;
+mod resource;
 mod sentry;
 mod switch;
 #[cfg(test)]
@@ -25,19 +26,20 @@ mod threshold;
 mod vegas;
 
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Debug;
 use core::time::Duration;
 
 use crate::controller::Group;
-use crate::decision::{End, Reason};
+use crate::decision::{Action, End, Reason};
 use crate::estimate::{Calibration, Costs, Rate};
 use crate::event::{Event, EventSink};
 use crate::max_conn::{Kinds, MaxConn};
 use crate::policer::{Policer, Share};
 use crate::report::LoadReport;
-use crate::request::{ClassId, Request, RequestTypeId};
+use crate::request::{ClassId, Request, RequestTypeId, ServerId};
 use crate::rng::Rng;
 use crate::setup::{Setup, SetupError};
 use crate::table::policies;
@@ -46,6 +48,7 @@ use crate::waiting::Waiting;
 
 pub use batch::{Delays, Order};
 pub use load::Load;
+pub use resource::{Control, Law, Look, Why};
 
 policies! {
     /// An admission policy and its settings.
@@ -68,6 +71,8 @@ policies! {
         Gradient("gradient") => gradient,
         /// An admission level over classes and levels within them, moved by the measured wait (WeChat, DAGOR).
         Dagor("dagor") => dagor,
+        /// A rate for what strains a resource, by the use of the resource, and for new connections (Voigt, Gunningberg).
+        Resource("resource") => resource,
         /// As many in flight, by kind, as servers hold within the target; the top class up to their limit (QoWS,
         /// SwitchAdm).
         Switch("switch") => switch,
@@ -86,6 +91,12 @@ pub trait AdmissionPolicy: Debug + Send {
     fn on_arrival(&mut self, cx: &mut Context<'_>, arrival: &Arrival) -> Admission {
         let _ = (cx, arrival);
         Admission::Admit
+    }
+
+    /// A request that the policy admits goes to `server`: the last word. A reason refuses it.
+    fn on_server(&mut self, cx: &mut Context<'_>, arrival: &Arrival, server: ServerId) -> Option<Reason> {
+        let _ = (cx, arrival, server);
+        None
     }
 
     /// An admitted request ended with an outcome; [`AdmissionPolicy::on_completion`] follows at once. A cancel is no
@@ -216,6 +227,9 @@ pub struct PolicyState {
     /// Response-time controllers, one per request type or one for all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub controllers: Vec<ControllerState>,
+    /// Resource controllers: per resource and server, and that of new connections (`syn`) last.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub resources: Vec<ResourceState>,
     /// More numbers, by name.
     pub more: Vec<(String, f64)>,
 }
@@ -248,6 +262,40 @@ pub struct ClassControl {
     pub step: Option<&'static str>,
 }
 
+/// What a resource's controller shows of itself.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct ResourceState {
+    /// The resource; `syn`: new connections.
+    pub resource: String,
+    /// What is measured.
+    pub signal: &'static str,
+    /// At which server; `None`: at the sentry, or at all servers together.
+    pub server: Option<String>,
+    /// The same by number.
+    #[serde(skip)]
+    pub server_id: Option<ServerId>,
+    /// Requests (of `syn`: connections) per second that it lets in; `None`: all.
+    pub rate: Option<f64>,
+    /// How much of it each class has, per second, most important first; empty where all are let in.
+    pub parts: Vec<f64>,
+    /// Requests per second that wanted in, in the last sample.
+    pub hits: f64,
+    /// Requests let in and refused since the start.
+    pub admitted: u64,
+    /// See `admitted`.
+    pub refused: u64,
+    /// What was measured last, in the signal's unit.
+    pub input: Option<f64>,
+    /// What it should be.
+    pub reference: f64,
+    /// The reference less the input.
+    pub error: f64,
+    /// What the control law said, requests per second.
+    pub step: f64,
+    /// What was done, or why nothing was.
+    pub why: &'static str,
+}
+
 /// Everything a policy may see, and every effect it may have.
 pub struct Context<'a> {
     /// The time.
@@ -272,6 +320,8 @@ pub struct Context<'a> {
     pub(crate) waiting: &'a mut Waiting,
     pub(crate) flights: &'a mut crate::flight::Flights,
     pub(crate) released: &'a mut Vec<Released>,
+    pub(crate) actions: &'a mut VecDeque<Action>,
+    pub(crate) told_syn: &'a mut Option<f64>,
     pub(crate) sink: &'a mut dyn EventSink,
 }
 
@@ -397,6 +447,15 @@ impl Context<'_> {
         self.policer.publish_quality_of_all(quality);
     }
 
+    /// Has the driver let in so many new connections per second, `depth` at once; `None`: all. In shadow mode all.
+    pub fn set_syn_rate(&mut self, rate: Option<f64>, depth: f64) {
+        let rate = rate.filter(|_| !self.shadow);
+        if rate != *self.told_syn {
+            *self.told_syn = rate;
+            self.actions.push_back(Action::SynRate { rate, depth });
+        }
+    }
+
     /// Reports an event.
     pub fn emit(&mut self, event: Event) {
         self.sink.record(self.now, event);
@@ -431,6 +490,7 @@ impl AdmissionConfig {
     pub(crate) fn fits(&self, setup: &Setup) -> Result<(), SetupError> {
         match self {
             AdmissionConfig::Aimd(config) => config.fits(setup),
+            AdmissionConfig::Resource(config) => config.fits(setup),
             _ => Ok(()),
         }
     }

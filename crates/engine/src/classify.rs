@@ -11,6 +11,7 @@
 //! way (`//checkout`, `/x/../checkout`, `/%63heckout`): `path.rs` says which readings are folded together. Paths keep
 //! their case. The query plays no part.
 
+mod dynamic;
 #[doc(hidden)]
 pub mod fuzz;
 mod glob;
@@ -93,6 +94,8 @@ pub struct Rule {
     pub cookies: Vec<ValueMatch>,
     /// The client's address is in one of these.
     pub networks: Vec<Network>,
+    /// Whether the answer is made for the request (by its method, query, or a program's name), or is a file's.
+    pub dynamic: Option<bool>,
 }
 
 /// A condition on the path. The query plays no part.

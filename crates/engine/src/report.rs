@@ -1,6 +1,7 @@
 //! Reports from outside the engine: the sentry's own load, and what nuclei measure on servers.
 
 use crate::request::ServerId;
+use crate::signal::Signal;
 
 /// A measurement that drivers bring.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,6 +19,23 @@ pub enum LoadReport {
     /// Nothing was heard of a server's nucleus for too long, or it stopped: from now on the server is judged by what
     /// the sentry sees itself, as if it had no nucleus.
     Silent(ServerId),
+    /// How much of a resource is in use now.
+    Signal {
+        /// Where; `None`: at the sentry.
+        server: Option<ServerId>,
+        /// Of which resource.
+        signal: Signal,
+        /// How much, in the signal's unit. What is no number, or below 0, is ignored.
+        value: f64,
+    },
+    /// New connections at the sentry's own port since the last such report. What the kernel sees of those that it turns
+    /// away, nobody else does.
+    Connections {
+        /// That came.
+        offered: u64,
+        /// Of these, turned away before a handshake.
+        refused: u64,
+    },
 }
 
 /// What a nucleus measured on its server, as far as the engine uses it. `None`: it does not measure that.

@@ -122,6 +122,7 @@ impl Sampler {
         let Some(netlink) = &mut self.netlink else { return };
         if let Ok(qdiscs) = netlink.qdiscs() {
             sample.gauges.set(Gauge::QdiscBacklog, qdiscs.backlog as f64);
+            sample.gauges.set(Gauge::QdiscPackets, qdiscs.packets as f64);
             sample.gauges.set(Gauge::QdiscDrops, self.drops.rate(Some(qdiscs.drops as f64), seconds));
         }
         let Some(service) = self.service else { return };

@@ -18,6 +18,7 @@ use crate::counters::Counters;
 use crate::event_ring::EventRing;
 use crate::live::{Live, Server};
 use crate::record::RecordSink;
+use crate::syn::Syn;
 
 /// One protected service.
 #[derive(Debug)]
@@ -34,6 +35,8 @@ pub struct App {
     pub counters: Counters,
     /// What the controller did, and why.
     pub events: EventRing,
+    /// New connections: at which rate they are let in.
+    pub syn: Arc<Syn>,
     /// Where finished requests are told of.
     pub(crate) records: Arc<dyn RecordSink>,
 }
@@ -46,6 +49,8 @@ pub(crate) struct Core {
     pub(crate) waiters: HashMap<Ticket, oneshot::Sender<Woken>>,
     /// Until when the timer task sleeps.
     pub(crate) armed: Timestamp,
+    /// Carries out the rate of new connections.
+    pub(crate) syn: Arc<Syn>,
     /// Which [`Live`] the controller's setup belongs to.
     pub(crate) generation: u64,
 }
@@ -104,7 +109,8 @@ impl App {
         let controller = Controller::new(config.setup.clone(), lanes, seed, Box::new(events.clone()))
             .map_err(|source| AppError::Setup { app: name.clone(), source })?;
         let live = Live::new(config, &controller, 0, None)?;
-        let core = Core { controller, waiters: HashMap::new(), armed: Timestamp::MAX, generation: 0 };
+        let syn = Arc::new(Syn::default());
+        let core = Core { controller, waiters: HashMap::new(), armed: Timestamp::MAX, syn: syn.clone(), generation: 0 };
         Ok(App {
             name,
             origin: Instant::now(),
@@ -115,6 +121,7 @@ impl App {
             rearm: Notify::new(),
             counters: Counters::new(lanes),
             events,
+            syn,
             records,
         })
     }
@@ -256,8 +263,9 @@ impl App {
         let mut woken = Vec::new();
         let (value, nearer) = {
             let mut core = self.lock();
-            let value = call(&mut core, self.now());
-            core.drain(&mut woken);
+            let now = self.now();
+            let value = call(&mut core, now);
+            core.drain(now, &mut woken);
             (value, core.rearm())
         };
         if nearer {
@@ -282,7 +290,7 @@ impl App {
             for ticket in gone {
                 core.controller.handle_cancel(self.now(), ticket);
             }
-            core.drain(&mut woken);
+            core.drain(self.now(), &mut woken);
         }
     }
 
@@ -299,11 +307,15 @@ impl std::fmt::Debug for Core {
 
 impl Core {
     /// Takes every action the controller has ready.
-    fn drain(&mut self, woken: &mut Vec<Delivery>) {
+    fn drain(&mut self, now: Timestamp, woken: &mut Vec<Delivery>) {
         while let Some(action) = self.controller.poll_action() {
             let (ticket, message) = match action {
                 Action::Start { ticket, server } => (ticket, Woken::Start(server)),
                 Action::Refuse { ticket, rejection } => (ticket, Woken::Refuse(rejection)),
+                Action::SynRate { rate, depth } => {
+                    self.syn.want(now, rate, depth);
+                    continue;
+                }
                 _ => continue,
             };
             woken.push(Delivery { ticket, message, to: self.waiters.remove(&ticket) });

@@ -15,7 +15,8 @@
 //!
 //! Around it: `sentry` starts and stops, `run` is a worker thread, `worker` what a worker keeps per application,
 //! `app` and `live` what workers share, `timer` and `health` the application's own tasks, `client` a
-//! connection's state and its deadlines, `reports` what nuclei beside the servers say.
+//! connection's state and its deadlines, `reports` what nuclei beside the servers say, `syn` which new connections are
+//! let in, `guard` who sees to that in the kernel and measures what is on this machine.
 
 mod accept;
 pub mod access_log;
@@ -29,6 +30,7 @@ pub mod counters;
 mod ending;
 pub mod event_ring;
 pub mod gate;
+mod guard;
 pub mod headers;
 mod health;
 pub mod history;
@@ -43,6 +45,7 @@ pub mod reports;
 mod run;
 pub mod sentry;
 mod serve;
+pub mod syn;
 mod timer;
 mod tunnel;
 mod upstream;
@@ -50,4 +53,5 @@ mod worker;
 
 pub use app::{App, AppError};
 pub use config::Config;
+pub use guard::SynRequired;
 pub use sentry::{ReloadError, Sentry, SentryHandle, Shutdown, StartError};

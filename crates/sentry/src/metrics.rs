@@ -6,6 +6,7 @@
 
 mod controllers;
 mod family;
+mod resources;
 mod stealing;
 
 use std::fmt;
@@ -160,6 +161,7 @@ fn policy(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
     });
     out.gauge("tidegate_policy_value", "More of what the policy shows of itself.", None, more)?;
     controllers::write(out, all)?;
+    resources::write(out, all)?;
     stealing::write(out, all)
 }
 

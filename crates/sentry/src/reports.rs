@@ -7,6 +7,7 @@
 pub(crate) mod cost;
 mod desk;
 pub(crate) mod ledger;
+mod signals;
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -24,6 +25,7 @@ use crate::config;
 use desk::Desk;
 
 pub use desk::NucleusState;
+pub(crate) use signals::signals;
 
 /// How often silence is looked for when nothing comes.
 const TICK: Duration = Duration::from_millis(20);

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use crate::accept::listen;
 use crate::app::{App, AppError};
 use crate::config::Config;
+use crate::guard::{self, Guard, SynRequired};
 use crate::live::Live;
 use crate::record::RecordSink;
 use crate::reports::{Listener, View};
@@ -29,6 +30,7 @@ pub struct SentryHandle {
     addresses: Vec<Vec<SocketAddr>>,
     workers: Vec<JoinHandle<Left>>,
     reports: Option<Listener>,
+    guards: Vec<Guard>,
     stop: watch::Sender<bool>,
     deadline: watch::Sender<Option<Instant>>,
 }
@@ -57,6 +59,9 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
+    /// New connections cannot be policed as the configuration demands.
+    #[error(transparent)]
+    Syn(#[from] SynRequired),
     /// A worker thread cannot be started.
     #[error("cannot start a worker thread: {0}")]
     Thread(io::Error),
@@ -116,7 +121,8 @@ impl Sentry {
             ),
             None => None,
         };
-        let mut handle = SentryHandle { apps, addresses, workers: Vec::new(), reports, stop, deadline };
+        let guards = guards(&apps, &addresses, &listeners, reports.is_none())?;
+        let mut handle = SentryHandle { apps, addresses, workers: Vec::new(), reports, guards, stop, deadline };
         for (index, sockets) in listeners.into_iter().enumerate() {
             let job = Job {
                 index,
@@ -188,6 +194,14 @@ impl SentryHandle {
             if app.live().config.listen != application.listen {
                 return needs_restart(format!("application \"{}\": listen", app.name()));
             }
+            let now = &app.live().config;
+            if now.syn != application.syn {
+                return needs_restart(format!("application \"{}\": syn_policing", app.name()));
+            }
+            let (before, after) = (&now.setup.admission, &application.setup.admission);
+            if guard::is_needed(after) && !guard::is_needed(before) {
+                return needs_restart(format!("application \"{}\": the policy to \"resource\"", app.name()));
+            }
             Live::check(application)?;
         }
         Ok(())
@@ -200,6 +214,8 @@ impl SentryHandle {
     }
 
     fn stop_workers(&mut self, grace: Duration) -> Shutdown {
+        // First: they hold the listeners too, at which nobody would accept any more.
+        self.guards.clear();
         for app in &self.apps {
             app.drain();
         }
@@ -221,6 +237,24 @@ impl Drop for SentryHandle {
 
 /// The addresses with the ports they got, and each worker's sockets.
 type Listening = (Vec<SocketAddr>, Vec<Vec<TcpListener>>);
+
+/// A guard for each application whose policy needs one.
+fn guards(
+    apps: &[Arc<App>],
+    addresses: &[Vec<SocketAddr>],
+    workers: &[Vec<Vec<TcpListener>>],
+    samples: bool,
+) -> Result<Vec<Guard>, StartError> {
+    let mut guards = Vec::new();
+    for (at, app) in apps.iter().enumerate() {
+        if guard::is_needed(&app.live().config.setup.admission) {
+            let listeners = workers.iter().flat_map(|worker| &worker[at]);
+            let listeners = listeners.filter_map(|listener| listener.try_clone().ok()).collect();
+            guards.extend(Guard::start(app, &addresses[at], listeners, samples)?);
+        }
+    }
+    Ok(guards)
+}
 
 /// One socket per worker for each address; the kernel spreads connections over them.
 fn listen_all(app: &str, wanted: &[SocketAddr], workers: usize) -> Result<Listening, StartError> {

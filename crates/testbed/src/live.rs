@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_engine::{ClassifierSetup, PathMatch, Rule, Tags, TypeRules};
+use tidegate_engine::{ClassifierSetup, PathMatch, Rule, TypeRules};
 use tidegate_loadgen::{ClassReport, LoadError, LoadRun, Plan, PlanError, Progress, Report, Stopper, Stream};
 use tidegate_sentry::config::{self, Application, Config};
 use tidegate_sentry::record::NoRecords;
@@ -121,7 +121,7 @@ fn application(scenario: &Scenario, setup: tidegate_engine::Setup, servers: &[So
     let classes = (0..scenario.classes.len()).map(|class| vec![rule(format!("/{}/", scenario.classes[class].name))]);
     let request_types = (0..scenario.requests.len()).map(|request| TypeRules {
         rules: (0..scenario.classes.len()).map(|class| rule(prefix(scenario, class, request))).collect(),
-        tags: Tags::default(),
+        tags: tidegate_sim::tags_of(scenario, request),
     });
     let classifier =
         ClassifierSetup { classes: classes.collect(), request_types: request_types.collect(), seed: 0, affinity: None };
@@ -135,13 +135,14 @@ fn application(scenario: &Scenario, setup: tidegate_engine::Setup, servers: &[So
         servers: setup.servers.iter().zip(servers).map(server).collect(),
         setup,
         classifier,
-        tags: Vec::new(),
+        tags: tidegate_sim::tags(scenario),
         timeouts: config::Timeouts::default(),
         limits: config::Limits::default(),
         health: config::Health::default(),
         retry: config::Retry::default(),
         pool: config::Pool::default(),
         forwarded: config::Forwarded::default(),
+        syn: config::SynPolicing::default(),
         rejection: config::RejectionPages {
             status: 503,
             pages: vec![None; scenario.classes.len()],

@@ -80,6 +80,8 @@ gauges! {
     Accepts = 23, "accepts";
     /// Worker processes or threads that are free, where the server tells.
     IdleWorkers = 24, "idle_workers";
+    /// Packets waiting in the network interfaces' queues.
+    QdiscPackets = 25, "qdisc_packets";
 }
 
 const COUNT: usize = Gauge::ALL.len();

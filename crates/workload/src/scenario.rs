@@ -69,7 +69,7 @@ pub use error::{Problem, ScenarioError};
 pub use expect::{Expect, Metric, Span};
 pub use live::{Live, Mail, MailDatabase, Only};
 pub use machines::{
-    Fault, FaultKind, Knee, Lends, Link, Power, Reports, Resource, Sentry, Servers, Step as Use, Tier, WarmUp,
+    CARD, Fault, FaultKind, Knee, Lends, Link, Power, Reports, Resource, Sentry, Servers, Step as Use, Tier, WarmUp,
 };
 pub use max_conn::MaxConn;
 pub use provision::{Application, Provision};
@@ -234,6 +234,9 @@ pub struct Request {
     pub name: String,
     /// Inherent service time.
     pub service: ServiceTime,
+    /// The resources that it strains: tags for the policy `resource`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
     /// Size of the answer's body, bytes.
     #[serde(default)]
     pub response_bytes: u64,

@@ -51,6 +51,8 @@ pub(super) struct Core {
     pub(super) waiting: Waiting,
     pub(super) released: Vec<Released>,
     pub(super) actions: VecDeque<Action>,
+    /// New connections per second that the driver was told to let in; `None`: all.
+    pub(super) told_syn: Option<f64>,
     pub(super) classes: Vec<ClassEstimate>,
     pub(super) costs: Costs,
     pub(super) calibration: Calibration,
@@ -136,6 +138,7 @@ impl Core {
             waiting: Waiting::new(classes, buckets),
             released: Vec::new(),
             actions: VecDeque::new(),
+            told_syn: None,
             classes: setup.classes.iter().map(new_class).collect(),
             costs: Costs::new(COST_ENTRIES, setup.request_types.len(), classes, default_cost(&setup)),
             calibration: Calibration::new(setup.sla.statistic()),
@@ -182,6 +185,8 @@ impl Core {
             waiting: &mut self.waiting,
             flights: &mut self.flights,
             released: &mut self.released,
+            actions: &mut self.actions,
+            told_syn: &mut self.told_syn,
             sink: &mut *self.sink,
         }
     }

@@ -18,6 +18,10 @@ pub(super) fn snapshot(core: &Core, admission: &dyn AdmissionPolicy, now: Timest
     let name = core.setup.admission.name();
     let mut policy = PolicyState { policy: name, active: name, ..PolicyState::default() };
     admission.describe(&mut policy);
+    for state in &mut policy.resources {
+        let server = state.server_id.and_then(|id| core.servers.get(id.index()));
+        state.server = server.map(|server| String::from(&*server.name));
+    }
     Snapshot {
         application: core.setup.name.clone(),
         statistic: core.setup.sla.statistic().name(),

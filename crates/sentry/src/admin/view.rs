@@ -27,6 +27,7 @@ pub(super) fn application(app: &App, snapshot: &Snapshot) -> Value {
     let live = app.live();
     let mut value = serde_json::to_value(snapshot).unwrap_or_default();
     value["draining"] = app.draining().into();
+    value["connections"] = connections(app);
     let rates: HashMap<&str, f64> =
         live.config.setup.classes.iter().map(|class| (class.name.as_str(), class.min_rate)).collect();
     each(&mut value["classes"], |name| ("min_rate", rates.get(name).copied().into()));
@@ -34,6 +35,18 @@ pub(super) fn application(app: &App, snapshot: &Snapshot) -> Value {
         live.servers().map(|server| (server.name.as_str(), server.address.as_str())).collect();
     each(&mut value["servers"], |name| ("address", addresses.get(name).copied().into()));
     value
+}
+
+/// What turns new connections away and why, at which rate, and how many were.
+fn connections(app: &App) -> Value {
+    let in_force = app.syn.in_force();
+    json!({
+        "mechanism": in_force.mechanism,
+        "why": in_force.why,
+        "rate": app.syn.rate(),
+        "classes": app.syn.counts(),
+        "rate_changes": app.syn.changes(),
+    })
 }
 
 /// Adds to each named object of a list.

@@ -64,6 +64,7 @@ section! {
         retry: RawRetry,
         pool: RawPool,
         forwarded: RawForwarded,
+        syn_policing: RawSynPolicing,
         rejection: RawRejection,
     }
 }
@@ -158,6 +159,7 @@ section! {
         header: List<RawValueMatch>,
         cookie: List<RawValueMatch>,
         network: List<String>,
+        dynamic: bool,
     }
 }
 
@@ -222,6 +224,24 @@ section! {
         forwarded: bool,
         request_id: bool,
         trust: List<String>,
+    }
+}
+
+section! {
+    struct RawSynPolicing ("in [application.syn_policing]") {
+        with: String,
+        required: bool,
+        class: List<RawSynClass>,
+        rest_share: f64,
+        exempt: List<String>,
+    }
+}
+
+section! {
+    struct RawSynClass ("in [[application.syn_policing.class]]") {
+        name: String,
+        network: List<String>,
+        share: f64,
     }
 }
 

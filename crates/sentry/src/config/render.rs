@@ -8,7 +8,9 @@ use tidegate_engine::{
 };
 use toml::{Table, Value};
 
-use super::{AccessLog, Application, Config, Forwarded, Health, Limits, Page, RejectionPages, Timeouts};
+use super::{
+    AccessLog, Application, Config, Forwarded, Health, Limits, Page, RejectionPages, SynClass, SynPolicing, Timeouts,
+};
 
 impl Config {
     /// The configuration as TOML. Contains the admin token, if there is one.
@@ -101,12 +103,35 @@ fn application(app: &Application) -> Value {
     put(&mut pool, "idle_per_server", whole(app.pool.idle_per_server));
     put(&mut out, "pool", pool);
     put(&mut out, "forwarded", forwarded(&app.forwarded));
+    put_some(&mut out, "syn_policing", syn_policing(app));
     put(&mut out, "rejection", rejection(&app.rejection));
     put(&mut out, "class", classes(app));
     if setup.request_types.len() > 1 {
         put(&mut out, "request_type", request_types(app));
     }
     out.into()
+}
+
+/// Nothing where nothing was said.
+fn syn_policing(app: &Application) -> Option<Table> {
+    let syn = &app.syn;
+    if *syn == SynPolicing::default() {
+        return None;
+    }
+    let class = |class: &SynClass| {
+        let mut out = Table::new();
+        put(&mut out, "name", class.name.clone());
+        put(&mut out, "network", texts(&class.network));
+        put(&mut out, "share", class.share);
+        Value::from(out)
+    };
+    let mut out = Table::new();
+    put(&mut out, "with", syn.with.name());
+    put(&mut out, "required", syn.required);
+    put(&mut out, "rest_share", syn.rest_share);
+    put(&mut out, "exempt", texts(&syn.exempt));
+    put_list(&mut out, "class", syn.classes.iter().map(class).collect());
+    Some(out)
 }
 
 fn affinity(app: &Application) -> Option<Table> {
@@ -202,6 +227,7 @@ fn rule(rule: &Rule) -> Value {
     put_list(&mut out, "header", rule.headers.iter().map(value_match).collect());
     put_list(&mut out, "cookie", rule.cookies.iter().map(value_match).collect());
     put_list(&mut out, "network", networks(&rule.networks));
+    put_some(&mut out, "dynamic", rule.dynamic);
     out.into()
 }
 

@@ -6,6 +6,7 @@ mod profile;
 mod reports;
 mod rules;
 mod settings;
+mod syn;
 mod world;
 
 use std::collections::hash_map::RandomState;
@@ -93,6 +94,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             name: name.clone(),
             classes,
             request_types,
+            tags: tags.clone(),
             servers: server_setups,
             sla,
             admission: raw.admission.map(|a| a.value.0).unwrap_or_default(),
@@ -125,6 +127,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             retry: self.retry(raw.retry.map(|r| r.value).unwrap_or_default()),
             pool: self.pool(raw.pool.map(|p| p.value).unwrap_or_default()),
             forwarded: self.forwarded(raw.forwarded.map(|f| f.value).unwrap_or_default()),
+            syn: self.syn_policing(raw.syn_policing.map(|s| s.value).unwrap_or_default()),
             rejection,
             exempt,
         };

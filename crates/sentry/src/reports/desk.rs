@@ -20,6 +20,8 @@ use tidegate_wire::{
 use crate::app::App;
 use crate::config::{self, WhenSilent};
 
+use super::signals::signals;
+
 /// The most that time advances at once, nanoseconds.
 const STEP: u64 = 50_000_000;
 /// Before a nucleus names its interval; and bounds on what it names, seconds.
@@ -260,6 +262,9 @@ impl Desk {
         entry.reports += 1;
         for (app, id, _) in &entry.places {
             self.told[*app].reports.push(LoadReport::Server { server: *id, load });
+            signals(&report.gauges, |signal, value| {
+                self.told[*app].reports.push(LoadReport::Signal { server: Some(*id), signal, value });
+            });
             if entry.connections > 0 {
                 let live = self.apps[*app].live();
                 let Some(server) = live.server(*id) else { continue };

@@ -47,6 +47,7 @@ pub fn application(servers: &[SocketAddr]) -> Application {
         setup,
         classifier: ClassifierSetup { classes: vec![Vec::new()], ..ClassifierSetup::default() },
         tags: Vec::new(),
+        syn: tidegate_sentry::config::SynPolicing::default(),
         servers: servers.iter().enumerate().map(server).collect(),
         timeouts: Timeouts::default(),
         limits: Limits::default(),

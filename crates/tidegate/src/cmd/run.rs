@@ -15,6 +15,7 @@ use tidegate_sentry::admin::AdminServer;
 use tidegate_sentry::board::Board;
 use tidegate_sentry::config::{Application, Checked, Config, ConfigErrors, OneLine};
 use tidegate_sentry::reload::{Reloader, Watcher};
+use tidegate_sentry::syn::{InForce, Mechanism};
 use tidegate_sentry::{Sentry, SentryHandle, StartError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -148,6 +149,15 @@ impl Running {
             line("servers", app.servers.iter().map(|server| server.address.as_str()).collect::<Vec<_>>().join(" "));
             line("target", target(app));
             line("policy", policy(app));
+            if let Some(syn) = self
+                .sentry
+                .apps()
+                .iter()
+                .find(|running| running.name() == app.name)
+                .and_then(|app| syn(&app.syn.in_force()))
+            {
+                line("syn", syn);
+            }
         }
         let admin = self
             .admin
@@ -260,6 +270,17 @@ fn target(app: &Application) -> String {
 fn policy(app: &Application) -> String {
     let shadow = if app.setup.shadow { "; shadow mode: nothing is refused" } else { "" };
     format!("{}, dispatch {}{shadow}", app.setup.admission.name(), app.setup.dispatch.name())
+}
+
+/// What turns new connections away when the policy wants that, and why not something better.
+fn syn(in_force: &InForce) -> Option<String> {
+    let what = match in_force.mechanism {
+        Mechanism::Off if in_force.why.is_empty() => return None,
+        Mechanism::Off => "new connections are never turned away",
+        Mechanism::Nftables => "new connections are policed in the kernel, by nftables",
+        Mechanism::AcceptAndReset => "new connections are policed by the workers, which accept and reset",
+    };
+    Some(if in_force.why.is_empty() { what.to_owned() } else { format!("{what}: {}", in_force.why) })
 }
 
 /// Every connection is a file; the default of 1,024 is soon used up. What the system does not allow is left as it is.

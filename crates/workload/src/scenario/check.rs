@@ -144,6 +144,8 @@ impl Checker<'_> {
         self.demand(good, &place("metric"), "is kept by load and class: give one of them in place of `request`");
         let has_class = expect.class.is_some() || !expect.metric.is_of_partition();
         self.demand(has_class, &place("metric"), "is about the servers of a class: add `class`");
+        let fits = expect.resource.is_some() == expect.metric.is_of_resource();
+        self.demand(fits, &place("metric"), "and `resource` go together: give both or none of them");
         self.demand(expect.over.to <= s.duration, &place("over"), "ends after the scenario's `duration`");
         self.demand(expect.window.as_secs() >= 1, &place("window"), "must be at least 1s: results are kept by second");
         self.bounds(at);

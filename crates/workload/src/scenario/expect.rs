@@ -28,6 +28,9 @@ pub struct Expect {
     /// The request type it is about, in place of a class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
+    /// The resource it is about, such as `cpu` or `syn`, of metrics that are about a resource's rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<String>,
     /// What is measured.
     pub metric: Metric,
     /// When: requests count by their arrival.
@@ -108,6 +111,14 @@ pub enum Metric {
     SentryCpu,
     /// How far the CPU of the application's sentries lies apart, on the mean.
     SentrySpread,
+    /// The least rate that a resource's controller let in, per second.
+    RateLeast,
+    /// The rate that it let in at the end of the span, per second.
+    RateLast,
+    /// By how much its rate fell at most from one second to the next, per second.
+    RateFall,
+    /// By how much its rate rose at most from one second to the next, per second.
+    RateRise,
 }
 
 /// A span of time since the start of the run, such as `130s..195s`.
@@ -126,9 +137,10 @@ impl Expect {
         self.arms.is_empty() || self.arms.iter().any(|name| name == arm)
     }
 
-    /// Its class, load or request type, or `all`.
+    /// Its class, load, request type or resource, or `all`.
     pub fn subject(&self) -> &str {
-        let named = self.load.as_deref().or(self.class.as_deref()).or(self.request.as_deref());
+        let named =
+            self.load.as_deref().or(self.class.as_deref()).or(self.request.as_deref()).or(self.resource.as_deref());
         named.unwrap_or("all")
     }
 
@@ -177,6 +189,10 @@ impl Metric {
             Metric::Ceiling => "ceiling",
             Metric::SentryCpu => "sentry_cpu",
             Metric::SentrySpread => "sentry_spread",
+            Metric::RateLeast => "rate_least",
+            Metric::RateLast => "rate_last",
+            Metric::RateFall => "rate_fall",
+            Metric::RateRise => "rate_rise",
         }
     }
 
@@ -189,6 +205,11 @@ impl Metric {
     /// Whether it is about the servers of a class rather than its requests.
     pub fn is_of_partition(self) -> bool {
         matches!(self, Metric::ServersLeast | Metric::ServersMost | Metric::ServersChanges)
+    }
+
+    /// Whether it is about a resource's rate.
+    pub fn is_of_resource(self) -> bool {
+        matches!(self, Metric::RateLeast | Metric::RateLast | Metric::RateFall | Metric::RateRise)
     }
 
     /// Whether it looks at windows.

@@ -151,7 +151,7 @@ impl Scenario {
             add(!self.sessions.is_empty(), "sessions");
             add(self.expects.iter().any(|expect| expect.request.is_some()), "expect.request");
         }
-        let inside = |metric: Metric| metric.is_of_partition() || metric == Metric::InFlight;
+        let inside = |metric: Metric| metric.is_of_partition() || metric.is_of_resource() || metric == Metric::InFlight;
         add(self.expects.iter().any(|expect| inside(expect.metric)), "expect.metric");
         add(self.link.is_some(), "link");
         add(self.sentry.is_some(), "sentry");

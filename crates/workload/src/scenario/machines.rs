@@ -282,6 +282,9 @@ impl Tier {
     }
 }
 
+/// The name of a resource whose queue nuclei measure as that of the network card.
+pub const CARD: &str = "nic";
+
 /// The name by which steps call a server's cores.
 pub(super) const CORES: &str = "cpu";
 

@@ -1,0 +1,183 @@
+//! Network namespaces of the test's own: a server's, and two of clients, whose addresses tell them apart.
+
+use std::fs::{self, File};
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+
+use anyhow::{Context, Result, bail};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::command::{find_program, output};
+
+/// Three namespaces and the links between them; gone when dropped.
+#[derive(Debug)]
+pub struct Spaces {
+    tag: String,
+}
+
+/// One of the namespaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Space {
+    /// Of the server and the sentry.
+    Server,
+    /// Of clients with the premium prefix, 10.77.1.0/24.
+    Premium,
+    /// Of everybody else, 10.77.2.0/24.
+    Others,
+}
+
+impl Space {
+    const CLIENTS: [Space; 2] = [Space::Premium, Space::Others];
+
+    const fn letter(self) -> char {
+        match self {
+            Space::Server => 's',
+            Space::Premium => 'p',
+            Space::Others => 'o',
+        }
+    }
+
+    /// The server's address on the link to these clients.
+    pub const fn server(self) -> Ipv4Addr {
+        match self {
+            Space::Premium => Ipv4Addr::new(10, 77, 1, 1),
+            Space::Server | Space::Others => Ipv4Addr::new(10, 77, 2, 1),
+        }
+    }
+}
+
+impl Spaces {
+    /// Makes them.
+    ///
+    /// # Errors
+    /// When the system does not let us.
+    pub fn new() -> Result<Self> {
+        let spaces = Self { tag: format!("tg{}", std::process::id()) };
+        for space in [Space::Server, Space::Premium, Space::Others] {
+            ip(&["netns", "add", &spaces.name(space)])?;
+            ip(&["-n", &spaces.name(space), "link", "set", "lo", "up"])?;
+        }
+        for space in Space::CLIENTS {
+            spaces.link(space)?;
+        }
+        Ok(spaces)
+    }
+
+    /// Does something in one of them; processes that it starts are there too.
+    ///
+    /// # Errors
+    /// What it says, or when the namespace cannot be entered.
+    pub fn within<T: Send>(&self, space: Space, act: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        let file = File::open(PathBuf::from("/run/netns").join(self.name(space)))?;
+        thread::scope(|scope| {
+            let done = scope.spawn(|| {
+                move_into_link_name_space(std::os::fd::AsFd::as_fd(&file), Some(LinkNameSpaceType::Network))
+                    .context("cannot enter a network namespace")?;
+                act()
+            });
+            done.join().unwrap_or_else(|_| bail!("what was done in a namespace panicked"))
+        })
+    }
+
+    /// Bounds what the server sends to some clients: a bottleneck.
+    ///
+    /// # Errors
+    /// When `tc` does not do it.
+    pub fn bound(&self, space: Space, rate: &str) -> Result<()> {
+        let device = self.device(space, 's');
+        let name = self.name(Space::Server);
+        let tc = find_program("tc").context("tc is missing (Debian package iproute2)")?;
+        let words = ["-n", &name, "qdisc", "replace", "dev", &device, "root", "tbf", "rate", rate];
+        output(Command::new(tc).args(words).args(["burst", "32kb", "limit", "150kb"]))?;
+        Ok(())
+    }
+
+    fn link(&self, space: Space) -> Result<()> {
+        let (server, client) = (self.device(space, 's'), self.device(space, 'c'));
+        let (at_server, at_client) = (self.name(Space::Server), self.name(space));
+        let [a, b, c, _] = space.server().octets();
+        ip(&[
+            "link", "add", &server, "netns", &at_server, "type", "veth", "peer", "name", &client, "netns", &at_client,
+        ])?;
+        ip(&["-n", &at_server, "addr", "add", &format!("{a}.{b}.{c}.1/24"), "dev", &server])?;
+        ip(&["-n", &at_client, "addr", "add", &format!("{a}.{b}.{c}.2/24"), "dev", &client])?;
+        ip(&["-n", &at_server, "link", "set", &server, "up"])?;
+        ip(&["-n", &at_client, "link", "set", &client, "up"])
+    }
+
+    fn name(&self, space: Space) -> String {
+        format!("{}{}", self.tag, space.letter())
+    }
+
+    fn device(&self, space: Space, end: char) -> String {
+        format!("{}{}{end}", self.tag, space.letter())
+    }
+}
+
+impl Drop for Spaces {
+    fn drop(&mut self) {
+        for space in [Space::Premium, Space::Others, Space::Server] {
+            // What is not there need not be removed.
+            let _ = ip(&["netns", "delete", &self.name(space)]);
+        }
+    }
+}
+
+fn ip(words: &[&str]) -> Result<()> {
+    let ip = find_program("ip").context("ip is missing (Debian package iproute2)")?;
+    output(Command::new(ip).args(words)).map(drop)
+}
+
+/// A control group for a service on one core, so that its processor time can be told from everybody else's.
+#[derive(Debug)]
+pub struct Group {
+    folders: Vec<PathBuf>,
+    /// Its name, as a nucleus wants it.
+    pub name: String,
+}
+
+impl Group {
+    /// Makes it, of version 1 or 2.
+    ///
+    /// # Errors
+    /// When there are no control groups, or they cannot be made.
+    pub fn new(core: usize) -> Result<Self> {
+        let (mount, name) = (PathBuf::from("/sys/fs/cgroup"), format!("tidegate-{}", std::process::id()));
+        let v1 = ["cpuset", "cpuacct"].map(|controller| mount.join(controller).join(&name));
+        let is_v2 = mount.join("cgroup.controllers").exists();
+        let folders = if is_v2 { vec![mount.join(&name)] } else { v1.to_vec() };
+        let group = Self { folders, name };
+        for folder in &group.folders {
+            fs::create_dir(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+            if folder.join("cpuset.cpus").exists() {
+                fs::write(folder.join("cpuset.cpus"), core.to_string())?;
+                fs::write(folder.join("cpuset.mems"), "0")?;
+            }
+        }
+        Ok(group)
+    }
+
+    /// Puts a process and what it starts from now on into it.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn take(&self, pid: u32) -> Result<()> {
+        for pid in crate::bench::proc_fs::tree(pid) {
+            for folder in &self.folders {
+                fs::write(folder.join("cgroup.procs"), pid.to_string())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        for folder in &self.folders {
+            // Whatever is still there keeps it; it holds nothing but a name then.
+            let _ = fs::remove_dir(folder);
+        }
+    }
+}
