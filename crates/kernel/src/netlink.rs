@@ -132,8 +132,8 @@ impl Netlink {
         })
     }
 
-    /// Puts another limit in place of rules, all at once: of each chain the rule's handle, its limit, and the counter of
-    /// what is dropped. The buckets are full then.
+    /// Puts another limit in place of rules, all at once: of each chain the rule's handle, its limit, and the counter
+    /// of what is dropped. The buckets are full then.
     pub(crate) fn replace_limits(&mut self, table: &str, rules: &[(String, u64, Limit, String)]) -> io::Result<()> {
         self.batch(|batch| {
             for (chain, handle, limit, counter) in rules {

@@ -75,7 +75,12 @@ fn connected(from: IpAddr, to: SocketAddr, count: usize) -> usize {
 }
 
 fn listener(address: &str) -> (TcpListener, SocketAddr) {
-    let listener = TcpListener::bind(address).expect("an address");
+    let address: SocketAddr = address.parse().expect("an address");
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP)).expect("a socket");
+    socket.bind(&address.into()).expect("an address");
+    // Nobody accepts here.
+    socket.listen(4096).expect("a listener");
+    let listener = TcpListener::from(socket);
     let address = listener.local_addr().expect("an address");
     (listener, address)
 }

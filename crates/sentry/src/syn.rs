@@ -1,7 +1,7 @@
 //! New connections of an application: at which rate they are let in, by what, and how many were.
 //!
-//! The controller says the rate; who carries it out is settled at the start ([`Mechanism`]). The kernel does it before a
-//! handshake (`tidegate-kernel`, driven by `guard`). Where that is not possible the workers accept and reset, which
+//! The controller says the rate; who carries it out is settled at the start ([`Mechanism`]). The kernel does it before
+//! a handshake (`tidegate-kernel`, driven by `guard`). Where that is not possible the workers accept and reset, which
 //! costs a handshake, but answers no request and takes no memory. Requests on open connections, the admin port and
 //! exempt clients are never concerned.
 

@@ -20,7 +20,7 @@ use slab::Slab;
 use tidegate_engine::{
     Action, Controller, LoadReport, Outcome, Rejection, RequestTypeId, ServerId, SetupError, Status, Ticket, Timestamp,
 };
-use tidegate_workload::{Arrivals, Rng, rng, uniform};
+use tidegate_workload::{Arrivals, Rng, rng};
 
 use crate::agenda::{Agenda, SlotId};
 use crate::park::{Owner, Park, Task, Usage};
@@ -406,19 +406,6 @@ impl<'w> Run<'w> {
             self.report.refused(now, flying.subject);
         }
         self.close(now, request, clients::Fate::Refused(rejection.retry_after));
-    }
-
-    /// Sends a measurement on its way.
-    fn send(&mut self, now: Timestamp, report: LoadReport) {
-        let channel = self.world.channel;
-        if channel.loss > 0.0 && uniform(&mut self.aside) < channel.loss {
-            return;
-        }
-        if channel.delay.is_zero() {
-            self.controller.handle_report(now, report);
-        } else {
-            self.plans.once(now + channel.delay, Happening::Report { report });
-        }
     }
 
     fn use_until(&mut self, now: Timestamp) -> (Vec<Usage>, Option<f64>) {

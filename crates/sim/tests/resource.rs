@@ -70,14 +70,14 @@ fn in_a_cluster_only_the_busy_servers_scripts_are_limited() {
         last.iter().filter(|state| state.resource == "cpu").find(of).expect("it is measured").rate
     };
     let (fast, slow) = (rate("server-0"), rate("server-1"));
-    assert!(slow.is_some_and(|slow| fast.is_none_or(|fast| slow < 0.5 * fast)), "{fast:?}, {slow:?}");
+    assert!(slow.is_some_and(|slow| fast.is_none_or(|fast| slow < 0.7 * fast)), "{fast:?}, {slow:?}");
 }
 
 #[test]
 fn learned_tags_do_as_well_as_rules() {
     let mut scenario = scenario("v1.toml");
-    scenario.duration = std::time::Duration::from_secs(60);
-    scenario.loads[0].rate = "0s:560/s".parse().expect("a profile");
+    scenario.duration = std::time::Duration::from_secs(100);
+    scenario.loads[0].rate = "0s:300/s, 20s..50s:300/s->560/s, 50s:560/s".parse().expect("a profile");
     let arm = scenario.arms.iter_mut().find(|arm| arm.name == "resource").expect("V1 has it");
     arm.admission.insert("tags".to_owned(), "learn".into());
     for request in &mut scenario.requests {
@@ -87,7 +87,7 @@ fn learned_tags_do_as_well_as_rules() {
     let outcome = play(&scenario, "resource");
     let shares = |name: &str| {
         let course = outcome.request(name);
-        let sum = course.span(std::time::Duration::from_secs(30), scenario.duration);
+        let sum = course.span(std::time::Duration::from_secs(70), scenario.duration);
         sum.refused as f64 / sum.offered as f64
     };
     assert!(shares("file") < 0.001 && shares("cgi") > 0.3, "{} {}", shares("file"), shares("cgi"));

@@ -166,7 +166,9 @@ impl Group {
     pub fn take(&self, pid: u32) -> Result<()> {
         for pid in crate::bench::proc_fs::tree(pid) {
             for folder in &self.folders {
-                fs::write(folder.join("cgroup.procs"), pid.to_string())?;
+                let taken = fs::write(folder.join("cgroup.procs"), pid.to_string());
+                // A child may have ended meanwhile.
+                taken.or_else(|error| if crate::bench::proc_fs::is_runnable(pid) { Err(error) } else { Ok(()) })?;
             }
         }
         Ok(())

@@ -44,7 +44,7 @@ pub use control::{Control, Law, Look, Why};
 /// The name of the controller of connections.
 const CONNECTIONS: &str = "syn";
 /// With learned tags a request is a heavy one from this multiple of the mean cost.
-const HEAVY: f64 = 3.0;
+const HEAVY: f64 = 2.0;
 
 /// The policy.
 #[derive(Debug)]

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use tidegate_engine::{AdmissionConfig, LoadReport, ServerId, Signal, Timestamp, TokenBucket};
+use tidegate_workload::uniform;
 
 use super::{Happening, Run};
 
@@ -47,6 +48,19 @@ impl Run<'_> {
         if let AdmissionConfig::Resource(_) = self.world.setup.admission {
             self.kernel.busy = vec![0.0; self.world.servers.len()];
             self.plans.once(Timestamp::ZERO + EVERY, Happening::Measurement);
+        }
+    }
+
+    /// Sends a measurement on its way.
+    pub(super) fn send(&mut self, now: Timestamp, report: LoadReport) {
+        let channel = self.world.channel;
+        if channel.loss > 0.0 && uniform(&mut self.aside) < channel.loss {
+            return;
+        }
+        if channel.delay.is_zero() {
+            self.controller.handle_report(now, report);
+        } else {
+            self.plans.once(now + channel.delay, Happening::Report { report });
         }
     }
 

@@ -53,7 +53,7 @@ struct RunArgs {
 }
 
 /// The scenarios that the program brings along, so that it needs no other file.
-const BUILT_IN: [(&str, &str); 34] = [
+const BUILT_IN: [(&str, &str); 37] = [
     ("a1.toml", include_str!("../../../../scenarios/a1.toml")),
     ("a2.toml", include_str!("../../../../scenarios/a2.toml")),
     ("a3.toml", include_str!("../../../../scenarios/a3.toml")),
@@ -88,6 +88,9 @@ const BUILT_IN: [(&str, &str); 34] = [
     ("w6.toml", include_str!("../../../../scenarios/w6.toml")),
     ("w7.toml", include_str!("../../../../scenarios/w7.toml")),
     ("w8.toml", include_str!("../../../../scenarios/w8.toml")),
+    ("v1.toml", include_str!("../../../../scenarios/v1.toml")),
+    ("v2.toml", include_str!("../../../../scenarios/v2.toml")),
+    ("v3.toml", include_str!("../../../../scenarios/v3.toml")),
 ];
 
 /// Runs the command.
