@@ -215,9 +215,8 @@ impl Bench<'_> {
         drop(guarded);
         // The same calls, whose SYNs do not leave: what they cost in any case.
         self.spaces.within(Space::Others, || {
-            nft(&format!(
-                "table ip floor {{ chain out {{ type filter hook output priority 0; tcp dport {SENTRY_PORT} drop; }} }}"
-            ))
+            nft("add table ip floor; add chain ip floor out { type filter hook output priority 0; }")?;
+            nft(&format!("add rule ip floor out tcp dport {SENTRY_PORT} drop"))
         })?;
         let floor = send(attempts)?;
         self.spaces.within(Space::Others, || nft("delete table ip floor"))?;

@@ -2,11 +2,11 @@
 
 use std::fs::{self, File};
 use std::net::Ipv4Addr;
+use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::process::Command;
-use std::thread;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::command::{find_program, output};
@@ -65,20 +65,17 @@ impl Spaces {
         Ok(spaces)
     }
 
-    /// Does something in one of them; processes that it starts are there too.
+    /// Does something in one of them; processes that it starts are there too. It is this thread that goes there and
+    /// comes back: services end with the thread that started them.
     ///
     /// # Errors
     /// What it says, or when the namespace cannot be entered.
-    pub fn within<T: Send>(&self, space: Space, act: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-        let file = File::open(PathBuf::from("/run/netns").join(self.name(space)))?;
-        thread::scope(|scope| {
-            let done = scope.spawn(|| {
-                move_into_link_name_space(std::os::fd::AsFd::as_fd(&file), Some(LinkNameSpaceType::Network))
-                    .context("cannot enter a network namespace")?;
-                act()
-            });
-            done.join().unwrap_or_else(|_| bail!("what was done in a namespace panicked"))
-        })
+    pub fn within<T>(&self, space: Space, act: impl FnOnce() -> Result<T>) -> Result<T> {
+        let before = File::open("/proc/thread-self/ns/net")?;
+        enter(&File::open(PathBuf::from("/run/netns").join(self.name(space)))?)?;
+        let result = act();
+        enter(&before)?;
+        result
     }
 
     /// Bounds what the server sends to some clients: a bottleneck.
@@ -123,6 +120,10 @@ impl Drop for Spaces {
             let _ = ip(&["netns", "delete", &self.name(space)]);
         }
     }
+}
+
+fn enter(space: &File) -> Result<()> {
+    move_into_link_name_space(space.as_fd(), Some(LinkNameSpaceType::Network)).context("cannot enter a network namespace")
 }
 
 fn ip(words: &[&str]) -> Result<()> {
