@@ -74,7 +74,11 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
     };
     args.finish()?;
     if !rustix::process::geteuid().is_root() {
-        bail!("network namespaces need root; run it as root, or leave it to CI");
+        if std::env::var("CI").as_deref() == Ok("true") {
+            bail!("network namespaces need root");
+        }
+        println!("NOT RUN: network namespaces need root");
+        return Ok(ExitCode::SUCCESS);
     }
     if let Some(missing) = PROGRAMS.iter().find(|program| NEEDS.contains(&program.name) && !program.is_present()) {
         bail!("{} is missing (Debian package {}); run `cargo xtask programs`", missing.name, missing.package);
