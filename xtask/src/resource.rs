@@ -20,7 +20,6 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Command, ExitCode};
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -144,8 +143,8 @@ impl<'a> Bench<'a> {
         group.take(service.pid())?;
         let mut bench = Bench { options, dir, service, group, spaces, costs: (0.0, 0.0) };
         bench.costs = (
-            bench.weigh(Mix { files: 100.0, ..Mix::default() })?,
-            bench.weigh(Mix { scripts: 20.0, ..Mix::default() })?,
+            bench.weigh(Mix { files: 400.0, ..Mix::default() })?,
+            bench.weigh(Mix { scripts: 80.0, ..Mix::default() })?,
         );
         Ok(bench)
     }

@@ -48,7 +48,7 @@ use crate::waiting::Waiting;
 
 pub use batch::{Delays, Order};
 pub use load::Load;
-pub use resource::{Control, Law, Look, Why};
+pub use resource::{Beside, Control, Law, Look, Why};
 pub use state::{ClassControl, ControllerState, PolicyState, ResourceState};
 
 policies! {

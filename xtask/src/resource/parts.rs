@@ -115,10 +115,10 @@ impl Bench<'_> {
         let saturation = self.saturation();
         let (low, high) = (0.8 * saturation, 2.27 * saturation);
         let scripts = (0.2 * low * 1.2).max(10.0);
-        let admission = format!(
-            r#"{{ policy = "resource", syn = {{ initial_rate = {:.0} }}, resources = [{{ name = "cpu", control = {{ initial_rate = {scripts:.0} }} }}] }}"#,
-            2.67 * saturation
-        );
+        let cpu = format!(r#"{{ name = "cpu", control = {{ initial_rate = {scripts:.0} }} }}"#);
+        let syn = 2.67 * saturation;
+        let admission =
+            format!(r#"{{ policy = "resource", syn = {{ initial_rate = {syn:.0} }}, resources = [{cpu}] }}"#);
         let guarded = self.guard(&admission, "")?;
         println!(
             "\n── V3: {low:.0}/s, for 20 s {high:.0}/s, {low:.0}/s\n| second | rate of connections | rate of scripts |\n|---|---|---|"
@@ -223,17 +223,12 @@ impl Bench<'_> {
         let refusing = self.guard(r#"{ policy = "threshold", fixed = 0.0 }"#, "")?;
         let before = proc_fs::cpu_micros(refusing.sentry.pid())?;
         let run = self.load(Space::Others, SENTRY_PORT, Mix { files: 1_500.0, ..Mix::default() }, 10.0)?;
-        let answered =
-            (proc_fs::cpu_micros(refusing.sentry.pid())? - before) / 1e6 / (run.all.refused * 10.0).max(1.0);
+        let answered = (proc_fs::cpu_micros(refusing.sentry.pid())? - before) / 1e6 / (run.all.refused * 10.0).max(1.0);
         drop(refusing);
         let (syn, ratio) = (dropped - floor, answered / (dropped - floor).max(1e-9));
-        println!(
-            "\n── cost: a dropped SYN {:.2} us (sender and receiver {:.2}, sender's calls {:.2}); a 503 on a new connection {:.1} us of the sentry's process",
-            syn * 1e6,
-            dropped * 1e6,
-            floor * 1e6,
-            answered * 1e6
-        );
+        let [syn_us, both_us, calls_us, answered_us] = [syn, dropped, floor, answered].map(|seconds| seconds * 1e6);
+        println!("\n── cost: a dropped SYN {syn_us:.2} us (both ends {both_us:.2}, the sender's calls {calls_us:.2});");
+        println!("   a 503 on a new connection {answered_us:.1} us of the sentry's process alone");
         Ok(vec![check(
             "cost: a connection turned away costs at most 1/15 of a 503".into(),
             format!("1/{ratio:.0}"),

@@ -123,7 +123,8 @@ impl Drop for Spaces {
 }
 
 fn enter(space: &File) -> Result<()> {
-    move_into_link_name_space(space.as_fd(), Some(LinkNameSpaceType::Network)).context("cannot enter a network namespace")
+    move_into_link_name_space(space.as_fd(), Some(LinkNameSpaceType::Network))
+        .context("cannot enter a network namespace")
 }
 
 fn ip(words: &[&str]) -> Result<()> {

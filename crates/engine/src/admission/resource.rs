@@ -39,12 +39,14 @@ use crate::time::Timestamp;
 use parts::Parts;
 
 pub use config::Config;
-pub use control::{Control, Law, Look, Why};
+pub use control::{Beside, Control, Law, Look, Why};
 
 /// The name of the controller of connections.
 const CONNECTIONS: &str = "syn";
 /// With learned tags a request is a heavy one from this multiple of the mean cost.
 const HEAVY: f64 = 2.0;
+/// While connections wait for them, resources' rates fall so many times as fast.
+const HASTE: f64 = 4.0;
 
 /// The policy.
 #[derive(Debug)]
@@ -153,18 +155,22 @@ impl AdmissionPolicy for Protection {
 
     fn on_timeout(&mut self, cx: &mut Context<'_>) {
         let seconds = cx.now.seconds_since(self.sampled).max(1e-3);
+        let waits = |connections: &Connections| connections.control.last().why == Why::OthersFirst;
+        let haste = if self.connections.as_ref().is_some_and(waits) { HASTE } else { 1.0 };
+        let mut others_first = false;
         for resource in &mut self.resources {
             for place in resource.places.iter_mut().flatten() {
                 let before = place.control.last().why;
                 let hits = f64::from(place.parts.asked()) / seconds;
-                place.control.sample(place.input.take(resource.signal), hits, false);
+                place.control.sample(place.input.take(resource.signal), hits, Beside { haste, ..Beside::default() });
+                others_first |= place.control.can_do_more();
                 place.parts.set(cx.now, place.control.rate(), seconds);
                 tell(cx, &resource.name, place.server, &place.control, before);
             }
         }
         if let Some(connections) = &mut self.connections {
             let before = connections.control.last().why;
-            connections.sample(seconds);
+            connections.sample(seconds, others_first);
             tell(cx, CONNECTIONS, None, &connections.control, before);
             cx.set_syn_rate(connections.control.rate(), connections.depth);
         }
@@ -315,7 +321,7 @@ impl Connections {
         entry(inputs, server).get_or_insert_default().add(value);
     }
 
-    fn sample(&mut self, seconds: f64) {
+    fn sample(&mut self, seconds: f64, others_first: bool) {
         let busy = mean(self.processors.iter_mut().flatten().filter_map(|input| input.take(Signal::Cpu)));
         let own = self.queues.first_mut().and_then(Option::as_mut).and_then(|input| input.take(Signal::ListenQueue));
         let servers = self.queues.iter_mut().skip(1).flatten();
@@ -327,7 +333,8 @@ impl Connections {
         let arrived = core::mem::take(&mut self.arrived);
         // While everything is let in the kernel need not count.
         let hits = self.counted.take().unwrap_or(arrived);
-        self.control.sample(queue, hits as f64 / seconds, busy.is_some_and(|busy| busy >= self.busy));
+        let cpu_busy = busy.is_some_and(|busy| busy >= self.busy);
+        self.control.sample(queue, hits as f64 / seconds, Beside { cpu_busy, others_first, haste: 1.0 });
     }
 
     fn describe(&self) -> ResourceState {

@@ -75,6 +75,8 @@ pub enum Why {
     QueueUnchanged,
     /// Not raised: the processors are used enough.
     CpuBusy,
+    /// It is short for the first time, but others, whose turn is first, can still do something about it.
+    OthersFirst,
     /// The number is where it should be.
     Kept,
 }
@@ -94,8 +96,26 @@ impl Why {
             Why::Unused => "unused",
             Why::QueueUnchanged => "queue-unchanged",
             Why::CpuBusy => "cpu-busy",
+            Why::OthersFirst => "others-first",
             Why::Kept => "kept",
         }
+    }
+}
+
+/// What else is so when a controller samples.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Beside {
+    /// The processors are used enough: nothing may be raised.
+    pub cpu_busy: bool,
+    /// Others can still do something: nothing may begin.
+    pub others_first: bool,
+    /// A rate falls so many times as fast.
+    pub haste: f64,
+}
+
+impl Default for Beside {
+    fn default() -> Self {
+        Beside { cpu_busy: false, others_first: false, haste: 1.0 }
     }
 }
 
@@ -126,8 +146,8 @@ impl Control {
         Control { law, rate: law.start, before: None, silent: 0, standing: 0, last }
     }
 
-    /// A sample: `input` was measured, and `hits` requests per second wanted in. `cpu_busy`: nothing may be raised.
-    pub fn sample(&mut self, input: Option<f64>, hits: f64, cpu_busy: bool) {
+    /// A sample: `input` was measured, and `hits` requests per second wanted in.
+    pub fn sample(&mut self, input: Option<f64>, hits: f64, beside: Beside) {
         let Some(input) = input else { return self.miss(hits) };
         self.silent = 0;
         let error = self.law.reference - input;
@@ -135,9 +155,9 @@ impl Control {
         let gain = self.rate.map_or(1.0, |rate| (rate / self.law.scale).max(1.0));
         let step = (self.law.proportional * error + self.law.derivative * fell) * gain;
         let why = match self.rate {
-            None => self.begin(input, step, hits),
-            Some(rate) if step < 0.0 => self.lower(rate, step),
-            Some(rate) if step > 0.0 => self.raise(rate, step, hits, fell != 0.0, cpu_busy),
+            None => self.begin(input, step, hits, beside.others_first),
+            Some(rate) if step < 0.0 => self.lower(rate, step * beside.haste),
+            Some(rate) if step > 0.0 => self.raise(rate, step, hits, fell != 0.0, beside.cpu_busy),
             Some(_) => Why::Kept,
         };
         self.before = Some(input);
@@ -147,6 +167,12 @@ impl Control {
     /// Requests per second that are let in; `None`: all.
     pub fn rate(&self) -> Option<f64> {
         self.rate
+    }
+
+    /// Whether it is short now and its rate could still be lower.
+    pub fn can_do_more(&self) -> bool {
+        let rate = self.rate.unwrap_or(f64::INFINITY);
+        self.last.step < 0.0 && self.last.input.is_some() && rate > self.law.least
     }
 
     /// The law.
@@ -169,10 +195,13 @@ impl Control {
         self.last = Look { input: None, error: 0.0, step: 0.0, hits, why };
     }
 
-    fn begin(&mut self, input: f64, step: f64, hits: f64) -> Why {
+    fn begin(&mut self, input: f64, step: f64, hits: f64, others_first: bool) -> Why {
         let strained = if self.law.is_queue { STRAINED * self.law.reference } else { self.law.reference };
         if step >= 0.0 || input <= strained {
             return Why::NeverShort;
+        }
+        if others_first {
+            return Why::OthersFirst;
         }
         let start = hits.min(self.law.most);
         let gain = (start / self.law.scale).max(1.0);
@@ -229,7 +258,7 @@ mod tests {
 
     fn after(law: Law, samples: &[(f64, f64)]) -> Control {
         let mut control = Control::new(law);
-        samples.iter().for_each(|&(input, hits)| control.sample(Some(input), hits, false));
+        samples.iter().for_each(|&(input, hits)| control.sample(Some(input), hits, Beside::default()));
         control
     }
 
@@ -247,7 +276,7 @@ mod tests {
     fn a_full_processor_lowers_by_two_a_sample_down_to_the_least() {
         let mut control = after(cpu(), &[(100.0, 170.0)]);
         assert_eq!((control.rate(), control.last().why), (Some(48.0), Why::Lowered));
-        (0..40).for_each(|_| control.sample(Some(100.0), 170.0, false));
+        (0..40).for_each(|_| control.sample(Some(100.0), 170.0, Beside::default()));
         assert_eq!((control.rate(), control.last().why), (Some(10.0), Why::AtLeast));
     }
 
@@ -273,7 +302,7 @@ mod tests {
     #[test]
     fn nothing_is_raised_while_the_processors_are_busy() {
         let mut control = after(queue(), &[(5.0, 300.0)]);
-        control.sample(Some(4.0), 300.0, true);
+        control.sample(Some(4.0), 300.0, Beside { cpu_busy: true, ..Beside::default() });
         assert_eq!((control.rate(), control.last().why), (Some(1000.0), Why::CpuBusy));
     }
 
@@ -282,7 +311,7 @@ mod tests {
         let law = Law { start: None, ..cpu() };
         let mut control = after(law, &[(80.0, 40.0), (90.0, 45.0)]);
         assert_eq!((control.rate(), control.last().why), (None, Why::NeverShort));
-        control.sample(Some(100.0), 70.0, false);
+        control.sample(Some(100.0), 70.0, Beside::default());
         assert_eq!((control.rate(), control.last().why), (Some(68.0), Why::Began));
         let large = after(law, &[(100.0, 1000.0)]);
         assert_eq!(large.rate(), Some(980.0), "ten times the scale, ten times the step");
@@ -291,10 +320,28 @@ mod tests {
     #[test]
     fn a_lost_signal_ends_the_control_after_three_samples() {
         let mut control = after(Law { start: None, ..cpu() }, &[(100.0, 70.0)]);
-        control.sample(None, 70.0, false);
+        control.sample(None, 70.0, Beside::default());
         assert_eq!((control.rate().is_some(), control.last().why), (true, Why::NoSample));
-        (0..2).for_each(|_| control.sample(None, 70.0, false));
+        (0..2).for_each(|_| control.sample(None, 70.0, Beside::default()));
         assert_eq!((control.rate(), control.last().why), (None, Why::NoSignal));
+    }
+
+    #[test]
+    fn what_comes_last_begins_when_the_others_can_do_no_more() {
+        let law = Law { start: None, ..queue() };
+        let mut control = Control::new(law);
+        let waits = Beside { others_first: true, ..Beside::default() };
+        (0..3).for_each(|_| control.sample(Some(500.0), 800.0, waits));
+        assert_eq!((control.rate(), control.last().why), (None, Why::OthersFirst));
+        control.sample(Some(500.0), 800.0, Beside::default());
+        assert_eq!((control.rate(), control.last().why), (Some(775.0), Why::Began));
+        let mut others = after(cpu(), &[(100.0, 170.0)]);
+        assert!(others.can_do_more());
+        others.sample(Some(100.0), 170.0, Beside { haste: 4.0, ..Beside::default() });
+        assert_eq!(others.rate(), Some(40.0));
+        (0..4).for_each(|_| others.sample(Some(100.0), 170.0, Beside { haste: 4.0, ..Beside::default() }));
+        assert_eq!((others.rate(), others.can_do_more()), (Some(10.0), false));
+        assert!(!after(cpu(), &[(60.0, 170.0)]).can_do_more(), "it is not short");
     }
 
     proptest! {
@@ -309,7 +356,7 @@ mod tests {
             let mut inputs: Vec<f64> = Vec::new();
             for (input, hits, busy, lost) in samples {
                 let before = control.rate();
-                control.sample((lost > 0).then_some(input), hits, busy);
+                control.sample((lost > 0).then_some(input), hits, Beside { cpu_busy: busy, ..Beside::default() });
                 let look = *control.last();
                 if let Some(rate) = control.rate() {
                     prop_assert!((law.least..=most).contains(&rate), "{rate}");
