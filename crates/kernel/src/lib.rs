@@ -7,17 +7,17 @@
 //! # A rule without a controller
 //!
 //! A rule that drops connections must not outlive whoever knows why. So the rules match only while an element is in
-//! the set `alive`, which expires after [`LEASE`] unless [`SynPolicer::renew`] puts it there again: killed, stopped or
-//! hung, the policer ends by itself. The table has its owner's process and start time in a chain's name, so that the next
-//! start removes what is left of a dead one, and leaves alone what a living one owns.
+//! the set `alive`, which expires after [`LEASE`] unless [`SynPolicer::renew`] puts it there again: killed, stopped
+//! or hung, the policer ends by itself. The table has its owner's process and start time in a chain's name, so that
+//! the next start removes what is left of a dead one, and leaves alone what a living one owns.
 //!
 //! # Why no library
 //!
 //! `nftables` and `nft` cost 16 ms for a change, more than a policer may at its rate. `nlink` does it in 20 us but
-//! takes three minutes to build and follows one author; `rustables` and `nftnl` have no limit expression. Replacing one
-//! rule takes the few messages here. eBPF (XDP) would keep buckets through a change of rate; but it needs a compiler or a
-//! binary in the tree, native drivers to be cheaper, and is not taken by every interface. A dead band keeps changes
-//! rare instead ([`SynPolicer::set_rate`]).
+//! takes three minutes to build and follows one author; `rustables` and `nftnl` have no limit expression. Replacing
+//! one rule takes the few messages here. eBPF (XDP) would keep buckets through a change of rate; but it needs a
+//! compiler or a binary in the tree, native drivers to be cheaper, and is not taken by every interface. A dead band
+//! keeps changes rare instead ([`SynPolicer::set_rate`]).
 
 mod netlink;
 mod owner;
