@@ -26,9 +26,9 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::args::Args;
+use crate::bench::machine;
 use crate::bench::service::Service;
 use crate::bench::stop::Scratch;
-use crate::bench::{machine, proc_fs};
 use crate::command;
 use crate::programs::PROGRAMS;
 use load::{Mix, Run};
@@ -111,7 +111,7 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
 struct Bench<'a> {
     options: &'a Options,
     dir: &'a Path,
-    service: Service,
+    _service: Service,
     group: Group,
     spaces: Spaces,
     /// Processor time of a file and of a script, seconds.
@@ -141,7 +141,7 @@ impl<'a> Bench<'a> {
         let listen = SocketAddr::from((Ipv4Addr::UNSPECIFIED, SERVICE_PORT));
         let service = spaces.within(Space::Server, || service::start(SERVICE_CORE, listen, dir))?;
         group.take(service.pid())?;
-        let mut bench = Bench { options, dir, service, group, spaces, costs: (0.0, 0.0) };
+        let mut bench = Bench { options, dir, _service: service, group, spaces, costs: (0.0, 0.0) };
         bench.costs = (
             bench.weigh(Mix { files: 400.0, ..Mix::default() })?,
             bench.weigh(Mix { scripts: 80.0, ..Mix::default() })?,
@@ -151,10 +151,10 @@ impl<'a> Bench<'a> {
 
     /// Processor time of a request, seconds.
     fn weigh(&self, mix: Mix) -> Result<f64> {
-        let before = proc_fs::cpu_micros_with_ended(self.service.pid())?;
+        let before = self.group.used()?;
         let run = self.load(Space::Others, SERVICE_PORT, mix, 5.0)?;
-        let used = proc_fs::cpu_micros_with_ended(self.service.pid())? - before;
-        Ok(used / 1e6 / (run.all.admitted * 5.0).max(1.0))
+        let used = self.group.used()? - before;
+        Ok(used / (run.all.admitted * 5.0).max(1.0))
     }
 
     /// The rate that fills the service's core.

@@ -87,6 +87,11 @@ const LIVE: &[Live] = &[
         needs: &["apache2", "php", "hey", "httperf"],
     },
     Live {
+        name: "connections policed in the kernel before Apache, in network namespaces",
+        cargo: &["xtask", "resource", "--short", "--only", "premium"],
+        needs: &["apache2", "nft"],
+    },
+    Live {
         name: "comparison of proxies, one short round",
         cargo: &[
             "xtask",

@@ -6,7 +6,7 @@ use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::command::{find_program, output};
@@ -174,6 +174,25 @@ impl Group {
             }
         }
         Ok(())
+    }
+}
+
+impl Group {
+    /// Processor time that its processes have used, seconds; also those that have ended, whoever started them.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn used(&self) -> Result<f64> {
+        for folder in &self.folders {
+            if let Ok(nanos) = fs::read_to_string(folder.join("cpuacct.usage")) {
+                return Ok(nanos.trim().parse::<f64>()? / 1e9);
+            }
+            if let Ok(stat) = fs::read_to_string(folder.join("cpu.stat")) {
+                let usage = stat.lines().find_map(|line| line.strip_prefix("usage_usec "));
+                return Ok(usage.context("cpu.stat has no usage_usec")?.trim().parse::<f64>()? / 1e6);
+            }
+        }
+        bail!("the control group {} tells no processor time", self.name)
     }
 }
 
