@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cataclysm::divide;
 use super::watch::Watched;
-use super::{ProvisionPolicy, View, Wish, duration_problem, share_problem};
+use super::{PolicyState, ProvisionPolicy, View, Wish, duration_problem, share_problem};
 use crate::provision::forecast::Basis;
 use crate::time::Timestamp;
 use crate::units::Seconds;
@@ -47,6 +47,14 @@ pub struct Config {
     pub safety: f64,
     /// Whether servers count as sharing one queue; else each is a queue of its own, as in the paper.
     pub pooled: bool,
+    /// The share of requests that may be refused before the need is put up; admission bridges that much.
+    pub refused: f64,
+    /// The need is multiplied by what refusals taught, but not by less than this.
+    pub least_margin: f64,
+    /// ... nor by more than this.
+    pub most_margin: f64,
+    /// A forecast counts up to so many times what is offered; 0: it does not count.
+    pub trust: f64,
 }
 
 impl Default for Config {
@@ -59,6 +67,10 @@ impl Default for Config {
             most_busy: 0.8,
             safety: 1.0,
             pooled: true,
+            refused: 0.005,
+            least_margin: 1.0,
+            most_margin: 1.3,
+            trust: 2.0,
         }
     }
 }
@@ -81,8 +93,9 @@ impl Config {
 }
 
 /// The policy.
-#[derive(Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Follow {
+    #[serde(skip)]
     config: Config,
     next: Timestamp,
     /// Per application what was needed when, over the last `hold`.
@@ -94,13 +107,21 @@ pub(super) struct Follow {
 }
 
 /// Refused shares above and below which the margin grows and fades, by how much each time, and how far it may grow.
-const TOO_MANY: f64 = 0.005;
-const HARDLY_ANY: f64 = 0.0005;
+const HARDLY_ANY: f64 = 0.1;
 const GROWS: f64 = 1.05;
 const FADES: f64 = 0.998;
-const MOST_MARGIN: f64 = 1.3;
 
 impl ProvisionPolicy for Follow {
+    fn state(&self) -> PolicyState {
+        PolicyState::Follow(self.clone())
+    }
+
+    fn restore(&mut self, state: PolicyState) {
+        if let PolicyState::Follow(state) = state {
+            *self = Follow { config: self.config.clone(), ..state };
+        }
+    }
+
     fn horizon(&self) -> Duration {
         Duration::from_secs(1800)
     }
@@ -115,7 +136,7 @@ impl ProvisionPolicy for Follow {
         }
         self.next = view.now + self.config.every.duration();
         self.needs.resize_with(wishes.len(), VecDeque::new);
-        self.margins.resize(wishes.len(), 1.0);
+        self.margins.resize(wishes.len(), 1.0f64.clamp(self.config.least_margin, self.config.most_margin));
         self.settled.resize(wishes.len(), 0);
         let mut rates: Vec<Option<(f64, &'static str)>> = Vec::new();
         for (at, wish) in wishes.iter_mut().enumerate() {
@@ -155,8 +176,9 @@ impl Follow {
         let behind = self.config.smooth.duration().as_secs_f64() / 2.0;
         let trended = rate + slope * (ahead.as_secs_f64() + behind);
         let foreseen = application.forecast(now, now + ahead);
-        if matches!(foreseen.basis, Basis::Weekly | Basis::Daily) && foreseen.expected.min(2.0 * rate) > trended {
-            return Some((foreseen.expected.min(2.0 * rate), "forecast"));
+        let trusted = foreseen.expected.min(self.config.trust * rate);
+        if matches!(foreseen.basis, Basis::Weekly | Basis::Daily) && trusted > trended {
+            return Some((trusted, "forecast"));
         }
         Some((trended, if slope > 0.0 { "trend" } else { "what is offered" }))
     }
@@ -179,10 +201,10 @@ impl Follow {
         self.settled[at] = if all_serve { self.settled[at] + 1 } else { 0 };
         let refused = view.applications[at].drop_share(view.now, self.config.every.duration() * 2);
         let margin = &mut self.margins[at];
-        if refused > TOO_MANY && self.settled[at] > 3 {
-            *margin = (*margin * GROWS).min(MOST_MARGIN);
-        } else if refused < HARDLY_ANY {
-            *margin = (*margin * FADES).max(1.0);
+        if refused > self.config.refused && self.settled[at] > 3 {
+            *margin = (*margin * GROWS).min(self.config.most_margin);
+        } else if refused < self.config.refused * HARDLY_ANY {
+            *margin = (*margin * FADES).max(self.config.least_margin);
         }
     }
 
