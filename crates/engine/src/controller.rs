@@ -175,6 +175,10 @@ impl Controller {
         match report {
             LoadReport::Server { server, load } => self.core.take_report(now, server, &load),
             LoadReport::Silent(server) => self.core.lose_reports(server),
+            LoadReport::Coming(at) => {
+                self.core.coming = at;
+                self.core.publish_retry_after(now);
+            }
             _ => {}
         }
         self.admission.on_report(&mut self.core.context(now), &report);

@@ -18,6 +18,9 @@ pub enum LoadReport {
     /// Nothing was heard of a server's nucleus for too long, or it stopped: from now on the server is judged by what
     /// the sentry sees itself, as if it had no nucleus.
     Silent(ServerId),
+    /// More servers were asked for, and the first of them will serve then; `None`: none is on its way. Who is refused
+    /// until then is told to come back when there is room.
+    Coming(Option<crate::time::Timestamp>),
 }
 
 /// What a nucleus measured on its server, as far as the engine uses it. `None`: it does not measure that.

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use thiserror::Error;
 use tidegate_engine::{
-    Action, ClassId, ClassifyError, Controller, LoadReport, Rejection, ServerId, ServerState, SetupError, Snapshot,
-    Status, Ticket, Timestamp,
+    Action, ClassId, ClassifyError, Controller, LoadReport, Rejection, Role, ServerId, ServerSetup, ServerState,
+    SetupError, Sla, Snapshot, Status, Ticket, Timestamp,
 };
 use tokio::sync::{Notify, oneshot};
 
@@ -28,6 +28,8 @@ pub struct App {
     live: ArcSwap<Live>,
     generation: AtomicU64,
     draining: AtomicBool,
+    /// What the control plane decided; over what the file says.
+    governed: Mutex<Option<Governed>>,
     /// Wakes the timer task when the controller's next deadline came nearer.
     pub(crate) rearm: Notify,
     /// What the data path counts.
@@ -36,6 +38,34 @@ pub struct App {
     pub events: EventRing,
     /// Where finished requests are told of.
     pub(crate) records: Arc<dyn RecordSink>,
+}
+
+/// What a control plane decided for an application.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Governed {
+    /// Its application servers.
+    pub servers: Vec<config::Server>,
+    /// Its target.
+    pub sla: Sla,
+}
+
+impl Governed {
+    /// Puts it over what the file says. A server that the file has, too, keeps its settings; data servers stay.
+    fn govern(&self, config: &mut config::Application) {
+        let known = std::mem::take(&mut config.setup.servers);
+        let addresses = std::mem::take(&mut config.servers);
+        let data = |setup: &ServerSetup| setup.role == Role::Data;
+        for (setup, server) in known.iter().zip(&addresses).filter(|(setup, _)| data(setup)) {
+            config.setup.servers.push(setup.clone());
+            config.servers.push(server.clone());
+        }
+        for server in &self.servers {
+            let same = known.iter().find(|setup| setup.name == server.name && !data(setup));
+            config.setup.servers.push(same.cloned().unwrap_or_else(|| ServerSetup::new(server.name.clone())));
+            config.servers.push(server.clone());
+        }
+        config.setup.sla = self.sla.clone();
+    }
 }
 
 /// What the lock guards.
@@ -112,6 +142,7 @@ impl App {
             live: ArcSwap::from_pointee(live),
             generation: AtomicU64::new(0),
             draining: AtomicBool::new(false),
+            governed: Mutex::new(None),
             rearm: Notify::new(),
             counters: Counters::new(lanes),
             events,
@@ -207,7 +238,10 @@ impl App {
     ///
     /// # Errors
     /// When it makes no sense; then nothing has changed.
-    pub fn reconfigure(&self, config: config::Application) -> Result<(), AppError> {
+    pub fn reconfigure(&self, mut config: config::Application) -> Result<(), AppError> {
+        if let Some(governed) = &*self.governed.lock().unwrap_or_else(PoisonError::into_inner) {
+            governed.govern(&mut config);
+        }
         Live::check(&config)?;
         self.engine(|core, now| self.put_in_force(core, now, config))
     }
@@ -218,14 +252,48 @@ impl App {
     /// # Errors
     /// When the rate makes no sense, or there is no such class; then nothing has changed.
     pub fn set_guarantee(&self, class: ClassId, min_rate: f64) -> Result<(), AppError> {
+        self.amend(|config| match config.setup.classes.get_mut(class.index()) {
+            Some(class) => {
+                class.min_rate = min_rate;
+                Ok(())
+            }
+            None => Err(AppError::NoClass { app: self.name.clone(), class: class.index() + 1 }),
+        })
+    }
+
+    /// Puts in force what a control plane decided, also after later reloads. What is in flight goes on; servers that
+    /// are not its own any more drain. What was set by hand stays.
+    ///
+    /// # Errors
+    /// When it makes no sense; then nothing has changed.
+    pub fn govern(&self, governed: Governed) -> Result<(), AppError> {
+        let mut kept = self.governed.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.as_ref() == Some(&governed) {
+            return Ok(());
+        }
+        self.amend(|config| {
+            governed.govern(config);
+            Ok(())
+        })?;
+        *kept = Some(governed);
+        Ok(())
+    }
+
+    /// More servers will serve at that instant; `None`: none is on its way.
+    pub fn expect_capacity(&self, at: Option<Instant>) {
+        self.report(LoadReport::Coming(at.map(|at| self.at(at))));
+    }
+
+    /// Changes a part of what is in force; what was set by hand before stays.
+    fn amend(&self, change: impl FnOnce(&mut config::Application) -> Result<(), AppError>) -> Result<(), AppError> {
         self.engine(|core, now| {
             let mut config = self.live().config.clone();
             config.setup.shadow = core.controller.setup().shadow;
-            match config.setup.classes.get_mut(class.index()) {
-                Some(class) => class.min_rate = min_rate,
-                None => return Err(AppError::NoClass { app: self.name.clone(), class: class.index() + 1 }),
-            }
-            let drained = |server: &&ServerState| server.status == Status::Draining;
+            change(&mut config)?;
+            let before = self.live();
+            // By hand: those that are not the application's any more drain, too, and come back when they are.
+            let own = |server: &ServerState| before.config.servers.iter().any(|own| own.name == server.name);
+            let drained = |server: &&ServerState| server.status == Status::Draining && own(server);
             let drained: Vec<_> = core.controller.servers().iter().filter(drained).map(|server| server.id).collect();
             self.put_in_force(core, now, config)?;
             for server in drained {

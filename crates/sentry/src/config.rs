@@ -32,6 +32,8 @@ pub struct Config {
     pub admin: Admin,
     /// Where nuclei report to; `None` for nowhere.
     pub reports: Option<Reports>,
+    /// The control plane that it follows; `None` for none.
+    pub control: Option<Control>,
     /// Where the access log goes.
     pub access_log: AccessLog,
     /// The applications, in file order.
@@ -72,6 +74,19 @@ pub struct Reports {
     pub silent_after: Option<Duration>,
     /// What becomes of a server whose nucleus is silent.
     pub when_silent: WhenSilent,
+}
+
+/// The control plane that a sentry follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Control {
+    /// Where it listens, `host:port`.
+    pub connect: String,
+    /// The file with the secret that sentries and the control plane share.
+    pub key_file: PathBuf,
+    /// The key that follows from it.
+    pub key: tidegate_wire::control::ControlKey,
+    /// This sentry's name, one of its own among all sentries.
+    pub name: String,
 }
 
 /// What becomes of a server whose nucleus reported before and is silent now.

@@ -15,7 +15,8 @@
 //!
 //! Around it: `sentry` starts and stops, `run` is a worker thread, `worker` what a worker keeps per application,
 //! `app` and `live` what workers share, `timer` and `health` the application's own tasks, `client` a
-//! connection's state and its deadlines, `reports` what nuclei beside the servers say.
+//! connection's state and its deadlines, `reports` what nuclei beside the servers say, `control` what a control plane
+//! is told and decides.
 
 mod accept;
 pub mod access_log;
@@ -25,6 +26,7 @@ pub mod board;
 mod body;
 mod client;
 pub mod config;
+pub mod control;
 pub mod counters;
 mod ending;
 pub mod event_ring;

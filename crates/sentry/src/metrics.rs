@@ -54,6 +54,7 @@ impl Collector for Scrape {
         classes(&mut out, &all)?;
         servers(&mut out, &all)?;
         reports(&mut out, &self.board)?;
+        control(&mut out, &self.board)?;
         data_path(&mut out, &all)
     }
 }
@@ -302,6 +303,30 @@ fn data_path(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
     out.gauge("tidegate_connections_open", "Client connections open now.", None, open)?;
     let tunnels = all.iter().map(|seen| (seen.labels(), seen.app.counters.tunnels_open() as f64));
     out.gauge("tidegate_tunnels_open", "Upgraded connections open now.", None, tunnels)
+}
+
+/// How it stands with the control plane; nothing where there is none to follow.
+fn control(out: &mut Families<'_>, board: &Board) -> fmt::Result {
+    let seen = board.control().map(|view| view.seen());
+    let none = || Labels::default();
+    let connected = seen.iter().map(|seen| (none(), flag(seen.is_connected)));
+    out.gauge(
+        "tidegate_control_connected",
+        "1 while the control plane is heard; 0: its last word holds.",
+        None,
+        connected,
+    )?;
+    let revision = seen.iter().map(|seen| (none(), seen.applied.1 as f64));
+    out.gauge(
+        "tidegate_control_revision",
+        "The newest orders of the control plane that are in force.",
+        None,
+        revision,
+    )?;
+    let cuts = seen.iter().map(|seen| (none(), seen.cuts));
+    out.counter("tidegate_control_cuts", "How often the control plane was lost.", cuts)?;
+    let refused = seen.iter().map(|seen| (none(), seen.orders_refused));
+    out.counter("tidegate_control_orders_refused", "Orders that could not be put in force.", refused)
 }
 
 fn counter_help(counter: Counter) -> &'static str {

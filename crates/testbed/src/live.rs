@@ -156,6 +156,7 @@ fn process(application: Application) -> Config {
         sentry: config::SentryConfig { workers: 1, drain: GRACE },
         admin: config::Admin::default(),
         reports: None,
+        control: None,
         access_log: config::AccessLog::Off,
         applications: vec![application],
         source: None,

@@ -1,4 +1,5 @@
-//! Messages between the sentry and the nuclei beside its servers.
+//! Messages between the sentry and the nuclei beside its servers; those between sentries and the control plane are in
+//! `control`.
 //!
 //! A message is one UDP datagram of at most [`MAX_DATAGRAM`] bytes. All numbers are little-endian:
 //!
@@ -26,6 +27,8 @@
 //! A receiver takes its own [`VERSION`] only and counts others. Within a version, gauges may be added: unknown ones are
 //! skipped.
 
+#[cfg(feature = "control")]
+pub mod control;
 mod datagram;
 pub mod fuzz;
 mod gauge;

@@ -63,6 +63,8 @@ pub(super) struct Core {
     pub(super) target: f64,
     pub(super) offered: Rate,
     pub(super) stale_tickets: u64,
+    /// When more servers will serve, where some were asked for.
+    pub(super) coming: Option<Timestamp>,
     /// Servers that take requests, their processors, and the room that their connection limits leave (`None`: no end).
     up: usize,
     processors: f64,
@@ -147,6 +149,7 @@ impl Core {
             target: setup.sla.target(0.0).as_secs_f64(),
             offered: Rate::new(RATE_TAU),
             stale_tickets: 0,
+            coming: None,
             up: 0,
             processors: 0.0,
             sure_processors: 0.0,

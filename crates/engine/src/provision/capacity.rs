@@ -143,6 +143,44 @@ impl Replica {
         Ok(most)
     }
 
+    /// The share of requests that admission has to refuse at `rate` with `servers`, so that the mean response time stays
+    /// within `response` seconds, when both arrivals and service times are as uneven as Poisson's: the blocking of
+    /// M/M/c/K, where K is what the servers may have in flight.
+    pub fn refused(&self, rate: f64, servers: u32, response: f64) -> f64 {
+        let places = f64::from(servers) * self.processors;
+        let work = rate * self.mean_service;
+        if !(places > 0.0 && work.is_finite()) {
+            return 1.0;
+        }
+        let room = (places * (response / self.mean_service).max(1.0)).min(1e6);
+        let mut blocked = 1.0;
+        let mut number = 0.0;
+        while number < room {
+            // The last one counts as far as there is room for it.
+            let part = (room - number).min(1.0);
+            number += 1.0;
+            let offered = work / number.min(places) * blocked;
+            blocked = pow(offered / (1.0 + offered) / blocked, part) * blocked;
+        }
+        blocked
+    }
+
+    /// Servers needed so that no more than the share `refused` of `rate` has to be refused.
+    ///
+    /// # Errors
+    /// As [`Replica::servers_needed`].
+    pub fn servers_to_refuse(&self, rate: f64, response: f64, refused: f64) -> Result<u32, CapacityError> {
+        in_range("rate", rate)?;
+        self.check(response)?;
+        if rate <= 0.0 {
+            return Ok(0);
+        }
+        // So much is done by those who are never idle; more are needed only for chance.
+        let least = ceil((1.0 - refused) * rate * self.mean_service / self.processors).max(1.0) as u32;
+        let enough = |servers: &u32| self.refused(rate, *servers, response) <= refused;
+        Ok((least..=least.saturating_mul(2).saturating_add(10)).find(enough).unwrap_or(least))
+    }
+
     /// (c_a^2 + c_s^2) / 2: how uneven arrivals and service times are. 1 for Poisson and exponential.
     fn unevenness(&self) -> f64 {
         let square = self.mean_service * self.mean_service;

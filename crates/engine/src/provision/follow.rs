@@ -64,8 +64,8 @@ impl Default for Config {
             smooth: Seconds(60.0),
             trend: Seconds(300.0),
             hold: Seconds(180.0),
-            most_busy: 0.8,
-            safety: 1.0,
+            most_busy: 0.9,
+            safety: 0.0,
             pooled: true,
             refused: 0.005,
             least_margin: 1.0,
@@ -107,7 +107,8 @@ pub(super) struct Follow {
 }
 
 /// Refused shares above and below which the margin grows and fades, by how much each time, and how far it may grow.
-const HARDLY_ANY: f64 = 0.1;
+const TOO_MANY: f64 = 3.0;
+const HARDLY_ANY: f64 = 0.3;
 const GROWS: f64 = 1.05;
 const FADES: f64 = 0.998;
 
@@ -188,7 +189,7 @@ impl Follow {
         let replica = application.replica()?;
         let bound = application.bound(target);
         let needed = match self.config.pooled {
-            true => replica.pooled_servers_needed(rate, bound),
+            true => replica.servers_to_refuse(rate * self.margins[at], bound, self.config.refused),
             false => replica.servers_needed(rate, bound),
         };
         let work = rate * replica.mean_service / replica.processors;
@@ -201,7 +202,7 @@ impl Follow {
         self.settled[at] = if all_serve { self.settled[at] + 1 } else { 0 };
         let refused = view.applications[at].drop_share(view.now, self.config.every.duration() * 2);
         let margin = &mut self.margins[at];
-        if refused > self.config.refused && self.settled[at] > 3 {
+        if refused > self.config.refused * TOO_MANY && self.settled[at] > 3 {
             *margin = (*margin * GROWS).min(self.config.most_margin);
         } else if refused < self.config.refused * HARDLY_ANY {
             *margin = (*margin * FADES).max(self.config.least_margin);

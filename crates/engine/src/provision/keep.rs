@@ -13,7 +13,7 @@ use super::fleet::Place;
 use super::provisioner::Provisioner;
 use super::sentries::Watch;
 use super::watch::WatchedState;
-use super::{PolicyState, ProvisionError, Site, Wish};
+use super::{PolicyState, ProvisionAction, ProvisionError, Site, Wish};
 
 /// Everything that later decisions depend on, but for the site's settings.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -54,6 +54,18 @@ pub enum RestoreError {
 }
 
 impl Provisioner {
+    /// A provisioner for a site of which nothing runs yet: the applications' first servers are asked for, not there.
+    ///
+    /// # Errors
+    /// When the site makes no sense.
+    pub fn cold(site: Site) -> Result<Provisioner, ProvisionError> {
+        let mut provisioner = Provisioner::new(site)?;
+        provisioner.fleet.restore(Vec::new());
+        provisioner.parts.iter_mut().for_each(Vec::clear);
+        provisioner.actions.retain(|action| !matches!(action, ProvisionAction::Partition { .. }));
+        Ok(provisioner)
+    }
+
     /// Everything that later decisions depend on. Take it when there is nothing to poll: actions and events are the
     /// driver's.
     pub fn snapshot(&self) -> ProvisionerState {
@@ -206,6 +218,16 @@ mod tests {
         other.applications[1].name = "three".into();
         let error = Provisioner::restore(other, kept(&provisioner)).unwrap_err();
         assert!(matches!(error, RestoreError::Applications { .. }), "{error}");
+    }
+
+    #[test]
+    fn of_a_cold_site_the_first_servers_are_asked_for() {
+        let mut provisioner = Provisioner::cold(site(0, 12)).unwrap();
+        assert_eq!((provisioner.serving(0), provisioner.coming(0)), (0, 0));
+        provisioner.handle_timeout(Timestamp::from_millis(1));
+        let starts = core::iter::from_fn(|| provisioner.poll_action());
+        assert_eq!(starts.filter(|action| matches!(action, ProvisionAction::Start { .. })).count(), 4);
+        assert_eq!((provisioner.serving(0), provisioner.coming(0)), (0, 2));
     }
 
     #[test]

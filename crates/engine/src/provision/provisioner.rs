@@ -22,7 +22,7 @@ pub struct Provisioner {
     pub(super) wishes: Vec<Wish>,
     pub(super) sentries: Vec<Sentries>,
     pub(super) parts: Vec<Vec<Vec<usize>>>,
-    actions: VecDeque<ProvisionAction>,
+    pub(super) actions: VecDeque<ProvisionAction>,
     events: VecDeque<(Timestamp, ProvisionEvent)>,
 }
 

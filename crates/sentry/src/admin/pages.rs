@@ -51,6 +51,7 @@ pub(super) async fn state(State(admin): Shared) -> Json<Value> {
     let applications = applications.iter().map(|app| view::application(app, &app.snapshot()));
     let mut state = view::process(board);
     state["applications"] = applications.collect();
+    state["control"] = board.control().map_or(Value::Null, |view| view.to_json());
     state["reports"] = board.reports().map_or(Value::Null, |view| view.to_json());
     Json(state)
 }

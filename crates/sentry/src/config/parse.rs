@@ -153,6 +153,7 @@ impl OneLine {
             }),
             application: Some(typed(list([application]))),
             reports: None,
+            control: None,
         }
     }
 }

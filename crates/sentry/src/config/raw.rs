@@ -12,6 +12,7 @@ section! {
         sentry: RawSentry,
         admin: RawAdmin,
         reports: RawReports,
+        control: RawControl,
         application: List<RawApplication>,
     }
 }
@@ -37,6 +38,14 @@ section! {
         key_file: String,
         silent_after: Time,
         when_silent: String,
+    }
+}
+
+section! {
+    struct RawControl ("in [control]") {
+        connect: String,
+        key_file: String,
+        name: String,
     }
 }
 

@@ -56,6 +56,13 @@ impl Config {
             put(&mut table, "when_silent", reports.when_silent.name());
             put(&mut out, "reports", table);
         }
+        if let Some(control) = &self.control {
+            let mut table = Table::new();
+            put(&mut table, "connect", control.connect.clone());
+            put(&mut table, "key_file", control.key_file.display().to_string());
+            put(&mut table, "name", control.name.clone());
+            put(&mut out, "control", table);
+        }
         put(&mut out, "application", self.applications.iter().map(application).collect::<Vec<_>>());
         out
     }

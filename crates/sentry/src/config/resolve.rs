@@ -2,6 +2,7 @@
 
 mod address;
 mod cluster;
+mod control;
 mod profile;
 mod reports;
 mod rules;
@@ -33,6 +34,8 @@ pub(super) struct Resolver<'w, 'r, 't> {
     report: &'r mut Report<'t>,
     /// Everything typed could be read. Otherwise what seems to be missing may be what could not be read.
     complete: bool,
+    /// A control plane says which servers there are.
+    is_governed: bool,
 }
 
 /// The place of a whole file.
@@ -41,7 +44,7 @@ const WHOLE: Range<usize> = 0..0;
 impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
     pub(super) fn new(world: &'w dyn World, report: &'r mut Report<'t>) -> Self {
         let complete = !report.has_errors();
-        Resolver { world, report, complete }
+        Resolver { world, report, complete, is_governed: false }
     }
 
     /// The configuration; only to be used when nothing was reported.
@@ -52,6 +55,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             drain: raw_sentry.drain.map_or(Duration::from_secs(30), |drain| drain.value.0),
         };
         let access_log = access_log(raw.access_log);
+        self.is_governed = raw.control.is_some();
         let raw_applications = raw.application.map(|list| list.value.0).unwrap_or_default();
         if raw_applications.is_empty() {
             self.missing(&WHOLE, "there is nothing to protect; add [[application]] with servers = [\"host:port\"]");
@@ -66,7 +70,8 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         let applications = raw_applications.into_iter().zip(listens);
         let applications = applications.map(|(raw, listen)| self.application(raw, listen)).collect();
         let reports = raw.reports.and_then(|reports| self.reports(reports));
-        Config { sentry, admin, reports, access_log, applications, source }
+        let control = raw.control.and_then(|control| self.control(control));
+        Config { sentry, admin, reports, control, access_log, applications, source }
     }
 
     fn application(&mut self, raw: At<RawApplication>, listen: Vec<SocketAddr>) -> Application {
@@ -211,7 +216,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             Some(list) => list.value.0,
             None => Vec::new(),
         };
-        if list.is_empty() {
+        if list.is_empty() && !self.is_governed {
             self.missing(span, "no servers; add servers = [\"host:port\", ...]");
         }
         let both: Vec<_> = list.into_iter().filter_map(|server| self.server(server.value.0, &server.span)).collect();

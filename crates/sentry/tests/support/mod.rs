@@ -75,6 +75,7 @@ pub fn config(application: Application, workers: usize) -> Config {
         sentry: SentryConfig { workers, drain: Duration::from_secs(5) },
         admin: Admin::default(),
         reports: None,
+        control: None,
         access_log: AccessLog::Off,
         applications: vec![application],
         source: None,

@@ -14,6 +14,7 @@ use tidegate_sentry::access_log::AccessLog;
 use tidegate_sentry::admin::AdminServer;
 use tidegate_sentry::board::Board;
 use tidegate_sentry::config::{Application, Checked, Config, ConfigErrors, OneLine};
+use tidegate_sentry::control::Follower;
 use tidegate_sentry::reload::{Reloader, Watcher};
 use tidegate_sentry::{Sentry, SentryHandle, StartError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -107,6 +108,7 @@ impl Args {
 /// A sentry and everything around it. The fields are dropped in this order: who reloads goes before what is reloaded.
 struct Running {
     watcher: Option<Watcher>,
+    follower: Option<Follower>,
     sentry: Arc<SentryHandle>,
     admin: Option<AdminServer>,
     board: Arc<Board>,
@@ -134,7 +136,13 @@ impl Running {
             }
             None => None,
         };
-        Ok(Running { watcher, sentry, admin, board, log })
+        let follower = match &config.control {
+            Some(control) => Some(
+                Follower::start(control, sentry.apps(), &board).context("cannot start following the control plane")?,
+            ),
+            None => None,
+        };
+        Ok(Running { watcher, follower, sentry, admin, board, log })
     }
 
     /// What runs where, in one block.
@@ -155,6 +163,9 @@ impl Running {
             .map_or("none (--admin ADDR, or [admin] in a file)".to_owned(), |admin| urls(&[admin.address()]));
         if let Some(view) = self.sentry.reports() {
             text.push_str(&format!("  {:<9}udp {}\n", "reports", view.address()));
+        }
+        if let Some(control) = &config.control {
+            text.push_str(&format!("  {:<9}{} (this sentry is \"{}\")\n", "control", control.connect, control.name));
         }
         text.push_str(&format!("  {:<9}{admin}\n  {:<9}{}\n", "admin", "workers", config.sentry.workers));
         text
@@ -182,8 +193,10 @@ impl Running {
 
     /// Finishes what is there. The admin API answers to the last, so that whoever asks sees why it is not ready.
     async fn drain(self, mut signals: Signals) -> Result<ExitCode> {
-        let Running { watcher, sentry, admin, board, log } = self;
+        let Running { watcher, follower, sentry, admin, board, log } = self;
         drop(watcher);
+        // Its servers go to the other sentries from now on.
+        drop(follower);
         let grace = board.config().sentry.drain;
         board.drain();
         eprintln!("tidegate: draining, for at most {}; a second signal stops at once", format_duration(grace));
