@@ -47,7 +47,12 @@ pub struct Config {
     pub safety: f64,
     /// Whether servers count as sharing one queue; else each is a queue of its own, as in the paper.
     pub pooled: bool,
-    /// The share of requests that may be refused before the need is put up; admission bridges that much.
+    /// A server is asked for when it would save more than so much work from being refused, in servers' worth.
+    pub price: f64,
+    /// Of the requests in flight that the target permits in theory, the share that admission lets in: it keeps away
+    /// from the target.
+    pub room: f64,
+    /// The share refused above which, with all that is needed serving, theory is not believed any more.
     pub refused: f64,
     /// The need is multiplied by what refusals taught, but not by less than this.
     pub least_margin: f64,
@@ -67,7 +72,9 @@ impl Default for Config {
             most_busy: 0.9,
             safety: 0.0,
             pooled: true,
-            refused: 0.005,
+            price: 0.055,
+            room: 0.57,
+            refused: 0.05,
             least_margin: 1.0,
             most_margin: 1.3,
             trust: 2.0,
@@ -107,8 +114,7 @@ pub(super) struct Follow {
 }
 
 /// Refused shares above and below which the margin grows and fades, by how much each time, and how far it may grow.
-const TOO_MANY: f64 = 3.0;
-const HARDLY_ANY: f64 = 0.3;
+const HARDLY_ANY: f64 = 0.1;
 const GROWS: f64 = 1.05;
 const FADES: f64 = 0.998;
 
@@ -188,8 +194,14 @@ impl Follow {
     fn need(&self, at: usize, application: &Watched, rate: f64, target: Duration) -> Option<u32> {
         let replica = application.replica()?;
         let bound = application.bound(target);
+        if bound <= replica.mean_service {
+            return None;
+        }
         let needed = match self.config.pooled {
-            true => replica.servers_to_refuse(rate * self.margins[at], bound, self.config.refused),
+            true => {
+                let room = (bound * self.config.room).max(replica.mean_service * 1.001);
+                replica.servers_worth(rate * self.margins[at], room, self.config.price)
+            }
             false => replica.servers_needed(rate, bound),
         };
         let work = rate * replica.mean_service / replica.processors;
@@ -202,7 +214,7 @@ impl Follow {
         self.settled[at] = if all_serve { self.settled[at] + 1 } else { 0 };
         let refused = view.applications[at].drop_share(view.now, self.config.every.duration() * 2);
         let margin = &mut self.margins[at];
-        if refused > self.config.refused * TOO_MANY && self.settled[at] > 3 {
+        if refused > self.config.refused && self.settled[at] > 3 {
             *margin = (*margin * GROWS).min(self.config.most_margin);
         } else if refused < self.config.refused * HARDLY_ANY {
             *margin = (*margin * FADES).max(self.config.least_margin);

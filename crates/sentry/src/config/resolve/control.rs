@@ -12,10 +12,13 @@ use super::Resolver;
 impl Resolver<'_, '_, '_> {
     pub(super) fn control(&mut self, raw: At<RawControl>) -> Option<Control> {
         let At { value: raw, span } = raw;
-        let connect = raw.connect.map(|connect| self.server_address(&connect));
-        if connect.is_none() {
-            self.missing(&span, "a control plane has an address; add connect = \"host:9910\"");
-        }
+        let connect = match raw.connect {
+            Some(connect) => self.server_address(&connect),
+            None => {
+                self.missing(&span, "a control plane has an address; add connect = \"host:9910\"");
+                None
+            }
+        };
         let name = raw.name.map(|name| name.value).filter(|name| !name.trim().is_empty());
         if name.is_none() {
             self.missing(&span, "sentries are told apart by their names; add name = \"...\"");
