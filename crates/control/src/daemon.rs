@@ -3,18 +3,20 @@
 //! One task owns everything; connections, the provider's threads and the admin API send it messages. So there is one
 //! order of inputs, and the journal has it.
 
+mod provide;
+mod show;
+mod tell;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use thiserror::Error;
-use tidegate_engine::provision::{Place, ServerNews};
-use tidegate_engine::{Sla, Timestamp};
-use tidegate_wire::control::{
-    ApplicationOrders, Coming, FromControl, FromSentry, Orders, ServerOrder, Step as TargetStep, TargetOrder,
-};
+use tidegate_engine::Timestamp;
+use tidegate_engine::provision::ServerNews;
+use tidegate_wire::control::{FromControl, FromSentry};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::sync::oneshot;
@@ -23,18 +25,14 @@ use crate::clock::{Clock, wall};
 use crate::config::Config;
 use crate::desk::{Connection, Desk};
 use crate::link::{self, News};
-use crate::plane::{Input, Plane, Process, Step, What};
+use crate::plane::{Input, Plane, Process, Step};
 use crate::provider::{self, Presence, Pretend, Provider, ProviderError};
 use crate::store::{Store, StoreError};
 
-/// A provider that takes longer for a step is said to hang.
-const HANGS: Duration = Duration::from_secs(15);
-/// After a step that failed, the same one is tried again so much later.
-const AGAIN: Duration = Duration::from_secs(5);
+pub use show::line;
+
 /// A sentry that says nothing for so many periods is cut off.
 const SILENT_PERIODS: u32 = 5;
-/// The most records of one answer.
-const PAGE: usize = 1000;
 
 /// A running control plane.
 #[derive(Debug)]
@@ -337,187 +335,6 @@ impl Daemon {
         }
     }
 
-    fn drained(&mut self) -> Result<(), DaemonError> {
-        for server in 0..self.plane.places().len() {
-            if let Place::Draining { application, .. } = self.plane.places()[server]
-                && (self.dry_run || self.desk.is_drained(application, &name(server)))
-            {
-                let reason = String::from("no sentry has anything in flight there");
-                self.news(server, ServerNews::Drained, reason)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Says of steps that take too long that they do; they are waited for.
-    fn hanging(&mut self) -> Result<(), DaemonError> {
-        let now = self.clock.now();
-        let mut late = Vec::new();
-        for (server, (since, said)) in &mut self.busy {
-            if !*said && now.since(*since) > HANGS {
-                *said = true;
-                late.push(*server);
-            }
-        }
-        for server in late {
-            self.note(
-                "provider-hangs",
-                format!("server {server}: its step takes longer than {HANGS:?}; it is waited for"),
-            )?;
-        }
-        Ok(())
-    }
-
-    /// Gives the provider what is not done: one step at a time for each server, all servers side by side.
-    fn carry_out(&mut self) {
-        let now = self.clock.now();
-        let mut taken: BTreeSet<usize> = self.busy.keys().copied().collect();
-        let pending: Vec<Step> = self.plane.pending().cloned().collect();
-        for step in pending {
-            // Later steps of the same server wait for it.
-            if !taken.insert(step.server) || self.again.get(&step.number).is_some_and(|at| *at > now) {
-                continue;
-            }
-            self.busy.insert(step.server, (now, false));
-            self.counts.steps += 1;
-            let (provider, known, done) =
-                (self.provider.clone(), self.plane.process(step.server), self.to_self.clone());
-            tokio::task::spawn_blocking(move || {
-                let result = provider.apply(&step, known);
-                // The daemon may be ending; the step is not marked as done then.
-                let _ = done.blocking_send(Message::Applied(step, result));
-            });
-        }
-    }
-
-    fn applied(&mut self, step: &Step, result: Result<Option<Process>, ProviderError>) -> Result<(), DaemonError> {
-        self.busy.remove(&step.server);
-        let now = self.clock.now();
-        match (result, &step.what) {
-            (Ok(process), _) => {
-                self.again.remove(&step.number);
-                self.input(Input::Done { now, step: step.number, process })
-            }
-            (Err(error), What::Start { .. }) => {
-                self.counts.failures += 1;
-                self.news(step.server, ServerNews::Failed, error.to_string())?;
-                self.input(Input::Done { now, step: step.number, process: None })
-            }
-            (Err(error), What::Stop) => {
-                self.counts.failures += 1;
-                if self.again.insert(step.number, now + AGAIN).is_none() {
-                    self.note("provider-failed", format!("server {}: {error}; it is tried again", step.server))?;
-                }
-                Ok(())
-            }
-        }
-    }
-
-    /// Asks the provider how servers are, one round at a time.
-    fn look(&mut self) {
-        if self.looking {
-            return;
-        }
-        let waits: BTreeSet<usize> = self.plane.pending().map(|step| step.server).collect();
-        let used = |server: &usize| !matches!(self.plane.places()[*server], Place::Free | Place::Failed { .. });
-        let servers = (0..self.plane.places().len()).filter(used).filter(|server| !waits.contains(server));
-        let servers: Vec<(usize, Option<Process>)> =
-            servers.map(|server| (server, self.plane.process(server))).collect();
-        if servers.is_empty() {
-            return;
-        }
-        self.looking = true;
-        let (provider, done) = (self.provider.clone(), self.to_self.clone());
-        tokio::task::spawn_blocking(move || {
-            let look = |(server, known): &(usize, Option<Process>)| (*server, provider.look(*server, *known));
-            // Some at a time, so that one that does not answer holds up few others.
-            let seen = std::thread::scope(|scope| {
-                let lots: Vec<_> = servers
-                    .chunks(servers.len().div_ceil(8))
-                    .map(|lot| scope.spawn(move || lot.iter().map(look).collect::<Vec<_>>()))
-                    .collect();
-                lots.into_iter().flat_map(|lot| lot.join().unwrap_or_default()).collect()
-            });
-            // The daemon may be ending.
-            let _ = done.blocking_send(Message::Looked(seen));
-        });
-    }
-
-    fn looked(&mut self, seen: &[(usize, Presence)]) -> Result<(), DaemonError> {
-        self.looking = false;
-        let now = self.clock.now();
-        for (server, presence) in seen {
-            let place = self.plane.places()[*server];
-            // A step that came up meanwhile changes what is to be seen.
-            if self.plane.pending().any(|step| step.server == *server) {
-                continue;
-            }
-            if *presence != Presence::Silent {
-                self.silent.remove(server);
-            }
-            match (place, presence) {
-                (Place::Coming { .. }, Presence::Serving) => {
-                    self.news(*server, ServerNews::Up, String::from("it answers"))?;
-                    self.tell();
-                }
-                (Place::Coming { .. } | Place::Serving { .. } | Place::Draining { .. }, Presence::Absent) => {
-                    self.news(*server, ServerNews::Failed, String::from("its process has ended by itself"))?;
-                    self.tell();
-                }
-                (Place::Serving { .. }, Presence::Silent) => {
-                    let since = *self.silent.entry(*server).or_insert(now);
-                    let patience = self.config.provider.check().hung_after;
-                    if now.since(since) > patience {
-                        self.silent.remove(server);
-                        let text = format!("it runs and has not answered for {patience:?}");
-                        self.news(*server, ServerNews::Failed, text)?;
-                    }
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// Tells sentries what they do not know yet.
-    fn tell(&mut self) {
-        if self.dry_run {
-            return;
-        }
-        let names: Vec<String> = self.desk.sentries().map(|(name, _)| name.clone()).collect();
-        for sentry in names {
-            let Some(known) = self.desk.sentry_mut(&sentry) else { continue };
-            let (Some(connection), at) = (known.connection, known.applications().to_vec()) else { continue };
-            let applications: Vec<ApplicationOrders> = at.iter().map(|at| self.orders(*at, &sentry)).collect();
-            let Some(known) = self.desk.sentry_mut(&sentry) else { continue };
-            if known.told.as_ref().is_some_and(|(_, told)| same(told, &applications)) {
-                continue;
-            }
-            self.revision += 1;
-            known.told = Some(((self.store.term(), self.revision), applications.clone()));
-            let orders = Orders { term: self.store.term(), revision: self.revision, applications };
-            self.send(connection, FromControl::Orders(orders));
-        }
-    }
-
-    fn orders(&self, application: usize, sentry: &str) -> ApplicationOrders {
-        let server = |server: usize| ServerOrder { name: name(server), address: self.config.provider.address(server) };
-        let coming = |(time, servers): (Duration, f64)| Coming { in_ms: time.as_millis() as u64, servers };
-        ApplicationOrders {
-            name: self.config.site.applications[application].name.clone(),
-            servers: self.plane.servers_of(application, sentry).into_iter().map(server).collect(),
-            target: target(&self.plane.target(application)),
-            coming: self.plane.coming(application).into_iter().map(coming).collect(),
-        }
-    }
-
-    /// One that lags too far is cut off, and told everything when it comes back.
-    fn send(&mut self, connection: Connection, message: FromControl) {
-        if self.links.get(&connection).is_some_and(|link| link.try_send(message).is_err()) {
-            self.links.remove(&connection);
-        }
-    }
-
     fn news(&mut self, server: usize, news: ServerNews, reason: String) -> Result<(), DaemonError> {
         let now = self.clock.now();
         self.input(Input::Server { now, server, news, reason })
@@ -535,88 +352,9 @@ impl Daemon {
         }
         Ok(())
     }
-
-    fn answer(&self, question: Question) -> Result<Value, DaemonError> {
-        Ok(match question {
-            Question::State => self.state(),
-            Question::Plan => json!(self.plane.plan()),
-            Question::Audit(after) => Value::Array(self.store.audit(after, PAGE)?),
-        })
-    }
-
-    fn state(&self) -> Value {
-        let server = |(at, place): (usize, &Place)| {
-            json!({
-                "server": name(at),
-                "address": self.config.provider.address(at),
-                "place": place,
-                "process": self.plane.process(at),
-            })
-        };
-        let now = self.clock.now();
-        let sentry = |(name, known): (&String, &crate::desk::Known)| {
-            json!({
-                "name": name,
-                "connected": known.connection.is_some(),
-                "heard_seconds_ago": now.seconds_since(known.heard),
-                "applied": known.report.as_ref().map(|report| report.applied),
-                "told": known.told.as_ref().map(|(number, _)| number),
-            })
-        };
-        json!({
-            "dry_run": self.dry_run,
-            "term": self.store.term(),
-            "revision": self.revision,
-            "applications": self.plane.plan(),
-            "servers": self.plane.places().iter().enumerate().map(server).collect::<Vec<_>>(),
-            "sentries": self.desk.sentries().map(sentry).collect::<Vec<_>>(),
-            "pending": self.plane.pending().collect::<Vec<_>>(),
-            "counts": {
-                "inputs": self.counts.inputs,
-                "steps": self.counts.steps,
-                "provider_failures": self.counts.failures,
-                "reports": self.counts.reports,
-                "sentries_refused": self.counts.refused,
-            },
-        })
-    }
-}
-
-/// A record in a line.
-pub fn line(record: &Value) -> String {
-    let text = |key: &str| record[key].as_str().unwrap_or_default();
-    let mut line = text("kind").to_owned();
-    if let Some(application) = record["application"].as_str() {
-        line.push_str(&format!(" {application}"));
-    }
-    if let Some(server) = record["server"].as_u64() {
-        line.push_str(&format!(" server {server}"));
-    }
-    format!("{line}: {}", text("text"))
 }
 
 /// A server's name at sentries.
 fn name(server: usize) -> String {
     format!("server-{server}")
-}
-
-fn target(sla: &Sla) -> TargetOrder {
-    let step = |step: &tidegate_engine::Step| TargetStep {
-        below: step.below.is_finite().then_some(step.below),
-        target_ms: step.target.as_secs_f64() * 1e3,
-    };
-    TargetOrder { statistic: sla.statistic().name().to_owned(), steps: sla.steps().iter().map(step).collect() }
-}
-
-/// What is coming is told once; that it comes nearer is no news.
-fn same(told: &[ApplicationOrders], now: &[ApplicationOrders]) -> bool {
-    let alike = |(told, now): (&ApplicationOrders, &ApplicationOrders)| {
-        let amounts =
-            |orders: &ApplicationOrders| orders.coming.iter().map(|coming| coming.servers).collect::<Vec<_>>();
-        told.name == now.name
-            && told.servers == now.servers
-            && told.target == now.target
-            && amounts(told) == amounts(now)
-    };
-    told.len() == now.len() && told.iter().zip(now).all(alike)
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use tidegate_control::store::Store;
-use tidegate_control::{Config, Daemon, admin, daemon, wall};
+use tidegate_control::{Config, Daemon, admin, wall};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::top::get;
