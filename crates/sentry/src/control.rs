@@ -369,6 +369,7 @@ impl Line {
         // Zero would mean for ever.
         self.stream.set_read_timeout(Some(patience.max(Duration::from_millis(1))))?;
         match self.stream.read(&mut self.buffer) {
+            Ok(0) if self.channel.is_open() => Err(Over::Lost(String::from("it closed the connection"))),
             Ok(0) => Err(Over::Lost(String::from("it closed the connection; is the key the same on both sides?"))),
             Ok(read) => {
                 self.channel.handle_bytes(&self.buffer[..read])?;

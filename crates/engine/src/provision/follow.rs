@@ -6,9 +6,11 @@
 //! drained when they were too many for `hold`.
 //!
 //! *Awkward cases.* Noise must not be taken for need: the rate is that of the last `smooth`, and a trend counts as far
-//! as it is more than noise. A forecast is trusted up to twice what is offered. Few servers need more room for chance
-//! than many: `safety` times the square root of the work. A sentry may refuse at loads that theory would still take;
-//! when it does while everything asked for serves, the need is put up by a margin, which fades when it was too much.
+//! as it is more than noise. A forecast is trusted up to `trust` times what is offered. How many are enough is a matter
+//! of price: what a sentry lets in is a loss system, and one more server is asked for when it would save more work from
+//! being refused than `price`. So a few servers get more room for chance than many. A sentry may refuse more than that
+//! foresees; when it does while everything asked for serves, the need is put up by a margin, which fades when it was
+//! too much.
 //! When everybody together needs more than there is, revenue decides, as in a plan, and what is left goes to who lacks
 //! most.
 //!
@@ -43,7 +45,7 @@ pub struct Config {
     pub hold: Seconds,
     /// The highest use of the servers that is aimed at, whatever the target permits.
     pub most_busy: f64,
-    /// Servers beyond the work itself, in square roots of the work (in servers).
+    /// Servers beyond the work itself at least, in square roots of the work (in servers).
     pub safety: f64,
     /// Whether servers count as sharing one queue; else each is a queue of its own, as in the paper.
     pub pooled: bool,
