@@ -6,10 +6,14 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+
+/// Sites of this process.
+static NEXT: AtomicU16 = AtomicU16::new(0);
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -62,7 +66,8 @@ impl Site {
         let folder = std::env::temp_dir().join(format!("tidegate-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         std::fs::write(folder.join("key"), "the secret of the tests\n").expect("a file");
-        let seed = format!("{}{}", std::process::id(), name.len());
+        let number = NEXT.fetch_add(1, Ordering::SeqCst);
+        let seed = format!("{}{number}", std::process::id());
         let loopback = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
         let (listen, admin) = (loopback(free_port()), loopback(free_port()));
         let (control, control_admin) = (loopback(free_port()), loopback(free_port()));
@@ -77,7 +82,7 @@ impl Site {
         write!(
             text,
             "first_port = {}\nservers = 5\nsetup_time = \"1s\"\ncheck = \"/\"\nstop_grace = \"2s\"\n",
-            free_ports()
+            free_ports(number)
         )
         .expect("text");
         text.push_str(
@@ -188,10 +193,13 @@ fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).and_then(|socket| socket.local_addr()).expect("a port").port()
 }
 
-/// The first of five ports in a row that are free now.
-fn free_ports() -> u16 {
+/// The first of five ports in a row that are free now; sites of one process do not look in the same place.
+fn free_ports(site: u16) -> u16 {
     let free = |first: u16| (first..first + 5).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok());
-    (20_000 + std::process::id() as u16 % 8_000..60_000).step_by(7).find(|first| free(*first)).expect("five free ports")
+    (20_000 + site * 10_000 + (std::process::id() % 9_000) as u16..60_000)
+        .step_by(7)
+        .find(|first| free(*first))
+        .expect("five free ports")
 }
 
 fn get(address: SocketAddr, path: &str) -> Option<String> {
