@@ -200,7 +200,7 @@ impl Thread {
         let welcomed_by = Instant::now() + PATIENCE;
         let mut period: Option<Duration> = None;
         let mut next = welcomed_by;
-        let mut watches: Vec<Watch> = self.apps.iter().map(|app| Watch::new(app)).collect();
+        let mut watches: Vec<Watch> = self.apps.iter().map(Watch::new).collect();
         let (mut since, mut used) = (Instant::now(), cpu_time());
         loop {
             if self.stops() {
