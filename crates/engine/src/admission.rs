@@ -278,8 +278,8 @@ pub struct Context<'a> {
 /// What is in flight of a kind of requests at the servers that a class may use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Held {
-    /// In flight.
-    pub in_flight: u32,
+    /// In flight, and what others sent as nuclei tell.
+    pub in_flight: f64,
     /// From how many on a request of the class is one too many.
     pub threshold: f64,
 }
@@ -310,7 +310,7 @@ impl Context<'_> {
         let kind = self.kinds.of(request_type)?;
         let group = self.groups[class.index().min(self.groups.len() - 1)];
         let threshold = group.weight * mark(&self.kinds.limits()[kind], class.index(), self.classes.len());
-        Some(Held { in_flight: group.by_kind[kind], threshold })
+        Some(Held { in_flight: f64::from(group.by_kind[kind]) + group.others[kind], threshold })
     }
 
     /// Requests waiting in a class.

@@ -183,6 +183,13 @@ impl Classifier {
         })
     }
 
+    /// The session that an answer begins by its `set-cookie` header: the key that the client's next request will have.
+    /// [`AffinityKey::NONE`] where it sets another cookie, or none is looked at.
+    pub fn session_begun(&self, set_cookie: &[u8]) -> AffinityKey {
+        let Some(AffinityBy::Cookie(name)) = &self.affinity else { return AffinityKey::NONE };
+        self.key_of(values::cookie_set(set_cookie, name.as_bytes()))
+    }
+
     /// A keyed hash of the page's or session's name: clients cannot aim at each other's places.
     fn affinity_key(&self, view: &impl RequestView) -> AffinityKey {
         let name = match &self.affinity {
@@ -192,6 +199,10 @@ impl Classifier {
             }
             Some(AffinityBy::Header(name)) => view.header(name),
         };
+        self.key_of(name)
+    }
+
+    fn key_of(&self, name: Option<&[u8]>) -> AffinityKey {
         let Some(name) = name.filter(|name| !name.is_empty()) else { return AffinityKey::NONE };
         let mut hasher = self.hasher;
         hasher.write(name);

@@ -26,7 +26,7 @@ use crate::event::{Event, EventSink};
 use crate::flight::{Flight, State};
 use crate::policer::{Policer, Verdict};
 use crate::report::{LoadReport, MeasuredCost};
-use crate::request::{Request, ServerId, Ticket};
+use crate::request::{AffinityKey, Request, ServerId, Ticket};
 use crate::server::{ServerState, Status};
 use crate::setup::{Setup, SetupError};
 use crate::snapshot::Snapshot;
@@ -174,6 +174,7 @@ impl Controller {
     pub fn handle_report(&mut self, now: Timestamp, report: LoadReport) {
         match report {
             LoadReport::Server { server, load } => self.core.take_report(now, server, &load),
+            LoadReport::Active { server, request_type, count } => self.core.take_active(server, request_type, count),
             LoadReport::Silent(server) => self.core.lose_reports(server),
             _ => {}
         }
@@ -185,6 +186,11 @@ impl Controller {
     /// as it is told, costs are learned from it and not from the server's response times.
     pub fn handle_cost(&mut self, now: Timestamp, server: ServerId, request: &Request, cost: MeasuredCost) {
         self.core.take_cost(now, server, request, &cost);
+    }
+
+    /// The answer of `server` began a session: requests with `key` go there from now on.
+    pub fn handle_session(&mut self, now: Timestamp, key: AffinityKey, server: ServerId) {
+        self.core.pin_session(now, key, server);
     }
 
     /// The time that [`Controller::poll_timeout`] named has come (calling earlier does no harm).

@@ -1,6 +1,6 @@
 //! Reports from outside the engine: the sentry's own load, and what nuclei measure on servers.
 
-use crate::request::ServerId;
+use crate::request::{RequestTypeId, ServerId};
 
 /// A measurement that drivers bring.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -14,6 +14,16 @@ pub enum LoadReport {
         server: ServerId,
         /// How it is doing.
         load: ServerLoad,
+    },
+    /// A server's nucleus says how many requests of a type are in service there, whoever sent them. It counts with the
+    /// next [`LoadReport::Server`] of the server, which closes the report.
+    Active {
+        /// Which server.
+        server: ServerId,
+        /// Of which type.
+        request_type: RequestTypeId,
+        /// How many.
+        count: f64,
     },
     /// Nothing was heard of a server's nucleus for too long, or it stopped: from now on the server is judged by what
     /// the sentry sees itself, as if it had no nucleus.

@@ -99,6 +99,11 @@ impl ServerState {
         self.role == Role::Application && self.status == taking
     }
 
+    /// What it holds of a kind: in flight from here, and what others sent as its nucleus tells.
+    pub(crate) fn holds(&self, kind: usize) -> f64 {
+        f64::from(self.by_kind[kind]) + self.reported.others(kind)
+    }
+
     /// Requests in flight per effective processor: what shortest-queue dispatch compares.
     pub fn relative_load(&self) -> f64 {
         f64::from(self.in_flight) / self.capacity.processors()

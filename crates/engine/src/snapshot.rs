@@ -133,6 +133,8 @@ pub struct HeldSnapshot {
     pub kind: String,
     /// In flight.
     pub in_flight: u32,
+    /// In service there that others sent, as nuclei tell.
+    pub elsewhere: f64,
     /// How many of them these servers hold within the target.
     pub within_target: f64,
     /// How many at their breaking point.

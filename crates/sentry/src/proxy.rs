@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header, request};
 use http_body::Body;
 use hyper::body::Incoming;
-use tidegate_engine::{Outcome, Rejection, RequestView, ServerId, Status, Timestamp};
+use tidegate_engine::{AffinityKey, Outcome, Rejection, RequestView, ServerId, Status, Timestamp};
 
 use crate::body::{RequestBody, ResponseBody};
 use crate::client::{Client, Wait};
@@ -193,6 +193,7 @@ impl Exchange {
             }
             return self.open_tunnel(parts, server);
         }
+        self.note_session(&parts.headers);
         self.explain(&mut parts.headers);
         self.client.wait(Wait::ResponseBody, self.worker.deadline(|timeouts| timeouts.body_idle));
         let mut body = ResponseBody::relay(incoming, server, sent_at, &self.client, &self.worker, self.ending);
@@ -202,6 +203,17 @@ impl Exchange {
         })
         .await;
         Response::from_parts(parts, body)
+    }
+
+    /// Where the answer begins a session, the session's requests go to this server.
+    fn note_session(&self, headers: &http::HeaderMap) {
+        let Some(server) = self.ending.server else { return };
+        for cookie in headers.get_all(http::header::SET_COOKIE) {
+            let key = self.local.live.classifier.session_begun(cookie.as_bytes());
+            if key != AffinityKey::NONE && key != self.ending.request().affinity {
+                self.worker.app.engine(|core, now| core.controller.handle_session(now, key, server));
+            }
+        }
     }
 
     /// Both sides change protocol: hyper writes the `101`, and the connection's task then copies both ways. From here

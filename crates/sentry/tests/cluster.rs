@@ -90,6 +90,29 @@ fn sessions_stay_in_their_class_s_servers_and_outlive_them() {
 }
 
 #[test]
+fn a_session_stays_with_the_server_whose_answer_began_it() {
+    let server = |number: usize| {
+        RawServer::answering(move |asked| match asked.target.strip_prefix("/login/") {
+            Some(user) => format!(
+                "HTTP/1.1 200 OK\r\nSet-Cookie: theme=dark\r\nSet-Cookie: session={user}; Path=/\r\n\
+                 Content-Length: 1\r\n\r\n{number}"
+            ),
+            None => ok(&number.to_string()),
+        })
+    };
+    let servers: Vec<RawServer> = (0..3).map(server).collect();
+    let sentry = Running::start(configured(&servers, ""));
+    let logins = (0..9).map(|user| sentry.ask(&format!("GET /login/{user} HTTP/1.1\r\nHost: t\r\n\r\n")).text());
+    let homes: Vec<usize> = logins.map(|text| text.parse().expect("a server's number")).collect();
+    assert!((0..3).all(|number| homes.contains(&number)), "{homes:?}");
+    for _ in 0..2 {
+        let now: Vec<usize> = (0..9).map(|user| who(&sentry, &format!("session={user}"))).collect();
+        assert_eq!(now, homes, "from the first request that brings the cookie");
+    }
+    sentry.assert_quiet();
+}
+
+#[test]
 fn a_session_by_header_is_one_server_s_and_requests_without_one_are_spread() {
     let servers = cluster(3);
     let mut app = configured(&servers, "");

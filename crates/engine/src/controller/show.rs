@@ -86,6 +86,7 @@ fn partitions(core: &Core) -> Vec<PartitionSnapshot> {
         let held = |(kind, limit): (usize, &MaxConn)| HeldSnapshot {
             kind: limit.name.clone(),
             in_flight: group.by_kind[kind],
+            elsewhere: group.others[kind],
             within_target: group.weight * limit.within_target,
             most: group.weight * limit.most,
             thresholds: of.iter().map(|&class| group.weight * mark(limit, class, classes)).collect(),

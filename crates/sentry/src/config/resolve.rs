@@ -85,6 +85,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         let blame = Blame {
             admission: raw.admission.as_ref().map_or(span.clone(), |a| a.span.clone()),
             dispatch: raw.dispatch.as_ref().map_or(span.clone(), |d| d.span.clone()),
+            profile: raw.dispatch.as_ref().and_then(|d| Some(d.value.profile.as_ref()?.value.clone())),
             partition: raw.partition.as_ref().map_or(span.clone(), |p| p.span.clone()),
             max_conn: raw.max_conn.as_ref().map_or(span.clone(), |m| m.span.clone()),
         };
@@ -282,7 +283,10 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
                 SetupError::Partition { .. } => &blame.partition,
                 _ => &blame.admission,
             };
-            self.report.error(place, error.to_string());
+            // What contradicts the file here may stand in another one.
+            let elsewhere = blame.profile.as_ref().filter(|_| matches!(error, SetupError::Dispatch { .. }));
+            let elsewhere = elsewhere.map_or_else(String::new, |file| format!(" (profile \"{file}\", [softscale])"));
+            self.report.error(place, format!("{error}{elsewhere}"));
         }
     }
 
@@ -349,6 +353,8 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
 struct Blame {
     admission: Range<usize>,
     dispatch: Range<usize>,
+    /// The file with the dispatch policy's settings, where they are in one.
+    profile: Option<String>,
     partition: Range<usize>,
     max_conn: Range<usize>,
 }

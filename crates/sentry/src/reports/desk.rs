@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidegate_engine::{LoadReport, MeasuredCost, Request, ServerId, ServerLoad};
+use tidegate_engine::{LoadReport, MeasuredCost, Request, RequestTypeId, ServerId, ServerLoad};
 use tidegate_wire::{
     Counts, Gauge, Gauges, Header, Key, Kind, MAX_DATAGRAM, Message, Rejected, Report, Secret, Session,
 };
@@ -259,7 +259,16 @@ impl Desk {
         entry.connections = report.connections().count();
         entry.reports += 1;
         for (app, id, _) in &entry.places {
-            self.told[*app].reports.push(LoadReport::Server { server: *id, load });
+            let told = &mut self.told[*app].reports;
+            if !entry.active.is_empty() {
+                let live = self.apps[*app].live();
+                let types = &live.config.setup.request_types;
+                told.extend(entry.active.iter().filter_map(|(name, count)| {
+                    let request_type = RequestTypeId(types.iter().position(|known| known == name)? as u16);
+                    Some(LoadReport::Active { server: *id, request_type, count: *count })
+                }));
+            }
+            told.push(LoadReport::Server { server: *id, load });
             if entry.connections > 0 {
                 let live = self.apps[*app].live();
                 let Some(server) = live.server(*id) else { continue };
