@@ -7,6 +7,7 @@
 //! own.
 
 mod config;
+mod lean;
 mod netlink;
 mod nucleus;
 mod post;

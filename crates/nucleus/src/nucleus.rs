@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 use crate::config::Config;
+use crate::lean;
 use crate::post::Post;
 use crate::sample::Sample;
 use crate::sampler::Sampler;
@@ -52,6 +53,7 @@ impl Nucleus {
         prefer();
         let signals = Signals::block()?;
         let mut next = Instant::now();
+        lean::give_code_back();
         loop {
             self.report();
             next += self.interval;
