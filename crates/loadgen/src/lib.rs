@@ -25,7 +25,7 @@
 //!
 //! | question | file |
 //! |---|---|
-//! | what is sent | `plan.rs` |
+//! | what is sent | `plan.rs`, `script.rs` |
 //! | the thread and its handle | `run.rs` |
 //! | when each request leaves | `generator.rs`, `timer.rs` |
 //! | over which connection, and what came back | `pool.rs`, `exchange.rs` |
@@ -43,6 +43,7 @@ mod progress;
 mod record;
 mod report;
 mod run;
+mod script;
 mod table;
 pub mod timer;
 mod users;
@@ -52,4 +53,5 @@ pub use plan::{Plan, PlanError, Stream};
 pub use progress::{ClassProgress, Progress, Recent};
 pub use report::{ClassReport, ErrorKind, GeneratorReport, NotSent, Quantiles, Report, Second};
 pub use run::{LoadError, LoadRun, Stopper};
+pub use script::{Script, ScriptedRequest};
 pub use users::{Active, Capture, RequestTemplate, UsersError, UsersFile, UsersPlan, UsersReport};
