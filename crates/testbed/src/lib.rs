@@ -10,21 +10,26 @@
 //!
 //! [`faults`] has the opposite: servers that break the protocol in one known way each, for tests.
 
+mod apache;
 mod cluster;
 mod cores;
 pub mod faults;
 mod filler;
 mod live;
+mod machine;
 mod mail;
+mod nuclei;
 pub mod report;
 mod serve;
 mod server;
 mod service;
 mod spec;
 
+pub use apache::ApacheError;
 pub use cluster::{EmulatedCluster, ThreadedCluster};
 pub use cores::{Cores, Discipline, JobId, Stats};
 pub use live::{LiveError, LiveRun};
 pub use mail::{MailError, MailProgramError, MailRun};
+pub use nuclei::{Nuclei, NucleiError};
 pub use server::{EmulatedServer, StartError};
-pub use spec::{Mode, Overflow, Route, ServerSpec, SpecError};
+pub use spec::{Mode, Overflow, Resource, Route, ServerSpec, SpecError, Step};

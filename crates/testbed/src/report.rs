@@ -6,6 +6,7 @@
 //! equal bytes.
 
 mod csv;
+mod curves;
 mod json;
 mod page;
 mod plot;
@@ -157,6 +158,11 @@ impl ExperimentReport {
         }
         if self.arms.iter().flat_map(|arm| &arm.runs).any(|run| !run.outcome.partitions.is_empty()) {
             files.push(("partitions.csv".to_owned(), csv::partitions(self)));
+        }
+        if let Some(curves) = &self.scenario.curves {
+            let failed = |problem| WriteError::Figure { arm: "all".to_owned(), problem };
+            files.push(("curves.csv".to_owned(), curves::csv(self, curves)));
+            files.push(("curves.svg".to_owned(), curves::svg(self, curves).map_err(failed)?));
         }
         for arm in &self.arms {
             if let Some(run) = arm.runs.first() {

@@ -53,7 +53,7 @@ struct RunArgs {
 }
 
 /// The scenarios that the program brings along, so that it needs no other file.
-const BUILT_IN: [(&str, &str); 34] = [
+const BUILT_IN: [(&str, &str); 36] = [
     ("a1.toml", include_str!("../../../../scenarios/a1.toml")),
     ("a2.toml", include_str!("../../../../scenarios/a2.toml")),
     ("a3.toml", include_str!("../../../../scenarios/a3.toml")),
@@ -64,7 +64,9 @@ const BUILT_IN: [(&str, &str); 34] = [
     ("c3.toml", include_str!("../../../../scenarios/c3.toml")),
     ("c4.toml", include_str!("../../../../scenarios/c4.toml")),
     ("c5.toml", include_str!("../../../../scenarios/c5.toml")),
+    ("c5-apache.toml", include_str!("../../../../scenarios/c5-apache.toml")),
     ("c6.toml", include_str!("../../../../scenarios/c6.toml")),
+    ("c6-apache.toml", include_str!("../../../../scenarios/c6-apache.toml")),
     ("c7.toml", include_str!("../../../../scenarios/c7.toml")),
     ("o1.toml", include_str!("../../../../scenarios/o1.toml")),
     ("o2.toml", include_str!("../../../../scenarios/o2.toml")),

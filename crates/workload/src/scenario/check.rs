@@ -22,6 +22,7 @@ pub(super) fn problems(scenario: &Scenario) -> Vec<Found> {
     checker.users();
     checker.arms();
     checker.space();
+    checker.curves();
     (0..scenario.expects.len()).for_each(|at| checker.expect(at));
     checker.found
 }
@@ -128,10 +129,8 @@ impl Checker<'_> {
             self.demand(expect.load.is_none(), &place("load"), "stands beside `class`: give one of them");
         }
         if let Some(load) = &expect.load {
-            let users = s.users.iter().map(|users| users.label());
-            let sessions: Vec<String> = s.sessions.iter().flat_map(|sessions| sessions.labels()).collect();
-            let sessions = sessions.iter().map(String::as_str);
-            let known: Vec<&str> = s.loads.iter().map(|load| load.label()).chain(users).chain(sessions).collect();
+            let names = self.load_names();
+            let known: Vec<&str> = names.iter().map(String::as_str).collect();
             self.known(place("load"), "load", load, &known);
         }
         if let Some(request) = &expect.request {
@@ -185,6 +184,14 @@ impl Checker<'_> {
     pub(super) fn name(&mut self, place: Path, name: &str) {
         let good = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
         self.demand(good, &place, "must be made of letters, digits, \"-\" and \"_\"");
+    }
+
+    /// The names of all that is sent.
+    pub(super) fn load_names(&self) -> Vec<String> {
+        let s = self.scenario;
+        let loads = s.loads.iter().map(|load| load.label()).chain(s.users.iter().map(|users| users.label()));
+        let sessions = s.sessions.iter().flat_map(|sessions| sessions.labels());
+        loads.map(str::to_owned).chain(sessions).collect()
     }
 
     pub(super) fn known(&mut self, place: Path, kind: &str, name: &str, known: &[&str]) {

@@ -186,6 +186,18 @@ impl Metric {
         matches!(self, AdmittedShare | RefusedShare | FailedShare | PartOfAdmitted | PartOfRefused | P95WindowsOver)
     }
 
+    /// Whether it is in seconds.
+    pub fn is_time(self) -> bool {
+        use Metric::*;
+        matches!(self, Mean | P50 | P90 | P95 | P99 | P90WorstWindow | P95WorstWindow | Ceiling)
+    }
+
+    /// Whether it is in requests per second.
+    pub fn is_rate(self) -> bool {
+        use Metric::*;
+        matches!(self, OfferedRate | AdmittedRate | RefusedRate | GoodputRate)
+    }
+
     /// Whether it is about the servers of a class rather than its requests.
     pub fn is_of_partition(self) -> bool {
         matches!(self, Metric::ServersLeast | Metric::ServersMost | Metric::ServersChanges)

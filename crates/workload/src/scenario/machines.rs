@@ -283,7 +283,7 @@ impl Tier {
 }
 
 /// The name by which steps call a server's cores.
-pub(super) const CORES: &str = "cpu";
+pub const CORES: &str = "cpu";
 
 fn position(resources: &[Resource], name: &str) -> Option<usize> {
     resources.iter().position(|resource| resource.name == name)
