@@ -138,7 +138,8 @@ mod tests {
         assert_eq!((status.in_service, status.idle_workers), (Some(2.0), Some(5.0)));
         let text = "Active connections: 9\nserver accepts\n 1 1 1\nReading: 1 Writing: 4 Waiting: 3\n";
         assert_eq!(parse(text).expect("nginx").in_service, Some(3.0));
-        let status = parse(r#"{"in_service": 4, "active": {"dynamic": 1.5}, "queueing_delay": 0.2, "cpu": 0.7, "more": 1}"#);
+        let status =
+            parse(r#"{"in_service": 4, "active": {"dynamic": 1.5}, "queueing_delay": 0.2, "cpu": 0.7, "more": 1}"#);
         let status = status.expect("JSON");
         assert_eq!((status.in_service, status.queueing_delay, status.active["dynamic"]), (Some(4.0), Some(0.2), 1.5));
         assert_eq!((status.cpu, status.cores), (Some(0.7), None));

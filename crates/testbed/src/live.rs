@@ -103,6 +103,11 @@ impl LiveRun {
         self.load.progress()
     }
 
+    /// The nuclei beside the servers, to silence, kill and restart; `None` where there are none.
+    pub fn nuclei(&self) -> Option<&Nuclei> {
+        self.nuclei.as_ref()
+    }
+
     /// A handle that ends the run early.
     pub fn stopper(&self) -> Stopper {
         self.load.stopper()

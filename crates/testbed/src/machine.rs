@@ -43,14 +43,7 @@ struct Request {
 impl Machine {
     /// A server with these stations, the cores first.
     pub(crate) fn new(stations: Vec<Cores>) -> Machine {
-        Machine {
-            stations,
-            requests: HashMap::new(),
-            uses: HashMap::new(),
-            done: Vec::new(),
-            next_id: 0,
-            completed: 0,
-        }
+        Machine { stations, requests: HashMap::new(), uses: HashMap::new(), done: Vec::new(), next_id: 0, completed: 0 }
     }
 
     /// A request arrives; `None` when there is no room for it at a station of its first round.

@@ -3,8 +3,8 @@
 
 use super::core_state::Core;
 use crate::estimate::Costs;
-use crate::report::{MeasuredCost, ServerLoad};
 use crate::max_conn::MOST_KINDS;
+use crate::report::{MeasuredCost, ServerLoad};
 use crate::request::{Request, RequestTypeId, ServerId};
 use crate::server::{ServerState, Status};
 use crate::time::Timestamp;
@@ -190,8 +190,7 @@ mod tests {
             let mut controller = Controller::new(setup, 1, 1, Box::new(NoEvents)).expect("it makes sense");
             for server in [0, 1] {
                 let (server, request_type) = (ServerId(server), RequestTypeId(0));
-                controller
-                    .handle_report(Timestamp::ZERO, LoadReport::Active { server, request_type, count: others });
+                controller.handle_report(Timestamp::ZERO, LoadReport::Active { server, request_type, count: others });
                 report(&mut controller, server.0, ServerLoad::default());
             }
             let room = room(&mut controller);

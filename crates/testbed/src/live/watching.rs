@@ -91,7 +91,8 @@ impl Seen {
         let counts = view.counts();
         self.notes.push((at, format!("{} nuclei: {} reports taken", names.len() - silent, counts.taken())));
         if silent > 0 {
-            self.warnings.push(format!("the nuclei of {silent} servers are not heard: the sentry leaves these servers out"));
+            self.warnings
+                .push(format!("the nuclei of {silent} servers are not heard: the sentry leaves these servers out"));
         }
     }
 }
