@@ -102,11 +102,11 @@ fn a_session_stays_with_the_server_whose_answer_began_it() {
     };
     let servers: Vec<RawServer> = (0..3).map(server).collect();
     let sentry = Running::start(configured(&servers, ""));
-    let logins = (0..9).map(|user| sentry.ask(&format!("GET /login/{user} HTTP/1.1\r\nHost: t\r\n\r\n")).text());
+    let logins = (0..30).map(|user| sentry.ask(&format!("GET /login/{user} HTTP/1.1\r\nHost: t\r\n\r\n")).text());
     let homes: Vec<usize> = logins.map(|text| text.parse().expect("a server's number")).collect();
     assert!((0..3).all(|number| homes.contains(&number)), "{homes:?}");
     for _ in 0..2 {
-        let now: Vec<usize> = (0..9).map(|user| who(&sentry, &format!("session={user}"))).collect();
+        let now: Vec<usize> = (0..30).map(|user| who(&sentry, &format!("session={user}"))).collect();
         assert_eq!(now, homes, "from the first request that brings the cookie");
     }
     sentry.assert_quiet();
