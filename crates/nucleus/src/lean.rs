@@ -3,8 +3,8 @@
 
 use std::fs;
 
-/// Gives the program's own code back to the page cache: pages that are needed again come back by themselves, as they did
-/// at first. What cannot be given back stays.
+/// Gives the program's own code back to the page cache: pages that are needed again come back by themselves, as they
+/// did at first. What cannot be given back stays.
 pub(crate) fn give_code_back() {
     let Ok(maps) = fs::read_to_string("/proc/self/maps") else { return };
     for (from, to) in maps.lines().filter_map(code) {

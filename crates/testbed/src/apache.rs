@@ -1,5 +1,5 @@
-//! A real Apache with PHP in place of emulated servers: prefork, a process for each connection, as Debian ships it, in a
-//! folder of its own. Each URL of a scenario is a PHP file that uses processor time: so much that its service time on
+//! A real Apache with PHP in place of emulated servers: prefork, a process for each connection, as Debian ships it, in
+//! a folder of its own. Each URL of a scenario is a PHP file that uses processor time: so much that its service time on
 //! this machine's idle core is the scenario's. A URL always costs the same, as a file has one size; the URLs of a type
 //! are spread over the type's distribution.
 

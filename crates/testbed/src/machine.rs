@@ -1,6 +1,6 @@
 //! The model of a server that has more than cores: a disk, a network card, a back end. Each is a station of its own
-//! ([`Cores`]), and a request goes through them in *rounds*: first its time on a core, then what its steps say. The uses
-//! of one round run side by side; the next round begins at the very instant at which the last of them ends.
+//! ([`Cores`]), and a request goes through them in *rounds*: first its time on a core, then what its steps say. The
+//! uses of one round run side by side; the next round begins at the very instant at which the last of them ends.
 //!
 //! Exact as `Cores` is: the clock passes the ends of uses one by one over all stations, so a driver that looks late
 //! delays an answer, but never the work behind it.

@@ -32,8 +32,8 @@ impl ValuePattern {
     }
 }
 
-/// The value that a `set-cookie` header gives to the cookie of that name (RFC 6265, 4.1): what follows the first `;` are
-/// attributes.
+/// The value that a `set-cookie` header gives to the cookie of that name (RFC 6265, 4.1): what follows the first `;`
+/// are attributes.
 pub(super) fn cookie_set<'h>(header: &'h [u8], name: &[u8]) -> Option<&'h [u8]> {
     let pair = header.split(|&b| b == b';').next()?;
     cookie(pair, name)

@@ -8,7 +8,8 @@
 //! * requests that others sent belong to `eta`. They count only where the number of processors is given: a learned
 //!   number says what the server does for this sentry, so others' requests are in it already.
 //!
-//! Where a server tells what is in service by type, the same is kept by kind ([`MaxConn`](crate::MaxConn)), for policies
+//! Where a server tells what is in service by type, the same is kept by kind ([`MaxConn`](crate::MaxConn)), for
+//! policies
 //! that count kinds: what others sent fills a server as well. Whether processors are given plays no part there, as the
 //! marks are those of the whole server.
 //!
@@ -22,8 +23,8 @@ use crate::time::Timestamp;
 
 /// Differences are averaged over this time, seconds: the two numbers are not taken at the same instant.
 const TAU: f64 = 0.3;
-/// The same by kind. Servers tell it once a second, say, of some requests that come and go meanwhile: only what stays is
-/// others'.
+/// The same by kind. Servers tell it once a second, say, of some requests that come and go meanwhile: only what stays
+/// is others'.
 const KIND_TAU: f64 = 3.0;
 /// Costs measured on a server are awaited for so long after the last one, nanoseconds: meanwhile costs are not learned
 /// from response times, which say less.

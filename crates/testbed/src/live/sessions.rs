@@ -1,6 +1,6 @@
 //! Sessions of Web users as streams of real requests: the very pages that the simulator plays. A user's class is in a
-//! cookie, as a service would have it, and so is the session; what a page's objects and bytes cost is in a header for the
-//! emulated server.
+//! cookie, as a service would have it, and so is the session; what a page's objects and bytes cost is in a header for
+//! the emulated server.
 
 use std::net::SocketAddr;
 use std::ops::Range;

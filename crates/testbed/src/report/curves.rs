@@ -1,5 +1,5 @@
-//! The figure over the load: every arm at each of the rates that the scenario goes through, a panel for each metric; and
-//! the same as CSV. Of each arm's first run, as all figures are.
+//! The figure over the load: every arm at each of the rates that the scenario goes through, a panel for each metric;
+//! and the same as CSV. Of each arm's first run, as all figures are.
 
 use plotters::prelude::*;
 use tidegate_workload::outcome::Measure;
