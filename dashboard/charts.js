@@ -12,11 +12,17 @@ let palette = {};
 
 /** Reads the colours of the theme in force. */
 export function readPalette() {
-  const style = getComputedStyle(document.documentElement);
-  const colour = (name) => style.getPropertyValue(`--${name}`).trim();
+  // The style sheet gives each colour for both themes; only a computed one says which is in force.
+  const probe = document.body.appendChild(make("span", { hidden: true }));
+  const colour = (name) => {
+    probe.style.color = `var(--${name})`;
+    const parts = getComputedStyle(probe).color.match(/\d+/g).slice(0, 3);
+    return `#${parts.map((part) => Number(part).toString(16).padStart(2, "0")).join("")}`;
+  };
   const names = ["text", "quiet", "line", "offered", "admitted", "refused", "goodput", "target"];
   palette = Object.fromEntries(names.map((name) => [name, colour(name)]));
   palette.series = [1, 2, 3, 4, 5, 6].map((n) => colour(`series-${n}`));
+  probe.remove();
 }
 
 /** The line of the n-th class or reason. */

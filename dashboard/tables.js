@@ -22,6 +22,10 @@ const LABELS = {
   processors: "Effective processors, learned or given",
   mean_cost_s: "Mean cost of a request",
   calibration: "SLA statistic over predicted mean",
+  stolen: "Requests sent to data servers",
+  stealing_limit: "In flight at a data server, at most",
+  data_tier_load: "Load of the data tier, share of its peak",
+  data_cores_lent: "Cores that each data server lends",
 };
 
 export class Tables {
@@ -183,7 +187,7 @@ function reasonRow() {
 }
 
 function serverRow(actions) {
-  const [name, address] = [make("span"), make("small")];
+  const [name, address, report] = [make("span"), make("small"), make("small")];
   const state = make("span", { className: "state" });
   const [inFlight, processors] = [make("td", { className: "number" }), make("td", { className: "number" })];
   const share = bar("load");
@@ -195,7 +199,7 @@ function serverRow(actions) {
       "tr",
       {},
       make("th", { scope: "row" }, name, " ", address),
-      make("td", {}, state),
+      make("td", {}, state, " ", report),
       inFlight,
       make("td", {}, share.element),
       processors,
@@ -205,7 +209,10 @@ function serverRow(actions) {
       shown = server;
       say(name, server.name);
       say(address, server.address && server.address !== server.name ? server.address : "");
-      say(state, { up: "✓ up", down: "✖ down", draining: "▽ draining" }[server.status] ?? server.status);
+      say(report, reported(server.nucleus));
+      const words = { up: "✓ up", down: "✖ down", draining: "▽ draining" }[server.status] ?? server.status;
+      const role = server.role === "data" ? ` (data, ${server.can_lend ? "lends" : "cannot lend"})` : "";
+      say(state, words + role);
       mark(state, "state", server.status);
       say(inFlight, count(server.in_flight));
       share.set(load(server) / FULL_BAR, number(load(server)));
@@ -232,6 +239,14 @@ function numberRow() {
   };
 }
 
+/** What a server's nucleus does, where it has one. */
+function reported(nucleus) {
+  if (!nucleus || nucleus.state === "never") return "";
+  if (nucleus.state === "left") return "its nucleus stopped";
+  if (nucleus.state === "not-listening") return "nothing listens there";
+  return `${nucleus.state === "silent" ? "silent, last report" : "reported"} ${duration(nucleus.age ?? 0)} ago`;
+}
+
 /** Requests in flight per processor. */
 function load(server) {
   return server.processors > 0 ? server.in_flight / server.processors : 0;
@@ -247,6 +262,7 @@ function value(name, given, state) {
   if (given === null || given === undefined) return "–";
   if (name === "threshold_class") return state.classes[given - 1]?.name ?? number(given);
   if (/_(s|seconds)$/.test(name)) return time(given);
-  if (/_(share|probability|fraction)$/.test(name)) return percent(given);
+  if (/_(share|probability|fraction)$/.test(name) || name === "data_tier_load") return percent(given);
+  if (name.startsWith("rate")) return rate(given);
   return number(given);
 }

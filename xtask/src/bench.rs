@@ -2,6 +2,7 @@
 
 mod c2;
 mod contender;
+mod dashboard;
 mod idle;
 mod load;
 pub mod machine;
@@ -10,6 +11,7 @@ mod proxy;
 pub mod report;
 pub mod service;
 mod sim;
+mod stage;
 pub mod stop;
 
 use std::path::PathBuf;
@@ -29,9 +31,10 @@ struct Bench {
 /// Every benchmark. To add one, add a row.
 const BENCHES: &[Bench] = &[
     Bench { name: "engine", what: "decisions, estimators and buckets, in nanoseconds", run: engine },
-    Bench { name: "stage", what: "an event through a stage beside a bare channel; the tower layer", run: stage },
+    Bench { name: "stage", what: "an event through a stage beside a bare channel; the tower layer", run: stage::run },
     Bench { name: "proxy", what: "CPU per request beside nginx, haproxy and Envoy", run: proxy::run },
     Bench { name: "c2", what: "batch against threshold policing when everything is refused", run: c2::run },
+    Bench { name: "dashboard", what: "CPU time of five viewers at 10,000 requests/s", run: dashboard::run },
     Bench { name: "sim", what: "happenings per second in the simulator; --big: 100 million requests", run: sim::run },
     Bench {
         name: "simpy",
@@ -48,7 +51,7 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
     let Some(name) = args.positional() else {
         args.finish()?;
         for bench in BENCHES {
-            println!("{:8} {}", bench.name, bench.what);
+            println!("{:9} {}", bench.name, bench.what);
         }
         return Ok(ExitCode::SUCCESS);
     };
@@ -69,10 +72,6 @@ fn record_folder(args: &mut Args) -> Result<Option<PathBuf>> {
 
 fn engine(args: Args) -> Result<()> {
     of_package(args, "tidegate-engine")
-}
-
-fn stage(args: Args) -> Result<()> {
-    of_package(args, "tidegate-stage")
 }
 
 /// The benchmark that a crate brings along.

@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::args::Args;
 use crate::command::{cargo, run as run_command};
 use crate::steps::Steps;
-use crate::{suite, tidy};
+use crate::{docs, suite, tidy};
 
 /// Runs fmt, clippy, tidy, the tests and the docs.
 ///
@@ -23,6 +23,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     });
     steps.run("tidy", tidy::check);
     suite::add_to(&mut steps);
+    steps.run("site", docs::build);
     steps.run("docs", || {
         let mut docs = cargo(["doc", "--workspace", "--no-deps", "--document-private-items", "--locked"]);
         run_command(docs.env("RUSTDOCFLAGS", "-D warnings"))

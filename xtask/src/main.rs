@@ -7,16 +7,20 @@
 //! | `programs` | `programs.rs` | the external programs alone |
 //! | `tidy` | `tidy.rs`, `tidy/` | the rules of CONTRIBUTING.md, read from the source |
 //! | `bench` | `bench.rs`, `bench/` | benchmarks, and the comparison with other proxies |
+//! | `docs` | `docs.rs`, `docs/` | the documents as a site, links checked |
 //! | `real` | `real.rs`, `real/` | the sentry before Apache with PHP, at three times its capacity |
+//! | `resource` | `resource.rs`, `resource/` | resources protected before Apache with CGI, in network namespaces |
 //! | `fuzz` | `fuzz.rs` | the fuzz targets, on stable |
 
 mod args;
 mod bench;
 mod ci;
 mod command;
+mod docs;
 mod fuzz;
 mod programs;
 mod real;
+mod resource;
 mod steps;
 mod suite;
 mod tidy;
@@ -35,8 +39,12 @@ usage: cargo xtask COMMAND
   programs               only install or list the programs tests need
   tidy [--bless]         check the rules of CONTRIBUTING.md; --bless rewrites xtask/ratchet.txt
   bench [NAME] [--short] run a benchmark; without NAME, list them
+  docs [--bless] [--out FOLDER]
+                         make the documents' site, in target/site; --bless: first what is generated in them
   real [--short] [--seconds N] [--target TIME] [--keep] [--record]
                          the sentry before Apache with PHP, at three times its capacity
+  resource [--short] [--only V1,V2,V3,premium,cost] [--keep]
+                         resources protected before Apache with CGI, in network namespaces (root)
   fuzz [TARGET] [--seconds N]
                          fuzz one target, or each in turn, for N seconds (default 30)";
 
@@ -61,7 +69,9 @@ fn run(mut args: Args) -> Result<ExitCode> {
         "programs" => suite::run_programs(args),
         "tidy" => tidy::run(args),
         "bench" => bench::run(args),
+        "docs" => docs::run(args),
         "real" => real::run(args),
+        "resource" => resource::run(args),
         "fuzz" => fuzz::run(args),
         "help" => {
             println!("{USAGE}");

@@ -26,6 +26,24 @@ struct Live {
 /// The live checks. To add one, add a row.
 const LIVE: &[Live] = &[
     Live {
+        name: "traces (feature otel)",
+        cargo: &[
+            "test",
+            "--quiet",
+            "--locked",
+            "-p",
+            "tidegate-sentry",
+            "--features",
+            "otel",
+            "--lib",
+            "--test",
+            "traces",
+            "--test",
+            "relay",
+        ],
+        needs: &[],
+    },
+    Live {
         name: "demo, short",
         cargo: &["run", "--quiet", "--release", "--locked", "-p", "tidegate", "--", "demo", "--short", "--check"],
         needs: &[],
@@ -67,6 +85,8 @@ const LIVE: &[Live] = &[
             "S8B",
             "S9",
             "S10",
+            "S11",
+            "S12",
             "W1",
             "W2",
             "W3",
@@ -75,6 +95,9 @@ const LIVE: &[Live] = &[
             "W6",
             "W7",
             "W8",
+            "V1",
+            "V2",
+            "V3",
         ],
         needs: &[],
     },
@@ -82,6 +105,11 @@ const LIVE: &[Live] = &[
         name: "Apache and PHP at three times their capacity, short",
         cargo: &["xtask", "real", "--short"],
         needs: &["apache2", "php", "hey", "httperf"],
+    },
+    Live {
+        name: "connections policed in the kernel before Apache, in network namespaces",
+        cargo: &["xtask", "resource", "--short", "--only", "premium"],
+        needs: &["apache2", "nft"],
     },
     Live {
         name: "comparison of proxies, one short round",

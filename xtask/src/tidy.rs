@@ -3,7 +3,7 @@
 //! Each rule is one row of [`RULES`] with canaries: small trees that it must reject. A line that has a good reason to
 //! break a line rule says so on that line or the one before: `// tidy-allow(rule): reason`.
 
-mod documents;
+pub mod documents;
 mod engine;
 mod imports;
 mod policies;

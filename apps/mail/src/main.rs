@@ -192,7 +192,7 @@ fn fill_if_empty(database: &Database) -> Result<()> {
         return Ok(());
     }
     drop(connection);
-    fill(database, &Mail { accounts: 16, largest: 2_000, ..Mail::default() })
+    fill(database, &Mail { accounts: 16, smallest: 60, largest: 2_000, ..Mail::default() })
 }
 
 fn fill(database: &Database, mail: &Mail) -> Result<()> {

@@ -17,7 +17,9 @@ mod gradient2;
 mod limit;
 mod load;
 mod none;
+mod resource;
 mod sentry;
+mod state;
 mod switch;
 #[cfg(test)]
 mod testing;
@@ -25,19 +27,19 @@ mod threshold;
 mod vegas;
 
 use alloc::boxed::Box;
-use alloc::string::String;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt::Debug;
 use core::time::Duration;
 
 use crate::controller::Group;
-use crate::decision::{End, Reason};
+use crate::decision::{Action, End, Reason};
 use crate::estimate::{Calibration, Costs, Rate};
 use crate::event::{Event, EventSink};
 use crate::max_conn::{Kinds, MaxConn};
 use crate::policer::{Policer, Share};
 use crate::report::LoadReport;
-use crate::request::{ClassId, Request, RequestTypeId};
+use crate::request::{ClassId, Request, RequestTypeId, ServerId};
 use crate::rng::Rng;
 use crate::setup::{Setup, SetupError};
 use crate::table::policies;
@@ -46,6 +48,8 @@ use crate::waiting::Waiting;
 
 pub use batch::{Delays, Order};
 pub use load::Load;
+pub use resource::{Beside, Control, Law, Look, Why};
+pub use state::{ClassControl, ControllerState, PolicyState, ResourceState};
 
 policies! {
     /// An admission policy and its settings.
@@ -68,6 +72,8 @@ policies! {
         Gradient("gradient") => gradient,
         /// An admission level over classes and levels within them, moved by the measured wait (WeChat, DAGOR).
         Dagor("dagor") => dagor,
+        /// A rate for what strains a resource, by the resource's use, and one for new connections (Voigt, Gunningberg).
+        Resource("resource") => resource,
         /// As many in flight, by kind, as servers hold within the target; the top class up to their limit (QoWS,
         /// SwitchAdm).
         Switch("switch") => switch,
@@ -86,6 +92,12 @@ pub trait AdmissionPolicy: Debug + Send {
     fn on_arrival(&mut self, cx: &mut Context<'_>, arrival: &Arrival) -> Admission {
         let _ = (cx, arrival);
         Admission::Admit
+    }
+
+    /// A request that the policy admits goes to `server`: the last word. A reason refuses it.
+    fn on_server(&mut self, cx: &mut Context<'_>, arrival: &Arrival, server: ServerId) -> Option<Reason> {
+        let _ = (cx, arrival, server);
+        None
     }
 
     /// An admitted request ended with an outcome; [`AdmissionPolicy::on_completion`] follows at once. A cancel is no
@@ -198,56 +210,6 @@ impl Admission {
     }
 }
 
-/// What a policy may show of itself.
-#[derive(Clone, Debug, Default, serde::Serialize)]
-pub struct PolicyState {
-    /// The policy's name.
-    pub policy: &'static str,
-    /// The part in force, where a policy switches between parts.
-    pub active: &'static str,
-    /// Limit on requests in flight.
-    pub limit: Option<f64>,
-    /// Threshold: the class at which it stands (0 = most important), and the share of it that passes.
-    pub threshold: Option<(u8, f64)>,
-    /// Delays d_i, seconds per class.
-    pub delays: Vec<f64>,
-    /// Measured probability that the system is full.
-    pub full: Option<f64>,
-    /// Response-time controllers, one per request type or one for all.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub controllers: Vec<ControllerState>,
-    /// More numbers, by name.
-    pub more: Vec<(String, f64)>,
-}
-
-/// What a response-time controller shows of itself.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
-pub struct ControllerState {
-    /// Its request type; `None`: all.
-    pub request_type: Option<String>,
-    /// How good answers should be, 0 to 1.
-    pub quality: f64,
-    /// Whether it refuses anybody.
-    pub policing: bool,
-    /// Per class, most important first.
-    pub classes: Vec<ClassControl>,
-}
-
-/// What a response-time controller does about a class.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
-pub struct ClassControl {
-    /// The class's name.
-    pub class: String,
-    /// Requests per second that it lets in.
-    pub rate: f64,
-    /// The smoothed percentile of the response time, seconds, once known.
-    pub percentile: Option<f64>,
-    /// Its bound, seconds.
-    pub target: f64,
-    /// What the last run did.
-    pub step: Option<&'static str>,
-}
-
 /// Everything a policy may see, and every effect it may have.
 pub struct Context<'a> {
     /// The time.
@@ -272,14 +234,16 @@ pub struct Context<'a> {
     pub(crate) waiting: &'a mut Waiting,
     pub(crate) flights: &'a mut crate::flight::Flights,
     pub(crate) released: &'a mut Vec<Released>,
+    pub(crate) actions: &'a mut VecDeque<Action>,
+    pub(crate) told_syn: &'a mut Option<f64>,
     pub(crate) sink: &'a mut dyn EventSink,
 }
 
 /// What is in flight of a kind of requests at the servers that a class may use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Held {
-    /// In flight.
-    pub in_flight: u32,
+    /// In flight, and what others sent as nuclei tell.
+    pub in_flight: f64,
     /// From how many on a request of the class is one too many.
     pub threshold: f64,
 }
@@ -310,7 +274,7 @@ impl Context<'_> {
         let kind = self.kinds.of(request_type)?;
         let group = self.groups[class.index().min(self.groups.len() - 1)];
         let threshold = group.weight * mark(&self.kinds.limits()[kind], class.index(), self.classes.len());
-        Some(Held { in_flight: group.by_kind[kind], threshold })
+        Some(Held { in_flight: f64::from(group.by_kind[kind]) + group.others[kind], threshold })
     }
 
     /// Requests waiting in a class.
@@ -397,6 +361,15 @@ impl Context<'_> {
         self.policer.publish_quality_of_all(quality);
     }
 
+    /// Has the driver let in so many new connections per second, `depth` at once; `None`: all. In shadow mode all.
+    pub fn set_syn_rate(&mut self, rate: Option<f64>, depth: f64) {
+        let rate = rate.filter(|_| !self.shadow);
+        if rate != *self.told_syn {
+            *self.told_syn = rate;
+            self.actions.push_back(Action::SynRate { rate, depth });
+        }
+    }
+
     /// Reports an event.
     pub fn emit(&mut self, event: Event) {
         self.sink.record(self.now, event);
@@ -431,6 +404,7 @@ impl AdmissionConfig {
     pub(crate) fn fits(&self, setup: &Setup) -> Result<(), SetupError> {
         match self {
             AdmissionConfig::Aimd(config) => config.fits(setup),
+            AdmissionConfig::Resource(config) => config.fits(setup),
             _ => Ok(()),
         }
     }

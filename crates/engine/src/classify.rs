@@ -11,6 +11,7 @@
 //! way (`//checkout`, `/x/../checkout`, `/%63heckout`): `path.rs` says which readings are folded together. Paths keep
 //! their case. The query plays no part.
 
+mod dynamic;
 #[doc(hidden)]
 pub mod fuzz;
 mod glob;
@@ -93,6 +94,8 @@ pub struct Rule {
     pub cookies: Vec<ValueMatch>,
     /// The client's address is in one of these.
     pub networks: Vec<Network>,
+    /// Whether the answer is made for the request (by its method, query, or a program's name), or is a file's.
+    pub dynamic: Option<bool>,
 }
 
 /// A condition on the path. The query plays no part.
@@ -183,6 +186,13 @@ impl Classifier {
         })
     }
 
+    /// The session that an answer begins by its `set-cookie` header: the key that the client's next request will have.
+    /// [`AffinityKey::NONE`] where it sets another cookie, or none is looked at.
+    pub fn session_begun(&self, set_cookie: &[u8]) -> AffinityKey {
+        let Some(AffinityBy::Cookie(name)) = &self.affinity else { return AffinityKey::NONE };
+        self.key_of(values::cookie_set(set_cookie, name.as_bytes()))
+    }
+
     /// A keyed hash of the page's or session's name: clients cannot aim at each other's places.
     fn affinity_key(&self, view: &impl RequestView) -> AffinityKey {
         let name = match &self.affinity {
@@ -192,6 +202,10 @@ impl Classifier {
             }
             Some(AffinityBy::Header(name)) => view.header(name),
         };
+        self.key_of(name)
+    }
+
+    fn key_of(&self, name: Option<&[u8]>) -> AffinityKey {
         let Some(name) = name.filter(|name| !name.is_empty()) else { return AffinityKey::NONE };
         let mut hasher = self.hasher;
         hasher.write(name);

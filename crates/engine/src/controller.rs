@@ -20,13 +20,13 @@ use alloc::sync::Arc;
 use core::time::Duration;
 
 use crate::admission::{self, Admission, AdmissionPolicy, Arrival, Ended};
-use crate::decision::{Action, Decision, End, Outcome, Rejection};
+use crate::decision::{Action, Decision, End, Outcome, Reason, Rejection};
 use crate::estimate::Mark;
 use crate::event::{Event, EventSink};
 use crate::flight::{Flight, State};
 use crate::policer::{Policer, Verdict};
 use crate::report::{LoadReport, MeasuredCost};
-use crate::request::{Request, ServerId, Ticket};
+use crate::request::{AffinityKey, Request, ServerId, Ticket};
 use crate::server::{ServerState, Status};
 use crate::setup::{Setup, SetupError};
 use crate::snapshot::Snapshot;
@@ -92,15 +92,11 @@ impl Controller {
             Verdict::Refuse(rejection) => return self.refuse_arrival(now, arrival, rejection),
         };
         let decision = match admission {
-            Admission::Admit => self.admit(now, arrival, None),
+            Admission::Admit if verdict == Verdict::Guaranteed => self.admit(now, arrival, None),
+            Admission::Admit => self.admit_if_spared(now, arrival),
             Admission::Wait { bucket } => self.enqueue(now, arrival, bucket),
             Admission::Refuse { reason, predicted } => {
-                self.core.count_refusal(request.class, reason);
-                let rejection = self.core.reject(request.class, reason, predicted);
-                let rejection = match self.admission.retry_after(now, &request) {
-                    Some(after) => rejection.come_back_after(after),
-                    None => rejection,
-                };
+                let rejection = self.refusal(now, &request, reason, predicted);
                 self.refuse_arrival(now, arrival, rejection)
             }
         };
@@ -174,8 +170,17 @@ impl Controller {
     pub fn handle_report(&mut self, now: Timestamp, report: LoadReport) {
         match report {
             LoadReport::Server { server, load } => self.core.take_report(now, server, &load),
+            LoadReport::Active { server, request_type, count } => self.core.take_active(server, request_type, count),
             LoadReport::Silent(server) => self.core.lose_reports(server),
-            _ => {}
+            LoadReport::Lends { server, can } => {
+                self.core.set_can_lend(now, server, can);
+                self.offer_places(now);
+            }
+            LoadReport::Coming(at) => {
+                self.core.coming = at;
+                self.core.publish_retry_after(now);
+            }
+            LoadReport::SentryCpu(_) | LoadReport::Signal { .. } | LoadReport::Connections { .. } => {}
         }
         self.admission.on_report(&mut self.core.context(now), &report);
         self.settle(now);
@@ -185,6 +190,11 @@ impl Controller {
     /// as it is told, costs are learned from it and not from the server's response times.
     pub fn handle_cost(&mut self, now: Timestamp, server: ServerId, request: &Request, cost: MeasuredCost) {
         self.core.take_cost(now, server, request, &cost);
+    }
+
+    /// The answer of `server` began a session: requests with `key` go there from now on.
+    pub fn handle_session(&mut self, now: Timestamp, key: AffinityKey, server: ServerId) {
+        self.core.pin_session(now, key, server);
     }
 
     /// The time that [`Controller::poll_timeout`] named has come (calling earlier does no harm).
@@ -268,8 +278,19 @@ impl Controller {
     }
 
     fn admit(&mut self, now: Timestamp, arrival: Arrival, shadow: Option<Rejection>) -> Decision {
+        let server = self.core.choose(now, &arrival.request, None);
+        self.admit_at(now, arrival, shadow, server)
+    }
+
+    fn admit_at(
+        &mut self,
+        now: Timestamp,
+        arrival: Arrival,
+        shadow: Option<Rejection>,
+        server: Option<ServerId>,
+    ) -> Decision {
         let class = arrival.request.class;
-        let Some(server) = self.core.choose(now, &arrival.request, None) else {
+        let Some(server) = server else {
             let reason = self.core.no_server_reason();
             // Where shadow mode would have refused, it is counted already.
             if shadow.is_none() {
@@ -291,6 +312,33 @@ impl Controller {
         });
         self.core.count_admitted(class, shadow.is_some());
         Decision::Admit { ticket, server, shadow }
+    }
+
+    /// Admits what the policy, asked again now that the server is known, does not refuse.
+    fn admit_if_spared(&mut self, now: Timestamp, arrival: Arrival) -> Decision {
+        let Some(server) = self.core.choose(now, &arrival.request, None) else {
+            return self.admit_at(now, arrival, None, None);
+        };
+        match self.admission.on_server(&mut self.core.context(now), &arrival, server) {
+            None => self.admit_at(now, arrival, None, Some(server)),
+            Some(reason) => {
+                let rejection = self.refusal(now, &arrival.request, reason, None);
+                match self.core.setup.shadow {
+                    true => self.admit_at(now, arrival, Some(rejection), Some(server)),
+                    false => Decision::Reject(rejection),
+                }
+            }
+        }
+    }
+
+    /// A refusal of the policy's, counted.
+    fn refusal(&mut self, now: Timestamp, request: &Request, reason: Reason, predicted: Option<f64>) -> Rejection {
+        self.core.count_refusal(request.class, reason);
+        let rejection = self.core.reject(request.class, reason, predicted);
+        match self.admission.retry_after(now, request) {
+            Some(after) => rejection.come_back_after(after),
+            None => rejection,
+        }
     }
 
     fn enqueue(&mut self, now: Timestamp, arrival: Arrival, bucket: usize) -> Decision {

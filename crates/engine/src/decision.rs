@@ -52,6 +52,14 @@ pub enum Action {
         /// Cores for application work; 0: the data service has all.
         cores: u32,
     },
+    /// Let in so many new connections per second at the application's port, before their handshakes where that can be
+    /// done. Said when it changes.
+    SynRate {
+        /// Connections per second; `None`: all.
+        rate: Option<f64>,
+        /// How many may come at once.
+        depth: f64,
+    },
 }
 
 /// A refusal that explains itself.
@@ -87,6 +95,8 @@ pub enum Reason {
     QueueTimeout,
     /// The rate that its class and request type are allowed is used up.
     RateLimit,
+    /// What it strains is used enough already: its resource's bucket is empty.
+    ResourceLimit,
     /// Every server is at its connection limit.
     ServerLimit,
     /// No server is up.
@@ -97,7 +107,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for tables and metrics.
-    pub const ALL: [Reason; 10] = [
+    pub const ALL: [Reason; 11] = [
         Reason::SlaTarget,
         Reason::MoreImportantFirst,
         Reason::Threshold,
@@ -105,6 +115,7 @@ impl Reason {
         Reason::QueueFull,
         Reason::QueueTimeout,
         Reason::RateLimit,
+        Reason::ResourceLimit,
         Reason::ServerLimit,
         Reason::NoServer,
         Reason::Draining,
@@ -120,6 +131,7 @@ impl Reason {
             Reason::QueueFull => "queue-full",
             Reason::QueueTimeout => "queue-timeout",
             Reason::RateLimit => "rate-limit",
+            Reason::ResourceLimit => "resource-limit",
             Reason::ServerLimit => "server-limit",
             Reason::NoServer => "no-server",
             Reason::Draining => "draining",
@@ -136,6 +148,7 @@ impl Reason {
             Reason::QueueFull => "too many requests are waiting",
             Reason::QueueTimeout => "it waited as long as it may",
             Reason::RateLimit => "no more of these requests than now are answered in time",
+            Reason::ResourceLimit => "it needs more of something that is short than can be spared",
             Reason::ServerLimit => "every server is at its connection limit",
             Reason::NoServer => "no server is available",
             Reason::Draining => "the service is shutting down",

@@ -36,6 +36,11 @@ policies! {
 }
 
 impl DispatchConfig {
+    /// Whether it has the cores of data servers divided.
+    pub fn divides_cores(&self) -> bool {
+        matches!(self, DispatchConfig::Softscale(profile) if profile.steps.iter().any(|step| step.cores.is_some()))
+    }
+
     /// Checks the settings that depend on the application.
     ///
     /// # Errors

@@ -105,6 +105,30 @@ pub enum Event {
         /// The load, as a share of the data tier's peak.
         load: f64,
     },
+    /// The cores of a data server cannot be divided any more, so nothing is stolen there; or they can again.
+    LenderChanged {
+        /// Which server.
+        server: ServerId,
+        /// Whether it can lend now.
+        lends: bool,
+    },
+    /// A resource's controller does something else than in the sample before.
+    ResourceControlled {
+        /// The resource; `syn`: new connections.
+        resource: String,
+        /// At which server; `None`: at all together.
+        server: Option<ServerId>,
+        /// Requests per second that it lets in; `None`: all.
+        rate: Option<f64>,
+        /// What was measured, in the signal's unit.
+        input: Option<f64>,
+        /// The reference less the input.
+        error: f64,
+        /// What the control law said, requests per second.
+        step: f64,
+        /// What was done, or why nothing was.
+        why: &'static str,
+    },
 }
 
 impl Event {
@@ -124,6 +148,8 @@ impl Event {
             Event::StealingBegan { .. } => "stealing-began",
             Event::StealingEnded { .. } => "stealing-ended",
             Event::LendingChanged { .. } => "lending-changed",
+            Event::LenderChanged { .. } => "lender-changed",
+            Event::ResourceControlled { .. } => "resource-controlled",
         }
     }
 }

@@ -49,6 +49,7 @@ mod rng;
 pub mod seda;
 mod server;
 mod setup;
+mod signal;
 mod sla;
 mod snapshot;
 mod table;
@@ -72,6 +73,7 @@ pub use request::{AffinityKey, ClassId, Request, RequestTypeId, ServerId, Tags, 
 pub use rng::Rng;
 pub use server::{Role, ServerState, Status};
 pub use setup::{ClassSetup, ServerSetup, Setup, SetupError, WhenAllDown};
+pub use signal::Signal;
 pub use sla::{Sla, SlaError, Statistic, Step};
 pub use snapshot::{ClassSnapshot, HeldSnapshot, PartitionSnapshot, ServerSnapshot, Snapshot, StealingSnapshot};
 pub use time::Timestamp;

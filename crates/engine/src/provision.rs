@@ -15,6 +15,7 @@
 //! | `fleet.rs` | which server is where |
 //! | `sentries.rs` | how many sentries, and which servers each has to itself |
 //! | `watch.rs` | what is known of an application |
+//! | `keep.rs` | what must be kept, so that a restarted control plane goes on as if it had never stopped |
 //!
 //! *Source.* Cataclysm, section 4.
 
@@ -25,6 +26,7 @@ mod cpu_target;
 mod fleet;
 mod follow;
 mod forecast;
+mod keep;
 mod provisioner;
 mod sentries;
 mod watch;
@@ -47,9 +49,10 @@ pub use cpu_target::Config as CpuTargetConfig;
 pub use fleet::{Place, Pool, ServerNews};
 pub use follow::Config as FollowConfig;
 pub use forecast::{Basis, Forecast, Forecaster, Seasonal};
+pub use keep::{ProvisionerState, RestoreError};
 pub use provisioner::Provisioner;
 pub use sentries::{SentryRule, repartition};
-pub use watch::{ApplicationReport, ApplicationSetup};
+pub use watch::{ApplicationReport, ApplicationSetup, Measured};
 
 /// A provisioning policy and its settings.
 #[derive(Clone, Debug, PartialEq, serde::Deserialize, serde::Serialize)]
@@ -79,7 +82,8 @@ pub struct Site {
 }
 
 /// What a driver must do.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum ProvisionAction {
     /// Start a free server for an application; tell when it is up, or that it failed.
     Start {
@@ -124,7 +128,8 @@ pub enum ProvisionAction {
 }
 
 /// What was decided, or happened, and why.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "kebab-case", tag = "event")]
 #[non_exhaustive]
 pub enum ProvisionEvent {
     /// An application is to have another number of servers.
@@ -246,8 +251,23 @@ impl Default for ProvisionConfig {
     }
 }
 
+/// What is kept of a policy.
+#[derive(Clone, Debug, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum PolicyState {
+    Follow(follow::Follow),
+    Cataclysm(cataclysm::Cataclysm),
+    CpuTarget(cpu_target::CpuTarget),
+}
+
 /// Decides how many servers each application is to have.
 trait ProvisionPolicy: Debug + Send {
+    /// Everything that later decisions depend on, but for its settings.
+    fn state(&self) -> PolicyState;
+
+    /// Goes on from there, with its own settings. The state of another policy changes nothing.
+    fn restore(&mut self, state: PolicyState);
+
     /// The last peak is that of so long.
     fn horizon(&self) -> Duration;
 
@@ -273,7 +293,7 @@ struct View<'a> {
 }
 
 /// What an application is to have.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Deserialize, serde::Serialize)]
 struct Wish {
     servers: u32,
     ceiling: Duration,

@@ -1,6 +1,7 @@
 //! Reports from outside the engine: the sentry's own load, and what nuclei measure on servers.
 
-use crate::request::ServerId;
+use crate::request::{RequestTypeId, ServerId};
+use crate::signal::Signal;
 
 /// A measurement that drivers bring.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -15,9 +16,47 @@ pub enum LoadReport {
         /// How it is doing.
         load: ServerLoad,
     },
+    /// A server's nucleus says how many requests of a type are in service there, whoever sent them. It counts with the
+    /// next [`LoadReport::Server`] of the server, which closes the report.
+    Active {
+        /// Which server.
+        server: ServerId,
+        /// Of which type.
+        request_type: RequestTypeId,
+        /// How many.
+        count: f64,
+    },
     /// Nothing was heard of a server's nucleus for too long, or it stopped: from now on the server is judged by what
     /// the sentry sees itself, as if it had no nucleus.
     Silent(ServerId),
+    /// Whether a data server can lend: its nucleus can divide its cores as [`Action::Isolate`](crate::Action::Isolate)
+    /// wants it, or nobody said anything else. One that cannot gets nothing new.
+    Lends {
+        /// Which server.
+        server: ServerId,
+        /// Whether it can.
+        can: bool,
+    },
+    /// More servers were asked for, and the first of them will serve then; `None`: none is on its way. Who is refused
+    /// until then is told to come back when there is room.
+    Coming(Option<crate::time::Timestamp>),
+    /// How much of a resource is in use now.
+    Signal {
+        /// Where; `None`: at the sentry.
+        server: Option<ServerId>,
+        /// Of which resource.
+        signal: Signal,
+        /// How much, in the signal's unit. What is no number, or below 0, is ignored.
+        value: f64,
+    },
+    /// New connections at the sentry's own port since the last such report. What the kernel sees of those that it turns
+    /// away, nobody else does.
+    Connections {
+        /// That came.
+        offered: u64,
+        /// Of these, turned away before a handshake.
+        refused: u64,
+    },
 }
 
 /// What a nucleus measured on its server, as far as the engine uses it. `None`: it does not measure that.

@@ -65,6 +65,8 @@ pub struct ServerState {
     /// Of a data server: what it lends, and the cores that its nucleus was told to give.
     pub(crate) lent: u32,
     pub(crate) told_cores: Option<u32>,
+    /// Of a data server: whether it can lend, as [`LoadReport::Lends`](crate::LoadReport::Lends) says.
+    pub can_lend: bool,
 }
 
 impl ServerState {
@@ -82,6 +84,7 @@ impl ServerState {
     pub fn limit(&self) -> Option<u32> {
         match self.role {
             Role::Application => self.max_connections,
+            Role::Data if !self.can_lend => Some(0),
             Role::Data => Some(self.max_connections.map_or(self.lent, |max| max.min(self.lent))),
         }
     }
@@ -90,13 +93,18 @@ impl ServerState {
     pub(crate) fn is_taking(&self, taking: Status) -> bool {
         match self.role {
             Role::Application => self.status == taking,
-            Role::Data => self.status == Status::Up && self.lent > 0,
+            Role::Data => self.status == Status::Up && self.can_lend && self.lent > 0,
         }
     }
 
     /// Whether it is an application server in state `taking`: those that partitions divide.
     pub(crate) fn is_divided(&self, taking: Status) -> bool {
         self.role == Role::Application && self.status == taking
+    }
+
+    /// What it holds of a kind: in flight from here, and what others sent as its nucleus tells.
+    pub(crate) fn holds(&self, kind: usize) -> f64 {
+        f64::from(self.by_kind[kind]) + self.reported.others(kind)
     }
 
     /// Requests in flight per effective processor: what shortest-queue dispatch compares.

@@ -22,6 +22,8 @@ pub struct Setup {
     pub classes: Vec<ClassSetup>,
     /// Names of the request types; the first is the default type.
     pub request_types: Vec<String>,
+    /// Names of the resource tags that request types carry; bit `i` of [`crate::Tags`] is the `i`-th. At most 64.
+    pub tags: Vec<String>,
     /// Its servers: at most 65,535.
     pub servers: Vec<ServerSetup>,
     /// Its response-time target.
@@ -104,6 +106,7 @@ impl Setup {
             name: name.into(),
             classes: alloc::vec![ClassSetup::new("default")],
             request_types: alloc::vec![String::from("default")],
+            tags: Vec::new(),
             servers: servers.into_iter().collect(),
             sla,
             admission: AdmissionConfig::default(),
@@ -161,6 +164,9 @@ impl Setup {
         if self.request_types.is_empty() || self.request_types.len() > 65_535 {
             let given = self.request_types.len();
             return Err(SetupError::Count { what: "request types", least: 1, most: 65_535, given });
+        }
+        if self.tags.len() > 64 {
+            return Err(SetupError::Count { what: "resource tags", least: 0, most: 64, given: self.tags.len() });
         }
         if self.servers.len() > 65_535 {
             return Err(SetupError::Count { what: "servers", least: 0, most: 65_535, given: self.servers.len() });
@@ -238,6 +244,14 @@ pub enum SetupError {
         place: String,
         /// What is wrong and what to write.
         problem: String,
+    },
+    /// A resource of the policy `resource` makes no sense.
+    #[error("admission policy \"resource\": \"{name}\" {problem}")]
+    Resource {
+        /// The resource, or the tag that has none.
+        name: String,
+        /// What is wrong and what to write.
+        problem: &'static str,
     },
     /// What servers can have in flight makes no sense.
     #[error("max_conn \"{name}\": {problem}")]

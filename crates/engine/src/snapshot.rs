@@ -133,6 +133,8 @@ pub struct HeldSnapshot {
     pub kind: String,
     /// In flight.
     pub in_flight: u32,
+    /// In service there that others sent, as nuclei tell.
+    pub elsewhere: f64,
     /// How many of them these servers hold within the target.
     pub within_target: f64,
     /// How many at their breaking point.
@@ -171,4 +173,6 @@ pub struct ServerSnapshot {
     pub elsewhere: Option<f64>,
     /// Whether costs of its requests are measured on it.
     pub measures_costs: bool,
+    /// Of a data server: whether it can lend; `false` when its nucleus cannot divide its cores.
+    pub can_lend: bool,
 }

@@ -8,7 +8,10 @@ use core::time::Duration;
 /// The engine never reads a clock: every call brings its own `now`, which never goes back. Ties are
 /// ordinary (a simulator delivers many events at one instant), so nothing may assume that two calls
 /// see different times.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+///
+/// Kept as a plain number of nanoseconds, by those who keep it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize, serde::Serialize)]
+#[serde(transparent)]
 pub struct Timestamp(u64);
 
 impl Timestamp {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{CONNECTION, HeaderMap, HeaderValue};
-use http::{Request, Uri};
+use http::{HeaderName, Request, Uri};
 use http_body_util::Full;
 use rand::distr::Distribution;
 use rand::distr::weighted::WeightedIndex;
@@ -22,6 +22,7 @@ use crate::progress::{Progress, ten_times_a_second};
 use crate::record::{ClassRecord, Outcome, summarise};
 use crate::report::{ErrorKind, Report};
 use crate::run::Destinations;
+use crate::script::ScriptedRequest;
 use crate::timer::FineTimer;
 
 /// Runs the plan to its end, or until `stop` turns true. Inside a local runtime.
@@ -71,38 +72,56 @@ async fn send_all(generator: &Rc<Generator>, timer: &mut FineTimer) -> std::io::
             burst = 0;
         }
         burst += 1;
-        let choice = source.choose();
-        source.next = source.arrivals.next();
         let stream = source.stream;
-        generator.fire(stream, choice, due);
+        let (choice, headers) = source.take();
+        generator.fire(stream, choice, headers, due);
     }
     timer.sleep_until(generator.start + plan.duration).await
 }
 
-/// One stream's arrivals still to come.
+/// One stream's requests still to come.
 struct Source {
     stream: usize,
-    arrivals: Arrivals,
     next: Option<Duration>,
-    weights: WeightedIndex<f64>,
-    rng: Rng,
+    origin: Origin,
+}
+
+/// Header fields of one request.
+type Fields = Vec<(HeaderName, HeaderValue)>;
+
+/// Where a stream's requests come from.
+enum Origin {
+    Rate { arrivals: Arrivals, weights: WeightedIndex<f64>, rng: Rng },
+    Script { lines: Box<dyn Iterator<Item = ScriptedRequest>>, next: Option<ScriptedRequest> },
 }
 
 impl Source {
     fn new(plan: &Plan, stream: usize, of: &Stream) -> Source {
+        if let Some(script) = &of.script {
+            let mut lines = Box::new(script.requests());
+            let next = lines.next();
+            return Source { stream, next: next.as_ref().map(|line| line.at), origin: Origin::Script { lines, next } };
+        }
         let mut arrivals = of.arrivals.arrivals(&of.profile, plan.seed, 2 * stream as u64);
         let weights = WeightedIndex::new(of.urls.iter().map(|(_, weight)| *weight));
-        Source {
-            stream,
-            next: arrivals.next(),
-            arrivals,
-            weights: weights.expect("a valid plan has URLs with weights above 0"),
-            rng: rng(plan.seed, 2 * stream as u64 + 1),
-        }
+        let weights = weights.expect("a valid plan has URLs with weights above 0");
+        let next = arrivals.next();
+        Source { stream, next, origin: Origin::Rate { arrivals, weights, rng: rng(plan.seed, 2 * stream as u64 + 1) } }
     }
 
-    fn choose(&mut self) -> usize {
-        self.weights.sample(&mut self.rng)
+    /// The URL of the request that is due, and what it carries besides; the one after it is due next.
+    fn take(&mut self) -> (usize, Fields) {
+        match &mut self.origin {
+            Origin::Rate { arrivals, weights, rng } => {
+                self.next = arrivals.next();
+                (weights.sample(rng), Fields::new())
+            }
+            Origin::Script { lines, next } => {
+                let due = std::mem::replace(next, lines.next());
+                self.next = next.as_ref().map(|line| line.at);
+                due.map_or((0, Fields::new()), |line| (line.url, line.headers))
+            }
+        }
     }
 }
 
@@ -156,7 +175,7 @@ impl Generator {
     }
 
     /// Lets one request leave, unless too many are outstanding.
-    fn fire(self: &Rc<Self>, stream: usize, choice: usize, due: Duration) {
+    fn fire(self: &Rc<Self>, stream: usize, choice: usize, headers: Fields, due: Duration) {
         let class = self.streams[stream].class;
         let record = &mut self.records.borrow_mut()[class];
         record.offered(due);
@@ -164,16 +183,16 @@ impl Generator {
             return record.ended(due, Duration::ZERO, Outcome::OutstandingLimit);
         }
         self.outstanding.set(self.outstanding.get() + 1);
-        tokio::task::spawn_local(Rc::clone(self).request(stream, choice, due));
+        tokio::task::spawn_local(Rc::clone(self).request(stream, choice, headers, due));
     }
 
     /// One request from its instant to its outcome.
-    async fn request(self: Rc<Self>, stream: usize, choice: usize, due: Duration) {
+    async fn request(self: Rc<Self>, stream: usize, choice: usize, headers: Fields, due: Duration) {
         let instant = self.start + due;
         self.health.borrow_mut().taken(instant, Instant::now());
         let connected = Cell::new(false);
         let deadline = (instant + self.plan.streams[stream].timeout).into();
-        let outcome = match timeout_at(deadline, self.attempt(stream, choice, &connected)).await {
+        let outcome = match timeout_at(deadline, self.attempt(stream, choice, headers, &connected)).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(kind)) => Outcome::Failed(kind),
             Err(_) if connected.get() => Outcome::Failed(ErrorKind::Timeout),
@@ -187,9 +206,15 @@ impl Generator {
         }
     }
 
-    async fn attempt(&self, stream: usize, choice: usize, connected: &Cell<bool>) -> Result<Outcome, ErrorKind> {
-        let class = self.streams[stream].class;
-        let choice = &self.streams[stream].choices[choice];
+    async fn attempt(
+        &self,
+        stream: usize,
+        choice: usize,
+        headers: Fields,
+        connected: &Cell<bool>,
+    ) -> Result<Outcome, ErrorKind> {
+        let Prepared { class, choices } = &self.streams[stream];
+        let (class, choice) = (*class, &choices[choice.min(choices.len() - 1)]);
         let pool = &self.pools[choice.pool];
         let _permit = pool.permit().await;
         connected.set(true);
@@ -198,6 +223,7 @@ impl Generator {
         *request.method_mut() = source.method.clone();
         *request.uri_mut() = choice.path.clone();
         *request.headers_mut() = choice.headers.clone();
+        headers.into_iter().for_each(|(name, value)| drop(request.headers_mut().insert(name, value)));
         exchange(pool, request, self.plan.keep_alive, || self.records.borrow_mut()[class].sent(), None).await
     }
 

@@ -25,14 +25,16 @@
 //!
 //! | question | file |
 //! |---|---|
-//! | what is sent | `plan.rs` |
+//! | what is sent | `plan.rs`, `script.rs` |
 //! | the thread and its handle | `run.rs` |
 //! | when each request leaves | `generator.rs`, `timer.rs` |
 //! | over which connection, and what came back | `pool.rs`, `exchange.rs` |
 //! | what is counted | `record.rs`, `report.rs`, `progress.rs`, `table.rs` |
 //! | users who wait for their answers | `users.rs`, `users/` |
+//! | how much a service holds | `capacity.rs`, `capacity/` |
 //! | whether the generator kept up | `health.rs` |
 
+pub mod capacity;
 mod exchange;
 mod generator;
 mod health;
@@ -43,6 +45,7 @@ mod progress;
 mod record;
 mod report;
 mod run;
+mod script;
 mod table;
 pub mod timer;
 mod users;
@@ -52,4 +55,5 @@ pub use plan::{Plan, PlanError, Stream};
 pub use progress::{ClassProgress, Progress, Recent};
 pub use report::{ClassReport, ErrorKind, GeneratorReport, NotSent, Quantiles, Report, Second};
 pub use run::{LoadError, LoadRun, Stopper};
+pub use script::{Script, ScriptedRequest};
 pub use users::{Active, Capture, RequestTemplate, UsersError, UsersFile, UsersPlan, UsersReport};

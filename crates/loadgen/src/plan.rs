@@ -7,6 +7,8 @@ use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Uri};
 use tidegate_workload::{ArrivalProcess, Profile};
 
+use crate::script::Script;
+
 /// A whole run: who sends what, for how long, and within which limits.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -43,6 +45,8 @@ pub struct Stream {
     pub arrivals: ArrivalProcess,
     /// The rate over time.
     pub profile: Profile,
+    /// The requests one by one, in place of arrivals, rate and weights.
+    pub script: Option<Script>,
     /// How long a client waits for the whole answer, from the scheduled instant.
     pub timeout: Duration,
 }
@@ -118,6 +122,7 @@ impl Stream {
             body: Bytes::new(),
             arrivals: ArrivalProcess::Poisson,
             profile,
+            script: None,
             timeout: Duration::from_secs(10),
         }
     }
@@ -160,6 +165,13 @@ impl Stream {
         self
     }
 
+    /// Sends what is written down, in place of arrivals at the profile's rate and URLs by their weights.
+    #[must_use]
+    pub fn script(mut self, script: Script) -> Stream {
+        self.script = Some(script);
+        self
+    }
+
     /// Sets how long a client waits, from the scheduled instant.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Stream {
@@ -194,7 +206,11 @@ impl Stream {
         if self.timeout.is_zero() {
             return invalid("its timeout is 0: no answer could come in time");
         }
-        if self.profile.expected_until(duration) <= 0.0 {
+        let is_empty = match &self.script {
+            Some(script) => script.requests().next().is_none_or(|first| first.at >= duration),
+            None => self.profile.expected_until(duration) <= 0.0,
+        };
+        if is_empty {
             return invalid("its rate is 0 for the whole duration: nothing would be sent");
         }
         Ok(())
@@ -218,6 +234,7 @@ mod tests {
             (Plan::new(vec![stream("5/s")], Duration::ZERO), "duration is 0"),
             (Plan::new(vec![stream("0/s")], second), "rate is 0"),
             (Plan::new(vec![stream("2s:5/s")], second), "rate is 0"),
+            (Plan::new(vec![stream("5/s").script(Script::new(std::iter::empty))], second), "rate is 0"),
             (Plan::new(vec![Stream::new("x", "5/s".parse().unwrap())], second), "no URL"),
             (Plan::new(vec![stream("5/s").timeout(Duration::ZERO)], second), "timeout is 0"),
         ] {

@@ -9,6 +9,8 @@ use thiserror::Error;
 use tidegate_engine::units::parse_duration;
 use tidegate_wire::{Key, KeyError, MAX_NAME};
 
+use crate::isolation::{GivenIsolation, IsolationConfig};
+
 /// Bounds of the interval.
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(60);
@@ -35,6 +37,8 @@ pub struct Given {
     pub processors: Option<f64>,
     /// Measure processor time per connection: for servers with a process per connection.
     pub connections: Option<bool>,
+    /// How a data server's cores are divided; in a file only.
+    pub isolation: Option<GivenIsolation>,
 }
 
 /// What it means.
@@ -58,6 +62,8 @@ pub struct Config {
     pub processors: Option<f64>,
     /// Whether processor time per connection is measured.
     pub connections: bool,
+    /// How a data server's cores are divided; `None`: not by this nucleus.
+    pub isolation: Option<IsolationConfig>,
     /// Below which `/proc` and `/sys` are looked for; not `/` in tests only.
     pub root: PathBuf,
 }
@@ -122,6 +128,9 @@ impl Given {
         if let (Some(key), Some(folder)) = (&mut given.key_file, path.parent()) {
             *key = folder.join(&*key);
         }
+        if let (Some(isolation), Some(folder)) = (&mut given.isolation, path.parent()) {
+            isolation.move_to(folder);
+        }
         Ok(given)
     }
 
@@ -137,6 +146,7 @@ impl Given {
             cgroup: self.cgroup.or(file.cgroup),
             processors: self.processors.or(file.processors),
             connections: self.connections.or(file.connections),
+            isolation: self.isolation.or(file.isolation),
         }
     }
 
@@ -182,6 +192,7 @@ impl Given {
         if connections && service.is_none() {
             return Err(ConfigError::Missing("to measure connections, give --service PORT: where the server listens"));
         }
+        let isolation = self.isolation.map(|given| given.resolve(&server, service, interval)).transpose()?;
         Ok(Config {
             server,
             to: self.to,
@@ -192,6 +203,7 @@ impl Given {
             cgroup: self.cgroup.unwrap_or_default(),
             processors,
             connections,
+            isolation,
             root: PathBuf::from("/"),
         })
     }
@@ -228,7 +240,7 @@ impl Service {
     }
 }
 
-fn bad(key: &'static str, value: &str, problem: String) -> ConfigError {
+pub(crate) fn bad(key: &'static str, value: &str, problem: String) -> ConfigError {
     ConfigError::Value { key, value: value.to_owned(), problem }
 }
 

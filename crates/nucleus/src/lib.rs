@@ -3,10 +3,12 @@
 //! measured, from where, and at what cost.
 //!
 //! `sampler` asks every `source/` once and makes a [`Sample`]; `post` sends it to each sentry and hears their
-//! challenges; `nucleus` is the loop around both. All files are read below a root path, so tests give it trees of their
-//! own.
+//! challenges and commands; `isolation` divides cores as they say; `nucleus` is the loop around both. All files are
+//! read below a root path, so tests give it trees of their own.
 
 mod config;
+mod isolation;
+mod lean;
 mod netlink;
 mod nucleus;
 mod post;
@@ -18,6 +20,7 @@ mod status;
 mod workers;
 
 pub use config::{Config, ConfigError, Given, Service};
+pub use isolation::{GivenIsolation, GivenSide, IsolationConfig, Method, Side};
 pub use nucleus::{Nucleus, StartError};
 pub use sample::Sample;
 pub use sampler::Sampler;

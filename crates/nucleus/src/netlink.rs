@@ -43,6 +43,7 @@ pub(crate) struct TcpSocket {
 pub(crate) struct Qdiscs {
     /// Bytes.
     pub(crate) backlog: u64,
+    pub(crate) packets: u64,
     pub(crate) drops: u64,
 }
 
@@ -97,6 +98,7 @@ impl Netlink {
                 for stats in stats {
                     if let TcStats2::Queue(stats) = stats {
                         sum.backlog += u64::from(stats.backlog);
+                        sum.packets += u64::from(stats.qlen);
                         sum.drops += u64::from(stats.drops);
                     }
                 }

@@ -1,13 +1,17 @@
-//! The loop: sample, send, sleep.
+//! The loop: sample, send, sleep until it is time again or somebody has something to say.
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 
 use crate::config::Config;
+use crate::isolation::Isolation;
+use crate::lean;
 use crate::post::Post;
 use crate::sample::Sample;
 use crate::sampler::Sampler;
@@ -22,6 +26,7 @@ const NICENESS: i32 = -10;
 pub struct Nucleus {
     sampler: Sampler,
     post: Post,
+    isolation: Option<Isolation>,
     interval: Duration,
 }
 
@@ -41,10 +46,12 @@ impl Nucleus {
     pub fn new(config: &Config) -> Result<Nucleus, StartError> {
         let key = config.key.clone().ok_or(StartError::NoKey)?;
         let post = Post::new(key, config.server.clone(), &config.to);
-        Ok(Nucleus { sampler: Sampler::new(config), post, interval: config.interval })
+        let isolation = config.isolation.clone().map(Isolation::new);
+        Ok(Nucleus { sampler: Sampler::new(config), post, isolation, interval: config.interval })
     }
 
-    /// Reports until SIGTERM or SIGINT, then says goodbye. On this thread: a nucleus is small.
+    /// Reports until SIGTERM or SIGINT, then puts back what it divided and says goodbye. On this thread: a nucleus is
+    /// small.
     ///
     /// # Errors
     /// When signals cannot be waited for.
@@ -52,6 +59,7 @@ impl Nucleus {
         prefer();
         let signals = Signals::block()?;
         let mut next = Instant::now();
+        lean::give_code_back();
         loop {
             self.report();
             next += self.interval;
@@ -60,17 +68,41 @@ impl Nucleus {
                 // It was held up: what was missed is not made up for.
                 next = now + self.interval;
             }
-            if signals.wait(next)? {
-                self.post.leave();
-                return Ok(());
+            loop {
+                match signals.wait(next, &self.post)? {
+                    Woken::Time => break,
+                    Woken::Datagram => self.listen(),
+                    Woken::Signal => {
+                        if let Some(isolation) = &mut self.isolation {
+                            isolation.leave();
+                        }
+                        self.post.leave();
+                        return Ok(());
+                    }
+                }
             }
         }
     }
 
     /// Sends one report; for drivers with a loop of their own.
     pub fn report(&mut self) {
-        let sample = self.sampler.sample();
+        self.listen();
+        let mut sample = self.sampler.sample();
+        if let Some(isolation) = &mut self.isolation {
+            isolation.tick(Instant::now());
+            isolation.show(&mut sample.gauges);
+        }
         self.post.send(&sample);
+    }
+
+    /// Takes what the sentries said, and does it at once.
+    pub fn listen(&mut self) {
+        let Nucleus { post, isolation, .. } = self;
+        post.hear(|sentry, command| {
+            if let Some(isolation) = isolation {
+                isolation.order(sentry, command.cores, Instant::now());
+            }
+        });
     }
 
     /// How many sentries have answered so far.
@@ -93,39 +125,50 @@ fn prefer() {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS) };
 }
 
+/// Why a wait is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Woken {
+    Time,
+    Datagram,
+    Signal,
+}
+
 /// SIGTERM and SIGINT, held back until they are waited for.
-struct Signals(libc::sigset_t);
+struct Signals(OwnedFd);
 
 impl Signals {
     fn block() -> io::Result<Signals> {
         let mut set = MaybeUninit::uninit();
         // SAFETY: `sigemptyset` initialises the set that it is given; the other calls then read and write it.
-        let (failed, set) = unsafe {
+        let (failed, file) = unsafe {
             libc::sigemptyset(set.as_mut_ptr());
             libc::sigaddset(set.as_mut_ptr(), libc::SIGTERM);
             libc::sigaddset(set.as_mut_ptr(), libc::SIGINT);
-            let set = set.assume_init();
-            (libc::pthread_sigmask(libc::SIG_BLOCK, &set, ptr::null_mut()), set)
+            let failed = libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), ptr::null_mut());
+            (failed, libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC))
         };
-        if failed == 0 { Ok(Signals(set)) } else { Err(io::Error::from_raw_os_error(failed)) }
+        if failed != 0 {
+            return Err(io::Error::from_raw_os_error(failed));
+        }
+        if file < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel just gave this file to us, and nobody else has it.
+        Ok(Signals(unsafe { OwnedFd::from_raw_fd(file) }))
     }
 
-    /// Waits for one of them, or for the time; whether one came.
-    fn wait(&self, until: Instant) -> io::Result<bool> {
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let time =
-                libc::timespec { tv_sec: left.as_secs() as libc::time_t, tv_nsec: left.subsec_nanos() as libc::c_long };
-            // SAFETY: the set and the time are read only, and the signal's details are not asked for.
-            if unsafe { libc::sigtimedwait(&self.0, ptr::null_mut(), &time) } >= 0 {
-                return Ok(true);
-            }
-            let error = io::Error::last_os_error();
-            match error.raw_os_error() {
-                Some(libc::EAGAIN) => return Ok(false),
-                Some(libc::EINTR) => {}
-                _ => return Err(error),
-            }
+    /// Waits for one of them, for a sentry, or for the time.
+    fn wait(&self, until: Instant, post: &Post) -> io::Result<Woken> {
+        let mut files = vec![PollFd::new(&self.0, PollFlags::IN)];
+        files.extend(post.sockets().map(|socket| PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)));
+        let left = until.saturating_duration_since(Instant::now());
+        let time = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        match poll(&mut files, Some(&time)) {
+            Ok(0) => Ok(Woken::Time),
+            Ok(_) if !files[0].revents().is_empty() => Ok(Woken::Signal),
+            Ok(_) => Ok(Woken::Datagram),
+            Err(rustix::io::Errno::INTR) => Ok(Woken::Datagram),
+            Err(error) => Err(error.into()),
         }
     }
 }
@@ -137,9 +180,18 @@ mod tests {
     #[test]
     fn a_signal_ends_the_wait_and_time_does_too() {
         let signals = Signals::block().expect("blocked");
-        assert!(!signals.wait(Instant::now()).expect("waited"));
+        let sentry = std::net::UdpSocket::bind(("127.0.0.1", 0)).expect("a port");
+        let to = sentry.local_addr().expect("an address").to_string();
+        let mut post = Post::new(tidegate_wire::Key::derive(b"a secret"), "web".to_owned(), &[to]);
+        let long = Instant::now() + Duration::from_secs(60);
+        assert_eq!(signals.wait(Instant::now(), &post).expect("waited"), Woken::Time);
+        post.send(&Sample::default());
+        let (_, from) = sentry.recv_from(&mut [0; 2000]).expect("a report");
+        sentry.send_to(b"nonsense", from).expect("sent");
+        assert_eq!(signals.wait(long, &post).expect("waited"), Woken::Datagram);
+        post.hear(|_, command| panic!("nobody commanded {command:?}"));
         // SAFETY: sends a signal to this thread, which holds it back.
         unsafe { libc::raise(libc::SIGTERM) };
-        assert!(signals.wait(Instant::now() + Duration::from_secs(60)).expect("waited"));
+        assert_eq!(signals.wait(long, &post).expect("waited"), Woken::Signal);
     }
 }

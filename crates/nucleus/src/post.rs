@@ -1,10 +1,10 @@
-//! Sending samples to the sentries, and hearing their challenges.
+//! Sending samples to the sentries, and hearing their challenges and commands.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::time::{Duration, Instant};
 
-use tidegate_wire::{Key, Kind, MAX_DATAGRAM, Message, Rejected, ReportWriter, Sender, random_u64};
+use tidegate_wire::{Command, Key, Kind, MAX_DATAGRAM, Message, Rejected, ReportWriter, Sender, random_u64};
 
 use crate::sample::Sample;
 
@@ -40,7 +40,6 @@ impl Post {
     /// Sends a sample to every sentry. What cannot be sent is lost: the next one is newer.
     pub(crate) fn send(&mut self, sample: &Sample) {
         for sentry in &mut self.sentries {
-            sentry.hear(&self.key, &self.server, &mut self.buffer);
             let mut writer = ReportWriter::new(&mut self.buffer, &self.server, &sample.gauges);
             sample.active.iter().for_each(|(name, count)| {
                 // What does not fit is not told.
@@ -53,6 +52,19 @@ impl Post {
                 let _ = socket.send(&self.buffer[..length]);
             }
         }
+    }
+
+    /// Takes what came from the sentries: challenges are answered with the next report, commands are handed out, with
+    /// the number of the sentry.
+    pub(crate) fn hear(&mut self, mut command: impl FnMut(usize, Command)) {
+        for (at, sentry) in self.sentries.iter_mut().enumerate() {
+            sentry.hear(&self.key, &self.server, &mut self.buffer, |it| command(at, it));
+        }
+    }
+
+    /// What to wait at for the sentries.
+    pub(crate) fn sockets(&self) -> impl Iterator<Item = &UdpSocket> {
+        self.sentries.iter().filter_map(|sentry| sentry.socket.as_ref())
     }
 
     /// Tells every sentry that no reports follow.
@@ -83,16 +95,19 @@ impl Sentry {
         self.socket.as_ref()
     }
 
-    /// Takes the challenges that came.
-    fn hear(&mut self, key: &Key, server: &str, buffer: &mut [u8; MAX_DATAGRAM]) {
+    /// Takes the datagrams that came.
+    fn hear(&mut self, key: &Key, server: &str, buffer: &mut [u8; MAX_DATAGRAM], mut command: impl FnMut(Command)) {
         let Some(socket) = &self.socket else { return };
         // A refused datagram shows as an error here: nobody listens there yet, and others may have come before.
         for _ in 0..16 {
             match socket.recv(&mut buffer[..]) {
                 Ok(length) => {
-                    let heard = Message::read(key, &buffer[..length]);
-                    // A challenge that is not ours, or not new, changes nothing.
-                    let _: Result<(), Rejected> = heard.and_then(|message| self.sender.hear(&message, server));
+                    // What is not ours, or not new, changes nothing.
+                    let _: Result<(), Rejected> =
+                        Message::read(key, &buffer[..length]).and_then(|message| match message.header.kind {
+                            Kind::Command => self.sender.obey(&message, server).map(&mut command),
+                            _ => self.sender.hear(&message, server),
+                        });
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(_) => {}
@@ -137,14 +152,24 @@ mod tests {
         assert_eq!((message.server, message.header.sequence, message.header.token), ("web", 1, 0));
         assert_eq!(message.report.expect("a report").gauges.get(Gauge::Cpu), Some(0.5));
         let mut challenge = [0; MAX_DATAGRAM];
-        let header = Header { kind: Kind::Challenge, token: 77, ..message.header };
+        let first = message.header;
+        let header = Header { kind: Kind::Challenge, token: 77, ..first };
         let length = Message::write(&key, &header, "web", &mut challenge);
         sentry.send_to(&challenge[..length], from).expect("sent");
         // Over loopback it is there when `send_to` returns.
+        post.hear(|_, command| panic!("a challenge is no command: {command:?}"));
         post.send(&sample);
         let length = sentry.recv(&mut buffer).expect("a report");
         assert_eq!(Message::read(&key, &buffer[..length]).expect("sound").header.token, 77);
         assert_eq!(post.heard(), 1);
+        let header = Header { kind: Kind::Command, sequence: 1, token: 77, ..first };
+        let length = Message::write_command(&key, &header, "web", Command { cores: 3 }, &mut challenge);
+        let mut commands = Vec::new();
+        for _ in 0..2 {
+            sentry.send_to(&challenge[..length], from).expect("sent");
+            post.hear(|sentry, command| commands.push((sentry, command.cores)));
+        }
+        assert_eq!(commands, [(0, 3)], "the second is a recording");
         post.leave();
         let length = sentry.recv(&mut buffer).expect("a goodbye");
         assert_eq!(Message::read(&key, &buffer[..length]).expect("sound").header.kind, Kind::Goodbye);

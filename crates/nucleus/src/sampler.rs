@@ -122,6 +122,7 @@ impl Sampler {
         let Some(netlink) = &mut self.netlink else { return };
         if let Ok(qdiscs) = netlink.qdiscs() {
             sample.gauges.set(Gauge::QdiscBacklog, qdiscs.backlog as f64);
+            sample.gauges.set(Gauge::QdiscPackets, qdiscs.packets as f64);
             sample.gauges.set(Gauge::QdiscDrops, self.drops.rate(Some(qdiscs.drops as f64), seconds));
         }
         let Some(service) = self.service else { return };
@@ -155,6 +156,10 @@ impl Sampler {
         let Some(status) = self.status.as_ref().and_then(Watcher::status) else { return };
         sample.gauges.set(Gauge::InService, status.in_service);
         sample.gauges.set(Gauge::IdleWorkers, status.idle_workers);
+        [(Gauge::Cpu, status.cpu), (Gauge::Cores, status.cores)]
+            .into_iter()
+            .filter(|(_, value)| value.is_some())
+            .for_each(|(gauge, value)| sample.gauges.set(gauge, value));
         if let Some(inside) = status.queueing_delay {
             let outside = sample.gauges.get(Gauge::QueueingDelay).unwrap_or(0.0);
             sample.gauges.set(Gauge::QueueingDelay, outside + inside);

@@ -2,7 +2,8 @@
 //! busy to answer delays no report.
 //!
 //! Three forms are known by their look: Apache's `mod_status?auto`, nginx's `stub_status`, and JSON with any of
-//! `in_service`, `active` (an object: request type to number), `queueing_delay` (seconds), `idle_workers`.
+//! `in_service`, `active` (an object: request type to number), `queueing_delay` (seconds), `idle_workers`, `cpu` (in
+//! use) and `cores`.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -31,6 +32,9 @@ pub(crate) struct Status {
     /// Seconds that a request waits inside the server.
     pub(crate) queueing_delay: Option<f64>,
     pub(crate) idle_workers: Option<f64>,
+    /// Processors in use, and how many there are: where the server knows better than the machine.
+    pub(crate) cpu: Option<f64>,
+    pub(crate) cores: Option<f64>,
 }
 
 /// Asks again and again. Dropped, it stops asking.
@@ -98,7 +102,8 @@ fn parse(text: &str) -> Option<Status> {
         _ => nginx(text)?,
     };
     let sound = |value: &Option<f64>| value.is_none_or(|value| value >= 0.0 && value.is_finite());
-    let all = [&status.in_service, &status.queueing_delay, &status.idle_workers];
+    let Status { in_service, queueing_delay, idle_workers, cpu, cores, .. } = &status;
+    let all = [in_service, queueing_delay, idle_workers, cpu, cores];
     (all.into_iter().all(sound) && status.active.values().all(|value| sound(&Some(*value)))).then_some(status)
 }
 
@@ -133,9 +138,11 @@ mod tests {
         assert_eq!((status.in_service, status.idle_workers), (Some(2.0), Some(5.0)));
         let text = "Active connections: 9\nserver accepts\n 1 1 1\nReading: 1 Writing: 4 Waiting: 3\n";
         assert_eq!(parse(text).expect("nginx").in_service, Some(3.0));
-        let status = parse(r#"{"in_service": 4, "active": {"dynamic": 1.5}, "queueing_delay": 0.2, "more": 1}"#);
+        let status =
+            parse(r#"{"in_service": 4, "active": {"dynamic": 1.5}, "queueing_delay": 0.2, "cpu": 0.7, "more": 1}"#);
         let status = status.expect("JSON");
         assert_eq!((status.in_service, status.queueing_delay, status.active["dynamic"]), (Some(4.0), Some(0.2), 1.5));
+        assert_eq!((status.cpu, status.cores), (Some(0.7), None));
     }
 
     #[test]

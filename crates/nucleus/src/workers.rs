@@ -88,7 +88,7 @@ impl Workers {
 }
 
 /// The inodes of a process's sockets.
-fn sockets_of(folder: &Path) -> Vec<u32> {
+pub(crate) fn sockets_of(folder: &Path) -> Vec<u32> {
     let Ok(files) = fs::read_dir(folder) else { return Vec::new() };
     let inode = |file: fs::DirEntry| {
         let target = fs::read_link(file.path()).ok()?;

@@ -18,6 +18,7 @@ use crate::counters::Counter;
 use crate::gate::Gate;
 use crate::gate::sift::{Step, sift};
 use crate::serve::{Registered, Serve};
+use crate::syn::reset;
 use crate::worker::{Scratch, WorkerApp};
 
 /// Connections the kernel keeps until they are accepted.
@@ -132,6 +133,10 @@ fn welcome(worker: &Rc<WorkerApp>, mut socket: TcpStream, peer: SocketAddr) {
     if worker.app.counters.connections_open() >= worker.local().live.config.limits.connections as u64 {
         lane.bump(Counter::ConnectionsRefused);
         return;
+    }
+    if !worker.app.syn.lets_in(|| worker.app.now(), peer) {
+        lane.bump(Counter::ConnectionsRefused);
+        return reset(socket);
     }
     lane.bump(Counter::ConnectionsAccepted);
     let scratch = worker.scratch.clone();

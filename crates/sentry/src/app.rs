@@ -1,5 +1,7 @@
 //! One application as all workers share it: its controller behind a short lock, and what a reload swaps.
 
+mod governed;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,6 +20,10 @@ use crate::counters::Counters;
 use crate::event_ring::EventRing;
 use crate::live::{Live, Server};
 use crate::record::RecordSink;
+use crate::spans::Spans;
+use crate::syn::Syn;
+
+pub use governed::Governed;
 
 /// One protected service.
 #[derive(Debug)]
@@ -28,14 +34,20 @@ pub struct App {
     live: ArcSwap<Live>,
     generation: AtomicU64,
     draining: AtomicBool,
+    /// What the control plane decided; over what the file says.
+    governed: Mutex<Option<Governed>>,
     /// Wakes the timer task when the controller's next deadline came nearer.
     pub(crate) rearm: Notify,
     /// What the data path counts.
     pub counters: Counters,
     /// What the controller did, and why.
     pub events: EventRing,
+    /// New connections: at which rate they are let in.
+    pub syn: Arc<Syn>,
     /// Where finished requests are told of.
     pub(crate) records: Arc<dyn RecordSink>,
+    /// Makes the spans of its requests.
+    pub(crate) spans: Spans,
 }
 
 /// What the lock guards.
@@ -44,8 +56,12 @@ pub(crate) struct Core {
     pub(crate) controller: Controller,
     /// Requests in class queues, by ticket.
     pub(crate) waiters: HashMap<Ticket, oneshot::Sender<Woken>>,
+    /// Data servers whose cores are to be divided anew.
+    divisions: Vec<(ServerId, u32)>,
     /// Until when the timer task sleeps.
     pub(crate) armed: Timestamp,
+    /// Carries out the rate of new connections.
+    pub(crate) syn: Arc<Syn>,
     /// Which [`Live`] the controller's setup belongs to.
     pub(crate) generation: u64,
 }
@@ -104,7 +120,15 @@ impl App {
         let controller = Controller::new(config.setup.clone(), lanes, seed, Box::new(events.clone()))
             .map_err(|source| AppError::Setup { app: name.clone(), source })?;
         let live = Live::new(config, &controller, 0, None)?;
-        let core = Core { controller, waiters: HashMap::new(), armed: Timestamp::MAX, generation: 0 };
+        let syn = Arc::new(Syn::default());
+        let core = Core {
+            controller,
+            waiters: HashMap::new(),
+            divisions: Vec::new(),
+            armed: Timestamp::MAX,
+            syn: syn.clone(),
+            generation: 0,
+        };
         Ok(App {
             name,
             origin: Instant::now(),
@@ -112,11 +136,19 @@ impl App {
             live: ArcSwap::from_pointee(live),
             generation: AtomicU64::new(0),
             draining: AtomicBool::new(false),
+            governed: Mutex::new(None),
             rearm: Notify::new(),
             counters: Counters::new(lanes),
             events,
+            syn,
             records,
+            spans: Spans::default(),
         })
+    }
+
+    /// The same with its requests traced.
+    pub(crate) fn with_spans(self, spans: Spans) -> Self {
+        App { spans, ..self }
     }
 
     /// Its name.
@@ -207,7 +239,10 @@ impl App {
     ///
     /// # Errors
     /// When it makes no sense; then nothing has changed.
-    pub fn reconfigure(&self, config: config::Application) -> Result<(), AppError> {
+    pub fn reconfigure(&self, mut config: config::Application) -> Result<(), AppError> {
+        if let Some(governed) = &*self.governed.lock().unwrap_or_else(PoisonError::into_inner) {
+            governed.govern(&mut config);
+        }
         Live::check(&config)?;
         self.engine(|core, now| self.put_in_force(core, now, config))
     }
@@ -218,14 +253,48 @@ impl App {
     /// # Errors
     /// When the rate makes no sense, or there is no such class; then nothing has changed.
     pub fn set_guarantee(&self, class: ClassId, min_rate: f64) -> Result<(), AppError> {
+        self.amend(|config| match config.setup.classes.get_mut(class.index()) {
+            Some(class) => {
+                class.min_rate = min_rate;
+                Ok(())
+            }
+            None => Err(AppError::NoClass { app: self.name.clone(), class: class.index() + 1 }),
+        })
+    }
+
+    /// Puts in force what a control plane decided, also after later reloads. What is in flight goes on; servers that
+    /// are not its own any more drain. What was set by hand stays.
+    ///
+    /// # Errors
+    /// When it makes no sense; then nothing has changed.
+    pub fn govern(&self, governed: Governed) -> Result<(), AppError> {
+        let mut kept = self.governed.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.as_ref() == Some(&governed) {
+            return Ok(());
+        }
+        self.amend(|config| {
+            governed.govern(config);
+            Ok(())
+        })?;
+        *kept = Some(governed);
+        Ok(())
+    }
+
+    /// More servers will serve at that instant; `None`: none is on its way.
+    pub fn expect_capacity(&self, at: Option<Instant>) {
+        self.report(LoadReport::Coming(at.map(|at| self.at(at))));
+    }
+
+    /// Changes a part of what is in force; what was set by hand before stays.
+    fn amend(&self, change: impl FnOnce(&mut config::Application) -> Result<(), AppError>) -> Result<(), AppError> {
         self.engine(|core, now| {
             let mut config = self.live().config.clone();
             config.setup.shadow = core.controller.setup().shadow;
-            match config.setup.classes.get_mut(class.index()) {
-                Some(class) => class.min_rate = min_rate,
-                None => return Err(AppError::NoClass { app: self.name.clone(), class: class.index() + 1 }),
-            }
-            let drained = |server: &&ServerState| server.status == Status::Draining;
+            change(&mut config)?;
+            let before = self.live();
+            // By hand: those that are not the application's any more drain, too, and come back when they are.
+            let own = |server: &ServerState| before.config.servers.iter().any(|own| own.name == server.name);
+            let drained = |server: &&ServerState| server.status == Status::Draining && own(server);
             let drained: Vec<_> = core.controller.servers().iter().filter(drained).map(|server| server.id).collect();
             self.put_in_force(core, now, config)?;
             for server in drained {
@@ -256,8 +325,12 @@ impl App {
         let mut woken = Vec::new();
         let (value, nearer) = {
             let mut core = self.lock();
-            let value = call(&mut core, self.now());
-            core.drain(&mut woken);
+            let now = self.now();
+            let value = call(&mut core, now);
+            core.drain(now, &mut woken);
+            if !core.divisions.is_empty() {
+                self.divide(&mut core);
+            }
             (value, core.rearm())
         };
         if nearer {
@@ -267,6 +340,17 @@ impl App {
             self.deliver(woken);
         }
         value
+    }
+
+    /// Notes how data servers are to divide their cores; who listens to their nuclei tells them.
+    #[cold]
+    fn divide(&self, core: &mut Core) {
+        let live = self.live();
+        for (server, cores) in core.divisions.drain(..) {
+            if let Some(server) = live.server(server) {
+                server.want_cores(Some(cores));
+            }
+        }
     }
 
     /// Tells waiting requests what became of them, outside the lock. A waiter may be gone by now: then its start is
@@ -282,7 +366,7 @@ impl App {
             for ticket in gone {
                 core.controller.handle_cancel(self.now(), ticket);
             }
-            core.drain(&mut woken);
+            core.drain(self.now(), &mut woken);
         }
     }
 
@@ -299,11 +383,19 @@ impl std::fmt::Debug for Core {
 
 impl Core {
     /// Takes every action the controller has ready.
-    fn drain(&mut self, woken: &mut Vec<Delivery>) {
+    fn drain(&mut self, now: Timestamp, woken: &mut Vec<Delivery>) {
         while let Some(action) = self.controller.poll_action() {
             let (ticket, message) = match action {
                 Action::Start { ticket, server } => (ticket, Woken::Start(server)),
                 Action::Refuse { ticket, rejection } => (ticket, Woken::Refuse(rejection)),
+                Action::Isolate { server, cores } => {
+                    self.divisions.push((server, cores));
+                    continue;
+                }
+                Action::SynRate { rate, depth } => {
+                    self.syn.want(now, rate, depth);
+                    continue;
+                }
                 _ => continue,
             };
             woken.push(Delivery { ticket, message, to: self.waiters.remove(&ticket) });

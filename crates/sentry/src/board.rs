@@ -28,6 +28,7 @@ pub struct Board {
     cpu: AtomicU64,
     dropped_records: Arc<AtomicU64>,
     reports: OnceLock<Arc<View>>,
+    control: OnceLock<Arc<crate::control::View>>,
     notices: Mutex<VecDeque<Notice>>,
     news: broadcast::Sender<Notice>,
     next_notice: AtomicU64,
@@ -59,6 +60,8 @@ pub enum NoticeKind {
     Draining,
     /// A person changed something through the admin API.
     Changed,
+    /// The control plane was found or lost, or said something.
+    Control,
 }
 
 impl NoticeKind {
@@ -69,6 +72,7 @@ impl NoticeKind {
             NoticeKind::ReloadFailed => "config-reload-failed",
             NoticeKind::Draining => "draining",
             NoticeKind::Changed => "changed-by-hand",
+            NoticeKind::Control => "control-plane",
         }
     }
 }
@@ -85,6 +89,7 @@ impl Board {
             cpu: AtomicU64::new(0),
             dropped_records,
             reports: OnceLock::new(),
+            control: OnceLock::new(),
             notices: Mutex::default(),
             news: broadcast::channel(KEPT).0,
             next_notice: AtomicU64::new(0),
@@ -117,6 +122,22 @@ impl Board {
     /// What nuclei report.
     pub fn reports(&self) -> Option<&View> {
         self.reports.get().map(|view| &**view)
+    }
+
+    /// Shows how it stands with the control plane. Once; later calls change nothing.
+    pub fn show_control(&self, view: Arc<crate::control::View>) {
+        // There is one control plane in the life of a process.
+        let _ = self.control.set(view);
+    }
+
+    /// How it stands with the control plane, if there is one to follow.
+    pub fn control(&self) -> Option<&crate::control::View> {
+        self.control.get().map(|view| &**view)
+    }
+
+    /// Records what came of the control plane.
+    pub fn control_news(&self, what: impl Into<String>) {
+        self.notice(NoticeKind::Control, what.into());
     }
 
     /// Puts up what a reload brought. `text` says what changed.

@@ -32,6 +32,10 @@ pub struct Config {
     pub admin: Admin,
     /// Where nuclei report to; `None` for nowhere.
     pub reports: Option<Reports>,
+    /// Where spans go; `None` for nowhere.
+    pub traces: Option<Traces>,
+    /// The control plane that it follows; `None` for none.
+    pub control: Option<Control>,
     /// Where the access log goes.
     pub access_log: AccessLog,
     /// The applications, in file order.
@@ -59,6 +63,24 @@ pub struct Admin {
     pub token: Option<String>,
 }
 
+/// Where the spans of requests go: by OTLP over HTTP. Takes effect at the next start.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Traces {
+    /// The collector's address for traces.
+    pub endpoint: String,
+    /// Of the traces that begin at this sentry, the share whose spans are kept, 0 to 1.
+    pub share: f64,
+    /// The name under which this sentry's spans are kept.
+    pub service: String,
+}
+
+impl Default for Traces {
+    fn default() -> Self {
+        let endpoint = "http://127.0.0.1:4318/v1/traces".to_owned();
+        Traces { endpoint, share: 1.0, service: "tidegate".to_owned() }
+    }
+}
+
 /// The listener for reports of nuclei.
 #[derive(Clone, Debug)]
 pub struct Reports {
@@ -72,6 +94,19 @@ pub struct Reports {
     pub silent_after: Option<Duration>,
     /// What becomes of a server whose nucleus is silent.
     pub when_silent: WhenSilent,
+}
+
+/// The control plane that a sentry follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Control {
+    /// Where it listens, `host:port`.
+    pub connect: String,
+    /// The file with the secret that sentries and the control plane share.
+    pub key_file: PathBuf,
+    /// The key that follows from it.
+    pub key: tidegate_wire::control::ControlKey,
+    /// This sentry's name, one of its own among all sentries.
+    pub name: String,
 }
 
 /// What becomes of a server whose nucleus reported before and is silent now.
@@ -133,6 +168,8 @@ pub struct Application {
     pub pool: Pool,
     /// What servers are told of the client.
     pub forwarded: Forwarded,
+    /// How new connections are turned away, where the policy `resource` wants that.
+    pub syn: SynPolicing,
     /// What refused clients get.
     pub rejection: RejectionPages,
     /// Requests that are never policed: health checks of load balancers in front of the sentry.
@@ -276,6 +313,64 @@ pub struct Forwarded {
 impl Default for Forwarded {
     fn default() -> Self {
         Forwarded { x_forwarded: true, forwarded: false, request_id: true, trust: Vec::new() }
+    }
+}
+
+/// How new connections are turned away.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SynPolicing {
+    /// With what.
+    pub with: SynWith,
+    /// Whether the sentry does not start where the kernel cannot do it.
+    pub required: bool,
+    /// Classes of clients by their addresses, each with a part of the rate.
+    pub classes: Vec<SynClass>,
+    /// The part of everybody else, in proportion to the classes' shares.
+    pub rest_share: f64,
+    /// Clients that are never turned away: those that check the service's health.
+    pub exempt: Vec<Network>,
+}
+
+/// With what new connections are turned away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SynWith {
+    /// The kernel where it can, else the workers.
+    #[default]
+    Auto,
+    /// The kernel, or the sentry does not start.
+    Nftables,
+    /// The workers.
+    AcceptAndReset,
+    /// Nothing.
+    Off,
+}
+
+impl SynWith {
+    /// Its name in configuration.
+    pub const fn name(self) -> &'static str {
+        match self {
+            SynWith::Auto => "auto",
+            SynWith::Nftables => "nftables",
+            SynWith::AcceptAndReset => "accept-and-reset",
+            SynWith::Off => "off",
+        }
+    }
+}
+
+/// Clients with a part of the rate of new connections.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SynClass {
+    /// Its name.
+    pub name: String,
+    /// Where its clients are.
+    pub network: Vec<Network>,
+    /// Its part of the rate, in proportion to the others' shares.
+    pub share: f64,
+}
+
+impl Default for SynPolicing {
+    fn default() -> Self {
+        SynPolicing { with: SynWith::Auto, required: false, classes: Vec::new(), rest_share: 1.0, exempt: Vec::new() }
     }
 }
 

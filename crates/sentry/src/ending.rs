@@ -12,6 +12,8 @@ use crate::counters::Counter;
 use crate::gate::head::Head;
 use crate::permit::{Arrival, Permit, Policed};
 use crate::record::{Decided, RecordEnd, RequestRecord};
+use crate::spans::Trace;
+use crate::times::Example;
 use crate::worker::{Local, WorkerApp};
 
 /// A request on its way to its end. Dropped unreported, the client has left.
@@ -35,6 +37,10 @@ pub(crate) struct Ending {
     pub(crate) first_byte: Option<Duration>,
     pub(crate) retries: u32,
     pub(crate) decision: Decided,
+    /// Its place in its trace, where traces are made.
+    pub(crate) trace: Option<Box<Trace>>,
+    /// What tells it from others, where its class wants an example.
+    example: Option<Example>,
     at: Timestamp,
     request: Request,
     line: Option<Box<Line>>,
@@ -73,6 +79,8 @@ impl Ending {
             first_byte: None,
             retries: 0,
             decision: Decided::Admitted,
+            trace: None,
+            example: None,
             at,
             request,
             line: None,
@@ -80,9 +88,9 @@ impl Ending {
         })
     }
 
-    /// Keeps what the log wants of the head, if there is a log.
+    /// Keeps what log and trace want of the head, if there is one of them.
     pub(crate) fn note(&mut self, parts: &http::request::Parts, request_id: Option<&HeaderValue>) {
-        if self.worker.app.records.enabled() {
+        if self.worker.app.records.enabled() || self.trace.as_ref().is_some_and(|trace| trace.is_sampled()) {
             self.line = Some(Box::new(Line {
                 method: parts.method.clone(),
                 host: parts.headers.get(http::header::HOST).cloned(),
@@ -90,6 +98,11 @@ impl Ending {
                 request_id: request_id.cloned(),
             }));
         }
+    }
+
+    /// Offers it as an example of its class's response times, by the fields that its server gets.
+    pub(crate) fn offer(&mut self, headers: &http::HeaderMap) {
+        self.example = self.local.live.times(self.request.class).and_then(|times| times.example(self.at, headers));
     }
 
     /// Whether the clock is worth reading for the log's sake.
@@ -132,6 +145,9 @@ impl Ending {
             (_, RecordEnd::ClientGone) => lane.bump(Counter::ClientGone),
             (Some(permit), _) => {
                 let measured = self.server.zip(self.cost).filter(|_| self.outcome.end == End::Answered);
+                if let Some(times) = self.local.live.times(self.request.class) {
+                    times.observe(self.worker.now().since(self.at), self.example.take());
+                }
                 permit.complete(self.outcome, measured.map(|(server, cost)| (server, self.request, cost)));
             }
             (None, _) => {}
@@ -164,7 +180,14 @@ impl Ending {
             retries: self.retries,
             request_id: id.as_deref(),
         };
-        app.records.record(app.name(), self.local.live.class_name(self.request.class), &record);
+        let class = self.local.live.class_name(self.request.class);
+        if app.records.enabled() {
+            app.records.record(app.name(), class, &record);
+        }
+        if let Some(trace) = &self.trace {
+            let server = self.server.and_then(|server| self.local.live.server(server));
+            app.spans.end(trace, app.name(), class, server.map(|server| server.address.as_str()), &record);
+        }
     }
 }
 
@@ -190,12 +213,21 @@ pub(crate) fn record_refusal(
     lane.bump(Counter::RefusedByGate);
     lane.status(status);
     lane.add(Counter::BytesOut, bytes_out as u64);
-    if worker.app.records.enabled() {
-        log_refusal(worker, arrival, head, peer, bytes_out);
+    let trace = worker.app.spans.begin(head.header("traceparent"), || worker.random());
+    let trace = trace.filter(|trace| trace.is_sampled());
+    if trace.is_some() || worker.app.records.enabled() {
+        log_refusal(worker, arrival, head, peer, bytes_out, trace.as_deref());
     }
 }
 
-fn log_refusal(worker: &WorkerApp, arrival: &Arrival, head: &Head<'_, '_>, peer: SocketAddr, bytes_out: usize) {
+fn log_refusal(
+    worker: &WorkerApp,
+    arrival: &Arrival,
+    head: &Head<'_, '_>,
+    peer: SocketAddr,
+    bytes_out: usize,
+    trace: Option<&Trace>,
+) {
     let Policed::Refused(rejection) = &arrival.policed else { return };
     let rejection: Rejection = *rejection;
     let record = RequestRecord {
@@ -217,5 +249,11 @@ fn log_refusal(worker: &WorkerApp, arrival: &Arrival, head: &Head<'_, '_>, peer:
         retries: 0,
         request_id: head.header("x-request-id").and_then(|id| std::str::from_utf8(id).ok()),
     };
-    worker.app.records.record(worker.app.name(), arrival.local.live.class_name(arrival.request.class), &record);
+    let (app, class) = (&worker.app, arrival.local.live.class_name(arrival.request.class));
+    if app.records.enabled() {
+        app.records.record(app.name(), class, &record);
+    }
+    if let Some(trace) = trace {
+        app.spans.end(trace, app.name(), class, None, &record);
+    }
 }

@@ -15,7 +15,9 @@
 //!
 //! Around it: `sentry` starts and stops, `run` is a worker thread, `worker` what a worker keeps per application,
 //! `app` and `live` what workers share, `timer` and `health` the application's own tasks, `client` a
-//! connection's state and its deadlines, `reports` what nuclei beside the servers say.
+//! connection's state and its deadlines, `reports` what nuclei beside the servers say, `control` what a control plane
+//! is told and decides, `syn` which new connections are let in, `guard` who sees to that in the kernel and measures
+//! what is on this machine.
 
 mod accept;
 pub mod access_log;
@@ -25,10 +27,12 @@ pub mod board;
 mod body;
 mod client;
 pub mod config;
+pub mod control;
 pub mod counters;
 mod ending;
 pub mod event_ring;
 pub mod gate;
+mod guard;
 pub mod headers;
 mod health;
 pub mod history;
@@ -43,11 +47,15 @@ pub mod reports;
 mod run;
 pub mod sentry;
 mod serve;
+mod spans;
+pub mod syn;
 mod timer;
+mod times;
 mod tunnel;
 mod upstream;
 mod worker;
 
 pub use app::{App, AppError};
 pub use config::Config;
+pub use guard::SynRequired;
 pub use sentry::{ReloadError, Sentry, SentryHandle, Shutdown, StartError};

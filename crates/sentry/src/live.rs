@@ -4,12 +4,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
 
-use tidegate_engine::{Classifier, ClassifierSetup, Controller, Policer, RequestView, ServerId, Status};
+use tidegate_engine::{ClassId, Classifier, ClassifierSetup, Controller, Policer, RequestView, ServerId, Status};
 
 use crate::app::AppError;
 use crate::config;
 use crate::gate::head::HeadLimits;
 use crate::reports::ledger::Ledger;
+use crate::times::Times;
 
 /// An application's configuration in force. Workers hold it for as long as a request needs it.
 #[derive(Debug)]
@@ -26,7 +27,11 @@ pub struct Live {
     pub(crate) head: HeadLimits,
     exempt: Option<Classifier>,
     servers: Vec<Option<Arc<Server>>>,
+    /// Response times per class.
+    times: Vec<Arc<Times>>,
 }
+
+const NOT_DIVIDED: u32 = u32::MAX;
 
 /// A server as the data path sees it. Survives a reload that keeps its name and address.
 #[derive(Debug)]
@@ -44,6 +49,8 @@ pub struct Server {
     health: AtomicU8,
     /// Its nucleus is silent, or says that nothing listens.
     excluded: AtomicBool,
+    /// How many of its cores application work is to have; [`NOT_DIVIDED`]: nobody said.
+    cores: AtomicU32,
     /// Which requests went over which connection, where its nucleus measures connections.
     pub(crate) ledger: Ledger,
 }
@@ -57,12 +64,13 @@ impl Live {
     ) -> Result<Self, AppError> {
         let (classifier, exempt) = compile(&config)?;
         let servers = servers(&config, controller, before);
+        let times = times(&config, before);
         let head = HeadLimits {
             bytes: config.limits.header_bytes,
             headers: config.limits.headers,
             body: config.limits.body_bytes,
         };
-        Ok(Live { generation, classifier, policer: controller.policer(), head, exempt, servers, config })
+        Ok(Live { generation, classifier, policer: controller.policer(), head, exempt, servers, times, config })
     }
 
     /// Whether `config` could be put in force.
@@ -96,8 +104,13 @@ impl Live {
         if up > 0 { pick(true, up) } else { pick(false, self.servers().count()) }
     }
 
+    /// A class's response times; `None` for one that is no longer there.
+    pub(crate) fn times(&self, class: ClassId) -> Option<&Times> {
+        self.times.get(class.index()).map(|times| &**times)
+    }
+
     /// A class's name.
-    pub fn class_name(&self, class: tidegate_engine::ClassId) -> &str {
+    pub fn class_name(&self, class: ClassId) -> &str {
         self.config.setup.classes.get(class.index()).map_or("", |class| &class.name)
     }
 }
@@ -138,6 +151,15 @@ impl Server {
         self.excluded.store(excluded, Relaxed);
     }
 
+    /// How many of its cores the controller wants application work to have; `None`: it does not divide them.
+    pub(crate) fn wanted_cores(&self) -> Option<u32> {
+        Some(self.cores.load(Relaxed)).filter(|cores| *cores != NOT_DIVIDED)
+    }
+
+    pub(crate) fn want_cores(&self, cores: Option<u32>) {
+        self.cores.store(cores.unwrap_or(NOT_DIVIDED), Relaxed);
+    }
+
     /// A request was answered.
     pub(crate) fn succeeded(&self) {
         // Reading first keeps the line shared among workers while all is well.
@@ -163,6 +185,16 @@ fn compile(config: &config::Application) -> Result<(Classifier, Option<Classifie
     Ok((classifier, Some(Classifier::compile(&setup).map_err(failed)?)))
 }
 
+/// The histograms of classes, in their order; a class that was there before goes on with its own.
+fn times(config: &config::Application, before: Option<&Live>) -> Vec<Arc<Times>> {
+    let kept = |name: &str| {
+        let live = before?;
+        let index = live.config.setup.classes.iter().position(|class| class.name == name)?;
+        live.times.get(index).cloned()
+    };
+    config.setup.classes.iter().map(|class| kept(&class.name).unwrap_or_default()).collect()
+}
+
 /// The servers by slot. The controller names the slots; a server that was removed keeps its entry while it drains.
 fn servers(config: &config::Application, controller: &Controller, before: Option<&Live>) -> Vec<Option<Arc<Server>>> {
     let slot = |state: &tidegate_engine::ServerState| {
@@ -182,6 +214,7 @@ fn servers(config: &config::Application, controller: &Controller, before: Option
                 failures: AtomicU32::new(0),
                 health: AtomicU8::new(0),
                 excluded: AtomicBool::new(false),
+                cores: AtomicU32::new(NOT_DIVIDED),
                 ledger: Ledger::default(),
             })),
             (None, Some(old)) => {

@@ -6,6 +6,7 @@
 
 mod controllers;
 mod family;
+mod resources;
 mod stealing;
 
 use std::fmt;
@@ -15,14 +16,14 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::{Registry, Unit};
-use tidegate_engine::{ClassSnapshot, Reason, ServerSnapshot, Snapshot, Status};
+use tidegate_engine::{ClassId, ClassSnapshot, Reason, ServerSnapshot, Snapshot, Status};
 use tidegate_wire::Rejected;
 
 use crate::app::App;
 use crate::board::{Board, cpu_time};
 use crate::counters::{COUNTERS, Counter};
 use crate::gate::head::Bad;
-use crate::reports::{NucleusState, View};
+use crate::reports::{Division, NucleusState, View};
 use family::{Families, Labels};
 
 /// The media type of [`render`]'s text.
@@ -54,6 +55,7 @@ impl Collector for Scrape {
         classes(&mut out, &all)?;
         servers(&mut out, &all)?;
         reports(&mut out, &self.board)?;
+        control(&mut out, &self.board)?;
         data_path(&mut out, &all)
     }
 }
@@ -160,6 +162,7 @@ fn policy(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
     });
     out.gauge("tidegate_policy_value", "More of what the policy shows of itself.", None, more)?;
     controllers::write(out, all)?;
+    resources::write(out, all)?;
     stealing::write(out, all)
 }
 
@@ -222,7 +225,17 @@ fn classes(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
         quantiles.into_iter().filter_map(move |(q, value)| Some((labels.clone().and("quantile", q), value?)))
     });
     let help = "Response time of admitted requests over the last half minute or so.";
-    out.gauge("tidegate_response_time", help, Some(Unit::Seconds), quantiles)
+    out.gauge("tidegate_response_time", help, Some(Unit::Seconds), quantiles)?;
+    let live: Vec<_> = all.iter().map(|seen| seen.app.live()).collect();
+    let histograms = all.iter().zip(&live).flat_map(|(seen, live)| {
+        let classes = live.config.setup.classes.iter().enumerate();
+        classes.filter_map(|(index, class)| {
+            let times = live.times(ClassId(index as u8))?;
+            Some((seen.labels().and("class", &class.name), times.histogram()))
+        })
+    });
+    let help = "Response time of admitted requests, from arrival to the last byte handed to the client.";
+    out.histogram("tidegate_response_duration", help, Some(Unit::Seconds), histograms)
 }
 
 fn servers(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
@@ -257,6 +270,7 @@ fn reports(out: &mut Families<'_>, board: &Board) -> fmt::Result {
     out.gauge("tidegate_nucleus_speaks", "1 while the server's nucleus reports.", None, speaks)?;
     let help = "Time since the nucleus's last report.";
     out.gauge("tidegate_nucleus_age", help, Some(Unit::Seconds), per_nucleus(|nucleus| nucleus.2))?;
+    divisions(out, &view.map(View::divisions).unwrap_or_default())?;
     let counts = view.map(View::counts);
     let taken = counts.iter().map(|counts| (Labels::default(), counts.taken()));
     out.counter("tidegate_reports_taken", "Datagrams of nuclei that were taken.", taken)?;
@@ -264,6 +278,31 @@ fn reports(out: &mut Families<'_>, board: &Board) -> fmt::Result {
         Rejected::ALL.into_iter().map(|why| (Labels::new("reason", why.name()), counts.rejected(why)))
     });
     out.counter("tidegate_reports_ignored", "Datagrams that were ignored, by reason.", ignored)
+}
+
+/// How the cores of data servers are divided, by their address.
+fn divisions(out: &mut Families<'_>, all: &[(String, Division)]) -> fmt::Result {
+    type Value = fn(&Division) -> Option<f64>;
+    let gauges: [(&str, &str, Option<Unit>, Value); 5] = [
+        ("tidegate_isolation_wanted_cores", "Cores that application work is to have.", None, |d| {
+            Some(f64::from(d.wanted))
+        }),
+        ("tidegate_isolation_cores", "Cores that application work has to itself.", None, |d| {
+            Some(f64::from(d.in_force?))
+        }),
+        ("tidegate_isolation_age", "Time since the division changed.", Some(Unit::Seconds), |d| d.age),
+        ("tidegate_isolation_move", "Time that the last move took.", Some(Unit::Seconds), |d| d.move_seconds),
+        ("tidegate_isolation_problem", "1 while the cores cannot be divided and nothing is stolen.", None, |d| {
+            Some(flag(d.problem.is_some()))
+        }),
+    ];
+    for (name, help, unit, value) in gauges {
+        let values =
+            all.iter().filter_map(|(address, division)| Some((Labels::new("address", address), value(division)?)));
+        out.gauge(name, help, unit, values)?;
+    }
+    let problems = all.iter().map(|(address, division)| (Labels::new("address", address), division.problems));
+    out.counter("tidegate_isolation_problems", "How often a server became unable to lend.", problems)
 }
 
 /// Address, state, seconds since the last report.
@@ -302,6 +341,30 @@ fn data_path(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
     out.gauge("tidegate_connections_open", "Client connections open now.", None, open)?;
     let tunnels = all.iter().map(|seen| (seen.labels(), seen.app.counters.tunnels_open() as f64));
     out.gauge("tidegate_tunnels_open", "Upgraded connections open now.", None, tunnels)
+}
+
+/// How it stands with the control plane; nothing where there is none to follow.
+fn control(out: &mut Families<'_>, board: &Board) -> fmt::Result {
+    let seen = board.control().map(|view| view.seen());
+    let none = || Labels::default();
+    let connected = seen.iter().map(|seen| (none(), flag(seen.is_connected)));
+    out.gauge(
+        "tidegate_control_connected",
+        "1 while the control plane is heard; 0: its last word holds.",
+        None,
+        connected,
+    )?;
+    let revision = seen.iter().map(|seen| (none(), seen.applied.1 as f64));
+    out.gauge(
+        "tidegate_control_revision",
+        "The newest orders of the control plane that are in force.",
+        None,
+        revision,
+    )?;
+    let cuts = seen.iter().map(|seen| (none(), seen.cuts));
+    out.counter("tidegate_control_cuts", "How often the control plane was lost.", cuts)?;
+    let refused = seen.iter().map(|seen| (none(), seen.orders_refused));
+    out.counter("tidegate_control_orders_refused", "Orders that could not be put in force.", refused)
 }
 
 fn counter_help(counter: Counter) -> &'static str {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header, request};
 use http_body::Body;
 use hyper::body::Incoming;
-use tidegate_engine::{Outcome, Rejection, RequestView, ServerId, Status, Timestamp};
+use tidegate_engine::{AffinityKey, Outcome, Rejection, RequestView, ServerId, Status, Timestamp};
 
 use crate::body::{RequestBody, ResponseBody};
 use crate::client::{Client, Wait};
@@ -39,6 +39,7 @@ pub(crate) async fn handle(
     let Arrival { at, request: class, policed, local } = *arrival;
     client.bound_request(at, local.live.config.timeouts.request);
     let mut exchange = Exchange { ending: Ending::new(&worker, &client, &local, at, class), worker, client, local };
+    exchange.trace(&parts);
     let response = match exchange.admit(policed).await {
         Ok(server) => exchange.forward(parts, body, server).await,
         Err(Refusal::Rejected(rejection)) => exchange.refuse(&parts, &body, &rejection),
@@ -68,6 +69,12 @@ enum Refusal {
 }
 
 impl Exchange {
+    /// Finds the request's place in its trace, where traces are made.
+    fn trace(&mut self, parts: &request::Parts) {
+        let given = parts.headers.get("traceparent").map(HeaderValue::as_bytes);
+        self.ending.trace = self.worker.app.spans.begin(given, || self.worker.random());
+    }
+
     /// Waits for its turn where it must. Its body stays unread meanwhile, so the client feels the queue.
     async fn admit(&mut self, policed: Policed) -> Result<ServerId, Refusal> {
         let admitted = match policed {
@@ -105,6 +112,10 @@ impl Exchange {
         let fresh_id = || request_id(worker.random(), worker.random());
         let wishes = headers::to_server(&mut parts, &self.client, &live.config.forwarded, chunked, fresh_id);
         headers::ask_for(&mut parts.headers, live.policer.quality(self.ending.request().request_type));
+        if let Some(trace) = &self.ending.trace {
+            trace.pass_on(&mut parts.headers);
+        }
+        self.ending.offer(&parts.headers);
         self.ending.note(&parts, headers::request_id(&parts.headers));
         let body = RequestBody::new(body, &self.client, &self.worker, live.config.limits.body_bytes);
         match self.send(Request::from_parts(parts, body), server).await {
@@ -193,6 +204,7 @@ impl Exchange {
             }
             return self.open_tunnel(parts, server);
         }
+        self.note_session(&parts.headers);
         self.explain(&mut parts.headers);
         self.client.wait(Wait::ResponseBody, self.worker.deadline(|timeouts| timeouts.body_idle));
         let mut body = ResponseBody::relay(incoming, server, sent_at, &self.client, &self.worker, self.ending);
@@ -202,6 +214,17 @@ impl Exchange {
         })
         .await;
         Response::from_parts(parts, body)
+    }
+
+    /// Where the answer begins a session, the session's requests go to this server.
+    fn note_session(&self, headers: &http::HeaderMap) {
+        let Some(server) = self.ending.server else { return };
+        for cookie in headers.get_all(http::header::SET_COOKIE) {
+            let key = self.local.live.classifier.session_begun(cookie.as_bytes());
+            if key != AffinityKey::NONE && key != self.ending.request().affinity {
+                self.worker.app.engine(|core, now| core.controller.handle_session(now, key, server));
+            }
+        }
     }
 
     /// Both sides change protocol: hyper writes the `101`, and the connection's task then copies both ways. From here

@@ -1,12 +1,15 @@
 //! Reports of nuclei: a UDP listener on a thread of its own.
 //!
-//! `desk` judges each datagram and keeps what is known of every server's nucleus; this file moves datagrams and time.
+//! `desk` judges each datagram and keeps what is known of every server's nucleus, `cores` how the cores of data servers
+//! are divided; this file moves datagrams and time.
 //! Datagrams are taken in lots, a few milliseconds apart, so that a thousand nuclei cost a few hundred wake-ups a
 //! second and one turn of each application's lock per lot.
 
+mod cores;
 pub(crate) mod cost;
 mod desk;
 pub(crate) mod ledger;
+mod signals;
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -23,7 +26,9 @@ use crate::app::App;
 use crate::config;
 use desk::Desk;
 
+pub use cores::Division;
 pub use desk::NucleusState;
+pub(crate) use signals::signals;
 
 /// How often silence is looked for when nothing comes.
 const TICK: Duration = Duration::from_millis(20);
@@ -120,6 +125,11 @@ impl View {
         self.lock().nuclei()
     }
 
+    /// How the cores of each data server are divided that lends some, by the server's address.
+    pub fn divisions(&self) -> Vec<(String, Division)> {
+        self.lock().divisions()
+    }
+
     /// After a reload: when a nucleus counts as silent, and what follows.
     pub(crate) fn configure(&self, silent_after: Option<Duration>, when_silent: config::WhenSilent) {
         self.lock().configure(silent_after, when_silent);
@@ -145,13 +155,17 @@ fn listen(socket: &UdpSocket, view: &View, stop: &AtomicBool) {
         let mut next = first;
         for _ in 0..LOT {
             let Some((length, from)) = next else { break };
-            if let Some(answer) = desk.handle(&buffer[..length]) {
+            if let Some(answer) = desk.handle(&buffer[..length], from) {
                 // A challenge that is lost is sent again with the next report.
                 let _ = socket.send_to(answer, from);
             }
             next = receive(socket, &mut buffer);
         }
         desk.finish();
+        while let Some((command, to)) = desk.poll_command() {
+            // One that is lost is sent again with the next report.
+            let _ = socket.send_to(command, to);
+        }
         drop(desk);
         if came {
             std::thread::sleep(REST);

@@ -12,10 +12,12 @@ use tokio::sync::watch;
 use crate::accept::listen;
 use crate::app::{App, AppError};
 use crate::config::Config;
+use crate::guard::{self, Guard, SynRequired};
 use crate::live::Live;
 use crate::record::RecordSink;
 use crate::reports::{Listener, View};
 use crate::run::{Job, Left, run};
+use crate::spans::Spans;
 use crate::timer::CpuMeter;
 
 /// Starts sentries.
@@ -29,6 +31,7 @@ pub struct SentryHandle {
     addresses: Vec<Vec<SocketAddr>>,
     workers: Vec<JoinHandle<Left>>,
     reports: Option<Listener>,
+    guards: Vec<Guard>,
     stop: watch::Sender<bool>,
     deadline: watch::Sender<Option<Instant>>,
 }
@@ -57,6 +60,12 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
+    /// Spans cannot be sent.
+    #[error("cannot start [traces]: {0}")]
+    Traces(io::Error),
+    /// New connections cannot be policed as the configuration demands.
+    #[error(transparent)]
+    Syn(#[from] SynRequired),
     /// A worker thread cannot be started.
     #[error("cannot start a worker thread: {0}")]
     Thread(io::Error),
@@ -92,13 +101,14 @@ impl Sentry {
     /// When an application makes no sense, or the system does not give what it needs.
     pub fn start(config: Config, records: Arc<dyn RecordSink>) -> Result<SentryHandle, StartError> {
         let workers = config.sentry.workers.max(1);
+        let spans = Spans::start(config.traces.as_ref()).map_err(StartError::Traces)?;
         let mut apps = Vec::new();
         let mut addresses = Vec::new();
         let mut listeners: Vec<Vec<Vec<TcpListener>>> = (0..workers).map(|_| Vec::new()).collect();
         for (number, application) in config.applications.into_iter().enumerate() {
             let wanted = application.listen.clone();
             let seed = seed(number as u64);
-            let app = App::new(application, workers, seed, records.clone())?;
+            let app = App::new(application, workers, seed, records.clone())?.with_spans(spans.clone());
             let (actual, per_worker) = listen_all(app.name(), &wanted, workers)?;
             for (worker, sockets) in listeners.iter_mut().zip(per_worker) {
                 worker.push(sockets);
@@ -116,7 +126,8 @@ impl Sentry {
             ),
             None => None,
         };
-        let mut handle = SentryHandle { apps, addresses, workers: Vec::new(), reports, stop, deadline };
+        let guards = guards(&apps, &addresses, &listeners, reports.is_none())?;
+        let mut handle = SentryHandle { apps, addresses, workers: Vec::new(), reports, guards, stop, deadline };
         for (index, sockets) in listeners.into_iter().enumerate() {
             let job = Job {
                 index,
@@ -188,6 +199,14 @@ impl SentryHandle {
             if app.live().config.listen != application.listen {
                 return needs_restart(format!("application \"{}\": listen", app.name()));
             }
+            let now = &app.live().config;
+            if now.syn != application.syn {
+                return needs_restart(format!("application \"{}\": syn_policing", app.name()));
+            }
+            let (before, after) = (&now.setup.admission, &application.setup.admission);
+            if guard::is_needed(after) && !guard::is_needed(before) {
+                return needs_restart(format!("application \"{}\": the policy to \"resource\"", app.name()));
+            }
             Live::check(application)?;
         }
         Ok(())
@@ -200,16 +219,23 @@ impl SentryHandle {
     }
 
     fn stop_workers(&mut self, grace: Duration) -> Shutdown {
+        // First: they hold the listeners too, at which nobody would accept any more.
+        self.guards.clear();
         for app in &self.apps {
             app.drain();
         }
         self.deadline.send_replace(Some(Instant::now() + grace));
         self.stop.send_replace(true);
         let left = self.workers.drain(..).filter_map(|worker| worker.join().ok());
-        left.fold(Shutdown::default(), |sum, left| Shutdown {
+        let left = left.fold(Shutdown::default(), |sum, left| Shutdown {
             connections: sum.connections + left.connections,
             requests: sum.requests + left.requests,
-        })
+        });
+        // One exporter for all applications.
+        if let Some(app) = self.apps.first() {
+            app.spans.flush();
+        }
+        left
     }
 }
 
@@ -221,6 +247,24 @@ impl Drop for SentryHandle {
 
 /// The addresses with the ports they got, and each worker's sockets.
 type Listening = (Vec<SocketAddr>, Vec<Vec<TcpListener>>);
+
+/// A guard for each application whose policy needs one.
+fn guards(
+    apps: &[Arc<App>],
+    addresses: &[Vec<SocketAddr>],
+    workers: &[Vec<Vec<TcpListener>>],
+    samples: bool,
+) -> Result<Vec<Guard>, StartError> {
+    let mut guards = Vec::new();
+    for (at, app) in apps.iter().enumerate() {
+        if guard::is_needed(&app.live().config.setup.admission) {
+            let listeners = workers.iter().flat_map(|worker| &worker[at]);
+            let listeners = listeners.filter_map(|listener| listener.try_clone().ok()).collect();
+            guards.extend(Guard::start(app, &addresses[at], listeners, samples)?);
+        }
+    }
+    Ok(guards)
+}
 
 /// One socket per worker for each address; the kernel spreads connections over them.
 fn listen_all(app: &str, wanted: &[SocketAddr], workers: usize) -> Result<Listening, StartError> {

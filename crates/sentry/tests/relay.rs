@@ -25,6 +25,20 @@ fn a_request_goes_to_the_server_and_its_answer_comes_back() {
     assert_eq!((snapshot.classes[0].offered, snapshot.classes[0].completed), (3, 3));
 }
 
+/// Without `[traces]`, whatever the program was built with.
+#[test]
+fn the_fields_of_a_trace_pass_as_they_came() {
+    let server = RawServer::answering(|asked| {
+        let told = |name| asked.field(name).unwrap_or("nothing").to_owned();
+        ok(&format!("{} {}", told("traceparent"), told("tracestate")))
+    });
+    let sentry = Running::start(application(&[server.address]));
+    let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let request = format!("GET / HTTP/1.1\r\nHost: a\r\ntraceparent: {parent}\r\ntracestate: a=1,b=2\r\n\r\n");
+    assert_eq!(sentry.ask(&request).text(), format!("{parent} a=1,b=2"));
+    assert_eq!(sentry.ask(GET).text(), "nothing nothing", "and none is made");
+}
+
 #[test]
 fn a_refusal_explains_itself() {
     let server = RawServer::echo();

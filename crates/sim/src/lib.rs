@@ -29,7 +29,7 @@ pub use model::{
 };
 pub use plan::{Plan, PlanError, PlannedRun, in_parallel};
 pub use report::{ClassReport, ClientReport, Histogram, Report, Second, Usage};
-pub use scenario::{ArmError, Played, setup};
+pub use scenario::{ArmError, Played, setup, tags, tags_of};
 pub use site::{SiteError, SiteReport, SiteWorld};
 pub use station::{Discipline, Station};
 pub use world::{Retry, Sessions, Stream, Url, Users, Wait, World};

@@ -24,6 +24,8 @@ pub struct ServerModel {
     pub knee: Option<Knee>,
     /// What it has besides processors. [`Action::Use`] counts them from 1; 0 is the processors.
     pub resources: Vec<Resource>,
+    /// Which of them, counted from 1, is its network card: what waits there is measured in packets.
+    pub card: Option<usize>,
     /// Its power; nothing is summed up without.
     pub power: Option<Power>,
     /// Whether it is off at the beginning; a [`Fault`] starts it.
@@ -48,6 +50,7 @@ impl ServerModel {
             backlog: None,
             knee: None,
             resources: Vec::new(),
+            card: None,
             power: None,
             off: false,
             setup_time: Duration::ZERO,

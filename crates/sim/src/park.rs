@@ -9,6 +9,7 @@ mod energy;
 mod fail;
 mod host;
 mod jobs;
+mod measure;
 mod server;
 
 use std::collections::VecDeque;

@@ -4,7 +4,7 @@ mod histogram;
 
 use std::time::Duration;
 
-use tidegate_engine::{ControllerState, Event, EventSink, Setup, Snapshot, Timestamp};
+use tidegate_engine::{ControllerState, Event, EventSink, ResourceState, Setup, Snapshot, Timestamp};
 use tidegate_workload::outcome::Course;
 
 pub use crate::park::Usage;
@@ -22,6 +22,8 @@ pub struct Report {
     pub types: Vec<Course>,
     /// What response-time controllers showed of themselves, second by second; empty without any.
     pub controls: Vec<(Duration, Vec<ControllerState>)>,
+    /// What resource controllers showed of themselves, second by second; empty without any.
+    pub resources: Vec<(Duration, Vec<ResourceState>)>,
     /// Servers by partition, second by second; empty where they are not divided.
     pub partitions: Vec<Vec<usize>>,
     /// Requests in flight, second by second, in the order of `courses`; empty unless
@@ -132,6 +134,7 @@ pub(crate) struct ReportBuilder {
     pub(crate) courses: Vec<Course>,
     pub(crate) types: Vec<Course>,
     pub(crate) controls: Vec<(Duration, Vec<ControllerState>)>,
+    pub(crate) resources: Vec<(Duration, Vec<ResourceState>)>,
     pub(crate) partitions: Vec<Vec<usize>>,
     pub(crate) in_flight: Vec<Vec<u32>>,
     pub(crate) clients: Vec<ClientReport>,
@@ -170,6 +173,7 @@ impl ReportBuilder {
             courses,
             types,
             controls: Vec::new(),
+            resources: Vec::new(),
             partitions: Vec::new(),
             in_flight: Vec::new(),
             clients,

@@ -7,6 +7,7 @@
 mod answer;
 mod clients;
 mod faults;
+mod kernel;
 mod look;
 mod menu;
 mod pages;
@@ -19,7 +20,7 @@ use slab::Slab;
 use tidegate_engine::{
     Action, Controller, LoadReport, Outcome, Rejection, RequestTypeId, ServerId, SetupError, Status, Ticket, Timestamp,
 };
-use tidegate_workload::{Arrivals, Rng, rng, uniform};
+use tidegate_workload::{Arrivals, Rng, rng};
 
 use crate::agenda::{Agenda, SlotId};
 use crate::park::{Owner, Park, Task, Usage};
@@ -27,6 +28,7 @@ use crate::report::{EventLog, Report, ReportBuilder, Subject};
 use crate::world::World;
 use answer::Way;
 use clients::{Client, Group};
+use kernel::Kernel;
 use menu::Menu;
 use pages::Source;
 use sentry::Desk;
@@ -86,6 +88,8 @@ pub(crate) enum Happening {
     Report {
         report: LoadReport,
     },
+    /// Nuclei measure.
+    Measurement,
     /// Something happens to a server; health checks notice; setup and warming up are over.
     Fault {
         number: u32,
@@ -137,6 +141,7 @@ pub(crate) struct Run<'w> {
     groups: Vec<Group<'w>>,
     sources: Vec<Source<'w>>,
     desk: Option<Desk>,
+    kernel: Kernel,
     way: Way,
     requests: Slab<Flying>,
     /// The request that waits in the controller under a ticket, by the ticket's low half, which is unique among live
@@ -186,6 +191,7 @@ impl<'w> Run<'w> {
             groups,
             sources,
             desk: world.sentry.map(Desk::new),
+            kernel: Kernel::default(),
             way: Way::new(world.link, &mut plans),
             requests: Slab::new(),
             waiting: Vec::new(),
@@ -246,6 +252,7 @@ impl<'w> Run<'w> {
             }
         }
         self.open_desk();
+        self.watch();
         self.start_users();
         (0..self.sources.len()).for_each(|source| self.plan_page(source));
         self.plans.once(self.end, Happening::End);
@@ -288,6 +295,7 @@ impl<'w> Run<'w> {
             Happening::Thought { group, user } => self.ask(now, group, user),
             Happening::Page { source } => self.ask_for_page(now, source),
             Happening::Reading { number } => self.send(now, self.world.readings[number as usize].report),
+            Happening::Measurement => self.measure_servers(now),
             Happening::Report { report } => self.controller.handle_report(now, report),
             Happening::Fault { number } => self.fault(now, number),
             Happening::Health { server, status } => self.controller.handle_server(now, ServerId(server), status),
@@ -311,6 +319,7 @@ impl<'w> Run<'w> {
                     self.refuse(now, request, &rejection);
                 }
                 Action::Isolate { server, cores } => self.park.divide(now, u32::from(server.0), cores, &mut self.plans),
+                Action::SynRate { rate, depth } => self.kernel.set(now, rate, depth),
                 other => unreachable!("an action that the simulator does not know: {other:?}"),
             }
         }
@@ -399,19 +408,6 @@ impl<'w> Run<'w> {
         self.close(now, request, clients::Fate::Refused(rejection.retry_after));
     }
 
-    /// Sends a measurement on its way.
-    fn send(&mut self, now: Timestamp, report: LoadReport) {
-        let channel = self.world.channel;
-        if channel.loss > 0.0 && uniform(&mut self.aside) < channel.loss {
-            return;
-        }
-        if channel.delay.is_zero() {
-            self.controller.handle_report(now, report);
-        } else {
-            self.plans.once(now + channel.delay, Happening::Report { report });
-        }
-    }
-
     fn use_until(&mut self, now: Timestamp) -> (Vec<Usage>, Option<f64>) {
         (self.park.usage(now), self.desk.as_mut().map(|desk| desk.use_until(now)))
     }
@@ -427,6 +423,7 @@ impl<'w> Run<'w> {
             courses: std::mem::take(&mut self.report.courses),
             types: std::mem::take(&mut self.report.types),
             controls: std::mem::take(&mut self.report.controls),
+            resources: std::mem::take(&mut self.report.resources),
             in_flight: std::mem::take(&mut self.report.in_flight),
             partitions: std::mem::take(&mut self.report.partitions),
             clients: std::mem::take(&mut self.report.clients),

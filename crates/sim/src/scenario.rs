@@ -5,7 +5,7 @@ mod provision;
 
 use tidegate_engine::{
     AdmissionConfig, ClassSetup, DispatchConfig, MaxConn, PartitionConfig, Role, ServerSetup, Setup, SetupError, Sla,
-    SlaError, Statistic, Step, Timestamp,
+    SlaError, Statistic, Step, Tags, Timestamp,
 };
 use tidegate_workload::outcome::{Control, Outcome, StreamOutcome};
 use tidegate_workload::scenario::{self, Arm, Load, Scenario};
@@ -131,12 +131,30 @@ pub fn setup(scenario: &Scenario, arm: &Arm) -> Result<Setup, ArmError> {
     }
     setup.classes = scenario.classes.iter().map(class).collect();
     setup.request_types.extend(scenario.requests.iter().map(|request| request.name.clone()));
+    setup.tags = tags(scenario);
     setup.admission = policy(arm, "admission", &arm.admission, AdmissionConfig::NAMES)?;
     setup.dispatch = policy(arm, "dispatch", &arm.dispatch, DispatchConfig::NAMES)?;
     setup.partition = policy(arm, "partition", &arm.partition, PartitionConfig::NAMES)?;
     setup.max_conn = scenario.max_conn.iter().map(max_conn).collect();
     setup.check().map_err(|source| ArmError::Setup { arm: arm.name.clone(), source })?;
     Ok(setup)
+}
+
+/// Names of the resource tags of request types, each once: bit `i` is the `i`-th.
+pub fn tags(scenario: &Scenario) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for tag in scenario.requests.iter().flat_map(|request| &request.tags) {
+        if !names.contains(tag) {
+            names.push(tag.clone());
+        }
+    }
+    names
+}
+
+/// The tags of a request type.
+pub fn tags_of(scenario: &Scenario, request: usize) -> Tags {
+    let bit = |tag: &String| tags(scenario).iter().position(|name| name == tag).map_or(0, |at| 1 << at);
+    Tags(scenario.requests[request].tags.iter().map(bit).fold(0, |tags, bit| tags | bit))
 }
 
 fn max_conn(kind: &scenario::MaxConn) -> MaxConn {
@@ -194,7 +212,7 @@ fn stream(scenario: &Scenario, load: &Load) -> Stream {
     }
 }
 
-/// What response-time controllers did, in lines.
+/// What response-time and resource controllers did, in lines.
 fn controls(report: &Report) -> Vec<Control> {
     let mut lines = Vec::new();
     for (at, controllers) in &report.controls {
@@ -208,6 +226,19 @@ fn controls(report: &Report) -> Vec<Control> {
                 quality: controller.quality,
             }));
         }
+    }
+    for (at, resources) in &report.resources {
+        lines.extend(resources.iter().map(|resource| Control {
+            second: at.as_secs(),
+            request: match &resource.server {
+                Some(server) => format!("{} at {server}", resource.resource),
+                None => resource.resource.clone(),
+            },
+            class: "all".to_owned(),
+            rate: resource.rate,
+            percentile: None,
+            quality: 1.0,
+        }));
     }
     lines
 }

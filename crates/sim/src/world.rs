@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_engine::{Setup, SetupError, Timestamp};
+use tidegate_engine::{Setup, SetupError, Tags, Timestamp};
 use tidegate_workload::{ArrivalProcess, Profile, ServiceTime};
 
 use crate::model::{Channel, Fault, Host, Link, Program, Reading, SentryModel, ServerModel, Tier};
@@ -72,6 +72,8 @@ pub struct Url {
     pub key: u64,
     /// Its request type.
     pub request_type: u16,
+    /// The resources that it strains.
+    pub tags: Tags,
     /// Its share among the URLs it stands with.
     pub weight: f64,
     /// Inherent time on a server's processors, seconds.
@@ -87,7 +89,7 @@ pub struct Url {
 impl Url {
     /// A URL of the default type that is nothing but time on a processor.
     pub fn new(key: u64, cost: ServiceTime) -> Url {
-        Url { key, request_type: 0, weight: 1.0, cost, degrades_to: 1.0, program: 0, bytes: 0 }
+        Url { key, request_type: 0, tags: Tags(0), weight: 1.0, cost, degrades_to: 1.0, program: 0, bytes: 0 }
     }
 }
 

@@ -45,7 +45,8 @@ fn every_request_has_one_end() {
 fn servers_and_sentries_come_and_go() {
     let outcome = play(0, 1);
     let shop = &outcome.provisioned[0].seconds;
-    assert_eq!((shop[20].servers, shop[20].sentries), (2.0, 1.0));
+    // 40/s are 0.8 of a server: by theory a 95th percentile of 0.3 s.
+    assert_eq!((shop[20].servers, shop[20].sentries), (1.0, 1.0));
     assert!(shop[150].servers >= 5.0, "{:?}", shop[150]);
     // 220/s are 1.1 of a sentry.
     assert!(shop[150].sentries >= 2.0 && shop[150].sentry_spread < 0.1, "{:?}", shop[150]);

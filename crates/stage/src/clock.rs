@@ -3,6 +3,8 @@
 //! Reading a clock costs more than the rest of an enqueue. While a worker is polled, the time it read last serves the
 //! sends of its handler too: it is behind by at most the processor time of one event. The first reading in each poll is
 //! fresh, so no wait is ever skipped over. Outside of workers every reading is fresh.
+//!
+//! Services of millions of events per second may have the processor's counter read in place of the system's clock.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -23,9 +25,37 @@ struct Reading {
     at: Timestamp,
 }
 
+/// Has every stage and layer of this process read the processor's time-stamp counter from now on, in place of the
+/// system's clock: a third of the cost, for services of millions of events per second. Where the processor has no
+/// counter of constant rate, nothing changes.
+///
+/// Call it at the beginning of `main`: the first call takes up to 200 ms, to measure the counter's rate. A paused tokio
+/// clock is not followed any more, so do not call it in tests that use one.
+pub fn use_processor_clock() {
+    PROCESSOR.get_or_init(|| {
+        let clock = quanta::Clock::new();
+        Processor { began: clock.raw(), base: system_now(), clock }
+    });
+}
+
+/// The processor's counter, once somebody asked for it.
+static PROCESSOR: OnceLock<Processor> = OnceLock::new();
+
+struct Processor {
+    clock: quanta::Clock,
+    /// The counter at `base`, nanoseconds since the origin.
+    began: u64,
+    base: u64,
+}
+
 /// The time now. Every graph and layer of the process counts from one origin, so their timestamps compare.
+#[inline]
 pub(crate) fn now() -> Timestamp {
-    let at = Timestamp::from_nanos(tokio::time::Instant::now().into_std().duration_since(origin()).as_nanos() as u64);
+    let nanos = match PROCESSOR.get() {
+        Some(Processor { clock, began, base }) => base + clock.delta_as_nanos(*began, clock.raw()),
+        None => system_now(),
+    };
+    let at = Timestamp::from_nanos(nanos);
     LAST.with(|last| {
         if last.get().in_worker {
             last.set(Reading { in_worker: true, at });
@@ -67,6 +97,10 @@ impl Drop for InWorker {
         LAST.set(self.before);
         tag::set_current(self.stage_before);
     }
+}
+
+fn system_now() -> u64 {
+    tokio::time::Instant::now().into_std().duration_since(origin()).as_nanos() as u64
 }
 
 /// An hour before the first use: a paused clock may have stopped a little before it.

@@ -28,6 +28,12 @@ pub enum Discipline {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(u64);
 
+impl JobId {
+    pub(crate) fn new(number: u64) -> JobId {
+        JobId(number)
+    }
+}
+
 /// The state of the cores, and the jobs on them and before them. Time is seconds on the driver's clock.
 #[derive(Debug)]
 pub struct Cores {
@@ -44,9 +50,11 @@ pub struct Cores {
     running: BTreeMap<(u64, JobId), ()>,
     /// Where a job is: in service until this attained service, or waiting.
     jobs: HashMap<JobId, Option<u64>>,
-    /// Jobs waiting with their costs; abandoned ones stay until their turn.
-    waiting: VecDeque<(JobId, f64)>,
+    /// Jobs waiting with their costs and since when; abandoned ones stay until their turn.
+    waiting: VecDeque<(JobId, f64, f64)>,
     waiting_count: usize,
+    /// How long the job waited that came to its turn last, seconds.
+    waited: f64,
     next_id: u64,
     done: Vec<JobId>,
     completed: u64,
@@ -97,6 +105,7 @@ impl Cores {
             jobs: HashMap::new(),
             waiting: VecDeque::new(),
             waiting_count: 0,
+            waited: 0.0,
             next_id: 0,
             done: Vec::new(),
             completed: 0,
@@ -112,7 +121,7 @@ impl Cores {
         if self.running.len() < self.limit {
             self.begin(id, cost);
         } else if self.waiting_count < self.queue {
-            self.waiting.push_back((id, cost));
+            self.waiting.push_back((id, cost, self.now));
             self.waiting_count += 1;
             self.jobs.insert(id, None);
         } else {
@@ -181,6 +190,11 @@ impl Cores {
         self.running.len()
     }
 
+    /// How long the job waited that came to its turn last, seconds; 0 while nobody waits.
+    pub fn wait(&self) -> f64 {
+        if self.waiting_count > 0 { self.waited } else { 0.0 }
+    }
+
     /// Fills in the counters this model keeps.
     pub fn stats(&self, stats: &mut Stats) {
         stats.completed = self.completed;
@@ -199,9 +213,10 @@ impl Cores {
     /// Lets waiting jobs start while there is room.
     fn refill(&mut self) {
         while self.running.len() < self.limit {
-            let Some((id, cost)) = self.waiting.pop_front() else { return };
+            let Some((id, cost, since)) = self.waiting.pop_front() else { return };
             if self.jobs.contains_key(&id) {
                 self.waiting_count -= 1;
+                self.waited = self.now - since;
                 self.begin(id, cost);
             }
         }
@@ -210,7 +225,7 @@ impl Cores {
     /// Drops abandoned jobs once they are most of the queue, so that it cannot grow without bound.
     fn forget_gone(&mut self) {
         if self.waiting.len() > 64 && self.waiting.len() > 2 * self.waiting_count {
-            self.waiting.retain(|(id, _)| self.jobs.contains_key(id));
+            self.waiting.retain(|(id, ..)| self.jobs.contains_key(id));
         }
     }
 
@@ -276,7 +291,10 @@ mod tests {
     fn fifo_serves_in_order() {
         let mut cores = Cores::new(Discipline::Fifo, 1, None, None);
         let ids: Vec<JobId> = [3.0, 1.0, 1.0].map(|cost| cores.arrive(0.0, cost).unwrap()).into();
-        assert_eq!(run_out(&mut cores), vec![(ids[0], 3.0), (ids[1], 4.0), (ids[2], 5.0)]);
+        cores.advance(3.5);
+        assert_eq!((cores.wait(), cores.take_done()), (3.0, vec![ids[0]]), "the second waited 3 s");
+        assert_eq!(run_out(&mut cores), vec![(ids[1], 4.0), (ids[2], 5.0)]);
+        assert_eq!(cores.wait(), 0.0);
     }
 
     #[test]
@@ -298,6 +316,7 @@ mod tests {
         cores.arrive(0.0, 1.0).unwrap();
         let waiting = cores.arrive(0.0, 1.0).unwrap();
         assert_eq!(cores.arrive(0.0, 1.0), None);
+        assert_eq!(cores.wait(), 0.0, "nobody has come to a turn yet");
         cores.abandon(0.1, waiting);
         assert!(cores.arrive(0.2, 1.0).is_some());
         assert_eq!(run_out(&mut cores).len(), 2);

@@ -5,26 +5,35 @@
 //! dozens fits on two real cores and behaves the same on every machine that keeps up with the HTTP.
 //!
 //! [`LiveRun`] plays an arm of a scenario on them, through a real sentry; [`MailRun`] one on the mail service (a
-//! program of its own), with users who wait for their answers. [`report`] writes down what came of it (or of a
-//! simulation).
+//! program of its own), with users who wait for their answers; [`StealingRun`] one with a data server that is real.
+//! [`report`] writes down what came of it (or of a simulation).
 //!
 //! [`faults`] has the opposite: servers that break the protocol in one known way each, for tests.
 
+mod apache;
 mod cluster;
+mod compute;
 mod cores;
 pub mod faults;
 mod filler;
 mod live;
+mod machine;
 mod mail;
+mod memcached;
+mod nuclei;
 pub mod report;
 mod serve;
 mod server;
 mod service;
 mod spec;
+mod stealing;
 
+pub use apache::ApacheError;
 pub use cluster::{EmulatedCluster, ThreadedCluster};
 pub use cores::{Cores, Discipline, JobId, Stats};
 pub use live::{LiveError, LiveRun};
 pub use mail::{MailError, MailProgramError, MailRun};
+pub use nuclei::{Nuclei, NucleiError};
 pub use server::{EmulatedServer, StartError};
-pub use spec::{Mode, Overflow, Route, ServerSpec, SpecError};
+pub use spec::{LookUps, Mode, Overflow, Resource, Route, ServerSpec, SpecError, Step};
+pub use stealing::{StealingError, StealingRun};

@@ -5,10 +5,13 @@
 //! per arm in the style of the papers. Nothing in them depends on when or where they were made, so equal outcomes give
 //! equal bytes.
 
+mod book;
 mod csv;
+mod curves;
 mod json;
 mod page;
 mod plot;
+mod profile;
 mod saved;
 mod text;
 
@@ -19,7 +22,9 @@ use std::path::{Path, PathBuf};
 use tidegate_workload::outcome::{Check, Measure, Outcome};
 use tidegate_workload::scenario::{Arm, Scenario};
 
+pub use book::{Chapter, chapter};
 pub use page::page;
+pub use profile::{Curve, curves};
 pub use saved::{ReadError, SavedReport};
 
 /// Where outcomes come from.
@@ -157,6 +162,11 @@ impl ExperimentReport {
         }
         if self.arms.iter().flat_map(|arm| &arm.runs).any(|run| !run.outcome.partitions.is_empty()) {
             files.push(("partitions.csv".to_owned(), csv::partitions(self)));
+        }
+        if let Some(curves) = &self.scenario.curves {
+            let failed = |problem| WriteError::Figure { arm: "all".to_owned(), problem };
+            files.push(("curves.csv".to_owned(), curves::csv(self, curves)));
+            files.push(("curves.svg".to_owned(), curves::svg(self, curves).map_err(failed)?));
         }
         for arm in &self.arms {
             if let Some(run) = arm.runs.first() {

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{HeaderName, Request, Response, StatusCode};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Either};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -14,7 +15,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::compute::compute;
 use crate::filler::Filler;
+use crate::memcached::Memcached;
 use crate::service::{Full, Service};
 use crate::spec::{Mode, Overflow, Route, ServerSpec};
 
@@ -22,19 +25,32 @@ use crate::spec::{Mode, Overflow, Route, ServerSpec};
 pub(crate) struct Site {
     pub(crate) service: Arc<Service>,
     mode: watch::Receiver<Mode>,
-    /// The longest prefix first.
-    routes: Vec<Route>,
+    /// The longest prefix first, each with its number in the spec.
+    routes: Vec<(usize, Route)>,
     name: HeaderValue,
     overflow: Overflow,
     cost_header: bool,
+    memcached: Option<Memcached>,
+    computes: bool,
+    status_path: Option<String>,
 }
 
 impl Site {
     pub(crate) fn new(spec: &ServerSpec, service: Arc<Service>, mode: watch::Receiver<Mode>) -> Site {
-        let mut routes = spec.routes.clone();
-        routes.sort_by_key(|route| std::cmp::Reverse(route.prefix.len()));
+        let mut routes: Vec<(usize, Route)> = spec.routes.iter().cloned().enumerate().collect();
+        routes.sort_by_key(|(_, route)| std::cmp::Reverse(route.prefix.len()));
         let name = HeaderValue::from_str(&spec.name).unwrap_or(HeaderValue::from_static("server"));
-        Site { service, mode, routes, name, overflow: spec.overflow, cost_header: spec.cost_header }
+        Site {
+            service,
+            mode,
+            routes,
+            name,
+            overflow: spec.overflow,
+            cost_header: spec.cost_header,
+            memcached: spec.look_ups.map(Memcached::new),
+            computes: spec.computes,
+            status_path: spec.status_path.clone(),
+        }
     }
 }
 
@@ -81,12 +97,18 @@ async fn turned_true(flag: &mut watch::Receiver<bool>) {
     let _ = flag.wait_for(|flag| *flag).await;
 }
 
+/// What a route gives, or the status page.
+type Body = Either<Filler, http_body_util::Full<Bytes>>;
+
 /// The connection is closed without an answer.
 #[derive(Debug, thiserror::Error)]
 #[error("the accept queue is full")]
 struct Closed;
 
-async fn answer(site: &Site, mut request: Request<Incoming>) -> Result<Response<Filler>, Closed> {
+async fn answer(site: &Site, mut request: Request<Incoming>) -> Result<Response<Body>, Closed> {
+    if site.status_path.as_deref() == Some(request.uri().path()) {
+        return Ok(status(site));
+    }
     count(&site.service.counters.requests);
     while let Some(Ok(_)) = request.body_mut().frame().await {}
     if let Some(status) = failing(site).await {
@@ -94,19 +116,24 @@ async fn answer(site: &Site, mut request: Request<Incoming>) -> Result<Response<
         return Ok(respond(site, status, 0));
     }
     let path = request.uri().path();
-    let Some(route) = site.routes.iter().find(|route| path.starts_with(&route.prefix)) else {
+    let Some((number, route)) = site.routes.iter().find(|(_, route)| path.starts_with(&route.prefix)) else {
         return Ok(respond(site, StatusCode::NOT_FOUND, 0));
     };
-    let stated = request.headers().get(COST).filter(|_| site.cost_header);
-    let cost = match stated.map(read_cost) {
-        None => site.service.draw(&route.service),
-        Some(Some(cost)) => cost,
-        Some(None) => return Ok(respond(site, StatusCode::BAD_REQUEST, 0)),
-    };
+    let Some(cost) = cost(site, &request, route) else { return Ok(respond(site, StatusCode::BAD_REQUEST, 0)) };
     // What the sentry asks for, if this can be had cheaper at all.
     let quality = request.headers().get(QUALITY).and_then(read_quality).filter(|_| route.degrades_to < 1.0);
     let share = quality.map_or(1.0, |quality| route.degrades_to + (1.0 - route.degrades_to) * quality);
-    match site.service.serve(cost * share).await {
+    if let Some(memcached) = &site.memcached
+        && memcached.look_up().await.is_err()
+    {
+        count(&site.service.counters.failed);
+        return Ok(respond(site, StatusCode::BAD_GATEWAY, 0));
+    }
+    if site.computes {
+        compute(cost * share).await;
+        return Ok(degraded(respond(site, StatusCode::OK, route.response_bytes), quality));
+    }
+    match site.service.serve(*number, cost * share).await {
         Ok(()) => Ok(degraded(respond(site, StatusCode::OK, route.response_bytes), quality)),
         Err(Full) => {
             count(&site.service.counters.overflowed);
@@ -116,6 +143,21 @@ async fn answer(site: &Site, mut request: Request<Incoming>) -> Result<Response<
             }
         }
     }
+}
+
+/// What a request costs, seconds of a core: what it states, where it may, or what its route says. `None` when what it
+/// states makes no sense.
+fn cost(site: &Site, request: &Request<Incoming>, route: &Route) -> Option<f64> {
+    let stated = |name| request.headers().get(name).filter(|_| site.cost_header).map(read_cost);
+    let cost = stated(COST).unwrap_or_else(|| Some(site.service.draw(&route.service)))?;
+    Some(cost + stated(MORE_COST).unwrap_or(Some(0.0))?)
+}
+
+/// The status page.
+fn status(site: &Site) -> Response<Body> {
+    let mut response = Response::new(Body::Right(site.service.status().to_string().into()));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
 }
 
 /// The status to fail with, if the mode says so; waits while it says to hang.
@@ -132,8 +174,8 @@ async fn failing(site: &Site) -> Option<StatusCode> {
     }
 }
 
-fn respond(site: &Site, status: StatusCode, bytes: u64) -> Response<Filler> {
-    let mut response = Response::new(Filler::new(bytes));
+fn respond(site: &Site, status: StatusCode, bytes: u64) -> Response<Body> {
+    let mut response = Response::new(Body::Left(Filler::new(bytes)));
     *response.status_mut() = status;
     response.headers_mut().insert(SERVER_NAME, site.name.clone());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
@@ -141,7 +183,7 @@ fn respond(site: &Site, status: StatusCode, bytes: u64) -> Response<Filler> {
 }
 
 /// Says at which quality it was answered, where that was asked for.
-fn degraded(mut response: Response<Filler>, quality: Option<f64>) -> Response<Filler> {
+fn degraded(mut response: Response<Body>, quality: Option<f64>) -> Response<Body> {
     if let Some(value) = quality.and_then(|quality| HeaderValue::from_str(&format!("{quality:.2}")).ok()) {
         response.headers_mut().insert(QUALITY, value);
     }
@@ -165,6 +207,7 @@ fn count(counter: &AtomicU64) {
 }
 
 const QUALITY: HeaderName = HeaderName::from_static("tidegate-quality");
+const MORE_COST: HeaderName = HeaderName::from_static("x-more-cost");
 const COST: HeaderName = HeaderName::from_static("x-cost");
 const SERVER_NAME: HeaderName = HeaderName::from_static("x-server");
 const RETRY: std::time::Duration = std::time::Duration::from_millis(10);

@@ -1,6 +1,6 @@
-//! The service of one server in real time: the model of its cores, a timer, and whoever waits for an answer.
+//! The service of one server in real time: the model of its machine, a timer, and whoever waits for an answer.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,13 +10,17 @@ use tidegate_loadgen::timer::FineTimer;
 use tidegate_workload::{Rng, ServiceTime, rng};
 use tokio::sync::{Notify, oneshot};
 
+use serde_json::{Value, json};
+
 use crate::cores::{Cores, JobId, Stats};
-use crate::spec::ServerSpec;
+use crate::machine::{Machine, Use};
+use crate::spec::{Route, ServerSpec};
 
 /// The service of one server.
 #[derive(Debug)]
 pub(crate) struct Service {
     began: Instant,
+    spec: ServerSpec,
     state: Mutex<State>,
     /// The timer must look again: something is due earlier than it knows.
     earlier: Notify,
@@ -35,8 +39,12 @@ pub(crate) struct Counters {
 
 #[derive(Debug)]
 struct State {
-    cores: Cores,
+    machine: Machine,
     rng: Rng,
+    /// Requests in service or waiting by route, in the order of the spec.
+    by_route: Vec<usize>,
+    /// At the last look at the status page: when, and the work done until then.
+    looked: (f64, f64),
     waiters: HashMap<JobId, oneshot::Sender<()>>,
     /// When the timer will look next, seconds since the beginning.
     armed: f64,
@@ -48,30 +56,42 @@ pub(crate) struct Full;
 
 impl Service {
     pub(crate) fn new(spec: &ServerSpec) -> Arc<Service> {
-        let mut cores = Cores::new(spec.discipline, spec.cores, spec.concurrency, spec.accept_queue);
-        cores.set_speed(0.0, spec.speed);
-        let state = State { cores, rng: rng(spec.seed, 0), waiters: HashMap::new(), armed: f64::INFINITY };
+        let cores = Cores::new(spec.discipline, spec.cores, spec.concurrency, spec.accept_queue);
+        let resources = spec.resources.iter().map(|of| Cores::new(of.discipline, of.units, None, None));
+        let mut machine = Machine::new(std::iter::once(cores).chain(resources).collect());
+        machine.set_speed(0.0, spec.speed);
+        let state = State {
+            machine,
+            rng: rng(spec.seed, 0),
+            by_route: vec![0; spec.routes.len()],
+            looked: (0.0, 0.0),
+            waiters: HashMap::new(),
+            armed: f64::INFINITY,
+        };
         Arc::new(Service {
             began: Instant::now(),
+            spec: spec.clone(),
             state: Mutex::new(state),
             earlier: Notify::new(),
             counters: Counters::default(),
         })
     }
 
-    /// Serves one request; dropped before the end, the cores give it up.
-    pub(crate) async fn serve(&self, cost: f64) -> Result<(), Full> {
+    /// Serves one request of a route, with this time on a core; dropped before the end, the server gives it up.
+    pub(crate) async fn serve(&self, route: usize, cost: f64) -> Result<(), Full> {
         let (done, wait) = oneshot::channel();
         let id = {
             let mut state = self.lock();
-            let arrived = state.cores.arrive(self.now(), cost);
+            let rounds = self.rounds(&mut state.rng, &self.spec.routes[route], cost);
+            let arrived = state.machine.arrive(self.now(), rounds);
             if let Some(id) = arrived {
                 state.waiters.insert(id, done);
+                state.by_route[route] += 1;
             }
             self.settle(&mut state);
             arrived.ok_or(Full)?
         };
-        let present = Present { service: self, id };
+        let present = Present { service: self, id, route };
         // The sender lives in `waiters` until the job is done, or the server is gone and this task with it.
         let _ = wait.await;
         drop(present);
@@ -83,9 +103,47 @@ impl Service {
         law.sample(&mut self.lock().rng)
     }
 
+    /// How the server is doing, in the form that nuclei read.
+    pub(crate) fn status(&self) -> Value {
+        let stats = self.stats();
+        let mut state = self.lock();
+        let now = self.now();
+        let (since, work) = std::mem::replace(&mut state.looked, (now, stats.work_done));
+        let cpu = if now > since { (stats.work_done - work) / (now - since) } else { 0.0 };
+        let mut active: BTreeMap<&str, usize> = BTreeMap::new();
+        for (route, count) in self.spec.routes.iter().zip(&state.by_route) {
+            if !route.request_type.is_empty() {
+                *active.entry(&route.request_type).or_default() += count;
+            }
+        }
+        json!({
+            "in_service": stats.in_service,
+            "active": active,
+            "queueing_delay": state.machine.wait(),
+            "cpu": cpu,
+            "cores": self.spec.cores,
+        })
+    }
+
+    /// What a request does: its time on a core, and then its route's steps.
+    fn rounds(&self, rng: &mut Rng, route: &Route, cost: f64) -> Vec<Vec<Use>> {
+        let mut rounds = vec![vec![Use { station: 0, work: cost }]];
+        for step in &route.steps {
+            let name = step.resource.as_deref();
+            let station = name.and_then(|name| self.spec.station(name)).unwrap_or(0);
+            let rate = if station == 0 { 1.0 } else { self.spec.resources[station - 1].rate };
+            let use_ = Use { station, work: step.amount.sample(rng) / rate };
+            match rounds.last_mut().filter(|_| step.overlap) {
+                Some(round) => round.push(use_),
+                None => rounds.push(vec![use_]),
+            }
+        }
+        rounds
+    }
+
     pub(crate) fn set_speed(&self, speed: f64) {
         let mut state = self.lock();
-        state.cores.set_speed(self.now(), speed);
+        state.machine.set_speed(self.now(), speed);
         self.settle(&mut state);
     }
 
@@ -101,9 +159,9 @@ impl Service {
             ..Stats::default()
         };
         let mut state = self.lock();
-        state.cores.advance(self.now());
+        state.machine.advance(self.now());
         self.settle(&mut state);
-        state.cores.stats(&mut stats);
+        state.machine.stats(&mut stats);
         stats
     }
 
@@ -126,22 +184,22 @@ impl Service {
     /// Answers what is done, and says when to look again.
     fn look(&self) -> f64 {
         let mut state = self.lock();
-        state.cores.advance(self.now());
+        state.machine.advance(self.now());
         state.armed = f64::NEG_INFINITY;
         self.settle(&mut state);
-        state.armed = state.cores.next_completion().unwrap_or(f64::INFINITY);
+        state.armed = state.machine.next_completion().unwrap_or(f64::INFINITY);
         state.armed
     }
 
     /// Tells those whose jobs are done, and the timer if it would sleep too long.
     fn settle(&self, state: &mut State) {
-        for id in state.cores.take_done() {
+        for id in state.machine.take_done() {
             if let Some(waiter) = state.waiters.remove(&id) {
                 // A client that left at this very moment does not listen any more.
                 let _ = waiter.send(());
             }
         }
-        if state.cores.next_completion().is_some_and(|next| next < state.armed) {
+        if state.machine.next_completion().is_some_and(|next| next < state.armed) {
             self.earlier.notify_one();
         }
     }
@@ -160,17 +218,19 @@ impl Service {
 struct Present<'a> {
     service: &'a Service,
     id: JobId,
+    route: usize,
 }
 
 impl Drop for Present<'_> {
     fn drop(&mut self) {
         let mut state = self.service.lock();
-        state.cores.advance(self.service.now());
+        state.by_route[self.route] -= 1;
+        state.machine.advance(self.service.now());
         self.service.settle(&mut state);
         // Still listed among the waiters means: not done.
         if state.waiters.remove(&self.id).is_some() {
             self.service.counters.abandoned.fetch_add(1, Ordering::Relaxed);
-            state.cores.abandon(self.service.now(), self.id);
+            state.machine.abandon(self.service.now(), self.id);
             self.service.settle(&mut state);
         }
     }

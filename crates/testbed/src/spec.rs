@@ -27,12 +27,34 @@ pub struct ServerSpec {
     pub overflow: Overflow,
     /// Speed of the cores; 1 is normal.
     pub speed: f64,
+    /// What it has besides cores. Steps that use it do not go together with `concurrency`.
+    pub resources: Vec<Resource>,
     /// What is served; the longest matching prefix counts. A path that matches none gets 404.
     pub routes: Vec<Route>,
-    /// Whether a request may state its own cost: `X-Cost: 0.02`, in seconds of one core.
+    /// Whether a request may state its own cost, in seconds of one core: `X-Cost: 0.02` in place of the route's, or
+    /// `X-More-Cost: 0.02` besides it.
     pub cost_header: bool,
+    /// Where it tells how it is doing, as JSON for a nucleus; asking there counts as no request.
+    pub status_path: Option<String>,
     /// Seed of the service times.
     pub seed: u64,
+    /// What every request asks a memcached before its time on a core; really, not in the model. None: nothing.
+    pub look_ups: Option<LookUps>,
+    /// Requests really compute, for as much processor time as their service time says, on the cores that the process is
+    /// allowed: `cores`, `discipline`, `concurrency`, `accept_queue` and `speed` are the system's then.
+    pub computes: bool,
+}
+
+/// Look-ups at a memcached, one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LookUps {
+    /// Where it listens.
+    pub memcached: SocketAddr,
+    /// How many for each request.
+    pub count: u32,
+    /// Keys to choose from, each as likely.
+    pub keys: u32,
 }
 
 /// What a path costs and gives.
@@ -49,6 +71,39 @@ pub struct Route {
     /// The share of the service time that remains when `Tidegate-Quality` is 0; in between in proportion.
     #[serde(default = "all_of_it")]
     pub degrades_to: f64,
+    /// What is done after the time on a core.
+    #[serde(default)]
+    pub steps: Vec<Step>,
+    /// The request type by which the status page counts it; it is not counted by type when empty.
+    #[serde(default)]
+    pub request_type: String,
+}
+
+/// Something that a server has besides cores: a disk, a back end, a way to its clients.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Resource {
+    /// Its name, for steps.
+    pub name: String,
+    /// Units that work side by side.
+    pub units: u32,
+    /// How they are shared.
+    pub discipline: Discipline,
+    /// What a unit does per second; 1: amounts are seconds.
+    pub rate: f64,
+}
+
+/// One use of a resource.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// The resource's name; `None`: the cores.
+    pub resource: Option<String>,
+    /// How much, in what the resource's `rate` counts; of the cores seconds.
+    pub amount: ServiceTime,
+    /// Together with the step before (the first: with the time on a core) instead of after it.
+    #[serde(default)]
+    pub overlap: bool,
 }
 
 /// What happens to a request for which there is no room.
@@ -97,9 +152,13 @@ impl Default for ServerSpec {
             accept_queue: None,
             overflow: Overflow::Answer,
             speed: 1.0,
+            resources: Vec::new(),
             routes: Vec::new(),
             cost_header: false,
+            status_path: None,
             seed: 1,
+            look_ups: None,
+            computes: false,
         }
     }
 }
@@ -113,7 +172,14 @@ impl ServerSpec {
     /// Adds a route.
     #[must_use]
     pub fn route(mut self, prefix: &str, service: ServiceTime, response_bytes: u64) -> ServerSpec {
-        self.routes.push(Route { prefix: prefix.to_owned(), service, response_bytes, degrades_to: all_of_it() });
+        self.routes.push(Route {
+            prefix: prefix.to_owned(),
+            service,
+            response_bytes,
+            degrades_to: all_of_it(),
+            steps: Vec::new(),
+            request_type: String::new(),
+        });
         self
     }
 
@@ -128,6 +194,9 @@ impl ServerSpec {
         }
         if !(self.speed.is_finite() && self.speed >= 0.0) {
             return error("speed", "a finite number, 0 or more");
+        }
+        if self.look_ups.is_some_and(|look_ups| look_ups.keys == 0) {
+            return error("look_ups", "from at least 1 key");
         }
         if self.concurrency == Some(0) {
             return error("concurrency", "at least 1, or absent");
@@ -144,7 +213,33 @@ impl ServerSpec {
         if http::HeaderValue::from_str(&self.name).is_err() {
             return error("name", "printable ASCII: it is sent in a header");
         }
+        if self.status_path.as_ref().is_some_and(|path| !path.starts_with('/')) {
+            return error("status_path", "a path that begins with \"/\"");
+        }
+        self.check_resources()
+    }
+
+    fn check_resources(&self) -> Result<(), SpecError> {
+        let error = |key, must| Err(SpecError { name: self.name.clone(), key, must });
+        if self.resources.iter().any(|r| r.units == 0 || !(r.rate.is_finite() && r.rate > 0.0)) {
+            return error("resources", "resources with at least 1 unit and a rate above 0");
+        }
+        let is_known = |step: &Step| step.resource.as_ref().is_none_or(|name| self.station(name).is_some());
+        let mut steps = self.routes.iter().flat_map(|route| &route.steps);
+        if !steps.all(is_known) {
+            return error("routes", "routes whose steps name resources of the server");
+        }
+        // A place is held for the time on a core only, which is not what a limit of processes means.
+        let is_bounded = self.concurrency.is_some() || self.accept_queue.is_some();
+        if is_bounded && self.routes.iter().any(|route| !route.steps.is_empty()) {
+            return error("concurrency", "absent, and `accept_queue` too, where routes have steps");
+        }
         Ok(())
+    }
+
+    /// The number of a resource's station; 0 are the cores.
+    pub(crate) fn station(&self, resource: &str) -> Option<usize> {
+        self.resources.iter().position(|other| other.name == resource).map(|at| at + 1)
     }
 }
 
@@ -174,6 +269,22 @@ mod tests {
         assert_eq!(key(ServerSpec { cores: 0, ..good.clone() }), "cores");
         assert_eq!(key(ServerSpec { speed: -1.0, ..good.clone() }), "speed");
         assert_eq!(key(ServerSpec { concurrency: Some(0), ..good.clone() }), "concurrency");
-        assert_eq!(key(ServerSpec { name: "a\n".into(), ..good }), "name");
+        assert_eq!(key(ServerSpec { name: "a\n".into(), ..good.clone() }), "name");
+        assert_eq!(key(ServerSpec { status_path: Some("status".into()), ..good.clone() }), "status_path");
+        let disk = Resource { name: "disk".into(), units: 1, discipline: Discipline::Fifo, rate: 1.0 };
+        let with = |resource: &str| {
+            let step = Step {
+                resource: Some(resource.to_owned()),
+                amount: ServiceTime::constant(0.1).unwrap(),
+                overlap: false,
+            };
+            let mut spec = ServerSpec { resources: vec![disk.clone()], ..good.clone() };
+            spec.routes[0].steps.push(step);
+            spec
+        };
+        assert!(with("disk").validate().is_ok());
+        assert_eq!(key(with("tape")), "routes");
+        assert_eq!(key(ServerSpec { concurrency: Some(5), ..with("disk") }), "concurrency");
+        assert_eq!(key(ServerSpec { resources: vec![Resource { units: 0, ..disk }], ..good }), "resources");
     }
 }

@@ -117,8 +117,12 @@ fn the_dashboard_shows_an_overload_as_it_is() {
     browser.resize(1440, 1700, "light");
     log_in(&mut browser, service.admin());
     let load = service.load();
-    // A hostile address, as no well-behaved client would send it.
-    http(service.sentry.addresses("shop")[0], "GET /<script>window.hacked=1</script> HTTP/1.1");
+    // A hostile address and hostile fields, as no well-behaved client would send them.
+    let evil = "<img src=x onerror=window.hacked=1>";
+    let head = format!(
+        "GET /<script>window.hacked=1</script> HTTP/1.1\r\nuser-agent: {evil}\r\nx-request-id: {evil}\r\ncookie: {evil}"
+    );
+    http(service.sentry.addresses("shop")[0], &head);
     live_figures_are_true(&mut browser, &load);
     names_are_text(&mut browser);
     pictures(&mut browser);

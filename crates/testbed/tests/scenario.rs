@@ -82,3 +82,107 @@ fn reports_say_the_same(report: &ExperimentReport) {
     let nowhere = report.write(Path::new("/dev/null/x")).unwrap_err();
     assert!(matches!(&nowhere, WriteError::File { .. }) && nowhere.to_string().contains("/dev/null/x"), "{nowhere}");
 }
+
+/// Three servers with a back end besides their cores, and a nucleus each; two kinds of users in sessions, a partition
+/// for each class.
+const CLUSTER: &str = r#"
+    id = "cluster"
+    title = "four seconds of sessions"
+    duration = "4s"
+    sla = { target = "400ms" }
+    class = [{ name = "top" }, { name = "normal" }]
+    max_conn = [
+        { name = "static", requests = ["page"], within_target = 40, most = 60 },
+        { name = "dynamic", requests = ["made"], within_target = 8, most = 12 },
+    ]
+    live = { nuclei = ["static"] }
+
+    [servers]
+    count = 3
+    learned = false
+    resource = [{ name = "backend", discipline = "ps", units = 2 }, { name = "network", discipline = "ps", units = 1000 }]
+
+    [[request]]
+    name = "page"
+    service = { distribution = "constant", value = "1ms" }
+    step = [{ resource = "network", amount = { distribution = "constant", value = "150ms" } }]
+
+    [[request]]
+    name = "made"
+    service = { distribution = "constant", value = "1ms" }
+    step = [{ resource = "backend", amount = { distribution = "constant", value = "50ms" } }]
+
+    [[sessions]]
+    class = "top"
+    rate = "20/s"
+    static = "page"
+    dynamic_light = "made"
+    dynamic_cpu = "made"
+    dynamic_cpu_and_disk = "made"
+    per_object = "0.1ms"
+
+    [[sessions]]
+    class = "normal"
+    rate = "20/s"
+    static = "page"
+    dynamic_light = "made"
+    dynamic_cpu = "made"
+    dynamic_cpu_and_disk = "made"
+
+    [[arm]]
+    name = "static"
+    admission = { policy = "switch" }
+    dispatch = { policy = "wrr" }
+    partition = { policy = "static", shares = [0.5] }
+
+    [[expect]]
+    what = "both classes have servers of their own"
+    class = "top"
+    metric = "servers_least"
+    over = "1s..4s"
+    at_least = 1
+    [[expect]]
+    what = "made pages take their time at the back end"
+    load = "top-dynamic"
+    metric = "p50"
+    over = "1s..4s"
+    at_least = 0.05
+    [[expect]]
+    what = "pages from files do not wait for them"
+    load = "normal-static"
+    metric = "p50"
+    over = "1s..4s"
+    at_least = 0.15
+    [[expect]]
+    what = "some of them are under way"
+    load = "top-static"
+    metric = "in_flight"
+    over = "1s..4s"
+    at_least = 0.3
+    [[expect]]
+    what = "nothing breaks"
+    metric = "failed_share"
+    over = "0s..4s"
+    at_most = 0.0
+"#;
+
+#[test]
+fn sessions_on_a_cluster_with_nuclei_are_those_of_the_simulator() {
+    let scenario = Scenario::parse(CLUSTER, "cluster.toml").unwrap().for_live().unwrap();
+    assert_eq!(scenario.simulator_only(), Vec::<String>::new());
+    let run = LiveRun::start(&scenario, &scenario.arms[0], 5).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let outcome = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(30), run.wait()).await });
+    let outcome = outcome.unwrap().unwrap();
+    let simulated = tidegate_sim::Played::new(&scenario, &scenario.arms[0]).unwrap().play(5).unwrap();
+    let offered = |of: &tidegate_workload::outcome::Outcome| -> Vec<(String, u64)> {
+        of.streams.iter().map(|stream| (stream.name.clone(), stream.course.total().offered)).collect()
+    };
+    assert_eq!(offered(&outcome), offered(&simulated));
+    assert!(offered(&outcome).iter().all(|(_, count)| *count > 10), "{:?}", offered(&outcome));
+    assert!(outcome.notes.iter().any(|(_, note)| note.starts_with("3 nuclei: ")), "{:?}", outcome.notes);
+    assert!(!outcome.warnings.iter().any(|warning| warning.contains("nuclei")), "{:?}", outcome.warnings);
+    let run = RunReport::new(&scenario, &scenario.arms[0], 5, outcome);
+    let missed: Vec<_> = run.checks.iter().filter(|check| !check.pass).collect();
+    assert!(missed.is_empty(), "{missed:?}");
+}

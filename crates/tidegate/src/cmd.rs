@@ -1,7 +1,9 @@
 //! The subcommands: one file each.
 
 mod check;
+mod control;
 mod demo;
+mod emulate;
 mod experiment;
 mod fit;
 mod load;
@@ -26,6 +28,8 @@ pub enum Command {
     Load(load::Args),
     Top(top::Args),
     Nucleus(nucleus::Args),
+    Control(control::Args),
+    Emulate(emulate::Args),
     Demo(demo::Args),
     Simulate(simulate::Args),
     Experiment(experiment::Args),
@@ -46,6 +50,8 @@ impl Command {
             Command::Load(args) => load::run(args),
             Command::Top(args) => top::run(args),
             Command::Nucleus(args) => nucleus::run(args),
+            Command::Control(args) => control::run(&args),
+            Command::Emulate(args) => emulate::run(&args),
             Command::Demo(args) => demo::run(args),
             Command::Simulate(args) => simulate::run(&args),
             Command::Experiment(args) => experiment::run(args),

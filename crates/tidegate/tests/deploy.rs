@@ -52,6 +52,36 @@ fn the_example_nucleus_measures() {
     assert!(ran.is_ok(), "{ran:?}");
 }
 
+/// What the Debian package is to hold is there, and its configuration is one that an administrator may change.
+#[test]
+fn the_debian_package_has_what_it_names() {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let manifest: toml::Table =
+        toml::from_str(&fs::read_to_string(top.join("Cargo.toml")).expect("a file")).expect("TOML");
+    let deb = &manifest["package"]["metadata"]["deb"];
+    let mut installed = BTreeSet::new();
+    for asset in deb["assets"].as_array().expect("assets") {
+        let [from, to, mode] = [0, 1, 2].map(|at| asset[at].as_str().expect("text"));
+        let is_program = from == "target/release/tidegate";
+        assert_eq!(mode, if is_program { "755" } else { "644" }, "{from}");
+        let folder = from.strip_suffix("/*.toml");
+        let source = top.join(folder.unwrap_or(from));
+        assert!(is_program || source.exists(), "{from} is not there");
+        let name = Path::new(from).file_name().expect("a name").to_str().expect("UTF-8");
+        installed.insert(if to.ends_with('/') { format!("/{to}{name}") } else { format!("/{to}") });
+    }
+    for file in deb["conf-files"].as_array().expect("files").iter().filter_map(|file| file.as_str()) {
+        assert!(installed.contains(file), "{file} is not installed");
+    }
+    for unit in ["tidegate", "tidegate-nucleus"] {
+        assert!(installed.contains(&format!("/lib/systemd/system/{unit}.service")), "{unit}");
+        let text = read(&format!("systemd/{unit}.service"));
+        let program =
+            text.lines().find_map(|line| line.strip_prefix("ExecStart=")?.split(' ').next()).expect("a program");
+        assert!(installed.contains(program), "{unit}.service starts {program}, which the package does not have");
+    }
+}
+
 /// Every name of ours in rules, their tests and the board is one that `/metrics` has or a rule records.
 #[test]
 fn rules_and_board_name_metrics_that_there_are() {

@@ -1,81 +1,19 @@
 //! Real processes: a sentry, its nuclei, and what happens when they are killed.
 
+mod support;
+
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::Value;
 
-const PATIENCE: Duration = Duration::from_secs(20);
-
-#[track_caller]
-fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
-        thread::park_timeout(Duration::from_millis(10));
-    }
-}
-
-/// A process, killed at the end.
-struct Process(Child);
-
-impl Process {
-    fn start(arguments: &[&str]) -> Process {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-        let command = command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
-        Process(command.spawn().expect("starts"))
-    }
-
-    fn kill(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-
-    fn id(&self) -> u32 {
-        self.0.id()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
-/// A folder of its own, removed at the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("tidegate-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a folder");
-        std::fs::write(path.join("key"), "the secret of the tests\n").expect("a file");
-        Folder(path)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).to_str().expect("UTF-8").to_owned()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // The folder is temporary: leaving it harms nobody.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use support::{Folder, Process, free_port, get, until};
 
 /// A server that can be killed and started again at its address; counts what it is asked.
 struct Server {
@@ -158,14 +96,6 @@ fn answer(stream: TcpStream, asked: &AtomicU64) {
     }
 }
 
-fn free_port(udp: bool) -> u16 {
-    let address = match udp {
-        true => std::net::UdpSocket::bind(("127.0.0.1", 0)).and_then(|socket| socket.local_addr()),
-        false => TcpListener::bind(("127.0.0.1", 0)).and_then(|socket| socket.local_addr()),
-    };
-    address.expect("a port").port()
-}
-
 /// Two servers, a sentry before them, a nucleus beside each.
 struct Site {
     folder: Folder,
@@ -232,16 +162,6 @@ impl Site {
     fn ask(&self, times: usize) -> usize {
         (0..times).filter(|_| get(self.listen, "/").is_some()).count()
     }
-}
-
-fn get(address: SocketAddr, path: &str) -> Option<String> {
-    let mut stream = TcpStream::connect(address).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes()).ok()?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok()?;
-    let (head, body) = answer.split_once("\r\n\r\n")?;
-    head.starts_with("HTTP/1.1 200").then(|| body.to_owned())
 }
 
 #[test]

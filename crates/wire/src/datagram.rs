@@ -19,6 +19,13 @@ pub enum Kind {
     Challenge,
     /// A nucleus stops on purpose.
     Goodbye,
+    /// A sentry says how a server's cores are to be divided.
+    Command,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Kind; 4] = [Kind::Report, Kind::Challenge, Kind::Goodbye, Kind::Command];
 }
 
 /// Who sent a datagram, and which of its datagrams it is.
@@ -26,9 +33,10 @@ pub enum Kind {
 pub struct Header {
     /// What it is.
     pub kind: Kind,
-    /// The nucleus's boot id: drawn anew at each start. In a challenge: that of the nucleus it is for.
+    /// The nucleus's boot id: drawn anew at each start. In what a sentry sends: that of the nucleus it is for.
     pub boot: u64,
-    /// Counts up with every datagram of a boot, from 1. In a challenge: that of the datagram it answers.
+    /// Counts up with every datagram of a boot, from 1. In a challenge: that of the datagram it answers. In a command:
+    /// counts up with every command of a session, from 1.
     pub sequence: u64,
     /// The session's token; 0 while there is none. In a challenge: the token to use.
     pub token: u64,
@@ -40,11 +48,12 @@ impl Kind {
             Kind::Report => 1,
             Kind::Challenge => 2,
             Kind::Goodbye => 3,
+            Kind::Command => 4,
         }
     }
 
     fn of(code: u8) -> Option<Kind> {
-        [Kind::Report, Kind::Challenge, Kind::Goodbye].into_iter().find(|kind| kind.code() == code)
+        Kind::ALL.into_iter().find(|kind| kind.code() == code)
     }
 }
 

@@ -1,6 +1,6 @@
 //! For fuzzing: any bytes as datagrams, forged and authentic.
 
-use crate::{Header, Key, Kind, MAX_DATAGRAM, Message, Rejected, Secret, Session, seal};
+use crate::{Header, Key, Kind, MAX_DATAGRAM, Message, Rejected, Secret, Sender, Session, seal};
 
 /// Feeds bytes to the reader as they are, and again as an authentic body from whoever has the key; what is understood
 /// then runs through a session. Byte 0 picks kind, boot id, sequence number and the time.
@@ -12,10 +12,12 @@ pub fn datagrams(data: &[u8]) {
     assert!(Message::read(&key, data).is_err(), "a forged datagram is believed");
     let secret = Secret::new([1, 2, 3, 4]);
     let mut session = Session::default();
+    let mut sender = Sender::new(1);
+    let mut obeyed = 0;
     let (mut now, mut token, mut taken) = (0u64, 0u64, Vec::new());
     for (at, part) in data.chunks(64).enumerate() {
         let [what, body @ ..] = part else { return };
-        let kind = [Kind::Report, Kind::Challenge, Kind::Goodbye][usize::from(what & 3) % 3];
+        let kind = Kind::ALL[usize::from(what & 3)];
         let header =
             Header { kind, boot: u64::from(what >> 2 & 1), sequence: u64::from(what >> 3) + at as u64 / 4, token };
         let mut buffer = [0; MAX_DATAGRAM];
@@ -27,6 +29,17 @@ pub fn datagrams(data: &[u8]) {
                 if let Some(report) = message.report {
                     assert!(report.active().count() + report.connections().count() <= 510);
                     assert!(report.gauges.iter().all(|(_, value)| value >= 0.0 && value.is_finite()));
+                }
+                assert_eq!(message.command.is_some(), kind == Kind::Command);
+                sender.next(Kind::Report);
+                let before = sender;
+                match kind {
+                    Kind::Command if sender.obey(&message, "s").is_ok() => {
+                        assert!(token != 0 && header.sequence > obeyed, "a command is obeyed twice");
+                        obeyed = header.sequence;
+                    }
+                    Kind::Challenge if sender.hear(&message, "s").is_ok() => obeyed = 0,
+                    _ => assert_eq!(format!("{before:?}"), format!("{sender:?}"), "what is refused changes nothing"),
                 }
             }
         }

@@ -80,6 +80,16 @@ gauges! {
     Accepts = 23, "accepts";
     /// Worker processes or threads that are free, where the server tells.
     IdleWorkers = 24, "idle_workers";
+    /// Cores that the application's software on a data server has to itself now; absent: cores are not divided.
+    IsolatedCores = 25, "isolated_cores";
+    /// Why cores are not divided as the sentry wants it: a [`code`](crate::IsolationProblem::code); 0: they are.
+    IsolationProblem = 26, "isolation_problem";
+    /// How often cores could not be divided since the nucleus started.
+    IsolationFailures = 27, "isolation_failures";
+    /// Seconds that the last move of the boundary between cores took.
+    IsolationMove = 28, "isolation_move";
+    /// Packets waiting in the network interfaces' queues.
+    QdiscPackets = 29, "qdisc_packets";
 }
 
 const COUNT: usize = Gauge::ALL.len();

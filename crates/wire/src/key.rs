@@ -49,8 +49,7 @@ impl Key {
     /// # Errors
     /// When it cannot be read, or is too short.
     pub fn load(path: &Path) -> Result<Key, KeyError> {
-        let secret = std::fs::read(path).map_err(|source| KeyError::Read { path: path.to_owned(), source })?;
-        Key::from_secret(&secret, path)
+        Key::from_secret(&read(path)?, path)
     }
 
     /// The key of a secret that was read from `path`.
@@ -58,15 +57,25 @@ impl Key {
     /// # Errors
     /// When it is too short.
     pub fn from_secret(secret: &[u8], path: &Path) -> Result<Key, KeyError> {
-        match secret.trim_ascii().len() {
-            given if given < LEAST_SECRET => Err(KeyError::TooShort { path: path.to_owned(), given }),
-            _ => Ok(Key::derive(secret)),
-        }
+        Ok(Key::derive(long_enough(secret, path)?))
     }
 
     /// The MAC of `bytes`; comparing two takes the same time whatever they are.
     pub(crate) fn mac(&self, bytes: &[u8]) -> blake3::Hash {
         blake3::keyed_hash(&self.0, bytes)
+    }
+}
+
+/// The bytes of a key file.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, KeyError> {
+    std::fs::read(path).map_err(|source| KeyError::Read { path: path.to_owned(), source })
+}
+
+/// The secret itself, if it is one.
+pub(crate) fn long_enough<'s>(secret: &'s [u8], path: &Path) -> Result<&'s [u8], KeyError> {
+    match secret.trim_ascii() {
+        short if short.len() < LEAST_SECRET => Err(KeyError::TooShort { path: path.to_owned(), given: short.len() }),
+        secret => Ok(secret),
     }
 }
 

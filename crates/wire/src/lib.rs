@@ -1,4 +1,5 @@
-//! Messages between the sentry and the nuclei beside its servers.
+//! Messages between the sentry and the nuclei beside its servers; those between sentries and the control plane are in
+//! `control`.
 //!
 //! A message is one UDP datagram of at most [`MAX_DATAGRAM`] bytes. All numbers are little-endian:
 //!
@@ -6,9 +7,9 @@
 //! "TGW"  version:u8  kind:u8  0:u8  length:u16  boot:u64  sequence:u64  token:u64  body...  mac:[u8; 16]
 //! ```
 //!
-//! Three kinds: a *report* says how a server is doing, a *goodbye* that its nucleus stops on purpose, and a *challenge*
-//! goes the other way (see below). The MAC is keyed BLAKE3 over everything before it, cut to 128 bits and compared in
-//! constant time; whoever holds the shared key may report for any server. Nothing is encrypted.
+//! Four kinds: a *report* says how a server is doing, a *goodbye* that its nucleus stops on purpose; a *challenge* and
+//! a *command* go the other way (see below). The MAC is keyed BLAKE3 over everything before it, cut to 128 bits and
+//! compared in constant time; whoever holds the shared key may report for any server. Nothing is encrypted.
 //!
 //! # Replay, without a clock
 //!
@@ -19,6 +20,10 @@
 //! within a session (its sequence number has been seen), not after the nucleus or the sentry was restarted (its token
 //! is of another session). A lost datagram costs one period, a lost challenge two.
 //!
+//! A command says how a data server's cores are to be divided. It is a wish and not a step, so the sentry repeats it
+//! until a report shows it in force, and a lost one is harmless. It carries the session's token, and a number that only
+//! rises within the session; the nucleus obeys the newest only ([`Sender::obey`]).
+//!
 //! Of two nuclei that claim one server the first keeps it as long as it speaks.
 //!
 //! # Versions
@@ -26,9 +31,12 @@
 //! A receiver takes its own [`VERSION`] only and counts others. Within a version, gauges may be added: unknown ones are
 //! skipped.
 
+#[cfg(feature = "control")]
+pub mod control;
 mod datagram;
 pub mod fuzz;
 mod gauge;
+mod isolation;
 mod key;
 mod rejected;
 mod report;
@@ -37,9 +45,10 @@ mod session;
 
 pub use datagram::{Header, Kind, open, seal};
 pub use gauge::{Gauge, Gauges};
+pub use isolation::IsolationProblem;
 pub use key::{Key, KeyError};
 pub use rejected::{Counts, Rejected};
-pub use report::{Active, Connection, Message, Report, ReportWriter, Rest};
+pub use report::{Active, Command, Connection, Message, Report, ReportWriter, Rest};
 pub use sender::Sender;
 pub use session::{Refused, Secret, Session, Window};
 

@@ -6,6 +6,8 @@
 //! active:     count:u8 (name value:f32)*                    requests in service by request type
 //! connections: count:u8 (family:u8 address port:u16 cpu_ns:u64)*
 //! ```
+//!
+//! A command has, after the name, `cores:u16`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -24,6 +26,15 @@ pub struct Message<'d> {
     pub server: &'d str,
     /// What it says, if it is a report.
     pub report: Option<Report<'d>>,
+    /// What is to be done, if it is a command.
+    pub command: Option<Command>,
+}
+
+/// How a sentry wants a server's cores divided. A wish, not a step: taken twice it changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// Cores that the application's software is to have to itself; the data service keeps the others.
+    pub cores: u16,
 }
 
 /// How a server is doing.
@@ -71,19 +82,37 @@ impl<'d> Message<'d> {
         let mut reader = Reader(body);
         let parsed = (|| {
             let server = reader.name()?;
-            let report = match header.kind {
-                Kind::Report => Some(Report::read(&mut reader)?),
-                Kind::Challenge | Kind::Goodbye => None,
-            };
-            reader.0.is_empty().then_some(Message { header, server, report })
+            let mut message = Message { header, server, report: None, command: None };
+            match header.kind {
+                Kind::Report => message.report = Some(Report::read(&mut reader)?),
+                Kind::Command => message.command = Some(Command { cores: u16::from_le_bytes(reader.array()?) }),
+                Kind::Challenge | Kind::Goodbye => {}
+            }
+            reader.0.is_empty().then_some(message)
         })();
         parsed.ok_or(Rejected::Malformed)
     }
 
     /// Writes a datagram that only names a server: a challenge or a goodbye. Returns its length.
     pub fn write(key: &Key, header: &Header, server: &str, buffer: &mut [u8; MAX_DATAGRAM]) -> usize {
+        Message::write_with(key, header, server, &[], buffer)
+    }
+
+    /// Writes a command. Returns the datagram's length.
+    pub fn write_command(
+        key: &Key,
+        header: &Header,
+        server: &str,
+        command: Command,
+        buffer: &mut [u8; MAX_DATAGRAM],
+    ) -> usize {
+        Message::write_with(key, header, server, &command.cores.to_le_bytes(), buffer)
+    }
+
+    fn write_with(key: &Key, header: &Header, server: &str, rest: &[u8], buffer: &mut [u8; MAX_DATAGRAM]) -> usize {
         let mut writer = Writer { buffer, at: HEADER };
         writer.name(server);
+        writer.put(rest);
         let body = writer.at - HEADER;
         seal(key, header, buffer, body)
     }
@@ -351,6 +380,21 @@ mod tests {
             [b"", &[0, 0, 0, 0], &[1, 0xff, 0, 0, 0], &[1, b's', 0, 0], &nan, &[1, b's', 0, 0, 0, 7]];
         for body in bodies {
             assert_eq!(Message::read(&key(), &sealed(body)).err(), Some(Rejected::Malformed), "{body:?}");
+        }
+    }
+
+    #[test]
+    fn a_command_comes_back_as_it_was_and_is_no_longer_or_shorter() {
+        let header = Header { kind: Kind::Command, ..HEADER };
+        let mut buffer = [0; MAX_DATAGRAM];
+        let length = Message::write_command(&key(), &header, "db-1", Command { cores: 513 }, &mut buffer);
+        let message = Message::read(&key(), &buffer[..length]).expect("sound");
+        assert_eq!((message.header, message.server), (header, "db-1"));
+        assert_eq!(message.command, Some(Command { cores: 513 }));
+        assert!(message.report.is_none());
+        for rest in [&b""[..], b"1", b"123"] {
+            let length = Message::write_with(&key(), &header, "db-1", rest, &mut buffer);
+            assert_eq!(Message::read(&key(), &buffer[..length]).err(), Some(Rejected::Malformed), "{rest:?}");
         }
     }
 

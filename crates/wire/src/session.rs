@@ -5,7 +5,7 @@
 //! claimant whose recorded claim is played back when the other falls silent (a token for a claim lives [`EPOCH`] or
 //! two).
 
-use crate::datagram::Header;
+use crate::datagram::{Header, Kind};
 use crate::rejected::Rejected;
 
 /// A token that opens a session is good for as long as this, at most twice, nanoseconds.
@@ -72,6 +72,8 @@ pub struct Session {
     window: Window,
     heard: u64,
     left: bool,
+    /// Commands given in this session.
+    commands: u64,
 }
 
 impl Session {
@@ -108,6 +110,7 @@ impl Session {
             window: Window::default(),
             heard: now,
             left: false,
+            commands: 0,
         };
         self.window.take(header.sequence)?;
         Ok(())
@@ -116,6 +119,15 @@ impl Session {
     /// The nucleus says that it stops: another may take its place at once.
     pub fn leave(&mut self) {
         self.left = true;
+    }
+
+    /// The header of the next command to the nucleus; `None` before there was one, or after it left.
+    pub fn command(&mut self) -> Option<Header> {
+        if self.token == 0 || self.left {
+            return None;
+        }
+        self.commands += 1;
+        Some(Header { kind: Kind::Command, boot: self.boot, sequence: self.commands, token: self.token })
     }
 
     /// Its boot id; 0 before there was one.
@@ -245,6 +257,19 @@ mod tests {
         door.session.leave();
         door.enter(11, 1);
         assert_eq!((door.session.boot(), door.session.generation()), (11, 2));
+    }
+
+    #[test]
+    fn commands_count_within_the_session() {
+        let mut door = Door::new(1);
+        assert_eq!(door.session.command(), None, "there is nobody to command");
+        let token = door.enter(10, 1);
+        let header = |sequence, boot, token| Some(Header { kind: Kind::Command, boot, sequence, token });
+        assert_eq!([door.session.command(), door.session.command()], [header(1, 10, token), header(2, 10, token)]);
+        door.session.leave();
+        assert_eq!(door.session.command(), None);
+        let next = door.enter(11, 1);
+        assert_eq!(door.session.command(), header(1, 11, next));
     }
 
     #[test]

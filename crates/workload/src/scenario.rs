@@ -41,6 +41,7 @@ mod check;
 mod check_machines;
 mod check_max_conn;
 mod clients;
+mod curves;
 mod error;
 mod expect;
 mod live;
@@ -65,11 +66,13 @@ use crate::service::ServiceTime;
 use crate::text::Rate;
 
 pub use clients::{Retry, Users, Wait};
+pub use curves::{Curves, Panel};
 pub use error::{Problem, ScenarioError};
 pub use expect::{Expect, Metric, Span};
-pub use live::{Live, Mail, MailDatabase, Only};
+pub use live::{Live, Mail, MailDatabase, Only, Stealing};
 pub use machines::{
-    Fault, FaultKind, Knee, Lends, Link, Power, Reports, Resource, Sentry, Servers, Step as Use, Tier, WarmUp,
+    CARD, CORES, Fault, FaultKind, Knee, Lends, Link, Power, Reports, Resource, Sentry, Servers, Step as Use, Tier,
+    WarmUp,
 };
 pub use max_conn::MaxConn;
 pub use provision::{Application, Provision};
@@ -152,6 +155,9 @@ pub struct Scenario {
     /// What must come of it.
     #[serde(rename = "expect", default)]
     pub expects: Vec<Expect>,
+    /// A figure over the load: all arms in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub curves: Option<Curves>,
     /// Values that are tried in place of the file's: keys and lists of values. See [`Scenario::points`].
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     pub sweep: toml::Table,
@@ -234,6 +240,9 @@ pub struct Request {
     pub name: String,
     /// Inherent service time.
     pub service: ServiceTime,
+    /// The resources that it strains: tags for the policy `resource`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
     /// Size of the answer's body, bytes.
     #[serde(default)]
     pub response_bytes: u64,

@@ -93,6 +93,17 @@ impl ServiceTime {
         self.0.sample(rng)
     }
 
+    /// The same law with every time multiplied by `factor`.
+    ///
+    /// # Panics
+    /// When `factor` is not a finite number above 0.
+    #[must_use]
+    pub fn scaled(&self, factor: f64) -> ServiceTime {
+        assert!(factor.is_finite() && factor > 0.0, "a factor of {factor}");
+        let scaled = self.0.scaled(factor).ok().and_then(|law| law.try_into().ok());
+        scaled.expect("a law of times stays one when it is stretched")
+    }
+
     /// The distribution, in seconds.
     pub fn distribution(&self) -> Distribution {
         self.0

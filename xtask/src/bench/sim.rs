@@ -90,7 +90,8 @@ fn speed(cases: &[&str], short: bool) -> Result<String> {
     output(&mut bench)
 }
 
-fn facts() -> String {
+/// The machine as a table.
+pub(super) fn facts() -> String {
     let mut text = String::from("| what | value |\n|---|---|\n");
     for (name, value) in machine::facts() {
         if name != "wrk" {
@@ -101,7 +102,8 @@ fn facts() -> String {
     text
 }
 
-fn finish(text: &str, name: &str, record: bool) -> Result<()> {
+/// Prints a text and, if told to, keeps it.
+pub(super) fn finish(text: &str, name: &str, record: bool) -> Result<()> {
     print!("{text}");
     if record {
         let path = Path::new(RESULTS).join(format!("{}-{name}.md", machine::today()));

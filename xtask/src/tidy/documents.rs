@@ -92,12 +92,12 @@ fn links(line: &str) -> Vec<String> {
     targets.map(|target| target.trim_matches(['<', '>']).to_owned()).collect()
 }
 
-fn is_ours(target: &str) -> bool {
+pub fn is_ours(target: &str) -> bool {
     !target.contains("://") && !target.starts_with("mailto:")
 }
 
 /// A path relative to a document, from the root; none when it leads out.
-fn resolve(document: &str, path: &str) -> Option<String> {
+pub fn resolve(document: &str, path: &str) -> Option<String> {
     let mut parts: Vec<&str> = document.split('/').collect();
     parts.pop();
     if path.starts_with('/') {
@@ -116,7 +116,7 @@ fn resolve(document: &str, path: &str) -> Option<String> {
 }
 
 /// A heading's anchor, as the usual hosts make it.
-fn anchor(heading: &str) -> String {
+pub fn anchor(heading: &str) -> String {
     let title = heading.trim_start_matches('#').trim().to_lowercase();
     let kept = title.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
     kept.map(|c| if c == ' ' { '-' } else { c }).collect()

@@ -18,21 +18,29 @@ struct Allowed {
 const ALLOWED: &[Allowed] = &[
     Allowed { package: "tidegate-engine", always: &[], in_tests: &[] },
     Allowed { package: "tidegate-workload", always: &[], in_tests: &[] },
+    Allowed { package: "tidegate-kernel", always: &[], in_tests: &[] },
     Allowed { package: "tidegate-wire", always: &["engine"], in_tests: &[] },
     Allowed { package: "tidegate-sim", always: &["engine", "workload"], in_tests: &[] },
     Allowed { package: "tidegate-stage", always: &["engine"], in_tests: &["loadgen", "testbed", "workload"] },
-    Allowed { package: "tidegate-sentry", always: &["engine", "wire"], in_tests: &["loadgen", "testbed", "workload"] },
+    Allowed {
+        package: "tidegate-sentry",
+        always: &["engine", "kernel", "nucleus", "wire"],
+        in_tests: &["loadgen", "testbed", "workload"],
+    },
     Allowed { package: "tidegate-nucleus", always: &["engine", "wire"], in_tests: &["testbed"] },
     Allowed { package: "tidegate-control", always: &["engine", "wire"], in_tests: &["testbed"] },
     Allowed { package: "tidegate-loadgen", always: &["workload"], in_tests: &[] },
     Allowed {
         package: "tidegate-testbed",
-        always: &["engine", "workload", "sentry", "loadgen", "sim", "control", "nucleus", "wire"],
+        always: &["engine", "workload", "sentry", "loadgen", "sim", "control", "nucleus", "wire", "kernel"],
         in_tests: &[],
     },
     Allowed {
         package: "tidegate",
-        always: &["engine", "workload", "sim", "stage", "sentry", "nucleus", "control", "wire", "loadgen", "testbed"],
+        always: &[
+            "engine", "workload", "sim", "stage", "sentry", "nucleus", "control", "wire", "loadgen", "testbed",
+            "kernel",
+        ],
         in_tests: &[],
     },
     Allowed { package: "tidegate-mail", always: &["engine", "stage"], in_tests: &["loadgen", "testbed", "workload"] },

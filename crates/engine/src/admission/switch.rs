@@ -12,7 +12,8 @@
 //! counts is let in.
 //!
 //! *Awkward cases.* The paper's switch sums reports that its servers send, and starts and stops refusing by them, a
-//! period late; the sentry knows what it sent, so each request is counted at once and the marks are exact. A server
+//! period late; the sentry knows what it sent, so each request is counted at once and the marks are exact. What other
+//! sentries sent counts as far as nuclei tell it, averaged. A server
 //! that goes down takes its weight with it: the marks fall. The kinds are tested each by itself: many static requests
 //! refuse no dynamic one, though they slow it down; the marks were measured with a certain mix, and hold for that.
 //!
@@ -47,7 +48,7 @@ impl AdmissionPolicy for Switch {
     fn on_arrival(&mut self, cx: &mut Context<'_>, arrival: &Arrival) -> Admission {
         let held = cx.held(arrival.request.class, arrival.request.request_type);
         match held {
-            Some(held) if f64::from(held.in_flight) >= held.threshold => {
+            Some(held) if held.in_flight >= held.threshold => {
                 Admission::refuse(cx.load.refusal(Reason::ConcurrencyLimit))
             }
             _ => Admission::Admit,

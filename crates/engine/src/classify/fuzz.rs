@@ -253,6 +253,7 @@ impl Input<'_> {
             methods: if asks(2) && asks(3) { self.some(&METHODS) } else { Vec::new() },
             headers: if asks(3) { [self.value_match("X-Tier")].into() } else { Vec::new() },
             cookies: if asks(4) { [self.value_match("tier")].into() } else { Vec::new() },
+            dynamic: None,
             networks: if asks(5) { self.networks() } else { Vec::new() },
         }
     }

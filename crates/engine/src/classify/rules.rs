@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 use hashbrown::HashMap;
 
+use super::dynamic::is_dynamic;
 use super::glob::{Glob, LONGEST_TAIL};
 use super::host::{HostBuffer, is_lower, without_port};
 use super::path::{LONGEST_ODD_PATH, is_plain, normalise, without_query};
@@ -37,6 +38,7 @@ struct Compiled {
     headers: Box<[ValueMatch]>,
     cookies: Box<[ValueMatch]>,
     networks: Box<[Network]>,
+    dynamic: Option<bool>,
 }
 
 #[derive(Clone, Debug)]
@@ -205,6 +207,7 @@ impl Compiled {
             headers: rule.headers.iter().map(header).collect::<Result<_, _>>()?,
             cookies: rule.cookies.iter().map(cookie).collect::<Result<_, _>>()?,
             networks: rule.networks.iter().map(Network::trunc).collect(),
+            dynamic: rule.dynamic,
         })
     }
 
@@ -213,6 +216,7 @@ impl Compiled {
             && (self.hosts.is_empty() || target.host.is_some_and(|host| self.hosts.iter().any(|h| h.matches(host))))
             && self.path.as_ref().is_none_or(|test| target.path.is_some_and(|path| test.matches(path)))
             && (self.networks.is_empty() || view.client().is_some_and(|client| self.holds(client)))
+            && self.dynamic.is_none_or(|wanted| is_dynamic(target.path, view) == wanted)
             && self.headers.iter().all(|wanted| header_matches(wanted, view))
             && self.cookies.iter().all(|wanted| cookie_matches(wanted, view))
     }

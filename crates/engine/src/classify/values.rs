@@ -32,6 +32,13 @@ impl ValuePattern {
     }
 }
 
+/// The value that a `set-cookie` header gives to the cookie of that name (RFC 6265, 4.1): what follows the first `;`
+/// are attributes.
+pub(super) fn cookie_set<'h>(header: &'h [u8], name: &[u8]) -> Option<&'h [u8]> {
+    let pair = header.split(|&b| b == b';').next()?;
+    cookie(pair, name)
+}
+
 /// The cookies of a `cookie` header (RFC 6265, 5.4); quotes around a value are no part of it.
 fn cookies(header: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     header.split(|&b| b == b';').filter_map(|pair| {
@@ -61,6 +68,16 @@ mod tests {
         let all: Vec<_> = cookies(b"a=1; b = \"two\";c=; broken ;d=x=y").collect();
         let wanted: [(&[u8], &[u8]); 4] = [(b"a", b"1"), (b"b", b"two"), (b"c", b""), (b"d", b"x=y")];
         assert_eq!(all, wanted);
+    }
+
+    #[test]
+    fn an_answer_s_cookie_is_before_its_attributes() {
+        let set = |header: &'static str| cookie_set(header.as_bytes(), b"sid");
+        assert_eq!(set("sid=\"31\"; Path=/; HttpOnly"), Some(&b"31"[..]));
+        assert_eq!(set("sid=; Max-Age=0"), Some(&b""[..]));
+        for other in ["", "sid", "other=1; sid=2", "; sid=3"] {
+            assert_eq!(set(other), None, "{other}");
+        }
     }
 
     #[test]

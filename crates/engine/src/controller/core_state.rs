@@ -51,6 +51,8 @@ pub(super) struct Core {
     pub(super) waiting: Waiting,
     pub(super) released: Vec<Released>,
     pub(super) actions: VecDeque<Action>,
+    /// New connections per second that the driver was told to let in; `None`: all.
+    pub(super) told_syn: Option<f64>,
     pub(super) classes: Vec<ClassEstimate>,
     pub(super) costs: Costs,
     pub(super) calibration: Calibration,
@@ -63,6 +65,8 @@ pub(super) struct Core {
     pub(super) target: f64,
     pub(super) offered: Rate,
     pub(super) stale_tickets: u64,
+    /// When more servers will serve, where some were asked for.
+    pub(super) coming: Option<Timestamp>,
     /// Servers that take requests, their processors, and the room that their connection limits leave (`None`: no end).
     up: usize,
     processors: f64,
@@ -136,6 +140,7 @@ impl Core {
             waiting: Waiting::new(classes, buckets),
             released: Vec::new(),
             actions: VecDeque::new(),
+            told_syn: None,
             classes: setup.classes.iter().map(new_class).collect(),
             costs: Costs::new(COST_ENTRIES, setup.request_types.len(), classes, default_cost(&setup)),
             calibration: Calibration::new(setup.sla.statistic()),
@@ -147,6 +152,7 @@ impl Core {
             target: setup.sla.target(0.0).as_secs_f64(),
             offered: Rate::new(RATE_TAU),
             stale_tickets: 0,
+            coming: None,
             up: 0,
             processors: 0.0,
             sure_processors: 0.0,
@@ -182,6 +188,8 @@ impl Core {
             waiting: &mut self.waiting,
             flights: &mut self.flights,
             released: &mut self.released,
+            actions: &mut self.actions,
+            told_syn: &mut self.told_syn,
             sink: &mut *self.sink,
         }
     }
@@ -367,6 +375,7 @@ pub(crate) fn new_server(at: usize, setup: &ServerSetup) -> ServerState {
         told_capacity: None,
         lent: 0,
         told_cores: None,
+        can_lend: true,
     }
 }
 

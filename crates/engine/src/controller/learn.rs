@@ -35,7 +35,7 @@ impl Core {
         self.refresh_target(now);
         self.lend(now);
         self.sum_reports();
-        self.publish_retry_after();
+        self.publish_retry_after(now);
         self.refreshed = now;
     }
 
@@ -118,14 +118,15 @@ impl Core {
     }
 
     /// A refused client should come back when what is queued is drained: the more so the less important it is, since
-    /// more important requests go first all that time.
-    fn publish_retry_after(&self) {
+    /// more important requests go first all that time. While more servers are on their way, not before they serve.
+    pub(super) fn publish_retry_after(&self, now: Timestamp) {
+        let coming = self.coming.map_or(0.0, |at| at.seconds_since(now));
         let cost = self.costs.mean().unwrap_or(0.0);
         let queued = self.flights.len() as f64 * cost / self.processors().max(1e-9);
         for class in self.policer.classes() {
             let ahead: f64 = self.classes[..class.index()].iter().zip(0..).map(|(c, i)| self.demand(c, i)).sum();
             let left = (1.0 - ahead / self.processors().max(1e-9)).max(0.05);
-            let seconds = (queued / left).clamp(RETRY_LEAST, RETRY_MOST);
+            let seconds = (queued / left).max(coming).clamp(RETRY_LEAST, RETRY_MOST);
             self.policer.publish_retry_after(class, Duration::from_secs_f64(seconds));
         }
     }

@@ -29,6 +29,8 @@ pub(crate) struct Group {
     pub(crate) weight: f64,
     /// In flight there, by kind.
     pub(crate) by_kind: [u32; MOST_KINDS],
+    /// In service there that others sent, by kind, as nuclei tell.
+    pub(crate) others: [f64; MOST_KINDS],
 }
 
 impl Partitions {
@@ -111,6 +113,14 @@ impl Core {
         Some(server)
     }
 
+    /// A session began at a server.
+    pub(super) fn pin_session(&mut self, now: Timestamp, key: AffinityKey, server: ServerId) {
+        let is_there = self.servers.get(server.index()).is_some_and(|state| state.status != Status::Removed);
+        if let Some(pins) = self.pins.as_mut().filter(|_| is_there && key != AffinityKey::NONE) {
+            pins.pin(now, key, server);
+        }
+    }
+
     /// Another server than one that just failed the request. Where the class's own have none left, any: the health
     /// checks have not seen yet that the partition needs another.
     pub(super) fn choose_other(&mut self, now: Timestamp, request: &Request, failed: ServerId) -> Option<ServerId> {
@@ -171,8 +181,14 @@ impl Core {
             let group = &mut sums.groups[at];
             group.weight += server.weight;
             group.by_kind.iter_mut().zip(&server.by_kind).for_each(|(sum, count)| *sum += count);
+            group.others.iter_mut().enumerate().for_each(|(kind, sum)| *sum += server.reported.others(kind));
             sums.sizes[at] += 1;
         }
+    }
+
+    /// What others sent, anew: a server's nucleus is not heard any more.
+    pub(super) fn sum_others(&mut self) {
+        self.sum_partitions(self.partitions.groups.len().max(1));
     }
 
     pub(super) fn kind(&self, request_type: RequestTypeId) -> Option<usize> {

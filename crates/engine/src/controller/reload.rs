@@ -39,7 +39,11 @@ impl Controller {
         }
         let takes_over = fresh.is_some();
         match fresh {
-            Some(policy) => self.admission = policy,
+            Some(policy) => {
+                self.admission = policy;
+                // Until the new policy asks for it.
+                self.core.context(now).set_syn_rate(None, 1.0);
+            }
             None => self.admission.on_setup(&self.core.setup),
         }
         self.core.requeue(self.admission.buckets());

@@ -3,8 +3,9 @@
 
 use super::core_state::Core;
 use crate::estimate::Costs;
+use crate::max_conn::MOST_KINDS;
 use crate::report::{MeasuredCost, ServerLoad};
-use crate::request::{Request, ServerId};
+use crate::request::{Request, RequestTypeId, ServerId};
 use crate::server::{ServerState, Status};
 use crate::time::Timestamp;
 
@@ -14,6 +15,15 @@ impl Core {
         let Some(state) = self.servers.get_mut(server.index()).filter(|s| s.status != Status::Removed) else { return };
         let before = part(state, taking);
         let in_flight = state.in_flight;
+        let group = state.partition.unwrap_or(0);
+        let others_before: [f64; MOST_KINDS] = core::array::from_fn(|kind| state.reported.others(kind));
+        state.reported.take_kinds(now, &state.by_kind);
+        let is_counted = state.is_divided(taking);
+        if let Some(group) = self.partitions.groups.get_mut(usize::from(group)).filter(|_| is_counted) {
+            for (kind, sum) in group.others.iter_mut().enumerate() {
+                *sum += state.reported.others(kind) - others_before[kind];
+            }
+        }
         state.reported.take(now, load, in_flight);
         let changed = follow_processors(state, load.processors);
         let after = part(state, taking);
@@ -24,6 +34,14 @@ impl Core {
         }
     }
 
+    /// A part of a report: requests in service of a type.
+    pub(super) fn take_active(&mut self, server: ServerId, request_type: RequestTypeId, count: f64) {
+        let Some(kind) = self.kind(request_type) else { return };
+        if let Some(state) = self.servers.get_mut(server.index()) {
+            state.reported.tell(kind, count);
+        }
+    }
+
     pub(super) fn lose_reports(&mut self, server: ServerId) {
         let Some(state) = self.servers.get_mut(server.index()) else { return };
         state.reported.forget();
@@ -31,6 +49,7 @@ impl Core {
             self.count_servers();
         }
         self.sum_reports();
+        self.sum_others();
     }
 
     /// Anew, over all servers: when their states change, and regularly, so that rounding cannot add up.
@@ -102,6 +121,7 @@ fn follow_processors(server: &mut ServerState, named: Option<f64>) -> bool {
 #[cfg(test)]
 mod tests {
     use alloc::boxed::Box;
+    use alloc::string::String;
     use core::time::Duration;
 
     use crate::*;
@@ -156,6 +176,31 @@ mod tests {
         let free = with(0.0, Some(2.0));
         assert_eq!(with(3.0, Some(2.0)) + 6, free);
         assert_eq!(with(3.0, None), with(0.0, None), "a learned number of processors has them in it already");
+    }
+
+    /// Two sentries share the servers: what the other sent fills them too.
+    #[test]
+    fn requests_of_other_sentries_count_by_kind() {
+        let with = |others: f64| {
+            let sla = Sla::constant(Statistic::P95, SECOND).expect("more than zero");
+            let mut setup = Setup::simple("kinds", sla, ["a", "b"].map(ServerSetup::new));
+            setup.admission = AdmissionConfig::from_name("switch").expect("a name of the table");
+            let (name, request_types) = (String::from("default"), alloc::vec![String::from("default")]);
+            setup.max_conn = alloc::vec![MaxConn { name, request_types, within_target: 8.0, most: 10.0 }];
+            let mut controller = Controller::new(setup, 1, 1, Box::new(NoEvents)).expect("it makes sense");
+            for server in [0, 1] {
+                let (server, request_type) = (ServerId(server), RequestTypeId(0));
+                controller.handle_report(Timestamp::ZERO, LoadReport::Active { server, request_type, count: others });
+                report(&mut controller, server.0, ServerLoad::default());
+            }
+            let room = room(&mut controller);
+            let held = controller.snapshot(Timestamp::ZERO).partitions[0].held[0].clone();
+            assert_eq!((f64::from(held.in_flight), held.elsewhere), (room as f64, 2.0 * others));
+            controller.handle_report(Timestamp::ZERO, LoadReport::Silent(ServerId(0)));
+            assert_eq!(controller.snapshot(Timestamp::ZERO).partitions[0].held[0].elsewhere, others);
+            room
+        };
+        assert_eq!((with(0.0), with(3.0), with(50.0)), (20, 14, 0));
     }
 
     #[test]

@@ -18,6 +18,10 @@ pub(super) fn snapshot(core: &Core, admission: &dyn AdmissionPolicy, now: Timest
     let name = core.setup.admission.name();
     let mut policy = PolicyState { policy: name, active: name, ..PolicyState::default() };
     admission.describe(&mut policy);
+    for state in &mut policy.resources {
+        let server = state.server_id.and_then(|id| core.servers.get(id.index()));
+        state.server = server.map(|server| String::from(&*server.name));
+    }
     Snapshot {
         application: core.setup.name.clone(),
         statistic: core.setup.sla.statistic().name(),
@@ -86,6 +90,7 @@ fn partitions(core: &Core) -> Vec<PartitionSnapshot> {
         let held = |(kind, limit): (usize, &MaxConn)| HeldSnapshot {
             kind: limit.name.clone(),
             in_flight: group.by_kind[kind],
+            elsewhere: group.others[kind],
             within_target: group.weight * limit.within_target,
             most: group.weight * limit.most,
             thresholds: of.iter().map(|&class| group.weight * mark(limit, class, classes)).collect(),
@@ -114,6 +119,7 @@ fn servers(core: &Core, now: Timestamp) -> Vec<ServerSnapshot> {
         confidence: server.capacity.confidence(),
         queueing_delay: server.reported.queueing_delay(),
         elsewhere: server.reported.is_present().then(|| server.reported.difference(server.capacity.is_given())),
+        can_lend: server.can_lend,
         measures_costs: server.reported.measures_costs(now),
     };
     shown.map(server).collect()

@@ -17,7 +17,7 @@
 //! load is followed slowly unless it jumps, and a step up is taken only when it is clearly below the edge
 //! (`hysteresis`; both measured in docs/softscale.md), a step down at once. A data server on which the application's
 //! software does not answer is down by its health checks and not stolen from; that all application servers are down
-//! is no reason to try such a one.
+//! is no reason to try such a one. One whose nucleus cannot divide its cores is not stolen from either.
 //!
 //! *Source.* Gandhi, Zhu, Harchol-Balter, Kozuch: SOFTScale (2012), sections 3.1 to 3.4.
 
@@ -126,7 +126,8 @@ impl DispatchPolicy for Softscale {
 
     fn on_servers_changed(&mut self, servers: &[ServerState], taking: Status) {
         self.application = Pool::new(servers, |server| server.role == Role::Application && server.status == taking);
-        self.data = Pool::new(servers, |server| server.role == Role::Data && server.status == Status::Up);
+        let lends = |server: &ServerState| server.role == Role::Data && server.status == Status::Up && server.can_lend;
+        self.data = Pool::new(servers, lends);
     }
 
     fn follows_load(&self) -> bool {
@@ -193,7 +194,9 @@ impl Softscale {
             () if !at_least(&self.application, self.profile.n_app) => Some("an application server has room"),
             () if self.profile.steps.is_empty() => Some("there is no profile"),
             () if self.limit() == 0 => Some("the data tier needs its cores at this load"),
-            () if self.data.len() == 0 => Some("no data server with the application's software is up"),
+            () if self.data.len() == 0 => {
+                Some("no data server is up, has the application's software and can divide its cores")
+            }
             () if at_least(&self.data, self.limit()) => Some("every data server has as much as it may"),
             () => None,
         }

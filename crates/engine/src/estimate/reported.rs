@@ -8,15 +8,23 @@
 //! * requests that others sent belong to `eta`. They count only where the number of processors is given: a learned
 //!   number says what the server does for this sentry, so others' requests are in it already.
 //!
+//! Where a server tells what is in service by type, the same is kept by kind ([`MaxConn`](crate::MaxConn)), for
+//! policies that count kinds: what others sent fills a server as well. Whether processors are given plays no part
+//! there, as the marks are those of the whole server.
+//!
 //! Reports come some times a second, requests much more often. So what is kept is the *difference* between the report
 //! and what the sentry had in flight at that moment; `eta` then moves at once with every start and end, as the paper
 //! demands ("raise eta at once, do not wait for the next report").
 
+use crate::max_conn::MOST_KINDS;
 use crate::report::ServerLoad;
 use crate::time::Timestamp;
 
 /// Differences are averaged over this time, seconds: the two numbers are not taken at the same instant.
 const TAU: f64 = 0.3;
+/// The same by kind. Servers tell it once a second, say, of some requests that come and go meanwhile: only what stays
+/// is others'.
+const KIND_TAU: f64 = 3.0;
 /// Costs measured on a server are awaited for so long after the last one, nanoseconds: meanwhile costs are not learned
 /// from response times, which say less.
 const MEASURED_FOR: u64 = 3_000_000_000;
@@ -29,6 +37,10 @@ pub struct Reported {
     elsewhere: f64,
     waiting_ours: f64,
     measured_until: Timestamp,
+    /// What was told of the report that is being taken, by kind.
+    told: [Option<f64>; MOST_KINDS],
+    /// What is in service and was not sent from here, by kind, averaged; may be below 0.
+    elsewhere_by_kind: [f64; MOST_KINDS],
 }
 
 impl Reported {
@@ -43,6 +55,31 @@ impl Reported {
         self.waiting_ours += gain * (waiting - self.waiting_ours);
         self.queueing_delay = usable(load.queueing_delay);
         self.at = Some(now);
+    }
+
+    /// A part of a report that [`Reported::take_kinds`] closes: so many more of a kind are in service.
+    pub fn tell(&mut self, kind: usize, count: f64) {
+        if count.is_finite() && count >= 0.0 {
+            *self.told[kind].get_or_insert(0.0) += count;
+        }
+    }
+
+    /// The report is complete; the sentry has `by_kind` requests at the server. Call before [`Reported::take`].
+    pub fn take_kinds(&mut self, now: Timestamp, by_kind: &[u32; MOST_KINDS]) {
+        let gain = self.at.map_or(1.0, |at| 1.0 - libm::exp(-now.seconds_since(at) / KIND_TAU));
+        for (kind, ours) in by_kind.iter().enumerate() {
+            // Of a kind that is told no more nothing is known.
+            let Some(told) = self.told[kind].take() else {
+                self.elsewhere_by_kind[kind] = 0.0;
+                continue;
+            };
+            self.elsewhere_by_kind[kind] += gain * (told - f64::from(*ours) - self.elsewhere_by_kind[kind]);
+        }
+    }
+
+    /// Requests of a kind at the server that others sent.
+    pub fn others(&self, kind: usize) -> f64 {
+        self.elsewhere_by_kind[kind].max(0.0)
     }
 
     /// From now on there are no reports.
@@ -113,6 +150,29 @@ mod tests {
         reported.take(now + Duration::from_millis(100), &load(15.0), 5);
         let moved = reported.difference(true);
         assert!((2.0..4.0).contains(&moved), "{moved}");
+    }
+
+    #[test]
+    fn what_others_sent_is_what_stays_when_the_looks_do_not_agree() {
+        let mut reported = Reported::default();
+        let mut now = Timestamp::ZERO;
+        for round in 0..200 {
+            now = now + Duration::from_millis(100);
+            // A second old, and this sentry's own load goes up and down meanwhile.
+            let ours = if round % 20 < 10 { 4 } else { 8 };
+            let told = if round % 20 < 10 { 8.0 } else { 4.0 };
+            reported.tell(1, told);
+            reported.tell(2, f64::from(ours));
+            reported.tell(2, 5.0);
+            reported.take_kinds(now, &[9, ours, ours, 0, 0, 0, 0, 0]);
+            reported.take(now, &ServerLoad::default(), 0);
+        }
+        assert_eq!(reported.others(0), 0.0, "nothing was told of it");
+        assert!(reported.others(1) < 1.0, "{}", reported.others(1));
+        assert!((reported.others(2) - 5.0).abs() < 1e-6, "{}", reported.others(2));
+        reported.tell(2, f64::NAN);
+        reported.take_kinds(now, &[0; MOST_KINDS]);
+        assert_eq!(reported.others(2), 0.0, "told no more");
     }
 
     #[test]

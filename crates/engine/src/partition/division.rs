@@ -61,20 +61,20 @@ impl Division<'_> {
         self.kinds.limits()
     }
 
-    /// What is in flight at a partition's servers, by kind.
+    /// What a partition's servers hold, by kind: in flight from here, and what others sent as nuclei tell.
     pub fn load(&self, group: usize) -> [f64; MOST_KINDS] {
         let mut sum = [0.0; MOST_KINDS];
         for at in self.of(group) {
-            sum.iter_mut().zip(&self.servers[at].by_kind).for_each(|(sum, count)| *sum += f64::from(*count));
+            sum.iter_mut().enumerate().for_each(|(kind, sum)| *sum += self.servers[at].holds(kind));
         }
         sum
     }
 
     /// What a server holds, as the largest share of what it can hold within the target, over the kinds.
     pub fn fill(&self, server: Slot) -> f64 {
-        let ServerState { by_kind, weight, .. } = &self.servers[server];
-        let share = |(limit, count): (&MaxConn, &u32)| f64::from(*count) / (limit.within_target * weight);
-        self.limits().iter().zip(by_kind).map(share).fold(0.0, f64::max)
+        let server = &self.servers[server];
+        let share = |(kind, limit): (usize, &MaxConn)| server.holds(kind) / (limit.within_target * server.weight);
+        self.limits().iter().enumerate().map(share).fold(0.0, f64::max)
     }
 
     /// The least loaded server of a partition, the last of equals.

@@ -143,6 +143,54 @@ impl Replica {
         Ok(most)
     }
 
+    /// The share of requests that admission has to refuse at `rate` with `servers`, so that the mean response time
+    /// stays within `response` seconds, when both arrivals and service times are as uneven as Poisson's: the blocking
+    /// of M/M/c/K, where K is what the servers may have in flight.
+    pub fn refused(&self, rate: f64, servers: u32, response: f64) -> f64 {
+        let places = f64::from(servers) * self.processors;
+        let work = rate * self.mean_service;
+        if !(places > 0.0 && work.is_finite()) {
+            return 1.0;
+        }
+        let room = (places * (response / self.mean_service).max(1.0)).min(1e6);
+        let mut blocked = 1.0;
+        let mut number = 0.0;
+        // It falls with every place; so little is nothing.
+        while number < room && blocked > 1e-12 {
+            // The last one counts as far as there is room for it.
+            let part = (room - number).min(1.0);
+            number += 1.0;
+            let offered = work / number.min(places) * blocked;
+            blocked = pow(offered / (1.0 + offered) / blocked, part) * blocked;
+        }
+        blocked
+    }
+
+    /// So many servers for `rate` that one more would save less than `price` servers' worth of work from being refused.
+    ///
+    /// # Errors
+    /// As [`Replica::servers_needed`].
+    pub fn servers_worth(&self, rate: f64, response: f64, price: f64) -> Result<u32, CapacityError> {
+        in_range("rate", rate)?;
+        self.check(response)?;
+        if rate <= 0.0 {
+            return Ok(0);
+        }
+        let work = rate * self.mean_service / self.processors;
+        // Fewer than the work itself are always worth one more, if servers are worth anything.
+        let mut servers = ceil(work * 0.9).max(1.0) as u32;
+        let mut refused = self.refused(rate, servers, response);
+        let most = servers.saturating_mul(3).saturating_add(10);
+        while servers < most {
+            let then = self.refused(rate, servers + 1, response);
+            if work * (refused - then) <= price {
+                break;
+            }
+            (servers, refused) = (servers + 1, then);
+        }
+        Ok(servers)
+    }
+
     /// (c_a^2 + c_s^2) / 2: how uneven arrivals and service times are. 1 for Poisson and exponential.
     fn unevenness(&self) -> f64 {
         let square = self.mean_service * self.mean_service;
@@ -180,6 +228,25 @@ mod tests {
 
     fn near(found: f64, wanted: f64) {
         assert!((found / wanted - 1.0).abs() < 1e-9, "{found}, not {wanted}");
+    }
+
+    #[test]
+    fn refusals_are_those_of_a_loss_system() {
+        // Without room to wait: Erlang's B(2, 1) = 1/5, B(4, 3) = 0.2061.
+        let replica = Replica::new(1.0, 1.0, 1.0);
+        assert!((replica.refused(1.0, 2, 1.0) - 0.2).abs() < 1e-9);
+        assert!((replica.refused(3.0, 4, 1.0) - 0.2061).abs() < 1e-3);
+        // M/M/1/3 at one half: 1/15.
+        assert!((replica.refused(0.5, 1, 3.0) - 1.0 / 15.0).abs() < 1e-9);
+        assert_eq!(replica.refused(1.0, 0, 3.0), 1.0);
+        let worth = |rate: f64, price: f64| replica.servers_worth(rate, 3.0, price).unwrap();
+        let saves = |servers: u32| 3.0 * (replica.refused(3.0, servers, 3.0) - replica.refused(3.0, servers + 1, 3.0));
+        let servers = worth(3.0, 0.05);
+        assert!(saves(servers) <= 0.05 && saves(servers - 1) > 0.05);
+        assert!(worth(3.0, 0.01) >= servers && worth(3.0, 0.2) <= servers);
+        assert_eq!(worth(0.0, 0.05), 0);
+        assert!((960..1060).contains(&worth(1000.0, 0.05)), "{}", worth(1000.0, 0.05));
+        assert!(replica.servers_worth(1.0, 0.5, 0.05).is_err(), "target below service time");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::allocate::{Allocation, AllocationError, Applicant, Demand, allocate};
-use super::{ProvisionPolicy, View, Wish, duration_problem, share_problem};
+use super::{PolicyState, ProvisionPolicy, View, Wish, duration_problem, share_problem};
 use crate::provision::forecast::{Basis, Forecast};
 use crate::time::Timestamp;
 use crate::units::Seconds;
@@ -72,8 +72,9 @@ impl Config {
 }
 
 /// The policy.
-#[derive(Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Cataclysm {
+    #[serde(skip)]
     config: Config,
     next_plan: Timestamp,
     next_interval: Timestamp,
@@ -81,6 +82,16 @@ pub(super) struct Cataclysm {
 }
 
 impl ProvisionPolicy for Cataclysm {
+    fn state(&self) -> PolicyState {
+        PolicyState::Cataclysm(self.clone())
+    }
+
+    fn restore(&mut self, state: PolicyState) {
+        if let PolicyState::Cataclysm(state) = state {
+            *self = Cataclysm { config: self.config.clone(), ..state };
+        }
+    }
+
     fn horizon(&self) -> Duration {
         // Two intervals: an overload that ended half a plan ago is no demand of today's.
         self.config.interval.duration() * 2

@@ -18,7 +18,7 @@ use core::time::Duration;
 use libm::{ceil, fabs};
 use serde::{Deserialize, Serialize};
 
-use super::{ProvisionPolicy, View, Wish, duration_problem, share_problem};
+use super::{PolicyState, ProvisionPolicy, View, Wish, duration_problem, share_problem};
 use crate::time::Timestamp;
 use crate::units::Seconds;
 
@@ -57,8 +57,9 @@ impl Config {
 }
 
 /// The policy.
-#[derive(Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct CpuTarget {
+    #[serde(skip)]
     config: Config,
     next: Timestamp,
     /// Per application what was asked for when, over the stabilisation time.
@@ -66,6 +67,16 @@ pub(super) struct CpuTarget {
 }
 
 impl ProvisionPolicy for CpuTarget {
+    fn state(&self) -> PolicyState {
+        PolicyState::CpuTarget(self.clone())
+    }
+
+    fn restore(&mut self, state: PolicyState) {
+        if let PolicyState::CpuTarget(state) = state {
+            *self = CpuTarget { config: self.config.clone(), ..state };
+        }
+    }
+
     fn horizon(&self) -> Duration {
         Duration::from_secs(1800)
     }

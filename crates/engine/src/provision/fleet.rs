@@ -11,11 +11,14 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::ProvisionAction;
 use crate::time::Timestamp;
 
 /// A server's whereabouts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Place {
     /// In the free pool.
     Free,
@@ -48,7 +51,8 @@ pub enum Place {
 }
 
 /// What a provider tells of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum ServerNews {
     /// It serves.
     Up,
@@ -100,6 +104,12 @@ impl Fleet {
         }
         places.resize(total as usize, Place::Free);
         Fleet { pool, places }
+    }
+
+    /// Whereabouts that were kept; servers that the pool has gained since are free.
+    pub(super) fn restore(&mut self, mut places: Vec<Place>) {
+        places.resize(self.places.len(), Place::Free);
+        self.places = places;
     }
 
     /// Servers that serve an application, or will.

@@ -6,9 +6,11 @@
 //! drained when they were too many for `hold`.
 //!
 //! *Awkward cases.* Noise must not be taken for need: the rate is that of the last `smooth`, and a trend counts as far
-//! as it is more than noise. A forecast is trusted up to twice what is offered. Few servers need more room for chance
-//! than many: `safety` times the square root of the work. A sentry may refuse at loads that theory would still take;
-//! when it does while everything asked for serves, the need is put up by a margin, which fades when it was too much.
+//! as it is more than noise. A forecast is trusted up to `trust` times what is offered. How many are enough is a matter
+//! of price: what a sentry lets in is a loss system, and one more server is asked for when it would save more work from
+//! being refused than `price`. So a few servers get more room for chance than many. A sentry may refuse more than that
+//! foresees; when it does while everything asked for serves, the need is put up by a margin, which fades when it was
+//! too much.
 //! When everybody together needs more than there is, revenue decides, as in a plan, and what is left goes to who lacks
 //! most.
 //!
@@ -24,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cataclysm::divide;
 use super::watch::Watched;
-use super::{ProvisionPolicy, View, Wish, duration_problem, share_problem};
+use super::{PolicyState, ProvisionPolicy, View, Wish, duration_problem, share_problem};
 use crate::provision::forecast::Basis;
 use crate::time::Timestamp;
 use crate::units::Seconds;
@@ -43,10 +45,23 @@ pub struct Config {
     pub hold: Seconds,
     /// The highest use of the servers that is aimed at, whatever the target permits.
     pub most_busy: f64,
-    /// Servers beyond the work itself, in square roots of the work (in servers).
+    /// Servers beyond the work itself at least, in square roots of the work (in servers).
     pub safety: f64,
     /// Whether servers count as sharing one queue; else each is a queue of its own, as in the paper.
     pub pooled: bool,
+    /// A server is asked for when it would save more than so much work from being refused, in servers' worth.
+    pub price: f64,
+    /// Of the requests in flight that the target permits in theory, the share that admission lets in: it keeps away
+    /// from the target.
+    pub room: f64,
+    /// The share refused above which, with all that is needed serving, theory is not believed any more.
+    pub refused: f64,
+    /// The need is multiplied by what refusals taught, but not by less than this.
+    pub least_margin: f64,
+    /// ... nor by more than this.
+    pub most_margin: f64,
+    /// A forecast counts up to so many times what is offered; 0: it does not count.
+    pub trust: f64,
 }
 
 impl Default for Config {
@@ -56,9 +71,15 @@ impl Default for Config {
             smooth: Seconds(60.0),
             trend: Seconds(300.0),
             hold: Seconds(180.0),
-            most_busy: 0.8,
-            safety: 1.0,
+            most_busy: 0.9,
+            safety: 0.0,
             pooled: true,
+            price: 0.055,
+            room: 0.57,
+            refused: 0.05,
+            least_margin: 1.0,
+            most_margin: 1.3,
+            trust: 2.0,
         }
     }
 }
@@ -81,8 +102,9 @@ impl Config {
 }
 
 /// The policy.
-#[derive(Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Follow {
+    #[serde(skip)]
     config: Config,
     next: Timestamp,
     /// Per application what was needed when, over the last `hold`.
@@ -94,13 +116,21 @@ pub(super) struct Follow {
 }
 
 /// Refused shares above and below which the margin grows and fades, by how much each time, and how far it may grow.
-const TOO_MANY: f64 = 0.005;
-const HARDLY_ANY: f64 = 0.0005;
+const HARDLY_ANY: f64 = 0.1;
 const GROWS: f64 = 1.05;
 const FADES: f64 = 0.998;
-const MOST_MARGIN: f64 = 1.3;
 
 impl ProvisionPolicy for Follow {
+    fn state(&self) -> PolicyState {
+        PolicyState::Follow(self.clone())
+    }
+
+    fn restore(&mut self, state: PolicyState) {
+        if let PolicyState::Follow(state) = state {
+            *self = Follow { config: self.config.clone(), ..state };
+        }
+    }
+
     fn horizon(&self) -> Duration {
         Duration::from_secs(1800)
     }
@@ -115,7 +145,7 @@ impl ProvisionPolicy for Follow {
         }
         self.next = view.now + self.config.every.duration();
         self.needs.resize_with(wishes.len(), VecDeque::new);
-        self.margins.resize(wishes.len(), 1.0);
+        self.margins.resize(wishes.len(), 1.0f64.clamp(self.config.least_margin, self.config.most_margin));
         self.settled.resize(wishes.len(), 0);
         let mut rates: Vec<Option<(f64, &'static str)>> = Vec::new();
         for (at, wish) in wishes.iter_mut().enumerate() {
@@ -155,8 +185,9 @@ impl Follow {
         let behind = self.config.smooth.duration().as_secs_f64() / 2.0;
         let trended = rate + slope * (ahead.as_secs_f64() + behind);
         let foreseen = application.forecast(now, now + ahead);
-        if matches!(foreseen.basis, Basis::Weekly | Basis::Daily) && foreseen.expected.min(2.0 * rate) > trended {
-            return Some((foreseen.expected.min(2.0 * rate), "forecast"));
+        let trusted = foreseen.expected.min(self.config.trust * rate);
+        if matches!(foreseen.basis, Basis::Weekly | Basis::Daily) && trusted > trended {
+            return Some((trusted, "forecast"));
         }
         Some((trended, if slope > 0.0 { "trend" } else { "what is offered" }))
     }
@@ -165,8 +196,14 @@ impl Follow {
     fn need(&self, at: usize, application: &Watched, rate: f64, target: Duration) -> Option<u32> {
         let replica = application.replica()?;
         let bound = application.bound(target);
+        if bound <= replica.mean_service {
+            return None;
+        }
         let needed = match self.config.pooled {
-            true => replica.pooled_servers_needed(rate, bound),
+            true => {
+                let room = (bound * self.config.room).max(replica.mean_service * 1.001);
+                replica.servers_worth(rate * self.margins[at], room, self.config.price)
+            }
             false => replica.servers_needed(rate, bound),
         };
         let work = rate * replica.mean_service / replica.processors;
@@ -179,10 +216,10 @@ impl Follow {
         self.settled[at] = if all_serve { self.settled[at] + 1 } else { 0 };
         let refused = view.applications[at].drop_share(view.now, self.config.every.duration() * 2);
         let margin = &mut self.margins[at];
-        if refused > TOO_MANY && self.settled[at] > 3 {
-            *margin = (*margin * GROWS).min(MOST_MARGIN);
-        } else if refused < HARDLY_ANY {
-            *margin = (*margin * FADES).max(1.0);
+        if refused > self.config.refused && self.settled[at] > 3 {
+            *margin = (*margin * GROWS).min(self.config.most_margin);
+        } else if refused < self.config.refused * HARDLY_ANY {
+            *margin = (*margin * FADES).max(self.config.least_margin);
         }
     }
 

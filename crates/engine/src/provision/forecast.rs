@@ -18,6 +18,7 @@ use core::fmt::Debug;
 use core::time::Duration;
 
 use libm::{exp, fabs, log};
+use serde::{Deserialize, Serialize};
 
 use crate::time::Timestamp;
 
@@ -29,6 +30,12 @@ pub trait Forecaster: Debug + Send {
 
     /// The highest rate between two instants that are not in the past.
     fn forecast(&self, from: Timestamp, to: Timestamp) -> Forecast;
+
+    /// Itself, where it is the one that can be kept by [`Provisioner::snapshot`](super::Provisioner::snapshot); others
+    /// begin anew.
+    fn seasonal(&self) -> Option<&Seasonal> {
+        None
+    }
 }
 
 /// What is foreseen: of the highest rate in a period, requests per second.
@@ -59,12 +66,13 @@ pub enum Basis {
 }
 
 /// The forecaster that comes along: daily and weekly habits, or else the last peak.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Seasonal {
     slot: Duration,
     /// The last peak is that of so long; the level is compared over so long.
     recent: Duration,
     /// The busiest mean rate observed in each slot, newest last; NaN where nothing was.
+    #[serde(with = "unknown")]
     peaks: VecDeque<f64>,
     /// The number of the slot after the newest.
     next: u64,
@@ -88,7 +96,7 @@ const NINE_OF_TEN: f64 = 1.2816 * 1.2533;
 const FAINT: f64 = 1e-3;
 
 /// How far a way of forecasting was off: the mean of |log(observed / foreseen)|.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 struct Score {
     error: f64,
     slots: u32,
@@ -207,7 +215,28 @@ impl Seasonal {
     }
 }
 
+/// Text formats know no NaN: what is unknown is kept as nothing.
+mod unknown {
+    use alloc::collections::VecDeque;
+    use alloc::vec::Vec;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(peaks: &VecDeque<f64>, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(peaks.iter().map(|peak| (!peak.is_nan()).then_some(*peak)))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<VecDeque<f64>, D::Error> {
+        let peaks = Vec::<Option<f64>>::deserialize(from)?;
+        Ok(peaks.into_iter().map(|peak| peak.unwrap_or(f64::NAN)).collect())
+    }
+}
+
 impl Forecaster for Seasonal {
+    fn seasonal(&self) -> Option<&Seasonal> {
+        Some(self)
+    }
+
     fn observe(&mut self, at: Timestamp, rate: f64) {
         if !(rate.is_finite() && rate >= 0.0) {
             return;

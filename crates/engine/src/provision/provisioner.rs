@@ -9,20 +9,20 @@ use core::time::Duration;
 use super::fleet::{Fleet, Place, ServerNews};
 use super::forecast::{Forecaster, Seasonal};
 use super::sentries::{Sentries, repartition};
-use super::watch::{ApplicationReport, ApplicationSetup, Watched};
+use super::watch::{ApplicationReport, ApplicationSetup, Measured, Watched};
 use super::{ProvisionAction, ProvisionError, ProvisionEvent, ProvisionPolicy, Site, View, Wish};
 use crate::time::Timestamp;
 
 /// Decides for one site. See the [module](super) for its grammar.
 #[derive(Debug)]
 pub struct Provisioner {
-    applications: Vec<Watched>,
-    policy: Box<dyn ProvisionPolicy>,
-    fleet: Fleet,
-    wishes: Vec<Wish>,
-    sentries: Vec<Sentries>,
-    parts: Vec<Vec<Vec<usize>>>,
-    actions: VecDeque<ProvisionAction>,
+    pub(super) applications: Vec<Watched>,
+    pub(super) policy: Box<dyn ProvisionPolicy>,
+    pub(super) fleet: Fleet,
+    pub(super) wishes: Vec<Wish>,
+    pub(super) sentries: Vec<Sentries>,
+    pub(super) parts: Vec<Vec<Vec<usize>>>,
+    pub(super) actions: VecDeque<ProvisionAction>,
     events: VecDeque<(Timestamp, ProvisionEvent)>,
 }
 
@@ -78,6 +78,14 @@ impl Provisioner {
     pub fn handle_report(&mut self, now: Timestamp, application: usize, report: &ApplicationReport) {
         if let Some(watched) = self.applications.get_mut(application) {
             watched.hear(now, report);
+        }
+    }
+
+    /// Nothing is known of what was offered since the last report: whoever reports was cut off, or this was not
+    /// running.
+    pub fn handle_gap(&mut self, now: Timestamp, application: usize) {
+        if let Some(watched) = self.applications.get_mut(application) {
+            watched.skip(now);
         }
     }
 
@@ -140,6 +148,11 @@ impl Provisioner {
     /// Where every server of the pool is.
     pub fn places(&self) -> &[Place] {
         self.fleet.places()
+    }
+
+    /// What is known of an application: the inputs of decisions about it.
+    pub fn measured(&self, now: Timestamp, application: usize) -> Measured {
+        self.applications[application].measured(now)
     }
 
     /// Servers that an application is to have.

@@ -43,8 +43,8 @@ pub(super) struct Sentries {
 }
 
 /// One sentry.
-#[derive(Clone, Copy, Debug, Default)]
-struct Watch {
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+pub(super) struct Watch {
     cpu: f64,
     above_since: Option<Timestamp>,
     below_since: Option<Timestamp>,
@@ -53,6 +53,17 @@ struct Watch {
 impl Sentries {
     pub(super) fn new(rule: &SentryRule, most: u32) -> Sentries {
         Sentries { rule: rule.clone(), most: most.max(1), watches: alloc::vec![Watch::default()] }
+    }
+
+    /// What is to be kept.
+    pub(super) fn watches(&self) -> &[Watch] {
+        &self.watches
+    }
+
+    /// Watches that were kept; never fewer than one, nor more than allowed.
+    pub(super) fn restore(&mut self, mut watches: Vec<Watch>) {
+        watches.resize(watches.len().clamp(1, self.most as usize), Watch::default());
+        self.watches = watches;
     }
 
     pub(super) fn count(&self) -> u32 {

@@ -5,8 +5,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::capacity::{Arrivals, Replica, mean_bound};
-use super::forecast::{Forecast, Forecaster};
+use super::forecast::{Basis, Forecast, Forecaster, Seasonal};
 use crate::sla::Sla;
 use crate::time::Timestamp;
 
@@ -32,7 +34,7 @@ pub struct ApplicationSetup {
 }
 
 /// What the sentries of an application saw since the last report.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct ApplicationReport {
     /// Requests that arrived, per class, most important first: before anything was refused.
     pub offered: Vec<u64>,
@@ -44,6 +46,25 @@ pub struct ApplicationReport {
     pub mean_service: Option<f64>,
     /// Effective processors of a server, once known.
     pub processors: Option<f64>,
+}
+
+/// What is known of an application: the inputs of decisions about it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Measured {
+    /// Offered over the last minute, requests per second; `None` when nothing was reported.
+    pub offered: Option<f64>,
+    /// Share of it refused.
+    pub refused: f64,
+    /// Mean use of the serving servers' processors over the last minute, 0 to 1.
+    pub busy: Option<f64>,
+    /// Mean inherent service time, seconds, once known.
+    pub mean_service: Option<f64>,
+    /// Effective processors of a server, once known.
+    pub processors: Option<f64>,
+    /// The highest rate foreseen for the next half hour, requests per second.
+    pub foreseen: f64,
+    /// What that stands on.
+    pub basis: Basis,
 }
 
 /// One application.
@@ -58,8 +79,19 @@ pub(super) struct Watched {
     last_report: Timestamp,
 }
 
+/// What is kept of an application.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct WatchedState {
+    /// The forecaster's past, where it is the one that comes along.
+    past: Option<Seasonal>,
+    periods: VecDeque<Period>,
+    mean_service: Option<f64>,
+    processors: Option<f64>,
+    last_report: Timestamp,
+}
+
 /// Between two reports.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 struct Period {
     until: Timestamp,
     seconds: f64,
@@ -102,6 +134,47 @@ impl Watched {
         self.periods.push_back(Period { until: now, seconds, offered: report.offered.clone(), refused, busy });
         while self.periods.front().is_some_and(|period| now.since(period.until) > KEPT) {
             self.periods.pop_front();
+        }
+    }
+
+    /// Nothing is known of the time since the last report.
+    pub(super) fn skip(&mut self, now: Timestamp) {
+        self.last_report = self.last_report.max(now);
+    }
+
+    pub(super) fn state(&self) -> WatchedState {
+        WatchedState {
+            past: self.forecaster.seasonal().cloned(),
+            periods: self.periods.clone(),
+            mean_service: self.mean_service,
+            processors: self.processors,
+            last_report: self.last_report,
+        }
+    }
+
+    /// What was kept; periods with another number of classes are left out.
+    pub(super) fn restore(&mut self, state: WatchedState) {
+        if let Some(past) = state.past {
+            self.forecaster = alloc::boxed::Box::new(past);
+        }
+        let classes = self.setup.revenues.len();
+        self.periods = state.periods.into_iter().filter(|period| period.offered.len() == classes).collect();
+        (self.mean_service, self.processors) = (state.mean_service, state.processors);
+        self.last_report = state.last_report;
+    }
+
+    /// The measurements that decisions stand on.
+    pub(super) fn measured(&self, now: Timestamp) -> Measured {
+        let minute = Duration::from_secs(60);
+        let foreseen = self.forecast(now, now + Duration::from_secs(1800));
+        Measured {
+            offered: self.rate(now, minute),
+            refused: self.drop_share(now, minute),
+            busy: self.busy(now, minute),
+            mean_service: self.replica().map(|replica| replica.mean_service),
+            processors: self.replica().map(|replica| replica.processors),
+            foreseen: foreseen.expected,
+            basis: foreseen.basis,
         }
     }
 

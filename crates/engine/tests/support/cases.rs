@@ -23,6 +23,10 @@ const VARIANTS: &[&str] = &[
          "update_interval": "20ms", "percentile": 0.95 }"#,
     r#"{ "policy": "gradient", "fixed_min_rtt": "50ms" }"#,
     r#"{ "policy": "dagor", "threshold": "1ms", "window": "200ms", "window_requests": 10, "alpha": 0.5 }"#,
+    r#"{ "policy": "resource", "period": "200ms", "shares": [5, 1],
+         "resources": [{ "name": "cpu", "control": { "initial_rate": 12, "max_rate": 40, "depth": 2 } },
+         { "name": "disk" }, { "name": "memory", "control": { "reference": 50, "derivative": 0.1 } }] }"#,
+    r#"{ "policy": "resource", "tags": "learn", "connections": false }"#,
     r#"{ "policy": "batch", "order": "fifo" }"#,
     r#"{ "policy": "batch", "partial": false, "delays": ["0ms", "50ms", "100ms"] }"#,
     r#"{ "policy": "batch", "delays": ["20ms"], "max_waiting": 5, "calibrate": false, "headroom": 1.0 }"#,
@@ -125,6 +129,7 @@ fn setup() -> Setup {
     setup.classes = ["gold", "silver", "bronze"].map(ClassSetup::new).to_vec();
     (setup.classes[0].min_rate, setup.classes[0].burst) = (2.0, 2.0);
     setup.request_types = ["default", "search", "report"].map(String::from).to_vec();
+    setup.tags = vec!["cpu".into()];
     setup.servers[0].cores = Some(2.0);
     setup.servers[1].max_connections = Some(20);
     setup.servers[2].weight = 2.5;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate_engine::{
     Action, AffinityKey, ClassId, Controller, Decision, Event, EventSink, LoadReport, Outcome, Request, RequestTypeId,
-    ServerId, Setup, Snapshot, Status, Ticket, Timestamp, UrlKey,
+    ServerId, Setup, Signal, Snapshot, Status, Tags, Ticket, Timestamp, UrlKey,
 };
 
 use super::cases::{Case, reconfigured};
@@ -30,6 +30,8 @@ pub enum Input {
     Server(ServerId, Status),
     /// The sentry's load.
     SentryCpu(f64),
+    /// A measurement or a count.
+    Report(LoadReport),
     /// Shadow mode.
     Shadow(bool),
     /// Another setup.
@@ -154,6 +156,7 @@ impl Driver {
             Operation::Early => self.timeout(),
             Operation::Server { which, status } => self.server(which, status),
             Operation::SentryCpu { percent } => self.sentry_cpu(f64::from(percent) / 100.0),
+            Operation::Signal { which, signal, percent } => self.signal(which, signal, f64::from(percent)),
             Operation::Shadow { on } => self.shadow(on),
             Operation::Reconfigure { which } => self.reconfigure(which),
         }
@@ -167,8 +170,10 @@ impl Driver {
         // Every third URL is of no session.
         let affinity = AffinityKey(u64::from(url % 3 * (url % 16)));
         let class = ClassId(class);
+        // The second type strains the processors.
+        let tags = Tags(u64::from(request_type == 1));
         let url = UrlKey(u64::from(url).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        let request = Request { class, request_type: RequestTypeId(request_type), url, affinity, ..Request::default() };
+        let request = Request { class, request_type: RequestTypeId(request_type), tags, url, affinity };
         let decision = self.controller.handle_arrival(self.now, request);
         match decision {
             Decision::Admit { ticket, .. } => self.flying.push(ticket),
@@ -226,6 +231,16 @@ impl Driver {
     pub fn sentry_cpu(&mut self, load: f64) {
         self.controller.handle_report(self.now, LoadReport::SentryCpu(load));
         self.note(Input::SentryCpu(load), Output::Nothing);
+    }
+
+    /// Tells how much of a resource is in use at a server, or at the sentry (0).
+    pub fn signal(&mut self, which: u8, signal: Signal, value: f64) {
+        let servers = self.controller.servers();
+        let places = servers.len() + 1;
+        let server = (usize::from(which) % places).checked_sub(1).map(|at| servers[at].id);
+        let report = LoadReport::Signal { server, signal, value };
+        self.controller.handle_report(self.now, report);
+        self.note(Input::Report(report), Output::Nothing);
     }
 
     /// Sets a server's state.
@@ -294,7 +309,7 @@ impl Driver {
                     self.flying.push(ticket);
                 }
                 Action::Refuse { ticket, .. } => self.bury(ticket),
-                Action::Isolate { .. } => {}
+                Action::Isolate { .. } | Action::SynRate { .. } => {}
                 other => panic!("an action that the suite does not know: {other:?}"),
             }
         }

@@ -55,6 +55,16 @@ fn policy(snapshot: &Snapshot, setup: &Setup, longest_target: f64) -> Result<(),
             within("controller's target", class.target, 1e-9, longest_target)?;
         }
     }
+    for resource in &policy.resources {
+        within("resource's rate", resource.rate.unwrap_or(10.0), 1e-9, 1e12)?;
+        within("resource's hits", resource.hits, 0.0, 1e12)?;
+        within("resource's input", resource.input.unwrap_or(0.0), 0.0, 1e12)?;
+        within("resource's error", resource.error, -1e12, 1e12)?;
+        within("resource's step", resource.step, -1e12, 1e12)?;
+        let parts: f64 = resource.parts.iter().sum();
+        let whole = resource.rate.filter(|_| !resource.parts.is_empty()).unwrap_or(parts);
+        within("resource's parts", parts, whole * 0.999, whole * 1.001)?;
+    }
     for (name, value) in &policy.more {
         within(name, *value, f64::MIN, f64::MAX)?;
     }

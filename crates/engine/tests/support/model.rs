@@ -114,7 +114,7 @@ impl Model {
                 self.reconfigure(setup);
                 Ok(())
             }
-            (Input::Made | Input::Timeout | Input::SentryCpu(_), _) => Ok(()),
+            (Input::Made | Input::Timeout | Input::SentryCpu(_) | Input::Report(_), _) => Ok(()),
             (input, output) => Err(format!("{input:?} cannot be answered with {output:?}")),
         }
     }
@@ -183,6 +183,10 @@ impl Model {
     fn take_action(&mut self, step: &Step, action: &Action) -> Checked {
         if let Action::Isolate { server, cores } = action {
             return self.isolates(step, *server, *cores);
+        }
+        if let Action::SynRate { rate, depth } = action {
+            let sound = rate.is_none_or(|rate| rate > 0.0 && rate.is_finite()) && *depth >= 1.0;
+            return require(sound, || format!("{action:?} lets nobody in"));
         }
         let (Action::Start { ticket, .. } | Action::Refuse { ticket, .. }) = action else {
             return Err(format!("an action that the model does not know: {action:?}"));

@@ -1,6 +1,6 @@
 //! What can be done to a controller, four bytes each, so that the property test and the fuzzer speak one language.
 
-use tidegate_engine::{End, Status};
+use tidegate_engine::{End, Signal, Status};
 
 /// Bytes of one operation.
 pub const BYTES: usize = 4;
@@ -28,6 +28,8 @@ pub enum Operation {
     Server { which: u8, status: Status },
     /// The sentry's own load, in percent.
     SentryCpu { percent: u8 },
+    /// A resource in use at a server (0: at the sentry), in percent.
+    Signal { which: u8, signal: Signal, percent: u8 },
     /// Shadow mode on or off.
     Shadow { on: bool },
     /// Another setup, see `cases::reconfigured`.
@@ -50,6 +52,10 @@ impl Operation {
             35 => {
                 let status = [Status::Up, Status::Up, Status::Down, Status::Draining][usize::from(b % 4)];
                 Operation::Server { which: a, status }
+            }
+            36 if b % 4 > 0 => {
+                let signal = Signal::ALL[usize::from(b) % Signal::ALL.len()];
+                Operation::Signal { which: c, signal, percent: a }
             }
             36 => Operation::SentryCpu { percent: a },
             37 => Operation::Shadow { on: a % 2 == 1 },

@@ -201,6 +201,10 @@ fn describe(event: &Event, live: &Live) -> Value {
         }
         Event::PartitionsSet { servers } => json!({ "servers": servers }),
         Event::RefusalBegan { class: id, reason } => json!({ "class": class(*id), "reason": reason.name() }),
+        Event::ResourceControlled { resource, server: id, rate, input, error, step, why } => json!({
+            "resource": resource, "server": id.map(server), "rate": rate, "input": input, "error": error, "step": step,
+            "why": why,
+        }),
         Event::RefusalEnded { class: id, refused } => json!({ "class": class(*id), "refused": refused }),
         // A newer engine's event: its name still says something.
         _ => json!({}),

@@ -48,9 +48,10 @@ fn not_ready(board: &Board) -> Option<String> {
 pub(super) async fn state(State(admin): Shared) -> Json<Value> {
     let board = &admin.board;
     let applications = board.applications();
-    let applications = applications.iter().map(|app| view::application(app, &app.snapshot()));
+    let applications = applications.iter().map(|app| view::application(&admin.board, app, &app.snapshot()));
     let mut state = view::process(board);
     state["applications"] = applications.collect();
+    state["control"] = board.control().map_or(Value::Null, |view| view.to_json());
     state["reports"] = board.reports().map_or(Value::Null, |view| view.to_json());
     Json(state)
 }

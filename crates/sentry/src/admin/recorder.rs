@@ -80,7 +80,7 @@ impl Recorder {
 
 fn message(board: &Board, seen: &[(&App, Snapshot)], histories: &BTreeMap<String, History>) -> String {
     let application = |(app, snapshot): &(&App, Snapshot)| {
-        let mut value = view::application(app, snapshot);
+        let mut value = view::application(board, app, snapshot);
         value["latest"] = histories.get(app.name()).map_or_else(|| History::default().newest(), History::newest);
         value
     };

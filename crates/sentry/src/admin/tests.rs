@@ -1,3 +1,5 @@
+mod urls;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -97,18 +99,41 @@ fn well_formed(text: &str) {
             assert!(families.insert(family), "{family} is declared twice");
         } else if !line.starts_with('#') {
             let (sample, value) = line.rsplit_once(' ').expect("a value");
-            let suffix = match kind {
-                "counter" => "_total",
-                "info" => "_info",
-                _ => "",
+            let suffixes: &[&str] = match kind {
+                "counter" => &["_total"],
+                "info" => &["_info"],
+                "histogram" => &["_sum", "_count", "_bucket"],
+                _ => &[""],
             };
             let name = sample.split('{').next().expect("a name");
-            assert_eq!(name, format!("{family}{suffix}"), "{line}");
+            assert!(suffixes.iter().any(|suffix| name == format!("{family}{suffix}")), "{line}");
             assert!(series.insert(sample), "{sample} is there twice");
             assert!(value.parse::<f64>().is_ok(), "{line}");
         }
     }
     assert!(families.len() > 40, "{} families", families.len());
+}
+
+#[test]
+fn a_bucket_names_a_request_that_fell_into_it() {
+    let board = board();
+    let live = board.applications()[0].live();
+    let times = live.times(tidegate_engine::ClassId(0)).expect("a class");
+    times.observe(Duration::from_millis(30), Some([("trace_id", "0af7651916cd43dd8448eb211c80319c".to_owned())]));
+    times.observe(Duration::from_millis(31), None);
+    let text = crate::metrics::render(&board);
+    let bucket = |bound: &str| {
+        let begin = format!(
+            "tidegate_response_duration_seconds_bucket{{le=\"{bound}\",application=\"sh\\\"op\",class=\"gold\"}}"
+        );
+        text.lines()
+            .find_map(|line| line.strip_prefix(&begin))
+            .unwrap_or_else(|| panic!("{begin} is not in\n{text}"))
+            .trim()
+    };
+    let exemplar = bucket("0.05").strip_prefix("2 # {trace_id=\"0af7651916cd43dd8448eb211c80319c\"} 0.03 ");
+    assert!(exemplar.is_some_and(|at| at.parse::<f64>().is_ok()), "{}", bucket("0.05"));
+    assert_eq!((bucket("0.025"), bucket("0.1"), bucket("+Inf")), ("0", "2", "2"));
 }
 
 #[test]

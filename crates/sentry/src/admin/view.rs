@@ -22,18 +22,41 @@ pub(super) fn process(board: &Board) -> Value {
     })
 }
 
-/// An application: its snapshot, the guarantees in force, and where its servers are.
-pub(super) fn application(app: &App, snapshot: &Snapshot) -> Value {
+/// An application: its snapshot, the guarantees in force, where its servers are and when their nuclei reported last.
+pub(super) fn application(board: &Board, app: &App, snapshot: &Snapshot) -> Value {
     let live = app.live();
     let mut value = serde_json::to_value(snapshot).unwrap_or_default();
     value["draining"] = app.draining().into();
+    value["connections"] = connections(app);
     let rates: HashMap<&str, f64> =
         live.config.setup.classes.iter().map(|class| (class.name.as_str(), class.min_rate)).collect();
     each(&mut value["classes"], |name| ("min_rate", rates.get(name).copied().into()));
     let addresses: HashMap<&str, &str> =
         live.servers().map(|server| (server.name.as_str(), server.address.as_str())).collect();
     each(&mut value["servers"], |name| ("address", addresses.get(name).copied().into()));
+    if let Some(reports) = board.reports() {
+        let nuclei: HashMap<String, Value> = reports
+            .nuclei()
+            .into_iter()
+            .map(|(address, state, age)| (address, json!({ "state": state.name(), "age": age })))
+            .collect();
+        each(&mut value["servers"], |name| {
+            ("nucleus", addresses.get(name).and_then(|at| nuclei.get(*at)).cloned().into())
+        });
+    }
     value
+}
+
+/// What turns new connections away and why, at which rate, and how many were.
+fn connections(app: &App) -> Value {
+    let in_force = app.syn.in_force();
+    json!({
+        "mechanism": in_force.mechanism,
+        "why": in_force.why,
+        "rate": app.syn.rate(),
+        "classes": app.syn.counts(),
+        "rate_changes": app.syn.changes(),
+    })
 }
 
 /// Adds to each named object of a list.

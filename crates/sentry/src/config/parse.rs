@@ -153,6 +153,8 @@ impl OneLine {
             }),
             application: Some(typed(list([application]))),
             reports: None,
+            traces: None,
+            control: None,
         }
     }
 }

@@ -10,6 +10,8 @@ use tidegate_engine::{AdmissionConfig, DispatchConfig, PartitionConfig};
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::error::suggestion;
+#[cfg(test)]
+use super::section::Kind;
 use super::section::{At, Read, Report, Value, wrong};
 
 /// An admission policy with its settings.
@@ -36,6 +38,9 @@ impl AdmissionChoice {
 }
 
 impl Read for AdmissionChoice {
+    #[cfg(test)]
+    const KIND: Kind = Kind::Value("policy");
+
     fn read(value: &Value<'_>, key: &str, report: &mut Report<'_>) -> Option<Self> {
         admission(key).read(value, report).map(AdmissionChoice)
     }
@@ -46,6 +51,9 @@ fn admission(key: &str) -> Family<'_, AdmissionConfig> {
 }
 
 impl Read for DispatchChoice {
+    #[cfg(test)]
+    const KIND: Kind = Kind::Value("policy");
+
     fn read(value: &Value<'_>, key: &str, report: &mut Report<'_>) -> Option<Self> {
         let family = Family { key, names: DispatchConfig::NAMES, from_name: DispatchConfig::from_name };
         let Some(profile) = profile(value) else {
@@ -61,6 +69,9 @@ impl Read for DispatchChoice {
 }
 
 impl Read for PartitionChoice {
+    #[cfg(test)]
+    const KIND: Kind = Kind::Value("policy");
+
     fn read(value: &Value<'_>, key: &str, report: &mut Report<'_>) -> Option<Self> {
         let family = Family { key, names: PartitionConfig::NAMES, from_name: PartitionConfig::from_name };
         family.read(value, report).map(PartitionChoice)

@@ -4,95 +4,183 @@ use toml::de::DeTable;
 
 use super::policy::{AdmissionChoice, DispatchChoice, PartitionChoice};
 use super::section::{At, Bytes, Fields, List, PerSecond, Read, Report, Share, Time, Value, section, wrong};
+#[cfg(test)]
+use super::section::{Key, Kind, Section};
 
 section! {
     /// The file.
     struct RawConfig ("at the top level") {
+        /// `"off"`, `"stdout"` or a file: one line of JSON for each request, reopened on SIGHUP. Default: `"off"`.
         access_log: String,
+        /// The process as a whole.
         sentry: RawSentry,
+        /// The admin API: dashboard, metrics, state, changes. Restart to change. Default: none.
         admin: RawAdmin,
+        /// Where [nuclei](nucleus.md) report to. Default: none.
         reports: RawReports,
+        /// Where spans of requests go, in a program built with [tracing](tracing.md). Restart to change. Default: none.
+        traces: RawTraces,
+        /// The [control plane](control.md) to follow; `servers` may then be left out. Restart to change. Default: none.
+        control: RawControl,
+        /// One or more; a name each when there are several. Required.
         application: List<RawApplication>,
     }
 }
 
 section! {
     struct RawSentry ("in [sentry]") {
+        /// Worker threads; restart to change. Default: one for each processor.
         workers: u64,
+        /// How long SIGTERM waits for requests in flight. Default: `"30s"`.
         drain: Time,
     }
 }
 
 section! {
     struct RawAdmin ("in [admin]") {
+        /// Where it listens. Elsewhere than on loopback it needs a token. Default: `"127.0.0.1:9900"`.
         listen: String,
+        /// 16 or more characters, sent as `Authorization: Bearer ...` for all but `/healthz`, `/readyz` and the
+        /// dashboard's own files. Without one nothing can be changed. Default: none.
         token: String,
+        /// Instead of `token`: a file that holds it. Default: none.
         token_file: String,
     }
 }
 
 section! {
     struct RawReports ("in [reports]") {
+        /// Where it listens, UDP; restart to change. Default: `"127.0.0.1:9901"`.
         listen: String,
+        /// A file with the secret that nuclei share, 16 bytes or more; restart to change. Required.
         key_file: String,
+        /// A nucleus that was not heard for so long is silent. Default: three of its own intervals.
         silent_after: Time,
+        /// What becomes of its server then: `"exclude"`, it gets nothing until its nucleus speaks again, or
+        /// `"estimate"`, it is treated as one without a nucleus. Default: `"exclude"`.
         when_silent: String,
     }
 }
 
 section! {
-    struct RawApplication ("in [[application]]") {
+    struct RawTraces ("in [traces]") {
+        /// The collector's address for traces: OTLP over HTTP, in clear text. Default:
+        /// `"http://127.0.0.1:4318/v1/traces"`.
+        endpoint: String,
+        /// Of the traces that begin here, how many are kept; a client's own decision is followed. Default: `"100%"`.
+        share: Share,
+        /// The name under which this sentry's spans are kept. Default: `"tidegate"`.
+        service: String,
+    }
+}
+
+section! {
+    struct RawControl ("in [control]") {
+        /// Where it listens, `host:port`. Required.
+        connect: String,
+        /// A file with the secret that sentries and the control plane share. Required.
+        key_file: String,
+        /// This sentry's name, one of its own. Required.
         name: String,
+    }
+}
+
+section! {
+    struct RawApplication ("in [[application]]") {
+        /// What it is called in metrics, logs and on the dashboard. Default: `"default"`.
+        name: String,
+        /// Addresses; `":8080"` is every IPv4 address. Restart to change. Default: `"127.0.0.1:8080"`.
         listen: List<String>,
+        /// Addresses such as `"127.0.0.1:9001"`, or tables. Required.
         servers: List<RawServer>,
+        /// Short for `sla = { target = ... }`. Default: `"1s"`.
         target: Time,
+        /// The response-time target, where it is more than one bound of the 95th percentile. Default: from `target`.
         sla: RawSla,
+        /// Who gets in: [a policy's name](policies.md#admission), or `{ policy = "...", ... }` with its settings.
+        /// Default: `"sentry"`.
         admission: AdmissionChoice,
+        /// Which server gets a request: [a policy](policies.md#dispatch), likewise; `{ policy = "softscale", profile =
+        /// "FILE" }` has its [settings](softscale.md#the-profile) in a file of their own. Default: `"jsq"`.
         dispatch: DispatchChoice,
+        /// Which servers a class may use: [a policy](policies.md#partition), likewise. Default: `"none"`.
         partition: PartitionChoice,
+        /// Requests that go to one server, while it takes them. Default: none.
         affinity: RawAffinity,
+        /// What a server can have in flight, by kind of requests: for `admission = "switch"` and partitions. Default:
+        /// one kind of all requests, 104 within the target and 150 at most.
         max_conn: List<RawMaxConn>,
+        /// Decide and count, but refuse nothing. Default: `false`.
         shadow: bool,
+        /// Cost of a request of which nothing is known yet. Default: a quarter of the target.
         default_cost: Time,
+        /// With no server up, `"try"` them all the same, or `"refuse"`. Default: `"try"`.
         when_all_down: String,
+        /// Most important first; only the last may be without `match`. Default: one class, `default`.
         class: List<RawClass>,
+        /// Kinds of requests; the first that matches is a request's. Default: none.
         request_type: List<RawType>,
+        /// Requests that are never policed, health checks for example. Default: none.
         exempt: List<RawRule>,
+        /// How long each part of a request may take.
         timeouts: RawTimeouts,
+        /// How much is taken in.
         limits: RawLimits,
+        /// How it is known which servers are up.
         health: RawHealth,
+        /// When a request that a server did not answer goes to another.
         retry: RawRetry,
+        /// Connections to servers.
         pool: RawPool,
+        /// What servers are told about clients.
         forwarded: RawForwarded,
+        /// How `admission = "resource"` turns [new connections](resource.md#new-connections) away. Restart to change.
+        syn_policing: RawSynPolicing,
+        /// What refused clients get.
         rejection: RawRejection,
     }
 }
 
 section! {
     struct RawAffinity ("in affinity of [[application]]") {
+        /// By the value of this cookie. Either this or `header`. Default: none.
         cookie: String,
+        /// By the value of this header field. Default: none.
         header: String,
+        /// How long a value is remembered after its last request. Default: `"5m"`.
         idle: Time,
+        /// How many values are remembered. Default: `65536`.
         keys: u64,
     }
 }
 
 section! {
     struct RawMaxConn ("in [[application.max_conn]]") {
+        /// Of the kind, such as `"dynamic"`. Required.
         name: String,
+        /// The request types that count. Default: the type of that name.
         request_types: List<String>,
+        /// In flight at a server of weight 1 while it answers within the target. Required.
         within_target: f64,
+        /// In flight there at its breaking point. Required.
         most: f64,
     }
 }
 
 section! {
     struct RawServerTable ("in servers of [[application]]") {
+        /// What it is called in metrics, logs and on the dashboard. Default: its address.
         name: String,
+        /// `"host:port"`. Required.
         address: String,
+        /// `"application"`, or `"data"`: a data server that has the application's software too, for
+        /// [stealing](softscale.md). Default: `"application"`.
         role: String,
+        /// Processors, where that is known better than by learning. Default: learned.
         cores: f64,
+        /// For `wrr`, and for what it can have in flight. Default: `1.0`.
         weight: f64,
+        /// The most requests in flight there. Default: none.
         max_connections: u64,
     }
 }
@@ -102,6 +190,9 @@ section! {
 pub(super) struct RawServer(pub(super) RawServerTable);
 
 impl Read for RawServer {
+    #[cfg(test)]
+    const KIND: Kind = Kind::Table(&RawServerTable::SECTION);
+
     fn read(value: &Value<'_>, key: &str, report: &mut Report<'_>) -> Option<Self> {
         if let Some(address) = value.get_ref().as_str() {
             let address = At { value: address.to_owned(), span: value.span() };
@@ -116,119 +207,204 @@ impl Read for RawServer {
 
 section! {
     struct RawSla ("in sla of [[application]]") {
+        /// What is bounded: `"mean"`, `"p90"`, `"p95"` or `"p99"`. Default: `"p95"`.
         statistic: String,
+        /// The bound. Default: `"1s"`.
         target: Time,
+        /// Bounds that depend on the arrival rate, instead of `target`. Default: none.
         steps: List<RawStep>,
     }
 }
 
 section! {
     struct RawStep ("in steps of sla") {
+        /// Up to this arrival rate; the last step has none. Default: none.
         below: PerSecond,
+        /// The bound there. Required.
         target: Time,
     }
 }
 
 section! {
     struct RawClass ("in [[application.class]]") {
+        /// What it is called. Required.
         name: String,
+        /// Worth of an answer within the target. Default: `1.0`.
         revenue: f64,
+        /// Guaranteed rate: so much is admitted untested, whatever happens. Default: `"0/s"`.
         min_rate: PerSecond,
+        /// Guaranteed requests that may come at once. Default: a tenth of a second of `min_rate`, at least 1.
         burst: f64,
+        /// File sent to refused clients of this class. Default: that of `[application.rejection]`.
         page: String,
+        /// Rules, any of which makes a request belong. Default: everything.
         r#match: List<RawRule>,
     }
 }
 
 section! {
     struct RawType ("in [[application.request_type]]") {
+        /// What it is called. Required.
         name: String,
+        /// Rules, any of which makes a request belong. Required.
         r#match: List<RawRule>,
+        /// Resources that the type strains; at most 64 different ones. Default: none.
         tags: List<String>,
     }
 }
 
 section! {
     struct RawRule ("in a match rule") {
+        /// `"GET"`, or several, of which one must fit. Default: any.
         method: List<String>,
+        /// `"example.org"`, or `"*.example.org"` for the names below it; one of several must fit. Case and port play no
+        /// part. Default: any.
         host: List<String>,
+        /// Exactly this path. Default: any.
         path: String,
+        /// `"/a"` is `/a` and all below it, not `/ab`; `"/a/"` is only what is below. Default: any.
         path_prefix: String,
+        /// `*` within a segment, `**` across segments. Default: any.
         path_glob: String,
+        /// Header fields that must all be there. Default: none.
         header: List<RawValueMatch>,
+        /// Cookies that must all be there. Default: none.
         cookie: List<RawValueMatch>,
+        /// `"10.0.0.0/8"` or an address, of the client's end of the connection; one of several must fit. Default: any.
         network: List<String>,
+        /// `true`: the answer is made for the request, which is not `GET` or `HEAD`, or has a query, or names a program
+        /// (`/cgi-bin/`, `.php`, `.cgi` and the like); `false`: it is a file's. Default: any.
+        dynamic: bool,
     }
 }
 
 section! {
     struct RawValueMatch ("in header or cookie of a match rule") {
+        /// Of the field or cookie. Required.
         name: String,
+        /// Its whole value. Default: any.
         value: String,
+        /// What its value begins with. Default: any.
         prefix: String,
+        /// What is somewhere in its value. Default: any.
         contains: String,
     }
 }
 
 section! {
     struct RawTimeouts ("in [application.timeouts]") {
+        /// Until a request's head is complete. Default: `"10s"`.
         header: Time,
+        /// Without a byte of a body, in either direction. Default: `"30s"`.
         body_idle: Time,
+        /// Until a connection to a server is open. Default: `"2s"`.
         connect: Time,
+        /// Until a server begins to answer. Default: `"60s"`.
         first_byte: Time,
+        /// A request as a whole. Default: none.
         request: Time,
+        /// A client's connection without a request. Default: `"75s"`.
         client_idle: Time,
+        /// A connection to a server without a request. Default: `"30s"`.
         server_idle: Time,
     }
 }
 
 section! {
     struct RawLimits ("in [application.limits]") {
+        /// Bytes of a request's head. Default: `"16KiB"`.
         header_bytes: Bytes,
+        /// Header fields of a request. Default: `100`.
         headers: u64,
+        /// Bytes of a request's body. Default: none.
         body_bytes: Bytes,
+        /// Connections of clients. Default: `100000`.
         connections: u64,
+        /// Requests in the class queues. Default: `10000`.
         waiting: u64,
     }
 }
 
 section! {
     struct RawHealth ("in [application.health]") {
+        /// What is asked for; an answer of 2xx or 3xx is good. Default: none, a TCP connection is enough.
         path: String,
+        /// Between two checks of a server. Default: `"2s"`.
         interval: Time,
+        /// Of a check. Default: `"1s"`.
         timeout: Time,
+        /// Good checks in a row that bring a server up. Default: `2`.
         rise: u64,
+        /// Bad checks in a row that take it down. Default: `3`.
         fall: u64,
+        /// Requests in a row without an answer that take it down at once; 0: never. Default: `5`.
         passive_failures: u64,
     }
 }
 
 section! {
     struct RawRetry ("in [application.retry]") {
+        /// How often a request is sent again, to another server, when that does no harm. Default: `1`.
         attempts: u64,
+        /// Of the requests, how many may be such repetitions. Default: `"20%"`.
         budget: Share,
     }
 }
 
 section! {
     struct RawPool ("in [application.pool]") {
+        /// Idle connections that each worker keeps to a server. Default: `256`.
         idle_per_server: u64,
     }
 }
 
 section! {
     struct RawForwarded ("in [application.forwarded]") {
+        /// Send `X-Forwarded-For`, `-Proto` and `-Host`. Default: `true`.
         x_forwarded: bool,
+        /// Send `Forwarded` (RFC 7239). Default: `false`.
         forwarded: bool,
+        /// Send `X-Request-ID`. Default: `true`.
         request_id: bool,
+        /// Networks of clients whose own such fields are kept. Default: none.
         trust: List<String>,
     }
 }
 
 section! {
+    struct RawSynPolicing ("in [application.syn_policing]") {
+        /// `"auto"`: the kernel (nftables) where it can, else the workers; or `"nftables"`, `"accept-and-reset"`,
+        /// `"off"`. Default: `"auto"`.
+        with: String,
+        /// Do not start where the kernel cannot do it. Default: `false`.
+        required: bool,
+        /// Clients with a part of the rate of their own. Default: none.
+        class: List<RawSynClass>,
+        /// Everybody else's part, in proportion to the classes' shares. Default: `1.0`.
+        rest_share: f64,
+        /// Networks whose connections are never turned away, such as load balancers that check health. Default: none.
+        exempt: List<String>,
+    }
+}
+
+section! {
+    struct RawSynClass ("in [[application.syn_policing.class]]") {
+        /// What it is called. Required.
+        name: String,
+        /// Where its clients are: `"10.0.0.0/8"` or an address, or several. Required.
+        network: List<String>,
+        /// Its part of the rate, in proportion to the others'. Default: `1.0`.
+        share: f64,
+    }
+}
+
+section! {
     struct RawRejection ("in [application.rejection]") {
+        /// Status of a refusal, 400 to 599. Default: `503`.
         status: u64,
+        /// File sent to refused clients. Default: built in, as HTML, JSON or text by `Accept`.
         page: String,
+        /// Send `Tidegate-Decision` with admitted requests' answers, too. Default: `false`.
         decision_on_admitted: bool,
     }
 }

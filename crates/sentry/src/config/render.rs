@@ -8,7 +8,9 @@ use tidegate_engine::{
 };
 use toml::{Table, Value};
 
-use super::{AccessLog, Application, Config, Forwarded, Health, Limits, Page, RejectionPages, Timeouts};
+use super::{
+    AccessLog, Application, Config, Forwarded, Health, Limits, Page, RejectionPages, SynClass, SynPolicing, Timeouts,
+};
 
 impl Config {
     /// The configuration as TOML. Contains the admin token, if there is one.
@@ -56,6 +58,20 @@ impl Config {
             put(&mut table, "when_silent", reports.when_silent.name());
             put(&mut out, "reports", table);
         }
+        if let Some(traces) = &self.traces {
+            let mut table = Table::new();
+            put(&mut table, "endpoint", traces.endpoint.clone());
+            put(&mut table, "share", traces.share);
+            put(&mut table, "service", traces.service.clone());
+            put(&mut out, "traces", table);
+        }
+        if let Some(control) = &self.control {
+            let mut table = Table::new();
+            put(&mut table, "connect", control.connect.clone());
+            put(&mut table, "key_file", control.key_file.display().to_string());
+            put(&mut table, "name", control.name.clone());
+            put(&mut out, "control", table);
+        }
         put(&mut out, "application", self.applications.iter().map(application).collect::<Vec<_>>());
         out
     }
@@ -101,12 +117,35 @@ fn application(app: &Application) -> Value {
     put(&mut pool, "idle_per_server", whole(app.pool.idle_per_server));
     put(&mut out, "pool", pool);
     put(&mut out, "forwarded", forwarded(&app.forwarded));
+    put_some(&mut out, "syn_policing", syn_policing(app));
     put(&mut out, "rejection", rejection(&app.rejection));
     put(&mut out, "class", classes(app));
     if setup.request_types.len() > 1 {
         put(&mut out, "request_type", request_types(app));
     }
     out.into()
+}
+
+/// Nothing where nothing was said.
+fn syn_policing(app: &Application) -> Option<Table> {
+    let syn = &app.syn;
+    if *syn == SynPolicing::default() {
+        return None;
+    }
+    let class = |class: &SynClass| {
+        let mut out = Table::new();
+        put(&mut out, "name", class.name.clone());
+        put(&mut out, "network", texts(&class.network));
+        put(&mut out, "share", class.share);
+        Value::from(out)
+    };
+    let mut out = Table::new();
+    put(&mut out, "with", syn.with.name());
+    put(&mut out, "required", syn.required);
+    put(&mut out, "rest_share", syn.rest_share);
+    put(&mut out, "exempt", texts(&syn.exempt));
+    put_list(&mut out, "class", syn.classes.iter().map(class).collect());
+    Some(out)
 }
 
 fn affinity(app: &Application) -> Option<Table> {
@@ -202,6 +241,7 @@ fn rule(rule: &Rule) -> Value {
     put_list(&mut out, "header", rule.headers.iter().map(value_match).collect());
     put_list(&mut out, "cookie", rule.cookies.iter().map(value_match).collect());
     put_list(&mut out, "network", networks(&rule.networks));
+    put_some(&mut out, "dynamic", rule.dynamic);
     out.into()
 }
 

@@ -2,10 +2,12 @@
 
 mod address;
 mod cluster;
+mod control;
 mod profile;
 mod reports;
 mod rules;
 mod settings;
+mod syn;
 mod world;
 
 use std::collections::hash_map::RandomState;
@@ -33,6 +35,8 @@ pub(super) struct Resolver<'w, 'r, 't> {
     report: &'r mut Report<'t>,
     /// Everything typed could be read. Otherwise what seems to be missing may be what could not be read.
     complete: bool,
+    /// A control plane says which servers there are.
+    is_governed: bool,
 }
 
 /// The place of a whole file.
@@ -41,7 +45,7 @@ const WHOLE: Range<usize> = 0..0;
 impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
     pub(super) fn new(world: &'w dyn World, report: &'r mut Report<'t>) -> Self {
         let complete = !report.has_errors();
-        Resolver { world, report, complete }
+        Resolver { world, report, complete, is_governed: false }
     }
 
     /// The configuration; only to be used when nothing was reported.
@@ -52,6 +56,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             drain: raw_sentry.drain.map_or(Duration::from_secs(30), |drain| drain.value.0),
         };
         let access_log = access_log(raw.access_log);
+        self.is_governed = raw.control.is_some();
         let raw_applications = raw.application.map(|list| list.value.0).unwrap_or_default();
         if raw_applications.is_empty() {
             self.missing(&WHOLE, "there is nothing to protect; add [[application]] with servers = [\"host:port\"]");
@@ -66,7 +71,9 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         let applications = raw_applications.into_iter().zip(listens);
         let applications = applications.map(|(raw, listen)| self.application(raw, listen)).collect();
         let reports = raw.reports.and_then(|reports| self.reports(reports));
-        Config { sentry, admin, reports, access_log, applications, source }
+        let traces = raw.traces.and_then(|traces| self.traces(traces));
+        let control = raw.control.and_then(|control| self.control(control));
+        Config { sentry, admin, reports, traces, control, access_log, applications, source }
     }
 
     fn application(&mut self, raw: At<RawApplication>, listen: Vec<SocketAddr>) -> Application {
@@ -85,6 +92,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         let blame = Blame {
             admission: raw.admission.as_ref().map_or(span.clone(), |a| a.span.clone()),
             dispatch: raw.dispatch.as_ref().map_or(span.clone(), |d| d.span.clone()),
+            profile: raw.dispatch.as_ref().and_then(|d| Some(d.value.profile.as_ref()?.value.clone())),
             partition: raw.partition.as_ref().map_or(span.clone(), |p| p.span.clone()),
             max_conn: raw.max_conn.as_ref().map_or(span.clone(), |m| m.span.clone()),
         };
@@ -93,6 +101,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             name: name.clone(),
             classes,
             request_types,
+            tags: tags.clone(),
             servers: server_setups,
             sla,
             admission: raw.admission.map(|a| a.value.0).unwrap_or_default(),
@@ -125,6 +134,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             retry: self.retry(raw.retry.map(|r| r.value).unwrap_or_default()),
             pool: self.pool(raw.pool.map(|p| p.value).unwrap_or_default()),
             forwarded: self.forwarded(raw.forwarded.map(|f| f.value).unwrap_or_default()),
+            syn: self.syn_policing(raw.syn_policing.map(|s| s.value).unwrap_or_default()),
             rejection,
             exempt,
         };
@@ -211,7 +221,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             Some(list) => list.value.0,
             None => Vec::new(),
         };
-        if list.is_empty() {
+        if list.is_empty() && !self.is_governed {
             self.missing(span, "no servers; add servers = [\"host:port\", ...]");
         }
         let both: Vec<_> = list.into_iter().filter_map(|server| self.server(server.value.0, &server.span)).collect();
@@ -282,7 +292,10 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
                 SetupError::Partition { .. } => &blame.partition,
                 _ => &blame.admission,
             };
-            self.report.error(place, error.to_string());
+            // What contradicts the file here may stand in another one.
+            let elsewhere = blame.profile.as_ref().filter(|_| matches!(error, SetupError::Dispatch { .. }));
+            let elsewhere = elsewhere.map_or_else(String::new, |file| format!(" (profile \"{file}\", [softscale])"));
+            self.report.error(place, format!("{error}{elsewhere}"));
         }
     }
 
@@ -349,6 +362,8 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
 struct Blame {
     admission: Range<usize>,
     dispatch: Range<usize>,
+    /// The file with the dispatch policy's settings, where they are in one.
+    profile: Option<String>,
     partition: Range<usize>,
     max_conn: Range<usize>,
 }

@@ -24,7 +24,46 @@ pub(super) struct At<T> {
 
 /// What can be read from a value. A failure is reported, not returned.
 pub(super) trait Read: Sized {
+    /// What is wanted, for the reference.
+    #[cfg(test)]
+    const KIND: Kind;
+
     fn read(value: &Value<'_>, key: &str, report: &mut Report<'_>) -> Option<Self>;
+}
+
+/// What a key wants, as the reference tells it.
+#[cfg(test)]
+pub(super) enum Kind {
+    /// A value, in words.
+    Value(&'static str),
+    /// A list of what is inside; a single one will do.
+    List(&'static Kind),
+    /// A table with keys of its own.
+    Table(&'static Section),
+}
+
+/// A table of the file as it was declared: what the reference is made of.
+#[cfg(test)]
+pub(super) struct Section {
+    /// What it is called in messages.
+    pub(super) place: &'static str,
+    pub(super) keys: &'static [Key],
+}
+
+/// A key of the file as it was declared.
+#[cfg(test)]
+pub(super) struct Key {
+    pub(super) name: &'static str,
+    pub(super) kind: &'static Kind,
+    /// What it means. It ends with `Default: ...` or `Required.`, or is about a table.
+    pub(super) doc: &'static str,
+}
+
+#[cfg(test)]
+impl Key {
+    pub(super) fn name(&self) -> &'static str {
+        self.name.strip_prefix("r#").unwrap_or(self.name)
+    }
 }
 
 /// The problems and warnings found so far.
@@ -106,16 +145,26 @@ impl<'a, 'i, 'r, 't> Fields<'a, 'i, 'r, 't> {
     }
 }
 
-/// Declares a table of the file once: its keys, their types, and what it is called in messages.
+/// Declares a table of the file once: its keys, what they mean, their types, and what it is called in messages.
 macro_rules! section {
-    ($(#[$meta:meta])* struct $name:ident ($place:literal) { $($key:ident: $type:ty,)* }) => {
+    ($(#[$meta:meta])* struct $name:ident ($place:literal) { $($(#[doc = $doc:literal])+ $key:ident: $type:ty,)* }) => {
         $(#[$meta])*
         #[derive(Clone, Debug, Default)]
         pub(super) struct $name {
-            $(pub(super) $key: Option<At<$type>>,)*
+            $($(#[doc = $doc])+ pub(super) $key: Option<At<$type>>,)*
         }
 
         impl $name {
+            #[cfg(test)]
+            pub(super) const SECTION: Section = Section {
+                place: $place,
+                keys: &[$(Key {
+                    name: stringify!($key),
+                    kind: &<$type as Read>::KIND,
+                    doc: concat!($($doc),+),
+                }),*],
+            };
+
             pub(super) fn read_table(table: &DeTable<'_>, report: &mut Report<'_>) -> Self {
                 let mut fields = Fields::new(table, $place, report);
                 let read = $name { $($key: fields.take(stringify!($key)),)* };
@@ -125,6 +174,9 @@ macro_rules! section {
         }
 
         impl Read for $name {
+            #[cfg(test)]
+            const KIND: Kind = Kind::Table(&$name::SECTION);
+
             fn read(value: &Value<'_>, key: &str, report: &mut Report<'_>) -> Option<Self> {
                 match value.get_ref().as_table() {
                     Some(table) => Some($name::read_table(table, report)),
@@ -153,6 +205,9 @@ fn with_article(kind: &str) -> String {
 pub(super) struct List<T>(pub(super) Vec<At<T>>);
 
 impl<T: Read> Read for List<T> {
+    #[cfg(test)]
+    const KIND: Kind = Kind::List(&T::KIND);
+
     fn read(value: &Value<'_>, key: &str, report: &mut Report<'_>) -> Option<Self> {
         let one = |item: &Value<'_>, report: &mut Report<'_>| {
             T::read(item, key, report).map(|read| At { value: read, span: item.span() })
@@ -165,6 +220,9 @@ impl<T: Read> Read for List<T> {
 }
 
 impl Read for String {
+    #[cfg(test)]
+    const KIND: Kind = Kind::Value("text");
+
     fn read(value: &Value<'_>, key: &str, report: &mut Report<'_>) -> Option<Self> {
         match value.get_ref().as_str() {
             Some(text) => Some(text.to_owned()),
@@ -174,6 +232,9 @@ impl Read for String {
 }
 
 impl Read for bool {
+    #[cfg(test)]
+    const KIND: Kind = Kind::Value("`true` or `false`");
+
     fn read(value: &Value<'_>, key: &str, report: &mut Report<'_>) -> Option<Self> {
         value.get_ref().as_bool().or_else(|| wrong(value, key, "true or false", report))
     }
@@ -181,6 +242,9 @@ impl Read for bool {
 
 /// A whole number, 0 or more.
 impl Read for u64 {
+    #[cfg(test)]
+    const KIND: Kind = Kind::Value("whole number");
+
     fn read(value: &Value<'_>, key: &str, report: &mut Report<'_>) -> Option<Self> {
         let number = value.get_ref().as_integer().and_then(|i| u64::from_str_radix(i.as_str(), i.radix()).ok());
         number.or_else(|| wrong_number(value, key, "a whole number, 0 or more", report))
@@ -189,6 +253,9 @@ impl Read for u64 {
 
 /// A number, whole or not.
 impl Read for f64 {
+    #[cfg(test)]
+    const KIND: Kind = Kind::Value("number");
+
     fn read(value: &Value<'_>, key: &str, report: &mut Report<'_>) -> Option<Self> {
         number(value).or_else(|| wrong_number(value, key, "a number", report))
     }
@@ -199,6 +266,9 @@ impl Read for f64 {
 pub(super) struct Time(pub(super) Duration);
 
 impl Read for Time {
+    #[cfg(test)]
+    const KIND: Kind = Kind::Value("time");
+
     fn read(value: &Value<'_>, key: &str, report: &mut Report<'_>) -> Option<Self> {
         let seconds = |number: f64| Duration::try_from_secs_f64(number).map_err(|_| format!("{number} is not a time"));
         quantity(value, key, "a time such as \"500ms\"", report, parse_duration, seconds).map(Time)
@@ -210,6 +280,9 @@ impl Read for Time {
 pub(super) struct PerSecond(pub(super) f64);
 
 impl Read for PerSecond {
+    #[cfg(test)]
+    const KIND: Kind = Kind::Value("rate");
+
     fn read(value: &Value<'_>, key: &str, report: &mut Report<'_>) -> Option<Self> {
         let plain = |number: f64| {
             let fits = number.is_finite() && number >= 0.0;
@@ -224,6 +297,9 @@ impl Read for PerSecond {
 pub(super) struct Bytes(pub(super) u64);
 
 impl Read for Bytes {
+    #[cfg(test)]
+    const KIND: Kind = Kind::Value("size");
+
     fn read(value: &Value<'_>, key: &str, report: &mut Report<'_>) -> Option<Self> {
         let plain = |number: f64| match number >= 0.0 && number.fract() == 0.0 {
             true => Ok(number as u64),
@@ -238,6 +314,9 @@ impl Read for Bytes {
 pub(super) struct Share(pub(super) f64);
 
 impl Read for Share {
+    #[cfg(test)]
+    const KIND: Kind = Kind::Value("share");
+
     fn read(value: &Value<'_>, key: &str, report: &mut Report<'_>) -> Option<Self> {
         let plain = |number: f64| match (0.0..=1.0).contains(&number) {
             true => Ok(number),

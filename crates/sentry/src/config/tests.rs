@@ -1,3 +1,4 @@
+mod reference;
 mod reports;
 
 use std::path::Path;
@@ -322,6 +323,7 @@ fn bad_profiles_say_what_where_and_what_to_do() {
             told(FROM_FILE, 2, PROFILE),
             "shop.toml:6: dispatch policy \"softscale\": steps[0].cores gives away 2 cores, but server \"d:1\" has 2",
         ),
+        (told(FROM_FILE, 2, PROFILE), "(profile \"shop.profile.toml\", [softscale])"),
         (
             told(FROM_FILE, 4, RISES),
             "shop.toml:6: profile \"shop.profile.toml\": [softscale]: steps[1].n_data rises with the load, from 4 to 5",

@@ -3,10 +3,13 @@
 use std::fmt;
 
 use prometheus_client::encoding::{
-    DescriptorEncoder, EncodeLabel, EncodeLabelSet, LabelSetEncoder, MetricEncoder, NoLabelSet,
+    DescriptorEncoder, EncodeLabel, EncodeLabelSet, EncodeMetric, LabelSetEncoder, MetricEncoder, NoLabelSet,
 };
 use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::exemplar::HistogramWithExemplars;
 use prometheus_client::registry::Unit;
+
+use crate::times::Example;
 
 /// The labels of one sample.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -81,6 +84,20 @@ impl<'e> Families<'e> {
         self.family(name, help, unit, MetricType::Counter, samples, |sample, value| {
             sample.encode_counter::<NoLabelSet, _, u64>(&value, None)
         })
+    }
+
+    pub(super) fn histogram<'a>(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<Unit>,
+        samples: impl Iterator<Item = (Labels<'a>, &'a HistogramWithExemplars<Example>)>,
+    ) -> fmt::Result {
+        let mut metric = self.encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Histogram)?;
+        for (labels, histogram) in samples {
+            histogram.encode(metric.encode_family(&labels)?)?;
+        }
+        Ok(())
     }
 
     pub(super) fn info<'a>(

@@ -7,18 +7,23 @@
 //! Time here advances by at most [`STEP`] between two looks: when this process was stopped for a while, everybody would
 //! seem silent who was just not listened to.
 
+mod shown;
+
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
-use tidegate_engine::{LoadReport, MeasuredCost, Request, ServerId, ServerLoad};
+use tidegate_engine::{LoadReport, MeasuredCost, Request, RequestTypeId, ServerId, ServerLoad};
 use tidegate_wire::{
     Counts, Gauge, Gauges, Header, Key, Kind, MAX_DATAGRAM, Message, Rejected, Report, Secret, Session,
 };
 
 use crate::app::App;
 use crate::config::{self, WhenSilent};
+
+use super::cores::Cores;
+use super::signals::signals;
 
 /// The most that time advances at once, nanoseconds.
 const STEP: u64 = 50_000_000;
@@ -80,6 +85,8 @@ pub(super) struct Desk {
     now: u64,
     /// What each application's controller is told at the end of a lot.
     told: Vec<Told>,
+    /// Servers whose nuclei are to be sent a command.
+    owing: Vec<usize>,
     answer: Box<[u8; MAX_DATAGRAM]>,
 }
 
@@ -100,6 +107,11 @@ struct Entry {
     active: Vec<(String, f64)>,
     connections: usize,
     reports: u64,
+    /// Where its datagrams come from, and the server's name as they have it.
+    from: Option<SocketAddr>,
+    speaks_for: String,
+    /// How its cores are divided, if it is a data server that lends some.
+    cores: Cores,
 }
 
 #[derive(Debug, Default)]
@@ -124,6 +136,7 @@ impl Desk {
             names: HashMap::new(),
             seen: 0,
             now: STEP,
+            owing: Vec::new(),
             answer: Box::new([0; MAX_DATAGRAM]),
         };
         desk.follow_reloads();
@@ -143,8 +156,8 @@ impl Desk {
     }
 
     /// A datagram came. What to answer its sender.
-    pub(super) fn handle(&mut self, datagram: &[u8]) -> Option<&[u8]> {
-        let result = self.judge(datagram);
+    pub(super) fn handle(&mut self, datagram: &[u8], from: SocketAddr) -> Option<&[u8]> {
+        let result = self.judge(datagram, from);
         self.counts.count(&result.as_ref().map(|_| ()).map_err(|refused| refused.0));
         match result {
             Err((_, Some(length))) => Some(&self.answer[..length]),
@@ -152,9 +165,11 @@ impl Desk {
         }
     }
 
-    /// The lot is over: controllers are told, and silence is looked for.
+    /// The lot is over: controllers are told, and silence is looked for. Then [`Desk::poll_command`] has what is to be
+    /// sent.
     pub(super) fn finish(&mut self) {
         for at in 0..self.entries.len() {
+            self.divide(at);
             let entry = &self.entries[at];
             let speaks = matches!(entry.state, NucleusState::Speaks | NucleusState::NotListening);
             if speaks && self.now - entry.heard > self.silence(at) {
@@ -180,47 +195,24 @@ impl Desk {
         }
     }
 
-    pub(super) fn state(&self, server: &str) -> Option<NucleusState> {
-        self.names.get(server).map(|&at| self.entries[at].state)
-    }
-
-    /// Server, state, and seconds since the last report.
-    pub(super) fn nuclei(&self) -> Vec<(String, NucleusState, Option<f64>)> {
-        self.entries.iter().map(|entry| (entry.address.clone(), entry.state, self.age(entry))).collect()
-    }
-
-    pub(super) fn to_json(&self) -> Value {
-        self.entries.iter().map(|entry| self.show(entry)).collect()
-    }
-
-    fn show(&self, entry: &Entry) -> Value {
-        let named = |(app, _, name): &(usize, ServerId, String)| json!({ "application": self.apps[*app].name(), "server": name });
-        let gauges: serde_json::Map<String, Value> =
-            entry.gauges.iter().map(|(gauge, value)| (gauge.name().to_owned(), json!(value))).collect();
-        let active: serde_json::Map<String, Value> =
-            entry.active.iter().map(|(name, count)| (name.clone(), json!(count))).collect();
-        json!({
-            "address": entry.address,
-            "servers": entry.places.iter().map(named).collect::<Vec<_>>(),
-            "state": entry.state.name(),
-            "excluded": self.excludes(entry),
-            "age": self.age(entry),
-            "reports": entry.reports,
-            "restarts": entry.session.generation().saturating_sub(1),
-            "last": gauges,
-            "active": active,
-            "connections": entry.connections,
-        })
-    }
-
-    fn age(&self, entry: &Entry) -> Option<f64> {
-        (entry.reports > 0).then(|| (self.now - entry.heard) as f64 * 1e-9)
+    /// The next command to a nucleus, and where to send it.
+    pub(super) fn poll_command(&mut self) -> Option<(&[u8], SocketAddr)> {
+        while let Some(at) = self.owing.pop() {
+            let silence = self.silence(at);
+            let entry = &mut self.entries[at];
+            let Some(from) = entry.from else { continue };
+            let Some(header) = entry.session.command() else { continue };
+            let Some(command) = entry.cores.command(self.now, silence) else { continue };
+            let length = Message::write_command(&self.key, &header, &entry.speaks_for, command, &mut self.answer);
+            return Some((&self.answer[..length], from));
+        }
+        None
     }
 
     /// Judges a datagram and takes what it says. Otherwise why not, and the length of the challenge in `answer`.
-    fn judge(&mut self, datagram: &[u8]) -> Result<(), (Rejected, Option<usize>)> {
+    fn judge(&mut self, datagram: &[u8], from: SocketAddr) -> Result<(), (Rejected, Option<usize>)> {
         let message = Message::read(&self.key, datagram).map_err(|why| (why, None))?;
-        if message.header.kind == Kind::Challenge {
+        if matches!(message.header.kind, Kind::Challenge | Kind::Command) {
             return Err((Rejected::Malformed, None));
         }
         let at = *self.names.get(message.server).ok_or((Rejected::UnknownServer, None))?;
@@ -233,6 +225,11 @@ impl Desk {
             });
             (refused.why, challenge)
         })?;
+        let entry = &mut self.entries[at];
+        entry.from = Some(from);
+        if entry.speaks_for != message.server {
+            message.server.clone_into(&mut entry.speaks_for);
+        }
         match &message.report {
             Some(report) => self.take(at, report),
             None => {
@@ -258,8 +255,21 @@ impl Desk {
         remember(&mut entry.active, report);
         entry.connections = report.connections().count();
         entry.reports += 1;
+        entry.cores.hear(self.now, &report.gauges);
         for (app, id, _) in &entry.places {
-            self.told[*app].reports.push(LoadReport::Server { server: *id, load });
+            let told = &mut self.told[*app].reports;
+            if !entry.active.is_empty() {
+                let live = self.apps[*app].live();
+                let types = &live.config.setup.request_types;
+                told.extend(entry.active.iter().filter_map(|(name, count)| {
+                    let request_type = RequestTypeId(types.iter().position(|known| known == name)? as u16);
+                    Some(LoadReport::Active { server: *id, request_type, count: *count })
+                }));
+            }
+            told.push(LoadReport::Server { server: *id, load });
+            signals(&report.gauges, |signal, value| {
+                told.push(LoadReport::Signal { server: Some(*id), signal, value });
+            });
             if entry.connections > 0 {
                 let live = self.apps[*app].live();
                 let Some(server) = live.server(*id) else { continue };
@@ -272,6 +282,25 @@ impl Desk {
         }
         let down = gauge(Gauge::Listeners) == Some(0.0);
         self.enter(at, if down { NucleusState::NotListening } else { NucleusState::Speaks });
+    }
+
+    /// Passes on how the server's cores are to be divided, and whether they are.
+    fn divide(&mut self, at: usize) {
+        let entry = &self.entries[at];
+        let wanted = |(app, id, _): &(usize, ServerId, String)| self.apps[*app].live().server(*id)?.wanted_cores();
+        // Of two applications that borrow from one server, the one that wants less has its way.
+        let wanted = entry.places.iter().filter_map(wanted).min();
+        let (silence, speaks) = (self.silence(at), !matches!(entry.state, NucleusState::Silent | NucleusState::Left));
+        let entry = &mut self.entries[at];
+        entry.cores.want(self.now, wanted);
+        if let Some(can) = entry.cores.judge(self.now, silence, speaks) {
+            for (app, server, _) in &entry.places {
+                self.told[*app].reports.push(LoadReport::Lends { server: *server, can });
+            }
+        }
+        if entry.cores.owes(self.now, silence) {
+            self.owing.push(at);
+        }
     }
 
     fn enter(&mut self, at: usize, state: NucleusState) {
@@ -329,7 +358,11 @@ impl Desk {
         self.names.clear();
         let mut by_name: HashMap<String, Option<usize>> = HashMap::new();
         for (index, app) in self.apps.iter().enumerate() {
-            for server in app.live().servers() {
+            let live = app.live();
+            for server in live.servers() {
+                if !live.config.setup.dispatch.divides_cores() {
+                    server.want_cores(None);
+                }
                 let at = *self.names.entry(server.address.clone()).or_insert_with(|| {
                     let mut entry = old.remove(&server.address).unwrap_or_default();
                     entry.address.clone_from(&server.address);
@@ -348,6 +381,11 @@ impl Desk {
         }
         for at in 0..self.entries.len() {
             self.exclude(at);
+            // Its place may be new, or another's until now.
+            let can = self.entries[at].cores.can_lend();
+            for (app, server, _) in &self.entries[at].places {
+                self.told[*app].reports.push(LoadReport::Lends { server: *server, can });
+            }
             // A server at a new address may have been known at its old one: what its nucleus said there is over.
             if self.entries[at].state == NucleusState::Never {
                 for (app, id, _) in &self.entries[at].places {

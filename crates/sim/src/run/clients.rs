@@ -104,11 +104,13 @@ impl Run<'_> {
         }
         // The same in short, for what most requests are: a refused one leaves no trace but counts.
         self.report.offered(flying.subject);
-        let decision = self.controller.handle_arrival(now, self.menus[usize::from(number)].request(url));
-        if let Decision::Reject(_) = decision {
+        let let_in = self.kernel.lets_in(now);
+        let asked = self.menus[usize::from(number)].request(url);
+        let decision = let_in.then(|| self.controller.handle_arrival(now, asked));
+        if let None | Some(Decision::Reject(_)) = decision {
             self.report.refused(now, flying.subject);
             self.report.clients[usize::from(number)].given_up += 1;
-        } else {
+        } else if let Some(decision) = decision {
             let request = self.requests.insert(flying) as u32;
             self.decided(now, request, decision);
         }

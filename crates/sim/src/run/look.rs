@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_engine::{PartitionConfig, Timestamp};
+use tidegate_engine::{AdmissionConfig, PartitionConfig, Timestamp};
 
 use super::Run;
 
@@ -10,9 +10,11 @@ impl Run<'_> {
     /// Once a second, before anything happens then.
     pub(super) fn look_at_controllers(&mut self, now: Timestamp) {
         let divides = self.world.setup.partition != PartitionConfig::default();
-        let controllers = self.controller.snapshot(now).policy.controllers;
+        let policy = self.controller.snapshot(now).policy;
+        let (controllers, resources) = (policy.controllers, policy.resources);
+        let protects = matches!(self.world.setup.admission, AdmissionConfig::Resource(_));
         let counts = self.world.count_in_flight;
-        if (controllers.is_empty() && !divides && !counts) || now >= self.end {
+        if (controllers.is_empty() && !divides && !counts && !protects) || now >= self.end {
             self.look = Timestamp::MAX;
             return;
         }
@@ -20,6 +22,9 @@ impl Run<'_> {
         self.look = Timestamp::ZERO + second + Duration::from_secs(1);
         if !controllers.is_empty() {
             self.report.controls.push((second, controllers));
+        }
+        if !resources.is_empty() {
+            self.report.resources.push((second, resources));
         }
         if counts {
             let mut sums = vec![0; self.report.courses.len()];

@@ -28,6 +28,7 @@ impl<'w> Menu<'w> {
         Request {
             class: ClassId(self.class),
             request_type: RequestTypeId(url.request_type),
+            tags: url.tags,
             url: UrlKey(url.key.wrapping_mul(0x9E37_79B9_7F4A_7C15)),
             ..Request::default()
         }

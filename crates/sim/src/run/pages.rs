@@ -37,11 +37,9 @@ impl<'w> Source<'w> {
             let first_menu = menus.len() as u16;
             menus.extend(sessions.urls.iter().map(|urls| Menu::new(sessions.class, urls)));
             let numbers = SESSIONS + 2 * at as u64;
-            let profile = sessions.source.rate.until(world.duration);
-            let pages = sessions.source.surge.page_views(&profile, seed.wrapping_add(numbers));
             sources.push(Source {
                 sessions,
-                pages: pages.expect("its shares were checked when it was read"),
+                pages: sessions.source.pages(at, world.duration, seed),
                 next: None,
                 slot: plans.slot(Happening::Page { source: at as u16 }),
                 first_menu,

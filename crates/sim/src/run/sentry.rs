@@ -69,6 +69,9 @@ impl Desk {
 impl Run<'_> {
     /// A request is at the sentry.
     pub(super) fn at_sentry(&mut self, now: Timestamp, request: u32) {
+        if !self.kernel.lets_in(now) {
+            return self.turned_away(now, request);
+        }
         if self.desk.is_some() {
             return self.queue_errand(now, Errand::Decide { request });
         }
@@ -123,6 +126,11 @@ impl Run<'_> {
         if let Some(errand) = desk.queue.pop_front() {
             self.take(now, errand);
         }
+    }
+
+    /// A client whose connection is not let in tries it again a second later, as its kernel does, or gives up.
+    fn turned_away(&mut self, now: Timestamp, request: u32) {
+        self.refused_by_desk(now, request, std::time::Duration::from_secs(1));
     }
 
     fn refused_by_desk(&mut self, now: Timestamp, request: u32, retry_after: std::time::Duration) {

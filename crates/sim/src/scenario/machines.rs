@@ -49,8 +49,10 @@ pub(super) fn urls(scenario: &Scenario, class: usize, name: &str, weight: f64) -
     let Some(at) = scenario.request_index(name) else { return Vec::new() };
     let request = &scenario.requests[at];
     let program = if request.steps.is_empty() { 0 } else { 1 + scenario.tiers.len() + at };
+    let tags = super::tags_of(scenario, at);
     let url = |number: u32| Url {
         // One class's URLs are not another's: the class is read from the URL.
+        tags,
         key: ((class as u64) << 40) | ((at as u64 + 1) << 20) | u64::from(number),
         request_type: at as u16 + 1,
         weight: weight / f64::from(request.urls),
@@ -77,6 +79,7 @@ fn front(servers: &scenario::Servers) -> Vec<ServerModel> {
         backlog: servers.backlog,
         knee: servers.knee.map(knee),
         resources: servers.resources.iter().map(resource).collect(),
+        card: servers.resource_index(scenario::CARD).map(|at| at + 1),
         power: servers.power.map(power),
         setup_time: servers.setup_time,
         warm_up: servers.warm_up.map(|warm| WarmUp { time: warm.time, speed: warm.speed }),

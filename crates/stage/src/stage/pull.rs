@@ -117,9 +117,10 @@ impl<T> Core<T> {
     /// Takes what has ended into the controller and the meter.
     fn record(&mut self, batch: &mut Batch<T>, now: Timestamp) {
         self.meter.processed += batch.ended.len() as u64;
-        for (at, mark) in batch.ended.drain(..) {
-            self.gate.complete(at, mark.class, mark.entered);
+        for (at, mark) in &batch.ended {
+            self.gate.complete(*at, mark.class, mark.entered);
         }
+        batch.ended.clear();
         self.meter.busy += now.since(batch.busy_since);
         batch.busy_since = now;
     }

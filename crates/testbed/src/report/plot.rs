@@ -11,7 +11,7 @@ use tidegate_workload::scenario::Scenario;
 use super::Mode;
 
 /// Colours that people with any kind of colour vision can tell apart (Okabe and Ito), the darkest first.
-const COLOURS: [RGBColor; 6] = [
+pub(super) const COLOURS: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),
     RGBColor(0, 158, 115),
@@ -19,14 +19,14 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(86, 180, 233),
     RGBColor(0, 0, 0),
 ];
-const TARGET: RGBColor = RGBColor(213, 94, 0);
+pub(super) const TARGET: RGBColor = RGBColor(213, 94, 0);
 
 const SIZE: (u32, u32) = (1240, 900);
-const FONT: &str = "sans-serif";
+pub(super) const FONT: &str = "sans-serif";
 /// Points along the time axis: more would be noise.
 const POINTS: f64 = 130.0;
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 type Line = Vec<(f64, f64)>;
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
@@ -272,7 +272,7 @@ fn share(part: u64, whole: u64) -> Option<f64> {
 }
 
 /// A number on an axis: no more digits than it needs.
-fn number(value: &f64) -> String {
+pub(super) fn number(value: &f64) -> String {
     let text = format!("{value:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }

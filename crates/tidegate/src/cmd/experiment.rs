@@ -53,7 +53,7 @@ struct RunArgs {
 }
 
 /// The scenarios that the program brings along, so that it needs no other file.
-const BUILT_IN: [(&str, &str); 34] = [
+const BUILT_IN: [(&str, &str); 41] = [
     ("a1.toml", include_str!("../../../../scenarios/a1.toml")),
     ("a2.toml", include_str!("../../../../scenarios/a2.toml")),
     ("a3.toml", include_str!("../../../../scenarios/a3.toml")),
@@ -64,12 +64,16 @@ const BUILT_IN: [(&str, &str); 34] = [
     ("c3.toml", include_str!("../../../../scenarios/c3.toml")),
     ("c4.toml", include_str!("../../../../scenarios/c4.toml")),
     ("c5.toml", include_str!("../../../../scenarios/c5.toml")),
+    ("c5-apache.toml", include_str!("../../../../scenarios/c5-apache.toml")),
     ("c6.toml", include_str!("../../../../scenarios/c6.toml")),
+    ("c6-apache.toml", include_str!("../../../../scenarios/c6-apache.toml")),
     ("c7.toml", include_str!("../../../../scenarios/c7.toml")),
     ("o1.toml", include_str!("../../../../scenarios/o1.toml")),
     ("o2.toml", include_str!("../../../../scenarios/o2.toml")),
     ("o3.toml", include_str!("../../../../scenarios/o3.toml")),
     ("s1.toml", include_str!("../../../../scenarios/s1.toml")),
+    ("s11.toml", include_str!("../../../../scenarios/s11.toml")),
+    ("s12.toml", include_str!("../../../../scenarios/s12.toml")),
     ("s2.toml", include_str!("../../../../scenarios/s2.toml")),
     ("s3.toml", include_str!("../../../../scenarios/s3.toml")),
     ("s4.toml", include_str!("../../../../scenarios/s4.toml")),
@@ -88,6 +92,9 @@ const BUILT_IN: [(&str, &str); 34] = [
     ("w6.toml", include_str!("../../../../scenarios/w6.toml")),
     ("w7.toml", include_str!("../../../../scenarios/w7.toml")),
     ("w8.toml", include_str!("../../../../scenarios/w8.toml")),
+    ("v1.toml", include_str!("../../../../scenarios/v1.toml")),
+    ("v2.toml", include_str!("../../../../scenarios/v2.toml")),
+    ("v3.toml", include_str!("../../../../scenarios/v3.toml")),
 ];
 
 /// Runs the command.

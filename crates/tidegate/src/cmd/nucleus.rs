@@ -78,6 +78,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
         config.to.join(" "),
         format_duration(config.interval)
     );
+    // What reading the command line took, nobody needs any more.
+    // SAFETY: takes no pointers; it may be called at any time.
+    unsafe { libmimalloc_sys::mi_collect(true) };
     nucleus.run().context("cannot wait for signals")?;
     eprintln!("tidegate nucleus: stopped");
     Ok(ExitCode::SUCCESS)
@@ -96,6 +99,7 @@ impl Args {
             cgroup: self.cgroup,
             processors: self.processors,
             connections: self.connections.then_some(true),
+            isolation: None,
         };
         line.or(file).resolve(!self.once)
     }

@@ -1,116 +1,43 @@
-//! `tidegate profile`: what follows from a profile of servers for stealing from the data tier.
+//! `tidegate profile`: what a running service holds, and what follows from a profile for stealing from the data tier.
 
-use std::io::{Write, stdout};
-use std::path::{Path, PathBuf};
+mod commander;
+mod file;
+mod measure;
+mod model;
+mod staircase;
+
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, anyhow};
-use tidegate_engine::StealingProfile;
+use anyhow::Result;
 
-/// Print what a profile lets a service absorb (docs/softscale.md)
+/// Measure what a running service holds, or print what a profile lets it absorb
 ///
-/// For each load, the largest load to which it may jump while application servers are being started: equation 1 of the
-/// SOFTScale paper. Exit status: 0, or 2 when the profile makes no sense.
+/// Steps the load up, by clients that wait and by rates, until the service breaks its target, then stops and looks for
+/// the last load that it held. Nothing is sent but to the addresses given; what will be sent is said first. The results
+/// go to a profile file and a plot. With --data also what data servers can lend (docs/softscale.md); with --model
+/// nothing is sent: for each load, the largest load to which it may jump while application servers are being started.
+/// Exit status: 0, 1 when something could not be measured, or 2 when what was asked for makes no sense.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+#[command(group(clap::ArgGroup::new("what").required(true).args(["model", "to"])))]
 pub struct Args {
-    /// Profile of application and data servers: a TOML file with the table softscale
-    #[arg(long, value_name = "FILE")]
-    model: PathBuf,
-    /// Application servers that hold the peak
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=65_535))]
-    application_servers: u32,
-    /// Data servers
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=65_535))]
-    data_servers: u32,
-    /// Cores of a data server, to hold the profile against
-    #[arg(long, value_name = "N")]
-    cores: Option<u32>,
+    #[command(flatten)]
+    model: model::Args,
+    #[command(flatten)]
+    measure: measure::Args,
 }
 
-/// The file.
-#[derive(Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    softscale: StealingProfile,
-}
+const EXAMPLES: &str = "Examples:
+  tidegate profile --to http://10.0.0.1:9000/page --target 500ms
+  tidegate profile --to page=http://10.0.0.1:9000/page --to search=http://10.0.0.1:9000/search --target 1s --out shop.profile.toml
+  tidegate profile --to http://10.0.0.1:9000/page --target 500ms --data http://10.0.1.1:9000/page \\
+    --load-to http://10.0.0.2:9000/page --peak 750/s --cores 4 --nucleus 10.0.0.9:9901 --server 10.0.1.1:9000 --key-file key
+  tidegate profile --model shop.profile.toml --application-servers 20 --data-servers 5";
 
 /// Runs the command.
 ///
 /// # Errors
-/// When nothing can be printed.
+/// When something could not be measured, or written.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    match read(&args.model, args.cores) {
-        Ok(profile) => {
-            write!(stdout(), "{}", table(&profile, args.application_servers, args.data_servers))?;
-            Ok(ExitCode::SUCCESS)
-        }
-        Err(error) => Ok(super::bad_configuration(format!("{error:#}"))),
-    }
-}
-
-fn read(file: &Path, cores: Option<u32>) -> Result<StealingProfile> {
-    let name = file.display().to_string();
-    let text = std::fs::read_to_string(file).with_context(|| format!("{name}: cannot be read"))?;
-    parse(&text, &name, cores)
-}
-
-fn parse(text: &str, name: &str, cores: Option<u32>) -> Result<StealingProfile> {
-    let profile = toml::from_str::<File>(text).with_context(|| name.to_owned())?.softscale;
-    let wrong = |(place, problem)| anyhow!("{name}: [softscale]: {place} {problem}");
-    profile.check_for(cores).map_err(wrong)?;
-    Ok(profile)
-}
-
-fn table(profile: &StealingProfile, application_servers: u32, data_servers: u32) -> String {
-    let mut text = format!(
-        "peak {}/s, {application_servers} application servers with {} in flight each, {data_servers} data servers\n\n\
-         {:>6} {:>8} {:>8} {:>12} {:>12}\n",
-        profile.peak, profile.n_app, "load", "servers", "n_data", "absorbable", "up to"
-    );
-    for percent in (5..=100).step_by(5) {
-        let load = f64::from(percent) / 100.0;
-        let reach = profile.reach(load, application_servers, data_servers);
-        let on = (f64::from(application_servers) * load).ceil();
-        let (extra, rate) = ((reach / load - 1.0) * 100.0, reach * profile.peak);
-        text += &format!("{percent:>5}% {on:>8} {:>8} {extra:>+11.0}% {rate:>10.0}/s\n", profile.n_data(load));
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PROFILE: &str = "[softscale]\nn_app = 13\npeak = \"750/s\"\n\
-        steps = [{ below = 0.33, n_data = 9, cores = 3 }, { below = 0.8, n_data = 6, cores = 2 }]\n";
-
-    fn read_text(text: &str, cores: Option<u32>) -> Result<StealingProfile> {
-        parse(text, "shop.profile.toml", cores)
-    }
-
-    #[test]
-    fn the_table_is_equation_1() {
-        let table = table(&read_text(PROFILE, Some(4)).unwrap(), 20, 5);
-        let line = |load: &str| -> Vec<String> {
-            let line = table.lines().find(|line| line.trim_start().starts_with(load)).expect("a line for each load");
-            line.split_whitespace().map(str::to_owned).collect()
-        };
-        // 5 x 9 / (20 x 0.1 x 13) = 173 %, and 5 x 6 / (20 x 0.5 x 13) = 23 %.
-        assert_eq!(line("10%"), ["10%", "2", "9", "+173%", "205/s"]);
-        assert_eq!(line("50%"), ["50%", "10", "6", "+23%", "462/s"]);
-        assert_eq!(line("80%"), ["80%", "16", "0", "+0%", "600/s"]);
-    }
-
-    #[test]
-    fn what_makes_no_sense_is_named_with_its_place() {
-        for (from, to, cores, expected) in [
-            ("n_data = 6", "n_data = 10", None, "steps[1].n_data rises"),
-            ("cores = 2", "cores = 1", None, "the step with 2 is missing"),
-            ("cores = 3", "cores = 3", Some(3), "steps[0].cores gives away 3 cores"),
-            ("n_app", "n_apps", None, "n_apps"),
-        ] {
-            let error = format!("{:#}", read_text(&PROFILE.replace(from, to), cores).unwrap_err());
-            assert!(error.contains(expected), "{error}");
-        }
-    }
+    if args.model.is_given() { model::run(&args.model) } else { measure::run(&args.measure, args.model.cores) }
 }

@@ -14,7 +14,9 @@ use tidegate_sentry::access_log::AccessLog;
 use tidegate_sentry::admin::AdminServer;
 use tidegate_sentry::board::Board;
 use tidegate_sentry::config::{Application, Checked, Config, ConfigErrors, OneLine};
+use tidegate_sentry::control::Follower;
 use tidegate_sentry::reload::{Reloader, Watcher};
+use tidegate_sentry::syn::{InForce, Mechanism};
 use tidegate_sentry::{Sentry, SentryHandle, StartError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -107,6 +109,7 @@ impl Args {
 /// A sentry and everything around it. The fields are dropped in this order: who reloads goes before what is reloaded.
 struct Running {
     watcher: Option<Watcher>,
+    follower: Option<Follower>,
     sentry: Arc<SentryHandle>,
     admin: Option<AdminServer>,
     board: Arc<Board>,
@@ -134,7 +137,13 @@ impl Running {
             }
             None => None,
         };
-        Ok(Running { watcher, sentry, admin, board, log })
+        let follower = match &config.control {
+            Some(control) => Some(
+                Follower::start(control, sentry.apps(), &board).context("cannot start following the control plane")?,
+            ),
+            None => None,
+        };
+        Ok(Running { watcher, follower, sentry, admin, board, log })
     }
 
     /// What runs where, in one block.
@@ -148,6 +157,15 @@ impl Running {
             line("servers", app.servers.iter().map(|server| server.address.as_str()).collect::<Vec<_>>().join(" "));
             line("target", target(app));
             line("policy", policy(app));
+            if let Some(syn) = self
+                .sentry
+                .apps()
+                .iter()
+                .find(|running| running.name() == app.name)
+                .and_then(|app| syn(&app.syn.in_force()))
+            {
+                line("syn", syn);
+            }
         }
         let admin = self
             .admin
@@ -155,6 +173,9 @@ impl Running {
             .map_or("none (--admin ADDR, or [admin] in a file)".to_owned(), |admin| urls(&[admin.address()]));
         if let Some(view) = self.sentry.reports() {
             text.push_str(&format!("  {:<9}udp {}\n", "reports", view.address()));
+        }
+        if let Some(control) = &config.control {
+            text.push_str(&format!("  {:<9}{} (this sentry is \"{}\")\n", "control", control.connect, control.name));
         }
         text.push_str(&format!("  {:<9}{admin}\n  {:<9}{}\n", "admin", "workers", config.sentry.workers));
         text
@@ -182,8 +203,10 @@ impl Running {
 
     /// Finishes what is there. The admin API answers to the last, so that whoever asks sees why it is not ready.
     async fn drain(self, mut signals: Signals) -> Result<ExitCode> {
-        let Running { watcher, sentry, admin, board, log } = self;
+        let Running { watcher, follower, sentry, admin, board, log } = self;
         drop(watcher);
+        // Its servers go to the other sentries from now on.
+        drop(follower);
         let grace = board.config().sentry.drain;
         board.drain();
         eprintln!("tidegate: draining, for at most {}; a second signal stops at once", format_duration(grace));
@@ -260,6 +283,17 @@ fn target(app: &Application) -> String {
 fn policy(app: &Application) -> String {
     let shadow = if app.setup.shadow { "; shadow mode: nothing is refused" } else { "" };
     format!("{}, dispatch {}{shadow}", app.setup.admission.name(), app.setup.dispatch.name())
+}
+
+/// What turns new connections away when the policy wants that, and why not something better.
+fn syn(in_force: &InForce) -> Option<String> {
+    let what = match in_force.mechanism {
+        Mechanism::Off if in_force.why.is_empty() => return None,
+        Mechanism::Off => "new connections are never turned away",
+        Mechanism::Nftables => "new connections are policed in the kernel, by nftables",
+        Mechanism::AcceptAndReset => "new connections are policed by the workers, which accept and reset",
+    };
+    Some(if in_force.why.is_empty() { what.to_owned() } else { format!("{what}: {}", in_force.why) })
 }
 
 /// Every connection is a file; the default of 1,024 is soon used up. What the system does not allow is left as it is.

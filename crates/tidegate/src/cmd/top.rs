@@ -19,6 +19,7 @@ use ratatui::layout::Size;
 use tidegate_workload::parse_duration;
 
 use self::admin::Admin;
+pub(super) use self::admin::get;
 use self::trail::Trail;
 use self::view::View;
 

@@ -46,7 +46,13 @@ impl<'a> Measure<'a> {
 
     /// One expectation.
     pub fn check(&self, expect: &Expect) -> Check {
-        let measured = self.metric(expect);
+        let measured = match expect.relative_to {
+            None => self.metric(expect),
+            Some(before) => {
+                let before = self.metric(&Expect { over: before, ..expect.clone() });
+                self.metric(expect).zip(before).and_then(|(now, before)| (before > 0.0).then(|| now / before))
+            }
+        };
         Check {
             what: expect.what.clone(),
             subject: expect.subject().to_owned(),
@@ -102,6 +108,10 @@ impl<'a> Measure<'a> {
             Metric::Ceiling => self.provisioned(expect, |second| second.ceiling),
             Metric::SentryCpu => self.provisioned(expect, |second| second.sentry_cpu),
             Metric::SentrySpread => self.provisioned(expect, |second| second.sentry_spread),
+            Metric::RateLeast => self.rates(expect).into_iter().flatten().reduce(f64::min),
+            Metric::RateLast => self.rates(expect).iter().filter_map(|rates| rates.last().copied()).reduce(f64::min),
+            Metric::RateFall => self.steps(expect).map(|(before, after)| before - after).reduce(f64::max),
+            Metric::RateRise => self.steps(expect).map(|(before, after)| after - before).reduce(f64::max),
         }
     }
 
@@ -149,6 +159,29 @@ impl<'a> Measure<'a> {
         let seconds = seconds.take((to.as_secs_f64().ceil() - from.as_secs_f64().floor()) as usize);
         // Classes beyond the last partition share it.
         seconds.filter_map(move |sizes| sizes.get(class?.min(sizes.len().saturating_sub(1))).copied())
+    }
+
+    /// The rates of the resource's controllers, each second by second.
+    fn rates(&self, expect: &Expect) -> Vec<Vec<f64>> {
+        let resource = expect.resource.as_deref().unwrap_or_default();
+        let Span { from, to } = expect.over;
+        let mut controllers: Vec<(&str, Vec<f64>)> = Vec::new();
+        for control in &self.outcome.controls {
+            let at = Duration::from_secs(control.second);
+            let is_its = control.request.split(" at ").next() == Some(resource);
+            let Some(rate) = control.rate.filter(|_| is_its && at >= from && at < to) else { continue };
+            match controllers.iter_mut().find(|(name, _)| *name == control.request) {
+                Some((_, rates)) => rates.push(rate),
+                None => controllers.push((&control.request, vec![rate])),
+            }
+        }
+        controllers.into_iter().map(|(_, rates)| rates).collect()
+    }
+
+    /// Each rate with the one a second later.
+    fn steps(&self, expect: &Expect) -> impl Iterator<Item = (f64, f64)> {
+        let pairs = |rates: Vec<f64>| rates.windows(2).map(|pair| (pair[0], pair[1])).collect::<Vec<_>>();
+        self.rates(expect).into_iter().flat_map(pairs)
     }
 
     fn windows_over(&self, course: &Course, expect: &Expect) -> Option<f64> {

@@ -22,6 +22,7 @@ pub(super) fn problems(scenario: &Scenario) -> Vec<Found> {
     checker.users();
     checker.arms();
     checker.space();
+    checker.curves();
     (0..scenario.expects.len()).for_each(|at| checker.expect(at));
     checker.found
 }
@@ -128,10 +129,8 @@ impl Checker<'_> {
             self.demand(expect.load.is_none(), &place("load"), "stands beside `class`: give one of them");
         }
         if let Some(load) = &expect.load {
-            let users = s.users.iter().map(|users| users.label());
-            let sessions: Vec<String> = s.sessions.iter().flat_map(|sessions| sessions.labels()).collect();
-            let sessions = sessions.iter().map(String::as_str);
-            let known: Vec<&str> = s.loads.iter().map(|load| load.label()).chain(users).chain(sessions).collect();
+            let names = self.load_names();
+            let known: Vec<&str> = names.iter().map(String::as_str).collect();
             self.known(place("load"), "load", load, &known);
         }
         if let Some(request) = &expect.request {
@@ -144,7 +143,11 @@ impl Checker<'_> {
         self.demand(good, &place("metric"), "is kept by load and class: give one of them in place of `request`");
         let has_class = expect.class.is_some() || !expect.metric.is_of_partition();
         self.demand(has_class, &place("metric"), "is about the servers of a class: add `class`");
+        let fits = expect.resource.is_some() == expect.metric.is_of_resource();
+        self.demand(fits, &place("metric"), "and `resource` go together: give both or none of them");
         self.demand(expect.over.to <= s.duration, &place("over"), "ends after the scenario's `duration`");
+        let within = expect.relative_to.is_none_or(|span| span.to <= s.duration);
+        self.demand(within, &place("relative_to"), "ends after the scenario's `duration`");
         self.demand(expect.window.as_secs() >= 1, &place("window"), "must be at least 1s: results are kept by second");
         self.bounds(at);
     }
@@ -155,7 +158,10 @@ impl Checker<'_> {
         if expect.at_least.is_none() && expect.at_most.is_none() {
             self.add(&[Key("expect"), Index(at)], "needs `at_least` or `at_most`: it could not fail");
         }
-        let possible = |bound: f64| bound.is_finite() && bound >= 0.0 && (!expect.metric.is_share() || bound <= 1.0);
+        let possible = |bound: f64| {
+            let is_share = expect.metric.is_share() && expect.relative_to.is_none();
+            bound.is_finite() && bound >= 0.0 && (!is_share || bound <= 1.0)
+        };
         let must = if expect.metric.is_share() { "must be 0 to 1" } else { "must be a finite number, 0 or more" };
         self.demand(expect.at_least.is_none_or(possible), &place("at_least"), must);
         self.demand(expect.at_most.is_none_or(possible), &place("at_most"), must);
@@ -185,6 +191,14 @@ impl Checker<'_> {
     pub(super) fn name(&mut self, place: Path, name: &str) {
         let good = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
         self.demand(good, &place, "must be made of letters, digits, \"-\" and \"_\"");
+    }
+
+    /// The names of all that is sent.
+    pub(super) fn load_names(&self) -> Vec<String> {
+        let s = self.scenario;
+        let loads = s.loads.iter().map(|load| load.label()).chain(s.users.iter().map(|users| users.label()));
+        let sessions = s.sessions.iter().flat_map(|sessions| sessions.labels());
+        loads.map(str::to_owned).chain(sessions).collect()
     }
 
     pub(super) fn known(&mut self, place: Path, kind: &str, name: &str, known: &[&str]) {

@@ -28,6 +28,9 @@ pub struct Expect {
     /// The request type it is about, in place of a class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
+    /// The resource it is about, such as `cpu` or `syn`, of metrics that are about a resource's rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<String>,
     /// What is measured.
     pub metric: Metric,
     /// When: requests count by their arrival.
@@ -44,6 +47,9 @@ pub struct Expect {
     /// How far beyond its bound the metric may lie, for what is random in it.
     #[serde(default)]
     pub tolerance: f64,
+    /// The metric counts in multiples of what it was over this span: the bounds are factors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relative_to: Option<Span>,
     /// Whether it must also hold in the short form.
     #[serde(default = "yes")]
     pub short: bool,
@@ -108,6 +114,14 @@ pub enum Metric {
     SentryCpu,
     /// How far the CPU of the application's sentries lies apart, on the mean.
     SentrySpread,
+    /// The least rate that a resource's controller let in, per second.
+    RateLeast,
+    /// The rate that it let in at the end of the span, per second.
+    RateLast,
+    /// By how much its rate fell at most from one second to the next, per second.
+    RateFall,
+    /// By how much its rate rose at most from one second to the next, per second.
+    RateRise,
 }
 
 /// A span of time since the start of the run, such as `130s..195s`.
@@ -126,9 +140,10 @@ impl Expect {
         self.arms.is_empty() || self.arms.iter().any(|name| name == arm)
     }
 
-    /// Its class, load or request type, or `all`.
+    /// Its class, load, request type or resource, or `all`.
     pub fn subject(&self) -> &str {
-        let named = self.load.as_deref().or(self.class.as_deref()).or(self.request.as_deref());
+        let named =
+            self.load.as_deref().or(self.class.as_deref()).or(self.request.as_deref()).or(self.resource.as_deref());
         named.unwrap_or("all")
     }
 
@@ -137,7 +152,8 @@ impl Expect {
         let at_least = self.at_least.map(|bound| format!(">= {bound}"));
         let at_most = self.at_most.map(|bound| format!("<= {bound}"));
         let tolerance = (self.tolerance > 0.0).then(|| format!("(+-{})", self.tolerance));
-        [at_least, at_most, tolerance].into_iter().flatten().collect::<Vec<_>>().join(" ")
+        let factor = self.relative_to.map(|span| format!("times that of {span}"));
+        [at_least, at_most, tolerance, factor].into_iter().flatten().collect::<Vec<_>>().join(" ")
     }
 
     /// Whether a measurement is within the bounds.
@@ -177,6 +193,10 @@ impl Metric {
             Metric::Ceiling => "ceiling",
             Metric::SentryCpu => "sentry_cpu",
             Metric::SentrySpread => "sentry_spread",
+            Metric::RateLeast => "rate_least",
+            Metric::RateLast => "rate_last",
+            Metric::RateFall => "rate_fall",
+            Metric::RateRise => "rate_rise",
         }
     }
 
@@ -186,9 +206,26 @@ impl Metric {
         matches!(self, AdmittedShare | RefusedShare | FailedShare | PartOfAdmitted | PartOfRefused | P95WindowsOver)
     }
 
+    /// Whether it is in seconds.
+    pub fn is_time(self) -> bool {
+        use Metric::*;
+        matches!(self, Mean | P50 | P90 | P95 | P99 | P90WorstWindow | P95WorstWindow | Ceiling)
+    }
+
+    /// Whether it is in requests per second.
+    pub fn is_rate(self) -> bool {
+        use Metric::*;
+        matches!(self, OfferedRate | AdmittedRate | RefusedRate | GoodputRate)
+    }
+
     /// Whether it is about the servers of a class rather than its requests.
     pub fn is_of_partition(self) -> bool {
         matches!(self, Metric::ServersLeast | Metric::ServersMost | Metric::ServersChanges)
+    }
+
+    /// Whether it is about a resource's rate.
+    pub fn is_of_resource(self) -> bool {
+        matches!(self, Metric::RateLeast | Metric::RateLast | Metric::RateFall | Metric::RateRise)
     }
 
     /// Whether it looks at windows.

@@ -282,8 +282,11 @@ impl Tier {
     }
 }
 
+/// The name of a resource whose queue nuclei measure as that of the network card.
+pub const CARD: &str = "nic";
+
 /// The name by which steps call a server's cores.
-pub(super) const CORES: &str = "cpu";
+pub const CORES: &str = "cpu";
 
 fn position(resources: &[Resource], name: &str) -> Option<usize> {
     resources.iter().position(|resource| resource.name == name)

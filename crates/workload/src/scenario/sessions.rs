@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::time;
 use crate::profile::Profile;
-use crate::surge::{Asked, Surge};
+use crate::surge::{Asked, Surge, SurgePages};
 
 /// Web users of one class who come at a rate of their own, ask for some pages, and leave. A page and what is embedded
 /// in it are one request, over one connection to one server; its time on a core is that of its request type and of its
@@ -68,12 +68,25 @@ impl Sessions {
         }
     }
 
+    /// The pages that they ask for until `end`, as the scenario's group number `at` with `seed`: the same in the
+    /// simulator and with real HTTP.
+    ///
+    /// # Panics
+    /// Never, for a scenario that was read: its shares were checked.
+    pub fn pages(&self, at: usize, end: Duration, seed: u64) -> SurgePages {
+        let pages = self.surge.page_views(&self.rate.until(end), seed.wrapping_add(STREAMS + 2 * at as u64));
+        pages.expect("its shares were checked when it was read")
+    }
+
     /// Time on a core of so many objects and bytes, seconds.
     pub fn work(&self, objects: u32, bytes: u64) -> f64 {
         let kib = bytes.min(self.most_bytes) as f64 / 1024.0;
         self.per_object.as_secs_f64() * f64::from(objects) + self.per_kib.as_secs_f64() * kib
     }
 }
+
+/// Streams of random numbers for sessions begin here, far from those of other clients.
+const STREAMS: u64 = 1 << 33;
 
 fn ten_mebibytes() -> u64 {
     10 << 20

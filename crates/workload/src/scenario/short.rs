@@ -34,9 +34,14 @@ impl Scenario {
             users.until = users.until.map(|until| until.mul_f64(factor));
         }
         self.faults.iter_mut().for_each(|fault| fault.at = fault.at.mul_f64(factor));
+        if let Some(curves) = &mut self.curves {
+            let scaled = curves.over.iter().filter_map(|span| span.scale(factor).whole_seconds());
+            curves.over = scaled.collect();
+        }
         self.expects.retain_mut(|expect| {
             // Results are kept by second: one that lies across the edge belongs to neither side.
             let over = expect.over.scale(factor).whole_seconds();
+            expect.relative_to = expect.relative_to.and_then(|span| span.scale(factor).whole_seconds());
             over.map(|over| expect.over = over).is_some()
         });
     }

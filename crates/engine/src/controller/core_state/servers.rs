@@ -3,6 +3,8 @@
 use crate::admission::Load;
 use crate::decision::{Action, Reason};
 use crate::dispatch::Lending;
+use crate::event::Event;
+use crate::request::ServerId;
 use crate::server::{Role, ServerState, Status};
 use crate::setup::WhenAllDown;
 use crate::time::Timestamp;
@@ -67,6 +69,14 @@ impl Core {
         if is_changed {
             self.count_servers();
         }
+    }
+
+    /// A data server can lend from now on, or cannot.
+    pub(in crate::controller) fn set_can_lend(&mut self, now: Timestamp, id: ServerId, can: bool) {
+        let Some(server) = self.servers.get_mut(id.index()).filter(|server| server.can_lend != can) else { return };
+        server.can_lend = can;
+        self.sink.record(now, Event::LenderChanged { server: id, lends: can });
+        self.count_servers();
     }
 
     /// The state in which servers take requests.

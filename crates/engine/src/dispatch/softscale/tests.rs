@@ -88,7 +88,10 @@ fn a_data_server_without_the_software_is_not_stolen_from() {
     assert_eq!(controller.servers()[1].in_flight, 0);
     assert_eq!(controller.servers()[2].in_flight, 4);
     controller.handle_server(Timestamp::ZERO, ServerId(2), Status::Down);
-    assert_eq!(shown(&controller).why_not, Some("no data server with the application's software is up"));
+    assert_eq!(
+        shown(&controller).why_not,
+        Some("no data server is up, has the application's software and can divide its cores")
+    );
     // Not even when every application server is down and all are tried.
     controller.handle_server(Timestamp::ZERO, ServerId(0), Status::Down);
     assert_eq!(send(&mut controller, Timestamp::ZERO, 5, &mut flying), "aaaaa");
@@ -150,6 +153,27 @@ fn the_boundary_of_the_cores_moves_with_the_load_and_nuclei_are_told() {
     controller.handle_server(Timestamp::from_millis(30_000), ServerId(2), Status::Up);
     assert_eq!(cores(offer(&mut controller, 30_000, 90, 1)), [0]);
     assert_eq!(cores(offer(&mut controller, 31_000, 10, 10)), [1, 2, 3]);
+}
+
+#[test]
+fn who_cannot_divide_its_cores_is_not_stolen_from_until_it_can() {
+    let mut controller = controller(1, 2);
+    offer(&mut controller, 0, 20, 1);
+    let now = Timestamp::from_millis(1000);
+    let lends = |controller: &mut Controller, server: u16, can: bool| {
+        controller.handle_report(now, crate::LoadReport::Lends { server: ServerId(server), can });
+    };
+    lends(&mut controller, 1, false);
+    // 3 at the application server, 4 at the data server that can, the rest at the application server.
+    let mut flying = Vec::new();
+    assert_eq!(send(&mut controller, now, 9, &mut flying), "aaaddddaa");
+    assert_eq!((controller.servers()[1].in_flight, controller.servers()[2].in_flight), (0, 4));
+    lends(&mut controller, 2, false);
+    assert!(!send(&mut controller, now, 9, &mut flying).contains('d'));
+    assert!(shown(&controller).why_not.is_some_and(|why| why.contains("can divide its cores")));
+    lends(&mut controller, 1, true);
+    assert_eq!(send(&mut controller, now, 5, &mut flying), "dddda");
+    lends(&mut controller, 900, false);
 }
 
 #[test]

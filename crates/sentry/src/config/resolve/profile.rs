@@ -10,6 +10,9 @@ use super::World;
 #[serde(deny_unknown_fields)]
 struct File {
     softscale: StealingProfile,
+    /// What it follows from, for people.
+    #[serde(default, rename = "measured")]
+    _measured: toml::Table,
 }
 
 /// Reads a profile; whether it fits the servers is for the engine to say.

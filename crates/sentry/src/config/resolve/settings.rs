@@ -3,9 +3,9 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::super::raw::{RawForwarded, RawHealth, RawLimits, RawPool, RawRejection, RawRetry, RawTimeouts};
+use super::super::raw::{RawForwarded, RawHealth, RawLimits, RawPool, RawRejection, RawRetry, RawTimeouts, RawTraces};
 use super::super::section::{At, Bytes, Time};
-use super::super::{Forwarded, Health, Limits, Pool, RejectionPages, Retry, Timeouts};
+use super::super::{Forwarded, Health, Limits, Pool, RejectionPages, Retry, Timeouts, Traces};
 use super::Resolver;
 use super::rules::PageFile;
 
@@ -62,6 +62,29 @@ impl Resolver<'_, '_, '_> {
             attempts: self.count("attempts", raw.attempts, default.attempts as usize, 0..=10) as u32,
             budget: raw.budget.map_or(default.budget, |budget| budget.value.0),
         }
+    }
+
+    pub(super) fn traces(&mut self, raw: At<RawTraces>) -> Option<Traces> {
+        let At { value: raw, span } = raw;
+        if !cfg!(feature = "otel") {
+            let message = "this program was built without tracing; leave [traces] out, or build with --features otel";
+            self.report.error(&span, message);
+        }
+        let default = Traces::default();
+        let endpoint = raw.endpoint.map_or(default.endpoint, |given| {
+            let address = given.value.parse::<http::Uri>().ok().filter(|uri| uri.host().is_some());
+            if address.is_none_or(|uri| uri.scheme_str() != Some("http")) {
+                let message =
+                    format!("endpoint = \"{}\": write it like \"http://127.0.0.1:4318/v1/traces\"", given.value);
+                self.report.error(&given.span, message);
+            }
+            given.value
+        });
+        Some(Traces {
+            endpoint,
+            share: raw.share.map_or(default.share, |share| share.value.0),
+            service: raw.service.map_or(default.service, |service| service.value),
+        })
     }
 
     pub(super) fn pool(&mut self, raw: RawPool) -> Pool {

@@ -9,6 +9,9 @@ use super::*;
 use crate::config::{Config, OneLine};
 use crate::record::NoRecords;
 
+mod lending;
+
+const FROM: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 4000);
 const MS: u64 = 1_000_000;
 
 fn key() -> Key {
@@ -60,7 +63,7 @@ impl Bench {
     /// Hands a datagram to the desk; the answer.
     fn hand(&mut self, datagram: &[u8]) -> Option<Vec<u8>> {
         self.desk.advance(self.now);
-        let answer = self.desk.handle(datagram).map(<[u8]>::to_vec);
+        let answer = self.desk.handle(datagram, FROM).map(<[u8]>::to_vec);
         self.desk.finish();
         answer
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use tidegate_testbed::report::{SavedReport, page};
+use tidegate_testbed::report::{SavedReport, chapter, page};
 
 /// Make one HTML page of every result in a folder: tables, checks, figures
 ///
@@ -18,14 +18,39 @@ pub(super) struct Args {
     /// The page; default: report.html in that folder
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Instead of the page: put the results into this document, where it has a place for them
+    #[arg(long, value_name = "FILE", conflicts_with = "out")]
+    chapter: Option<PathBuf>,
 }
 
 /// Runs the command. Status 2 when there is nothing to read.
 pub(super) fn run(args: &Args) -> Result<ExitCode> {
-    match write(&args.folder, args.out.as_deref()) {
+    let written = match &args.chapter {
+        Some(document) => write_chapter(&args.folder, document),
+        None => write(&args.folder, args.out.as_deref()),
+    };
+    match written {
         Ok(file) => writeln!(stdout(), "written: {}", file.display()).map(|()| ExitCode::SUCCESS).map_err(Into::into),
         Err(error) => Ok(super::super::bad_configuration(format!("{error:#}"))),
     }
+}
+
+/// Puts the results of `folder` into a document; figures go to a folder of the document's name.
+fn write_chapter(folder: &Path, document: &Path) -> Result<PathBuf> {
+    let reports = read(folder)?;
+    let name = document.file_stem().context("the document has no name")?.to_string_lossy().into_owned();
+    let chapter = chapter(&reports, &name);
+    let text = std::fs::read_to_string(document).with_context(|| format!("cannot read {}", document.display()))?;
+    let text = chapter.put_into(&text);
+    let text = text.with_context(|| format!("{} has no place for a chapter", document.display()))?;
+    let figures = document.with_extension("");
+    std::fs::create_dir_all(&figures).with_context(|| format!("cannot make {}", figures.display()))?;
+    for (file, svg) in &chapter.figures {
+        let file = figures.join(file);
+        std::fs::write(&file, svg).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    std::fs::write(document, text).with_context(|| format!("cannot write {}", document.display()))?;
+    Ok(document.to_path_buf())
 }
 
 /// Writes the page of `folder`, by default into it.
@@ -33,9 +58,14 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
 /// # Errors
 /// When a result cannot be read or the page not be written.
 pub(super) fn write(folder: &Path, file: Option<&Path>) -> Result<PathBuf> {
-    let reports = SavedReport::read_all(folder)?;
-    anyhow::ensure!(!reports.is_empty(), "{}: no results; run an experiment first", folder.display());
+    let reports = read(folder)?;
     let file = file.map_or_else(|| folder.join("report.html"), Path::to_path_buf);
     std::fs::write(&file, page(&reports)).with_context(|| format!("cannot write {}", file.display()))?;
     Ok(file)
+}
+
+fn read(folder: &Path) -> Result<Vec<SavedReport>> {
+    let reports = SavedReport::read_all(folder)?;
+    anyhow::ensure!(!reports.is_empty(), "{}: no results; run an experiment first", folder.display());
+    Ok(reports)
 }

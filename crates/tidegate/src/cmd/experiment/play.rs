@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tidegate_loadgen::Progress;
 use tidegate_sim::Played;
 use tidegate_testbed::report::{ArmReport, RunReport};
-use tidegate_testbed::{LiveRun, MailRun};
+use tidegate_testbed::{LiveRun, MailRun, StealingRun};
 use tidegate_workload::outcome::Outcome;
 use tidegate_workload::scenario::{Arm, Scenario};
 use tokio::sync::watch::Receiver;
@@ -52,7 +52,7 @@ fn simulate_one(scenario: &Scenario, arm: &Arm, seed: u64) -> Result<RunReport> 
     Ok(RunReport::new(scenario, arm, seed, outcome))
 }
 
-/// The mail service of a live run: the program, and where its data goes.
+/// The programs of a live run: that of the mail service, and where their data goes.
 pub(super) struct Mail<'a> {
     pub(super) program: &'a Path,
     pub(super) folder: &'a Path,
@@ -66,14 +66,21 @@ pub(super) fn live(scenario: &Scenario, seeds: &[u64], mail: &Mail<'_>) -> Resul
         let mut runs = Vec::new();
         for &seed in seeds {
             let title = format!("{} {} seed {seed}", scenario.id, arm.name);
-            let outcome = match scenario.mail() {
-                Some(_) => {
+            let outcome = match (scenario.mail(), scenario.stealing()) {
+                (_, Some(_)) => {
+                    let program = std::env::current_exe()?;
+                    let run = StealingRun::start(scenario, arm, seed, &program, mail.folder);
+                    let run = run.with_context(|| title.clone())?;
+                    let progress = run.progress();
+                    runtime.block_on(watch(run.wait(), progress, &title))?
+                }
+                (Some(_), _) => {
                     let run = MailRun::start(scenario, arm, seed, mail.program, mail.folder);
                     let run = run.with_context(|| title.clone())?;
                     let progress = run.progress();
                     runtime.block_on(watch(run.wait(), progress, &title))?
                 }
-                None => {
+                (None, None) => {
                     let run = LiveRun::start(scenario, arm, seed).with_context(|| title.clone())?;
                     let progress = run.progress();
                     runtime.block_on(watch(run.wait(), progress, &title))?

@@ -254,7 +254,7 @@ impl<'h> Run<'h> {
                     }
                 }
                 // A trace says nothing of a data tier.
-                Action::Isolate { .. } => {}
+                Action::Isolate { .. } | Action::SynRate { .. } => {}
                 other => unreachable!("an action that a replay does not know: {other:?}"),
             }
         }

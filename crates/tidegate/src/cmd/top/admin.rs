@@ -32,30 +32,32 @@ impl Admin {
 
     /// The state, now.
     pub(super) fn state(&self) -> Result<State> {
-        let asked = async { tokio::time::timeout(PATIENCE, self.get("/api/state")).await };
+        let asked =
+            async { tokio::time::timeout(PATIENCE, get(&self.address, "/api/state", self.token.as_deref())).await };
         let body = match self.runtime.block_on(asked) {
             Ok(answer) => answer?,
             Err(_) => bail!("{} did not answer within {PATIENCE:?}", self.address),
         };
         serde_json::from_slice(&body).with_context(|| format!("{} does not answer as a sentry does", self.address))
     }
+}
 
-    async fn get(&self, path: &str) -> Result<Bytes> {
-        let stream = TcpStream::connect(&self.address).await.with_context(|| {
-            format!("cannot reach {}: is that the address of [admin] listen, or of --admin?", self.address)
-        })?;
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-        // Its errors show as those of the request.
-        let _driven = tokio::spawn(connection);
-        let mut request = Request::get(path).header(header::HOST, &self.address);
-        if let Some(token) = &self.token {
-            request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
-        }
-        let answer = sender.send_request(request.body(Empty::<Bytes>::new())?).await?;
-        match answer.status() {
-            StatusCode::OK => Ok(answer.into_body().collect().await?.to_bytes()),
-            StatusCode::UNAUTHORIZED => bail!("{} wants the admin token: --token-file FILE", self.address),
-            status => bail!("{} answered {status}: is it a sentry's admin address?", self.address),
-        }
+/// What an admin API answers to a request for `path`.
+pub(in crate::cmd) async fn get(address: &str, path: &str, token: Option<&str>) -> Result<Bytes> {
+    let stream = TcpStream::connect(address)
+        .await
+        .with_context(|| format!("cannot reach {address}: is that the address of [admin] listen, or of --admin?"))?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    // Its errors show as those of the request.
+    let _driven = tokio::spawn(connection);
+    let mut request = Request::get(path).header(header::HOST, address);
+    if let Some(token) = token {
+        request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+    }
+    let answer = sender.send_request(request.body(Empty::<Bytes>::new())?).await?;
+    match answer.status() {
+        StatusCode::OK => Ok(answer.into_body().collect().await?.to_bytes()),
+        StatusCode::UNAUTHORIZED => bail!("{address} wants the admin token: --token-file FILE"),
+        status => bail!("{address} answered {status}: is it the right admin address?"),
     }
 }

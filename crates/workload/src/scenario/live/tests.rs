@@ -37,6 +37,27 @@ mail = { smallest = 10 }"#;
 }
 
 #[test]
+fn at_half_the_pace_as_much_is_in_flight() {
+    let scenario = good_with_live("[live]\npace = 0.5\nnuclei = [\"sentry\"]").unwrap();
+    let form = scenario.for_live().unwrap();
+    let rate = |of: &Scenario| of.loads[0].rate.rate_at(Duration::ZERO).per_second();
+    assert_eq!((form.duration, rate(&form)), (scenario.duration, rate(&scenario) / 2.0));
+    assert_eq!(form.target(0.0), scenario.target(0.0) * 2);
+    assert_eq!(form.requests[0].service.mean(), scenario.requests[0].service.mean() * 2.0);
+    assert_eq!(form.timeout, scenario.timeout * 2);
+    let bounds = |of: &Scenario| of.expects.iter().map(|e| (e.metric, e.at_least, e.at_most)).collect::<Vec<_>>();
+    for (before, after) in bounds(&scenario).into_iter().zip(bounds(&form)) {
+        let factor = match before.0 {
+            metric if metric.is_time() => 2.0,
+            metric if metric.is_rate() => 0.5,
+            _ => 1.0,
+        };
+        assert_eq!((before.1.map(|b| b * factor), before.2.map(|b| b * factor)), (after.1, after.2));
+    }
+    assert!(form.has_nuclei("sentry") && !form.has_nuclei("batch") && !form.has_apache());
+}
+
+#[test]
 fn without_a_live_table_the_live_form_is_the_scenario() {
     let scenario = Scenario::parse(GOOD, "rush.toml").unwrap();
     assert_eq!(scenario.for_live().unwrap(), scenario);
@@ -60,6 +81,10 @@ fn a_live_table_that_makes_no_sense_is_refused_with_its_place() {
     for (live, wanted) in [
         ("[live]\ntime_scale = 0", "live.time_scale: must be more than 0"),
         ("[live]\narms = [\"nobody\"]", "there is no arm \"nobody\""),
+        ("[live]\nnuclei = [\"nobody\"]", "there is no arm \"nobody\""),
+        ("[live]\npace = 1.5", "live.pace: must be more than 0"),
+        ("[live]\npace = 0.5\nmail = { smallest = 10 }", "not for the mail service"),
+        ("[live]\napache = true\nmail = { smallest = 10 }", "there is one service"),
         ("[live]\nset = { \"servers.cuont\" = 3 }", "live"),
         ("[live]\nset = { \"servers.count\" = 0 }", "must be 1 to 1000"),
         ("[live]\nsweep = { \"servers.count\" = [0] }", "must be 1 to 1000"),

@@ -1,0 +1,112 @@
+//! What the daemon shows, on loopback: state, plan, audit log, metrics.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::net::TcpListener;
+
+use crate::daemon::{Handle, Question};
+
+/// Serves until the daemon ends. Gives the address, with the port that the system chose if 0 was asked for.
+///
+/// # Errors
+/// When the address cannot be listened on.
+pub async fn serve(listen: SocketAddr, handle: Handle) -> std::io::Result<SocketAddr> {
+    let listener = TcpListener::bind(listen).await?;
+    let address = listener.local_addr()?;
+    let router = Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/api/state", get(state))
+        .route("/api/plan", get(plan))
+        .route("/api/audit", get(audit))
+        .route("/metrics", get(metrics))
+        .with_state(handle);
+    tokio::spawn(async move {
+        if let Err(error) = axum::serve(listener, router).await {
+            eprintln!("tidegate: the admin API ended: {error}");
+        }
+    });
+    Ok(address)
+}
+
+#[derive(Deserialize)]
+struct After {
+    #[serde(default)]
+    after: u64,
+}
+
+async fn state(State(handle): State<Handle>) -> Response {
+    json(handle.ask(Question::State).await)
+}
+
+async fn plan(State(handle): State<Handle>) -> Response {
+    json(handle.ask(Question::Plan).await)
+}
+
+async fn audit(State(handle): State<Handle>, Query(after): Query<After>) -> Response {
+    json(handle.ask(Question::Audit(after.after)).await)
+}
+
+async fn metrics(State(handle): State<Handle>) -> Response {
+    match handle.ask(Question::State).await {
+        Some(state) => ([("content-type", "text/plain; version=0.0.4")], render(&state)).into_response(),
+        None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+    }
+}
+
+fn json(value: Option<Value>) -> Response {
+    match value {
+        Some(value) => Json(value).into_response(),
+        None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+    }
+}
+
+fn render(state: &Value) -> String {
+    let mut text = String::new();
+    let list = |key: &str| state[key].as_array().cloned().unwrap_or_default();
+    for (metric, key) in [("serving", "serving"), ("coming", "coming"), ("wanted", "wanted")] {
+        let _ = writeln!(text, "# TYPE tidegate_control_servers_{metric} gauge");
+        for application in list("applications") {
+            let name = application["application"].as_str().unwrap_or_default().replace(['"', '\\', '\n'], "_");
+            let _ = writeln!(text, "tidegate_control_servers_{metric}{{application=\"{name}\"}} {}", application[key]);
+        }
+    }
+    let connected = list("sentries").iter().filter(|sentry| sentry["connected"] == true).count();
+    let cut_off = list("sentries").len() - connected;
+    let _ = writeln!(text, "# TYPE tidegate_control_sentries gauge");
+    let _ = writeln!(text, "tidegate_control_sentries{{state=\"connected\"}} {connected}");
+    let _ = writeln!(text, "tidegate_control_sentries{{state=\"cut-off\"}} {cut_off}");
+    let _ = writeln!(text, "# TYPE tidegate_control_steps_pending gauge");
+    let _ = writeln!(text, "tidegate_control_steps_pending {}", list("pending").len());
+    for (name, value) in state["counts"].as_object().cloned().unwrap_or_default() {
+        let _ = writeln!(text, "# TYPE tidegate_control_{name}_total counter");
+        let _ = writeln!(text, "tidegate_control_{name}_total {value}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn metrics_are_text_with_labels() {
+        let text = render(&json!({
+            "applications": [{ "application": "shop", "serving": 3, "coming": 1, "wanted": 4 }],
+            "sentries": [{ "connected": true }, { "connected": false }],
+            "pending": [{}],
+            "counts": { "reports": 17 },
+        }));
+        assert!(text.contains("tidegate_control_servers_serving{application=\"shop\"} 3\n"));
+        assert!(text.contains("tidegate_control_sentries{state=\"cut-off\"} 1\n"));
+        assert!(text.contains("tidegate_control_reports_total 17\n") && text.contains("steps_pending 1\n"));
+    }
+}

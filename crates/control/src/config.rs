@@ -1,0 +1,253 @@
+//! The configuration of a control plane: one TOML file.
+
+mod raw;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use thiserror::Error;
+use tidegate_engine::provision::{ProvisionError, Site};
+use tidegate_wire::KeyError;
+use tidegate_wire::control::ControlKey;
+
+use raw::Raw;
+
+/// Everything a control plane does.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where sentries connect to.
+    pub listen: SocketAddr,
+    /// What sentries and the control plane share.
+    pub key: ControlKey,
+    /// The file with its state.
+    pub store: PathBuf,
+    /// Where its own state is shown, loopback only; `None` for nowhere.
+    pub admin: Option<SocketAddr>,
+    /// How often sentries report, and what follows is decided.
+    pub period: Duration,
+    /// A sentry that was not heard for so long is no sentry any more: its servers go to the others.
+    pub forget_after: Duration,
+    /// Who starts and stops servers.
+    pub provider: Provider,
+    /// The pool, the applications, and when who gets how many.
+    pub site: Site,
+}
+
+/// Who starts and stops servers.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Provider {
+    /// Nobody: these run always; they are put to use and taken out of it.
+    Static {
+        /// Their addresses, `host:port`.
+        servers: Vec<String>,
+        /// How they are asked whether they serve.
+        check: Check,
+    },
+    /// Processes on this machine.
+    Local(Local),
+}
+
+/// Processes on this machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Local {
+    /// The program and its arguments; `{port}`, `{server}` and `{application}` are filled in.
+    pub command: Vec<String>,
+    /// Server number n listens on this port + n.
+    pub first_port: u16,
+    /// The most there may be.
+    pub servers: u16,
+    /// How they are asked whether they serve.
+    pub check: Check,
+    /// A process that was told to end is killed after so long.
+    pub stop_grace: Duration,
+    /// The folder that gets what they print; `None` for nowhere.
+    pub log: Option<PathBuf>,
+}
+
+/// How a server is asked whether it serves.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Check {
+    /// The path that must answer below 400; `None`: that a connection opens.
+    pub path: Option<String>,
+    /// A server that runs and does not answer for so long is replaced.
+    pub hung_after: Duration,
+}
+
+/// What is wrong with a configuration.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("{path}: cannot be read: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// It is not what it should be.
+    #[error("{path}: {problem}")]
+    Wrong {
+        /// The file.
+        path: PathBuf,
+        /// What, with its line.
+        problem: String,
+    },
+    /// There is no key.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The site makes no sense.
+    #[error("{path}: {source}")]
+    Site {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: ProvisionError,
+    },
+}
+
+impl Config {
+    /// Reads and checks a file. Paths in it are from its folder.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn load(path: &Path) -> Result<Config, ConfigError> {
+        let text =
+            std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        Config::parse(&text, path)
+    }
+
+    /// Checks a text as if it stood in the file `path`.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
+        let wrong = |problem: String| ConfigError::Wrong { path: path.to_owned(), problem };
+        let raw: Raw = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+        let from_here = |given: &Path| folder.join(given);
+        if let Some(admin) = raw.admin.filter(|admin| !admin.ip().is_loopback()) {
+            return Err(wrong(format!(
+                "admin = \"{admin}\" is not of this machine; anybody there may look: give 127.0.0.1"
+            )));
+        }
+        if raw.application.is_empty() {
+            return Err(wrong(String::from(
+                "there is nothing to look after; add [[application]] with a name and a target",
+            )));
+        }
+        let (provider, pool) = raw.provider.resolve(&folder).map_err(&wrong)?;
+        let applications = raw.application.into_iter().map(|application| {
+            let name = application.name.clone();
+            application.resolve().map_err(|error| wrong(format!("application \"{name}\": {error}")))
+        });
+        let site = Site {
+            servers: provider.servers(),
+            pool,
+            applications: applications.collect::<Result<_, _>>()?,
+            policy: raw.provision,
+            sentries: raw.sentries,
+        };
+        site.check().map_err(|source| ConfigError::Site { path: path.to_owned(), source })?;
+        let mut names: Vec<&str> = site.applications.iter().map(|application| application.name.as_str()).collect();
+        names.sort_unstable();
+        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(wrong(format!("application \"{}\" is there twice; give each a name of its own", twice[0])));
+        }
+        for (key, time) in [("period", raw.period), ("forget_after", raw.forget_after)] {
+            if !(0.05..=86_400.0).contains(&time.0) {
+                return Err(wrong(format!("{key} must be from 50ms to a day")));
+            }
+        }
+        Ok(Config {
+            listen: raw.listen,
+            key: ControlKey::load(&from_here(&raw.key_file))?,
+            store: from_here(&raw.store),
+            admin: raw.admin,
+            period: raw.period.duration(),
+            forget_after: raw.forget_after.duration(),
+            provider,
+            site,
+        })
+    }
+}
+
+impl Provider {
+    /// The size of the pool.
+    pub fn servers(&self) -> u32 {
+        match self {
+            Provider::Static { servers, .. } => servers.len() as u32,
+            Provider::Local(local) => u32::from(local.servers),
+        }
+    }
+
+    /// Where a server of the pool listens, `host:port`.
+    pub fn address(&self, server: usize) -> String {
+        match self {
+            Provider::Static { servers, .. } => servers[server].clone(),
+            Provider::Local(local) => format!("127.0.0.1:{}", local.port(server)),
+        }
+    }
+
+    /// How servers are asked whether they serve.
+    pub fn check(&self) -> &Check {
+        match self {
+            Provider::Static { check, .. } => check,
+            Provider::Local(local) => &local.check,
+        }
+    }
+}
+
+impl Local {
+    /// The port of a server of the pool.
+    pub fn port(&self, server: usize) -> u16 {
+        self.first_port + server as u16
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    /// A configuration with a key file beside it.
+    pub(crate) fn parse(text: &str) -> Result<Config, ConfigError> {
+        static FOLDERS: AtomicU64 = AtomicU64::new(0);
+        // One each: tests run side by side.
+        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("tidegate-control-config-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        std::fs::write(folder.join("key"), "the secret of the tests").expect("a file");
+        Config::parse(text, &folder.join("control.toml"))
+    }
+
+    const LOCAL: &str = "key_file = \"key\"\n[provider]\nkind = \"local\"\ncommand = [\"server\", \"{port}\"]\nfirst_port = 9100\n\
+                         servers = 8\nsetup_time = \"2s\"\n";
+
+    #[test]
+    fn a_short_file_is_complete() {
+        let config = parse(&format!("{LOCAL}[[application]]\nname = \"shop\"\ntarget = \"500ms\"\n")).expect("valid");
+        assert_eq!((config.site.servers, config.site.pool.setup_time), (8, Duration::from_secs(2)));
+        assert_eq!(config.provider.address(3), "127.0.0.1:9103");
+        assert_eq!((config.site.applications[0].min_servers, config.period), (1, Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_line() {
+        let message = |text: &str| parse(text).expect_err("wrong").to_string();
+        let app = "[[application]]\nname = \"shop\"\n";
+        let unknown = message(&format!("{LOCAL}{app}tagret = \"1s\"\n"));
+        assert!(unknown.contains("line 10") && unknown.contains("`target`"), "{unknown}");
+        assert!(message(&format!("{LOCAL}{app}")).contains("\"shop\": give a target"));
+        assert!(message(LOCAL).contains("add [[application]]"));
+        let below = message(&format!("{LOCAL}{app}target = \"100ms\"\nservice_time = \"200ms\"\n"));
+        assert!(below.contains("target below service time"), "{below}");
+        let many = message(&format!("{LOCAL}{app}target = \"1s\"\nmin_servers = 9\n"));
+        assert!(many.contains("9 servers together, of 8"), "{many}");
+        let open = message(&format!("admin = \"0.0.0.0:1\"\n{LOCAL}{app}target = \"1s\"\n"));
+        assert!(open.contains("not of this machine"), "{open}");
+        let twice = message(&format!("{LOCAL}{app}target = \"1s\"\n{app}target = \"1s\"\n"));
+        assert!(twice.contains("is there twice"), "{twice}");
+    }
+}

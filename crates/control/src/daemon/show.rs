@@ -1,0 +1,69 @@
+//! What the daemon shows of itself.
+
+use serde_json::{Value, json};
+use tidegate_engine::provision::Place;
+
+use super::{Daemon, DaemonError, Question, name};
+
+/// The most records of one answer.
+const PAGE: usize = 1000;
+
+impl Daemon {
+    pub(super) fn answer(&self, question: Question) -> Result<Value, DaemonError> {
+        Ok(match question {
+            Question::State => self.state(),
+            Question::Plan => json!(self.plane.plan()),
+            Question::Audit(after) => Value::Array(self.store.audit(after, PAGE)?),
+        })
+    }
+
+    pub(super) fn state(&self) -> Value {
+        let server = |(at, place): (usize, &Place)| {
+            json!({
+                "server": name(at),
+                "address": self.config.provider.address(at),
+                "place": place,
+                "process": self.plane.process(at),
+            })
+        };
+        let now = self.clock.now();
+        let sentry = |(name, known): (&String, &crate::desk::Known)| {
+            json!({
+                "name": name,
+                "connected": known.connection.is_some(),
+                "heard_seconds_ago": now.seconds_since(known.heard),
+                "applied": known.report.as_ref().map(|report| report.applied),
+                "told": known.told.as_ref().map(|(number, _)| number),
+            })
+        };
+        json!({
+            "dry_run": self.dry_run,
+            "term": self.store.term(),
+            "revision": self.revision,
+            "applications": self.plane.plan(),
+            "servers": self.plane.places().iter().enumerate().map(server).collect::<Vec<_>>(),
+            "sentries": self.desk.sentries().map(sentry).collect::<Vec<_>>(),
+            "pending": self.plane.pending().collect::<Vec<_>>(),
+            "counts": {
+                "inputs": self.counts.inputs,
+                "steps": self.counts.steps,
+                "provider_failures": self.counts.failures,
+                "reports": self.counts.reports,
+                "sentries_refused": self.counts.refused,
+            },
+        })
+    }
+}
+
+/// A record in a line.
+pub fn line(record: &Value) -> String {
+    let text = |key: &str| record[key].as_str().unwrap_or_default();
+    let mut line = text("kind").to_owned();
+    if let Some(application) = record["application"].as_str() {
+        line.push_str(&format!(" {application}"));
+    }
+    if let Some(server) = record["server"].as_u64() {
+        line.push_str(&format!(" server {server}"));
+    }
+    format!("{line}: {}", text("text"))
+}

@@ -1,0 +1,350 @@
+//! Who the sentries are, and what they say: pure.
+//!
+//! *Awkward cases.* A sentry that is cut off still serves: what it saw last counts on, and its servers stay its own,
+//! until it is forgotten. While one of an application's sentries has not spoken since the daemon began, nobody knows
+//! how much is offered in all, and nothing is concluded from the part that is known. Two sentries of one name are told
+//! apart by what each drew at its start, and the second one is turned away while the first one speaks.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tidegate_engine::Timestamp;
+use tidegate_engine::provision::ApplicationReport;
+use tidegate_wire::control::{ApplicationOrders, ApplicationSeen, Hello, Report};
+
+/// A connection, by a number of its own.
+pub type Connection = u64;
+
+/// The registered sentries.
+#[derive(Debug)]
+pub struct Desk {
+    applications: Vec<(String, usize)>,
+    forget_after: Duration,
+    sentries: BTreeMap<String, Known>,
+}
+
+/// What is known of a sentry.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// Its connection; `None` while it is cut off.
+    pub connection: Option<Connection>,
+    /// When it spoke last.
+    pub heard: Timestamp,
+    /// Its last report since the daemon began.
+    pub report: Option<Report>,
+    /// What it was told last, and the number of that: term and revision.
+    pub told: Option<((u64, u64), Vec<ApplicationOrders>)>,
+    instance: u64,
+    applications: Vec<usize>,
+    fresh: BTreeMap<usize, (Vec<u64>, u64)>,
+}
+
+/// Why a sentry is turned away.
+pub type Refusal = String;
+
+impl Desk {
+    /// A desk for these applications: names, and how many classes each has. `known` are the sentries, by application,
+    /// that there were before; they count as cut off since `now`.
+    pub fn new(
+        applications: Vec<(String, usize)>,
+        forget_after: Duration,
+        known: &[Vec<String>],
+        now: Timestamp,
+    ) -> Desk {
+        let mut desk = Desk { applications, forget_after, sentries: BTreeMap::new() };
+        for (application, names) in known.iter().enumerate() {
+            for name in names {
+                desk.sentries.entry(name.clone()).or_insert_with(|| Known::new(0, now)).applications.push(application);
+            }
+        }
+        desk
+    }
+
+    /// A sentry says who it is.
+    ///
+    /// # Errors
+    /// Why it is turned away.
+    pub fn hello(&mut self, now: Timestamp, connection: Connection, hello: &Hello) -> Result<(), Refusal> {
+        if hello.sentry.trim().is_empty() {
+            return Err(String::from("a sentry needs a name; give it one in [control]"));
+        }
+        let mut applications = Vec::new();
+        for (name, classes) in &hello.applications {
+            let Some(at) = self.applications.iter().position(|(known, _)| known == name) else { continue };
+            let wanted = self.applications[at].1;
+            if wanted != *classes {
+                return Err(format!(
+                    "application \"{name}\" has {classes} classes at the sentry and {wanted} revenues at the control plane; \
+                     give one for each class"
+                ));
+            }
+            applications.push(at);
+        }
+        if applications.is_empty() {
+            let known: Vec<&str> = self.applications.iter().map(|(name, _)| name.as_str()).collect();
+            return Err(format!("none of the sentry's applications is known here; known are: {}", known.join(", ")));
+        }
+        if let Some(other) = self.sentries.get(&hello.sentry)
+            && other.instance != hello.instance
+            && other.connection.is_some()
+        {
+            return Err(format!(
+                "another sentry is called \"{}\" and speaks; give each a name of its own",
+                hello.sentry
+            ));
+        }
+        let mut known = Known::new(hello.instance, now);
+        (known.connection, known.applications) = (Some(connection), applications);
+        self.sentries.insert(hello.sentry.clone(), known);
+        Ok(())
+    }
+
+    /// A sentry reports. Its name; `None` when the connection is nobody's.
+    pub fn report(&mut self, now: Timestamp, connection: Connection, report: Report) -> Option<&str> {
+        let (name, known) = self.sentries.iter_mut().find(|(_, known)| known.connection == Some(connection))?;
+        known.heard = now;
+        for seen in &report.applications {
+            let at = self.applications.iter().position(|(application, _)| *application == seen.name);
+            let Some(at) = at.filter(|at| seen.offered.len() == self.applications[*at].1) else { continue };
+            let (offered, refused) = known.fresh.entry(at).or_insert_with(|| (vec![0; seen.offered.len()], 0));
+            offered.iter_mut().zip(&seen.offered).for_each(|(sum, count)| *sum = sum.saturating_add(*count));
+            *refused = refused.saturating_add(seen.refused);
+        }
+        known.report = Some(report);
+        Some(name)
+    }
+
+    /// A connection has ended. Whose it was.
+    pub fn lost(&mut self, connection: Connection) -> Option<String> {
+        let (name, known) = self.sentries.iter_mut().find(|(_, known)| known.connection == Some(connection))?;
+        known.connection = None;
+        Some(name.clone())
+    }
+
+    /// A sentry stops on purpose. Who.
+    pub fn goodbye(&mut self, connection: Connection) -> Option<String> {
+        let name = self.lost(connection)?;
+        self.sentries.remove(&name);
+        Some(name)
+    }
+
+    /// Forgets who was not heard for too long. Who was.
+    pub fn forget(&mut self, now: Timestamp) -> Vec<String> {
+        let late = |known: &Known| known.connection.is_none() && now.since(known.heard) > self.forget_after;
+        let names: Vec<String> =
+            self.sentries.iter().filter(|(_, known)| late(known)).map(|(name, _)| name.clone()).collect();
+        names.iter().for_each(|name| drop(self.sentries.remove(name)));
+        names
+    }
+
+    /// Connections that have been silent for longer than `patience`.
+    pub fn silent(&self, now: Timestamp, patience: Duration) -> Vec<Connection> {
+        let silent = |known: &&Known| now.since(known.heard) > patience;
+        self.sentries.values().filter(silent).filter_map(|known| known.connection).collect()
+    }
+
+    /// The sentries of an application, by name.
+    pub fn names(&self, application: usize) -> Vec<String> {
+        self.of(application).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Every sentry.
+    pub fn sentries(&self) -> impl Iterator<Item = (&String, &Known)> {
+        self.sentries.iter()
+    }
+
+    /// One sentry.
+    pub fn sentry_mut(&mut self, name: &str) -> Option<&mut Known> {
+        self.sentries.get_mut(name)
+    }
+
+    /// What an application's sentries saw in a period of `seconds` that ends now, together; `None` when that is not
+    /// known. Counts each report once.
+    pub fn take_report(&mut self, application: usize, seconds: f64) -> Option<ApplicationReport> {
+        let mut sum =
+            ApplicationReport { offered: vec![0; self.applications[application].1], ..ApplicationReport::default() };
+        let (mut servers, mut most, mut known_all, mut any) = (0.0, 0, true, false);
+        let name = &self.applications[application].0;
+        for known in self.sentries.values_mut().filter(|known| known.applications.contains(&application)) {
+            any = true;
+            let fresh = known.fresh.remove(&application);
+            let last = known.report.as_ref();
+            let seen = last.and_then(|report| report.applications.iter().find(|seen| seen.name == *name));
+            let (Some(report), Some(seen)) = (last, seen) else {
+                known_all = false;
+                continue;
+            };
+            let (offered, refused) = match (fresh, known.connection) {
+                (Some(fresh), _) => fresh,
+                // Its next report has this period, too.
+                (None, Some(_)) => (vec![0; sum.offered.len()], 0),
+                (None, None) => went_on(seen, seconds / report.seconds.max(1e-3)),
+            };
+            sum.offered.iter_mut().zip(&offered).for_each(|(all, count)| *all += count);
+            sum.refused += refused;
+            let weight = (seen.servers.len() as f64).max(1.0);
+            sum.busy += seen.busy * weight;
+            servers += weight;
+            let total = seen.offered.iter().sum();
+            if total > most || sum.mean_service.is_none() {
+                most = total;
+                sum.mean_service = seen.mean_service.or(sum.mean_service);
+                sum.processors = seen.processors.or(sum.processors);
+            }
+        }
+        sum.busy = if servers > 0.0 { sum.busy / servers } else { 0.0 };
+        (any && known_all).then_some(sum)
+    }
+
+    /// How busy each sentry of an application is: its place among the names, share of its CPU.
+    pub fn cpus(&self, application: usize) -> Vec<(usize, f64)> {
+        let cpu =
+            |(at, (_, known)): (usize, (&String, &Known))| Some((at, known.connection.and(known.report.as_ref())?.cpu));
+        self.of(application).enumerate().filter_map(cpu).collect()
+    }
+
+    /// Whether no sentry has anything in flight at a server that none is to use: all of them have said so by the orders
+    /// that they were given last.
+    pub fn is_drained(&self, application: usize, server: &str) -> bool {
+        self.of(application).all(|(_, known)| {
+            let (Some(_), Some(report), Some((number, _))) = (known.connection, &known.report, &known.told) else {
+                return false;
+            };
+            let mut seen = report.applications.iter().flat_map(|seen| &seen.servers).filter(|seen| seen.name == server);
+            report.applied == *number && seen.all(|seen| seen.in_flight == 0 && seen.status != "up")
+        })
+    }
+
+    fn of(&self, application: usize) -> impl Iterator<Item = (&String, &Known)> {
+        self.sentries.iter().filter(move |(_, known)| known.applications.contains(&application))
+    }
+}
+
+impl Known {
+    fn new(instance: u64, now: Timestamp) -> Known {
+        Known {
+            connection: None,
+            heard: now,
+            report: None,
+            told: None,
+            instance,
+            applications: Vec::new(),
+            fresh: BTreeMap::new(),
+        }
+    }
+
+    /// The applications that it has, by their places.
+    pub fn applications(&self) -> &[usize] {
+        &self.applications
+    }
+}
+
+/// What a sentry saw last, over another time.
+fn went_on(seen: &ApplicationSeen, times: f64) -> (Vec<u64>, u64) {
+    let scaled = |count: &u64| (*count as f64 * times).round() as u64;
+    (seen.offered.iter().map(scaled).collect(), scaled(&seen.refused))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate_wire::control::ServerSeen;
+
+    fn second(at: u64) -> Timestamp {
+        Timestamp::from_millis(at * 1000)
+    }
+
+    fn desk(known: &[Vec<String>]) -> Desk {
+        Desk::new(vec![(String::from("shop"), 1), (String::from("mail"), 2)], Duration::from_secs(60), known, second(0))
+    }
+
+    fn hello(name: &str, instance: u64) -> Hello {
+        let applications = vec![(String::from("shop"), 1), (String::from("other"), 9)];
+        Hello { sentry: name.into(), instance, applications, listen: Vec::new() }
+    }
+
+    fn report(offered: u64, revision: u64, in_flight: u32) -> Report {
+        let servers = vec![ServerSeen { name: String::from("s1"), status: String::from("draining"), in_flight }];
+        let seen = ApplicationSeen {
+            name: String::from("shop"),
+            offered: vec![offered],
+            refused: offered / 10,
+            busy: 0.5,
+            servers,
+            ..ApplicationSeen::default()
+        };
+        Report { seconds: 1.0, cpu: 0.2, applied: (1, revision), applications: vec![seen] }
+    }
+
+    #[test]
+    fn reports_are_summed_and_counted_once() {
+        let mut desk = desk(&[]);
+        desk.hello(second(1), 1, &hello("a", 7)).expect("is taken");
+        desk.hello(second(1), 2, &hello("b", 8)).expect("is taken");
+        assert_eq!(desk.take_report(0, 1.0), None, "nobody has said anything");
+        desk.report(second(2), 1, report(100, 0, 0));
+        assert_eq!(desk.take_report(0, 1.0), None, "one has not said anything");
+        desk.report(second(2), 1, report(100, 0, 0));
+        desk.report(second(2), 2, report(50, 0, 0));
+        assert_eq!(desk.take_report(0, 1.0).map(|sum| (sum.offered, sum.refused)), Some((vec![150], 15)));
+        assert_eq!(desk.take_report(0, 1.0).map(|sum| sum.offered), Some(vec![0]), "their next reports have it");
+        assert_eq!(desk.take_report(1, 1.0), None, "an application with no sentries");
+        assert_eq!(desk.names(0), ["a", "b"]);
+    }
+
+    #[test]
+    fn one_that_is_cut_off_counts_on_until_it_is_forgotten() {
+        let mut desk = desk(&[]);
+        desk.hello(second(1), 1, &hello("a", 7)).expect("is taken");
+        desk.report(second(2), 1, report(100, 0, 0));
+        assert_eq!(desk.lost(1), Some(String::from("a")));
+        drop(desk.take_report(0, 1.0));
+        assert_eq!(desk.take_report(0, 2.0).map(|sum| sum.offered), Some(vec![200]));
+        assert!(desk.forget(second(61)).is_empty());
+        assert_eq!(desk.forget(second(63)), ["a"]);
+        assert_eq!(desk.take_report(0, 1.0), None);
+    }
+
+    #[test]
+    fn who_was_known_before_is_waited_for() {
+        let mut desk = desk(&[vec![String::from("a"), String::from("b")]]);
+        desk.hello(second(1), 1, &hello("a", 7)).expect("is taken");
+        desk.report(second(2), 1, report(100, 0, 0));
+        assert_eq!(desk.take_report(0, 1.0), None, "b may have as much again");
+        assert_eq!(desk.forget(second(100)), ["b"]);
+        desk.report(second(100), 1, report(100, 0, 0));
+        assert_eq!(desk.take_report(0, 1.0).map(|sum| sum.offered), Some(vec![100]));
+    }
+
+    #[test]
+    fn who_does_not_fit_is_turned_away_with_a_reason() {
+        let mut desk = desk(&[]);
+        desk.hello(second(1), 1, &hello("a", 7)).expect("is taken");
+        assert!(desk.hello(second(1), 2, &hello("a", 8)).expect_err("taken").contains("a name of its own"));
+        desk.hello(second(2), 3, &hello("a", 7)).expect("the same one, connected anew");
+        assert_eq!(desk.lost(1), None, "the old connection is nobody's");
+        desk.lost(3);
+        desk.hello(second(2), 4, &hello("a", 8)).expect("one that was started again");
+        let mut classes = hello("c", 1);
+        classes.applications[0].1 = 3;
+        assert!(desk.hello(second(1), 5, &classes).expect_err("classes").contains("3 classes at the sentry and 1"));
+        classes.applications.remove(0);
+        assert!(desk.hello(second(1), 5, &classes).expect_err("unknown").contains("known are: shop, mail"));
+    }
+
+    #[test]
+    fn a_server_is_drained_when_all_have_said_so_by_their_newest_orders() {
+        let mut desk = desk(&[]);
+        assert!(desk.is_drained(0, "s1"), "nobody uses it");
+        desk.hello(second(1), 1, &hello("a", 7)).expect("is taken");
+        desk.sentry_mut("a").expect("known").told = Some(((1, 5), Vec::new()));
+        desk.report(second(2), 1, report(1, 4, 0));
+        assert!(!desk.is_drained(0, "s1"), "it has not heard yet");
+        desk.report(second(2), 1, report(1, 5, 3));
+        assert!(!desk.is_drained(0, "s1"), "it has three in flight");
+        desk.report(second(2), 1, report(1, 5, 0));
+        assert!(desk.is_drained(0, "s1"));
+        desk.lost(1);
+        assert!(!desk.is_drained(0, "s1"), "nobody knows");
+    }
+}

@@ -1,0 +1,125 @@
+//! Connections of sentries: bytes to messages and back, one task for each.
+
+use std::io;
+use std::time::Duration;
+
+use tidegate_wire::control::{Channel, ChannelError, ControlKey, FromControl, FromSentry};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::time::timeout;
+
+use crate::desk::Connection;
+
+/// Messages to a sentry that it has not taken: one that lags further is cut off.
+const LAG: usize = 16;
+/// Who has not shown by then that it holds the key is cut off.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// The most connections at once.
+const MOST: usize = 4096;
+const BUFFER: usize = 16 * 1024;
+
+/// What connections tell the daemon.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// The other side holds the key. What is sent to it goes in here; when that is dropped, the connection ends.
+    Opened(Connection, Sender<FromControl>),
+    /// It says something.
+    Said(Connection, FromSentry),
+    /// It is over, for this reason.
+    Closed(Connection, String),
+}
+
+/// Accepts sentries, for ever.
+pub(crate) async fn listen(listener: TcpListener, key: ControlKey, news: Sender<News>) {
+    let mut next: Connection = 1;
+    let places = std::sync::Arc::new(tokio::sync::Semaphore::new(MOST));
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(_) => {
+                // Out of descriptors, most likely: let others end first.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let (connection, key, news) = (next, key.clone(), news.clone());
+        next += 1;
+        tokio::spawn(async move {
+            let why = match serve(stream, connection, &key, &news).await {
+                Ok(()) => String::from("the connection was closed"),
+                Err(error) => error.to_string(),
+            };
+            // The daemon may be ending.
+            let _ = news.send(News::Closed(connection, why)).await;
+            drop(place);
+        });
+    }
+}
+
+async fn serve(stream: TcpStream, connection: Connection, key: &ControlKey, news: &Sender<News>) -> io::Result<()> {
+    // Refused only by a connection that is gone already.
+    let _ = stream.set_nodelay(true);
+    let mut stream = stream;
+    let mut channel_ = Channel::answering(key);
+    let opening = timeout(HANDSHAKE, open(&mut stream, &mut channel_)).await;
+    opening.map_err(|_| io::Error::other("it did not show within 5 s that it holds the key"))??;
+    let (sender, mut orders) = channel(LAG);
+    let gone = |_| io::Error::other("the control plane stops");
+    news.send(News::Opened(connection, sender)).await.map_err(gone)?;
+    let mut buffer = vec![0; BUFFER];
+    loop {
+        while let Some(message) = channel_.poll_message().map_err(bad)? {
+            news.send(News::Said(connection, message)).await.map_err(gone)?;
+        }
+        flush(&mut stream, &mut channel_).await?;
+        tokio::select! {
+            read = stream.read(&mut buffer) => match read? {
+                0 => return Ok(()),
+                read => channel_.handle_bytes(&buffer[..read]).map_err(bad)?,
+            },
+            order = orders.recv() => match order {
+                Some(order) => send_all(&mut channel_, order, &mut orders),
+                None => {
+                    flush(&mut stream, &mut channel_).await?;
+                    return stream.shutdown().await;
+                }
+            },
+        }
+    }
+}
+
+/// Reads until the other side has shown that it holds the key.
+async fn open(stream: &mut TcpStream, channel_: &mut Channel) -> io::Result<()> {
+    let mut buffer = [0; 1024];
+    while !channel_.is_open() {
+        let read = stream.read(&mut buffer).await?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let taken = channel_.handle_bytes(&buffer[..read]);
+        // Also when it is refused: so that the other side learns the version.
+        flush(stream, channel_).await?;
+        taken.map_err(bad)?;
+    }
+    Ok(())
+}
+
+fn send_all(channel_: &mut Channel, first: FromControl, orders: &mut Receiver<FromControl>) {
+    channel_.send(&first);
+    while let Ok(order) = orders.try_recv() {
+        channel_.send(&order);
+    }
+}
+
+async fn flush(stream: &mut TcpStream, channel_: &mut Channel) -> io::Result<()> {
+    match channel_.poll_bytes() {
+        Some(bytes) => stream.write_all(&bytes).await,
+        None => Ok(()),
+    }
+}
+
+fn bad(error: ChannelError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}

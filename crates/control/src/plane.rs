@@ -1,0 +1,446 @@
+//! What a control plane decides: pure, so that its journal of inputs says everything.
+//!
+//! *Intuition.* An input goes into the journal before it takes effect; the same inputs give the same decisions. So what
+//! is in the journal after a kill -9 brings back exactly the state there was, and every step it had decided on, with
+//! the same numbers. Steps that were done are inputs, too; what is not marked as done is given to the provider again,
+//! and providers know a step by its number.
+//!
+//! *Awkward cases.* What sentries are told is not steps but state: it is told anew whenever it is not what they were
+//! told last. A sentry that is cut off keeps its servers until it is forgotten. With fewer servers than sentries some
+//! servers have several.
+
+mod input;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tidegate_engine::provision::{
+    ApplicationReport, Measured, Place, ProvisionAction, ProvisionError, ProvisionEvent, Provisioner, ProvisionerState,
+    RestoreError, ServerNews, Site, repartition,
+};
+use tidegate_engine::{Sla, Timestamp};
+
+pub use input::{Input, Process, Record, Step, What};
+
+/// A control plane's decisions.
+#[derive(Debug)]
+pub struct Plane {
+    site: Site,
+    provisioner: Provisioner,
+    now: Timestamp,
+    last_period: Timestamp,
+    sentries: Vec<Vec<String>>,
+    parts: Vec<Vec<Vec<usize>>>,
+    next_step: u64,
+    pending: BTreeMap<u64, Step>,
+    processes: BTreeMap<usize, Process>,
+    records: Vec<Record>,
+}
+
+/// Everything but the site's settings.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct PlaneState {
+    provisioner: ProvisionerState,
+    now: Timestamp,
+    last_period: Timestamp,
+    sentries: Vec<Vec<String>>,
+    parts: Vec<Vec<Vec<usize>>>,
+    next_step: u64,
+    pending: BTreeMap<u64, Step>,
+    processes: BTreeMap<usize, Process>,
+}
+
+/// What would be done now, for one application.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Planned {
+    /// Whose.
+    pub application: String,
+    /// Servers that serve.
+    pub serving: u32,
+    /// Servers that were asked for and are not there yet.
+    pub coming: u32,
+    /// Servers wanted at the last decision.
+    pub wanted: u32,
+    /// Servers that would be wanted if it were decided now.
+    pub would_want: u32,
+    /// Why.
+    pub reason: String,
+    /// The most its target may relax to, seconds.
+    pub ceiling: f64,
+    /// Sentries that are there.
+    pub sentries: usize,
+    /// Sentries that it is to have.
+    pub sentries_wanted: u32,
+    /// What that stands on.
+    pub inputs: Measured,
+}
+
+impl Plane {
+    /// A plane of which nothing runs yet.
+    ///
+    /// # Errors
+    /// When the site makes no sense.
+    pub fn new(site: Site) -> Result<Plane, ProvisionError> {
+        let provisioner = Provisioner::cold(site.clone())?;
+        let applications = site.applications.len();
+        Ok(Plane {
+            site,
+            provisioner,
+            now: Timestamp::ZERO,
+            last_period: Timestamp::ZERO,
+            sentries: vec![Vec::new(); applications],
+            parts: vec![Vec::new(); applications],
+            next_step: 1,
+            pending: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            records: Vec::new(),
+        })
+    }
+
+    /// One that goes on from a state.
+    ///
+    /// # Errors
+    /// When the site makes no sense, or the state is not of this site.
+    pub fn restore(site: Site, state: PlaneState) -> Result<Plane, RestoreError> {
+        let provisioner = Provisioner::restore(site.clone(), state.provisioner)?;
+        Ok(Plane {
+            site,
+            provisioner,
+            now: state.now,
+            last_period: state.last_period,
+            sentries: state.sentries,
+            parts: state.parts,
+            next_step: state.next_step,
+            pending: state.pending,
+            processes: state.processes,
+            records: Vec::new(),
+        })
+    }
+
+    /// Everything but the site's settings, and records that were not taken yet.
+    pub fn state(&self) -> PlaneState {
+        PlaneState {
+            provisioner: self.provisioner.snapshot(),
+            now: self.now,
+            last_period: self.last_period,
+            sentries: self.sentries.clone(),
+            parts: self.parts.clone(),
+            next_step: self.next_step,
+            pending: self.pending.clone(),
+            processes: self.processes.clone(),
+        }
+    }
+
+    /// Takes what came. Its time must not be before that of the one before; else it counts as at the same instant.
+    pub fn handle(&mut self, input: &Input) {
+        self.now = self.now.max(input.now());
+        let now = self.now;
+        match input {
+            Input::Began { .. } => {
+                (0..self.site.applications.len()).for_each(|at| self.provisioner.handle_gap(now, at));
+                self.last_period = now;
+                self.provisioner.handle_timeout(now);
+                self.note("began", String::from("a control plane takes over from what is in the store"));
+            }
+            Input::Period { reports, sentries, .. } => self.period(reports, sentries),
+            Input::Server { server, news, reason, .. } => self.server(*server, *news, reason),
+            Input::Done { step, process, .. } => self.done(*step, *process),
+            Input::Sentries { application, names, .. } => {
+                if let Some(sentries) = self.sentries.get_mut(*application) {
+                    let (from, to) = (sentries.join(", "), names.join(", "));
+                    sentries.clone_from(names);
+                    let text = format!("from [{from}] to [{to}]");
+                    self.record("sentries", Some(*application), None, text, false);
+                }
+            }
+            Input::Note { kind, reason, .. } => self.note(kind, reason.clone()),
+        }
+        self.follow();
+    }
+
+    /// What was decided and happened since this was last asked.
+    pub fn take_records(&mut self) -> Vec<Record> {
+        std::mem::take(&mut self.records)
+    }
+
+    /// Steps that are not done, by number.
+    pub fn pending(&self) -> impl Iterator<Item = &Step> {
+        self.pending.values()
+    }
+
+    /// The latest instant it was told of.
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// When the last period ended.
+    pub fn last_period(&self) -> Timestamp {
+        self.last_period
+    }
+
+    /// The pool and the applications.
+    pub fn site(&self) -> &Site {
+        &self.site
+    }
+
+    /// Where every server is.
+    pub fn places(&self) -> &[Place] {
+        self.provisioner.places()
+    }
+
+    /// The process that serves at a place, as the provider told.
+    pub fn process(&self, server: usize) -> Option<Process> {
+        self.processes.get(&server).copied()
+    }
+
+    /// The sentries of an application.
+    pub fn sentries(&self, application: usize) -> &[String] {
+        &self.sentries[application]
+    }
+
+    /// The servers that serve and that a sentry has.
+    pub fn servers_of(&self, application: usize, sentry: &str) -> Vec<usize> {
+        let at = self.sentries[application].iter().position(|name| name == sentry);
+        let mine = at.and_then(|at| self.parts[application].get(at));
+        let serves = |server: &&usize| matches!(self.places()[**server], Place::Serving { .. });
+        mine.into_iter().flatten().filter(serves).copied().collect()
+    }
+
+    /// Capacity that is coming, from now, in full servers' worth: all of the application's.
+    pub fn coming(&self, application: usize) -> Vec<(Duration, f64)> {
+        let arriving = self.provisioner.arriving(self.now, application);
+        arriving.into_iter().map(|(at, servers)| (at.since(self.now), servers)).collect()
+    }
+
+    /// An application's target, relaxed no further than it may be now.
+    pub fn target(&self, application: usize) -> Sla {
+        let sla = &self.site.applications[application].sla;
+        let ceiling = self.provisioner.ceiling(application);
+        let step = |step: &tidegate_engine::Step| tidegate_engine::Step { target: step.target.min(ceiling), ..*step };
+        Sla::new(sla.statistic(), sla.steps().iter().map(step).collect()).unwrap_or_else(|_| sla.clone())
+    }
+
+    /// What would be done if it were decided now. Nothing changes by it.
+    pub fn plan(&self) -> Vec<Planned> {
+        let mut copy = match Provisioner::restore(self.site.clone(), self.provisioner.snapshot()) {
+            Ok(copy) => copy,
+            Err(_) => return Vec::new(),
+        };
+        let next = copy.poll_timeout(self.now).0.max(self.now);
+        copy.handle_timeout(next);
+        let mut reasons = vec![String::new(); self.site.applications.len()];
+        while let Some((_, event)) = copy.poll_event() {
+            if let ProvisionEvent::ServersWanted { application, reason, .. } = event {
+                reasons[application] = reason;
+            }
+        }
+        let planned = |(at, setup): (usize, &tidegate_engine::provision::ApplicationSetup)| {
+            let inputs = self.provisioner.measured(self.now, at);
+            let kept = || match inputs.offered {
+                Some(rate) => format!("{rate:.0}/s need no other number"),
+                None => String::from("nothing was reported lately: everything stays as it is"),
+            };
+            Planned {
+                application: setup.name.clone(),
+                serving: self.provisioner.serving(at),
+                coming: self.provisioner.coming(at),
+                wanted: self.provisioner.wanted(at),
+                would_want: copy.wanted(at),
+                reason: if reasons[at].is_empty() { kept() } else { reasons[at].clone() },
+                ceiling: self.provisioner.ceiling(at).as_secs_f64(),
+                sentries: self.sentries[at].len(),
+                sentries_wanted: self.provisioner.sentries(at),
+                inputs,
+            }
+        };
+        self.site.applications.iter().enumerate().map(planned).collect()
+    }
+
+    fn period(&mut self, reports: &[Option<ApplicationReport>], sentries: &[(usize, usize, f64)]) {
+        let (now, since) = (self.now, self.last_period);
+        for (application, report) in reports.iter().enumerate() {
+            match report {
+                Some(report) => self.provisioner.handle_report(now, application, report),
+                None => self.provisioner.handle_gap(now, application),
+            }
+        }
+        for (application, sentry, cpu) in sentries {
+            self.provisioner.handle_sentry(now, *application, *sentry, since, *cpu);
+        }
+        self.last_period = now;
+        self.provisioner.handle_timeout(now);
+    }
+
+    fn server(&mut self, server: usize, news: ServerNews, reason: &str) {
+        let Some(place) = self.places().get(server).copied() else { return };
+        let application = match place {
+            Place::Coming { application, .. }
+            | Place::Serving { application, .. }
+            | Place::Draining { application, .. } => Some(application),
+            Place::Free | Place::Failed { .. } => None,
+        };
+        self.provisioner.handle_server(self.now, server, news);
+        if self.places()[server] == place {
+            return;
+        }
+        let kind = match news {
+            ServerNews::Up => "server-up",
+            ServerNews::Drained => "server-drained",
+            ServerNews::Failed => "server-failed",
+        };
+        self.record(kind, application, Some(server), reason.to_owned(), false);
+        if news == ServerNews::Failed {
+            // Whatever is left of it must not stand in the way of the next one.
+            self.step(server, What::Stop);
+        }
+        // Who failed is replaced at once, not at the next look.
+        self.provisioner.handle_timeout(self.now);
+    }
+
+    fn done(&mut self, number: u64, process: Option<Process>) {
+        let Some(step) = self.pending.remove(&number) else { return };
+        match (&step.what, process) {
+            (What::Start { .. }, Some(process)) => drop(self.processes.insert(step.server, process)),
+            (What::Start { .. }, None) => {}
+            (What::Stop, _) => drop(self.processes.remove(&step.server)),
+        }
+        let text = process.map_or(String::from("done"), |process| format!("done: process {}", process.pid));
+        self.records.push(Record {
+            at: self.now,
+            kind: String::from("step-done"),
+            application: None,
+            server: Some(step.server),
+            text,
+            inputs: None,
+            step: Some(number),
+        });
+    }
+
+    /// What the provisioner says: numbers become steps, and events records.
+    fn follow(&mut self) {
+        while let Some((_, event)) = self.provisioner.poll_event() {
+            self.tell(&event);
+        }
+        while let Some(action) = self.provisioner.poll_action() {
+            match action {
+                ProvisionAction::Start { server, application } => self.step(server, What::Start { application }),
+                ProvisionAction::Stop { server } => self.step(server, What::Stop),
+                ProvisionAction::Drain { server, application } => {
+                    let text = String::from("it finishes what it has and gets nothing new");
+                    self.record("drain", Some(application), Some(server), text, false);
+                }
+                ProvisionAction::Resume { server, application } => {
+                    self.record(
+                        "resume",
+                        Some(application),
+                        Some(server),
+                        String::from("it takes requests again"),
+                        false,
+                    );
+                }
+                // Told to sentries as state, and split among those that are there.
+                ProvisionAction::SetCeiling { .. } | ProvisionAction::Partition { .. } => {}
+            }
+        }
+        for application in 0..self.sentries.len() {
+            self.parts[application] = self.split(application);
+        }
+    }
+
+    fn split(&self, application: usize) -> Vec<Vec<usize>> {
+        let is_member = |place: &Place| match place {
+            Place::Coming { application: of, .. } | Place::Serving { application: of, .. } => *of == application,
+            _ => false,
+        };
+        let members: Vec<usize> = (0..self.places().len()).filter(|at| is_member(&self.places()[*at])).collect();
+        let serving: Vec<usize> =
+            members.iter().copied().filter(|at| matches!(self.places()[*at], Place::Serving { .. })).collect();
+        let sentries = self.sentries[application].len();
+        if sentries == 0 {
+            return Vec::new();
+        }
+        let mut parts = repartition(&self.parts[application], &members, sentries as u32);
+        // A sentry without a server would refuse everything.
+        for (at, part) in parts.iter_mut().enumerate() {
+            if !serving.is_empty() && !part.iter().any(|server| serving.contains(server)) {
+                part.push(serving[at % serving.len()]);
+            }
+        }
+        parts
+    }
+
+    fn step(&mut self, server: usize, what: What) {
+        let number = self.next_step;
+        self.next_step += 1;
+        let (kind, application) = match what {
+            What::Start { application } => ("start", Some(application)),
+            What::Stop => ("stop", None),
+        };
+        self.records.push(Record {
+            at: self.now,
+            kind: kind.to_owned(),
+            application: application.map(|at| self.site.applications[at].name.clone()),
+            server: Some(server),
+            text: format!("step {number}"),
+            inputs: None,
+            step: Some(number),
+        });
+        self.pending.insert(number, Step { number, server, what });
+    }
+
+    fn tell(&mut self, event: &ProvisionEvent) {
+        let seconds = |time: &Duration| time.as_secs_f64();
+        match event {
+            ProvisionEvent::ServersWanted { application, from, to, short, reason } => {
+                let short = if *short > 0 { format!("; {short} cannot be had now") } else { String::new() };
+                self.record(
+                    "servers-wanted",
+                    Some(*application),
+                    None,
+                    format!("{from} to {to}: {reason}{short}"),
+                    true,
+                );
+            }
+            ProvisionEvent::CeilingSet { application, from, to, reason } => {
+                let text = format!("{} s to {} s: {reason}", seconds(from), seconds(to));
+                self.record("ceiling", Some(*application), None, text, true);
+            }
+            ProvisionEvent::SentriesWanted { application, from, to, cpu } => {
+                let text = format!("{from} to {to}: a sentry's CPU is at {:.0} %", cpu * 100.0);
+                self.record("sentries-wanted", Some(*application), None, text, true);
+            }
+            ProvisionEvent::ServerFailed { server } if matches!(self.places()[*server], Place::Failed { since } if since == self.now) =>
+            {
+                let text = String::from("it is left alone for a minute, and another one asked for if one is needed");
+                self.record("server-out", None, Some(*server), text, false);
+            }
+            // On record with how it is known.
+            _ => {}
+        }
+    }
+
+    fn note(&mut self, kind: &str, text: String) {
+        self.record(kind, None, None, text, false);
+    }
+
+    fn record(
+        &mut self,
+        kind: &str,
+        application: Option<usize>,
+        server: Option<usize>,
+        text: String,
+        with_inputs: bool,
+    ) {
+        let inputs = application.filter(|_| with_inputs).map(|at| self.provisioner.measured(self.now, at));
+        self.records.push(Record {
+            at: self.now,
+            kind: kind.to_owned(),
+            application: application.map(|at| self.site.applications[at].name.clone()),
+            server,
+            text,
+            inputs,
+            step: None,
+        });
+    }
+}

@@ -1,0 +1,135 @@
+//! What goes into a plane, and what comes out.
+
+use serde::{Deserialize, Serialize};
+use tidegate_engine::Timestamp;
+use tidegate_engine::provision::{ApplicationReport, Measured, ServerNews};
+
+/// Something that came from outside. The journal is made of these.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Input {
+    /// A daemon took over; what was offered meanwhile is not known.
+    Began {
+        /// When.
+        now: Timestamp,
+    },
+    /// A period is over.
+    Period {
+        /// When.
+        now: Timestamp,
+        /// Per application what its sentries saw; `None` where nobody knows.
+        reports: Vec<Option<ApplicationReport>>,
+        /// How busy sentries were: application, sentry, share of its CPU.
+        sentries: Vec<(usize, usize, f64)>,
+    },
+    /// A provider's news of a server.
+    Server {
+        /// When.
+        now: Timestamp,
+        /// Its place in the pool.
+        server: usize,
+        /// What.
+        news: ServerNews,
+        /// How that is known.
+        reason: String,
+    },
+    /// A provider is through with a step.
+    Done {
+        /// When.
+        now: Timestamp,
+        /// The step's number.
+        step: u64,
+        /// The process that was started, where there is one.
+        process: Option<Process>,
+    },
+    /// An application's sentries are these.
+    Sentries {
+        /// When.
+        now: Timestamp,
+        /// Whose.
+        application: usize,
+        /// Their names.
+        names: Vec<String>,
+    },
+    /// Something to remember that changes nothing.
+    Note {
+        /// When.
+        now: Timestamp,
+        /// What kind of thing.
+        kind: String,
+        /// What, and why.
+        reason: String,
+    },
+}
+
+/// A process that serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// When it started, in the system's ticks since boot: tells it from a later one with its number.
+    pub started: u64,
+    /// The step that started it.
+    pub step: u64,
+}
+
+/// What a provider is to do, once.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub struct Step {
+    /// Counts up, over all starts of the daemon.
+    pub number: u64,
+    /// Its place in the pool.
+    pub server: usize,
+    /// What.
+    pub what: What,
+}
+
+/// What a provider can do.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum What {
+    /// Start it.
+    Start {
+        /// For which application.
+        application: usize,
+    },
+    /// Stop it, whatever it still has.
+    Stop,
+}
+
+/// What was decided, or happened, with what stood behind it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Record {
+    /// When, by the plane's clock.
+    pub at: Timestamp,
+    /// What kind of thing.
+    pub kind: String,
+    /// Whom it concerns.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub application: Option<String>,
+    /// Which server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server: Option<usize>,
+    /// In words, with the reason.
+    pub text: String,
+    /// The inputs of the decision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inputs: Option<Measured>,
+    /// The step's number, for steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<u64>,
+}
+
+impl Input {
+    /// When it came.
+    pub fn now(&self) -> Timestamp {
+        match self {
+            Input::Began { now }
+            | Input::Period { now, .. }
+            | Input::Server { now, .. }
+            | Input::Done { now, .. }
+            | Input::Sentries { now, .. }
+            | Input::Note { now, .. } => *now,
+        }
+    }
+}

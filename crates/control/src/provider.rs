@@ -1,0 +1,115 @@
+//! Who starts and stops servers.
+//!
+//! | file | question |
+//! |---|---|
+//! | `local.rs` | processes on this machine |
+//! | `process.rs` | which of them are ours, and which of those |
+//! | `check.rs` | whether a server serves |
+
+mod check;
+mod local;
+mod process;
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::config;
+use crate::plane::{Process, Step, What};
+
+/// Starts and stops servers. Its methods block; they are called from threads of their own.
+pub trait Provider: Debug + Send + Sync {
+    /// Carries a step out. It may be a step that was carried out before, wholly or in part, by a daemon that was killed
+    /// then: what is there already is not made again. `known` is the process that is on record for the server.
+    ///
+    /// # Errors
+    /// Why it could not.
+    fn apply(&self, step: &Step, known: Option<Process>) -> Result<Option<Process>, ProviderError>;
+
+    /// How a server is.
+    fn look(&self, server: usize, known: Option<Process>) -> Presence;
+}
+
+/// How a server is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// It is not there.
+    Absent,
+    /// It is there and does not answer.
+    Silent,
+    /// It answers.
+    Serving,
+}
+
+/// Why a provider could not do it.
+#[derive(Debug, Error)]
+pub enum ProviderError {
+    /// The program cannot be started.
+    #[error("cannot start \"{program}\": {source}; check command in [provider]")]
+    Start {
+        /// The program.
+        program: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// It cannot be stopped.
+    #[error("process {pid} does not end")]
+    Stop {
+        /// Its number.
+        pid: u32,
+    },
+    /// The system does not tell what runs.
+    #[error("cannot read {what}: {source}")]
+    System {
+        /// What.
+        what: String,
+        /// What it said.
+        source: std::io::Error,
+    },
+}
+
+/// The provider that a configuration names. `store` marks what is started.
+///
+/// # Errors
+/// When the folder for what servers print cannot be made.
+pub fn build(config: &config::Provider, store: u64) -> Result<Arc<dyn Provider>, ProviderError> {
+    Ok(match config {
+        config::Provider::Static { .. } => Arc::new(Static(config.clone())),
+        config::Provider::Local(local) => Arc::new(local::Processes::new(local.clone(), store)?),
+    })
+}
+
+/// Servers that always run: they are put to use when they answer.
+#[derive(Debug)]
+struct Static(config::Provider);
+
+impl Provider for Static {
+    fn apply(&self, _step: &Step, _known: Option<Process>) -> Result<Option<Process>, ProviderError> {
+        Ok(None)
+    }
+
+    fn look(&self, server: usize, _known: Option<Process>) -> Presence {
+        match check::answers(&self.0.address(server), self.0.check().path.as_deref()) {
+            true => Presence::Serving,
+            false => Presence::Silent,
+        }
+    }
+}
+
+/// A dry run: everything succeeds and nothing is done.
+#[derive(Debug, Default)]
+pub struct Pretend;
+
+impl Provider for Pretend {
+    fn apply(&self, step: &Step, _known: Option<Process>) -> Result<Option<Process>, ProviderError> {
+        match step.what {
+            What::Start { .. } => Ok(Some(Process { pid: 0, started: 0, step: step.number })),
+            What::Stop => Ok(None),
+        }
+    }
+
+    fn look(&self, _server: usize, known: Option<Process>) -> Presence {
+        if known.is_some() { Presence::Serving } else { Presence::Absent }
+    }
+}

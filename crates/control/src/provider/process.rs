@@ -1,0 +1,109 @@
+//! Which processes are ours, and which of those: read from /proc.
+//!
+//! *Intuition.* A process carries its name in its environment: the store, the place in the pool, and the step that
+//! started it. So it is found again by a daemon that was killed right after it had started it, before it could write
+//! its number down; and the processes that it started itself are found with it. A number alone proves nothing: numbers
+//! are used again, so that it counts only together with the time of its start.
+
+use std::fs;
+use std::io;
+use std::time::Duration;
+
+use super::ProviderError;
+
+/// The variable that marks a process.
+pub(super) const MARK: &str = "TIDEGATE_SERVER";
+
+/// How often, and after which pause, it is looked at a process without an environment again.
+const LOOKS: u32 = 20;
+const PAUSE: Duration = Duration::from_micros(500);
+
+/// A process that runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) pid: u32,
+    /// Ticks since boot.
+    pub(super) started: u64,
+    pub(super) group: u32,
+    /// The step that it was started by; 0 where only its number is known.
+    pub(super) step: u64,
+}
+
+impl Found {
+    /// Whether it is the one that was started, not one that it started.
+    pub(super) fn leads(&self) -> bool {
+        self.pid == self.group
+    }
+}
+
+/// What marks the process of a step.
+pub(super) fn mark(store: u64, server: usize, step: u64) -> String {
+    format!("{store:016x}/{server}/{step}")
+}
+
+/// Every running process that a store has started for a place in the pool.
+pub(super) fn find(store: u64, server: usize) -> Result<Vec<Found>, ProviderError> {
+    let prefix = format!("{MARK}={store:016x}/{server}/");
+    let all = fs::read_dir("/proc").map_err(|source| ProviderError::System { what: String::from("/proc"), source })?;
+    let pids = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    Ok(pids.filter_map(|pid| marked(pid, prefix.as_bytes())).collect())
+}
+
+fn marked(pid: u32, prefix: &[u8]) -> Option<Found> {
+    // Those of other users cannot be read, and are not ours.
+    let environment = environment(pid)?;
+    let value = environment.split(|byte| *byte == 0).find_map(|entry| entry.strip_prefix(prefix))?;
+    let step = std::str::from_utf8(value).ok()?.parse().ok()?;
+    running(pid).map(|found| Found { step, ..found })
+}
+
+/// What a process has in its environment; nothing while it gets its next program, which takes a moment. Without waiting
+/// for that, what was started just now would be started again. Kernel threads never have a program.
+fn environment(pid: u32) -> Option<Vec<u8>> {
+    for _ in 0..LOOKS {
+        let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+        if !environment.is_empty() || fs::read_link(format!("/proc/{pid}/exe")).is_err() {
+            return Some(environment);
+        }
+        std::thread::sleep(PAUSE);
+    }
+    None
+}
+
+/// A process by its number, unless it has ended.
+pub(super) fn running(pid: u32) -> Option<Found> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name is in brackets and may hold anything; what follows does not.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let (state, group, started) = (*fields.first()?, fields.get(2)?.parse().ok()?, fields.get(19)?.parse().ok()?);
+    (!matches!(state, "Z" | "X")).then_some(Found { pid, started, group, step: 0 })
+}
+
+/// Sends a signal to the groups of these processes, unless they have ended meanwhile.
+pub(super) fn signal(processes: &[Found], signal: rustix::process::Signal) {
+    let mut groups: Vec<u32> = processes
+        .iter()
+        .filter(|process| running(process.pid).is_some_and(|now| now.started == process.started))
+        .map(|process| process.group)
+        .collect();
+    groups.sort_unstable();
+    groups.dedup();
+    for group in groups {
+        let Some(group) = rustix::process::Pid::from_raw(group as i32) else { continue };
+        // One that has just ended needs no signal.
+        let _: Result<(), _> = rustix::process::kill_process_group(group, signal).map_err(io::Error::from);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_runs_and_is_not_marked() {
+        let me = running(std::process::id()).expect("runs");
+        assert!(me.started > 0);
+        assert_eq!(running(u32::MAX), None);
+        assert_eq!(find(0x1234_5678_9abc_def0, 3).expect("/proc"), []);
+    }
+}

@@ -1,0 +1,273 @@
+//! Killed anywhere, again and again: nothing is lost and nothing doubled.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tidegate_control::plane::{Input, Plane, Process, Step, What};
+use tidegate_control::store::{Store, StoreError};
+use tidegate_engine::provision::{
+    ApplicationReport, ApplicationSetup, FollowConfig, Place, Pool, ProvisionConfig, Replica, SentryRule, ServerNews,
+    Site,
+};
+use tidegate_engine::units::Seconds;
+use tidegate_engine::{Sla, Statistic, Timestamp};
+
+const SERVERS: u32 = 8;
+
+fn site() -> Site {
+    let application = |name: &str| ApplicationSetup {
+        name: name.into(),
+        sla: Sla::constant(Statistic::P95, Duration::from_secs(1)).expect("a target"),
+        revenues: vec![1.0],
+        min_servers: 1,
+        max_servers: 6,
+        servers: 1,
+        max_sentries: 2,
+        replica: Some(Replica::new(0.05, 1.0, 1.0)),
+    };
+    let follow = FollowConfig {
+        every: Seconds(1.0),
+        smooth: Seconds(3.0),
+        trend: Seconds(10.0),
+        hold: Seconds(5.0),
+        ..FollowConfig::default()
+    };
+    Site {
+        servers: SERVERS,
+        pool: Pool { setup_time: Duration::from_secs(2), drain_limit: Duration::from_secs(10), ..Pool::default() },
+        applications: vec![application("shop"), application("mail")],
+        policy: ProvisionConfig::Follow(follow),
+        sentries: SentryRule::default(),
+    }
+}
+
+/// The machine that servers run on: it outlives every control plane.
+#[derive(Debug, Default)]
+struct Machine {
+    /// Per place the steps whose processes run.
+    running: BTreeMap<usize, Vec<u64>>,
+    /// Steps that a process was started for, and whether it has died by itself since.
+    started: BTreeMap<u64, bool>,
+    /// Steps for which another process was started although theirs was there.
+    doubled: Vec<u64>,
+}
+
+impl Machine {
+    /// What a provider promises: see `Provider::apply`.
+    fn apply(&mut self, step: &Step) -> Option<Process> {
+        let there = self.running.entry(step.server).or_default();
+        match step.what {
+            What::Start { .. } => {
+                if !there.contains(&step.number) {
+                    there.clear();
+                    there.push(step.number);
+                    // Killed before it was marked, and its process died meanwhile: then it is to be done again.
+                    if self.started.insert(step.number, false) == Some(false) {
+                        self.doubled.push(step.number);
+                    }
+                }
+                Some(Process { pid: step.number as u32, started: 1, step: step.number })
+            }
+            What::Stop => {
+                there.retain(|number| *number >= step.number);
+                None
+            }
+        }
+    }
+
+    fn die(&mut self, server: usize) {
+        for step in self.running.remove(&server).unwrap_or_default() {
+            self.started.insert(step, true);
+        }
+    }
+
+    fn is_running(&self, server: usize) -> bool {
+        self.running.get(&server).is_some_and(|there| !there.is_empty())
+    }
+}
+
+/// A daemon, as far as it matters here, that can be killed at any moment.
+struct Daemon {
+    path: PathBuf,
+    open: Option<(Store, Plane)>,
+    now: u64,
+}
+
+impl Daemon {
+    fn new(name: &str) -> Daemon {
+        let path = std::env::temp_dir().join(format!("tidegate-{name}-{}.redb", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let mut daemon = Daemon { path, open: None, now: 1_000_000_000 };
+        daemon.begin();
+        daemon
+    }
+
+    fn begin(&mut self) {
+        let mut store = Store::open(&self.path, 1).expect("opens");
+        let plane = store.plane(site()).expect("reads");
+        self.open = Some((store, plane));
+        let now = Timestamp::from_nanos(self.now);
+        self.input(&Input::Began { now });
+    }
+
+    /// Gone, with everything that it had not written.
+    fn kill(&mut self) {
+        let before = serde_json::to_string(&self.plane().state()).expect("text");
+        self.open = None;
+        let mut store = Store::open(&self.path, 1).expect("opens");
+        let plane = store.plane(site()).expect("reads");
+        assert_eq!(serde_json::to_string(&plane.state()).expect("text"), before, "nothing is lost");
+        drop(store);
+        self.begin();
+    }
+
+    fn input(&mut self, input: &Input) {
+        let (store, plane) = self.open.as_mut().expect("it runs");
+        store.handle(plane, input).expect("is written");
+    }
+
+    fn plane(&self) -> &Plane {
+        &self.open.as_ref().expect("it runs").1
+    }
+
+    fn store(&self) -> &Store {
+        &self.open.as_ref().expect("it runs").0
+    }
+
+    /// Carries out the first pending step; killed before it, between it and its mark, or not at all.
+    fn step(&mut self, machine: &mut Machine, killed: u8) -> bool {
+        let Some(step) = self.plane().pending().next().cloned() else { return false };
+        if killed == 1 {
+            self.kill();
+            return true;
+        }
+        let process = machine.apply(&step);
+        if killed == 2 {
+            self.kill();
+            return true;
+        }
+        let now = Timestamp::from_nanos(self.now);
+        self.input(&Input::Done { now, step: step.number, process });
+        true
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.open = None;
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// One turn: what is offered, whether something dies, and where the daemon is killed.
+#[derive(Clone, Debug)]
+struct Turn {
+    rates: [u64; 2],
+    dies: Option<usize>,
+    kills: Vec<u8>,
+}
+
+fn turn() -> impl Strategy<Value = Turn> {
+    let rates = prop_oneof![Just([20, 20]), Just([100, 10]), Just([5, 90]), Just([0, 0])];
+    let dies = prop_oneof![5 => Just(None), 1 => (0..SERVERS as usize).prop_map(Some)];
+    (rates, dies, prop::collection::vec(0u8..4, 0..6)).prop_map(|(rates, dies, kills)| Turn { rates, dies, kills })
+}
+
+fn play(daemon: &mut Daemon, machine: &mut Machine, turn: &Turn) {
+    daemon.now += 1_000_000_000;
+    let now = Timestamp::from_nanos(daemon.now);
+    let report = |rate: &u64| Some(ApplicationReport { offered: vec![*rate], ..ApplicationReport::default() });
+    daemon.input(&Input::Period { now, reports: turn.rates.iter().map(report).collect(), sentries: Vec::new() });
+    if let Some(server) = turn.dies {
+        machine.die(server);
+    }
+    for killed in &turn.kills {
+        daemon.step(machine, *killed);
+    }
+    for server in 0..SERVERS as usize {
+        let waits = daemon.plane().pending().any(|step| step.server == server);
+        let news = match daemon.plane().places()[server] {
+            _ if waits => continue,
+            Place::Coming { .. } if machine.is_running(server) => ServerNews::Up,
+            Place::Draining { .. } if machine.is_running(server) => ServerNews::Drained,
+            Place::Coming { .. } | Place::Serving { .. } | Place::Draining { .. } if !machine.is_running(server) => {
+                ServerNews::Failed
+            }
+            _ => continue,
+        };
+        daemon.input(&Input::Server { now, server, news, reason: String::from("seen") });
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #[test]
+    fn every_step_is_carried_out_once_whatever_is_killed_when(turns in prop::collection::vec(turn(), 1..40), case in any::<u32>()) {
+        let mut daemon = Daemon::new(&format!("crash-{case:x}"));
+        let mut machine = Machine::default();
+        for turn in &turns {
+            play(&mut daemon, &mut machine, turn);
+        }
+        while daemon.step(&mut machine, 0) {}
+        prop_assert!(machine.doubled.is_empty(), "{:?}", machine.doubled);
+        for (server, place) in daemon.plane().places().iter().enumerate() {
+            let used = !matches!(place, Place::Free | Place::Failed { .. });
+            let processes = machine.running.get(&server).map_or(0, Vec::len);
+            // One that has just died is not known to have died yet.
+            prop_assert!(processes <= usize::from(used), "{server} {place:?}: {processes} processes");
+        }
+        let numbers = |records: &[serde_json::Value]| -> Vec<u64> {
+            records.iter().map(|record| record["number"].as_u64().unwrap_or(0)).collect()
+        };
+        let audit = daemon.store().audit(0, 100_000).expect("reads");
+        let starts = audit.iter().filter(|record| record["kind"] == "start").count();
+        prop_assert!(starts >= machine.started.len(), "every start is on record");
+        let mut sorted = numbers(&audit);
+        sorted.dedup();
+        prop_assert_eq!(sorted.len(), audit.len(), "none twice");
+    }
+}
+
+#[test]
+fn a_long_run_is_kept_short_and_goes_on() {
+    let mut daemon = Daemon::new("long");
+    let mut machine = Machine::default();
+    let busy = Turn { rates: [100, 10], dies: None, kills: vec![0; 6] };
+    let quiet = Turn { rates: [5, 5], ..busy.clone() };
+    for at in 0..700 {
+        play(&mut daemon, &mut machine, if at % 100 < 50 { &busy } else { &quiet });
+        if at % 97 == 0 {
+            daemon.kill();
+        }
+    }
+    let plan = daemon.plane().plan();
+    assert_eq!((plan[0].application.as_str(), plan[0].inputs.offered.map(f64::round)), ("shop", Some(21.0)));
+    let audit = daemon.store().audit(0, 100_000).expect("reads");
+    let wanted: Vec<_> = audit.iter().filter(|record| record["kind"] == "servers-wanted").collect();
+    assert!(wanted.len() > 14, "{}", wanted.len());
+    assert!(wanted.iter().all(|record| record["inputs"]["offered"].is_number() && record["text"] != ""));
+}
+
+#[test]
+fn a_store_belongs_to_one_control_plane_and_one_site() {
+    let daemon = Daemon::new("held");
+    let error = Store::open(&daemon.path, 1).expect_err("is held");
+    assert!(matches!(error, StoreError::Held { .. }), "{error}");
+    let path = daemon.path.clone();
+    let term = daemon.store().term();
+    let mut daemon = daemon;
+    daemon.open = None;
+    let mut store = Store::open(&path, 1).expect("is free");
+    assert_eq!(store.term(), term + 1);
+    let (mut plane, now) = (store.plane(site()).expect("reads"), Timestamp::from_nanos(1));
+    store.handle(&mut plane, &Input::Began { now }).expect("is written");
+    store.keep_state(&plane).expect("is written");
+    let mut other = site();
+    other.applications[0].name = String::from("other");
+    let error = store.plane(other).expect_err("another site").to_string();
+    assert!(error.contains("begin with an empty store"), "{error}");
+    drop(store);
+    assert!(Store::open(Path::new("/nonexistent/folder/store"), 1).is_err());
+}

@@ -1,0 +1,415 @@
+//! A rate for what strains a resource, that follows the use of the resource; and one for all new connections, last.
+//!
+//! *Intuition.* What overloads a server is seldom all of its requests: a few kinds need nearly all of its processors, a
+//! few others of its network. Let in so much of each kind that its resource is used well and not more, and the others
+//! need no test at all. Only when that is not enough, because there are too many of the others too, are connections
+//! turned away, and then as early as can be: by the kernel, before their handshakes.
+//!
+//! *Applied.* Request types carry tags, the names of resources. For each resource there is a controller and a token
+//! bucket per server, tested when a tagged request's server is chosen; and one more at the sentry, where the sentry
+//! itself measures the resource. Controllers are told by nuclei, or by the sentry where it shares the machine with the
+//! server, and sample once a second. Buckets have a logical partition for each class. The controller of connections
+//! looks at the queues of connections that wait to be accepted, at the sentry and, on average, at the servers; drivers
+//! carry out its rate.
+//!
+//! *Awkward cases.* See the control law. Guaranteed requests are not tested, nor counted. Where requests carry no tags,
+//! `tags = "learn"` takes those for heavy users of processors that cost a multiple of the mean.
+//!
+//! *Source.* T. Voigt and P. Gunningberg, "Adaptive resource-based Web server admission control" (2002), sections 3 and
+//! 5.
+
+mod config;
+mod control;
+mod parts;
+#[cfg(test)]
+mod tests;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::{Admission, AdmissionPolicy, Arrival, Context, PolicyState, ResourceState};
+use crate::decision::Reason;
+use crate::event::Event;
+use crate::report::LoadReport;
+use crate::request::{Request, ServerId};
+use crate::setup::Setup;
+use crate::signal::Signal;
+use crate::time::Timestamp;
+use parts::Parts;
+
+pub use config::Config;
+pub use control::{Beside, Control, Law, Look, Why};
+
+/// The name of the controller of connections.
+const CONNECTIONS: &str = "syn";
+/// With learned tags a request is a heavy one from this multiple of the mean cost.
+const HEAVY: f64 = 2.0;
+/// While connections wait for them, resources' rates fall so many times as fast.
+const HASTE: f64 = 4.0;
+
+/// The policy.
+#[derive(Debug)]
+pub struct Protection {
+    config: Config,
+    /// Per resource of the configuration.
+    resources: Vec<Protected>,
+    connections: Option<Connections>,
+    shares: Vec<f64>,
+    /// Seconds.
+    period: f64,
+    sampled: Timestamp,
+    next: Timestamp,
+    /// Until the refused request would find its token.
+    wait: Duration,
+}
+
+/// A resource, wherever it was measured.
+#[derive(Debug)]
+struct Protected {
+    name: String,
+    /// The tag's bit; `None`: no request type carries it.
+    tag: Option<u8>,
+    signal: Signal,
+    law: Law,
+    depth: f64,
+    /// By place: the sentry, then the servers by number.
+    places: Vec<Option<Place>>,
+}
+
+/// A resource at one place.
+#[derive(Debug)]
+struct Place {
+    server: Option<ServerId>,
+    control: Control,
+    parts: Parts,
+    input: Input,
+    admitted: u64,
+    refused: u64,
+}
+
+/// New connections.
+#[derive(Debug)]
+struct Connections {
+    control: Control,
+    depth: f64,
+    /// Of the sentry, then of the servers.
+    queues: Vec<Option<Input>>,
+    processors: Vec<Option<Input>>,
+    /// Of the processors: nothing is raised above.
+    busy: f64,
+    arrived: u64,
+    /// As the kernel counted them since the last sample, where it did.
+    counted: Option<u64>,
+    admitted: u64,
+    refused: u64,
+}
+
+/// What was measured since the last sample: of a queue the last length, else the mean.
+#[derive(Clone, Copy, Debug, Default)]
+struct Input {
+    sum: f64,
+    last: f64,
+    count: u32,
+}
+
+impl AdmissionPolicy for Protection {
+    fn on_arrival(&mut self, _cx: &mut Context<'_>, _arrival: &Arrival) -> Admission {
+        if let Some(connections) = &mut self.connections {
+            connections.arrived += 1;
+        }
+        Admission::Admit
+    }
+
+    /// All buckets have a token, or none is taken.
+    fn on_server(&mut self, cx: &mut Context<'_>, arrival: &Arrival, server: ServerId) -> Option<Reason> {
+        let (now, class) = (cx.now, arrival.request.class);
+        let heavy = self.config.learns() && cx.costs.mean().is_some_and(|mean| arrival.cost >= HEAVY * mean);
+        let mut refused = None;
+        let mut longest = Duration::ZERO;
+        for resource in &mut self.resources {
+            if resource.is_strained_by(&arrival.request, heavy) {
+                for place in resource.at(server) {
+                    let wait = place.parts.ask(now, class);
+                    if !wait.is_zero() {
+                        place.refused += 1;
+                        longest = longest.max(wait);
+                        refused = Some(Reason::ResourceLimit);
+                    }
+                }
+            }
+        }
+        if refused.is_none() {
+            for resource in &mut self.resources {
+                if resource.is_strained_by(&arrival.request, heavy) {
+                    for place in resource.at(server) {
+                        place.parts.take(now, class);
+                        place.admitted += 1;
+                    }
+                }
+            }
+        }
+        self.wait = longest;
+        refused
+    }
+
+    fn on_timeout(&mut self, cx: &mut Context<'_>) {
+        let seconds = cx.now.seconds_since(self.sampled).max(1e-3);
+        let waits = |connections: &Connections| connections.control.last().why == Why::OthersFirst;
+        let haste = if self.connections.as_ref().is_some_and(waits) { HASTE } else { 1.0 };
+        let mut others_first = false;
+        for resource in &mut self.resources {
+            for place in resource.places.iter_mut().flatten() {
+                let before = place.control.last().why;
+                let hits = f64::from(place.parts.asked()) / seconds;
+                place.control.sample(place.input.take(resource.signal), hits, Beside { haste, ..Beside::default() });
+                others_first |= place.control.can_do_more();
+                place.parts.set(cx.now, place.control.rate(), seconds);
+                tell(cx, &resource.name, place.server, &place.control, before);
+            }
+        }
+        if let Some(connections) = &mut self.connections {
+            let before = connections.control.last().why;
+            connections.sample(seconds, others_first);
+            tell(cx, CONNECTIONS, None, &connections.control, before);
+            cx.set_syn_rate(connections.control.rate(), connections.depth);
+        }
+        self.sampled = cx.now;
+        self.next = cx.now + Duration::from_secs_f64(self.period);
+    }
+
+    fn next_timeout(&self) -> Option<Timestamp> {
+        Some(self.next)
+    }
+
+    fn on_report(&mut self, _cx: &mut Context<'_>, report: &LoadReport) {
+        match *report {
+            LoadReport::Signal { server, signal, value } if value >= 0.0 && value.is_finite() => {
+                self.resources.iter_mut().for_each(|resource| resource.hear(server, signal, value, &self.shares));
+                if let Some(connections) = &mut self.connections {
+                    connections.hear(server, signal, value);
+                }
+            }
+            LoadReport::Connections { offered, refused } => {
+                if let Some(connections) = &mut self.connections {
+                    *connections.counted.get_or_insert(0) += offered;
+                    connections.admitted += offered.saturating_sub(refused);
+                    connections.refused += refused;
+                }
+            }
+            LoadReport::Silent(server) => self.forget(server),
+            _ => {}
+        }
+    }
+
+    fn on_setup(&mut self, setup: &Setup) {
+        for resource in &mut self.resources {
+            resource.tag = tag(setup, &resource.name);
+        }
+    }
+
+    fn retry_after(&self, _now: Timestamp, _request: &Request) -> Option<Duration> {
+        Some(self.wait)
+    }
+
+    fn describe(&self, state: &mut PolicyState) {
+        let places = self.resources.iter().flat_map(|resource| {
+            resource.places.iter().flatten().map(move |place| place.describe(&resource.name, resource.signal))
+        });
+        let connections = self.connections.iter().map(Connections::describe);
+        state.resources = places.chain(connections).collect();
+    }
+}
+
+impl Protection {
+    fn new(config: &Config, setup: &Setup) -> Protection {
+        let resource = |resource: &config::Resource| {
+            let signal = resource.signal().expect("it was checked with the setup");
+            let (law, depth) = resource.control.resolve(signal, 5.0).expect("it was checked with the setup");
+            let (name, tag) = (resource.name.clone(), tag(setup, &resource.name));
+            Protected { name, tag, signal, law, depth, places: Vec::new() }
+        };
+        let period = config.period.0;
+        Protection {
+            resources: config.resources.iter().map(resource).collect(),
+            connections: config.connections.then(|| Connections::new(config)),
+            shares: parts::shares(&config.shares, setup.classes.len()),
+            period,
+            sampled: Timestamp::ZERO,
+            next: Timestamp::ZERO + Duration::from_secs_f64(period),
+            wait: Duration::ZERO,
+            config: config.clone(),
+        }
+    }
+
+    /// Nothing is measured at this server any more.
+    fn forget(&mut self, server: ServerId) {
+        let at = server.index() + 1;
+        for resource in &mut self.resources {
+            if let Some(place) = resource.places.get_mut(at) {
+                *place = None;
+            }
+        }
+        if let Some(connections) = &mut self.connections {
+            for inputs in [&mut connections.queues, &mut connections.processors] {
+                if let Some(input) = inputs.get_mut(at) {
+                    *input = None;
+                }
+            }
+        }
+    }
+}
+
+impl Protected {
+    fn is_strained_by(&self, request: &Request, heavy: bool) -> bool {
+        self.tag.is_some_and(|tag| request.tags.contains(tag)) || (heavy && self.signal == Signal::Cpu)
+    }
+
+    /// The places that a request to `server` passes: the sentry and the server.
+    fn at(&mut self, server: ServerId) -> impl Iterator<Item = &mut Place> {
+        let at = server.index() + 1;
+        let places = self.places.iter_mut().enumerate();
+        places.filter(move |(place, _)| *place == 0 || *place == at).filter_map(|(_, place)| place.as_mut())
+    }
+
+    fn hear(&mut self, server: Option<ServerId>, signal: Signal, value: f64, shares: &[f64]) {
+        if signal != self.signal {
+            return;
+        }
+        let place = entry(&mut self.places, server).get_or_insert_with(|| Place {
+            server,
+            control: Control::new(self.law),
+            parts: Parts::new(shares, self.depth),
+            input: Input::default(),
+            admitted: 0,
+            refused: 0,
+        });
+        place.input.add(value);
+    }
+}
+
+impl Place {
+    fn describe(&self, resource: &str, signal: Signal) -> ResourceState {
+        let state = describe(resource, signal, &self.control);
+        let (parts, server_id) = (self.parts.rates().to_vec(), self.server);
+        ResourceState { server_id, parts, admitted: self.admitted, refused: self.refused, ..state }
+    }
+}
+
+impl Connections {
+    fn new(config: &Config) -> Connections {
+        let (law, depth) = config.syn.resolve(Signal::ListenQueue, 20.0).expect("it was checked with the setup");
+        Connections {
+            control: Control::new(law),
+            depth,
+            queues: Vec::new(),
+            processors: Vec::new(),
+            busy: config.cpu_reference(),
+            arrived: 0,
+            counted: None,
+            admitted: 0,
+            refused: 0,
+        }
+    }
+
+    fn hear(&mut self, server: Option<ServerId>, signal: Signal, value: f64) {
+        let inputs = match signal {
+            Signal::ListenQueue => &mut self.queues,
+            Signal::Cpu => &mut self.processors,
+            _ => return,
+        };
+        entry(inputs, server).get_or_insert_default().add(value);
+    }
+
+    fn sample(&mut self, seconds: f64, others_first: bool) {
+        let busy = mean(self.processors.iter_mut().flatten().filter_map(|input| input.take(Signal::Cpu)));
+        let own = self.queues.first_mut().and_then(Option::as_mut).and_then(|input| input.take(Signal::ListenQueue));
+        let servers = self.queues.iter_mut().skip(1).flatten();
+        let servers = mean(servers.filter_map(|input| input.take(Signal::ListenQueue)));
+        let queue = match (own, servers) {
+            (None, None) => None,
+            (own, servers) => Some(own.unwrap_or(0.0) + servers.unwrap_or(0.0)),
+        };
+        let arrived = core::mem::take(&mut self.arrived);
+        // While everything is let in the kernel need not count.
+        let hits = self.counted.take().unwrap_or(arrived);
+        let cpu_busy = busy.is_some_and(|busy| busy >= self.busy);
+        self.control.sample(queue, hits as f64 / seconds, Beside { cpu_busy, others_first, haste: 1.0 });
+    }
+
+    fn describe(&self) -> ResourceState {
+        let state = describe(CONNECTIONS, Signal::ListenQueue, &self.control);
+        ResourceState { admitted: self.admitted, refused: self.refused, ..state }
+    }
+}
+
+impl Input {
+    fn add(&mut self, value: f64) {
+        self.sum += value;
+        self.last = value;
+        self.count = self.count.saturating_add(1);
+    }
+
+    fn take(&mut self, signal: Signal) -> Option<f64> {
+        let input = core::mem::take(self);
+        match input.count {
+            0 => None,
+            _ if signal.is_queue() => Some(input.last),
+            count => Some(input.sum / f64::from(count)),
+        }
+    }
+}
+
+fn describe(resource: &str, signal: Signal, control: &Control) -> ResourceState {
+    let Look { input, error, step, hits, why } = *control.last();
+    ResourceState {
+        resource: resource.into(),
+        signal: signal.name(),
+        server: None,
+        server_id: None,
+        rate: control.rate(),
+        parts: Vec::new(),
+        hits,
+        admitted: 0,
+        refused: 0,
+        input,
+        reference: control.law().reference,
+        error,
+        step,
+        why: why.name(),
+    }
+}
+
+/// Says so when a controller does something else than before.
+fn tell(cx: &mut Context<'_>, resource: &str, server: Option<ServerId>, control: &Control, before: Why) {
+    let look = control.last();
+    if look.why != before {
+        cx.emit(Event::ResourceControlled {
+            resource: resource.into(),
+            server,
+            rate: control.rate(),
+            input: look.input,
+            error: look.error,
+            step: look.step,
+            why: look.why.name(),
+        });
+    }
+}
+
+/// The entry of a place: the sentry's is the first.
+fn entry<T>(places: &mut Vec<Option<T>>, server: Option<ServerId>) -> &mut Option<T> {
+    let at = server.map_or(0, |server| server.index() + 1);
+    if places.len() <= at {
+        places.resize_with(at + 1, || None);
+    }
+    &mut places[at]
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = values.fold((0.0, 0u32), |(sum, count), value| (sum + value, count + 1));
+    (count > 0).then(|| sum / f64::from(count))
+}
+
+fn tag(setup: &Setup, name: &str) -> Option<u8> {
+    setup.tags.iter().position(|tag| tag == name).map(|at| at as u8)
+}

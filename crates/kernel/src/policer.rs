@@ -1,0 +1,248 @@
+//! The policer: installed, given rates and leases, counted, removed.
+
+use std::io::{self, Write};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::netlink::{Limit, Netlink};
+use crate::owner::Owner;
+use crate::rules::{Counts, Plan};
+
+/// A rate is in force for so long after it was set or renewed.
+pub const LEASE: Duration = Duration::from_secs(10);
+
+/// A rate moves when it is off by this share: each change fills the buckets.
+const DEAD_BAND: f64 = 0.05;
+
+/// Why connections cannot be policed here.
+#[derive(Debug, Error)]
+pub enum InstallError {
+    /// The program that installs rules is not there.
+    #[error("the program \"nft\" is not there; install the package nftables")]
+    NoProgram,
+    /// Not allowed.
+    #[error("not permitted to change packet filters; run as root, or give the program CAP_NET_ADMIN")]
+    NotPermitted,
+    /// `nft` says no.
+    #[error("nft does not take the rules: {0}")]
+    Refused(String),
+    /// Another process polices the same address.
+    #[error("process {pid} polices connections to this address already ({table}); stop it, or listen elsewhere")]
+    Occupied {
+        /// Its number.
+        pid: u32,
+        /// The table.
+        table: String,
+    },
+    /// Two classes claim the same clients.
+    #[error("the classes \"{0}\" and \"{1}\" have clients in common; an address can be in one of them only")]
+    Overlap(String, String),
+    /// Netlink or `/proc` do not work.
+    #[error("the kernel's packet filter cannot be talked to: {0}")]
+    Kernel(#[from] io::Error),
+}
+
+/// Token buckets for new connections, by source. Dropped, it removes its rules.
+#[derive(Debug)]
+pub struct SynPolicer {
+    netlink: Netlink,
+    plan: Plan,
+    table: String,
+    /// The handle of each class's limit.
+    handles: Vec<u64>,
+    rate: Option<f64>,
+    /// The rate that the rules have, in force or not.
+    installed: Option<f64>,
+    changes: u64,
+}
+
+impl SynPolicer {
+    /// Installs the rules; they match nothing until there is a rate. Rules of processes that are dead are removed, also
+    /// those for other addresses.
+    ///
+    /// # Errors
+    /// Why it cannot be done.
+    pub fn install(plan: Plan) -> Result<SynPolicer, InstallError> {
+        if let Some((one, other)) = plan.overlap() {
+            return Err(InstallError::Overlap(one.to_owned(), other.to_owned()));
+        }
+        let owner = Owner::this().ok_or_else(|| io::Error::other("there is no /proc"))?;
+        let mut netlink = Netlink::open()?;
+        let table = plan.table();
+        clean_up(&mut netlink, &table, &owner).map_err(denied)??;
+        run_nft(&plan.to_nft(&owner))?;
+        let mut policer =
+            SynPolicer { netlink, table, handles: Vec::new(), rate: None, installed: None, changes: 0, plan };
+        policer.find_rules()?;
+        Ok(policer)
+    }
+
+    /// From now on so many connections per second, for [`LEASE`]; `None`: all. A rate that is within a twentieth of the
+    /// last stays as it is, because every change fills the buckets. Whether the rules changed.
+    ///
+    /// # Errors
+    /// When the kernel refuses; after that, the last lease runs out.
+    pub fn set_rate(&mut self, rate: Option<f64>) -> io::Result<bool> {
+        let Some(wanted) = rate.map(|rate| rate.max(1e-3)) else {
+            if self.rate.take().is_some() {
+                self.netlink.lease(&self.table, "alive", &self.plan.ports(), None)?;
+            }
+            return Ok(false);
+        };
+        let is_near = self.installed.is_some_and(|installed| (wanted / installed - 1.0).abs() <= DEAD_BAND);
+        if !is_near {
+            self.install_rate(wanted)?;
+        }
+        if self.rate.is_none() {
+            self.lease()?;
+        }
+        self.rate = self.installed;
+        Ok(!is_near)
+    }
+
+    /// Prolongs the lease: call it well within [`LEASE`]. Nothing happens while everything is let in.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn renew(&mut self) -> io::Result<()> {
+        if self.rate.is_some() { self.lease() } else { Ok(()) }
+    }
+
+    /// Connections by class, since the rules were installed.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn counts(&mut self) -> io::Result<Vec<Counts>> {
+        let names = self.plan.names();
+        let mut counts: Vec<Counts> =
+            names.into_iter().map(|class| Counts { class, admitted: 0, refused: 0 }).collect();
+        self.netlink.counters(&self.table, |counter| {
+            let Some((kind, class)) = counter.name.split_once('_') else { return };
+            let Some(class) = class.parse().ok().and_then(|at: usize| counts.get_mut(at)) else { return };
+            match kind {
+                "admitted" => class.admitted = counter.packets,
+                "refused" => class.refused = counter.packets,
+                _ => {}
+            }
+        })?;
+        Ok(counts)
+    }
+
+    /// Connections per second that are let in; `None`: all.
+    pub fn rate(&self) -> Option<f64> {
+        self.rate
+    }
+
+    /// How often the rules were changed.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// The name of its table.
+    pub fn table(&self) -> &str {
+        &self.table
+    }
+
+    fn install_rate(&mut self, rate: f64) -> io::Result<()> {
+        match self.replace_rules(rate) {
+            // Not every kernel keeps the handle of a rule that is replaced.
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
+                self.find_rules()?;
+                self.replace_rules(rate)?;
+            }
+            result => result?,
+        }
+        self.installed = Some(rate);
+        self.changes += 1;
+        Ok(())
+    }
+
+    fn find_rules(&mut self) -> io::Result<()> {
+        self.handles.clear();
+        for class in 0..self.plan.names().len() {
+            let handle = self.netlink.first_rule(&self.table, &chain(class))?;
+            self.handles.push(handle.ok_or_else(|| io::Error::other("a rule that was installed is not there"))?);
+        }
+        Ok(())
+    }
+
+    fn replace_rules(&mut self, rate: f64) -> io::Result<()> {
+        let classes = self.plan.parts().into_iter().zip(self.plan.depths()).zip(&self.handles).enumerate();
+        let rules: Vec<_> = classes
+            .map(|(at, ((part, burst), handle))| {
+                let per_minute = (rate * part * 60.0).round().clamp(1.0, 6e10) as u64;
+                (chain(at), *handle, Limit { per_minute, burst }, format!("refused_{at}"))
+            })
+            .collect();
+        self.netlink.replace_limits(&self.table, &rules)
+    }
+
+    fn lease(&mut self) -> io::Result<()> {
+        self.netlink.lease(&self.table, "alive", &self.plan.ports(), Some(LEASE.as_millis() as u64))
+    }
+}
+
+impl Drop for SynPolicer {
+    fn drop(&mut self) {
+        // If it fails, the lease runs out, and the next start removes the table.
+        let _ = self.netlink.delete_table(&self.table);
+    }
+}
+
+fn chain(class: usize) -> String {
+    format!("class_{class}")
+}
+
+/// Removes tables whose owners are dead. An error inside when the wanted one's is not.
+fn clean_up(netlink: &mut Netlink, wanted: &str, this: &Owner) -> io::Result<Result<(), InstallError>> {
+    for (table, chain) in netlink.chains()? {
+        let Some(owner) = Owner::from_chain(&chain).filter(|_| table.starts_with("tidegate_")) else { continue };
+        if table == wanted && owner != *this && owner.is_alive() {
+            return Ok(Err(InstallError::Occupied { pid: owner.pid, table }));
+        }
+        if !owner.is_alive() {
+            netlink.delete_table(&table)?;
+        }
+    }
+    Ok(Ok(()))
+}
+
+fn denied(error: io::Error) -> InstallError {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => InstallError::NotPermitted,
+        _ => InstallError::Kernel(error),
+    }
+}
+
+fn run_nft(rules: &str) -> Result<(), InstallError> {
+    let mut child = match nft() {
+        Ok(child) => child,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(InstallError::NoProgram),
+        Err(error) => return Err(error.into()),
+    };
+    if let Some(mut input) = child.stdin.take() {
+        // What is wrong, nft says itself.
+        let _ = input.write_all(rules.as_bytes());
+    }
+    let output = child.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    match output.status.success() {
+        true => Ok(()),
+        false if said.contains("Operation not permitted") => Err(InstallError::NotPermitted),
+        false => Err(InstallError::Refused(said.lines().next().unwrap_or("without a word").to_owned())),
+    }
+}
+
+/// In PATH, or where distributions put it, which is not in everybody's.
+fn nft() -> io::Result<std::process::Child> {
+    let spawn = |program: &str| {
+        let mut command = Command::new(program);
+        command.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()
+    };
+    match spawn("nft") {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => spawn("/usr/sbin/nft"),
+        result => result,
+    }
+}

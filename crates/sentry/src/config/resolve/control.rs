@@ -1,0 +1,38 @@
+//! The control plane that a sentry follows: where it is, and the key.
+
+use std::path::Path;
+
+use tidegate_wire::control::ControlKey;
+
+use super::super::Control;
+use super::super::raw::RawControl;
+use super::super::section::At;
+use super::Resolver;
+
+impl Resolver<'_, '_, '_> {
+    pub(super) fn control(&mut self, raw: At<RawControl>) -> Option<Control> {
+        let At { value: raw, span } = raw;
+        let connect = match raw.connect {
+            Some(connect) => self.server_address(&connect),
+            None => {
+                self.missing(&span, "a control plane has an address; add connect = \"host:9910\"");
+                None
+            }
+        };
+        let name = raw.name.map(|name| name.value).filter(|name| !name.trim().is_empty());
+        if name.is_none() {
+            self.missing(&span, "sentries are told apart by their names; add name = \"...\"");
+        }
+        let Some(file) = raw.key_file else {
+            self.missing(&span, "sentries and the control plane share a key; add key_file = \"...\"");
+            return None;
+        };
+        let path = Path::new(&file.value);
+        let key = match self.world.read(path) {
+            Ok(secret) => ControlKey::from_secret(&secret, path).map_err(|error| error.to_string()),
+            Err(error) => Err(format!("the key file \"{}\" cannot be read: {error}", file.value)),
+        };
+        let key = key.map_err(|problem| self.report.error(&file.span, problem)).ok()?;
+        Some(Control { connect: connect?, key_file: self.world.absolute(path), key, name: name? })
+    }
+}

@@ -1,0 +1,383 @@
+//! Following a control plane: a thread that reports what was offered, and puts in force what comes back.
+//!
+//! *Awkward cases.* Cut off, the sentry works on with the last it was told, says so, and tries again, ever less often.
+//! Orders are complete and numbered: those of an older control plane than the last one are not listened to. An empty
+//! server set is not believed: somebody must serve, and a control plane that has lost all of them is no reason to give
+//! up those that are there.
+
+mod seen;
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tidegate_engine::{Sla, Statistic, Step};
+use tidegate_wire::control::{
+    ApplicationOrders, Channel, ChannelError, FromControl, FromSentry, Hello, Orders, TargetOrder,
+};
+
+use crate::app::{App, Governed};
+use crate::board::{Board, cpu_time};
+use crate::config;
+use seen::Watch;
+
+/// How long connecting, and waiting for the first word, may take.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Between two tries: at first, and at most.
+const AGAIN: Duration = Duration::from_millis(200);
+const AGAIN_MOST: Duration = Duration::from_secs(5);
+/// How often the thread looks whether it is to stop.
+const TICK: Duration = Duration::from_millis(50);
+/// A control plane that takes no report for so long is lost.
+const STUCK: Duration = Duration::from_secs(5);
+
+/// The thread. Dropped, it says goodbye and stops.
+#[derive(Debug)]
+pub struct Follower {
+    view: Arc<View>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// How it stands with the control plane.
+#[derive(Debug)]
+pub struct View {
+    name: String,
+    connect: String,
+    seen: Mutex<Seen>,
+}
+
+/// How it stands with the control plane, at one instant.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// Whether it is heard.
+    pub is_connected: bool,
+    /// The newest orders in force: term and revision; zeros for none.
+    pub applied: (u64, u64),
+    /// How often it was lost.
+    pub cuts: u64,
+    /// Orders that could not be put in force.
+    pub orders_refused: u64,
+    /// Why it is not heard, or why orders could not be put in force, last.
+    pub problem: Option<String>,
+}
+
+impl Follower {
+    /// Starts following for `apps`; what comes of it is shown on `board`.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
+    pub fn start(control: &config::Control, apps: &[Arc<App>], board: &Arc<Board>) -> io::Result<Follower> {
+        let view =
+            Arc::new(View { name: control.name.clone(), connect: control.connect.clone(), seen: Mutex::default() });
+        board.show_control(view.clone());
+        let stop = Arc::new(AtomicBool::new(false));
+        let thread = Thread {
+            control: control.clone(),
+            apps: apps.to_vec(),
+            board: board.clone(),
+            view: view.clone(),
+            stop: stop.clone(),
+            instance: tidegate_wire::random_u64(),
+        };
+        let thread = std::thread::Builder::new().name(String::from("tidegate-control")).spawn(move || thread.run())?;
+        Ok(Follower { view, stop, thread: Some(thread) })
+    }
+
+    /// How it stands.
+    pub fn view(&self) -> &Arc<View> {
+        &self.view
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl View {
+    /// How it stands now.
+    pub fn seen(&self) -> Seen {
+        self.lock().clone()
+    }
+
+    /// Everything, as `/api/state` shows it.
+    pub fn to_json(&self) -> Value {
+        let seen = self.seen();
+        json!({
+            "name": self.name,
+            "connect": self.connect,
+            "connected": seen.is_connected,
+            "term": seen.applied.0,
+            "revision": seen.applied.1,
+            "cuts": seen.cuts,
+            "orders_refused": seen.orders_refused,
+            "problem": seen.problem,
+        })
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Thread {
+    control: config::Control,
+    apps: Vec<Arc<App>>,
+    board: Arc<Board>,
+    view: Arc<View>,
+    stop: Arc<AtomicBool>,
+    instance: u64,
+}
+
+/// Why a connection is over.
+enum Over {
+    /// This sentry stops.
+    Stopped,
+    /// It was lost, or never there.
+    Lost(String),
+    /// The control plane does not want this sentry.
+    Refused(String),
+}
+
+impl From<io::Error> for Over {
+    fn from(error: io::Error) -> Over {
+        Over::Lost(error.to_string())
+    }
+}
+
+impl From<ChannelError> for Over {
+    fn from(error: ChannelError) -> Over {
+        Over::Lost(error.to_string())
+    }
+}
+
+impl Thread {
+    fn run(self) {
+        let mut again = AGAIN;
+        let mut told: Option<String> = None;
+        while !self.stops() {
+            let Err(over) = self.follow() else { return };
+            let was_connected = std::mem::take(&mut self.view.lock().is_connected);
+            if was_connected {
+                (again, told) = (AGAIN, None);
+                self.view.lock().cuts += 1;
+            }
+            let why = match over {
+                Over::Stopped => return,
+                Over::Lost(why) => why,
+                Over::Refused(why) => {
+                    again = AGAIN_MOST;
+                    format!("it does not take this sentry: {why}")
+                }
+            };
+            self.view.lock().problem = Some(why.clone());
+            if told.as_ref() != Some(&why) {
+                let text =
+                    format!("the control plane at {} is not heard: {why}; its last word holds", self.control.connect);
+                eprintln!("tidegate: {text}");
+                self.board.control_news(text);
+                told = Some(why);
+            }
+            self.pause(again);
+            again = (again * 2).min(AGAIN_MOST);
+        }
+    }
+
+    /// One connection, to its end.
+    fn follow(&self) -> Result<(), Over> {
+        let mut line = Line::open(&self.control)?;
+        line.send(&FromSentry::Hello(self.hello()))?;
+        let welcomed_by = Instant::now() + PATIENCE;
+        let mut period: Option<Duration> = None;
+        let mut next = welcomed_by;
+        let mut watches: Vec<Watch> = self.apps.iter().map(Watch::new).collect();
+        let (mut since, mut used) = (Instant::now(), cpu_time());
+        loop {
+            if self.stops() {
+                // It notices anyhow, a little later.
+                let _ = line.send(&FromSentry::Goodbye);
+                return Err(Over::Stopped);
+            }
+            let now = Instant::now();
+            match period {
+                None if now >= welcomed_by => return Err(Over::Lost(String::from("it does not answer"))),
+                Some(period) if now >= next => {
+                    let (time, used_now) = (now.duration_since(since), cpu_time());
+                    let mut report = seen::report(&mut watches, time, self.cpu(used_now.saturating_sub(used), time));
+                    report.applied = self.view.lock().applied;
+                    line.send(&FromSentry::Report(report))?;
+                    (since, used) = (now, used_now);
+                    next = (next + period).max(now);
+                }
+                _ => {}
+            }
+            while let Some(message) = line.receive(TICK.min(next.saturating_duration_since(Instant::now())))? {
+                match message {
+                    FromControl::Welcome { period_ms } => {
+                        period = Some(Duration::from_millis(period_ms.clamp(50, 60_000)));
+                        next = Instant::now();
+                        self.welcomed();
+                    }
+                    FromControl::Refused { why } => return Err(Over::Refused(why)),
+                    FromControl::Orders(orders) => self.obey(&orders),
+                }
+            }
+        }
+    }
+
+    /// Share of the workers' processors.
+    fn cpu(&self, used: Duration, time: Duration) -> f64 {
+        let workers = self.board.config().sentry.workers.max(1) as f64;
+        (used.as_secs_f64() / time.as_secs_f64().max(1e-3) / workers).min(1.0)
+    }
+
+    fn hello(&self) -> Hello {
+        let classes = |app: &Arc<App>| (app.name().to_owned(), app.live().config.setup.classes.len());
+        let listen = |app: &Arc<App>| {
+            let live = app.live();
+            live.config.listen.iter().map(|listen| (app.name().to_owned(), listen.to_string())).collect::<Vec<_>>()
+        };
+        Hello {
+            sentry: self.control.name.clone(),
+            instance: self.instance,
+            applications: self.apps.iter().map(classes).collect(),
+            listen: self.apps.iter().flat_map(listen).collect(),
+        }
+    }
+
+    fn welcomed(&self) {
+        let mut seen = self.view.lock();
+        (seen.is_connected, seen.problem) = (true, None);
+        drop(seen);
+        self.board.control_news(format!("the control plane at {} is followed", self.control.connect));
+    }
+
+    fn obey(&self, orders: &Orders) {
+        let number = (orders.term, orders.revision);
+        let applied = self.view.lock().applied;
+        if number <= applied {
+            self.refuse(format!("orders {number:?} come after {applied:?}: another control plane is at work"));
+            return;
+        }
+        for order in &orders.applications {
+            let Some(app) = self.apps.iter().find(|app| app.name() == order.name) else { continue };
+            if let Err(why) = obey(app, order) {
+                self.refuse(format!("{}: {why}", order.name));
+                return;
+            }
+        }
+        self.view.lock().applied = number;
+    }
+
+    fn refuse(&self, why: String) {
+        let mut seen = self.view.lock();
+        seen.orders_refused += 1;
+        seen.problem = Some(why.clone());
+        drop(seen);
+        self.board.control_news(format!("orders of the control plane are not followed: {why}"));
+    }
+
+    fn pause(&self, time: Duration) {
+        let until = Instant::now() + time;
+        while !self.stops() && Instant::now() < until {
+            std::thread::sleep(TICK.min(time));
+        }
+    }
+
+    fn stops(&self) -> bool {
+        self.stop.load(Relaxed)
+    }
+}
+
+/// Puts an application's orders in force.
+fn obey(app: &App, order: &ApplicationOrders) -> Result<(), String> {
+    let server = |server: &tidegate_wire::control::ServerOrder| config::Server {
+        name: server.name.clone(),
+        address: server.address.clone(),
+    };
+    if !order.servers.is_empty() {
+        let governed = Governed { servers: order.servers.iter().map(server).collect(), sla: sla(&order.target)? };
+        app.govern(governed).map_err(|error| error.to_string())?;
+    }
+    let soonest = order.coming.iter().map(|coming| coming.in_ms).min();
+    app.expect_capacity(soonest.map(|in_ms| Instant::now() + Duration::from_millis(in_ms)));
+    Ok(())
+}
+
+fn sla(target: &TargetOrder) -> Result<Sla, String> {
+    let all = [Statistic::Mean, Statistic::P90, Statistic::P95, Statistic::P99];
+    let statistic = all.into_iter().find(|statistic| statistic.name() == target.statistic);
+    let statistic = statistic.ok_or_else(|| format!("unknown statistic \"{}\"", target.statistic))?;
+    let step = |step: &tidegate_wire::control::Step| {
+        let target = Duration::try_from_secs_f64(step.target_ms / 1e3).map_err(|error| error.to_string())?;
+        Ok(Step { below: step.below.unwrap_or(f64::INFINITY), target })
+    };
+    let steps = target.steps.iter().map(step).collect::<Result<Vec<_>, String>>()?;
+    Sla::new(statistic, steps).map_err(|error| error.to_string())
+}
+
+/// A connection with its channel.
+struct Line {
+    stream: TcpStream,
+    channel: Channel,
+    buffer: Vec<u8>,
+}
+
+impl Line {
+    fn open(control: &config::Control) -> Result<Line, Over> {
+        let mut last = io::Error::from(io::ErrorKind::NotFound);
+        for address in control.connect.to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, PATIENCE) {
+                Ok(stream) => {
+                    stream.set_write_timeout(Some(STUCK))?;
+                    stream.set_nodelay(true)?;
+                    return Ok(Line { stream, channel: Channel::connecting(&control.key), buffer: vec![0; 16 * 1024] });
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last.into())
+    }
+
+    fn send(&mut self, message: &FromSentry) -> Result<(), Over> {
+        self.channel.send(message);
+        self.flush()
+    }
+
+    fn flush(&mut self) -> Result<(), Over> {
+        while let Some(bytes) = self.channel.poll_bytes() {
+            self.stream.write_all(&bytes)?;
+        }
+        Ok(())
+    }
+
+    /// The next message, if one comes within `patience`.
+    fn receive(&mut self, patience: Duration) -> Result<Option<FromControl>, Over> {
+        if let Some(message) = self.channel.poll_message()? {
+            return Ok(Some(message));
+        }
+        // Zero would mean for ever.
+        self.stream.set_read_timeout(Some(patience.max(Duration::from_millis(1))))?;
+        match self.stream.read(&mut self.buffer) {
+            Ok(0) if self.channel.is_open() => Err(Over::Lost(String::from("it closed the connection"))),
+            Ok(0) => Err(Over::Lost(String::from("it closed the connection; is the key the same on both sides?"))),
+            Ok(read) => {
+                self.channel.handle_bytes(&self.buffer[..read])?;
+                self.flush()?;
+                Ok(self.channel.poll_message()?)
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

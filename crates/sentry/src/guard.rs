@@ -1,0 +1,199 @@
+//! What an application with the policy `resource` needs beside its workers: a thread that measures what is on this
+//! machine, and carries out the rate of new connections in the kernel.
+//!
+//! Measured are the sentry's own listeners (TCP_INFO), and, where no nuclei report, the servers that share this machine
+//! with the sentry, by the nucleus's own sampler.
+
+mod local;
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tidegate_engine::{AdmissionConfig, LoadReport, Signal};
+use tidegate_kernel::{Plan, SourceClass, SynPolicer};
+
+use crate::app::App;
+use crate::config::{SynPolicing, SynWith};
+use crate::syn::{Counted, Mechanism};
+use local::Local;
+
+/// Between two measurements.
+const EVERY: Duration = Duration::from_millis(100);
+/// Measurements between two looks at the kernel: its lease is ten times as long.
+const KERNEL: u32 = 10;
+/// Connections at once, where the policy does not say.
+const DEPTH: f64 = 20.0;
+
+/// The thread. Dropped, it ends, and its rules are removed.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    stop: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Why it cannot be as the configuration demands.
+#[derive(Debug, thiserror::Error)]
+#[error("application \"{app}\": syn_policing is required, and is not possible here: {why}; or leave out required")]
+pub struct SynRequired {
+    /// The application.
+    pub app: String,
+    /// Why not.
+    pub why: String,
+}
+
+/// Whether the application's policy needs a guard.
+pub(crate) fn is_needed(admission: &AdmissionConfig) -> bool {
+    matches!(admission, AdmissionConfig::Resource(_))
+}
+
+impl Guard {
+    /// Settles what turns connections away, and starts to measure. `listeners` are the application's, one of each
+    /// address and worker; `samples`: whether servers on this machine are to be measured from here.
+    ///
+    /// # Errors
+    /// When the kernel must turn connections away and cannot.
+    pub(crate) fn start(
+        app: &Arc<App>,
+        addresses: &[SocketAddr],
+        listeners: Vec<TcpListener>,
+        samples: bool,
+    ) -> Result<Option<Guard>, SynRequired> {
+        let live = app.live();
+        let AdmissionConfig::Resource(policy) = &live.config.setup.admission else { return Ok(None) };
+        let config = &live.config.syn;
+        let depth = policy.syn.depth.unwrap_or(DEPTH);
+        let policer = if policy.connections { choose(app, config, addresses, depth)? } else { None };
+        let local = samples.then(|| Local::new(&live.config));
+        let (stop, stopped) = sync_channel(1);
+        let work = Work { app: Arc::downgrade(app), listeners, local, policer, seen: (0, 0) };
+        let thread = std::thread::Builder::new().name(String::from("guard")).spawn(move || work.run(&stopped));
+        // Without a thread nothing is measured, so the policy lets everything in.
+        Ok(Some(Guard { stop: Some(stop), thread: thread.ok() }))
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Decides what turns connections away, and says so.
+fn choose(
+    app: &App,
+    config: &SynPolicing,
+    addresses: &[SocketAddr],
+    depth: f64,
+) -> Result<Option<SynPolicer>, SynRequired> {
+    let settle = |mechanism, why: String| app.syn.settle(mechanism, why, config);
+    match config.with {
+        SynWith::Off => {
+            settle(Mechanism::Off, "syn_policing is off".to_owned());
+            return Ok(None);
+        }
+        SynWith::AcceptAndReset => {
+            settle(Mechanism::AcceptAndReset, "syn_policing says so".to_owned());
+            return Ok(None);
+        }
+        SynWith::Auto | SynWith::Nftables => {}
+    }
+    match SynPolicer::install(plan(config, addresses, depth)) {
+        Ok(policer) => {
+            settle(Mechanism::Nftables, String::new());
+            Ok(Some(policer))
+        }
+        Err(error) if config.required || config.with == SynWith::Nftables => {
+            Err(SynRequired { app: app.name().to_owned(), why: error.to_string() })
+        }
+        Err(error) => {
+            settle(Mechanism::AcceptAndReset, error.to_string());
+            Ok(None)
+        }
+    }
+}
+
+fn plan(config: &SynPolicing, addresses: &[SocketAddr], depth: f64) -> Plan {
+    let class = |class: &crate::config::SynClass| SourceClass {
+        name: class.name.clone(),
+        from: class.network.clone(),
+        share: class.share,
+    };
+    Plan {
+        listen: addresses.to_vec(),
+        classes: config.classes.iter().map(class).collect(),
+        rest_share: config.rest_share,
+        exempt: config.exempt.clone(),
+        depth,
+    }
+}
+
+struct Work {
+    app: Weak<App>,
+    listeners: Vec<TcpListener>,
+    local: Option<Local>,
+    policer: Option<SynPolicer>,
+    /// Connections offered and refused, as last told.
+    seen: (u64, u64),
+}
+
+impl Work {
+    fn run(mut self, stopped: &Receiver<()>) {
+        let mut due = Instant::now();
+        for round in 1u32.. {
+            due = (due + EVERY).max(Instant::now());
+            match stopped.recv_timeout(due.saturating_duration_since(Instant::now())) {
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
+            }
+            let Some(app) = self.app.upgrade() else { return };
+            self.measure(&app);
+            if round.is_multiple_of(KERNEL) {
+                self.police(&app);
+            }
+        }
+    }
+
+    fn measure(&mut self, app: &App) {
+        let lengths = self.listeners.iter().filter_map(|listener| tidegate_kernel::listen_queue(listener).ok());
+        let waiting: u32 = lengths.map(|(waiting, _)| waiting).sum();
+        let own = LoadReport::Signal { server: None, signal: Signal::ListenQueue, value: f64::from(waiting) };
+        let mut reports = vec![own];
+        if let Some(local) = &mut self.local {
+            local.sample(app, &mut reports);
+        }
+        app.engine(|core, now| {
+            reports.drain(..).for_each(|report| core.controller.handle_report(now, report));
+        });
+    }
+
+    /// Brings the kernel up to date: rate, lease, counters.
+    fn police(&mut self, app: &App) {
+        let wanted = app.syn.wanted().rate;
+        if let Some(policer) = &mut self.policer {
+            // What fails is tried again in a second; if it fails for ten, the lease runs out and everything is let in.
+            let _ = policer.set_rate(wanted).and_then(|_| policer.renew());
+            if let Ok(counts) = policer.counts() {
+                let counted = |counts: tidegate_kernel::Counts| Counted {
+                    class: counts.class,
+                    admitted: counts.admitted,
+                    refused: counts.refused,
+                };
+                app.syn.note(counts.into_iter().map(counted).collect(), policer.changes());
+            }
+        }
+        let counts = app.syn.counts();
+        let refused: u64 = counts.iter().map(|class| class.refused).sum();
+        let offered = refused + counts.iter().map(|class| class.admitted).sum::<u64>();
+        let new = (offered.saturating_sub(self.seen.0), refused.saturating_sub(self.seen.1));
+        self.seen = (offered, refused);
+        if wanted.is_some() {
+            app.report(LoadReport::Connections { offered: new.0, refused: new.1 });
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Resources protected by a whole sentry: what is measured reaches the controllers, and new connections are turned away
+//! by the kernel where it can be done, else by the workers. What needs root and nft says so where it cannot run.
+
+mod support;
+
+use std::io::Read;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use support::{RawServer, Running, admission, application, config, ok, until};
+use tidegate_engine::{LoadReport, ServerId, Signal};
+use tidegate_sentry::config::{Application, SynPolicing, SynWith};
+use tidegate_sentry::record::NoRecords;
+use tidegate_sentry::syn::Mechanism;
+use tidegate_sentry::{Sentry, StartError};
+
+/// Connections at half a one per second, and `depth` at once, from the first second on.
+fn slow(service: &RawServer, depth: f64, with: SynWith) -> Application {
+    let mut application = application(&[service.address]);
+    application.setup.admission = admission(json!({
+        "policy": "resource", "syn": { "initial_rate": "0.5/s", "min_rate": "0.1/s", "max_rate": "0.5/s", "depth": depth },
+    }));
+    application.syn = SynPolicing { with, ..SynPolicing::default() };
+    application
+}
+
+const KEPT: &str = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+const REQUEST: &str = "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+
+#[test]
+fn workers_reset_what_is_beyond_the_rate_and_count_it() {
+    let service = RawServer::answering(|_| ok("hello"));
+    let running = Running::start(slow(&service, 3.0, SynWith::AcceptAndReset));
+    assert_eq!(running.app().syn.in_force().mechanism, Mechanism::AcceptAndReset);
+    let mut kept = running.client();
+    kept.send(KEPT);
+    assert_eq!(kept.answer().status, 200, "before there is a rate");
+    until("the rate is in force", || running.app().syn.rate().is_some());
+    let reset = |_: &usize| {
+        let mut stream = TcpStream::connect(running.address).expect("a handshake");
+        stream.set_read_timeout(Some(support::PATIENCE)).expect("a timeout");
+        // Whether the request gets out before the reset comes does not matter.
+        let _ = std::io::Write::write_all(&mut stream, REQUEST.as_bytes());
+        !matches!(stream.read(&mut [0; 512]), Ok(1..))
+    };
+    let refused = (0..10).filter(reset).count();
+    assert!((6..=7).contains(&refused), "{refused} of 10, three at once");
+    let rest = running.app().syn.counts().pop().expect("a class");
+    assert_eq!((rest.class.as_str(), rest.refused as usize), ("rest", refused));
+    // Its connection is no new one.
+    kept.send(KEPT);
+    assert_eq!(kept.answer().status, 200);
+    running.assert_quiet();
+}
+
+#[test]
+fn servers_on_this_machine_are_measured_without_a_nucleus() {
+    let service = RawServer::answering(|_| ok("hello"));
+    let mut application = application(&[service.address]);
+    application.setup.admission = admission(json!({ "policy": "resource", "period": "100ms" }));
+    application.syn = SynPolicing { with: SynWith::Off, ..SynPolicing::default() };
+    let running = Running::start(application);
+    let measured = |resource: &str| {
+        let resources = running.app().snapshot().policy.resources;
+        resources.into_iter().find(|state| state.resource == resource).and_then(|state| state.input)
+    };
+    until("the server's processors are measured", || measured("cpu").is_some_and(|percent| percent <= 100.0));
+    until("the queue of connections is measured", || measured("syn") == Some(0.0));
+    assert_eq!(running.app().syn.in_force().mechanism, Mechanism::Off);
+    assert_eq!(running.ask(REQUEST).status, 200);
+}
+
+#[test]
+fn a_short_resource_is_refused_with_its_reason() {
+    let service = RawServer::answering(|_| ok("hello"));
+    let mut application = application(&[service.address]);
+    // Of something that is not measured here, so that nothing disturbs what the test says.
+    application.setup.admission = admission(json!({
+        "policy": "resource", "period": "100ms", "connections": false,
+        "resources": [{ "name": "in_service", "control": { "reference": 1, "initial_rate": 0.1, "min_rate": 0.1, "depth": 1 } }],
+    }));
+    application.setup.tags = vec!["in_service".into()];
+    application.tags = vec!["in_service".into()];
+    application.setup.request_types.push("heavy".into());
+    application.classifier.request_types = vec![tidegate_engine::TypeRules {
+        rules: vec![tidegate_engine::Rule { dynamic: Some(true), ..Default::default() }],
+        tags: tidegate_engine::Tags(1),
+    }];
+    let running = Running::start(application);
+    let report = LoadReport::Signal { server: Some(ServerId(0)), signal: Signal::InService, value: 5.0 };
+    let heavy = "GET /x.cgi HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let mut refused = None;
+    until("a heavy request is refused", || {
+        running.app().report(report);
+        refused = Some(running.ask(heavy)).filter(|answer| answer.status == 503);
+        refused.is_some()
+    });
+    let decision = refused.as_ref().and_then(|answer| answer.field("tidegate-decision")).unwrap_or_default().to_owned();
+    assert!(decision.contains("reason=resource-limit") && decision.contains("policy=resource"), "{decision}");
+    assert_eq!(running.ask(REQUEST).status, 200, "it strains nothing");
+    let state = running.app().snapshot().policy.resources;
+    assert_eq!((state.len(), state[0].server.as_deref(), state[0].rate), (1, Some("s0"), Some(0.1)));
+    assert!(state[0].refused > 0 && state[0].why == "at-least", "{state:?}");
+}
+
+/// In a network namespace of this test's own: its threads, and the sentry's, are all in it.
+#[test]
+fn the_kernel_turns_connections_away_and_is_left_clean() {
+    let thread = std::thread::spawn(|| {
+        // SAFETY: it takes no pointers, and concerns this thread and those that it starts only.
+        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+            return Some(std::io::Error::last_os_error().to_string());
+        }
+        if let Err(error) = loopback_up() {
+            return Some(error.to_string());
+        }
+        let service = RawServer::answering(|_| ok("hello"));
+        let mut application = slow(&service, 4.0, SynWith::Auto);
+        application.listen = vec![([127, 0, 0, 1], 18080).into()];
+        let running = Running::start(application.clone());
+        let in_force = running.app().syn.in_force();
+        if in_force.mechanism != Mechanism::Nftables {
+            return Some(in_force.why);
+        }
+        // The rate comes with the first sample, and is in the kernel a second later.
+        until("connections are turned away", || {
+            let attempt = TcpStream::connect_timeout(&running.address, Duration::from_millis(20));
+            attempt.is_err() && running.app().syn.counts().iter().any(|class| class.refused > 0)
+        });
+        let state = &running.app().snapshot().policy.resources;
+        assert_eq!(state.last().map(|state| (state.resource.as_str(), state.rate)), Some(("syn", Some(0.5))));
+        // Another one at the same address: the table's owner lives.
+        application.syn.required = true;
+        drop(running);
+        let again = Sentry::start(config(application, 1), Arc::new(NoRecords)).expect("the table is gone");
+        drop(again);
+        None
+    });
+    if let Some(missing) = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "the kernel cannot police here: {missing}");
+        eprintln!("NOT RUN: this needs root, network namespaces and nft: {missing}");
+    }
+}
+
+/// Where nothing may be installed, `required` refuses to start, and `auto` says what it does instead.
+#[test]
+fn without_the_privilege_required_refuses_and_auto_goes_on() {
+    let thread = std::thread::spawn(|| {
+        give_up_privileges();
+        let service = RawServer::answering(|_| ok("hello"));
+        let mut application = slow(&service, 4.0, SynWith::Auto);
+        let running = Running::start(application.clone());
+        let in_force = running.app().syn.in_force();
+        assert_eq!(in_force.mechanism, Mechanism::AcceptAndReset);
+        assert!(!in_force.why.is_empty());
+        application.syn.required = true;
+        match Sentry::start(config(application, 1), Arc::new(NoRecords)) {
+            Err(StartError::Syn(error)) => assert!(error.to_string().contains("required"), "{error}"),
+            other => panic!("it must not start: {other:?}"),
+        }
+    });
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}
+
+/// Of this thread only, and for good.
+fn give_up_privileges() {
+    // SAFETY: it takes plain numbers, and as a system call concerns this thread only. Without root it does nothing.
+    unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) };
+}
+
+fn loopback_up() -> std::io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let socket = std::net::UdpSocket::bind(("0.0.0.0", 0))?;
+    // SAFETY: all zeros are a valid `ifreq`.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    (request.ifr_name[0], request.ifr_name[1]) = (b'l' as libc::c_char, b'o' as libc::c_char);
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    // SAFETY: the request is an `ifreq`, as SIOCSIFFLAGS wants it, and outlives the call.
+    match unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw mut request) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}

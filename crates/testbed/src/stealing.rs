@@ -1,0 +1,209 @@
+//! The live arm of a scenario with a data server that is real: memcached, the application's software beside it, and a
+//! nucleus that divides this machine's cores between them.
+//!
+//! *What is real.* memcached, its data and every look-up, also those of requests at application servers; the
+//! application's software on the data server (a process of its own that looks up and then computes); its cores and the
+//! nucleus that divides them; sentry, HTTP and load. *What is emulated.* The processors of the application servers:
+//! their part of a request's time is waited for, not computed, as there are no further machines for it. *What is
+//! shared.* Load, sentry, application servers and the probe run on the same cores as the data server, wherever the
+//! kernel puts them.
+//!
+//! Requests of the class `probe` go to memcached itself, one look-up each, from a thread of their own that goes before
+//! others: what it measures is how long memcached takes.
+
+mod data_server;
+mod probe;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_engine::Role;
+use tidegate_loadgen::{LoadError, LoadRun, PlanError, Progress, Report};
+use tidegate_sentry::config::{self, WhenSilent};
+use tidegate_sentry::record::NoRecords;
+use tidegate_sentry::{Sentry, SentryHandle, StartError as SentryError};
+use tidegate_sim::ArmError;
+use tidegate_wire::Key;
+use tidegate_workload::outcome::{Outcome, StreamOutcome};
+use tidegate_workload::scenario::{Arm, Scenario};
+use tokio::sync::watch::Receiver;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use crate::cluster::{EmulatedCluster, ThreadedCluster};
+use crate::live;
+use crate::server::StartError;
+use crate::spec::LookUps;
+
+use data_server::DataServer;
+pub use data_server::DataServerError;
+use probe::Probe;
+
+/// One arm of a scenario, being played. Dropping it ends everything.
+#[derive(Debug)]
+pub struct StealingRun {
+    load: LoadRun,
+    probe: Probe,
+    // The order matters: who sends goes first, whoever answers last.
+    sentry: SentryHandle,
+    data_server: DataServer,
+    cluster: ThreadedCluster,
+    scenario: Scenario,
+}
+
+/// Why an arm cannot be played, or gave nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum StealingError {
+    /// The scenario does not say so.
+    #[error("the scenario has no [live.stealing]")]
+    NotStealing,
+    /// The engine does not take its policies.
+    #[error(transparent)]
+    Arm(#[from] ArmError),
+    /// The emulated servers do not start.
+    #[error(transparent)]
+    Servers(#[from] StartError),
+    /// The data server does not start.
+    #[error(transparent)]
+    DataServer(#[from] DataServerError),
+    /// The sentry does not start.
+    #[error("the sentry does not start: {0}")]
+    Sentry(#[from] SentryError),
+    /// The load cannot be planned.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The load cannot be sent.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The probe cannot be sent.
+    #[error("cannot ask memcached: {0}")]
+    Probe(std::io::Error),
+}
+
+impl StealingRun {
+    /// Starts memcached, application, nucleus, servers, sentry and load. `program` is the executable `tidegate`,
+    /// `folder` is where the data server's files go.
+    ///
+    /// # Errors
+    /// When something of it cannot be started.
+    pub fn start(
+        scenario: &Scenario,
+        arm: &Arm,
+        seed: u64,
+        program: &Path,
+        folder: &Path,
+    ) -> Result<StealingRun, StealingError> {
+        let stealing = scenario.stealing().ok_or(StealingError::NotStealing)?;
+        let setup = tidegate_sim::setup(scenario, arm)?;
+        let mut data_server = DataServer::start(scenario, stealing, seed, program, folder)?;
+        let look_ups = LookUps { memcached: data_server.memcached(), count: stealing.look_ups, keys: stealing.keys };
+        let spec = crate::spec::ServerSpec { look_ups: Some(look_ups), ..live::server(scenario, seed) };
+        let cluster = EmulatedCluster::start_on_thread(scenario.servers.count, spec)?;
+        let mut addresses = cluster.addresses().into_iter();
+        let at = |server: &tidegate_engine::ServerSetup| match server.role {
+            Role::Data => data_server.application(),
+            Role::Application => addresses.next().unwrap_or(data_server.application()),
+        };
+        let addresses: Vec<SocketAddr> = setup.servers.iter().map(at).collect();
+        let mut process = live::process(live::application(scenario, setup, &addresses), None);
+        process.reports = Some(config::Reports {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            key_file: folder.join("key"),
+            key: Key::load(&folder.join("key")).map_err(DataServerError::from)?,
+            silent_after: None,
+            when_silent: WhenSilent::Exclude,
+        });
+        let sentry = Sentry::start(process, Arc::new(NoRecords))?;
+        if let Some(reports) = sentry.reports() {
+            data_server.start_nucleus(program, folder, reports.address())?;
+        }
+        let mut plan = live::plan(&without_probe(scenario, &stealing.probe), sentry.addresses(&scenario.id)[0], seed)?;
+        plan.connections = CONNECTIONS;
+        let probe = Probe::start(scenario, &stealing.probe, look_ups).map_err(StealingError::Probe)?;
+        let load = LoadRun::start(plan)?;
+        Ok(StealingRun { load, probe, sentry, data_server, cluster, scenario: scenario.clone() })
+    }
+
+    /// The state of the run, renewed ten times a second.
+    pub fn progress(&self) -> Receiver<Progress> {
+        self.load.progress()
+    }
+
+    /// Waits for the end, looks at the division of the cores meanwhile, and sums up.
+    ///
+    /// # Errors
+    /// When the load could not be sent.
+    pub async fn wait(mut self) -> Result<Outcome, StealingError> {
+        let (start, mut notes, mut last) = (Instant::now(), Vec::new(), String::new());
+        let mut ticks = interval_at(start, LOOK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let mut done = std::pin::pin!(self.load.wait());
+        let report = loop {
+            tokio::select! {
+                report = &mut done => break report?,
+                _ = ticks.tick() => {
+                    let shown = division(&self.sentry);
+                    if shown != last {
+                        notes.push((start.elapsed().as_secs_f64(), shown.clone()));
+                        last = shown;
+                    }
+                }
+            }
+        };
+        if let Some(app) = self.sentry.apps().first() {
+            notes.push((report.sent_for, format!("at the end: {:?}", app.snapshot().stealing)));
+        }
+        self.sentry.shutdown(GRACE);
+        let mut outcome = outcome(&self.scenario, report, notes);
+        for stream in &mut outcome.streams {
+            if self.scenario.stealing().is_some_and(|stealing| stealing.probe == stream.class) {
+                stream.course = self.probe.stop();
+            }
+        }
+        outcome.warnings.extend(self.data_server.stop());
+        drop(self.cluster);
+        Ok(outcome)
+    }
+}
+
+/// How long the sentry may take to close its connections.
+const GRACE: Duration = Duration::from_secs(1);
+/// How often the division of the cores is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+/// Connections of the load at most.
+const CONNECTIONS: usize = 2048;
+
+fn without_probe(scenario: &Scenario, probe: &str) -> Scenario {
+    let mut scenario = scenario.clone();
+    scenario.loads.retain(|load| load.class != probe);
+    scenario
+}
+
+/// What the sentry knows of the division, without what changes all the time.
+fn division(sentry: &SentryHandle) -> String {
+    let Some(reports) = sentry.reports() else { return String::new() };
+    let divisions = reports.divisions();
+    let Some((_, division)) = divisions.first() else { return "cores are not divided".to_owned() };
+    let cores = |cores: Option<u16>| cores.map_or("none".to_owned(), |cores| cores.to_string());
+    let moved = division.move_seconds.map_or(String::new(), |time| format!(", moved in {:.0} us", time * 1e6));
+    let problem = division.problem.map_or(String::new(), |problem| format!(", {problem}"));
+    format!(
+        "cores for application work: {} wanted, {} in force{moved}{problem}",
+        division.wanted,
+        cores(division.in_force)
+    )
+}
+
+fn outcome(scenario: &Scenario, report: Report, notes: Vec<(f64, String)>) -> Outcome {
+    let stream = |load: &tidegate_workload::scenario::Load| {
+        let class = report.classes.iter().find(|class| class.class == load.label());
+        StreamOutcome {
+            name: load.label().to_owned(),
+            class: load.class.clone(),
+            course: class.map(|class| live::course(scenario, class)).unwrap_or_default(),
+        }
+    };
+    let streams = scenario.loads.iter().map(stream).collect();
+    Outcome { streams, warnings: report.warnings.clone(), notes, ..Outcome::default() }
+}

@@ -1,0 +1,213 @@
+//! `tidegate control`: the control plane, what it would do, and what it did.
+
+use std::io::{Write, stdout};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use tidegate_control::store::Store;
+use tidegate_control::{Config, Daemon, admin, wall};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::top::get;
+
+/// As many servers as the offered load needs: starts and stops them, and tells sentries which they have
+///
+/// Without a subcommand: the daemon. Sentries connect to it when their configuration has `[control]`. Its state
+/// survives kill -9; what it started goes on without it. docs/control.md has the configuration.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
+    /// The configuration
+    #[arg(short, long, value_name = "FILE", global = true, default_value = "control.toml")]
+    config: PathBuf,
+    /// Only record what would be done: servers are not started, and sentries not told anything
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Show what would be done now, and why
+    Plan {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print what was decided and what happened, one line of JSON each, oldest first
+    Audit {
+        /// Only after the record of that number
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        after: u64,
+    },
+    /// Check the configuration
+    Check,
+}
+
+const EXAMPLES: &str = "Examples:
+  tidegate control -c control.toml
+  tidegate control plan -c control.toml
+  tidegate control audit -c control.toml --after 4096";
+
+/// How long the running daemon may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Does it. Status 2 when the configuration makes no sense.
+///
+/// # Errors
+/// When it fails while running.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let config = match Config::load(&args.config) {
+        Ok(config) => config,
+        Err(error) => return Ok(super::bad_configuration(error)),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
+    runtime.block_on(async {
+        match &args.what {
+            None => serve(config, args.dry_run).await,
+            Some(What::Plan { json }) => plan(&config, *json).await,
+            Some(What::Audit { after }) => audit(&config, *after).await,
+            Some(What::Check) => {
+                let site = &config.site;
+                writeln!(
+                    stdout(),
+                    "{}: {} applications, {} servers",
+                    args.config.display(),
+                    site.applications.len(),
+                    site.servers
+                )?;
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+    })
+}
+
+async fn serve(config: Config, dry_run: bool) -> Result<ExitCode> {
+    let (listen_admin, store) = (config.admin, config.store.clone());
+    let (daemon, handle) = Daemon::start(config, dry_run).await?;
+    let shown = match listen_admin {
+        Some(listen) => {
+            let address = admin::serve(listen, handle.clone()).await;
+            format!("http://{}/", address.with_context(|| format!("the admin API cannot listen on {listen}"))?)
+        }
+        None => "none (admin = \"ADDR\" in the file)".to_owned(),
+    };
+    let mode = if dry_run { "\n  dry run: nothing is done, and nobody is told" } else { "" };
+    eprintln!(
+        "tidegate control {}\n  sentries {}\n  admin    {shown}\n  store    {}{mode}",
+        env!("CARGO_PKG_VERSION"),
+        daemon.address(),
+        store.display()
+    );
+    let mut terminate = signal(SignalKind::terminate()).context("cannot receive signals")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot receive signals")?;
+    let running = tokio::spawn(daemon.run());
+    let stopper = tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        handle.stop().await;
+    });
+    let ended = running.await.context("the control plane broke off")?;
+    stopper.abort();
+    ended?;
+    eprintln!("tidegate: the control plane stops; servers and sentries go on as they are");
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn plan(config: &Config, as_json: bool) -> Result<ExitCode> {
+    let plan = match running(config, "/api/plan").await? {
+        Some(plan) => plan,
+        None => serde_json::to_value(open(&config.store)?.plane(config.site.clone())?.plan())?,
+    };
+    let mut out = stdout();
+    if as_json {
+        writeln!(out, "{plan:#}")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for application in plan.as_array().into_iter().flatten() {
+        let text = |key: &str| application[key].as_str().unwrap_or_default().to_owned();
+        let inputs = &application["inputs"];
+        let or_unknown = |value: &Value| value.as_f64().map_or("unknown".to_owned(), |value| format!("{value:.4}"));
+        writeln!(
+            out,
+            "{}: {} serve, {} are coming, {} were wanted",
+            text("application"),
+            application["serving"],
+            application["coming"],
+            application["wanted"]
+        )?;
+        writeln!(out, "  now {} would be wanted: {}", application["would_want"], text("reason"))?;
+        writeln!(
+            out,
+            "  offered {} /s, refused {} of it, servers busy {}, service time {} s, foreseen {} /s by {}",
+            or_unknown(&inputs["offered"]),
+            or_unknown(&inputs["refused"]),
+            or_unknown(&inputs["busy"]),
+            or_unknown(&inputs["mean_service"]),
+            or_unknown(&inputs["foreseen"]),
+            inputs["basis"].as_str().unwrap_or("nothing"),
+        )?;
+        writeln!(
+            out,
+            "  {} sentries, {} wanted; target at most {} s",
+            application["sentries"], application["sentries_wanted"], application["ceiling"]
+        )?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn audit(config: &Config, mut after: u64) -> Result<ExitCode> {
+    let mut out = stdout();
+    let mut store: Option<Store> = None;
+    loop {
+        let records = match running(config, &format!("/api/audit?after={after}")).await? {
+            Some(records) => records.as_array().cloned().unwrap_or_default(),
+            None => {
+                if store.is_none() {
+                    store = Some(open(&config.store)?);
+                }
+                store.as_ref().map_or(Ok(Vec::new()), |store| store.audit(after, 1000))?
+            }
+        };
+        let Some(last) = records.last() else { return Ok(ExitCode::SUCCESS) };
+        after = last["number"].as_u64().unwrap_or(u64::MAX);
+        for record in &records {
+            writeln!(out, "{record}")?;
+        }
+    }
+}
+
+/// What the running daemon says; `None` when none runs.
+async fn running(config: &Config, path: &str) -> Result<Option<Value>> {
+    let Some(admin) = config.admin else { return Ok(None) };
+    if tokio::net::TcpStream::connect(admin).await.is_err() {
+        return Ok(None);
+    }
+    let address = admin.to_string();
+    let text = tokio::time::timeout(PATIENCE, get(&address, path, None))
+        .await
+        .context("the control plane does not answer")??;
+    let value = serde_json::from_slice(&text).context("the control plane answers nonsense")?;
+    Ok(Some(value))
+}
+
+fn open(path: &Path) -> Result<Store> {
+    if !path.exists() {
+        bail!(
+            "{}: there is no store yet, and no control plane answers; start one with: {}",
+            path.display(),
+            daemon_command()
+        );
+    }
+    Ok(Store::open(path, wall())?)
+}
+
+fn daemon_command() -> &'static str {
+    "tidegate control"
+}

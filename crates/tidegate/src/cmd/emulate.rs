@@ -1,0 +1,87 @@
+//! `tidegate emulate`: a server to try things out with.
+
+use std::io::{Write, stdout};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tidegate_testbed::{EmulatedServer, ServerSpec};
+use tidegate_workload::{ServiceTime, parse_duration};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// An emulated server: answers real HTTP, and works by the clock instead of a processor.
+///
+/// Many fit on one machine, so that a control plane can be tried out: as the command of its local provider, for
+/// instance. It prints its address. SIGTERM finishes what is under way.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Where to listen
+    #[arg(long, value_name = "ADDR", required_unless_present = "spec")]
+    listen: Option<SocketAddr>,
+    /// Its processors
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    cores: u32,
+    /// Mean work of a request, exponentially distributed
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "50ms")]
+    service: Duration,
+    /// It listens only after so long, as a server that has to be set up
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
+    setup_time: Duration,
+    /// Seed of the service times
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Everything that it is, as JSON, instead
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "cores", "service", "seed"])]
+    spec: Option<PathBuf>,
+}
+
+/// How long a stop waits for what is under way.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Runs until it is told to stop. Status 2 when what was asked for makes no sense.
+///
+/// # Errors
+/// When it cannot listen.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let spec = match args.spec.as_deref().map_or_else(|| args.to_spec(), read) {
+        Ok(spec) => spec,
+        Err(error) => return Ok(super::bad_configuration(format!("{error:#}"))),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
+    runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate()).context("cannot receive signals")?;
+        let mut interrupt = signal(SignalKind::interrupt()).context("cannot receive signals")?;
+        tokio::select! {
+            () = tokio::time::sleep(args.setup_time) => {}
+            _ = terminate.recv() => return Ok(ExitCode::SUCCESS),
+            _ = interrupt.recv() => return Ok(ExitCode::SUCCESS),
+        }
+        let server = EmulatedServer::start(spec).await?;
+        writeln!(stdout(), "listening on {}", server.address())?;
+        stdout().flush()?;
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        server.stop(GRACE).await;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+impl Args {
+    fn to_spec(&self) -> Result<ServerSpec> {
+        let service = ServiceTime::exponential(self.service.as_secs_f64()).context("--service")?;
+        let listen = self.listen.context("--listen is missing")?;
+        let (cores, seed) = (self.cores, self.seed);
+        Ok(ServerSpec { listen, cores, seed, cost_header: true, ..ServerSpec::new(service, 1024) })
+    }
+}
+
+fn read(file: &Path) -> Result<ServerSpec> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("{}: cannot be read", file.display()))?;
+    let spec: ServerSpec = serde_json::from_str(&text).with_context(|| file.display().to_string())?;
+    spec.validate()?;
+    Ok(spec)
+}

@@ -1,0 +1,206 @@
+//! Network namespaces of the test's own: a server's, and two of clients, whose addresses tell them apart.
+
+use std::fs::{self, File};
+use std::net::Ipv4Addr;
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::command::{find_program, output};
+
+/// Three namespaces and the links between them; gone when dropped.
+#[derive(Debug)]
+pub struct Spaces {
+    tag: String,
+}
+
+/// One of the namespaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Space {
+    /// Of the server and the sentry.
+    Server,
+    /// Of clients with the premium prefix, 10.77.1.0/24.
+    Premium,
+    /// Of everybody else, 10.77.2.0/24.
+    Others,
+}
+
+impl Space {
+    const CLIENTS: [Space; 2] = [Space::Premium, Space::Others];
+
+    const fn letter(self) -> char {
+        match self {
+            Space::Server => 's',
+            Space::Premium => 'p',
+            Space::Others => 'o',
+        }
+    }
+
+    /// The server's address on the link to these clients.
+    pub const fn server(self) -> Ipv4Addr {
+        match self {
+            Space::Premium => Ipv4Addr::new(10, 77, 1, 1),
+            Space::Server | Space::Others => Ipv4Addr::new(10, 77, 2, 1),
+        }
+    }
+}
+
+impl Spaces {
+    /// Makes them.
+    ///
+    /// # Errors
+    /// When the system does not let us.
+    pub fn new() -> Result<Self> {
+        let spaces = Self { tag: format!("tg{}", std::process::id()) };
+        for space in [Space::Server, Space::Premium, Space::Others] {
+            ip(&["netns", "add", &spaces.name(space)])?;
+            ip(&["-n", &spaces.name(space), "link", "set", "lo", "up"])?;
+        }
+        for space in Space::CLIENTS {
+            spaces.link(space)?;
+        }
+        Ok(spaces)
+    }
+
+    /// Does something in one of them; processes that it starts are there too. It is this thread that goes there and
+    /// comes back: services end with the thread that started them.
+    ///
+    /// # Errors
+    /// What it says, or when the namespace cannot be entered.
+    pub fn within<T>(&self, space: Space, act: impl FnOnce() -> Result<T>) -> Result<T> {
+        let before = File::open("/proc/thread-self/ns/net")?;
+        enter(&File::open(PathBuf::from("/run/netns").join(self.name(space)))?)?;
+        let result = act();
+        enter(&before)?;
+        result
+    }
+
+    /// Bounds what the server sends to some clients: a bottleneck.
+    ///
+    /// # Errors
+    /// When `tc` does not do it.
+    pub fn bound(&self, space: Space, rate: &str) -> Result<()> {
+        let device = self.device(space, 's');
+        let name = self.name(Space::Server);
+        let tc = find_program("tc").context("tc is missing (Debian package iproute2)")?;
+        let words = ["-n", &name, "qdisc", "replace", "dev", &device, "root", "tbf", "rate", rate];
+        output(Command::new(tc).args(words).args(["burst", "32kb", "limit", "150kb"]))?;
+        Ok(())
+    }
+
+    fn link(&self, space: Space) -> Result<()> {
+        let (server, client) = (self.device(space, 's'), self.device(space, 'c'));
+        let (at_server, at_client) = (self.name(Space::Server), self.name(space));
+        let [a, b, c, _] = space.server().octets();
+        ip(&[
+            "link", "add", &server, "netns", &at_server, "type", "veth", "peer", "name", &client, "netns", &at_client,
+        ])?;
+        ip(&["-n", &at_server, "addr", "add", &format!("{a}.{b}.{c}.1/24"), "dev", &server])?;
+        ip(&["-n", &at_client, "addr", "add", &format!("{a}.{b}.{c}.2/24"), "dev", &client])?;
+        ip(&["-n", &at_server, "link", "set", &server, "up"])?;
+        ip(&["-n", &at_client, "link", "set", &client, "up"])
+    }
+
+    fn name(&self, space: Space) -> String {
+        format!("{}{}", self.tag, space.letter())
+    }
+
+    fn device(&self, space: Space, end: char) -> String {
+        format!("{}{}{end}", self.tag, space.letter())
+    }
+}
+
+impl Drop for Spaces {
+    fn drop(&mut self) {
+        for space in [Space::Premium, Space::Others, Space::Server] {
+            // What is not there need not be removed.
+            let _ = ip(&["netns", "delete", &self.name(space)]);
+        }
+    }
+}
+
+fn enter(space: &File) -> Result<()> {
+    move_into_link_name_space(space.as_fd(), Some(LinkNameSpaceType::Network))
+        .context("cannot enter a network namespace")
+}
+
+fn ip(words: &[&str]) -> Result<()> {
+    let ip = find_program("ip").context("ip is missing (Debian package iproute2)")?;
+    output(Command::new(ip).args(words)).map(drop)
+}
+
+/// A control group for a service on one core, so that its processor time can be told from everybody else's.
+#[derive(Debug)]
+pub struct Group {
+    folders: Vec<PathBuf>,
+    /// Its name, as a nucleus wants it.
+    pub name: String,
+}
+
+impl Group {
+    /// Makes it, of version 1 or 2.
+    ///
+    /// # Errors
+    /// When there are no control groups, or they cannot be made.
+    pub fn new(core: usize) -> Result<Self> {
+        let (mount, name) = (PathBuf::from("/sys/fs/cgroup"), format!("tidegate-{}", std::process::id()));
+        let v1 = ["cpuset", "cpuacct"].map(|controller| mount.join(controller).join(&name));
+        let is_v2 = mount.join("cgroup.controllers").exists();
+        let folders = if is_v2 { vec![mount.join(&name)] } else { v1.to_vec() };
+        let group = Self { folders, name };
+        for folder in &group.folders {
+            fs::create_dir(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+            if folder.join("cpuset.cpus").exists() {
+                fs::write(folder.join("cpuset.cpus"), core.to_string())?;
+                fs::write(folder.join("cpuset.mems"), "0")?;
+            }
+        }
+        Ok(group)
+    }
+
+    /// Puts a process and what it starts from now on into it.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn take(&self, pid: u32) -> Result<()> {
+        for pid in crate::bench::proc_fs::tree(pid) {
+            for folder in &self.folders {
+                let taken = fs::write(folder.join("cgroup.procs"), pid.to_string());
+                // A child may have ended meanwhile.
+                taken.or_else(|error| if crate::bench::proc_fs::is_runnable(pid) { Err(error) } else { Ok(()) })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Group {
+    /// Processor time that its processes have used, seconds; also those that have ended, whoever started them.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn used(&self) -> Result<f64> {
+        for folder in &self.folders {
+            if let Ok(nanos) = fs::read_to_string(folder.join("cpuacct.usage")) {
+                return Ok(nanos.trim().parse::<f64>()? / 1e9);
+            }
+            if let Ok(stat) = fs::read_to_string(folder.join("cpu.stat")) {
+                let usage = stat.lines().find_map(|line| line.strip_prefix("usage_usec "));
+                return Ok(usage.context("cpu.stat has no usage_usec")?.trim().parse::<f64>()? / 1e6);
+            }
+        }
+        bail!("the control group {} tells no processor time", self.name)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        for folder in &self.folders {
+            // Whatever is still there keeps it; it holds nothing but a name then.
+            let _ = fs::remove_dir(folder);
+        }
+    }
+}
