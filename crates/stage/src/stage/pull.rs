@@ -37,9 +37,6 @@ impl<T> Stage<T> {
     /// Ends the batch before, and takes the next one. Registers the worker as idle when there is none.
     pub(crate) fn poll_pull(&self, worker: WorkerId, batch: &mut Batch<T>, cx: &mut Context<'_>) -> Poll<Pulled> {
         let ended = batch.is_busy.then(clock::now);
-        if let Some(now) = ended {
-            batch.end_in_hand(now);
-        }
         let mut core = self.lock();
         // A worker that was idle begins when the event came that woke it: as good as a clock, and cheaper.
         let now = ended.unwrap_or(core.gate.latest());
@@ -129,6 +126,12 @@ impl<T> Core<T> {
     fn settle(&mut self, batch: &mut Batch<T>, now: Timestamp) {
         if batch.is_busy {
             self.record(batch, now);
+            // What is in hand ends with the batch, without the detour over `ended`.
+            self.meter.processed += batch.in_hand.len() as u64;
+            for mark in &batch.in_hand {
+                self.gate.complete(now, mark.class, mark.entered);
+            }
+            batch.in_hand.clear();
             batch.is_busy = false;
             self.busy -= 1;
         }
