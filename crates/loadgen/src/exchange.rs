@@ -33,12 +33,13 @@ pub(crate) async fn exchange(
     mut page: Option<&mut Page>,
 ) -> Result<Outcome, ErrorKind> {
     let mut on_send = Some(on_send);
+    let member = pool.member();
     loop {
-        let idle = if keep_alive { pool.take_idle().await } else { None };
+        let idle = if keep_alive { pool.take_idle(member).await } else { None };
         let reused = idle.is_some();
         let mut sender = match idle {
             Some(sender) => sender,
-            None => pool.connect().await.map_err(|_| ErrorKind::Connect)?,
+            None => pool.connect(member).await.map_err(|_| ErrorKind::Connect)?,
         };
         if let Some(on_send) = on_send.take() {
             on_send();
@@ -47,7 +48,7 @@ pub(crate) async fn exchange(
             Ok(response) => {
                 let outcome = read(response, page.take()).await?;
                 if keep_alive {
-                    pool.keep(sender);
+                    pool.keep(member, sender);
                 }
                 return Ok(outcome);
             }

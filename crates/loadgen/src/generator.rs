@@ -161,8 +161,12 @@ impl Generator {
     fn new(plan: Plan, destinations: Destinations) -> Generator {
         let classes = plan.classes();
         let streams = plan.streams.iter().map(|s| Prepared::new(&plan, s, &classes, &destinations)).collect();
+        let pool = |(authority, addresses): (_, Vec<_>)| {
+            let members = plan.members.iter().find(|(of, _)| *of == authority).map(|(_, members)| members.clone());
+            Pool::new(addresses, plan.connections).with_members(members)
+        };
         Generator {
-            pools: destinations.into_iter().map(|(_, addresses)| Pool::new(addresses, plan.connections)).collect(),
+            pools: destinations.into_iter().map(pool).collect(),
             streams,
             records: RefCell::new(classes.into_iter().map(|c| ClassRecord::new(c, plan.target)).collect()),
             health: RefCell::new(Health::new()),

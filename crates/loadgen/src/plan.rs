@@ -1,11 +1,13 @@
 //! What to send: streams of requests, and the limits of the run.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Uri};
 use tidegate_workload::{ArrivalProcess, Profile};
+use tokio::sync::watch;
 
 use crate::script::Script;
 
@@ -26,6 +28,9 @@ pub struct Plan {
     pub outstanding: usize,
     /// Whether connections are kept for further requests.
     pub keep_alive: bool,
+    /// Who stands for a host and port, where that changes meanwhile: its requests go to them in turn, as if each had
+    /// asked a name server that gives its answers in turn. While there is nobody, to the host itself.
+    pub members: Vec<(String, watch::Receiver<Vec<SocketAddr>>)>,
 }
 
 /// Requests of one class: where to, and how often.
@@ -78,7 +83,16 @@ pub enum PlanError {
 impl Plan {
     /// A plan with the usual limits: 1024 connections per destination, 20,000 requests outstanding, keep-alive, seed 1.
     pub fn new(streams: Vec<Stream>, duration: Duration) -> Plan {
-        Plan { streams, duration, seed: 1, target: None, connections: 1024, outstanding: 20_000, keep_alive: true }
+        Plan {
+            streams,
+            duration,
+            seed: 1,
+            target: None,
+            connections: 1024,
+            outstanding: 20_000,
+            keep_alive: true,
+            members: Vec::new(),
+        }
     }
 
     /// Checks that the plan can be run and sends something.

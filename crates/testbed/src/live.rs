@@ -88,7 +88,7 @@ impl LiveRun {
             };
             // It listens on the one address that it was told to.
             let address = sentry.addresses(&scenario.id)[0];
-            let load = LoadRun::start(plan(scenario, address, seed)?)?;
+            let load = LoadRun::start(plan(scenario, |_| address, seed)?)?;
             Ok::<_, LiveError>((load, nuclei, sentry))
         };
         let (load, nuclei, sentry) = match &servers {
@@ -288,9 +288,11 @@ pub(crate) fn process(application: Application, reports: Option<config::Reports>
     }
 }
 
-pub(crate) fn plan(scenario: &Scenario, sentry: SocketAddr, seed: u64) -> Result<Plan, PlanError> {
+/// What is sent; `sentry` says where the requests of a class go.
+pub(crate) fn plan(scenario: &Scenario, sentry: impl Fn(&str) -> SocketAddr, seed: u64) -> Result<Plan, PlanError> {
     let mut streams = Vec::new();
     for load in &scenario.loads {
+        let sentry = sentry(&load.class);
         let class = scenario.class_index(&load.class).unwrap_or_default();
         let mut stream = Stream::new(load.label(), load.rate.until(scenario.duration))
             .arrivals(load.arrivals)
@@ -305,7 +307,7 @@ pub(crate) fn plan(scenario: &Scenario, sentry: SocketAddr, seed: u64) -> Result
         }
         streams.push(stream);
     }
-    streams.extend(sessions::streams(scenario, sentry, seed)?);
+    streams.extend(sessions::streams(scenario, &sentry, seed)?);
     let mut plan = Plan::new(streams, scenario.duration);
     plan.seed = seed;
     plan.target = Some(scenario.target(0.0));
@@ -317,7 +319,7 @@ pub(crate) fn plan(scenario: &Scenario, sentry: SocketAddr, seed: u64) -> Result
 fn streams(scenario: &Scenario, report: &Report) -> Vec<StreamOutcome> {
     let stream = |(name, class): (String, &String)| {
         let counted = report.classes.iter().find(|counted| counted.class == name);
-        let course = counted.map(|class| course(scenario, class)).unwrap_or_default();
+        let course = counted.map(|class| course(scenario, class, 0)).unwrap_or_default();
         StreamOutcome { name, class: class.clone(), course }
     };
     labels(scenario).into_iter().map(stream).collect()
@@ -330,12 +332,13 @@ fn labels(scenario: &Scenario) -> Vec<(String, &String)> {
     loads.chain(sessions).collect()
 }
 
-/// What the load generator counted, by the second of arrival.
-pub(crate) fn course(scenario: &Scenario, class: &ClassReport) -> Course {
+/// What the load generator counted, by the second of arrival. It began in the scenario's second `from`.
+pub(crate) fn course(scenario: &Scenario, class: &ClassReport, from: usize) -> Course {
     let mut course = Course::default();
-    for (second, counted) in class.seconds.iter().enumerate() {
+    for (at, counted) in class.seconds.iter().enumerate() {
+        let second = from + at;
         let target = scenario.target(scenario.offered_at(Duration::from_secs(second as u64))).as_secs_f32();
-        let times: &[f32] = class.responses.get(second).map_or(&[], Vec::as_slice);
+        let times: &[f32] = class.responses.get(at).map_or(&[], Vec::as_slice);
         let mut responses = Responses::default();
         times.iter().for_each(|&time| responses.add(Duration::from_secs_f32(time.max(0.0))));
         let value = Second {

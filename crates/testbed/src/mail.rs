@@ -165,11 +165,11 @@ fn outcome(scenario: &Scenario, report: &UsersReport, controls: Vec<Control>, no
             .groups
             .iter()
             .find(|group| group.class == users.label())
-            .map_or_else(Default::default, |group| course(scenario, group)),
+            .map_or_else(Default::default, |group| course(scenario, group, 0)),
     };
     let types = scenario.requests.iter().map(|request| {
         let found = report.request(&request.name);
-        (request.name.clone(), found.map(|found| course(scenario, found)).unwrap_or_default())
+        (request.name.clone(), found.map(|found| course(scenario, found, 0)).unwrap_or_default())
     });
     Outcome {
         streams: scenario.users.iter().map(stream).collect(),

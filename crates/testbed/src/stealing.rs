@@ -118,7 +118,8 @@ impl StealingRun {
         if let Some(reports) = sentry.reports() {
             data_server.start_nucleus(program, folder, reports.address())?;
         }
-        let mut plan = live::plan(&without_probe(scenario, &stealing.probe), sentry.addresses(&scenario.id)[0], seed)?;
+        let address = sentry.addresses(&scenario.id)[0];
+        let mut plan = live::plan(&without_probe(scenario, &stealing.probe), |_| address, seed)?;
         plan.connections = CONNECTIONS;
         let probe = Probe::start(scenario, &stealing.probe, look_ups).map_err(StealingError::Probe)?;
         let load = LoadRun::start(plan)?;
@@ -201,7 +202,7 @@ fn outcome(scenario: &Scenario, report: Report, notes: Vec<(f64, String)>) -> Ou
         StreamOutcome {
             name: load.label().to_owned(),
             class: load.class.clone(),
-            course: class.map(|class| live::course(scenario, class)).unwrap_or_default(),
+            course: class.map(|class| live::course(scenario, class, 0)).unwrap_or_default(),
         }
     };
     let streams = scenario.loads.iter().map(stream).collect();

@@ -245,3 +245,34 @@ fn a_saturated_cluster_completes_its_capacity_to_the_last_server() {
     let rate = cluster.stats().work_done / 4.0;
     assert!((26.6..29.4).contains(&rate), "{rate} of 28 cores busy\n{report}");
 }
+
+#[test]
+fn members_of_a_host_take_turns_and_come_and_go() {
+    let cluster = EmulatedCluster::start_on_thread(2, ServerSpec::new(exponential(0.001), 100)).unwrap();
+    let [first, second] = [cluster.servers()[0].address(), cluster.servers()[1].address()];
+    let (members, seen) = tokio::sync::watch::channel(vec![first]);
+    let mut plan = Plan::new(vec![stream(&cluster, "400/s")], 3 * SECOND);
+    plan.members = vec![(first.to_string(), seen)];
+    let load = LoadRun::start(plan).unwrap();
+    let mut progress = load.progress();
+    let done = |server: usize| cluster.servers()[server].stats().completed;
+    let mut wait_for = |condition: &dyn Fn() -> bool| {
+        while !condition() {
+            assert!(!progress.borrow_and_update().finished, "the load is over too soon");
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
+    };
+    wait_for(&|| done(0) >= 100);
+    assert_eq!(done(1), 0);
+    members.send_replace(vec![first, second]);
+    wait_for(&|| done(1) >= 100);
+    members.send_replace(vec![second]);
+    // Those under way may still end at the first one.
+    wait_for(&|| done(1) >= 200);
+    let of_first = done(0);
+    let report = load.join().unwrap();
+    assert_conserved(&report);
+    assert_eq!(report.total.admitted, report.total.offered, "{report}");
+    assert!(of_first >= 180, "{of_first} before it left");
+    assert!(done(0) <= of_first + 1, "{} at the end, {of_first} after it had left", done(0));
+}

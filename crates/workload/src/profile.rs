@@ -135,6 +135,17 @@ impl Profile {
         Profile { pieces: self.pieces.clone(), end: self.end.min(end.as_secs_f64()) }
     }
 
+    /// What is left of the profile after its first `skipped`, from the start again.
+    pub fn after(&self, skipped: Duration) -> Profile {
+        let skipped = skipped.as_secs_f64();
+        let rest = |piece: &Piece| {
+            let start = piece.start.max(skipped);
+            Piece { start: start - skipped, stop: piece.stop - skipped, from: piece.rate_at(start), ..*piece }
+        };
+        let pieces = self.pieces.iter().filter(|piece| piece.stop > skipped).map(rest).collect();
+        Profile { pieces, end: (self.end - skipped).max(0.0) }
+    }
+
     /// The stretches with arrivals in them, cut at the end.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece> {
         let end = self.end;
@@ -284,5 +295,18 @@ mod tests {
         assert_eq!((at(&faster, 7.5), at(&faster, 12.0)), (40.0, 60.0));
         assert_eq!(faster.end(), Some(Duration::from_secs(20)));
         assert_eq!(profile.until(Duration::from_secs(15)).peak().per_second(), 20.0);
+    }
+
+    #[test]
+    fn what_is_left_after_a_while() {
+        let profile: Profile = "10s:20/s, 130s:80/s, 195s..210s:120/s->200/s, 300s:end".parse().unwrap();
+        for skipped in [0.0, 5.0, 10.0, 150.0, 202.5, 250.0] {
+            let rest = profile.after(Duration::from_secs_f64(skipped));
+            for t in [0.0, 7.5, 20.0, 100.0] {
+                assert_eq!(at(&rest, t), at(&profile, skipped + t), "{t} s after {skipped} s");
+            }
+            assert_eq!(rest.end(), Some(Duration::from_secs_f64(300.0 - skipped)));
+        }
+        assert_eq!(profile.after(Duration::from_secs(400)).expected_until(Duration::from_secs(10)), 0.0);
     }
 }

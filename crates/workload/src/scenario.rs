@@ -69,7 +69,7 @@ pub use clients::{Retry, Users, Wait};
 pub use curves::{Curves, Panel};
 pub use error::{Problem, ScenarioError};
 pub use expect::{Expect, Metric, Span};
-pub use live::{Live, Mail, MailDatabase, Only, Stealing};
+pub use live::{Control, Live, Mail, MailDatabase, Only, Stealing};
 pub use machines::{
     CARD, CORES, Fault, FaultKind, Knee, Lends, Link, Power, Reports, Resource, Sentry, Servers, Step as Use, Tier,
     WarmUp,

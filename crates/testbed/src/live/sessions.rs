@@ -27,9 +27,14 @@ pub(super) fn prefix(scenario: &Scenario, request: usize) -> String {
 ///
 /// # Errors
 /// When the sentry's address makes no URL.
-pub(super) fn streams(scenario: &Scenario, sentry: SocketAddr, seed: u64) -> Result<Vec<Stream>, PlanError> {
+pub(super) fn streams(
+    scenario: &Scenario,
+    sentry: &impl Fn(&str) -> SocketAddr,
+    seed: u64,
+) -> Result<Vec<Stream>, PlanError> {
     let mut streams = Vec::new();
     for (at, sessions) in scenario.sessions.iter().enumerate() {
+        let sentry = sentry(&sessions.class);
         for (label, kinds) in sessions.labels().into_iter().zip([0..1, 1..4]) {
             let mut stream = Stream::new(label, sessions.rate.until(scenario.duration)).timeout(scenario.timeout);
             let mut firsts = Vec::new();

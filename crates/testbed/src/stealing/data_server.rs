@@ -1,23 +1,19 @@
 //! The data server: memcached, the application's software and the nucleus, each a process.
 
-use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader};
+use std::fs;
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
-use rustix::process::{Pid, Signal, kill_process};
 use tidegate_wire::KeyError;
 use tidegate_workload::scenario::{Scenario, Stealing};
 
 use crate::live;
 use crate::memcached::Client;
+use crate::process::{PATIENCE, PAUSE, Process, ProcessError};
 use crate::spec::{LookUps, ServerSpec};
-
-/// Who does not start or stop within this does not.
-const PATIENCE: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_millis(10);
 
 /// Three processes. Dropping it ends them.
 #[derive(Debug)]
@@ -32,14 +28,12 @@ pub(super) struct DataServer {
 /// Why the data server does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum DataServerError {
-    /// A program cannot be started.
-    #[error("cannot start {program}: {error}; on Debian memcached is in the package memcached")]
-    Start {
-        /// Which.
-        program: String,
-        /// What the system said.
-        error: io::Error,
-    },
+    /// Memcached.
+    #[error("{0}; on Debian it is in the package memcached")]
+    Memcached(ProcessError),
+    /// Another program, or a file of it.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
     /// A program ended too soon, or says nothing.
     #[error("{program} does not answer; see {}", log.display())]
     Silent {
@@ -47,14 +41,6 @@ pub enum DataServerError {
         program: &'static str,
         /// What it said.
         log: PathBuf,
-    },
-    /// A file of its.
-    #[error("{}: {error}", path.display())]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// What the system said.
-        error: io::Error,
     },
     /// The key.
     #[error(transparent)]
@@ -70,7 +56,7 @@ impl DataServer {
         program: &Path,
         folder: &Path,
     ) -> Result<DataServer, DataServerError> {
-        let file = |path: PathBuf| move |error| DataServerError::File { path, error };
+        let file = |path: PathBuf| move |error| ProcessError::File { path, error };
         fs::create_dir_all(folder).map_err(file(folder.to_owned()))?;
         let key = folder.join("key");
         fs::write(&key, format!("one experiment's secret {seed} {}\n", std::process::id())).map_err(file(key))?;
@@ -102,7 +88,7 @@ impl DataServer {
     ) -> Result<(), DataServerError> {
         let pid_file = |name: &str, process: &Process| {
             let path = folder.join(format!("{name}.pid"));
-            fs::write(&path, process.0.id().to_string()).map_err(|error| DataServerError::File { path, error })
+            fs::write(&path, process.id().to_string()).map_err(|error| ProcessError::File { path, error })
         };
         pid_file("memcached", &self.memcached)?;
         pid_file("application", &self.application)?;
@@ -112,7 +98,7 @@ impl DataServer {
             self.application_at
         );
         let path = folder.join("nucleus.toml");
-        fs::write(&path, text).map_err(|error| DataServerError::File { path: path.clone(), error })?;
+        fs::write(&path, text).map_err(|error| ProcessError::File { path: path.clone(), error })?;
         let mut command = Command::new(program);
         command.arg("nucleus").arg("-c").arg(&path);
         self.nucleus = Some(Process::start("nucleus", command, folder)?);
@@ -139,7 +125,7 @@ impl DataServer {
 
 fn memcached(stealing: &Stealing, folder: &Path) -> Result<(Process, SocketAddr), DataServerError> {
     let free = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
-    let start = |error| DataServerError::Start { program: "memcached".to_owned(), error };
+    let start = |error| ProcessError::Start { program: "memcached".to_owned(), error };
     let address = free.map_err(start)?;
     let mut command = Command::new("memcached");
     command.args(["-l", "127.0.0.1", "-p", &address.port().to_string(), "-U", "0", "-m", "64"]);
@@ -147,7 +133,7 @@ fn memcached(stealing: &Stealing, folder: &Path) -> Result<(Process, SocketAddr)
     if rustix::process::geteuid().is_root() {
         command.args(["-u", "root"]);
     }
-    let mut process = Process::start("memcached", command, folder)?;
+    let mut process = Process::start("memcached", command, folder).map_err(DataServerError::Memcached)?;
     let give_up = Instant::now() + PATIENCE;
     loop {
         let filled = Client::connect(address).and_then(|mut client| client.fill(stealing.keys, stealing.value_bytes));
@@ -155,57 +141,6 @@ fn memcached(stealing: &Stealing, folder: &Path) -> Result<(Process, SocketAddr)
             Ok(()) => return Ok((process, address)),
             Err(_) if Instant::now() < give_up && process.runs() => std::thread::sleep(PAUSE),
             Err(_) => return Err(DataServerError::Silent { program: "memcached", log: folder.join("memcached.log") }),
-        }
-    }
-}
-
-/// A process, which ends with this.
-#[derive(Debug)]
-struct Process(Child);
-
-impl Process {
-    /// Its messages go to `NAME.log` in the folder.
-    fn start(name: &str, mut command: Command, folder: &Path) -> Result<Process, DataServerError> {
-        let path = folder.join(format!("{name}.log"));
-        let log = File::create(&path).map_err(|error| DataServerError::File { path, error })?;
-        let program = command.get_program().to_string_lossy().into_owned();
-        let child = command.stdin(Stdio::null()).stderr(log).spawn();
-        child.map(Process).map_err(|error| DataServerError::Start { program, error })
-    }
-
-    fn first_line(&mut self) -> Option<String> {
-        let mut line = String::new();
-        BufReader::new(self.0.stdout.take()?).read_line(&mut line).ok().map(|_| line)
-    }
-
-    fn runs(&mut self) -> bool {
-        matches!(self.0.try_wait(), Ok(None))
-    }
-
-    /// Asks it to end and waits; a line of text when it ended before, or did not.
-    fn stop(&mut self, name: &str) -> Option<String> {
-        if !self.runs() {
-            return Some(format!("{name} had ended before the run was over"));
-        }
-        // Only fails when it is gone already.
-        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
-        let give_up = Instant::now() + PATIENCE;
-        while self.runs() {
-            if Instant::now() >= give_up {
-                drop(self.0.kill());
-                drop(self.0.wait());
-                return Some(format!("{name} did not end within {} s and was killed", PATIENCE.as_secs()));
-            }
-            std::thread::sleep(PAUSE);
-        }
-        None
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        if self.runs() {
-            self.stop("it");
         }
     }
 }

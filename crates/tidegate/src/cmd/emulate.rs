@@ -29,11 +29,11 @@ pub struct Args {
     /// It listens only after so long, as a server that has to be set up
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
     setup_time: Duration,
-    /// Seed of the service times
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-    /// Everything that it is, as JSON, instead
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "cores", "service", "seed"])]
+    /// Seed of the service times [default: 1]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Everything that it is, as JSON, instead; where it listens and its seed may be given beside it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["cores", "service"])]
     spec: Option<PathBuf>,
 }
 
@@ -45,7 +45,7 @@ const GRACE: Duration = Duration::from_secs(10);
 /// # Errors
 /// When it cannot listen.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let spec = match args.spec.as_deref().map_or_else(|| args.to_spec(), read) {
+    let spec = match args.spec.as_deref().map_or_else(|| args.to_spec(), |file| args.over(read(file)?)) {
         Ok(spec) => spec,
         Err(error) => return Ok(super::bad_configuration(format!("{error:#}"))),
     };
@@ -74,8 +74,14 @@ impl Args {
     fn to_spec(&self) -> Result<ServerSpec> {
         let service = ServiceTime::exponential(self.service.as_secs_f64()).context("--service")?;
         let listen = self.listen.context("--listen is missing")?;
-        let (cores, seed) = (self.cores, self.seed);
+        let (cores, seed) = (self.cores, self.seed.unwrap_or(1));
         Ok(ServerSpec { listen, cores, seed, cost_header: true, ..ServerSpec::new(service, 1024) })
+    }
+
+    /// What is given beside the file goes before it.
+    fn over(&self, spec: ServerSpec) -> Result<ServerSpec> {
+        let (listen, seed) = (self.listen.unwrap_or(spec.listen), self.seed.unwrap_or(spec.seed));
+        Ok(ServerSpec { listen, seed, ..spec })
     }
 }
 

@@ -43,6 +43,19 @@ pub struct Live {
     /// A real data server that lends: memcached, and the application's software on the same cores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stealing: Option<Stealing>,
+    /// A control plane, whose servers and sentries come and go, each a process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control: Option<Control>,
+}
+
+/// The control plane of a live run. `provision`, `application` and `servers` of the file are its settings.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Control {
+    /// The rate that keeps a sentry's processor busy, for the settings and checks: what its processor really does at
+    /// that rate is measured before the run, and counts as 1. Absent: its processor's time counts as it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sentry_full: Option<Rate>,
 }
 
 /// The data tier of a live run of stealing. The tier and the `step`s of requests are its model.
@@ -178,6 +191,11 @@ impl Scenario {
         self.live.as_ref()?.stealing.as_ref()
     }
 
+    /// The control plane of a live run, if it needs one.
+    pub fn control(&self) -> Option<&Control> {
+        self.live.as_ref()?.control.as_ref()
+    }
+
     /// The keys that the live arm cannot follow: empty where a scenario can be run with real HTTP. The live arm must
     /// refuse a scenario that has any, rather than run another experiment than the file describes.
     pub fn simulator_only(&self) -> Vec<String> {
@@ -208,6 +226,9 @@ impl Scenario {
             add(!self.users.is_empty(), "users");
             add(self.expects.iter().any(|expect| expect.request.is_some()), "expect.request");
         }
+        if self.control().is_some() {
+            add(!self.sessions.is_empty(), "sessions");
+        }
         if self.has_apache() {
             add(self.servers.count > 1, "servers.count");
             add(!self.servers.resources.is_empty(), "servers.resource");
@@ -219,10 +240,11 @@ impl Scenario {
         let with_mail = self.mail().is_some() && self.expects.iter().any(|expect| inside(expect.metric));
         add(with_mail, "expect.metric");
         add(self.link.is_some(), "link");
-        add(self.sentry.is_some(), "sentry");
+        // Where processors of sentries are measured, what the file says of them is a model.
+        add(self.sentry.is_some() && self.control().is_none_or(|control| control.sentry_full.is_none()), "sentry");
         add(self.reports.is_some(), "reports");
         add(!self.faults.is_empty(), "fault");
-        add(self.provision.is_some(), "provision");
+        add(self.provision.is_some() && self.control().is_none(), "provision");
         keys
     }
 }
@@ -267,6 +289,13 @@ pub(super) fn problems(scenario: &Scenario) -> Vec<Found> {
         demand(known, "stealing", "its `probe` must be a class");
         demand(live.mail.is_none(), "stealing", "does not go with `mail`");
     }
+    if let Some(control) = &live.control {
+        demand(scenario.provision.is_some(), "control", "is for a scenario with `provision`");
+        let alone = live.mail.is_none() && live.stealing.is_none() && !live.apache && live.nuclei.is_empty();
+        demand(alone, "control", "does not go with `mail`, `stealing`, `apache` or `nuclei`");
+        let good = control.sentry_full.is_none_or(|rate| rate.per_second() > 0.0);
+        demand(good, "control", "its `sentry_full` must be more than 0");
+    }
     if found.is_empty() {
         let tried = scenario.for_live().and_then(|live| live.points().map(drop));
         if let Err(error) = tried {
@@ -289,6 +318,7 @@ impl Default for Live {
             sweep: Table::new(),
             mail: None,
             stealing: None,
+            control: None,
         }
     }
 }

@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tidegate_loadgen::Progress;
 use tidegate_sim::Played;
 use tidegate_testbed::report::{ArmReport, RunReport};
-use tidegate_testbed::{LiveRun, MailRun, StealingRun};
+use tidegate_testbed::{LiveRun, MailRun, ProvisionRun, StealingRun};
 use tidegate_workload::outcome::Outcome;
 use tidegate_workload::scenario::{Arm, Scenario};
 use tokio::sync::watch::Receiver;
@@ -67,6 +67,14 @@ pub(super) fn live(scenario: &Scenario, seeds: &[u64], mail: &Mail<'_>) -> Resul
         for &seed in seeds {
             let title = format!("{} {} seed {seed}", scenario.id, arm.name);
             let outcome = match (scenario.mail(), scenario.stealing()) {
+                _ if scenario.control().is_some() => {
+                    let program = std::env::current_exe()?;
+                    let folder = mail.folder.join(&arm.name);
+                    let run = ProvisionRun::start(scenario, arm, seed, &program, &folder);
+                    let run = run.with_context(|| title.clone())?;
+                    let progress = run.progress();
+                    runtime.block_on(watch(run.wait(), progress, &title))?
+                }
                 (_, Some(_)) => {
                     let program = std::env::current_exe()?;
                     let run = StealingRun::start(scenario, arm, seed, &program, mail.folder);

@@ -91,6 +91,9 @@ fn a_live_table_that_makes_no_sense_is_refused_with_its_place() {
         ("[live]\nmail = { smallest = 30, largest = 20 }", "at most its `largest`"),
         ("[live]\nmail = { acounts = 3 }", "accounts"),
         ("[live]\nmail = { processors = 0 }", "at least 1"),
+        ("[live]\ncontrol = {}", "live.control: is for a scenario with `provision`"),
+        ("[live]\ncontrol = {}\nmail = { smallest = 10 }", "does not go with `mail`"),
+        ("[live]\ncontrol = { sentry_full = \"0/s\" }", "more than 0"),
     ] {
         let error = good_with_live(live).unwrap_err().to_string();
         assert!(error.contains(wanted), "{live}: {error}");
