@@ -22,6 +22,7 @@ mod machine;
 mod mail;
 mod memcached;
 mod nuclei;
+mod pinned;
 mod process;
 mod provision;
 pub mod report;

@@ -5,8 +5,8 @@
 //! application's software on the data server (a process of its own that looks up and then computes); its cores and the
 //! nucleus that divides them; sentry, HTTP and load. *What is emulated.* The processors of the application servers:
 //! their part of a request's time is waited for, not computed, as there are no further machines for it. *What is
-//! shared.* Load, sentry, application servers and the probe run on the same cores as the data server, wherever the
-//! kernel puts them.
+//! shared.* Load, sentry, application servers and the probe run on the core that the application's software is given:
+//! on machines of their own they would disturb nobody.
 //!
 //! Requests of the class `probe` go to memcached itself, one look-up each, from a thread of their own that goes before
 //! others: what it measures is how long memcached takes.
@@ -33,6 +33,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::cluster::{EmulatedCluster, ThreadedCluster};
 use crate::live;
+use crate::pinned::pinned;
 use crate::server::StartError;
 use crate::spec::LookUps;
 
@@ -99,7 +100,7 @@ impl StealingRun {
         let mut data_server = DataServer::start(scenario, stealing, seed, program, folder)?;
         let look_ups = LookUps { memcached: data_server.memcached(), count: stealing.look_ups, keys: stealing.keys };
         let spec = crate::spec::ServerSpec { look_ups: Some(look_ups), ..live::server(scenario, seed) };
-        let cluster = EmulatedCluster::start_on_thread(scenario.servers.count, spec)?;
+        let cluster = elsewhere(|| EmulatedCluster::start_on_thread(scenario.servers.count, spec))?;
         let mut addresses = cluster.addresses().into_iter();
         let at = |server: &tidegate_engine::ServerSetup| match server.role {
             Role::Data => data_server.application(),
@@ -114,15 +115,15 @@ impl StealingRun {
             silent_after: None,
             when_silent: WhenSilent::Exclude,
         });
-        let sentry = Sentry::start(process, Arc::new(NoRecords))?;
+        let sentry = elsewhere(|| Sentry::start(process, Arc::new(NoRecords)))?;
         if let Some(reports) = sentry.reports() {
             data_server.start_nucleus(program, folder, reports.address())?;
         }
         let address = sentry.addresses(&scenario.id)[0];
         let mut plan = live::plan(&without_probe(scenario, &stealing.probe), |_| address, seed)?;
         plan.connections = CONNECTIONS;
-        let probe = Probe::start(scenario, &stealing.probe, look_ups).map_err(StealingError::Probe)?;
-        let load = LoadRun::start(plan)?;
+        let probe = elsewhere(|| Probe::start(scenario, &stealing.probe, look_ups)).map_err(StealingError::Probe)?;
+        let load = elsewhere(|| LoadRun::start(plan))?;
         Ok(StealingRun { load, probe, sentry, data_server, cluster, scenario: scenario.clone() })
     }
 
@@ -174,6 +175,11 @@ const GRACE: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(100);
 /// Connections of the load at most.
 const CONNECTIONS: usize = 2048;
+
+/// Runs `start` so that what it starts leaves memcached its core: the application's software gets the last one.
+fn elsewhere<T: Send>(start: impl FnOnce() -> T + Send) -> T {
+    pinned(|all| &all[all.len().saturating_sub(1)..], start)
+}
 
 fn without_probe(scenario: &Scenario, probe: &str) -> Scenario {
     let mut scenario = scenario.clone();

@@ -8,10 +8,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tidegate_workload::scenario::{Mail, MailDatabase};
 
 use super::settings::Settings;
+use crate::pinned::pinned;
 
 /// A running mail service. Dropping it ends it, and its database.
 #[derive(Debug)]
@@ -143,17 +143,10 @@ impl Drop for Program {
     }
 }
 
-/// Starts it on so many of the processors. They are inherited, so a thread takes them that does nothing else.
+/// Starts it on so many of the processors.
 fn spawn(command: &mut Command, processors: Option<u32>) -> io::Result<Child> {
-    let Some(processors) = processors else { return command.spawn() };
-    let start = || {
-        let all = sched_getaffinity(None)?;
-        let mut some = CpuSet::new();
-        (0..CpuSet::MAX_CPU).filter(|&cpu| all.is_set(cpu)).take(processors as usize).for_each(|cpu| some.set(cpu));
-        sched_setaffinity(None, &some)?;
-        command.spawn()
-    };
-    std::thread::scope(|scope| scope.spawn(start).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    let count = processors.map_or(usize::MAX, |count| count as usize);
+    pinned(|all| &all[..count.min(all.len())], || command.spawn())
 }
 
 fn database(mail: &Mail, folder: &Path) -> String {
