@@ -81,9 +81,9 @@ impl Look {
     fn look(&mut self) {
         let state = self.site.state();
         let processors = self.processors();
-        let (most, least) = processors.iter().fold((0.0, f64::INFINITY), |(most, least): (f64, f64), &share| {
-            (most.max(share), least.min(share))
-        });
+        let (most, least) = processors
+            .iter()
+            .fold((0.0, f64::INFINITY), |(most, least): (f64, f64), &share| (most.max(share), least.min(share)));
         let mut wanted = 1;
         for (at, seconds) in self.seconds.iter_mut().enumerate() {
             let planned = &state["applications"][at];
@@ -119,10 +119,10 @@ impl Look {
     /// What each sentry's processor did since the last look, of a busy one's.
     fn processors(&mut self) -> Vec<f64> {
         let now = Instant::now();
-        let used: Vec<Duration> =
-            self.site.sentries.iter().map(|sentry| processor_time(sentry.process.id())).collect();
+        let used: Vec<Duration> = self.site.sentries.iter().map(|sentry| processor_time(sentry.process.id())).collect();
         let time = now.duration_since(self.used.0).as_secs_f64().max(f64::MIN_POSITIVE);
-        let share = |(now, before): (&Duration, &Duration)| now.saturating_sub(*before).as_secs_f64() / time / self.full;
+        let share =
+            |(now, before): (&Duration, &Duration)| now.saturating_sub(*before).as_secs_f64() / time / self.full;
         let shares = used.iter().zip(&self.used.1).map(share).collect();
         self.used = (now, used);
         shares
