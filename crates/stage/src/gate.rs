@@ -160,6 +160,7 @@ impl Gate {
     }
 
     /// An event of `class` that entered the service at `entered` was processed until `ended`.
+    #[inline]
     pub(crate) fn complete(&mut self, ended: Timestamp, class: ClassId, entered: Timestamp) {
         let now = self.forward(ended);
         let class = self.class(class);

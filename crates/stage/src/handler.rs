@@ -61,9 +61,13 @@ where
     F: Fn(Event<T>, &Context) -> R + Send + Sync + 'static,
     R: Future<Output = ()> + Send + 'static,
 {
-    async fn handle(&self, batch: &mut Batch<T>, context: &Context) {
-        while let Some(event) = batch.next() {
-            (self.work)(event, context).await;
+    // Not an async fn: that would move its arguments at its first poll, 5 ns for each batch.
+    #[expect(clippy::manual_async_fn, reason = "see above")]
+    fn handle(&self, batch: &mut Batch<T>, context: &Context) -> impl Future<Output = ()> + Send {
+        async move {
+            while let Some(event) = batch.next() {
+                (self.work)(event, context).await;
+            }
         }
     }
 }

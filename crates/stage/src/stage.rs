@@ -233,6 +233,7 @@ enum Turn {
 
 impl<T> Core<T> {
     /// Whether there is room and a token for an event; takes the token if so.
+    #[inline]
     fn room_for(
         &mut self,
         stage: &Stage<T>,

@@ -76,7 +76,10 @@ async fn run<T: Send + 'static>(
     while poll_fn(|cx| stage.poll_pull(worker, &mut batch, cx)).await == Pulled::Events {
         while !batch.is_empty() {
             let before = batch.len();
-            let ended = contained(handler.handle(&mut batch, &context)).await;
+            let ended = {
+                let mut work = pin!(handler.handle(&mut batch, &context));
+                poll_fn(|cx| poll_contained(work.as_mut(), cx)).await
+            };
             after_handler(&stage, &mut batch, before, ended);
         }
         batches += 1;
@@ -126,12 +129,7 @@ fn after_handler<T>(stage: &Stage<T>, batch: &mut Batch<T>, before: usize, ended
     }
 }
 
-/// Runs a future; a panic in it is an error.
-async fn contained<F: Future<Output = ()>>(work: F) -> Result<(), Box<dyn Any + Send>> {
-    let mut work = pin!(work);
-    poll_fn(|cx| poll_contained(work.as_mut(), cx)).await
-}
-
+/// Polls a future; a panic in it is an error.
 fn poll_contained<F: Future<Output = ()>>(
     work: Pin<&mut F>,
     cx: &mut TaskContext<'_>,

@@ -49,7 +49,9 @@ impl<T> Stage<T> {
         };
         let is_last = core.queue.is_empty() && core.busy == 0;
         drop(core);
-        wake.wake();
+        if !wake.is_empty() {
+            wake.wake();
+        }
         if !notices.is_empty() {
             self.reporter.report_all(notices);
         }
@@ -102,6 +104,10 @@ struct Wakes {
 }
 
 impl Wakes {
+    fn is_empty(&self) -> bool {
+        self.worker.is_none() && self.senders.is_empty()
+    }
+
     fn wake(self) {
         if let Some(worker) = self.worker {
             worker.wake();
@@ -169,7 +175,11 @@ impl<T> Core<T> {
         let count = share.min(self.batching.limit());
         match count {
             // The ordinary case when batches bring nothing; a drain costs more than the event.
-            1 => batch.waiting.extend(self.queue.pop_front()),
+            1 => {
+                if let Some(event) = self.queue.pop_front() {
+                    batch.waiting.push_back(event);
+                }
+            }
             _ => batch.waiting.extend(self.queue.drain(..count)),
         }
         batch.busy_since = now;
