@@ -2,9 +2,9 @@
 //! server and every sentry a process of its own, on loopback.
 //!
 //! *What is real.* Control plane, sentries, the connections between them, the starting and stopping of servers, HTTP.
-//! *What is emulated.* The servers' processors. *Who starts sentries.* The control plane says how many an application is
-//! to have; this run does what an operator's automation would: it starts and stops them, and clients are told as by a
-//! name server that gives its answers in turn.
+//! *What is emulated.* The servers' processors. *Who starts sentries.* The control plane says how many an application
+//! is to have; this run does what an operator's automation would: it starts them, and clients are told as by a name
+//! server that gives its answers in turn.
 //!
 //! *Time.* A plan is made so long after the control plane began, so its beginning is the scenario's. The load begins
 //! [`LEAD`] later, when the first servers serve, with what the scenario then offers.
