@@ -7,7 +7,7 @@
 //! | `programs` | `programs.rs` | the external programs alone |
 //! | `tidy` | `tidy.rs`, `tidy/` | the rules of CONTRIBUTING.md, read from the source |
 //! | `bench` | `bench.rs`, `bench/` | benchmarks, and the comparison with other proxies |
-//! | `docs` | `docs.rs`, `docs/` | the documents as a site, links checked |
+//! | `docs` | `docs.rs`, `docs/` | the documents as a site, links checked; the commands they show, run |
 //! | `real` | `real.rs`, `real/` | the sentry before Apache with PHP, at three times its capacity |
 //! | `resource` | `resource.rs`, `resource/` | resources protected before Apache with CGI, in network namespaces |
 //! | `fuzz` | `fuzz.rs` | the fuzz targets, on stable |
@@ -41,6 +41,8 @@ usage: cargo xtask COMMAND
   bench [NAME] [--short] run a benchmark; without NAME, list them
   docs [--bless] [--out FOLDER]
                          make the documents' site, in target/site; --bless: first what is generated in them
+  docs --run [--only docs/PAGE.md]
+                         run the commands that the documents show
   real [--short] [--seconds N] [--target TIME] [--keep] [--record]
                          the sentry before Apache with PHP, at three times its capacity
   resource [--short] [--only V1,V2,V3,premium,cost] [--keep]

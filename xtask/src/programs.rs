@@ -51,6 +51,8 @@ pub const PROGRAMS: &[Program] = &[
     program("promtool", "prometheus", "alert rules and their tests"),
     program("prometheus", "prometheus", "scrapes of a sentry under load"),
     program("systemd-analyze", "systemd", "the units of deploy/"),
+    program("unshare", "util-linux", "the commands of the documents, in a network of their own"),
+    program("ip", "iproute2", "the commands of the documents, in a network of their own"),
 ];
 
 const fn program(name: &'static str, package: &'static str, needed_by: &'static str) -> Program {

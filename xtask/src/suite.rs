@@ -48,6 +48,7 @@ const LIVE: &[Live] = &[
         cargo: &["run", "--quiet", "--release", "--locked", "-p", "tidegate", "--", "demo", "--short", "--check"],
         needs: &[],
     },
+    Live { name: "commands of the documents", cargo: &["xtask", "docs", "--run"], needs: &["curl", "ip", "unshare"] },
     Live {
         name: "experiments in the simulator",
         cargo: &[
@@ -154,10 +155,18 @@ pub fn run_programs(args: Args) -> Result<ExitCode> {
     Ok(steps.finish())
 }
 
+/// Whether `cargo xtask test` has a step of this name that runs commands.
+pub fn is_step(name: &str) -> bool {
+    name == TESTS || LIVE.iter().any(|live| live.name == name)
+}
+
+/// The step that runs the tests.
+const TESTS: &str = "tests";
+
 /// Adds the steps of `cargo xtask test` to a longer list.
 pub fn add_to(steps: &mut Steps) {
     steps.run("external programs", external_programs);
-    steps.run("tests", || {
+    steps.run(TESTS, || {
         let mut tests = cargo(["test", "--workspace", "--locked", "--no-fail-fast"]);
         tests.envs(programs::environment());
         if let Some(seed) = seed_of_commit().filter(|_| in_ci()) {
@@ -224,7 +233,8 @@ fn external_programs() -> Result<()> {
     Ok(())
 }
 
-fn in_ci() -> bool {
+/// Whether this is continuous integration, where nothing may be left out.
+pub fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| value == "true" || value == "1")
 }
 

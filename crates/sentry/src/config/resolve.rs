@@ -191,10 +191,8 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
     }
 
     fn statistic(&mut self, given: &At<String>) -> Statistic {
-        let all = [Statistic::Mean, Statistic::P90, Statistic::P95, Statistic::P99];
-        let names = all.map(Statistic::name);
-        all.into_iter().find(|s| s.name() == given.value).unwrap_or_else(|| {
-            let known = names.join(", ");
+        Statistic::of(&given.value).unwrap_or_else(|| {
+            let known = Statistic::ALL.map(Statistic::name).join(", ");
             self.report.error(&given.span, format!("unknown statistic \"{}\"; known here: {known}", given.value));
             Statistic::P95
         })

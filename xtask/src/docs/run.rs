@@ -1,0 +1,168 @@
+//! `cargo xtask docs --run`: every command that the documents show, run.
+//!
+//! Each document is a scene of its own: network and process namespaces (so that ports are free, addresses are what the
+//! text says, nothing outside is reached, and nothing is left running) and a folder that looks like the top of the
+//! checkout, with the files that the document shows. What is run and what is not is said beside each block: `shown.rs`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::scene::Scene;
+use super::shown::{Block, How, Part, Shown};
+use crate::command::{self, cargo, root};
+use crate::programs::{self, PROGRAMS};
+
+/// Where scenes are, below the target folder.
+const FOLDER: &str = "shown";
+
+/// The most that the commands of one document may take.
+const LONGEST: Duration = Duration::from_secs(120);
+
+/// Runs what these documents show; each has a path and what it shows.
+///
+/// # Errors
+/// When a command does not end well; each document is tried before that.
+pub fn run(documents: &[(String, Shown)]) -> Result<()> {
+    let begun = Instant::now();
+    build()?;
+    let mut failed = Vec::new();
+    let mut sums = BTreeMap::<&str, usize>::new();
+    for (source, shown) in documents {
+        let blocks: Vec<&Block> = shown.blocks().collect();
+        if blocks.is_empty() {
+            continue;
+        }
+        for command in blocks.iter().flat_map(|block| &block.commands) {
+            *sums.entry(kind(&command.how)).or_default() += 1;
+        }
+        println!("{source}");
+        if let Err(error) = within(source) {
+            println!("  FAILED: {error:#}");
+            failed.push(source.as_str());
+        }
+    }
+    let sums: Vec<_> = sums.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+    println!("commands shown: {}; {:.0} s", sums.join(", "), begun.elapsed().as_secs_f64());
+    if !failed.is_empty() {
+        bail!("commands that do not do what the text says, in {}", failed.join(", "));
+    }
+    Ok(())
+}
+
+/// Plays one document; called in its namespaces.
+///
+/// # Errors
+/// When a command does not end well.
+pub fn play(source: &str, shown: &Shown) -> Result<()> {
+    let mut scene = Scene::set(folder(source), &target())?;
+    for part in &shown.parts {
+        match part {
+            Part::File { name, text } => scene.write(name, text)?,
+            Part::Block(block) => {
+                play_block(&mut scene, block).with_context(|| format!("{source}:{}", block.line))?;
+            }
+        }
+    }
+    scene.end()
+}
+
+fn play_block(scene: &mut Scene, block: &Block) -> Result<()> {
+    let missing: Vec<_> = block.needs.iter().filter(|name| !is_here(name)).cloned().collect();
+    if !missing.is_empty() {
+        if crate::suite::in_ci() {
+            bail!("{} is missing", missing.join(", "));
+        }
+        println!("  skipped: line {}, because {} is missing", block.line, missing.join(", "));
+        return Ok(());
+    }
+    for address in &block.addresses {
+        scene.add_address(address)?;
+    }
+    for given in &block.given {
+        match &given.address {
+            Some(address) => scene.serve(&given.line, Some(address))?,
+            None => scene.run(&given.line)?,
+        }
+    }
+    for command in &block.commands {
+        let begun = Instant::now();
+        match &command.how {
+            How::Run(line) => scene.run(line)?,
+            How::Stays { line, address } => scene.serve(line, address.as_deref())?,
+            How::Step(step) => {
+                println!("             {}   # run by: {step}", command.shown);
+                continue;
+            }
+            How::Not(reason) => {
+                println!("             {}   # not run: {reason}", command.shown);
+                continue;
+            }
+        }
+        println!("  {:>7.1} s  {}", begun.elapsed().as_secs_f64(), command.shown);
+    }
+    for line in &block.after {
+        scene.until(line)?;
+    }
+    scene.check()
+}
+
+/// Starts this program again for one document, in namespaces of its own: what it starts ends with it.
+fn within(source: &str) -> Result<()> {
+    let scene = folder(source);
+    if scene.exists() {
+        fs::remove_dir_all(&scene).with_context(|| format!("{} cannot be removed", scene.display()))?;
+    }
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--map-root-user", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]);
+    unshare.arg(std::env::current_exe()?).args(["docs", "--play", source]).stdin(Stdio::null());
+    let mut child = unshare.spawn().context("cannot start `unshare` (Debian package util-linux)")?;
+    let deadline = Instant::now() + LONGEST;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return if status.success() { Ok(()) } else { bail!("it ended with {status}; see {}", scene.display()) };
+        }
+        if Instant::now() > deadline {
+            // With `--kill-child` whatever it started ends, too.
+            child.kill()?;
+            child.wait()?;
+            bail!("it takes longer than {LONGEST:?}; see {}", scene.display());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The programs that the documents are about.
+fn build() -> Result<()> {
+    command::run(&mut cargo(["build", "--quiet", "--release", "--locked", "-p", "tidegate", "-p", "tidegate-mail"]))
+}
+
+fn is_here(name: &str) -> bool {
+    PROGRAMS.iter().any(|program| program.name == name && program.is_present())
+}
+
+/// Whether it is one of the external programs that we know.
+pub fn is_program(name: &str) -> bool {
+    programs::PROGRAMS.iter().any(|program| program.name == name)
+}
+
+fn kind(how: &How) -> &'static str {
+    match how {
+        How::Run(_) | How::Stays { .. } => "run here",
+        How::Step(_) => "run by other steps",
+        How::Not(_) => "not run",
+    }
+}
+
+fn target() -> PathBuf {
+    root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
+}
+
+fn folder(source: &str) -> PathBuf {
+    let name = Path::new(source).with_extension("").to_string_lossy().replace('/', "-").to_lowercase();
+    target().join(FOLDER).join(name)
+}
