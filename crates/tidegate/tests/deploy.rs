@@ -168,7 +168,9 @@ fn systemd_takes_the_units() {
         return println!("skipped: no systemd-analyze");
     }
     let folder = std::env::temp_dir().join(format!("tidegate-units-{}", std::process::id()));
-    fs::create_dir_all(&folder).expect("a folder");
+    let drop_in = "tidegate.service.d/kernel-policing.conf";
+    fs::create_dir_all(folder.join(drop_in).parent().expect("a folder")).expect("a folder");
+    fs::write(folder.join(drop_in), read(&format!("systemd/{drop_in}"))).expect("a file");
     for unit in ["tidegate.service", "tidegate-nucleus.service"] {
         let text = read(&format!("systemd/{unit}")).replace("/usr/bin/tidegate", env!("CARGO_BIN_EXE_tidegate"));
         let file = folder.join(unit);
