@@ -315,7 +315,8 @@ fn obey(app: &App, order: &ApplicationOrders) -> Result<(), String> {
 }
 
 fn sla(target: &TargetOrder) -> Result<Sla, String> {
-    let statistic = Statistic::of(&target.statistic).ok_or_else(|| format!("unknown statistic \"{}\"", target.statistic))?;
+    let statistic =
+        Statistic::of(&target.statistic).ok_or_else(|| format!("unknown statistic \"{}\"", target.statistic))?;
     let step = |step: &tidegate_wire::control::Step| {
         let target = Duration::try_from_secs_f64(step.target_ms / 1e3).map_err(|error| error.to_string())?;
         Ok(Step { below: step.below.unwrap_or(f64::INFINITY), target })

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::scene::Scene;
+use super::scene::{self, Scene};
 use super::shown::{Block, How, Part, Shown};
 use crate::command::{self, cargo, root};
 use crate::programs::{self, PROGRAMS};
@@ -59,6 +59,7 @@ pub fn run(documents: &[(String, Shown)]) -> Result<()> {
 /// # Errors
 /// When a command does not end well.
 pub fn play(source: &str, shown: &Shown) -> Result<()> {
+    scene::raise_network()?;
     let mut scene = Scene::set(folder(source), &target())?;
     for part in &shown.parts {
         match part {
@@ -81,7 +82,7 @@ fn play_block(scene: &mut Scene, block: &Block) -> Result<()> {
         return Ok(());
     }
     for address in &block.addresses {
-        scene.add_address(address)?;
+        scene::add_address(address)?;
     }
     for given in &block.given {
         match &given.address {
@@ -136,8 +137,9 @@ fn within(source: &str) -> Result<()> {
     }
 }
 
-/// The programs that the documents are about.
+/// The programs that the documents are about, and whatever cargo needs, as scenes have no way to the Internet.
 fn build() -> Result<()> {
+    command::run(&mut cargo(["fetch", "--quiet", "--locked"]))?;
     command::run(&mut cargo(["build", "--quiet", "--release", "--locked", "-p", "tidegate", "-p", "tidegate-mail"]))
 }
 

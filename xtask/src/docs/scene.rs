@@ -44,13 +44,28 @@ struct Running {
     said: PathBuf,
 }
 
+/// Makes a new network namespace's loopback work.
+///
+/// # Errors
+/// When the system does not do it.
+pub fn raise_network() -> Result<()> {
+    output(Command::new("ip").args(["link", "set", "lo", "up"])).map(|_| ())
+}
+
+/// Gives the machine another address.
+///
+/// # Errors
+/// When the system does not do it.
+pub fn add_address(address: &str) -> Result<()> {
+    output(Command::new("ip").args(["addr", "add", &format!("{address}/32"), "dev", "lo"])).map(|_| ())
+}
+
 impl Scene {
     /// Makes the folder: the entries of the checkout, and the programs built in `target`.
     ///
     /// # Errors
-    /// When it cannot be made, or the network is not one of our own.
+    /// When it cannot be made.
     pub fn set(folder: PathBuf, target: &Path) -> Result<Self> {
-        output(Command::new("ip").args(["link", "set", "lo", "up"])).context("the network's loopback")?;
         for inner in ["bin", "target/release"] {
             fs::create_dir_all(folder.join(inner))?;
             for name in OURS {
@@ -72,14 +87,6 @@ impl Scene {
     /// When it cannot be written.
     pub fn write(&self, name: &str, text: &str) -> Result<()> {
         fs::write(self.folder.join(name), text).with_context(|| format!("{name} cannot be written"))
-    }
-
-    /// Gives the machine another address.
-    ///
-    /// # Errors
-    /// When the system does not do it.
-    pub fn add_address(&self, address: &str) -> Result<()> {
-        output(Command::new("ip").args(["addr", "add", &format!("{address}/32"), "dev", "lo"])).map(|_| ())
     }
 
     /// Runs a command to its end.
@@ -231,5 +238,62 @@ impl Running {
             Ok(_) => String::from_utf8_lossy(&text).into_owned(),
             Err(error) => format!("({} cannot be read: {error})", self.said.display()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scene(name: &str) -> Scene {
+        let folder = std::env::temp_dir().join(format!("tidegate-scene-{name}-{}", std::process::id()));
+        Scene::set(folder, Path::new("/nowhere")).unwrap()
+    }
+
+    fn end(scene: Scene) {
+        let folder = scene.folder.clone();
+        scene.end().unwrap();
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_command_that_does_not_end_well_is_an_error_with_its_words() {
+        let scene = scene("run");
+        scene.write("a.txt", "as shown\n").unwrap();
+        scene.run("grep -q shown a.txt && test -d docs").unwrap();
+        for wrong in ["echo oh no; false", "false | cat", "no-such-program", "echo oh no >&2; exit 3"] {
+            let error = scene.run(wrong).unwrap_err().to_string();
+            assert!(error.contains(wrong) && (!wrong.contains("oh no") || error.contains("oh no\n")), "{error}");
+        }
+        end(scene);
+    }
+
+    #[test]
+    fn what_goes_on_is_watched_and_ended() {
+        let mut scene = scene("serve");
+        scene.serve("trap 'touch ended; exit 0' TERM; touch ready; tail -f /dev/null & wait", None).unwrap();
+        scene.until("test -e ready").unwrap();
+        scene.check().unwrap();
+        let folder = scene.folder.clone();
+        scene.end().unwrap();
+        assert!(folder.join("ended").exists(), "it was told, and not killed");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn what_should_go_on_and_does_not_is_an_error() {
+        let mut scene = scene("ends");
+        scene.serve("echo bye; exit 0", None).unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        let error = loop {
+            match scene.check() {
+                Err(error) => break error.to_string(),
+                Ok(()) => assert!(Instant::now() < deadline, "nobody saw that it ended"),
+            }
+        };
+        assert!(error.contains("ended with exit status: 0"), "{error}");
+        assert!(scene.serve("exit 4", Some("127.0.0.1:1")).unwrap_err().to_string().contains("exit status: 4"));
+        scene.running.clear();
+        end(scene);
     }
 }

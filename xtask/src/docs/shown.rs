@@ -32,7 +32,10 @@ pub struct Shown {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Part {
     /// A file that the reader has.
-    File { name: String, text: String },
+    File {
+        name: String,
+        text: String,
+    },
     Block(Block),
 }
 
@@ -152,10 +155,7 @@ fn unknown(block: &Block, is_step: impl Fn(&str) -> bool, is_program: impl Fn(&s
     problems
 }
 
-fn until<'a>(
-    events: &mut impl Iterator<Item = (Event<'a>, std::ops::Range<usize>)>,
-    end: TagEnd,
-) -> String {
+fn until<'a>(events: &mut impl Iterator<Item = (Event<'a>, std::ops::Range<usize>)>, end: TagEnd) -> String {
     let mut text = String::new();
     for (event, _) in events {
         match event {
@@ -173,8 +173,7 @@ struct Comment {
     lines: Vec<(&'static str, String)>,
 }
 
-const KEYS: &[&str] =
-    &["file", "given", "address", "stays", "replace", "after", "needs", "run by", "not run"];
+const KEYS: &[&str] = &["file", "given", "address", "stays", "replace", "after", "needs", "run by", "not run"];
 
 impl Comment {
     /// A comment that is meant for us; `None` for any other text.
@@ -289,7 +288,10 @@ fn key_and_value(line: &str) -> Result<(&'static str, String), String> {
     let known = KEYS.iter().find_map(|key| Some((*key, line.strip_prefix(key)?.strip_prefix(':')?.trim())));
     match known {
         Some((key, value)) if !value.is_empty() => Ok((key, value.to_owned())),
-        _ => Err(format!("`{line}` is none of the things that can be said about how a block is run: {}", KEYS.join(", "))),
+        _ => Err(format!(
+            "`{line}` is none of the things that can be said about how a block is run: {}",
+            KEYS.join(", ")
+        )),
     }
 }
 
@@ -343,11 +345,10 @@ mod tests {
         assert_eq!(how, [stays, run("load 2s"), How::Step("tests".to_owned()), not]);
         let given = [("b --x", Some("127.0.0.1:9".to_owned())), ("c", None)];
         assert_eq!(block.given, given.map(|(line, address)| Given { line: line.to_owned(), address }));
-        assert_eq!((block.needs, block.addresses, block.after), (
-            vec!["curl".to_owned()],
-            vec!["10.0.0.9".to_owned()],
-            vec!["z | z".to_owned()],
-        ));
+        assert_eq!(
+            (block.needs, block.addresses, block.after),
+            (vec!["curl".to_owned()], vec!["10.0.0.9".to_owned()], vec!["z | z".to_owned()],)
+        );
     }
 
     #[test]

@@ -11,8 +11,7 @@ use super::state::{Application, Class, Server, State};
 use super::trail::{Rates, Trail};
 
 /// What is told of a class.
-const COLUMNS: [&str; 9] =
-    ["offered", "admitted", "refused", "goodput", "in flight", "waiting", "p50", "p95", "p99"];
+const COLUMNS: [&str; 9] = ["offered", "admitted", "refused", "goodput", "in flight", "waiting", "p50", "p95", "p99"];
 
 /// What is told of a class where there is little room, so that its name has some.
 const NARROW: &[&str] = &["offered", "admitted", "refused", "goodput", "p95"];
