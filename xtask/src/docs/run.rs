@@ -140,7 +140,9 @@ fn within(source: &str) -> Result<()> {
 /// The programs that the documents are about, and whatever cargo needs, as scenes have no way to the Internet.
 fn build() -> Result<()> {
     command::run(&mut cargo(["fetch", "--quiet", "--locked"]))?;
-    command::run(&mut cargo(["build", "--quiet", "--release", "--locked", "-p", "tidegate", "-p", "tidegate-mail"]))
+    command::build_tidegate()?;
+    // As the workspace's tests build it, so that after them there is nothing to do.
+    command::run(&mut cargo(["build", "--quiet", "--locked", "--workspace", "--bin", "tidegate-mail"]))
 }
 
 fn is_here(name: &str) -> bool {

@@ -16,8 +16,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::command::{output, root};
 
-/// The programs that a document's commands find by their names.
-const OURS: [&str; 2] = ["tidegate", "tidegate-mail"];
+/// The programs that a document's commands find by their names, and how they were built.
+const OURS: [(&str, &str); 2] = [("tidegate", "release"), ("tidegate-mail", "debug")];
 
 /// The most that one command may take.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -68,8 +68,8 @@ impl Scene {
     pub fn set(folder: PathBuf, target: &Path) -> Result<Self> {
         for inner in ["bin", "target/release"] {
             fs::create_dir_all(folder.join(inner))?;
-            for name in OURS {
-                symlink(target.join("release").join(name), folder.join(inner).join(name))?;
+            for (name, profile) in OURS {
+                symlink(target.join(profile).join(name), folder.join(inner).join(name))?;
             }
         }
         for entry in fs::read_dir(root())? {
