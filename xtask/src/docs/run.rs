@@ -20,6 +20,9 @@ use crate::programs::{self, PROGRAMS};
 /// Where scenes are, below the target folder.
 const FOLDER: &str = "shown";
 
+/// The name of a configuration that the document gives none.
+const CONFIGURATION: &str = "shown.toml";
+
 /// The most that the commands of one document may take.
 const LONGEST: Duration = Duration::from_secs(120);
 
@@ -33,11 +36,10 @@ pub fn run(documents: &[(String, Shown)]) -> Result<()> {
     let mut failed = Vec::new();
     let mut sums = BTreeMap::<&str, usize>::new();
     for (source, shown) in documents {
-        let blocks: Vec<&Block> = shown.blocks().collect();
-        if blocks.is_empty() {
+        if shown.parts.is_empty() {
             continue;
         }
-        for command in blocks.iter().flat_map(|block| &block.commands) {
+        for command in shown.blocks().flat_map(|block| &block.commands) {
             *sums.entry(kind(&command.how)).or_default() += 1;
         }
         println!("{source}");
@@ -62,8 +64,19 @@ pub fn play(source: &str, shown: &Shown) -> Result<()> {
     scene::raise_network()?;
     let mut scene = Scene::set(folder(source), &target())?;
     for part in &shown.parts {
+        if let Part::File { name, text } = part {
+            scene.write(name, text)?;
+        }
+    }
+    for part in &shown.parts {
         match part {
-            Part::File { name, text } => scene.write(name, text)?,
+            Part::File { .. } => {}
+            Part::Configuration { line, text } => {
+                scene.write(CONFIGURATION, text)?;
+                let check = format!("tidegate check {CONFIGURATION}");
+                scene.run(&check).with_context(|| format!("{source}:{line}"))?;
+                println!("  {:>9}  the configuration of line {line}", "checked");
+            }
             Part::Block(block) => {
                 play_block(&mut scene, block).with_context(|| format!("{source}:{}", block.line))?;
             }

@@ -16,8 +16,9 @@
 //! | `run by: STEP` | nothing: a step of `cargo xtask ci` runs these commands. `run by: BEGIN -> STEP`: of one command |
 //! | `not run: REASON` | nothing, and why. `not run: BEGIN -> REASON`: of one command |
 //!
-//! Before a block that is no `sh`, `file: NAME` says that the reader has it as a file of that name. A line with `run`
-//! may begin the comment.
+//! Before a block that is no `sh`, `file: NAME` says that the reader has it as a file of that name. A block of `toml` with
+//! an `[[application]]` and no name is a configuration: `tidegate check` must take it. A line with `run` may begin the
+//! comment.
 
 use pulldown_cmark::{CodeBlockKind, Event, Parser, Tag, TagEnd};
 
@@ -34,6 +35,11 @@ pub enum Part {
     /// A file that the reader has.
     File {
         name: String,
+        text: String,
+    },
+    /// A configuration of a sentry, and where it begins in the document.
+    Configuration {
+        line: usize,
         text: String,
     },
     Block(Block),
@@ -71,7 +77,7 @@ impl Shown {
     pub fn blocks(&self) -> impl Iterator<Item = &Block> {
         self.parts.iter().filter_map(|part| match part {
             Part::Block(block) => Some(block),
-            Part::File { .. } => None,
+            Part::File { .. } | Part::Configuration { .. } => None,
         })
     }
 }
@@ -118,8 +124,12 @@ pub fn read(text: &str, is_step: impl Fn(&str) -> bool, is_program: impl Fn(&str
                         problems.into_iter().chain(unknown(&block, &is_step, &is_program)).for_each(problem);
                         shown.parts.push(Part::Block(block));
                     }
-                    CodeBlockKind::Fenced(language) if !language.is_empty() => match comment.file(code) {
-                        Ok(file) => shown.parts.extend(file),
+                    CodeBlockKind::Fenced(language) if !language.is_empty() => match comment.file() {
+                        Ok(Some(name)) => shown.parts.push(Part::File { name, text: code }),
+                        Ok(None) if &*language == "toml" && code.contains("[[application]]") => {
+                            shown.parts.push(Part::Configuration { line, text: code });
+                        }
+                        Ok(None) => {}
                         Err(what) => problem(what),
                     },
                     _ => problem("a block that does not say what it is: fence it, with its language".to_owned()),
@@ -196,10 +206,10 @@ impl Comment {
         self.lines.is_empty()
     }
 
-    /// What comes before a block that is not one of commands.
-    fn file(self, text: String) -> Result<Option<Part>, String> {
+    /// The name of a block that is not one of commands, if it has one.
+    fn file(self) -> Result<Option<String>, String> {
         match <[_; 1]>::try_from(self.lines) {
-            Ok([("file", name)]) if !name.contains(['/', '\\']) => Ok(Some(Part::File { name, text })),
+            Ok([("file", name)]) if !name.contains(['/', '\\']) => Ok(Some(name)),
             Ok([(key, value)]) => Err(format!("`{key}: {value}` says nothing about this block")),
             Err(lines) if lines.is_empty() => Ok(None),
             Err(_) => Err("the block is no `sh`: only `file: NAME` can be said about it".to_owned()),
@@ -356,6 +366,12 @@ mod tests {
         let shown = shown("<!-- file: a.toml -->\n```toml\nb = 1\n```\n\n```toml\nc = 1\n```\n");
         assert_eq!(shown.parts, [Part::File { name: "a.toml".into(), text: "b = 1\n".into() }]);
         assert_eq!(shown.problems, Vec::<String>::new());
+    }
+
+    #[test]
+    fn configurations_are_those_of_applications() {
+        let shown = shown("```toml\n[[application]]\n```\n\n```toml\n[softscale]\n```\n");
+        assert_eq!(shown.parts, [Part::Configuration { line: 1, text: "[[application]]\n".into() }]);
     }
 
     #[test]
