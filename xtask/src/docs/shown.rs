@@ -8,17 +8,17 @@
 //! | `given: COMMAND` | what the reader has already: run before the block, and not shown |
 //! | `given: COMMAND -> ADDRESS` | the same, for a server: it goes on; the block waits until it listens |
 //! | `address: IP` | an address that the machine has, besides its own |
-//! | `stays: BEGIN -> ADDRESS` | a command that begins so goes on, and listens there; another at that address ends it |
+//! | `stays: BEGIN -> ADDRESS` | a command that begins so goes on, and listens there; the next one there ends it |
 //! | `stays: BEGIN` | the same, for what listens nowhere: it must still run when the block is over |
-//! | `replace: THIS -> THAT` | text of the block that is something else when it is run: a shorter time, for instance |
+//! | `replace: THIS -> THAT` | text of the block that is other text when it is run, such as a shorter time |
 //! | `after: COMMAND` | asked again and again until it ends well: what one sees when the block has worked |
 //! | `needs: PROGRAM` | one of the external programs of `xtask/src/programs.rs` |
-//! | `run by: STEP` | nothing: a step of `cargo xtask ci` runs these commands. `run by: BEGIN -> STEP`: of one command |
-//! | `not run: REASON` | nothing, and why. `not run: BEGIN -> REASON`: of one command |
+//! | `run by: STEP` | nothing: a step of `cargo xtask ci` runs them. `run by: BEGIN -> STEP`: one of them |
+//! | `not run: REASON` | nothing, and why. `not run: BEGIN -> REASON`: one of them |
 //!
-//! Before a block that is no `sh`, `file: NAME` says that the reader has it as a file of that name. A block of `toml` with
-//! an `[[application]]` and no name is a configuration: `tidegate check` must take it. A line with `run` may begin the
-//! comment.
+//! Before a block that is no `sh`, `file: NAME` says that the reader has it as a file of that name. A block of `toml`
+//! with an `[[application]]` and no name is a configuration: `tidegate check` must take it. A line with `run` may begin
+//! the comment.
 
 use pulldown_cmark::{CodeBlockKind, Event, Parser, Tag, TagEnd};
 
