@@ -274,7 +274,7 @@ fn it_says_when_data_is_stale_and_comes_back(browser: &mut Browser, service: &mu
 fn pictures(browser: &mut Browser) {
     let Some(folder) = std::env::var_os("TIDEGATE_PICTURES").map(std::path::PathBuf::from) else { return };
     for (name, width, height, scheme) in
-        [("light", 1440, 1700, "light"), ("dark", 1440, 1700, "dark"), ("phone", 390, 1700, "dark")]
+        [("light", 1440, 1900, "light"), ("dark", 1440, 1900, "dark"), ("phone", 390, 4400, "dark")]
     {
         browser.resize(width, height, scheme);
         // Two frames, so that what changed is drawn.
