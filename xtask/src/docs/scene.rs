@@ -19,8 +19,9 @@ use crate::command::{output, root};
 /// The programs that a document's commands find by their names, and how they were built.
 const OURS: [(&str, &str); 2] = [("tidegate", "release"), ("tidegate-mail", "debug")];
 
-/// The most that one command may take.
+/// The most that one command may take, and one that compiles.
 const LONGEST: Duration = Duration::from_secs(60);
+const LONGEST_BUILD: Duration = Duration::from_secs(240);
 
 /// How long a server has to listen, to end, and what was started to be seen.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -95,12 +96,13 @@ impl Scene {
     /// When it takes too long or does not end well; with what it said.
     pub fn run(&self, line: &str) -> Result<()> {
         let mut running = self.start(line, None)?;
-        match running.end_within(LONGEST)? {
+        let longest = if is_cargo(line) { LONGEST_BUILD } else { LONGEST };
+        match running.end_within(longest)? {
             Some(status) if status.success() => Ok(()),
             Some(status) => bail!("`{line}` ended with {status}\n{}", running.words()),
             None => {
                 running.signal(Signal::KILL);
-                bail!("`{line}` takes longer than {LONGEST:?}\n{}", running.words())
+                bail!("`{line}` takes longer than {longest:?}\n{}", running.words())
             }
         }
     }
@@ -175,7 +177,7 @@ impl Scene {
         let system = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
         let path = std::env::join_paths([bin].into_iter().chain(std::env::split_paths(&path)).chain(system))?;
         // Cargo knows a workspace by its real path.
-        let at = if line.starts_with("cargo ") { root() } else { self.folder.clone() };
+        let at = if is_cargo(line) { root() } else { self.folder.clone() };
         let child = Command::new("bash")
             .args(["-e", "-o", "pipefail", "-c", line])
             .current_dir(at)
@@ -191,6 +193,10 @@ impl Scene {
             .context("cannot start bash")?;
         Ok(Running { line: line.to_owned(), address, child, said })
     }
+}
+
+fn is_cargo(line: &str) -> bool {
+    line.starts_with("cargo ")
 }
 
 impl Running {
