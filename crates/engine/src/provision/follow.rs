@@ -14,7 +14,8 @@
 //! When everybody together needs more than there is, revenue decides, as in a plan, and what is left goes to who lacks
 //! most.
 //!
-//! *Source.* Ours. Queue-wise the servers count as one (`pooled`), as shortest-queue dispatch nearly makes them.
+//! *Source.* Ours. The servers count as sharing what is in flight (`pooled`), as shortest-queue dispatch nearly makes
+//! them do: M/M/c/K.
 
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -26,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cataclysm::divide;
 use super::watch::Watched;
-use super::{PolicyState, ProvisionPolicy, View, Wish, duration_problem, share_problem};
+use super::{PolicyState, ProvisionPolicy, View, Wish, amount_problem, duration_problem, share_problem};
 use crate::provision::forecast::Basis;
 use crate::time::Timestamp;
 use crate::units::Seconds;
@@ -47,7 +48,8 @@ pub struct Config {
     pub most_busy: f64,
     /// Servers beyond the work itself at least, in square roots of the work (in servers).
     pub safety: f64,
-    /// Whether servers count as sharing one queue; else each is a queue of its own, as in the paper.
+    /// Whether servers count as sharing what is in flight; else each is a queue of its own, as in the paper, and
+    /// `price` and `room` say nothing.
     pub pooled: bool,
     /// A server is asked for when it would save more than so much work from being refused, in servers' worth.
     pub price: f64,
@@ -89,10 +91,21 @@ impl Config {
         duration_problem("every", self.every)
             .or(duration_problem("smooth", self.smooth))
             .or(duration_problem("trend", self.trend))
+            .or(amount_problem("hold", self.hold.0))
             .or(share_problem("most_busy", self.most_busy))
-            .or((!(self.safety.is_finite() && self.safety >= 0.0))
-                .then_some(("safety", "must be a finite number, not below 0")))
             .or((self.most_busy == 0.0).then_some(("most_busy", "must be more than 0: no number would suffice")))
+            .or(amount_problem("safety", self.safety))
+            .or(amount_problem("price", self.price))
+            .or((self.price == 0.0).then_some(("price", "must be more than 0: another server always saves a little")))
+            .or(amount_problem("room", self.room))
+            .or((self.room == 0.0).then_some(("room", "must be more than 0: nothing would be let in")))
+            .or(share_problem("refused", self.refused))
+            .or(amount_problem("least_margin", self.least_margin))
+            .or((self.least_margin == 0.0).then_some(("least_margin", "must be more than 0: nothing would be needed")))
+            .or(amount_problem("most_margin", self.most_margin))
+            .or((self.most_margin < self.least_margin)
+                .then_some(("most_margin", "must not be below `least_margin`")))
+            .or(amount_problem("trust", self.trust))
     }
 
     pub(super) fn build(&self) -> Follow {
@@ -115,8 +128,9 @@ pub(super) struct Follow {
     settled: Vec<u32>,
 }
 
-/// Refused shares above and below which the margin grows and fades, by how much each time, and how far it may grow.
+/// The margin fades while less than this part of the share `refused` is refused.
 const HARDLY_ANY: f64 = 0.1;
+/// What it is multiplied by at a decision when it grows, and when it fades.
 const GROWS: f64 = 1.05;
 const FADES: f64 = 0.998;
 
