@@ -1,16 +1,16 @@
 //! Follows the offered load at a short interval: as many servers as the SLA needs when those asked for now will serve.
 //!
 //! *Intuition.* What is offered, not what is admitted, says what is needed, however much is being refused. It is
-//! extended by its trend over the time that a new server takes to serve, or taken from the forecast where that is
-//! higher; queueing theory turns the rate into servers. Too few are added at once and all together; too many are
-//! drained when they were too many for `hold`.
+//! extended by its trend over the time that a new server takes to serve, or by the growth that the forecast foresees
+//! where that is more; queueing theory turns the rate into servers. Too few are added at once and all together; too
+//! many are drained when they were too many for `hold`.
 //!
 //! *Awkward cases.* Noise must not be taken for need: the rate is that of the last `smooth`, and a trend counts as far
-//! as it is more than noise. A forecast is trusted up to `trust` times what is offered. How many are enough is a matter
-//! of price: what a sentry lets in is a loss system, and one more server is asked for when it would save more work from
-//! being refused than `price`. So a few servers get more room for chance than many. A sentry may refuse more than that
-//! foresees; when it does while everything asked for serves, the need is put up by a margin, which fades when it was
-//! too much.
+//! as it is more than noise. Of a forecast only the growth counts, up to `trust` times what is offered. How many are
+//! enough is a matter of price: what a sentry lets in is a loss system, and one more server is asked for when it would
+//! save more work from being refused than `price`. So a few servers get more room for chance than many. A sentry may
+//! refuse more than that foresees; when it does while everything asked for serves, the need is put up by a margin,
+//! which fades when it was too much.
 //! When everybody together needs more than there is, revenue decides, as in a plan, and what is left goes to who lacks
 //! most.
 //!
@@ -53,8 +53,8 @@ pub struct Config {
     pub pooled: bool,
     /// A server is asked for when it would save more than so much work from being refused, in servers' worth.
     pub price: f64,
-    /// Of the requests in flight that the target permits in theory, the share that admission lets in: it keeps away
-    /// from the target.
+    /// Of the requests in flight that the target permits in theory, the share that admission lets in: as the policy
+    /// `batch`, whose test aims at so much of the target.
     pub room: f64,
     /// The share refused above which, with all that is needed serving, theory is not believed any more.
     pub refused: f64,
@@ -62,7 +62,7 @@ pub struct Config {
     pub least_margin: f64,
     /// ... nor by more than this.
     pub most_margin: f64,
-    /// A forecast counts up to so many times what is offered; 0: it does not count.
+    /// The growth that a forecast foresees counts up to so many times what is offered; 0: it does not count.
     pub trust: f64,
 }
 
@@ -72,12 +72,12 @@ impl Default for Config {
             every: Seconds(15.0),
             smooth: Seconds(60.0),
             trend: Seconds(300.0),
-            hold: Seconds(180.0),
+            hold: Seconds(120.0),
             most_busy: 0.9,
             safety: 0.0,
             pooled: true,
-            price: 0.055,
-            room: 0.57,
+            price: 0.02,
+            room: 0.85,
             refused: 0.05,
             least_margin: 1.0,
             most_margin: 1.3,
@@ -103,8 +103,7 @@ impl Config {
             .or(amount_problem("least_margin", self.least_margin))
             .or((self.least_margin == 0.0).then_some(("least_margin", "must be more than 0: nothing would be needed")))
             .or(amount_problem("most_margin", self.most_margin))
-            .or((self.most_margin < self.least_margin)
-                .then_some(("most_margin", "must not be below `least_margin`")))
+            .or((self.most_margin < self.least_margin).then_some(("most_margin", "must not be below `least_margin`")))
             .or(amount_problem("trust", self.trust))
     }
 
@@ -199,7 +198,9 @@ impl Follow {
         let behind = self.config.smooth.duration().as_secs_f64() / 2.0;
         let trended = rate + slope * (ahead.as_secs_f64() + behind);
         let foreseen = application.forecast(now, now + ahead);
-        let trusted = foreseen.expected.min(self.config.trust * rate);
+        // How much more than now: forecasts are of the busiest moment, which where little is offered is chance's.
+        let growth = foreseen.expected / application.forecast(now, now).expected.max(f64::MIN_POSITIVE);
+        let trusted = rate * growth.min(self.config.trust);
         if matches!(foreseen.basis, Basis::Weekly | Basis::Daily) && trusted > trended {
             return Some((trusted, "forecast"));
         }
