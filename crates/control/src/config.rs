@@ -20,8 +20,10 @@ pub struct Config {
     pub listen: SocketAddr,
     /// What sentries and the control plane share.
     pub key: ControlKey,
-    /// The file with its state.
+    /// The file with its state; with etcd only that of a dry run.
     pub store: PathBuf,
+    /// Where several control planes have their state, and elect one that leads.
+    pub etcd: Option<EtcdConfig>,
     /// Where its own state is shown, loopback only; `None` for nowhere.
     pub admin: Option<SocketAddr>,
     /// How often sentries report, and what follows is decided.
@@ -32,6 +34,28 @@ pub struct Config {
     pub provider: Provider,
     /// The pool, the applications, and when who gets how many.
     pub site: Site,
+}
+
+/// Several control planes on etcd.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EtcdConfig {
+    /// Its servers, `host:port`.
+    pub endpoints: Vec<String>,
+    /// What all keys begin with.
+    pub prefix: String,
+    /// When nothing was heard of the one that leads for so long, another one is elected.
+    pub lease: Duration,
+    /// What this control plane is called among the others.
+    pub name: String,
+}
+
+/// Where the state is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In a file.
+    File(PathBuf),
+    /// In etcd.
+    Etcd(EtcdConfig),
 }
 
 /// Who starts and stops servers.
@@ -163,12 +187,33 @@ impl Config {
             listen: raw.listen,
             key: ControlKey::load(&from_here(&raw.key_file))?,
             store: from_here(&raw.store),
+            etcd: raw.etcd.map(|etcd| etcd.resolve(raw.listen)).transpose().map_err(&wrong)?,
             admin: raw.admin,
             period: raw.period.duration(),
             forget_after: raw.forget_after.duration(),
             provider,
             site,
         })
+    }
+}
+
+impl Config {
+    /// Where the state is. A dry run has a file of its own.
+    pub fn store_of(&self, dry_run: bool) -> Place {
+        match &self.etcd {
+            _ if dry_run => Place::File(self.store.with_extension("dry.redb")),
+            Some(etcd) => Place::Etcd(etcd.clone()),
+            None => Place::File(self.store.clone()),
+        }
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Place::File(path) => path.display().fmt(f),
+            Place::Etcd(etcd) => write!(f, "etcd at {}, {}", etcd.endpoints.join(", "), etcd.prefix),
+        }
     }
 }
 
@@ -234,6 +279,20 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn the_state_is_in_a_file_or_in_etcd_and_a_dry_run_has_its_own() {
+        let text = format!("{LOCAL}[[application]]\nname = \"shop\"\ntarget = \"500ms\"\n");
+        let config = parse(&text).expect("valid");
+        assert!(matches!(config.store_of(false), Place::File(path) if path.ends_with("control.redb")));
+        assert!(matches!(config.store_of(true), Place::File(path) if path.ends_with("control.dry.redb")));
+        let config = parse(&format!("{text}[etcd]\nendpoints = [\"http://10.0.0.1:2379/\", \"b:1\"]\n")).expect("valid");
+        let etcd = config.etcd.clone().expect("etcd");
+        assert_eq!((etcd.endpoints, etcd.name.as_str()), (vec!["10.0.0.1:2379".into(), "b:1".into()], "127.0.0.1:9910"));
+        assert_eq!((etcd.prefix.as_str(), etcd.lease), ("/tidegate", Duration::from_secs(3)));
+        assert!(matches!(config.store_of(false), Place::Etcd(_)));
+        assert!(matches!(config.store_of(true), Place::File(_)));
+    }
+
+    #[test]
     fn what_is_wrong_is_said_with_its_line() {
         let message = |text: &str| parse(text).expect_err("wrong").to_string();
         let app = "[[application]]\nname = \"shop\"\n";
@@ -247,6 +306,12 @@ pub(crate) mod tests {
         assert!(many.contains("9 servers together, of 8"), "{many}");
         let open = message(&format!("admin = \"0.0.0.0:1\"\n{LOCAL}{app}target = \"1s\"\n"));
         assert!(open.contains("not of this machine"), "{open}");
+        let etcd = |etcd: &str| message(&format!("{LOCAL}{app}target = \"1s\"\n[etcd]\n{etcd}"));
+        assert!(etcd("endpoints = []").contains("endpoints = [\"127.0.0.1:2379\"]"));
+        assert!(etcd("endpoints = [\"https://a:1\"]").contains("clear text"));
+        assert!(etcd("endpoints = [\"a\"]").contains("\"a\" is no host:port"));
+        assert!(etcd("endpoints = [\"a:1\"]\nlease = \"500ms\"").contains("whole seconds"));
+        assert!(etcd("endpoints = [\"a:1\"]\nprefix = \"x/\"").contains("begin with /"));
         let twice = message(&format!("{LOCAL}{app}target = \"1s\"\n{app}target = \"1s\"\n"));
         assert!(twice.contains("is there twice"), "{twice}");
     }

@@ -51,6 +51,19 @@ pub struct PlaneState {
     processes: BTreeMap<usize, Process>,
 }
 
+/// How many servers an application has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Numbers {
+    /// Whose.
+    pub application: String,
+    /// Servers that serve.
+    pub serving: u32,
+    /// Servers that were asked for and are not there yet.
+    pub coming: u32,
+    /// Servers wanted at the last decision.
+    pub wanted: u32,
+}
+
 /// What would be done now, for one application.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Planned {
@@ -134,6 +147,11 @@ impl Plane {
 
     /// Takes what came. Its time must not be before that of the one before; else it counts as at the same instant.
     pub fn handle(&mut self, input: &Input) {
+        self.take(input);
+        self.follow();
+    }
+
+    fn take(&mut self, input: &Input) {
         self.now = self.now.max(input.now());
         let now = self.now;
         match input {
@@ -155,8 +173,8 @@ impl Plane {
                 }
             }
             Input::Note { kind, reason, .. } => self.note(kind, reason.clone()),
+            Input::Several { inputs, .. } => inputs.iter().for_each(|input| self.take(input)),
         }
-        self.follow();
     }
 
     /// What was decided and happened since this was last asked.
@@ -177,11 +195,6 @@ impl Plane {
     /// When the last period ended.
     pub fn last_period(&self) -> Timestamp {
         self.last_period
-    }
-
-    /// The pool and the applications.
-    pub fn site(&self) -> &Site {
-        &self.site
     }
 
     /// Where every server is.
@@ -219,6 +232,17 @@ impl Plane {
         let ceiling = self.provisioner.ceiling(application);
         let step = |step: &tidegate_engine::Step| tidegate_engine::Step { target: step.target.min(ceiling), ..*step };
         Sla::new(sla.statistic(), sla.steps().iter().map(step).collect()).unwrap_or_else(|_| sla.clone())
+    }
+
+    /// How many servers each application has; nothing is planned for it.
+    pub fn numbers(&self) -> Vec<Numbers> {
+        let numbers = |(at, setup): (usize, &tidegate_engine::provision::ApplicationSetup)| Numbers {
+            application: setup.name.clone(),
+            serving: self.provisioner.serving(at),
+            coming: self.provisioner.coming(at),
+            wanted: self.provisioner.wanted(at),
+        };
+        self.site.applications.iter().enumerate().map(numbers).collect()
     }
 
     /// What would be done if it were decided now. Nothing changes by it.

@@ -99,8 +99,8 @@ pub struct Reports {
 /// The control plane that a sentry follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Control {
-    /// Where it listens, `host:port`.
-    pub connect: String,
+    /// Where it listens, `host:port`; where several share the work, each of them.
+    pub connect: Vec<String>,
     /// The file with the secret that sentries and the control plane share.
     pub key_file: PathBuf,
     /// The key that follows from it.

@@ -9,7 +9,7 @@ use tidegate_engine::provision::{ApplicationSetup, Pool, ProvisionConfig, Replic
 use tidegate_engine::units::{PerSecond, Seconds};
 use tidegate_engine::{Sla, SlaError, Statistic, Step};
 
-use super::{Check, Local, Provider};
+use super::{Check, EtcdConfig, Local, Provider};
 
 /// The file.
 #[derive(Deserialize)]
@@ -20,6 +20,7 @@ pub(super) struct Raw {
     pub(super) key_file: PathBuf,
     #[serde(default = "store")]
     pub(super) store: PathBuf,
+    pub(super) etcd: Option<RawEtcd>,
     pub(super) admin: Option<SocketAddr>,
     #[serde(default = "period")]
     pub(super) period: Seconds,
@@ -48,6 +49,55 @@ fn period() -> Seconds {
 
 fn forget_after() -> Seconds {
     Seconds(60.0)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawEtcd {
+    #[serde(default)]
+    endpoints: Vec<String>,
+    #[serde(default = "prefix")]
+    prefix: String,
+    #[serde(default = "lease")]
+    lease: Seconds,
+    name: Option<String>,
+}
+
+fn prefix() -> String {
+    String::from("/tidegate")
+}
+
+fn lease() -> Seconds {
+    Seconds(3.0)
+}
+
+impl RawEtcd {
+    pub(super) fn resolve(self, listen: SocketAddr) -> Result<EtcdConfig, String> {
+        if self.endpoints.is_empty() {
+            return Err(String::from("[etcd] needs its servers: endpoints = [\"127.0.0.1:2379\"]"));
+        }
+        if self.endpoints.iter().any(|endpoint| endpoint.starts_with("https:")) {
+            return Err(String::from("[etcd] endpoints: etcd is spoken to in clear text; give host:port of such a listener"));
+        }
+        let bare = |given: &String| given.trim_start_matches("http://").trim_end_matches('/').to_owned();
+        let endpoints: Vec<String> = self.endpoints.iter().map(bare).collect();
+        if let Some(bad) = endpoints.iter().find(|at| !is_address(at)) {
+            return Err(format!("[etcd] endpoints: \"{bad}\" is no host:port"));
+        }
+        if !self.prefix.starts_with('/') || self.prefix.ends_with('/') || self.prefix.contains('~') {
+            return Err(String::from("[etcd] prefix must begin with /, and not end with one, such as \"/tidegate\""));
+        }
+        // etcd counts whole seconds, and gives no shorter lease than two.
+        if !(2.0..=60.0).contains(&self.lease.0) || self.lease.0.fract() != 0.0 {
+            return Err(String::from("[etcd] lease must be whole seconds, from 2s to 60s"));
+        }
+        let name = self.name.unwrap_or_else(|| listen.to_string());
+        Ok(EtcdConfig { endpoints, prefix: self.prefix, lease: self.lease.duration(), name })
+    }
+}
+
+fn is_address(text: &str) -> bool {
+    text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
 }
 
 #[derive(Deserialize)]

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use tidegate_engine::Timestamp;
 use tidegate_engine::provision::{Place, ServerNews};
 
 use super::{Daemon, DaemonError, Message, name};
@@ -13,15 +14,33 @@ use crate::provider::{Presence, ProviderError};
 const HANGS: Duration = Duration::from_secs(15);
 /// After a step that failed, the same one is tried again so much later.
 const AGAIN: Duration = Duration::from_secs(5);
+/// News that are written at once, at most.
+const LOT: usize = 500;
 
 impl Daemon {
     pub(super) fn drained(&mut self) -> Result<(), DaemonError> {
-        for server in 0..self.plane.places().len() {
-            if let Place::Draining { application, .. } = self.plane.places()[server]
-                && (self.dry_run || self.desk.is_drained(application, &name(server)))
-            {
-                let reason = String::from("no sentry has anything in flight there");
-                self.news(server, ServerNews::Drained, reason)?;
+        let is_drained = |server: &usize| {
+            matches!(self.plane.places()[*server], Place::Draining { application, .. }
+                if self.dry_run || self.desk.is_drained(application, &name(*server)))
+        };
+        let drained: Vec<usize> = (0..self.plane.places().len()).filter(is_drained).collect();
+        let reason = || String::from("no sentry has anything in flight there");
+        self.several(drained.into_iter().map(|server| (server, ServerNews::Drained, reason())).collect())
+    }
+
+    /// News of several servers at once.
+    fn several(&mut self, news: Vec<(usize, ServerNews, String)>) -> Result<(), DaemonError> {
+        let now = self.clock.now();
+        for lot in news.chunks(LOT) {
+            let input = |(server, news, reason): &(usize, ServerNews, String)| Input::Server {
+                now,
+                server: *server,
+                news: *news,
+                reason: reason.clone(),
+            };
+            match lot {
+                [one] => self.input(input(one))?,
+                lot => self.input(Input::Several { now, inputs: lot.iter().map(input).collect() })?,
             }
         }
         Ok(())
@@ -48,6 +67,10 @@ impl Daemon {
 
     /// Gives the provider what is not done: one step at a time for each server, all servers side by side.
     pub(super) fn carry_out(&mut self) {
+        // Only while it is sure that nobody else leads, and that what comes of it can be written down.
+        if self.away.is_some() || !self.store.leads() {
+            return;
+        }
         let now = self.clock.now();
         let mut taken: BTreeSet<usize> = self.busy.keys().copied().collect();
         let pending: Vec<Step> = self.plane.pending().cloned().collect();
@@ -59,9 +82,10 @@ impl Daemon {
             self.busy.insert(step.server, (now, false));
             self.counts.steps += 1;
             let (provider, known, done) =
-                (self.provider.clone(), self.plane.process(step.server), self.to_self.clone());
+                (self.provider.clone(), self.plane.process(step.server), self.mailbox.to_self.clone());
+            let lease = self.store.lease();
             tokio::task::spawn_blocking(move || {
-                let result = provider.apply(&step, known);
+                let result = lease.holds().then(|| provider.apply(&step, known));
                 // The daemon may be ending; the step is not marked as done then.
                 let _ = done.blocking_send(Message::Applied(step, result));
             });
@@ -109,7 +133,7 @@ impl Daemon {
             return;
         }
         self.looking = true;
-        let (provider, done) = (self.provider.clone(), self.to_self.clone());
+        let (provider, done) = (self.provider.clone(), self.mailbox.to_self.clone());
         tokio::task::spawn_blocking(move || {
             let look = |(server, known): &(usize, Option<Process>)| (*server, provider.look(*server, *known));
             // Some at a time, so that one that does not answer holds up few others.
@@ -127,37 +151,41 @@ impl Daemon {
 
     pub(super) fn looked(&mut self, seen: &[(usize, Presence)]) -> Result<(), DaemonError> {
         self.looking = false;
+        if self.away.is_some() {
+            // It is looked again when it can be written down.
+            return Ok(());
+        }
         let now = self.clock.now();
-        for (server, presence) in seen {
-            let place = self.plane.places()[*server];
-            // A step that came up meanwhile changes what is to be seen.
-            if self.plane.pending().any(|step| step.server == *server) {
-                continue;
-            }
-            if *presence != Presence::Silent {
-                self.silent.remove(server);
-            }
-            match (place, presence) {
-                (Place::Coming { .. }, Presence::Serving) => {
-                    self.news(*server, ServerNews::Up, String::from("it answers"))?;
-                    self.tell();
-                }
-                (Place::Coming { .. } | Place::Serving { .. } | Place::Draining { .. }, Presence::Absent) => {
-                    self.news(*server, ServerNews::Failed, String::from("its process has ended by itself"))?;
-                    self.tell();
-                }
-                (Place::Serving { .. }, Presence::Silent) => {
-                    let since = *self.silent.entry(*server).or_insert(now);
-                    let patience = self.config.provider.check().hung_after;
-                    if now.since(since) > patience {
-                        self.silent.remove(server);
-                        let text = format!("it runs and has not answered for {patience:?}");
-                        self.news(*server, ServerNews::Failed, text)?;
-                    }
-                }
-                _ => {}
-            }
+        // A step that came up meanwhile changes what is to be seen.
+        let waits: BTreeSet<usize> = self.plane.pending().map(|step| step.server).collect();
+        let news = seen.iter().filter(|(server, _)| !waits.contains(server));
+        let news: Vec<_> = news.filter_map(|(server, presence)| self.judge(now, *server, *presence)).collect();
+        if !news.is_empty() {
+            self.several(news)?;
+            self.tell();
         }
         Ok(())
+    }
+
+    /// What it means for a server that it was seen so.
+    fn judge(&mut self, now: Timestamp, server: usize, presence: Presence) -> Option<(usize, ServerNews, String)> {
+        if presence != Presence::Silent {
+            self.silent.remove(&server);
+        }
+        match (self.plane.places()[server], presence) {
+            (Place::Coming { .. }, Presence::Serving) => Some((server, ServerNews::Up, String::from("it answers"))),
+            (Place::Coming { .. } | Place::Serving { .. } | Place::Draining { .. }, Presence::Absent) => {
+                Some((server, ServerNews::Failed, String::from("its process has ended by itself")))
+            }
+            (Place::Serving { .. }, Presence::Silent) => {
+                let since = *self.silent.entry(server).or_insert(now);
+                let patience = self.config.provider.check().hung_after;
+                (now.since(since) > patience).then(|| {
+                    self.silent.remove(&server);
+                    (server, ServerNews::Failed, format!("it runs and has not answered for {patience:?}"))
+                })
+            }
+            _ => None,
+        }
     }
 }

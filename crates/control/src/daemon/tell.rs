@@ -22,11 +22,11 @@ impl Daemon {
             let (Some(connection), at) = (known.connection, known.applications().to_vec()) else { continue };
             let applications: Vec<ApplicationOrders> = at.iter().map(|at| self.orders(*at, &sentry)).collect();
             let Some(known) = self.desk.sentry_mut(&sentry) else { continue };
-            if known.told.as_ref().is_some_and(|(_, told)| same(told, &applications)) {
+            if !known.is_behind() && known.told.as_ref().is_some_and(|(_, told)| same(told, &applications)) {
                 continue;
             }
             self.revision += 1;
-            known.told = Some(((self.store.term(), self.revision), applications.clone()));
+            known.tell((self.store.term(), self.revision), applications.clone());
             let orders = Orders { term: self.store.term(), revision: self.revision, applications };
             self.send(connection, FromControl::Orders(orders));
         }

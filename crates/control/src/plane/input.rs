@@ -51,6 +51,13 @@ pub enum Input {
         /// Their names.
         names: Vec<String>,
     },
+    /// Several at the same instant, in their order.
+    Several {
+        /// When.
+        now: Timestamp,
+        /// These.
+        inputs: Vec<Input>,
+    },
     /// Something to remember that changes nothing.
     Note {
         /// When.
@@ -129,6 +136,7 @@ impl Input {
             | Input::Server { now, .. }
             | Input::Done { now, .. }
             | Input::Sentries { now, .. }
+            | Input::Several { now, .. }
             | Input::Note { now, .. } => *now,
         }
     }

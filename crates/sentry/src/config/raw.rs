@@ -76,8 +76,8 @@ section! {
 
 section! {
     struct RawControl ("in [control]") {
-        /// Where it listens, `host:port`. Required.
-        connect: String,
+        /// Where it listens, `host:port`; several where several share the work: whichever leads is followed. Required.
+        connect: List<String>,
         /// A file with the secret that sentries and the control plane share. Required.
         key_file: String,
         /// This sentry's name, one of its own. Required.

@@ -27,6 +27,9 @@ pub enum FromControl {
     Refused {
         /// Why, and what to do.
         why: String,
+        /// Another control plane leads, or will: the sentry's other addresses are worth a try at once.
+        #[serde(default)]
+        waits: bool,
     },
     /// What it is to work with from now on.
     Orders(Orders),
@@ -41,9 +44,6 @@ pub struct Hello {
     pub instance: u64,
     /// Its applications, by name, and how many classes each has.
     pub applications: Vec<(String, usize)>,
-    /// Where it listens, for each application that does.
-    #[serde(default)]
-    pub listen: Vec<(String, String)>,
 }
 
 /// What a sentry saw since its last report.

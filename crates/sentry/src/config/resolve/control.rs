@@ -12,13 +12,11 @@ use super::Resolver;
 impl Resolver<'_, '_, '_> {
     pub(super) fn control(&mut self, raw: At<RawControl>) -> Option<Control> {
         let At { value: raw, span } = raw;
-        let connect = match raw.connect {
-            Some(connect) => self.server_address(&connect),
-            None => {
-                self.missing(&span, "a control plane has an address; add connect = \"host:9910\"");
-                None
-            }
-        };
+        let given = raw.connect.map(|connect| connect.0).unwrap_or_default();
+        if given.is_empty() {
+            self.missing(&span, "a control plane has an address; add connect = \"host:9910\"");
+        }
+        let connect: Vec<String> = given.iter().filter_map(|address| self.server_address(address)).collect();
         let name = raw.name.map(|name| name.value).filter(|name| !name.trim().is_empty());
         if name.is_none() {
             self.missing(&span, "sentries are told apart by their names; add name = \"...\"");
@@ -33,6 +31,6 @@ impl Resolver<'_, '_, '_> {
             Err(error) => Err(format!("the key file \"{}\" cannot be read: {error}", file.value)),
         };
         let key = key.map_err(|problem| self.report.error(&file.span, problem)).ok()?;
-        Some(Control { connect: connect?, key_file: self.world.absolute(path), key, name: name? })
+        Some(Control { connect, key_file: self.world.absolute(path), key, name: name? })
     }
 }
