@@ -284,9 +284,13 @@ pub(crate) mod tests {
         let config = parse(&text).expect("valid");
         assert!(matches!(config.store_of(false), Place::File(path) if path.ends_with("control.redb")));
         assert!(matches!(config.store_of(true), Place::File(path) if path.ends_with("control.dry.redb")));
-        let config = parse(&format!("{text}[etcd]\nendpoints = [\"http://10.0.0.1:2379/\", \"b:1\"]\n")).expect("valid");
+        let config =
+            parse(&format!("{text}[etcd]\nendpoints = [\"http://10.0.0.1:2379/\", \"b:1\"]\n")).expect("valid");
         let etcd = config.etcd.clone().expect("etcd");
-        assert_eq!((etcd.endpoints, etcd.name.as_str()), (vec!["10.0.0.1:2379".into(), "b:1".into()], "127.0.0.1:9910"));
+        assert_eq!(
+            (etcd.endpoints, etcd.name.as_str()),
+            (vec!["10.0.0.1:2379".into(), "b:1".into()], "127.0.0.1:9910")
+        );
         assert_eq!((etcd.prefix.as_str(), etcd.lease), ("/tidegate", Duration::from_secs(3)));
         assert!(matches!(config.store_of(false), Place::Etcd(_)));
         assert!(matches!(config.store_of(true), Place::File(_)));

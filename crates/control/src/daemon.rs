@@ -63,6 +63,10 @@ pub(crate) struct Daemon {
     arrived: Vec<String>,
     /// What follows from sentries that left is to be done.
     left: bool,
+    /// Inputs that are written together.
+    batch: Vec<Input>,
+    /// The server that is looked at next, where there are too many to look at all.
+    look_next: usize,
     away: Option<Away>,
     mailbox: Mailbox,
 }
@@ -210,6 +214,8 @@ impl Daemon {
             counts: Counts::default(),
             arrived: Vec::new(),
             left: false,
+            batch: Vec::new(),
+            look_next: 0,
             away: None,
             mailbox,
         };
@@ -251,7 +257,7 @@ impl Daemon {
                     let mut next = message;
                     for _ in 0..AT_ONCE {
                         match next {
-                            Some(Message::Stop) | None => return Ok(()),
+                            Some(Message::Stop) | None => return self.settle(),
                             Some(message) => self.take(message)?,
                         }
                         // What came at the same time is settled together.
@@ -270,7 +276,7 @@ impl Daemon {
         match message {
             Message::Link(News::Opened(connection, sender)) => drop(self.links.insert(connection, sender)),
             Message::Link(News::Said(connection, said)) => self.said(connection, said)?,
-            Message::Link(News::Closed(connection, why)) => self.closed(connection, &why)?,
+            Message::Link(News::Closed(connection, why)) => self.closed(connection, &why),
             Message::Applied(step, Some(result)) => self.applied(&step, result)?,
             Message::Applied(step, None) => drop(self.busy.remove(&step.server)),
             Message::Looked(seen) => self.looked(&seen)?,
@@ -305,7 +311,7 @@ impl Daemon {
             }
             FromSentry::Goodbye => {
                 if let Some(name) = self.desk.goodbye(connection) {
-                    self.note("sentry-left", format!("{name} stops on purpose"))?;
+                    self.note_later("sentry-left", format!("{name} stops on purpose"));
                     self.left = true;
                 }
                 self.links.remove(&connection);
@@ -316,12 +322,14 @@ impl Daemon {
 
     /// What follows when sentries came and left.
     fn settle(&mut self) -> Result<(), DaemonError> {
+        self.write_batch()?;
         if self.arrived.is_empty() && !std::mem::take(&mut self.left) {
             return Ok(());
         }
         let arrived = std::mem::take(&mut self.arrived);
         if let Some((last, others)) = arrived.split_last() {
-            let who = if others.is_empty() { format!("{last} speaks") } else { format!("{} speak", arrived.join(", ")) };
+            let who =
+                if others.is_empty() { format!("{last} speaks") } else { format!("{} speak", arrived.join(", ")) };
             self.note("sentry-registered", who)?;
         }
         self.follow_sentries()?;
@@ -329,13 +337,15 @@ impl Daemon {
         Ok(())
     }
 
-    fn closed(&mut self, connection: Connection, why: &str) -> Result<(), DaemonError> {
+    fn closed(&mut self, connection: Connection, why: &str) {
         self.links.remove(&connection);
         if let Some(name) = self.desk.lost(connection) {
             let kept = self.config.forget_after;
-            self.note("sentry-cut-off", format!("{name}: {why}; its last report counts on, for at most {kept:?}"))?;
+            self.note_later(
+                "sentry-cut-off",
+                format!("{name}: {why}; its last report counts on, for at most {kept:?}"),
+            );
         }
-        Ok(())
     }
 
     /// A period is over: what was offered, what is drained, who has gone, and what follows.
@@ -346,16 +356,21 @@ impl Daemon {
             self.note("clock", jump)?;
         }
         for connection in self.desk.silent(now, self.config.period * SILENT_PERIODS + Duration::from_secs(1)) {
-            self.closed(connection, "it says nothing any more")?;
+            self.closed(connection, "it says nothing any more");
         }
         if self.away.is_some() {
+            self.write_batch()?;
             self.shake();
             self.tell();
             return Ok(());
         }
         for name in self.desk.forget(now) {
-            self.note("sentry-forgotten", format!("{name} was not heard for too long; its servers go to the others"))?;
+            self.note_later(
+                "sentry-forgotten",
+                format!("{name} was not heard for too long; its servers go to the others"),
+            );
         }
+        self.write_batch()?;
         self.follow_sentries()?;
         let seconds = now.seconds_since(self.plane.last_period());
         let applications = 0..self.config.site.applications.len();
@@ -380,10 +395,10 @@ impl Daemon {
             let names = self.desk.names(application);
             if names != self.plane.sentries(application) {
                 let now = self.clock.now();
-                self.input(Input::Sentries { now, application, names })?;
+                self.batch.push(Input::Sentries { now, application, names });
             }
         }
-        Ok(())
+        self.write_batch()
     }
 
     fn watch_for_sentries(&mut self, application: usize) -> Result<(), DaemonError> {

@@ -224,7 +224,7 @@ async fn renew(etcd: Etcd, lease: i64, time: Duration, held: Weak<Mutex<Held>>) 
                 (held.ended, held.away) = (true, None);
                 return;
             }
-            Err(EtcdError::Away(why)) => held.away = Some(why),
+            Err(error @ EtcdError::Away(_)) => held.away = Some(error.to_string()),
         }
     }
 }

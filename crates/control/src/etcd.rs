@@ -187,17 +187,15 @@ impl Txn {
     /// Only if the key was made by this revision; 0: if it is not there.
     pub fn if_created(mut self, key: &str, revision: i64) -> Txn {
         let revision = revision.to_string();
-        self.compare.push(
-            json!({ "key": encode(key), "target": "CREATE", "result": "EQUAL", "create_revision": revision }),
-        );
+        self.compare
+            .push(json!({ "key": encode(key), "target": "CREATE", "result": "EQUAL", "create_revision": revision }));
         self
     }
 
     /// Only if the key was written last by this revision; 0: if it is not there.
     pub fn if_written(mut self, key: &str, revision: i64) -> Txn {
         let revision = revision.to_string();
-        self.compare
-            .push(json!({ "key": encode(key), "target": "MOD", "result": "EQUAL", "mod_revision": revision }));
+        self.compare.push(json!({ "key": encode(key), "target": "MOD", "result": "EQUAL", "mod_revision": revision }));
         self
     }
 

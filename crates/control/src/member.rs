@@ -116,12 +116,7 @@ impl Member {
     }
 }
 
-fn standby(
-    config: &Config,
-    etcd: &EtcdConfig,
-    address: SocketAddr,
-    mailbox: Mailbox,
-) -> Result<Standby, DaemonError> {
+fn standby(config: &Config, etcd: &EtcdConfig, address: SocketAddr, mailbox: Mailbox) -> Result<Standby, DaemonError> {
     let admin = config.admin.map(|admin| admin.to_string());
     let me = Leader { name: etcd.name.clone(), listen: address.to_string(), admin, term: 0 };
     let way = Etcd::new(&etcd.endpoints).map_err(|error| StoreError::Away(error.to_string()))?;

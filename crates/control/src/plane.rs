@@ -10,18 +10,20 @@
 //! servers have several.
 
 mod input;
+mod show;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tidegate_engine::provision::{
-    ApplicationReport, Measured, Place, ProvisionAction, ProvisionError, ProvisionEvent, Provisioner, ProvisionerState,
+    ApplicationReport, Place, ProvisionAction, ProvisionError, ProvisionEvent, Provisioner, ProvisionerState,
     RestoreError, ServerNews, Site, repartition,
 };
 use tidegate_engine::{Sla, Timestamp};
 
 pub use input::{Input, Process, Record, Step, What};
+pub use show::{Numbers, Planned};
 
 /// A control plane's decisions.
 #[derive(Debug)]
@@ -49,44 +51,6 @@ pub struct PlaneState {
     next_step: u64,
     pending: BTreeMap<u64, Step>,
     processes: BTreeMap<usize, Process>,
-}
-
-/// How many servers an application has.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Numbers {
-    /// Whose.
-    pub application: String,
-    /// Servers that serve.
-    pub serving: u32,
-    /// Servers that were asked for and are not there yet.
-    pub coming: u32,
-    /// Servers wanted at the last decision.
-    pub wanted: u32,
-}
-
-/// What would be done now, for one application.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Planned {
-    /// Whose.
-    pub application: String,
-    /// Servers that serve.
-    pub serving: u32,
-    /// Servers that were asked for and are not there yet.
-    pub coming: u32,
-    /// Servers wanted at the last decision.
-    pub wanted: u32,
-    /// Servers that would be wanted if it were decided now.
-    pub would_want: u32,
-    /// Why.
-    pub reason: String,
-    /// The most its target may relax to, seconds.
-    pub ceiling: f64,
-    /// Sentries that are there.
-    pub sentries: usize,
-    /// Sentries that it is to have.
-    pub sentries_wanted: u32,
-    /// What that stands on.
-    pub inputs: Measured,
 }
 
 impl Plane {
@@ -234,53 +198,6 @@ impl Plane {
         Sla::new(sla.statistic(), sla.steps().iter().map(step).collect()).unwrap_or_else(|_| sla.clone())
     }
 
-    /// How many servers each application has; nothing is planned for it.
-    pub fn numbers(&self) -> Vec<Numbers> {
-        let numbers = |(at, setup): (usize, &tidegate_engine::provision::ApplicationSetup)| Numbers {
-            application: setup.name.clone(),
-            serving: self.provisioner.serving(at),
-            coming: self.provisioner.coming(at),
-            wanted: self.provisioner.wanted(at),
-        };
-        self.site.applications.iter().enumerate().map(numbers).collect()
-    }
-
-    /// What would be done if it were decided now. Nothing changes by it.
-    pub fn plan(&self) -> Vec<Planned> {
-        let mut copy = match Provisioner::restore(self.site.clone(), self.provisioner.snapshot()) {
-            Ok(copy) => copy,
-            Err(_) => return Vec::new(),
-        };
-        let next = copy.poll_timeout(self.now).0.max(self.now);
-        copy.handle_timeout(next);
-        let mut reasons = vec![String::new(); self.site.applications.len()];
-        while let Some((_, event)) = copy.poll_event() {
-            if let ProvisionEvent::ServersWanted { application, reason, .. } = event {
-                reasons[application] = reason;
-            }
-        }
-        let planned = |(at, setup): (usize, &tidegate_engine::provision::ApplicationSetup)| {
-            let inputs = self.provisioner.measured(self.now, at);
-            let kept = || match inputs.offered {
-                Some(rate) => format!("{rate:.0}/s need no other number"),
-                None => String::from("nothing was reported lately: everything stays as it is"),
-            };
-            Planned {
-                application: setup.name.clone(),
-                serving: self.provisioner.serving(at),
-                coming: self.provisioner.coming(at),
-                wanted: self.provisioner.wanted(at),
-                would_want: copy.wanted(at),
-                reason: if reasons[at].is_empty() { kept() } else { reasons[at].clone() },
-                ceiling: self.provisioner.ceiling(at).as_secs_f64(),
-                sentries: self.sentries[at].len(),
-                sentries_wanted: self.provisioner.sentries(at),
-                inputs,
-            }
-        };
-        self.site.applications.iter().enumerate().map(planned).collect()
-    }
-
     fn period(&mut self, reports: &[Option<ApplicationReport>], sentries: &[(usize, usize, f64)]) {
         let (now, since) = (self.now, self.last_period);
         for (application, report) in reports.iter().enumerate() {
@@ -367,24 +284,34 @@ impl Plane {
                 ProvisionAction::SetCeiling { .. } | ProvisionAction::Partition { .. } => {}
             }
         }
-        for application in 0..self.sentries.len() {
-            self.parts[application] = self.split(application);
+        self.split();
+    }
+
+    /// Divides each application's servers among its sentries.
+    fn split(&mut self) {
+        let applications = self.sentries.len();
+        let (mut members, mut serving) = (vec![Vec::new(); applications], vec![Vec::new(); applications]);
+        for (server, place) in self.places().iter().enumerate() {
+            match place {
+                Place::Coming { application, .. } => members[*application].push(server),
+                Place::Serving { application, .. } => {
+                    members[*application].push(server);
+                    serving[*application].push(server);
+                }
+                _ => {}
+            }
+        }
+        for (application, (members, serving)) in members.iter().zip(&serving).enumerate() {
+            self.parts[application] = self.parts_of(application, members, serving);
         }
     }
 
-    fn split(&self, application: usize) -> Vec<Vec<usize>> {
-        let is_member = |place: &Place| match place {
-            Place::Coming { application: of, .. } | Place::Serving { application: of, .. } => *of == application,
-            _ => false,
-        };
-        let members: Vec<usize> = (0..self.places().len()).filter(|at| is_member(&self.places()[*at])).collect();
-        let serving: Vec<usize> =
-            members.iter().copied().filter(|at| matches!(self.places()[*at], Place::Serving { .. })).collect();
+    fn parts_of(&self, application: usize, members: &[usize], serving: &[usize]) -> Vec<Vec<usize>> {
         let sentries = self.sentries[application].len();
         if sentries == 0 {
             return Vec::new();
         }
-        let mut parts = repartition(&self.parts[application], &members, sentries as u32);
+        let mut parts = repartition(&self.parts[application], members, sentries as u32);
         // A sentry without a server would refuse everything.
         for (at, part) in parts.iter_mut().enumerate() {
             if !serving.is_empty() && !part.iter().any(|server| serving.contains(server)) {

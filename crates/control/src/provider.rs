@@ -59,6 +59,12 @@ pub enum ProviderError {
         /// Its number.
         pid: u32,
     },
+    /// What a later step started is there: another control plane has gone on since.
+    #[error("step {step} comes late: a later one was carried out already")]
+    Superseded {
+        /// The step's number.
+        step: u64,
+    },
     /// The system does not tell what runs.
     #[error("cannot read {what}: {source}")]
     System {

@@ -77,7 +77,9 @@ impl RawEtcd {
             return Err(String::from("[etcd] needs its servers: endpoints = [\"127.0.0.1:2379\"]"));
         }
         if self.endpoints.iter().any(|endpoint| endpoint.starts_with("https:")) {
-            return Err(String::from("[etcd] endpoints: etcd is spoken to in clear text; give host:port of such a listener"));
+            return Err(String::from(
+                "[etcd] endpoints: etcd is spoken to in clear text; give host:port of such a listener",
+            ));
         }
         let bare = |given: &String| given.trim_start_matches("http://").trim_end_matches('/').to_owned();
         let endpoints: Vec<String> = self.endpoints.iter().map(bare).collect();

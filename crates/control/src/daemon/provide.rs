@@ -14,8 +14,10 @@ use crate::provider::{Presence, ProviderError};
 const HANGS: Duration = Duration::from_secs(15);
 /// After a step that failed, the same one is tried again so much later.
 const AGAIN: Duration = Duration::from_secs(5);
-/// News that are written at once, at most.
-const LOT: usize = 500;
+/// Steps that are carried out at the same time, at most.
+const AT_ONCE: usize = 128;
+/// Servers that are looked at in one round, at most; of more, in turns.
+const LOOKS: usize = 1000;
 
 impl Daemon {
     pub(super) fn drained(&mut self) -> Result<(), DaemonError> {
@@ -24,26 +26,14 @@ impl Daemon {
                 if self.dry_run || self.desk.is_drained(application, &name(*server)))
         };
         let drained: Vec<usize> = (0..self.plane.places().len()).filter(is_drained).collect();
-        let reason = || String::from("no sentry has anything in flight there");
-        self.several(drained.into_iter().map(|server| (server, ServerNews::Drained, reason())).collect())
-    }
-
-    /// News of several servers at once.
-    fn several(&mut self, news: Vec<(usize, ServerNews, String)>) -> Result<(), DaemonError> {
         let now = self.clock.now();
-        for lot in news.chunks(LOT) {
-            let input = |(server, news, reason): &(usize, ServerNews, String)| Input::Server {
-                now,
-                server: *server,
-                news: *news,
-                reason: reason.clone(),
-            };
-            match lot {
-                [one] => self.input(input(one))?,
-                lot => self.input(Input::Several { now, inputs: lot.iter().map(input).collect() })?,
-            }
-        }
-        Ok(())
+        self.batch.extend(drained.into_iter().map(|server| Input::Server {
+            now,
+            server,
+            news: ServerNews::Drained,
+            reason: String::from("no sentry has anything in flight there"),
+        }));
+        self.write_batch()
     }
 
     /// Says of steps that take too long that they do; they are waited for.
@@ -76,6 +66,9 @@ impl Daemon {
         let pending: Vec<Step> = self.plane.pending().cloned().collect();
         for step in pending {
             // Later steps of the same server wait for it.
+            if self.busy.len() >= AT_ONCE {
+                break;
+            }
             if !taken.insert(step.server) || self.again.get(&step.number).is_some_and(|at| *at > now) {
                 continue;
             }
@@ -102,10 +95,12 @@ impl Daemon {
         match (result, &step.what) {
             (Ok(process), _) => {
                 self.again.remove(&step.number);
-                self.input(Input::Done { now, step: step.number, process })
+                self.batch.push(Input::Done { now, step: step.number, process });
+                Ok(())
             }
             (Err(error), What::Start { .. }) => {
                 self.counts.failures += 1;
+                self.write_batch()?;
                 self.news(step.server, ServerNews::Failed, error.to_string())?;
                 self.input(Input::Done { now, step: step.number, process: None })
             }
@@ -126,9 +121,12 @@ impl Daemon {
         }
         let waits: BTreeSet<usize> = self.plane.pending().map(|step| step.server).collect();
         let used = |server: &usize| !matches!(self.plane.places()[*server], Place::Free | Place::Failed { .. });
-        let servers = (0..self.plane.places().len()).filter(used).filter(|server| !waits.contains(server));
+        let count = self.plane.places().len();
+        let in_turn = (0..count).map(|at| (self.look_next + at) % count);
+        let servers = in_turn.filter(used).filter(|server| !waits.contains(server)).take(LOOKS);
         let servers: Vec<(usize, Option<Process>)> =
             servers.map(|server| (server, self.plane.process(server))).collect();
+        self.look_next = servers.last().map_or(0, |(server, _)| server + 1);
         if servers.is_empty() {
             return;
         }
@@ -161,7 +159,9 @@ impl Daemon {
         let news = seen.iter().filter(|(server, _)| !waits.contains(server));
         let news: Vec<_> = news.filter_map(|(server, presence)| self.judge(now, *server, *presence)).collect();
         if !news.is_empty() {
-            self.several(news)?;
+            let input = |(server, news, reason)| Input::Server { now, server, news, reason };
+            self.batch.extend(news.into_iter().map(input));
+            self.write_batch()?;
             self.tell();
         }
         Ok(())

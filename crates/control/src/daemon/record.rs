@@ -17,6 +17,8 @@ use crate::store::StoreError;
 
 /// Inputs that wait for the store, at most.
 const OWED: usize = 10_000;
+/// Inputs that are written as one, at most.
+const LOT: usize = 500;
 /// Sentries are sent to look for another leader so often while it is not known whether there is one.
 const SHAKE: Duration = Duration::from_secs(30);
 
@@ -38,6 +40,27 @@ impl Daemon {
     pub(super) fn note(&mut self, kind: &str, reason: String) -> Result<(), DaemonError> {
         let now = self.clock.now();
         self.input(Input::Note { now, kind: kind.to_owned(), reason })
+    }
+
+    /// As [`Daemon::note`], written together with what comes at the same time.
+    pub(super) fn note_later(&mut self, kind: &str, reason: String) {
+        let now = self.clock.now();
+        self.batch.push(Input::Note { now, kind: kind.to_owned(), reason });
+    }
+
+    /// Writes what was gathered: many inputs cost hardly more than one.
+    pub(super) fn write_batch(&mut self) -> Result<(), DaemonError> {
+        let mut left = std::mem::take(&mut self.batch).into_iter().peekable();
+        while left.peek().is_some() {
+            let lot: Vec<Input> = left.by_ref().take(LOT).collect();
+            match lot.as_slice() {
+                [_] => lot.into_iter().try_for_each(|input| self.input(input))?,
+                // Kept apart, so that each is looked at for whether it is to be kept.
+                _ if self.away.is_some() => lot.into_iter().try_for_each(|input| self.input(input))?,
+                _ => self.input(Input::Several { now: self.clock.now(), inputs: lot })?,
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn input(&mut self, input: Input) -> Result<(), DaemonError> {
@@ -99,7 +122,7 @@ impl Daemon {
 
 impl Away {
     fn owe(&mut self, input: Input) {
-        let again = matches!(input, Input::Period { .. } | Input::Sentries { .. } | Input::Several { .. });
+        let again = matches!(input, Input::Period { .. } | Input::Sentries { .. });
         if !again && self.owed.len() < OWED {
             self.owed.push_back(input);
         }

@@ -40,7 +40,7 @@ const WITH_BYTES: usize = 256 * 1024;
 /// Records that are kept.
 const KEPT: usize = 50_000;
 /// Inputs and records that are read at once.
-const PAGE: usize = 500;
+const PAGE: usize = 50;
 /// Ends every key of a kind: after all digits.
 const END: char = '~';
 

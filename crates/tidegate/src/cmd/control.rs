@@ -90,7 +90,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 }
 
 async fn serve(config: Config, dry_run: bool) -> Result<ExitCode> {
-    more_descriptors();
+    super::run::raise_file_limit();
     let (listen_admin, store) = (config.admin, config.store_of(dry_run));
     let (member, handle) = Member::start(config, dry_run).await?;
     let shown = match listen_admin {
@@ -122,15 +122,6 @@ async fn serve(config: Config, dry_run: bool) -> Result<ExitCode> {
     ended?;
     eprintln!("tidegate: the control plane stops; servers and sentries go on as they are");
     Ok(ExitCode::SUCCESS)
-}
-
-/// One connection for each sentry: the usual limit of 1024 is soon reached.
-fn more_descriptors() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    if setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).is_err() {
-        eprintln!("tidegate: the limit of open files stays {:?}; each sentry takes one", limit.current);
-    }
 }
 
 async fn plan(config: &Config, dry_run: bool, as_json: bool) -> Result<ExitCode> {

@@ -297,7 +297,7 @@ fn syn(in_force: &InForce) -> Option<String> {
 }
 
 /// Every connection is a file; the default of 1,024 is soon used up. What the system does not allow is left as it is.
-fn raise_file_limit() {
+pub(super) fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     if setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).is_err() {
