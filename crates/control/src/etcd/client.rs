@@ -82,9 +82,15 @@ impl Client {
 impl Server {
     async fn call(&self, path: &str, body: Bytes) -> Result<Value, Failure> {
         let other = |error: &dyn std::fmt::Display| Failure::Other(error.to_string());
-        let (mut sender, was_idle) = match self.kept() {
-            Some(mut sender) if sender.ready().await.is_ok() => (sender, true),
-            _ => (self.connect().await?, false),
+        let mut kept = self.kept();
+        if let Some(sender) = &mut kept
+            && sender.ready().await.is_err()
+        {
+            kept = None;
+        }
+        let (mut sender, was_idle) = match kept {
+            Some(sender) => (sender, true),
+            None => (self.connect().await?, false),
         };
         let answer = match sender.send_request(self.request(path, body.clone())?).await {
             // It was closed meanwhile: every call can be repeated.
