@@ -106,6 +106,7 @@ async fn measure(size: Size) -> Result<()> {
             let (sentries, servers) = (seen.registered.load(Relaxed), seen.servers.load(Relaxed));
             return Err(format!("after {PATIENCE:?}: {sentries} sentries with {servers} servers").into());
         }
+        // tidy-allow(sleeping-tests): polls the conditions above, with a deadline
         sleep(Duration::from_millis(20)).await;
     }
     let complete = began.elapsed();
@@ -113,6 +114,7 @@ async fn measure(size: Size) -> Result<()> {
     let mut windows = Vec::new();
     for _ in 0..size.windows {
         let (before, reports, at) = (daemon.usage()?, seen.reports.load(Relaxed), Instant::now());
+        // tidy-allow(sleeping-tests): the window that is measured
         sleep(Duration::from_secs(size.seconds)).await;
         let (after, took) = (daemon.usage()?, at.elapsed().as_secs_f64());
         windows.push(json!({
@@ -227,6 +229,7 @@ async fn sentry(number: usize, size: Size, connect: SocketAddr, key: ControlKey,
             seen.lost.fetch_add(1, Relaxed);
         }
         drop(of_me);
+        // tidy-allow(sleeping-tests): the pause before a sentry connects again
         sleep(Duration::from_millis(200)).await;
     }
 }

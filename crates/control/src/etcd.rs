@@ -1,7 +1,7 @@
 //! etcd, by its JSON gateway: calls that block and end in bounded time, whatever etcd does.
 //!
-//! *Intuition.* A thread of its own moves the bytes, so that leases are kept alive while the daemon computes, and a call
-//! is a message to it. Endpoints are tried in turn, the one that answered last first.
+//! *Intuition.* A thread of its own moves the bytes, so that leases are kept alive while the daemon computes, and a
+//! call is a message to it. Endpoints are tried in turn, the one that answered last first.
 //!
 //! *Awkward cases.* A call that was not answered may have been carried out all the same: who writes must be able to ask
 //! afterwards ([`EtcdError::Away`]). A server that is stopped takes connections and never answers: every try has a

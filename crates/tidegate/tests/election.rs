@@ -207,6 +207,15 @@ fn provider(first_port: u16, seed: &str) -> String {
     )
 }
 
+/// Every request was answered, or refused by the sentry.
+fn nothing_was_lost(report: &Value) -> bool {
+    let total = &report["total"];
+    total["offered"].as_u64() > Some(300)
+        && total["errors"].as_object().is_some_and(serde_json::Map::is_empty)
+        && total["other"] == 0
+        && total["unfinished"] == 0
+}
+
 /// The first of five free ports in a row; tests do not look in the same place.
 fn free_ports(test: u16) -> u16 {
     let free = |first: u16| (first..first + 5).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok());
@@ -252,8 +261,7 @@ fn a_leader_that_is_killed_under_load_is_followed_at_once_and_nothing_is_doubled
     until("nothing is doubled or lost", || pair.nothing_is_doubled_or_lost());
     until("the load is over", || std::fs::read_to_string(&results).is_ok_and(|text| text.contains("warnings")));
     let report: Value = serde_json::from_str(&std::fs::read_to_string(&results).expect("a file")).expect("JSON");
-    let total = &report["total"];
-    assert_eq!((&total["errors"], &total["unfinished"]), (&Value::from(0), &Value::from(0)), "{total:#}");
+    assert!(nothing_was_lost(&report), "{report:#}");
     let (plan, told) = pair.output(1 - leader, &["plan"]);
     assert!(plan.starts_with("shop: ") && told.contains("leads"), "who waits shows what is in etcd: {plan} {told}");
     let (audit, _) = pair.output(1 - leader, &["audit"]);
@@ -286,7 +294,7 @@ fn without_etcd_the_last_state_is_served_and_with_it_it_goes_on() {
     let _load = pair.load(60, 6, &results);
     until("the load is over", || std::fs::read_to_string(&results).is_ok_and(|text| text.contains("warnings")));
     let report: Value = serde_json::from_str(&std::fs::read_to_string(&results).expect("a file")).expect("JSON");
-    assert_eq!(report["total"]["errors"], 0, "{:#}", report["total"]);
+    assert!(nothing_was_lost(&report), "{report:#}");
     assert_eq!(pair.servers(), running, "nothing was started that could not be written down");
     assert_eq!(pair.sentry_term(), term, "the sentry is still spoken to");
     assert!(get(pair.listen, "/").is_some());

@@ -40,7 +40,9 @@ pub fn run(mut args: Args) -> Result<()> {
         ("--windows", windows.to_string()),
         ("--seconds", seconds.to_string()),
     ];
-    numbers.iter().for_each(|(key, value)| drop(command.args([key, &value.as_str()])));
+    for (key, value) in &numbers {
+        command.arg(key).arg(value);
+    }
     let result: Value = serde_json::from_str(&output(&mut command)?).context("the example prints no JSON")?;
     let report = Report {
         name: "control",

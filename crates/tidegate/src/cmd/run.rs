@@ -175,7 +175,12 @@ impl Running {
             text.push_str(&format!("  {:<9}udp {}\n", "reports", view.address()));
         }
         if let Some(control) = &config.control {
-            text.push_str(&format!("  {:<9}{} (this sentry is \"{}\")\n", "control", control.connect, control.name));
+            text.push_str(&format!(
+                "  {:<9}{} (this sentry is \"{}\")\n",
+                "control",
+                control.connect.join(", "),
+                control.name
+            ));
         }
         text.push_str(&format!("  {:<9}{admin}\n  {:<9}{}\n", "admin", "workers", config.sentry.workers));
         text

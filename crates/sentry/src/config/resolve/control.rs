@@ -12,7 +12,7 @@ use super::Resolver;
 impl Resolver<'_, '_, '_> {
     pub(super) fn control(&mut self, raw: At<RawControl>) -> Option<Control> {
         let At { value: raw, span } = raw;
-        let given = raw.connect.map(|connect| connect.0).unwrap_or_default();
+        let given = raw.connect.map(|connect| connect.value.0).unwrap_or_default();
         if given.is_empty() {
             self.missing(&span, "a control plane has an address; add connect = \"host:9910\"");
         }
