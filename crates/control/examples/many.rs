@@ -18,11 +18,13 @@ use tidegate_wire::control::{
     ApplicationSeen, Channel, ControlKey, FromControl, FromSentry, Hello, Orders, Report, ServerSeen,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::time::{interval, sleep, timeout};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
+/// Ports that the servers share.
+const PORTS: usize = 50;
 const KEY: &[u8] = b"the secret of the benchmark";
 /// By then all must be registered and have their servers.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -84,8 +86,8 @@ async fn daemon(file: &Path) -> Result<()> {
 async fn measure(size: Size) -> Result<()> {
     let folder = std::env::temp_dir().join(format!("tidegate-many-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    let servers = answer_checks().await?;
-    let (file, listen) = write_config(&folder, size, servers)?;
+    let servers = answer_checks()?;
+    let (file, listen) = write_config(&folder, size, &servers)?;
     let daemon = Daemon::start(&file)?;
     let began = Instant::now();
     let seen = Arc::new(Seen::default());
@@ -143,23 +145,24 @@ async fn measure(size: Size) -> Result<()> {
     Ok(())
 }
 
-/// All servers of the pool: whether they serve is asked there.
-async fn answer_checks() -> Result<SocketAddr> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-    let address = listener.local_addr()?;
-    tokio::spawn(async move {
-        loop {
-            // Out of descriptors for a moment, else.
-            drop(listener.accept().await);
-        }
-    });
-    Ok(address)
+/// All servers of the pool: whether they serve is asked there. On threads of their own, as others are who answer; at
+/// several ports, or the system would run out of connections that it remembers for one.
+fn answer_checks() -> Result<Vec<SocketAddr>> {
+    let answer = || {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let address = listener.local_addr()?;
+        // Each connection that opens is closed at once.
+        std::thread::spawn(move || listener.incoming().for_each(drop));
+        Ok(address)
+    };
+    (0..PORTS).map(|_| answer()).collect()
 }
 
-fn write_config(folder: &Path, size: Size, servers: SocketAddr) -> Result<(PathBuf, SocketAddr)> {
+fn write_config(folder: &Path, size: Size, servers: &[SocketAddr]) -> Result<(PathBuf, SocketAddr)> {
     let listen = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
     std::fs::write(folder.join("key"), KEY)?;
-    let addresses = vec![format!("\"{servers}\""); size.servers].join(", ");
+    let addresses: Vec<String> = servers.iter().cycle().take(size.servers).map(|at| format!("\"{at}\"")).collect();
+    let addresses = addresses.join(", ");
     let mut text = format!("listen = \"{listen}\"\nkey_file = \"key\"\n");
     write!(text, "[provider]\nkind = \"static\"\nsetup_time = \"10s\"\naddresses = [{addresses}]\n")?;
     for application in 0..size.applications {

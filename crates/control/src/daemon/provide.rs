@@ -122,11 +122,14 @@ impl Daemon {
         let waits: BTreeSet<usize> = self.plane.pending().map(|step| step.server).collect();
         let used = |server: &usize| !matches!(self.plane.places()[*server], Place::Free | Place::Failed { .. });
         let count = self.plane.places().len();
-        let in_turn = (0..count).map(|at| (self.look_next + at) % count);
-        let servers = in_turn.filter(used).filter(|server| !waits.contains(server)).take(LOOKS);
+        // Those that did not answer are looked at every time.
+        let silent: Vec<usize> = self.silent.keys().copied().filter(used).collect();
+        let in_turn = (0..count).map(|at| (self.look_next + at) % count).filter(used);
+        let in_turn: Vec<usize> = in_turn.filter(|server| !self.silent.contains_key(server)).take(LOOKS).collect();
+        self.look_next = in_turn.last().map_or(0, |server| server + 1);
+        let servers = silent.into_iter().chain(in_turn).filter(|server| !waits.contains(server));
         let servers: Vec<(usize, Option<Process>)> =
             servers.map(|server| (server, self.plane.process(server))).collect();
-        self.look_next = servers.last().map_or(0, |(server, _)| server + 1);
         if servers.is_empty() {
             return;
         }
