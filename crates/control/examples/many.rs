@@ -148,7 +148,7 @@ async fn measure(size: Size) -> Result<()> {
 /// All servers of the pool: whether they serve is asked there. On threads of their own, as others are who answer; at
 /// several ports, or the system would run out of connections that it remembers for one.
 fn answer_checks() -> Result<Vec<SocketAddr>> {
-    let answer = || {
+    let answer = || -> Result<SocketAddr> {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
         // Each connection that opens is closed at once.
