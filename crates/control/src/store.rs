@@ -27,7 +27,7 @@ const FORMAT: u64 = 1;
 /// A state is written after so many inputs.
 const EVERY: u64 = 300;
 /// Records of one input, at most; numbers of records are multiples of it.
-const RECORDS: u64 = 4096;
+const RECORDS: u64 = 65_536;
 
 /// Where everything is that must survive.
 #[derive(Debug)]
