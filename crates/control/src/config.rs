@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use hickory_server::proto::rr::Name;
 use thiserror::Error;
 use tidegate_engine::provision::{ProvisionError, Site};
 use tidegate_wire::KeyError;
@@ -28,10 +29,25 @@ pub struct Config {
     pub period: Duration,
     /// A sentry that was not heard for so long is no sentry any more: its servers go to the others.
     pub forget_after: Duration,
+    /// Answers to DNS queries for applications' names; `None` for none.
+    pub dns: Option<Dns>,
     /// Who starts and stops servers.
     pub provider: Provider,
     /// The pool, the applications, and when who gets how many.
     pub site: Site,
+}
+
+/// Answers to DNS queries.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dns {
+    /// Where queries come to, by UDP and by TCP.
+    pub listen: SocketAddr,
+    /// The zone: applications are names in it.
+    pub zone: Name,
+    /// How long an answer may be kept, whole seconds.
+    pub ttl: Duration,
+    /// The names of the zone's servers, at least one.
+    pub name_servers: Vec<Name>,
 }
 
 /// Who starts and stops servers.
@@ -154,6 +170,7 @@ impl Config {
         if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(wrong(format!("application \"{}\" is there twice; give each a name of its own", twice[0])));
         }
+        let dns = raw.dns.map(|dns| dns.resolve(&names)).transpose().map_err(&wrong)?;
         for (key, time) in [("period", raw.period), ("forget_after", raw.forget_after)] {
             if !(0.05..=86_400.0).contains(&time.0) {
                 return Err(wrong(format!("{key} must be from 50ms to a day")));
@@ -166,6 +183,7 @@ impl Config {
             admin: raw.admin,
             period: raw.period.duration(),
             forget_after: raw.forget_after.duration(),
+            dns,
             provider,
             site,
         })

@@ -3,6 +3,7 @@
 //! One task owns everything; connections, the provider's threads and the admin API send it messages. So there is one
 //! order of inputs, and the journal has it.
 
+mod named;
 mod provide;
 mod show;
 mod tell;
@@ -25,6 +26,7 @@ use crate::clock::{Clock, wall};
 use crate::config::Config;
 use crate::desk::{Connection, Desk};
 use crate::link::{self, News};
+use crate::names::{Names, NamesError};
 use crate::plane::{Input, Plane, Process, Step};
 use crate::provider::{self, Presence, Pretend, Provider, ProviderError};
 use crate::store::{Store, StoreError};
@@ -45,6 +47,7 @@ pub struct Daemon {
     clock: Clock,
     desk: Desk,
     links: BTreeMap<Connection, Sender<FromControl>>,
+    names: Option<Names>,
     revision: u64,
     /// Servers that a thread is busy with, and since when.
     busy: BTreeMap<usize, (Timestamp, bool)>,
@@ -105,6 +108,9 @@ pub enum DaemonError {
     /// The provider cannot work.
     #[error(transparent)]
     Provider(#[from] ProviderError),
+    /// It cannot answer DNS queries.
+    #[error(transparent)]
+    Names(#[from] NamesError),
     /// It cannot listen.
     #[error("cannot listen for sentries on {address}: {source}")]
     Listen {
@@ -172,6 +178,7 @@ impl Daemon {
             clock,
             desk,
             links: BTreeMap::new(),
+            names: None,
             revision: 0,
             busy: BTreeMap::new(),
             again: BTreeMap::new(),
@@ -188,6 +195,7 @@ impl Daemon {
         if let Some(odd) = odd {
             daemon.note("clock", odd)?;
         }
+        daemon.answer_names()?;
         Ok((daemon, handle))
     }
 
@@ -273,7 +281,7 @@ impl Daemon {
             let kept = self.config.forget_after;
             self.note("sentry-cut-off", format!("{name}: {why}; its last report counts on, for at most {kept:?}"))?;
         }
-        Ok(())
+        self.follow_names()
     }
 
     /// A period is over: what was offered, what is drained, who has gone, and what follows.
@@ -315,7 +323,7 @@ impl Daemon {
                 self.input(Input::Sentries { now, application, names })?;
             }
         }
-        Ok(())
+        self.follow_names()
     }
 
     fn watch_for_sentries(&mut self, application: usize) -> Result<(), DaemonError> {

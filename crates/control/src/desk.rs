@@ -6,6 +6,7 @@
 //! apart by what each drew at its start, and the second one is turned away while the first one speaks.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use tidegate_engine::Timestamp;
@@ -35,6 +36,7 @@ pub struct Known {
     /// What it was told last, and the number of that: term and revision.
     pub told: Option<((u64, u64), Vec<ApplicationOrders>)>,
     instance: u64,
+    addresses: Vec<(usize, IpAddr)>,
     applications: Vec<usize>,
     fresh: BTreeMap<usize, (Vec<u64>, u64)>,
 }
@@ -95,6 +97,8 @@ impl Desk {
         }
         let mut known = Known::new(hello.instance, now);
         (known.connection, known.applications) = (Some(connection), applications);
+        let place = |name: &String| self.applications.iter().position(|(known, _)| known == name);
+        known.addresses = hello.addresses.iter().filter_map(|(name, at)| Some((place(name)?, *at))).collect();
         self.sentries.insert(hello.sentry.clone(), known);
         Ok(())
     }
@@ -228,14 +232,25 @@ impl Known {
             report: None,
             told: None,
             instance,
+            addresses: Vec::new(),
             applications: Vec::new(),
             fresh: BTreeMap::new(),
         }
     }
 
+    /// Clients of an application reached it there before this daemon began.
+    pub fn remember(&mut self, application: usize, addresses: &[IpAddr]) {
+        self.addresses.extend(addresses.iter().map(|address| (application, *address)));
+    }
+
     /// The applications that it has, by their places.
     pub fn applications(&self) -> &[usize] {
         &self.applications
+    }
+
+    /// Where clients of an application reach it: as it said last, or as a daemon before this one knew.
+    pub fn addresses(&self, application: usize) -> Vec<IpAddr> {
+        self.addresses.iter().filter(|(at, _)| *at == application).map(|(_, address)| *address).collect()
     }
 }
 
@@ -260,7 +275,7 @@ mod tests {
 
     fn hello(name: &str, instance: u64) -> Hello {
         let applications = vec![(String::from("shop"), 1), (String::from("other"), 9)];
-        Hello { sentry: name.into(), instance, applications, listen: Vec::new() }
+        Hello { sentry: name.into(), instance, addresses: Vec::new(), applications, listen: Vec::new() }
     }
 
     fn report(offered: u64, revision: u64, in_flight: u32) -> Report {

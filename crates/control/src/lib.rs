@@ -9,6 +9,7 @@
 //! | `desk.rs` | who the sentries are, and what they say |
 //! | `link.rs` | their connections |
 //! | `daemon.rs` | how it all comes together, in one order |
+//! | `names.rs`, `names/` | sentries by DNS |
 //! | `admin.rs` | what is shown |
 //! | `clock.rs` | what time it is |
 
@@ -18,6 +19,7 @@ pub mod config;
 pub mod daemon;
 pub mod desk;
 mod link;
+pub mod names;
 pub mod plane;
 pub mod provider;
 pub mod store;

@@ -1,6 +1,7 @@
 //! Connections of sentries: bytes to messages and back, one task for each.
 
 use std::io;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use tidegate_wire::control::{Channel, ChannelError, ControlKey, FromControl, FromSentry};
@@ -62,6 +63,7 @@ async fn serve(stream: TcpStream, connection: Connection, key: &ControlKey, news
     // Refused only by a connection that is gone already.
     let _ = stream.set_nodelay(true);
     let mut stream = stream;
+    let peer = stream.peer_addr()?.ip().to_canonical();
     let mut channel_ = Channel::answering(key);
     let opening = timeout(HANDSHAKE, open(&mut stream, &mut channel_)).await;
     opening.map_err(|_| io::Error::other("it did not show within 5 s that it holds the key"))??;
@@ -71,7 +73,7 @@ async fn serve(stream: TcpStream, connection: Connection, key: &ControlKey, news
     let mut buffer = vec![0; BUFFER];
     loop {
         while let Some(message) = channel_.poll_message().map_err(bad)? {
-            news.send(News::Said(connection, message)).await.map_err(gone)?;
+            news.send(News::Said(connection, placed(message, peer))).await.map_err(gone)?;
         }
         flush(&mut stream, &mut channel_).await?;
         tokio::select! {
@@ -88,6 +90,15 @@ async fn serve(stream: TcpStream, connection: Connection, key: &ControlKey, news
             },
         }
     }
+}
+
+/// A sentry that listens on every address of its machine is to be found where it comes from.
+fn placed(mut message: FromSentry, peer: IpAddr) -> FromSentry {
+    if let FromSentry::Hello(hello) = &mut message {
+        let everywhere = hello.addresses.iter_mut().filter(|(_, address)| address.is_unspecified());
+        everywhere.for_each(|(_, address)| *address = peer);
+    }
+    message
 }
 
 /// Reads until the other side has shown that it holds the key.

@@ -10,6 +10,7 @@
 //! servers have several.
 
 mod input;
+mod records;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,6 +21,8 @@ use tidegate_engine::provision::{
     RestoreError, ServerNews, Site, repartition,
 };
 use tidegate_engine::{Sla, Timestamp};
+
+use crate::names::Roll;
 
 pub use input::{Input, Process, Record, Step, What};
 
@@ -32,6 +35,7 @@ pub struct Plane {
     last_period: Timestamp,
     sentries: Vec<Vec<String>>,
     parts: Vec<Vec<Vec<usize>>>,
+    names: Vec<Roll>,
     next_step: u64,
     pending: BTreeMap<u64, Step>,
     processes: BTreeMap<usize, Process>,
@@ -46,6 +50,8 @@ pub struct PlaneState {
     last_period: Timestamp,
     sentries: Vec<Vec<String>>,
     parts: Vec<Vec<Vec<usize>>>,
+    #[serde(default)]
+    names: Vec<Roll>,
     next_step: u64,
     pending: BTreeMap<u64, Step>,
     processes: BTreeMap<usize, Process>,
@@ -91,6 +97,7 @@ impl Plane {
             last_period: Timestamp::ZERO,
             sentries: vec![Vec::new(); applications],
             parts: vec![Vec::new(); applications],
+            names: vec![Roll::new(); applications],
             next_step: 1,
             pending: BTreeMap::new(),
             processes: BTreeMap::new(),
@@ -104,6 +111,8 @@ impl Plane {
     /// When the site makes no sense, or the state is not of this site.
     pub fn restore(site: Site, state: PlaneState) -> Result<Plane, RestoreError> {
         let provisioner = Provisioner::restore(site.clone(), state.provisioner)?;
+        let mut names = state.names;
+        names.resize(site.applications.len(), Roll::new());
         Ok(Plane {
             site,
             provisioner,
@@ -111,6 +120,7 @@ impl Plane {
             last_period: state.last_period,
             sentries: state.sentries,
             parts: state.parts,
+            names,
             next_step: state.next_step,
             pending: state.pending,
             processes: state.processes,
@@ -126,6 +136,7 @@ impl Plane {
             last_period: self.last_period,
             sentries: self.sentries.clone(),
             parts: self.parts.clone(),
+            names: self.names.clone(),
             next_step: self.next_step,
             pending: self.pending.clone(),
             processes: self.processes.clone(),
@@ -154,6 +165,7 @@ impl Plane {
                     self.record("sentries", Some(*application), None, text, false);
                 }
             }
+            Input::Names { application, roll, .. } => self.named(*application, roll),
             Input::Note { kind, reason, .. } => self.note(kind, reason.clone()),
         }
         self.follow();
@@ -418,29 +430,5 @@ impl Plane {
             // On record with how it is known.
             _ => {}
         }
-    }
-
-    fn note(&mut self, kind: &str, text: String) {
-        self.record(kind, None, None, text, false);
-    }
-
-    fn record(
-        &mut self,
-        kind: &str,
-        application: Option<usize>,
-        server: Option<usize>,
-        text: String,
-        with_inputs: bool,
-    ) {
-        let inputs = application.filter(|_| with_inputs).map(|at| self.provisioner.measured(self.now, at));
-        self.records.push(Record {
-            at: self.now,
-            kind: kind.to_owned(),
-            application: application.map(|at| self.site.applications[at].name.clone()),
-            server,
-            text,
-            inputs,
-            step: None,
-        });
     }
 }

@@ -13,7 +13,7 @@ mod section;
 #[cfg(test)]
 mod tests;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -107,6 +107,8 @@ pub struct Control {
     pub key: tidegate_wire::control::ControlKey,
     /// This sentry's name, one of its own among all sentries.
     pub name: String,
+    /// What clients are told for it by DNS; empty: where its applications listen.
+    pub addresses: Vec<IpAddr>,
 }
 
 /// What becomes of a server whose nucleus reported before and is silent now.

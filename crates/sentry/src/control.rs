@@ -8,7 +8,7 @@
 mod seen;
 
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -247,7 +247,15 @@ impl Thread {
             let live = app.live();
             live.config.listen.iter().map(|listen| (app.name().to_owned(), listen.to_string())).collect::<Vec<_>>()
         };
+        let addresses = |app: &Arc<App>| {
+            let mut all = self.control.addresses.clone();
+            if all.is_empty() {
+                all = app.live().config.listen.iter().map(SocketAddr::ip).collect();
+            }
+            all.into_iter().map(|address| (app.name().to_owned(), address)).collect::<Vec<_>>()
+        };
         Hello {
+            addresses: self.apps.iter().flat_map(addresses).collect(),
             sentry: self.control.name.clone(),
             instance: self.instance,
             applications: self.apps.iter().map(classes).collect(),

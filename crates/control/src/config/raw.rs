@@ -9,7 +9,8 @@ use tidegate_engine::provision::{ApplicationSetup, Pool, ProvisionConfig, Replic
 use tidegate_engine::units::{PerSecond, Seconds};
 use tidegate_engine::{Sla, SlaError, Statistic, Step};
 
-use super::{Check, Local, Provider};
+use super::{Check, Dns, Local, Provider};
+use crate::names;
 
 /// The file.
 #[derive(Deserialize)]
@@ -25,6 +26,7 @@ pub(super) struct Raw {
     pub(super) period: Seconds,
     #[serde(default = "forget_after")]
     pub(super) forget_after: Seconds,
+    pub(super) dns: Option<RawDns>,
     pub(super) provider: RawProvider,
     #[serde(default)]
     pub(super) provision: ProvisionConfig,
@@ -48,6 +50,27 @@ fn period() -> Seconds {
 
 fn forget_after() -> Seconds {
     Seconds(60.0)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawDns {
+    listen: SocketAddr,
+    zone: String,
+    #[serde(default = "ttl")]
+    ttl: Seconds,
+    #[serde(default)]
+    name_servers: Vec<String>,
+}
+
+fn ttl() -> Seconds {
+    Seconds(5.0)
+}
+
+impl RawDns {
+    pub(super) fn resolve(self, applications: &[&str]) -> Result<Dns, String> {
+        names::resolve(self.listen, &self.zone, self.ttl.0, &self.name_servers, applications)
+    }
 }
 
 #[derive(Deserialize)]

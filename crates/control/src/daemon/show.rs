@@ -43,6 +43,7 @@ impl Daemon {
             "applications": self.plane.plan(),
             "servers": self.plane.places().iter().enumerate().map(server).collect::<Vec<_>>(),
             "sentries": self.desk.sentries().map(sentry).collect::<Vec<_>>(),
+            "names": self.names_shown(),
             "pending": self.plane.pending().collect::<Vec<_>>(),
             "counts": {
                 "inputs": self.counts.inputs,

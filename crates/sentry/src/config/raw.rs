@@ -82,6 +82,9 @@ section! {
         key_file: String,
         /// This sentry's name, one of its own. Required.
         name: String,
+        /// IP addresses that clients are told for it by [DNS](control.md#names). Default: those that its applications
+        /// listen on, and for `0.0.0.0` and `[::]` the one from which it connects.
+        addresses: List<String>,
     }
 }
 

@@ -103,6 +103,9 @@ async fn serve(config: Config, dry_run: bool) -> Result<ExitCode> {
         daemon.address(),
         store.display()
     );
+    if let Some(address) = daemon.names_address() {
+        eprintln!("  names    {address}, UDP and TCP");
+    }
     let mut terminate = signal(SignalKind::terminate()).context("cannot receive signals")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot receive signals")?;
     let running = tokio::spawn(daemon.run());

@@ -1,5 +1,7 @@
 //! What sentries and the control plane say. JSON: fields may be added, and those that are not known are skipped.
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 
 /// A sentry speaks.
@@ -39,6 +41,9 @@ pub struct Hello {
     pub sentry: String,
     /// Drawn anew at each start: tells a restart from a second sentry of the same name.
     pub instance: u64,
+    /// Where clients reach it: application and address; an unspecified address stands for where it connects from.
+    #[serde(default)]
+    pub addresses: Vec<(String, IpAddr)>,
     /// Its applications, by name, and how many classes each has.
     pub applications: Vec<(String, usize)>,
     /// Where it listens, for each application that does.
