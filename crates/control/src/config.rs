@@ -1,5 +1,6 @@
 //! The configuration of a control plane: one TOML file.
 
+mod kubernetes;
 mod raw;
 
 use std::net::SocketAddr;
@@ -62,6 +63,34 @@ pub enum Provider {
     },
     /// Processes on this machine.
     Local(Local),
+    /// Pods of Kubernetes deployments.
+    Kubernetes(Kubernetes),
+}
+
+/// Pods of Kubernetes deployments.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kubernetes {
+    /// How the API server is reached; `None`: as `kubectl` does it, or as a pod does.
+    pub kubeconfig: Option<PathBuf>,
+    /// Where the deployments are; `None`: where this one is at home.
+    pub namespace: Option<String>,
+    /// The most pods there may be in use, of all deployments.
+    pub servers: u16,
+    /// Each application's.
+    pub deployments: Vec<Deployment>,
+    /// How they are asked whether they serve, when Kubernetes says so.
+    pub check: Check,
+}
+
+/// An application's pods.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Deployment {
+    /// The deployment that is scaled.
+    pub name: String,
+    /// The service that selects its pods.
+    pub service: String,
+    /// The name or number of the port where they serve; `None`: the first.
+    pub port: Option<String>,
 }
 
 /// Processes on this machine.
@@ -152,7 +181,8 @@ impl Config {
                 "there is nothing to look after; add [[application]] with a name and a target",
             )));
         }
-        let (provider, pool) = raw.provider.resolve(&folder).map_err(&wrong)?;
+        let applications: Vec<String> = raw.application.iter().map(|application| application.name.clone()).collect();
+        let (provider, pool) = raw.provider.resolve(&folder, &applications).map_err(&wrong)?;
         let applications = raw.application.into_iter().map(|application| {
             let name = application.name.clone();
             application.resolve().map_err(|error| wrong(format!("application \"{name}\": {error}")))
@@ -196,14 +226,16 @@ impl Provider {
         match self {
             Provider::Static { servers, .. } => servers.len() as u32,
             Provider::Local(local) => u32::from(local.servers),
+            Provider::Kubernetes(kubernetes) => u32::from(kubernetes.servers),
         }
     }
 
-    /// Where a server of the pool listens, `host:port`.
-    pub fn address(&self, server: usize) -> String {
+    /// Where a server of the pool listens, `host:port`; `None` where only the provider knows.
+    pub fn address(&self, server: usize) -> Option<String> {
         match self {
-            Provider::Static { servers, .. } => servers[server].clone(),
-            Provider::Local(local) => format!("127.0.0.1:{}", local.port(server)),
+            Provider::Static { servers, .. } => servers.get(server).cloned(),
+            Provider::Local(local) => Some(format!("127.0.0.1:{}", local.port(server))),
+            Provider::Kubernetes(_) => None,
         }
     }
 
@@ -212,6 +244,7 @@ impl Provider {
         match self {
             Provider::Static { check, .. } => check,
             Provider::Local(local) => &local.check,
+            Provider::Kubernetes(kubernetes) => &kubernetes.check,
         }
     }
 }
@@ -247,7 +280,7 @@ pub(crate) mod tests {
     fn a_short_file_is_complete() {
         let config = parse(&format!("{LOCAL}[[application]]\nname = \"shop\"\ntarget = \"500ms\"\n")).expect("valid");
         assert_eq!((config.site.servers, config.site.pool.setup_time), (8, Duration::from_secs(2)));
-        assert_eq!(config.provider.address(3), "127.0.0.1:9103");
+        assert_eq!(config.provider.address(3).as_deref(), Some("127.0.0.1:9103"));
         assert_eq!((config.site.applications[0].min_servers, config.period), (1, Duration::from_secs(1)));
     }
 

@@ -149,6 +149,7 @@ impl Daemon {
         let (clock, odd) = Clock::start(plane.now(), store.origin(), now);
         let provider: Arc<dyn Provider> =
             if dry_run { Arc::new(Pretend) } else { provider::build(&config.provider, store.id())? };
+        provider.adopt(&provide::adopted(&plane));
         let listener = TcpListener::bind(config.listen).await;
         let failed = |source| DaemonError::Listen { address: config.listen, source };
         let listener = listener.map_err(failed)?;

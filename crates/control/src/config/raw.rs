@@ -1,5 +1,6 @@
 //! What is typed, and what it means.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,7 +10,8 @@ use tidegate_engine::provision::{ApplicationSetup, Pool, ProvisionConfig, Replic
 use tidegate_engine::units::{PerSecond, Seconds};
 use tidegate_engine::{Sla, SlaError, Statistic, Step};
 
-use super::{Check, Dns, Local, Provider};
+use super::kubernetes::{self, RawDeployment};
+use super::{Check, Dns, Kubernetes, Local, Provider};
 use crate::names;
 
 /// The file.
@@ -78,9 +80,10 @@ impl RawDns {
 enum Kind {
     Static,
     Local,
+    Kubernetes,
 }
 
-/// Both kinds in one, so that a wrong key is told with its line.
+/// All kinds in one, so that a wrong key is told with its line.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawProvider {
@@ -93,6 +96,10 @@ pub(super) struct RawProvider {
     servers: Option<u16>,
     stop_grace: Option<Seconds>,
     log: Option<PathBuf>,
+    kubeconfig: Option<PathBuf>,
+    namespace: Option<String>,
+    #[serde(default)]
+    deployments: BTreeMap<String, RawDeployment>,
     check: Option<String>,
     hung_after: Option<Seconds>,
     setup_time: Option<Seconds>,
@@ -102,7 +109,7 @@ pub(super) struct RawProvider {
 }
 
 impl RawProvider {
-    pub(super) fn resolve(self, folder: &Path) -> Result<(Provider, Pool), String> {
+    pub(super) fn resolve(self, folder: &Path, applications: &[String]) -> Result<(Provider, Pool), String> {
         let normal = Pool::default();
         let or = |given: Option<Seconds>, normal: Duration| given.map_or(normal, Seconds::duration);
         let pool = Pool {
@@ -126,6 +133,13 @@ impl RawProvider {
                     return Err(format!("[provider] addresses: \"{bad}\" is no host:port"));
                 }
                 Provider::Static { servers: self.addresses, check }
+            }
+            Kind::Kubernetes => {
+                let kubeconfig = self.kubeconfig.map(|path| folder.join(path));
+                let (servers, deployments) = (self.servers, kubernetes::resolve(self.deployments, applications)?);
+                let servers = servers.filter(|servers| *servers > 0).ok_or(kubernetes::NO_SERVERS)?;
+                kubernetes::is_there()?;
+                Provider::Kubernetes(Kubernetes { kubeconfig, namespace: self.namespace, servers, deployments, check })
             }
             Kind::Local => {
                 let (Some(first_port), Some(servers)) = (self.first_port, self.servers) else {

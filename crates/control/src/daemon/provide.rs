@@ -6,13 +6,27 @@ use std::time::Duration;
 use tidegate_engine::provision::{Place, ServerNews};
 
 use super::{Daemon, DaemonError, Message, name};
-use crate::plane::{Input, Process, Step, What};
-use crate::provider::{Presence, ProviderError};
+use crate::plane::{Input, Plane, Process, Step, What};
+use crate::provider::{Adopted, Presence, ProviderError};
 
 /// A provider that takes longer for a step is said to hang.
 const HANGS: Duration = Duration::from_secs(15);
 /// After a step that failed, the same one is tried again so much later.
 const AGAIN: Duration = Duration::from_secs(5);
+
+/// The places that are in use, or are about to be.
+pub(super) fn adopted(plane: &Plane) -> Vec<Adopted> {
+    let starting =
+        |server| plane.pending().any(|step| step.server == server && matches!(step.what, What::Start { .. }));
+    let in_use = plane.places().iter().enumerate().filter_map(|(server, place)| match *place {
+        Place::Coming { application, .. }
+        | Place::Serving { application, .. }
+        | Place::Draining { application, .. } => Some((server, application)),
+        Place::Free | Place::Failed { .. } => None,
+    });
+    let known = in_use.filter(|(server, _)| plane.process(*server).is_some() || starting(*server));
+    known.map(|(server, application)| Adopted { server, application, process: plane.process(server) }).collect()
+}
 
 impl Daemon {
     pub(super) fn drained(&mut self) -> Result<(), DaemonError> {
@@ -128,6 +142,9 @@ impl Daemon {
     pub(super) fn looked(&mut self, seen: &[(usize, Presence)]) -> Result<(), DaemonError> {
         self.looking = false;
         let now = self.clock.now();
+        for (kind, text) in self.provider.take_notes() {
+            self.note(&kind, text)?;
+        }
         for (server, presence) in seen {
             let place = self.plane.places()[*server];
             // A step that came up meanwhile changes what is to be seen.

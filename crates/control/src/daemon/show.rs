@@ -21,7 +21,7 @@ impl Daemon {
         let server = |(at, place): (usize, &Place)| {
             json!({
                 "server": name(at),
-                "address": self.config.provider.address(at),
+                "address": self.server_address(at),
                 "place": place,
                 "process": self.plane.process(at),
             })

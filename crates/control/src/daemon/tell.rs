@@ -33,14 +33,19 @@ impl Daemon {
     }
 
     pub(super) fn orders(&self, application: usize, sentry: &str) -> ApplicationOrders {
-        let server = |server: usize| ServerOrder { name: name(server), address: self.config.provider.address(server) };
+        let server = |server: usize| Some(ServerOrder { name: name(server), address: self.server_address(server)? });
         let coming = |(time, servers): (Duration, f64)| Coming { in_ms: time.as_millis() as u64, servers };
         ApplicationOrders {
             name: self.config.site.applications[application].name.clone(),
-            servers: self.plane.servers_of(application, sentry).into_iter().map(server).collect(),
+            servers: self.plane.servers_of(application, sentry).into_iter().filter_map(server).collect(),
             target: target(&self.plane.target(application)),
             coming: self.plane.coming(application).into_iter().map(coming).collect(),
         }
+    }
+
+    /// Where a server listens; `None` while it is nowhere.
+    pub(super) fn server_address(&self, server: usize) -> Option<String> {
+        self.config.provider.address(server).or_else(|| self.provider.address(server))
     }
 
     /// One that lags too far is cut off, and told everything when it comes back.
