@@ -167,8 +167,8 @@ impl Handler {
     }
 }
 
-/// Leaves as many addresses as an answer of so many bytes holds; whether some had to go. The library would cut, too, but
-/// fill the message to the last byte, with no room for what must come after the addresses (RFC 6891, 6.1.1).
+/// Leaves as many addresses as an answer of so many bytes holds; whether some had to go. The library would cut, too,
+/// but fill the message to the last byte, with no room for what must come after the addresses (RFC 6891, 6.1.1).
 fn cut(records: &mut Vec<Record>, request: &Request, most: usize) -> bool {
     let each = match records.first().map(|record| &record.data) {
         Some(RData::A(_)) => RECORD + 4,

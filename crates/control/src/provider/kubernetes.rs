@@ -10,8 +10,8 @@
 //! difference, so every step can be done again. Endpoint slices are watched and say which pods there are.
 //!
 //! *Awkward cases.* Starting a place never takes pods away, and giving one up never adds some: a deployment that has
-//! more pods than places, because it ran before or somebody else scaled it, keeps them until a place is given up. An API
-//! server that is not reached changes nothing: what was known last holds.
+//! more pods than places, because it ran before or somebody else scaled it, keeps them until a place is given up. An
+//! API server that is not reached changes nothing: what was known last holds.
 
 mod cluster;
 mod fleet;

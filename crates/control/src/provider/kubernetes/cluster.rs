@@ -3,9 +3,10 @@
 //! *Awkward cases.* A write says which version it was made for; when another writer was faster (409), it is read again
 //! and written again. An API server that has too much to do (429), fails (5xx), or is not reached is asked again, ever
 //! less often; how long it asks to be left alone (`Retry-After`) is kept to by the client library, within a call's
-//! time. Credentials that are not accepted (401) are read again: token files are replaced while in use. A watch ends all
-//! the time, and goes on from where it was; from a version that is not kept any more (410), everything is read anew.
-//! What another call would not change is an error at once, and says what to do: no such deployment, no permission.
+//! time. Credentials that are not accepted (401) are read again: token files are replaced while in use. A watch ends
+//! all the time, and goes on from where it was; from a version that is not kept any more (410), everything is read
+//! anew. What another call would not change is an error at once, and says what to do: no such deployment, no
+//! permission.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

@@ -4,9 +4,9 @@
 //! pod that has no place yet, and keeps it as long as it is there.
 //!
 //! *Awkward cases.* A pod that ends by itself, or is evicted or rolled over, is replaced by the deployment: its place
-//! gets the replacement, and has no address meanwhile. A place that is given up names its pod as the one to go; when the
-//! deployment lets another one go all the same, that one's place gets the pod that stayed. For that, the pod that was to
-//! go waits a while without a place. After a restart, pods are known again by what is on record.
+//! gets the replacement, and has no address meanwhile. A place that is given up names its pod as the one to go; when
+//! the deployment lets another one go all the same, that one's place gets the pod that stayed. For that, the pod that
+//! was to go waits a while without a place. After a restart, pods are known again by what is on record.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

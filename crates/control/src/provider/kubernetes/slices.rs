@@ -1,8 +1,8 @@
 //! Endpoint slices to pods: pure.
 //!
-//! *Awkward cases.* A service has several slices; one for each kind of address, and more when there are many. Where a pod
-//! has both kinds, IPv4 counts. While it moves from one slice to another it may be in both: then the better news counts.
-//! `ready` missing means ready (`EndpointConditions` in the API).
+//! *Awkward cases.* A service has several slices; one for each kind of address, and more when there are many. Where a
+//! pod has both kinds, IPv4 counts. While it moves from one slice to another it may be in both: then the better news
+//! counts. `ready` missing means ready (`EndpointConditions` in the API).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
