@@ -9,15 +9,18 @@
 //! | `bench` | `bench.rs`, `bench/` | benchmarks, and the comparison with other proxies |
 //! | `docs` | `docs.rs`, `docs/` | the documents as a site, links checked |
 //! | `real` | `real.rs`, `real/` | the sentry before Apache with PHP, at three times its capacity |
+//! | `profile` | `profile.rs`, `profile/` | `tidegate profile` beside httperf, on Apache with PHP |
 //! | `resource` | `resource.rs`, `resource/` | resources protected before Apache with CGI, in network namespaces |
 //! | `fuzz` | `fuzz.rs` | the fuzz targets, on stable |
 
+mod apache;
 mod args;
 mod bench;
 mod ci;
 mod command;
 mod docs;
 mod fuzz;
+mod profile;
 mod programs;
 mod real;
 mod resource;
@@ -43,6 +46,8 @@ usage: cargo xtask COMMAND
                          make the documents' site, in target/site; --bless: first what is generated in them
   real [--short] [--seconds N] [--target TIME] [--keep] [--record]
                          the sentry before Apache with PHP, at three times its capacity
+  profile [--short] [--only page,script] [--runs N] [--step SECONDS] [--out FOLDER]
+                         what `tidegate profile` finds of Apache with PHP, and what httperf finds
   resource [--short] [--only V1,V2,V3,premium,cost] [--keep]
                          resources protected before Apache with CGI, in network namespaces (root)
   fuzz [TARGET] [--seconds N]
@@ -71,6 +76,7 @@ fn run(mut args: Args) -> Result<ExitCode> {
         "bench" => bench::run(args),
         "docs" => docs::run(args),
         "real" => real::run(args),
+        "profile" => profile::run(args),
         "resource" => resource::run(args),
         "fuzz" => fuzz::run(args),
         "help" => {

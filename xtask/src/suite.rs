@@ -107,6 +107,11 @@ const LIVE: &[Live] = &[
         needs: &["apache2", "php", "hey", "httperf"],
     },
     Live {
+        name: "what `tidegate profile` and httperf find of Apache and PHP, short",
+        cargo: &["xtask", "profile", "--short"],
+        needs: &["apache2", "php", "httperf"],
+    },
+    Live {
         name: "connections policed in the kernel before Apache, in network namespaces",
         cargo: &["xtask", "resource", "--short", "--only", "premium"],
         needs: &["apache2", "nft"],

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::apache::SCRIPTS;
+use crate::apache::SCRIPTS;
 use super::check::{self, Check};
 use super::httperf::{self, Counted};
 use super::measure::{Run, Weights};

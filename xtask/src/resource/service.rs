@@ -3,14 +3,13 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 
+use crate::apache;
 use crate::bench::service::Service;
-use crate::command::find_program;
 
 /// Files of the mix; the n-th most popular is asked for in proportion to 1/n (Zipf).
 pub const FILES: usize = 40;
@@ -42,21 +41,12 @@ fn size(number: usize) -> usize {
 /// # Errors
 /// When Apache is missing or does not serve.
 pub fn start(core: usize, listen: SocketAddr, dir: &Path) -> Result<Service> {
-    let program = find_program("apache2").context("the service is Apache; install the Debian package apache2")?;
+    let mut options = Command::new(apache::program()?);
     let root = dir.join("apache");
     lay_out(&root, listen)?;
-    let mut apache = Command::new(program);
-    apache.args(["-D", "FOREGROUND", "-d"]).arg(&root).arg("-f").arg(root.join("apache.conf"));
-    // When it stops, Apache signals its whole process group: that must not be ours.
-    apache.process_group(0);
-    let service = Service::start("apache2", apache, core, listen, dir)?;
-    for path in [file(0).as_str(), SCRIPT, LARGE] {
-        let status = service.status(path)?;
-        if status != 200 {
-            bail!("Apache answers {path} with {status}: {}", log(&root));
-        }
-    }
-    Ok(service)
+    options.arg("-f").arg(root.join("apache.conf"));
+    let file = file(0);
+    apache::launch(options, &root, "error.log", (core, listen), dir, [file.as_str(), SCRIPT, LARGE])
 }
 
 fn lay_out(root: &Path, listen: SocketAddr) -> Result<()> {
@@ -99,11 +89,6 @@ fn configuration(root: &Path, listen: SocketAddr) -> String {
          <Directory {files}>\n  Require all granted\n</Directory>\n\
          <Directory {files}/cgi-bin>\n  Options +ExecCGI\n  Require all granted\n</Directory>\n"
     )
-}
-
-fn log(root: &Path) -> String {
-    let text = fs::read_to_string(root.join("error.log")).unwrap_or_default();
-    text.lines().last().unwrap_or("nothing in its log").to_owned()
 }
 
 #[cfg(test)]
