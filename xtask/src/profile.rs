@@ -126,7 +126,10 @@ fn compare(options: &Options, service: &Service, kind: &Kind, dir: &Path) -> Res
     if options.short {
         theirs.push(independent(options, service, kind)?);
     }
-    println!("\n{}: http://{}{}, target {}, steps of {} s", kind.name, service.address, kind.path, kind.target, options.step);
+    println!(
+        "\n{}: http://{}{}, target {}, steps of {} s",
+        kind.name, service.address, kind.path, kind.target, options.step
+    );
     let columns = theirs.len();
     let numbers: Vec<String> = (1..=columns).map(|run| run.to_string()).collect();
     println!("\n| per second | {} | median |\n|---|{}", numbers.join(" | "), "---:|".repeat(columns + 1));

@@ -169,7 +169,9 @@ mod tests {
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].waiting, found[0].backlog > 0, found[0].inode > 0), (3, true, true));
         let mut peers = Vec::new();
-        netlink.connections(port, |socket| peers.extend((socket.local == address).then_some(socket.peer))).expect("a list");
+        netlink
+            .connections(port, |socket| peers.extend((socket.local == address).then_some(socket.peer)))
+            .expect("a list");
         let mut expected: Vec<_> = clients.iter().map(|client| client.local_addr().expect("an address")).collect();
         peers.sort();
         expected.sort();

@@ -86,8 +86,7 @@ fn latency(area: &Area<'_>, curve: &Curve) -> Drawn {
     let line = chart.draw_series(DashedLineSeries::new(knee, 3, 4, GREY.stroke_width(1)))?;
     line.label("knee").legend(move |(x, y)| PathElement::new([(x, y), (x + 22, y)], GREY));
     let style = TARGET.stroke_width(2);
-    let line =
-        chart.draw_series(DashedLineSeries::new([(0.0, curve.target), (widest, curve.target)], 8, 5, style))?;
+    let line = chart.draw_series(DashedLineSeries::new([(0.0, curve.target), (widest, curve.target)], 8, 5, style))?;
     line.label("target").legend(move |(x, y)| PathElement::new([(x, y), (x + 22, y)], style));
     let position = SeriesLabelPosition::UpperLeft;
     chart.configure_series_labels().position(position).background_style(WHITE.mix(0.85)).border_style(GREY).draw()?;

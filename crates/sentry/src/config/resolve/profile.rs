@@ -225,7 +225,8 @@ impl Resolver<'_, '_, '_> {
                 continue;
             }
             let request_types = kind.of_types(types);
-            let counted = if request_types.is_empty() { std::slice::from_ref(&kind.name.value) } else { &request_types };
+            let counted =
+                if request_types.is_empty() { std::slice::from_ref(&kind.name.value) } else { &request_types };
             if let Some(unknown) = counted.iter().find(|name| !types.contains(name)) {
                 let message = format!(
                     "the application has no request type \"{unknown}\", but max_conn of {}, counts it; add \
@@ -270,7 +271,9 @@ impl Resolver<'_, '_, '_> {
             let Some(most) = &server.max_connections else { continue };
             let weight = server.weight.as_ref().map_or(1.0, |weight| weight.value);
             let within = profile.max_conn.iter().map(|kind| &kind.within_target);
-            let Some(more) = within.into_iter().find(|within| within.value * weight > most.value as f64) else { continue };
+            let Some(more) = within.into_iter().find(|within| within.value * weight > most.value as f64) else {
+                continue;
+            };
             let name = server.name.as_ref().or(server.address.as_ref()).map_or("", |name| name.value.as_str());
             let message = format!(
                 "max_connections of server \"{name}\" is {} here, but by {}, it holds {} (within_target {}, weight {weight}); \

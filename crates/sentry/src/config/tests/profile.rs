@@ -63,7 +63,8 @@ fn what_the_file_leaves_open_the_profile_says() {
 
 #[test]
 fn the_same_said_twice_is_no_contradiction_and_more_may_be_said() {
-    let keys = "sla = { steps = [{ below = \"9/s\", target = \"500ms\" }, { target = \"2s\" }] }\ndefault_cost = 0.031\n";
+    let keys =
+        "sla = { steps = [{ below = \"9/s\", target = \"500ms\" }, { target = \"2s\" }] }\ndefault_cost = 0.031\n";
     let rest = "[[application.max_conn]]\nname = \"search\"\nwithin_target = 18\nmost = 26\n\
                 [[application.max_conn]]\nname = \"rest\"\nrequest_types = [\"default\"]\nwithin_target = 7\nmost = 9\n";
     let app = accepted(keys, &format!("{TYPES}{rest}"), PROFILE);

@@ -110,7 +110,8 @@ mod tests {
         let text = toml::to_string(&file).expect("written");
         assert_eq!(toml::from_str::<File>(&text).expect("read"), file);
         let table: toml::Table = text.parse().expect("TOML");
-        let kinds: Vec<_> = file.max_conn.iter().map(|kind| (kind.name.as_str(), kind.within_target, kind.most)).collect();
+        let kinds: Vec<_> =
+            file.max_conn.iter().map(|kind| (kind.name.as_str(), kind.within_target, kind.most)).collect();
         assert_eq!(kinds, [("page", 85.0, 120.0), ("search", 18.0, 26.0)]);
         assert_eq!((table["target"].as_str(), table["default_cost"].as_str()), (Some("500ms"), Some("31235us")));
     }

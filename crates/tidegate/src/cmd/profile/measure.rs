@@ -244,7 +244,9 @@ fn line(step: &Step) -> String {
 
 fn text(found: &Found) -> String {
     let most = match (found.max_conn, found.most) {
-        (Some(within), _) if found.is_bound => format!("{within} or more in flight within the target (the bound given)"),
+        (Some(within), _) if found.is_bound => {
+            format!("{within} or more in flight within the target (the bound given)")
+        }
         (Some(within), Some(most)) => format!("{within} in flight within the target, {most} at the breaking point"),
         _ => "no closed loop".to_owned(),
     };
