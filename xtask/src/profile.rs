@@ -3,8 +3,8 @@
 //! Apache with PHP from Debian's packages, unmodified, on core 0; the load on core 1, from one and the other in turns. Two
 //! kinds of requests: a page from a file, and a script that computes.
 //!
-//! httperf knows nothing of ours: its rate is stepped up by half until fewer are answered than asked, then once more a
-//! little beyond the most that was answered. What is answered per second when more is asked is the capacity.
+//! httperf knows nothing of ours: its rate is stepped up by half until fewer are answered than asked, then the edge is
+//! looked for by halves. The most that was answered per second, to the last reply, is the capacity.
 
 mod httperf;
 
@@ -29,6 +29,8 @@ const NEEDS: &[&str] = &["apache2", "php", "httperf"];
 /// and after. Others' programs take a part of the core that changes; that must not fail a check.
 const APART: f64 = 0.1;
 const APART_SHORT: f64 = 0.25;
+/// A service that answers so large a share of what is asked keeps up.
+const KEPT: f64 = 0.95;
 
 /// A kind of requests.
 struct Kind {
@@ -166,23 +168,33 @@ fn compare(options: &Options, service: &Service, kind: &Kind, dir: &Path) -> Res
 /// What httperf finds: the most replies per second.
 fn independent(options: &Options, service: &Service, kind: &Kind) -> Result<f64> {
     let put = |rate: f64| -> Result<f64> {
-        let counted = httperf::put(service.address, kind.path, rate, kind.calls, options.step, LOAD_CORE)?;
+        // With shorter ones the last reply's way counts too much.
+        let seconds = options.step.max(2.0);
+        let counted = httperf::put(service.address, kind.path, rate, kind.calls, seconds, LOAD_CORE)?;
         println!("httperf: {rate:8.1}/s asked, {:8.1}/s answered, {} errors", counted.rate, counted.errors);
         Ok(counted.rate)
     };
-    let (mut rate, mut best) = (kind.first, 0.0_f64);
+    let (mut good, mut rate, mut best) = (0.0, kind.first, 0.0_f64);
     loop {
         let answered = put(rate)?;
         best = best.max(answered);
-        if answered < 0.9 * rate {
+        if answered < KEPT * rate {
             break;
         }
+        good = rate;
         rate *= 1.5;
         if rate > 1e6 {
             bail!("httperf does not fill {}", kind.path);
         }
     }
-    Ok(best.max(put(best * 1.15)?))
+    // Far beyond it a service does less: what it does just beyond it is its capacity.
+    for _ in 0..if options.short { 2 } else { 4 } {
+        let middle = (good + rate) / 2.0;
+        let answered = put(middle)?;
+        best = best.max(answered);
+        if answered < KEPT * middle { rate = middle } else { good = middle }
+    }
+    Ok(best)
 }
 
 fn profile(options: &Options, service: &Service, kind: &Kind, dir: &Path) -> Result<Profiled> {

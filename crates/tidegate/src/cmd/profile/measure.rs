@@ -264,7 +264,15 @@ fn text(found: &Found) -> String {
 }
 
 fn curve(found: &Found) -> Curve {
-    let whole = || found.steps.iter().filter(|step| step.latency.count > 0);
+    // Of a number of clients that was tried twice the second time counts, as in the search.
+    let is_last = |at: usize, step: &Step| {
+        let later = || found.steps[at + 1..].iter().any(|later| later.in_flight == step.in_flight);
+        step.in_flight.is_none() || !later()
+    };
+    let whole = || {
+        let steps = found.steps.iter().enumerate().filter(move |(at, step)| is_last(*at, step));
+        steps.map(|(_, step)| step).filter(|step| step.latency.count > 0)
+    };
     let points = |closed: bool| {
         let steps = whole().filter(move |step| step.in_flight.is_some() == closed);
         steps.map(|step| (step.answered, step.latency.p95)).collect()
