@@ -7,11 +7,12 @@ use plotters::prelude::*;
 pub struct Curve {
     /// Its name.
     pub name: String,
-    /// Clients that wait: answered per second, and 95th percentile in seconds.
+    /// Clients that wait, in the order of their number: answered per second, and 95th percentile in seconds. Beyond its
+    /// capacity a service answers no more, later and later.
     pub closed: Vec<(f64, f64)>,
-    /// Rates: the same.
+    /// Rates, rising: the same.
     pub open: Vec<(f64, f64)>,
-    /// Requests in flight, and answered per second.
+    /// Requests in flight, rising, and answered per second.
     pub clients: Vec<(f64, f64)>,
     /// What the 95th percentile had to hold, seconds.
     pub target: f64,
@@ -71,12 +72,10 @@ fn latency(area: &Area<'_>, curve: &Curve) -> Drawn {
     for (points, name, colour, width) in
         [(&curve.open, "by rate (open loop)", OPEN, 2), (&curve.closed, "by clients (closed loop)", CLOSED, 1)]
     {
-        let mut points: Vec<(f64, f64)> = points.iter().map(|(x, y)| (*x, y.min(top))).collect();
+        let points: Vec<(f64, f64)> = points.iter().map(|(x, y)| (*x, y.min(top))).collect();
         if points.is_empty() {
             continue;
         }
-        // In the order of the load: beyond its capacity a service answers no more, later and later.
-        points.sort_by(|a, b| a.1.total_cmp(&b.1));
         let style = colour.stroke_width(width);
         let line = chart.draw_series(LineSeries::new(points.iter().copied(), style))?;
         line.label(name).legend(move |(x, y)| PathElement::new([(x, y), (x + 22, y)], style));
@@ -102,10 +101,8 @@ fn throughput(area: &Area<'_>, curve: &Curve) -> Drawn {
         .y_label_area_size(66)
         .build_cartesian_2d(0.0..most(|point| point.0) * 1.05, 0.0..most(|point| point.1) * 1.15)?;
     chart.configure_mesh().x_desc("in flight").y_desc("answered per second").light_line_style(TRANSPARENT).draw()?;
-    let mut points = curve.clients.clone();
-    points.sort_by(|a, b| a.0.total_cmp(&b.0));
-    chart.draw_series(LineSeries::new(points.iter().copied(), CLOSED.stroke_width(2)))?;
-    chart.draw_series(points.iter().map(|point| Circle::new(*point, 3, CLOSED.filled())))?;
+    chart.draw_series(LineSeries::new(curve.clients.iter().copied(), CLOSED.stroke_width(2)))?;
+    chart.draw_series(curve.clients.iter().map(|point| Circle::new(*point, 3, CLOSED.filled())))?;
     Ok(())
 }
 

@@ -269,15 +269,14 @@ fn curve(found: &Found) -> Curve {
         let later = || found.steps[at + 1..].iter().any(|later| later.in_flight == step.in_flight);
         step.in_flight.is_none() || !later()
     };
-    let whole = || {
-        let steps = found.steps.iter().enumerate().filter(move |(at, step)| is_last(*at, step));
-        steps.map(|(_, step)| step).filter(|step| step.latency.count > 0)
-    };
+    let steps = found.steps.iter().enumerate().filter(|(at, step)| is_last(*at, step)).map(|(_, step)| step);
+    let mut steps: Vec<&Step> = steps.filter(|step| step.latency.count > 0).collect();
+    steps.sort_by(|a, b| a.in_flight.cmp(&b.in_flight).then(a.offered.total_cmp(&b.offered)));
     let points = |closed: bool| {
-        let steps = whole().filter(move |step| step.in_flight.is_some() == closed);
+        let steps = steps.iter().filter(move |step| step.in_flight.is_some() == closed);
         steps.map(|step| (step.answered, step.latency.p95)).collect()
     };
-    let clients = whole().filter_map(|step| Some((f64::from(step.in_flight?), step.answered)));
+    let clients = steps.iter().filter_map(|step| Some((f64::from(step.in_flight?), step.answered)));
     Curve {
         name: found.name.clone(),
         closed: points(true),
