@@ -12,7 +12,7 @@ const TRIES: u32 = 8;
 /// More clients that bring less than this are enough.
 const GAIN: f64 = 1.03;
 /// With less than this share of its capacity a service is beyond its breaking point.
-const WHOLE: f64 = 0.97;
+const WHOLE: f64 = 0.9;
 /// The highest rate is found to within this share.
 const FINE: f64 = 0.04;
 /// Rates that are tried between the first and the highest, for the curve: shares of what the closed loop answered.
@@ -286,7 +286,7 @@ mod tests {
             sum_up(&target, &bounds, Some(13), None, steps).most
         };
         assert_eq!(most(step(Some(32), 39.5, 0.8, 1.2)), Some(32));
-        assert_eq!(most(step(Some(32), 38.0, 0.8, 1.2)), Some(16), "fewer");
+        assert_eq!(most(step(Some(32), 35.0, 0.8, 1.2)), Some(16), "fewer");
         assert_eq!(most(Step { failed: 0.1, ..step(Some(32), 40.0, 0.8, 1.2) }), Some(16), "failing");
         assert_eq!(most(Step { cut: true, ..step(Some(32), 40.0, 0.8, 1.2) }), Some(16), "far too late");
         let none = sum_up(&target, &bounds, None, Some(20.0), vec![step(None, 20.0, 0.2, 0.4)]).most;
