@@ -270,7 +270,8 @@ fn curve(found: &Found) -> Curve {
         step.in_flight.is_none() || !later()
     };
     let steps = found.steps.iter().enumerate().filter(|(at, step)| is_last(*at, step)).map(|(_, step)| step);
-    let mut steps: Vec<&Step> = steps.filter(|step| step.latency.count > 0).collect();
+    // What was cut short had no time to show its rate.
+    let mut steps: Vec<&Step> = steps.filter(|step| step.latency.count > 0 && !step.cut).collect();
     steps.sort_by(|a, b| a.in_flight.cmp(&b.in_flight).then(a.offered.total_cmp(&b.offered)));
     let points = |closed: bool| {
         let steps = steps.iter().filter(move |step| step.in_flight.is_some() == closed);
