@@ -1,7 +1,7 @@
 //! `cargo xtask profile`: what `tidegate profile` finds of a real service, beside what httperf finds.
 //!
-//! Apache with PHP from Debian's packages, unmodified, on core 0; the load on core 1, from one and the other in turns. Two
-//! kinds of requests: a page from a file, and a script that computes.
+//! Apache with PHP from Debian's packages, unmodified, on core 0; the load on core 1, from one and the other in turns.
+//! Two kinds of requests: a page from a file, and a script that computes.
 //!
 //! httperf knows nothing of ours: its rate is stepped up by half until fewer are answered than asked, then the edge is
 //! looked for by halves. The most that was answered per second, to the last reply, is the capacity.

@@ -1,5 +1,5 @@
-//! What a sample costs in processor time, with everything measured: ten a second, as a nucleus takes them, since what is
-//! read depends on the time that passed, and what a sample costs on what others did to the caches meanwhile.
+//! What a sample costs in processor time, with everything measured: ten a second, as a nucleus takes them, since what
+//! is read depends on the time that passed, and what a sample costs on what others did to the caches meanwhile.
 //! `cargo bench -p tidegate-nucleus`.
 
 use std::hint::black_box;

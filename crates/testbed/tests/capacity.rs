@@ -51,8 +51,8 @@ fn near(found: f64, known: f64, within: f64, noise: Noise) -> Result<(), String>
     }
 }
 
-/// Late timers and late clients push what is found to one side; a search that is wrong errs in all runs, or to the other
-/// side in any ([`near`]). So what looks like noise is tried again, twice, and nothing else is.
+/// Late timers and late clients push what is found to one side; a search that is wrong errs in all runs, or to the
+/// other side in any ([`near`]). So what looks like noise is tried again, twice, and nothing else is.
 fn in_some_run(check: impl Fn() -> Result<(), String>) {
     let results: Vec<_> = (0..3).map(|_| check()).take_while(Result::is_err).collect();
     assert!(results.len() < 3, "{results:?}");

@@ -93,8 +93,8 @@ section! {
         listen: List<String>,
         /// Addresses such as `"127.0.0.1:9001"`, or tables. Required.
         servers: List<RawServer>,
-        /// A file that `tidegate profile` wrote: [what it says](profile.md#in-a-configuration) of `target`, `default_cost`,
-        /// `max_conn` and stealing holds here too, and must not contradict what is here. Default: none.
+        /// A file that `tidegate profile` wrote: [what it says](profile.md#in-a-configuration) of `target`,
+        /// `default_cost`, `max_conn` and stealing holds here too, and must not contradict what is here. Default: none.
         profile: String,
         /// Short for `sla = { target = ... }`. Default: `"1s"`.
         target: Time,
