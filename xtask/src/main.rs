@@ -43,7 +43,7 @@ usage: cargo xtask COMMAND
                          make the documents' site, in target/site; --bless: first what is generated in them
   real [--short] [--seconds N] [--target TIME] [--keep] [--record]
                          the sentry before Apache with PHP, at three times its capacity
-  resource [--short] [--only V1,V2,V3,premium,cost] [--keep]
+  resource [--short] [--only V1,V2,V3,premium,cost] [--levels 0.8,2,3] [--out DIR] [--verbose] [--keep]
                          resources protected before Apache with CGI, in network namespaces (root)
   fuzz [TARGET] [--seconds N]
                          fuzz one target, or each in turn, for N seconds (default 30)";

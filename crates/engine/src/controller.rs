@@ -372,6 +372,7 @@ impl Controller {
             request: flight.request,
             end,
             service_time,
+            bytes: outcome.bytes,
             arrived: flight.arrived,
             started: flight.started,
             in_flight_at_start: flight.in_flight as usize,

@@ -162,7 +162,10 @@ impl Generator {
         let classes = plan.classes();
         let streams = plan.streams.iter().map(|s| Prepared::new(&plan, s, &classes, &destinations)).collect();
         Generator {
-            pools: destinations.into_iter().map(|(_, addresses)| Pool::new(addresses, plan.connections)).collect(),
+            pools: destinations
+                .into_iter()
+                .map(|(_, addresses)| Pool::new(addresses, plan.connections, plan.connect_timeout))
+                .collect(),
             streams,
             records: RefCell::new(classes.into_iter().map(|c| ClassRecord::new(c, plan.target)).collect()),
             health: RefCell::new(Health::new()),

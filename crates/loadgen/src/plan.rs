@@ -26,6 +26,9 @@ pub struct Plan {
     pub outstanding: usize,
     /// Whether connections are kept for further requests.
     pub keep_alive: bool,
+    /// How long a client waits for a connection before it gives up; `None`: as long as for the answer. Less than a second,
+    /// it keeps the client's kernel from trying again on its own (Banga and Druschel's S-clients).
+    pub connect_timeout: Option<Duration>,
 }
 
 /// Requests of one class: where to, and how often.
@@ -78,7 +81,16 @@ pub enum PlanError {
 impl Plan {
     /// A plan with the usual limits: 1024 connections per destination, 20,000 requests outstanding, keep-alive, seed 1.
     pub fn new(streams: Vec<Stream>, duration: Duration) -> Plan {
-        Plan { streams, duration, seed: 1, target: None, connections: 1024, outstanding: 20_000, keep_alive: true }
+        Plan {
+            streams,
+            duration,
+            seed: 1,
+            target: None,
+            connections: 1024,
+            outstanding: 20_000,
+            keep_alive: true,
+            connect_timeout: None,
+        }
     }
 
     /// Checks that the plan can be run and sends something.

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -10,6 +11,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::timeout;
 
 pub(crate) type Sender = SendRequest<Full<Bytes>>;
 
@@ -18,6 +20,8 @@ pub(crate) struct Pool {
     addresses: Vec<SocketAddr>,
     idle: RefCell<Vec<Sender>>,
     permits: Semaphore,
+    /// How long a connection may take; `None`: as long as the request.
+    patience: Option<Duration>,
     /// Connections opened.
     pub(crate) opened: Cell<u64>,
     /// Requests that found every connection busy.
@@ -25,11 +29,12 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn new(addresses: Vec<SocketAddr>, connections: usize) -> Pool {
+    pub(crate) fn new(addresses: Vec<SocketAddr>, connections: usize, patience: Option<Duration>) -> Pool {
         Pool {
             addresses,
             idle: RefCell::new(Vec::new()),
             permits: Semaphore::new(connections.min(Semaphore::MAX_PERMITS)),
+            patience,
             opened: Cell::new(0),
             waits: Cell::new(0),
         }
@@ -64,7 +69,11 @@ impl Pool {
 
     /// Opens a connection; its driver runs as a task of its own until it is closed.
     pub(crate) async fn connect(&self) -> io::Result<Sender> {
-        let stream = TcpStream::connect(&self.addresses[..]).await?;
+        let connecting = TcpStream::connect(&self.addresses[..]);
+        let stream = match self.patience {
+            Some(patience) => timeout(patience, connecting).await??,
+            None => connecting.await?,
+        };
         stream.set_nodelay(true)?;
         self.opened.set(self.opened.get() + 1);
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;

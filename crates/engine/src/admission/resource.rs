@@ -13,7 +13,7 @@
 //! carry out its rate.
 //!
 //! *Awkward cases.* See the control law. Guaranteed requests are not tested, nor counted. Where requests carry no tags,
-//! `tags = "learn"` takes those for heavy users of processors that cost a multiple of the mean.
+//! `tags = "learn"` judges them by what they use: see `uses.rs`.
 //!
 //! *Source.* T. Voigt and P. Gunningberg, "Adaptive resource-based Web server admission control" (2002), sections 3 and
 //! 5.
@@ -23,13 +23,14 @@ mod control;
 mod parts;
 #[cfg(test)]
 mod tests;
+mod uses;
 
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::{Admission, AdmissionPolicy, Arrival, Context, PolicyState, ResourceState};
-use crate::decision::Reason;
+use super::{Admission, AdmissionPolicy, Arrival, Context, Ended, PolicyState, ResourceState};
+use crate::decision::{End, Reason};
 use crate::event::Event;
 use crate::report::LoadReport;
 use crate::request::{Request, ServerId};
@@ -37,25 +38,28 @@ use crate::setup::Setup;
 use crate::signal::Signal;
 use crate::time::Timestamp;
 use parts::Parts;
+use uses::{Heavy, Uses};
 
 pub use config::Config;
 pub use control::{Beside, Control, Law, Look, Why};
 
 /// The name of the controller of connections.
 const CONNECTIONS: &str = "syn";
-/// With learned tags a request is a heavy one from this multiple of the mean cost.
-const HEAVY: f64 = 2.0;
 /// While connections wait for them, resources' rates fall so many times as fast.
 const HASTE: f64 = 4.0;
+
+/// Where no resource is short at its least rate, a queue of connections must be long for so many samples.
+const PATIENCE: u32 = 3;
 
 /// The policy.
 #[derive(Debug)]
 pub struct Protection {
-    config: Config,
     /// Per resource of the configuration.
     resources: Vec<Protected>,
     connections: Option<Connections>,
     shares: Vec<f64>,
+    /// What requests use, from which tags can be learned.
+    uses: Uses,
     /// Seconds.
     period: f64,
     sampled: Timestamp,
@@ -124,7 +128,7 @@ impl AdmissionPolicy for Protection {
     /// All buckets have a token, or none is taken.
     fn on_server(&mut self, cx: &mut Context<'_>, arrival: &Arrival, server: ServerId) -> Option<Reason> {
         let (now, class) = (cx.now, arrival.request.class);
-        let heavy = self.config.learns() && cx.costs.mean().is_some_and(|mean| arrival.cost >= HEAVY * mean);
+        let heavy = self.uses.heavy(&arrival.request, arrival.cost);
         let mut refused = None;
         let mut longest = Duration::ZERO;
         for resource in &mut self.resources {
@@ -153,24 +157,31 @@ impl AdmissionPolicy for Protection {
         refused
     }
 
+    fn on_outcome(&mut self, cx: &mut Context<'_>, ended: &Ended) {
+        if ended.end == End::Answered {
+            self.uses.note(&ended.request, cx.costs.estimate(&ended.request), ended.bytes);
+        }
+    }
+
     fn on_timeout(&mut self, cx: &mut Context<'_>) {
         let seconds = cx.now.seconds_since(self.sampled).max(1e-3);
         let waits = |connections: &Connections| connections.control.last().why == Why::OthersFirst;
         let haste = if self.connections.as_ref().is_some_and(waits) { HASTE } else { 1.0 };
-        let mut others_first = false;
+        let (mut others_first, mut exhausted) = (false, false);
         for resource in &mut self.resources {
             for place in resource.places.iter_mut().flatten() {
                 let before = place.control.last().why;
                 let hits = f64::from(place.parts.asked()) / seconds;
                 place.control.sample(place.input.take(resource.signal), hits, Beside { haste, ..Beside::default() });
                 others_first |= place.control.can_do_more();
+                exhausted |= place.control.is_exhausted();
                 place.parts.set(cx.now, place.control.rate(), seconds);
                 tell(cx, &resource.name, place.server, &place.control, before);
             }
         }
         if let Some(connections) = &mut self.connections {
             let before = connections.control.last().why;
-            connections.sample(seconds, others_first);
+            connections.sample(seconds, others_first, exhausted);
             tell(cx, CONNECTIONS, None, &connections.control, before);
             cx.set_syn_rate(connections.control.rate(), connections.depth);
         }
@@ -206,6 +217,7 @@ impl AdmissionPolicy for Protection {
         for resource in &mut self.resources {
             resource.tag = tag(setup, &resource.name);
         }
+        self.uses.follow(setup);
     }
 
     fn retry_after(&self, _now: Timestamp, _request: &Request) -> Option<Duration> {
@@ -218,6 +230,7 @@ impl AdmissionPolicy for Protection {
         });
         let connections = self.connections.iter().map(Connections::describe);
         state.resources = places.chain(connections).collect();
+        state.uses = self.uses.describe(self.resources.iter().map(|resource| (&*resource.name, resource.signal)));
     }
 }
 
@@ -234,11 +247,11 @@ impl Protection {
             resources: config.resources.iter().map(resource).collect(),
             connections: config.connections.then(|| Connections::new(config)),
             shares: parts::shares(&config.shares, setup.classes.len()),
+            uses: Uses::new(setup, config.learns()),
             period,
             sampled: Timestamp::ZERO,
             next: Timestamp::ZERO + Duration::from_secs_f64(period),
             wait: Duration::ZERO,
-            config: config.clone(),
         }
     }
 
@@ -261,8 +274,8 @@ impl Protection {
 }
 
 impl Protected {
-    fn is_strained_by(&self, request: &Request, heavy: bool) -> bool {
-        self.tag.is_some_and(|tag| request.tags.contains(tag)) || (heavy && self.signal == Signal::Cpu)
+    fn is_strained_by(&self, request: &Request, heavy: Heavy) -> bool {
+        self.tag.is_some_and(|tag| request.tags.contains(tag)) || heavy.strains(self.signal)
     }
 
     /// The places that a request to `server` passes: the sentry and the server.
@@ -321,7 +334,7 @@ impl Connections {
         entry(inputs, server).get_or_insert_default().add(value);
     }
 
-    fn sample(&mut self, seconds: f64, others_first: bool) {
+    fn sample(&mut self, seconds: f64, others_first: bool, exhausted: bool) {
         let busy = mean(self.processors.iter_mut().flatten().filter_map(|input| input.take(Signal::Cpu)));
         let own = self.queues.first_mut().and_then(Option::as_mut).and_then(|input| input.take(Signal::ListenQueue));
         let servers = self.queues.iter_mut().skip(1).flatten();
@@ -334,7 +347,9 @@ impl Connections {
         // While everything is let in the kernel need not count.
         let hits = self.counted.take().unwrap_or(arrived);
         let cpu_busy = busy.is_some_and(|busy| busy >= self.busy);
-        self.control.sample(queue, hits as f64 / seconds, Beside { cpu_busy, others_first, haste: 1.0 });
+        let patience = if exhausted { 1 } else { PATIENCE };
+        let beside = Beside { cpu_busy, others_first, patience, ends: true, ..Beside::default() };
+        self.control.sample(queue, hits as f64 / seconds, beside);
     }
 
     fn describe(&self) -> ResourceState {

@@ -45,7 +45,7 @@ impl User {
     pub(super) fn new(shared: Rc<Shared>, group: usize, number: u32, stream: u64) -> User {
         let known = Known { user: number, class: shared.group(group).class.clone(), captured: BTreeMap::new() };
         User {
-            pool: Pool::new(shared.addresses.clone(), 1),
+            pool: Pool::new(shared.addresses.clone(), 1, None),
             rng: rng(shared.plan.seed, stream),
             known,
             cookies: BTreeMap::new(),

@@ -77,6 +77,8 @@ pub enum Why {
     CpuBusy,
     /// It is short for the first time, but others, whose turn is first, can still do something about it.
     OthersFirst,
+    /// It is short for the first time, and only just now, or less and less.
+    Passing,
     /// The number is where it should be.
     Kept,
 }
@@ -97,6 +99,7 @@ impl Why {
             Why::QueueUnchanged => "queue-unchanged",
             Why::CpuBusy => "cpu-busy",
             Why::OthersFirst => "others-first",
+            Why::Passing => "passing",
             Why::Kept => "kept",
         }
     }
@@ -111,11 +114,15 @@ pub struct Beside {
     pub others_first: bool,
     /// A rate falls so many times as fast.
     pub haste: f64,
+    /// So many samples in a row it must be short, and not less and less, to begin.
+    pub patience: u32,
+    /// Whether it ends when it has not been needed for long.
+    pub ends: bool,
 }
 
 impl Default for Beside {
     fn default() -> Self {
-        Beside { cpu_busy: false, others_first: false, haste: 1.0 }
+        Beside { cpu_busy: false, others_first: false, haste: 1.0, patience: 1, ends: false }
     }
 }
 
@@ -125,6 +132,8 @@ const USED: f64 = 0.9;
 const SILENT: u32 = 3;
 /// So many samples in a row a used-up rate waits for its queue to change.
 const STANDING: u32 = 5;
+/// So many samples in a row without need end a control that may end.
+const CALM: u32 = 30;
 /// A queue of this share of its reference that grows begins the control.
 const STRAINED: f64 = 0.5;
 
@@ -136,6 +145,9 @@ pub struct Control {
     before: Option<f64>,
     silent: u32,
     standing: u32,
+    /// Samples in a row in which it was short and had not begun; and in which it was not needed.
+    strained: u32,
+    calm: u32,
     last: Look,
 }
 
@@ -143,7 +155,7 @@ impl Control {
     /// A controller that has measured nothing yet.
     pub fn new(law: Law) -> Control {
         let last = Look { input: None, error: 0.0, step: 0.0, hits: 0.0, why: Why::NoSignal };
-        Control { law, rate: law.start, before: None, silent: 0, standing: 0, last }
+        Control { law, rate: law.start, before: None, silent: 0, standing: 0, strained: 0, calm: 0, last }
     }
 
     /// A sample: `input` was measured, and `hits` requests per second wanted in.
@@ -155,11 +167,12 @@ impl Control {
         let gain = self.rate.map_or(1.0, |rate| (rate / self.law.scale).max(1.0));
         let step = (self.law.proportional * error + self.law.derivative * fell) * gain;
         let why = match self.rate {
-            None => self.begin(input, step, hits, beside.others_first),
+            None => self.begin(input, step, fell, hits, beside),
             Some(rate) if step < 0.0 => self.lower(rate, step * beside.haste),
             Some(rate) if step > 0.0 => self.raise(rate, step, hits, fell != 0.0, beside.cpu_busy),
             Some(_) => Why::Kept,
         };
+        let why = if self.is_over(input, hits, beside) { Why::NeverShort } else { why };
         self.before = Some(input);
         self.last = Look { input: Some(input), error, step, hits, why };
     }
@@ -173,6 +186,11 @@ impl Control {
     pub fn can_do_more(&self) -> bool {
         let rate = self.rate.unwrap_or(f64::INFINITY);
         self.last.step < 0.0 && self.last.input.is_some() && rate > self.law.least
+    }
+
+    /// Whether it is short now, and its rate the least: it does not suffice.
+    pub fn is_exhausted(&self) -> bool {
+        self.last.step < 0.0 && self.last.input.is_some() && self.rate.is_some_and(|rate| rate <= self.law.least)
     }
 
     /// The law.
@@ -189,24 +207,48 @@ impl Control {
         self.silent = self.silent.saturating_add(1);
         let is_lost = self.silent >= SILENT || self.before.is_none();
         if is_lost {
-            (self.rate, self.before, self.standing) = (self.law.start, None, 0);
+            (self.rate, self.before) = (self.law.start, None);
+            (self.standing, self.strained, self.calm) = (0, 0, 0);
         }
         let why = if is_lost { Why::NoSignal } else { Why::NoSample };
         self.last = Look { input: None, error: 0.0, step: 0.0, hits, why };
     }
 
-    fn begin(&mut self, input: f64, step: f64, hits: f64, others_first: bool) -> Why {
-        let strained = if self.law.is_queue { STRAINED * self.law.reference } else { self.law.reference };
-        if step >= 0.0 || input <= strained {
+    fn begin(&mut self, input: f64, step: f64, fell: f64, hits: f64, beside: Beside) -> Why {
+        if step >= 0.0 || input <= self.strain() {
+            self.strained = 0;
             return Why::NeverShort;
         }
-        if others_first {
+        if beside.others_first {
+            self.strained = 0;
             return Why::OthersFirst;
         }
+        self.strained = if beside.patience > 1 && fell > 0.0 { 0 } else { self.strained + 1 };
+        if self.strained < beside.patience {
+            return Why::Passing;
+        }
+        self.strained = 0;
         let start = hits.min(self.law.most);
         let gain = (start / self.law.scale).max(1.0);
         self.rate = Some((start + step * gain).clamp(self.law.least, self.law.most));
         Why::Began
+    }
+
+    /// Whether a rate has not been needed for long, and ends: then the next rush finds others first again.
+    fn is_over(&mut self, input: f64, hits: f64, beside: Beside) -> bool {
+        let Some(rate) = self.rate.filter(|_| beside.ends && self.law.start.is_none()) else { return false };
+        let is_calm = input <= self.strain() && !beside.cpu_busy && hits < USED * rate;
+        self.calm = if is_calm { self.calm + 1 } else { 0 };
+        if self.calm < CALM {
+            return false;
+        }
+        (self.rate, self.calm, self.standing) = (None, 0, 0);
+        true
+    }
+
+    /// Above this it is short.
+    fn strain(&self) -> f64 {
+        if self.law.is_queue { STRAINED * self.law.reference } else { self.law.reference }
     }
 
     fn lower(&mut self, rate: f64, step: f64) -> Why {
@@ -342,6 +384,41 @@ mod tests {
         (0..4).for_each(|_| others.sample(Some(100.0), 170.0, Beside { haste: 4.0, ..Beside::default() }));
         assert_eq!((others.rate(), others.can_do_more()), (Some(10.0), false));
         assert!(!after(cpu(), &[(60.0, 170.0)]).can_do_more(), "it is not short");
+    }
+
+    #[test]
+    fn what_comes_last_waits_whether_a_long_queue_passes() {
+        let law = Law { start: None, ..queue() };
+        let patient = Beside { patience: 3, ..Beside::default() };
+        let mut control = Control::new(law);
+        for length in [300.0, 310.0, 290.0, 300.0, 400.0] {
+            assert!(control.rate().is_none());
+            control.sample(Some(length), 800.0, patient);
+            assert_eq!((control.rate(), control.last().why), (None, Why::Passing), "at 290 it was shrinking");
+        }
+        control.sample(Some(500.0), 800.0, patient);
+        assert_eq!(control.last().why, Why::Began);
+        assert!(!control.is_exhausted() && control.can_do_more());
+    }
+
+    #[test]
+    fn a_control_that_may_end_does_when_it_is_not_needed() {
+        let ends = Beside { ends: true, ..Beside::default() };
+        let mut control = after(Law { start: None, ..queue() }, &[(500.0, 300.0)]);
+        for _ in 0..40 {
+            let rate = control.rate().expect("it began, and is used");
+            control.sample(Some(0.0), rate, ends);
+        }
+        assert!(control.rate().is_some(), "it is nearly used up");
+        (0..29).for_each(|_| control.sample(Some(0.0), 100.0, ends));
+        control.sample(Some(0.0), 100.0, Beside { cpu_busy: true, ..ends });
+        (0..29).for_each(|_| control.sample(Some(0.0), 100.0, ends));
+        assert!(control.rate().is_some(), "30 samples in a row");
+        control.sample(Some(0.0), 100.0, ends);
+        assert_eq!((control.rate(), control.last().why), (None, Why::NeverShort));
+        let mut given = after(Law { start: Some(400.0), ..queue() }, &[]);
+        (0..100).for_each(|_| given.sample(Some(0.0), 100.0, ends));
+        assert_eq!(given.rate(), Some(400.0), "one that is set by hand stays");
     }
 
     proptest! {
