@@ -41,6 +41,7 @@ pub const PROGRAMS: &[Program] = &[
     program("httperf", "httperf", "load from an independent open-loop generator"),
     program("hey", "hey", "load from an independent closed-loop generator"),
     program("nft", "nftables", "connections policed in the kernel, in network namespaces"),
+    program("ip", "iproute2", "interfaces and links of network namespaces"),
     program("nginx", "nginx", "the comparison of proxies"),
     program("haproxy", "haproxy", "the comparison of proxies"),
     program("wrk", "wrk", "the comparison of proxies"),

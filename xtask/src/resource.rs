@@ -45,9 +45,11 @@ use space::{Space, Spaces};
 
 const SERVICE_CORE: usize = 0;
 const OTHER_CORE: usize = 1;
+/// What the service holds: its processes, and the connections that may wait to be accepted (Apache's ListenBacklog).
+const HELD: u32 = 150 + 511;
 /// Requests per second of the paper's mix that fill the service's share of its core: as in the paper.
 const SATURATED: f64 = 375.0;
-const NEEDS: &[&str] = &["apache2", "nft"];
+const NEEDS: &[&str] = &["apache2", "nft", "ip"];
 const SENTRY_PORT: u16 = 8080;
 const SERVICE_PORT: u16 = 8000;
 const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9900);
@@ -85,7 +87,7 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
     let levels = args.option::<String>("--levels")?.unwrap_or_else(|| "0.8,1.2,1.5,2,3".to_owned());
     let options = Options {
         parts: parts.split(',').map(str::to_owned).collect(),
-        settle: if short { 12.0 } else { 30.0 },
+        settle: if short { 12.0 } else { 60.0 },
         seconds: if short { 6.0 } else { 15.0 },
         levels: levels.split(',').map(str::parse).collect::<Result<_, _>>().context("--levels wants numbers")?,
         out: args.option("--out")?,
@@ -284,7 +286,7 @@ fn check(what: String, found: String, holds: bool) -> Check {
 fn configuration(key: &Path, admission: &str, more: &str) -> String {
     format!(
         "[sentry]\nworkers = 1\n[admin]\nlisten = \"{ADMIN}\"\n[reports]\nlisten = \"127.0.0.1:9901\"\nkey_file = \"{}\"\n\
-         when_silent = \"estimate\"\n[[application]]\nlisten = \"0.0.0.0:{SENTRY_PORT}\"\nservers = \"127.0.0.1:{SERVICE_PORT}\"\n\
+         when_silent = \"estimate\"\n[[application]]\nlisten = \"0.0.0.0:{SENTRY_PORT}\"\nservers = [{{ address = \"127.0.0.1:{SERVICE_PORT}\", max_connections = {HELD} }}]\n\
          target = \"500ms\"\nadmission = {admission}\n{more}\n\
          [[application.request_type]]\nname = \"scripts\"\nmatch = [{{ dynamic = true }}]\n{}\n\
          [[application.request_type]]\nname = \"large\"\nmatch = [{{ path_prefix = \"/islarge\" }}]\n{}\n",

@@ -172,6 +172,8 @@ pub struct Arrival {
 pub struct Ended {
     /// The request.
     pub request: Request,
+    /// Where it was.
+    pub server: Option<ServerId>,
     /// The end as the client saw it.
     pub end: End,
     /// Time at the server, seconds: queueing there included, the time a slow client took to read not.

@@ -235,6 +235,10 @@ fn the_process_that_is_killed() {
 
 #[test]
 fn an_interface_that_disappears_takes_nothing_else_along() {
+    if Command::new("ip").arg("-V").output().is_err() {
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "the program ip is missing");
+        return eprintln!("NOT RUN: this needs the program ip");
+    }
     in_namespace(|| {
         let ip = |words: &str| {
             let done = Command::new("ip").args(words.split(' ')).status().expect("the program ip");

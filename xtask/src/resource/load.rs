@@ -79,11 +79,6 @@ impl Course {
         let of = |name: &str| class(name).map(|class| kind(class, from, to)).unwrap_or_default();
         Run { all: kind(&self.0["total"], from, to), files: of("files"), scripts: of("scripts"), large: of("large") }
     }
-
-    /// The whole seconds of it.
-    pub fn seconds(&self) -> usize {
-        self.0["sent_for"].as_f64().unwrap_or(0.0) as usize
-    }
 }
 
 /// Puts a load on an address from the caller's namespace, by a process on `core`.
@@ -177,6 +172,5 @@ mod tests {
         assert_eq!((all.offered, all.answered, all.refused, all.failed), (15.0, 8.0, 1.0, 2.0));
         assert!((all.mean - 6.4 / 16.0).abs() < 1e-12, "{}", all.mean);
         assert_eq!(course.between(4.0, 9.0).all.answered, 0.0);
-        assert_eq!(course.seconds(), 4);
     }
 }

@@ -51,7 +51,7 @@ impl Bench<'_> {
         let mix = Mix::dynamic(level * SATURATED);
         let (settle, seconds) = (self.options.settle, self.options.seconds);
         // Nothing adapts here: the queues are full or empty after some seconds.
-        let short = 0.5 * settle;
+        let short = 0.25 * settle;
         let course = self.load(Space::Others, SERVICE_PORT, &[(mix, short + seconds)])?;
         let alone = course.between(short, short + seconds);
         row("alone", &alone, None);

@@ -46,7 +46,7 @@ impl Bench<'_> {
     }
 
     fn link_filled_by(&self, large: f64) -> Result<(Run, Run)> {
-        let (settle, seconds) = (self.options.settle, self.options.seconds);
+        let (settle, seconds) = (0.5 * self.options.settle, self.options.seconds);
         let steps = [(Mix { files: MIX, scripts: 0.0, large }, settle + seconds)];
         let alone = self.load(Space::Others, SERVICE_PORT, &steps)?.between(settle, settle + seconds);
         row(large, "alone", &alone);

@@ -88,6 +88,8 @@ struct Place {
     control: Control,
     parts: Parts,
     input: Input,
+    /// Since the last sample.
+    answered: u32,
     admitted: u64,
     refused: u64,
 }
@@ -103,6 +105,8 @@ struct Connections {
     /// Of the processors: nothing is raised above.
     busy: f64,
     arrived: u64,
+    /// Requests answered since the last sample, by servers or by a resource's refusal.
+    answered: u32,
     /// As the kernel counted them since the last sample, where it did.
     counted: Option<u64>,
     admitted: u64,
@@ -154,12 +158,24 @@ impl AdmissionPolicy for Protection {
             }
         }
         self.wait = longest;
+        if let (Some(_), Some(connections)) = (refused, &mut self.connections) {
+            connections.answered += 1;
+        }
         refused
     }
 
     fn on_outcome(&mut self, cx: &mut Context<'_>, ended: &Ended) {
-        if ended.end == End::Answered {
-            self.uses.note(&ended.request, cx.costs.estimate(&ended.request), ended.bytes);
+        let Some(server) = ended.server.filter(|_| ended.end == End::Answered) else { return };
+        let cost = cx.costs.estimate(&ended.request);
+        self.uses.note(&ended.request, cost, ended.bytes);
+        let heavy = self.uses.heavy(&ended.request, cost);
+        for resource in &mut self.resources {
+            if resource.is_strained_by(&ended.request, heavy) {
+                resource.at(server).for_each(|place| place.answered += 1);
+            }
+        }
+        if let Some(connections) = &mut self.connections {
+            connections.answered += 1;
         }
     }
 
@@ -172,7 +188,9 @@ impl AdmissionPolicy for Protection {
             for place in resource.places.iter_mut().flatten() {
                 let before = place.control.last().why;
                 let hits = f64::from(place.parts.asked()) / seconds;
-                place.control.sample(place.input.take(resource.signal), hits, Beside { haste, ..Beside::default() });
+                let worked = Some(f64::from(core::mem::take(&mut place.answered)) / seconds);
+                let beside = Beside { haste, worked, ..Beside::default() };
+                place.control.sample(place.input.take(resource.signal), hits, beside);
                 others_first |= place.control.can_do_more();
                 exhausted |= place.control.is_exhausted();
                 place.parts.set(cx.now, place.control.rate(), seconds);
@@ -294,6 +312,7 @@ impl Protected {
             control: Control::new(self.law),
             parts: Parts::new(shares, self.depth),
             input: Input::default(),
+            answered: 0,
             admitted: 0,
             refused: 0,
         });
@@ -319,6 +338,7 @@ impl Connections {
             processors: Vec::new(),
             busy: config.cpu_reference(),
             arrived: 0,
+            answered: 0,
             counted: None,
             admitted: 0,
             refused: 0,
@@ -348,7 +368,8 @@ impl Connections {
         let hits = self.counted.take().unwrap_or(arrived);
         let cpu_busy = busy.is_some_and(|busy| busy >= self.busy);
         let patience = if exhausted { 1 } else { PATIENCE };
-        let beside = Beside { cpu_busy, others_first, patience, ends: true, ..Beside::default() };
+        let worked = Some(f64::from(core::mem::take(&mut self.answered)) / seconds);
+        let beside = Beside { cpu_busy, others_first, patience, worked, ends: true, ..Beside::default() };
         self.control.sample(queue, hits as f64 / seconds, beside);
     }
 

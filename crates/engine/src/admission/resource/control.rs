@@ -116,13 +116,15 @@ pub struct Beside {
     pub haste: f64,
     /// So many samples in a row it must be short, and not less and less, to begin.
     pub patience: u32,
+    /// Requests per second that were worked off since the last sample, where that is known: a rate begins there.
+    pub worked: Option<f64>,
     /// Whether it ends when it has not been needed for long.
     pub ends: bool,
 }
 
 impl Default for Beside {
     fn default() -> Self {
-        Beside { cpu_busy: false, others_first: false, haste: 1.0, patience: 1, ends: false }
+        Beside { cpu_busy: false, others_first: false, haste: 1.0, patience: 1, worked: None, ends: false }
     }
 }
 
@@ -132,6 +134,10 @@ const USED: f64 = 0.9;
 const SILENT: u32 = 3;
 /// So many samples in a row a used-up rate waits for its queue to change.
 const STANDING: u32 = 5;
+/// A control begins with this share of what came, at least.
+const SLOWEST: f64 = 1.0 / 3.0;
+/// A rate that is used up rises faster with each raise in a row, up to so many times its step.
+const FASTEST: f64 = 8.0;
 /// So many samples in a row without need end a control that may end.
 const CALM: u32 = 30;
 /// A queue of this share of its reference that grows begins the control.
@@ -148,6 +154,8 @@ pub struct Control {
     /// Samples in a row in which it was short and had not begun; and in which it was not needed.
     strained: u32,
     calm: u32,
+    /// Raises in a row of a rate that was used up.
+    raises: u32,
     last: Look,
 }
 
@@ -155,7 +163,7 @@ impl Control {
     /// A controller that has measured nothing yet.
     pub fn new(law: Law) -> Control {
         let last = Look { input: None, error: 0.0, step: 0.0, hits: 0.0, why: Why::NoSignal };
-        Control { law, rate: law.start, before: None, silent: 0, standing: 0, strained: 0, calm: 0, last }
+        Control { law, rate: law.start, before: None, silent: 0, standing: 0, strained: 0, calm: 0, raises: 0, last }
     }
 
     /// A sample: `input` was measured, and `hits` requests per second wanted in.
@@ -208,7 +216,7 @@ impl Control {
         let is_lost = self.silent >= SILENT || self.before.is_none();
         if is_lost {
             (self.rate, self.before) = (self.law.start, None);
-            (self.standing, self.strained, self.calm) = (0, 0, 0);
+            (self.standing, self.strained, self.calm, self.raises) = (0, 0, 0, 0);
         }
         let why = if is_lost { Why::NoSignal } else { Why::NoSample };
         self.last = Look { input: None, error: 0.0, step: 0.0, hits, why };
@@ -228,7 +236,10 @@ impl Control {
             return Why::Passing;
         }
         self.strained = 0;
-        let start = hits.min(self.law.most);
+        // What was worked off while the resource was short is what it can do. Something may have stood still: then it
+        // is not that little.
+        let worked = beside.worked.map_or(hits, |worked| worked.max(hits * SLOWEST));
+        let start = hits.min(worked).min(self.law.most);
         let gain = (start / self.law.scale).max(1.0);
         self.rate = Some((start + step * gain).clamp(self.law.least, self.law.most));
         Why::Began
@@ -242,7 +253,8 @@ impl Control {
         if self.calm < CALM {
             return false;
         }
-        (self.rate, self.calm, self.standing) = (None, 0, 0);
+        self.rate = None;
+        (self.standing, self.calm, self.raises) = (0, 0, 0);
         true
     }
 
@@ -252,7 +264,7 @@ impl Control {
     }
 
     fn lower(&mut self, rate: f64, step: f64) -> Why {
-        self.standing = 0;
+        (self.standing, self.raises) = (0, 0);
         self.rate = Some((rate + step).max(self.law.least));
         if rate <= self.law.least { Why::AtLeast } else { Why::Lowered }
     }
@@ -268,8 +280,11 @@ impl Control {
             _ => Why::Raised,
         };
         if why == Why::Raised {
-            self.rate = Some((rate + step).min(self.law.most));
+            // Of queues only: at a resource that is shared by what is not tagged a step is soon too large.
+            let haste = if self.law.is_queue { (1.0 + 0.25 * f64::from(self.raises)).min(FASTEST) } else { 1.0 };
+            self.rate = Some((rate + step * haste).min(self.law.most));
         }
+        self.raises = if used && why == Why::Raised { self.raises + 1 } else { 0 };
         why
     }
 }
@@ -399,6 +414,32 @@ mod tests {
         control.sample(Some(500.0), 800.0, patient);
         assert_eq!(control.last().why, Why::Began);
         assert!(!control.is_exhausted() && control.can_do_more());
+    }
+
+    #[test]
+    fn a_rate_begins_at_what_was_worked_off_and_a_used_one_rises_faster_and_faster() {
+        let law = Law { start: None, ..queue() };
+        let begin = |worked: f64| {
+            let mut control = Control::new(law);
+            control.sample(Some(100.0), 1125.0, Beside::default());
+            control.sample(Some(101.0), 1125.0, Beside { worked: Some(worked), ..Beside::default() });
+            control
+        };
+        let near = |control: &Control, rate: f64| (control.rate().expect("it began") - rate).abs() < 1.0;
+        assert!(near(&begin(600.0), 600.0) && near(&begin(2000.0), 1125.0), "not more than came");
+        assert!(near(&begin(0.0), 375.0), "nor much less");
+        let mut control = begin(600.0);
+        let mut before = control.rate().expect("it began");
+        let mut steps = Vec::new();
+        for at in 0..20 {
+            control.sample(Some(f64::from(at % 2)), before, Beside::default());
+            let rate = control.rate().expect("it began");
+            steps.push(rate - before);
+            before = rate;
+        }
+        assert!(steps[19] > 4.0 * steps[1] && steps[19] < 9.0 * steps[1], "{steps:?}");
+        control.sample(Some(0.0), 0.1 * before, Beside::default());
+        assert!(control.rate().expect("it began") - before < 8.0, "the step of one that is not used up");
     }
 
     #[test]
