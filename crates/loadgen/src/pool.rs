@@ -82,3 +82,33 @@ impl Pool {
         Ok(sender)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use socket2::{Domain, Socket, Type};
+    use tokio::runtime::Builder;
+
+    #[test]
+    fn who_is_impatient_gives_a_connection_up() {
+        // Nobody accepts here, and only one or two may wait: the others' handshakes are not answered.
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a port");
+        socket.listen(0).expect("a listener");
+        let address = socket.local_addr().ok().and_then(|address| address.as_socket()).expect("an address");
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let mut waiting = Vec::new();
+            for _ in 0..8 {
+                let connecting = TcpStream::connect(address);
+                if let Ok(connected) = timeout(Duration::from_millis(50), connecting).await {
+                    waiting.push(connected);
+                }
+            }
+            assert!(waiting.len() < 8, "the queue is full");
+            let pool = Pool::new(vec![address], 1, Some(Duration::from_millis(20)));
+            let error = pool.connect().await.err().expect("nobody answers");
+            assert_eq!((error.kind(), pool.opened.get()), (io::ErrorKind::TimedOut, 0));
+        });
+    }
+}

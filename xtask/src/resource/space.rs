@@ -79,7 +79,7 @@ impl Spaces {
     }
 
     /// Bounds what the server sends to some clients: a bottleneck with a queue of 100 packets, each of which is one on
-    /// the wire. The server's TCP is the usual one (cubic), for which a full queue means losses.
+    /// the wire. The server's TCP is the paper's (Reno), which fills a queue until it loses packets.
     ///
     /// # Errors
     /// When `ip` or `tc` do not do it.
@@ -91,7 +91,7 @@ impl Spaces {
         let words = ["-n", &name, "qdisc", "replace", "dev", &device, "root", "tbf", "rate", rate];
         output(Command::new(tc).args(words).args(["burst", "16kb", "limit", "151400"]))?;
         self.within(Space::Server, || {
-            std::fs::write("/proc/sys/net/ipv4/tcp_congestion_control", "cubic").context("there is no cubic")
+            std::fs::write("/proc/sys/net/ipv4/tcp_congestion_control", "reno").context("cannot choose Reno")
         })
     }
 

@@ -281,7 +281,8 @@ impl Control {
         };
         if why == Why::Raised {
             // Of queues only: at a resource that is shared by what is not tagged a step is soon too large.
-            let haste = if self.law.is_queue { (1.0 + 0.25 * f64::from(self.raises)).min(FASTEST) } else { 1.0 };
+            let is_fast = used && self.law.is_queue;
+            let haste = if is_fast { (1.0 + 0.25 * f64::from(self.raises)).min(FASTEST) } else { 1.0 };
             self.rate = Some((rate + step * haste).min(self.law.most));
         }
         self.raises = if used && why == Why::Raised { self.raises + 1 } else { 0 };
