@@ -22,7 +22,7 @@ pub const SCRIPT: &str = "/cgi-bin/work.cgi";
 pub const LARGE: &str = "/islarge/file.bin";
 const LARGE_BYTES: usize = 142 * 1024;
 /// Turns of the script's loop. Most of what a script costs is its process.
-const TURNS: u32 = 500;
+const TURNS: u32 = 2_500;
 /// The smallest file, bytes: with it a request for a file is for 15.7 KB on average, as in the paper's table 1.
 const SMALLEST: f64 = 4_700.0;
 
