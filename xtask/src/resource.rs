@@ -28,7 +28,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -259,7 +259,7 @@ impl<'a> Bench<'a> {
     /// The sentry's state of the application.
     fn state(&self) -> Result<Value> {
         self.spaces.within(Space::Server, || {
-            let mut stream = TcpStream::connect(ADMIN).context("the admin API does not listen")?;
+            let mut stream = admin()?;
             stream.set_read_timeout(Some(Duration::from_secs(5)))?;
             stream.write_all(b"GET /api/state HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
             let mut said = String::new();
@@ -276,6 +276,17 @@ impl<'a> Bench<'a> {
         let classes = state["connections"]["classes"].as_array().cloned().unwrap_or_default();
         let refused = classes.iter().filter_map(|class| class["refused"].as_f64()).sum();
         Ok((refused, state["connections"]["rate"].as_f64()))
+    }
+}
+
+/// The admin API comes a moment after the sentry's own port.
+fn admin() -> Result<TcpStream> {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        match TcpStream::connect(ADMIN) {
+            Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(20)),
+            result => return result.context("the admin API does not listen"),
+        }
     }
 }
 
