@@ -4,11 +4,16 @@
 //! generated in them (the reference of the configuration, the policies) is part of the Markdown and kept true by tests;
 //! `--bless` writes it again. A page that nothing leads to, a link or picture that leads nowhere, HTML in a text: each
 //! is an error. The site needs no script but for the search and asks nobody else for anything.
+//!
+//! `--run` runs the commands that the documents show, all or those of one (`--run --only docs/start.md`).
 
 mod book;
 mod check;
 mod layout;
 mod page;
+mod run;
+mod scene;
+mod shown;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -34,14 +39,23 @@ const BLESS: &[&[&str]] = &[
     &["test", "--quiet", "--locked", "-p", "tidegate-sentry", "--lib", "config::tests::reference"],
 ];
 
-/// Makes the site; with `--bless`, first what is generated in the documents.
+/// Makes the site; with `--bless`, first what is generated in the documents; with `--run`, runs the commands instead.
 ///
 /// # Errors
 /// When an argument is unknown, or something is wrong with the documents.
 pub fn run(mut args: Args) -> Result<ExitCode> {
     let bless = args.switch("--bless");
     let out = args.option("--out")?.unwrap_or_else(|| PathBuf::from(OUT));
+    let (runs, only, play) = (args.switch("--run"), args.option::<String>("--only")?, args.option::<String>("--play")?);
     args.finish()?;
+    if let Some(source) = play {
+        run::play(&source, &shown(&source)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if runs {
+        run::run(&all_shown(only.as_deref())?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if bless {
         for test in BLESS {
             command::run(cargo(*test).env("TIDEGATE_BLESS", "1"))?;
@@ -70,6 +84,8 @@ fn make(out: &Path) -> Result<()> {
         let rendered = page::render(page, &text, &book, &repository);
         problems.extend(rendered.problems.iter().map(|problem| format!("{}: {problem}", page.source)));
         files.extend(rendered.files.iter().cloned());
+        let commands = read_shown(&text).problems;
+        problems.extend(commands.into_iter().map(|problem| format!("{}: {problem}", page.source)));
         made.push((page, rendered));
     }
     problems.extend(check::links(&made));
@@ -101,6 +117,29 @@ fn write(out: &Path, book: &Book, made: &[(&Page, page::Rendered)], files: &BTre
         fs::copy(file, to).with_context(|| format!("{file} cannot be copied"))?;
     }
     Ok(())
+}
+
+/// What every document shows, or the one of this path.
+fn all_shown(only: Option<&str>) -> Result<Vec<(String, shown::Shown)>> {
+    let book = Book::read(&fs::read_to_string(book::SUMMARY)?)?;
+    let sources = book.pages().map(|page| page.source.clone());
+    let chosen = sources.filter(|source| only.is_none_or(|only| only == source));
+    let all: Result<Vec<_>> = chosen.map(|source| shown(&source).map(|shown| (source, shown))).collect();
+    all.and_then(|all| if all.is_empty() { bail!("no such document in {}", book::SUMMARY) } else { Ok(all) })
+}
+
+/// What a document shows; what is wrong with it is an error.
+fn shown(source: &str) -> Result<shown::Shown> {
+    let text = fs::read_to_string(source).with_context(|| format!("{source} cannot be read"))?;
+    let shown = read_shown(&text);
+    if !shown.problems.is_empty() {
+        bail!("{source}:\n{}", shown.problems.join("\n"));
+    }
+    Ok(shown)
+}
+
+fn read_shown(text: &str) -> shown::Shown {
+    shown::read(text, crate::suite::is_step, run::is_program)
 }
 
 /// Documents that the contents do not name.

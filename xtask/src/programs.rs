@@ -41,16 +41,19 @@ pub const PROGRAMS: &[Program] = &[
     program("httperf", "httperf", "load from an independent open-loop generator"),
     program("hey", "hey", "load from an independent closed-loop generator"),
     program("nft", "nftables", "connections policed in the kernel, in network namespaces"),
+    program("ip", "iproute2", "network namespaces, and the commands of the documents in them"),
     program("nginx", "nginx", "the comparison of proxies"),
     program("haproxy", "haproxy", "the comparison of proxies"),
     program("wrk", "wrk", "the comparison of proxies"),
     program("mariadbd", "mariadb-server", "the mail service on MariaDB, and its database going away"),
     program("memcached", "memcached", "stealing from a real data server"),
+    program("etcd", "etcd-server", "several control planes that elect one to lead"),
     program("curl", "curl", "checks with an independent client"),
     program("chromium", "chromium", "the dashboard in a real browser"),
     program("promtool", "prometheus", "alert rules and their tests"),
     program("prometheus", "prometheus", "scrapes of a sentry under load"),
     program("systemd-analyze", "systemd", "the units of deploy/"),
+    program("unshare", "util-linux", "the commands of the documents, in a network of their own"),
 ];
 
 const fn program(name: &'static str, package: &'static str, needed_by: &'static str) -> Program {

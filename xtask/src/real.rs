@@ -11,11 +11,10 @@
 //!
 //! What must hold is in [`check`]; the whole of each run counts.
 
-mod apache;
 mod check;
 mod core_use;
 mod hey;
-mod httperf;
+pub mod httperf;
 mod measure;
 mod report;
 mod sentry;
@@ -28,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::apache::{self, SCRIPTS};
 use crate::args::Args;
 use crate::bench::service::Service;
 use crate::bench::stop::Scratch;
@@ -35,7 +35,6 @@ use crate::bench::{machine, proc_fs};
 use crate::command;
 use crate::programs::PROGRAMS;
 
-use apache::SCRIPTS;
 use core_use::CoreUse;
 use measure::{PerScript, Run, Weights};
 use report::{Level, Protected, Report};

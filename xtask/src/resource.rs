@@ -1,26 +1,34 @@
 //! `cargo xtask resource`: the policy `resource` before a real service, in network namespaces that this makes.
 //!
-//! Apache with CGI scripts, unmodified, on core 0, with a nucleus; the sentry and the load on core 1, each in
-//! namespaces of their own. Needs root, `ip`, `tc`, `nft` and `apache2`. What is shown:
+//! Apache with CGI scripts, unmodified, on core 0, with a nucleus; the sentry and the load on core 1, in namespaces of
+//! their own. Needs root, `ip`, `tc`, `nft` and `apache2`. Of its core the service has so much that it saturates at the
+//! paper's 375 requests per second: so the sentry and the load, which are on one core here, are never what is short.
 //!
-//! - V1: 20 % scripts; the request rate is 0.8, 1.5, 2 and 3 times what saturates the service, with and without.
+//! - V1: 20 % scripts; the request rate is up to 3 times what saturates the service, with and without.
 //! - V2: a link of 100 Mbit/s (tbf) and a large file beside the mix.
 //! - V3: a sudden load and what the two rates do.
 //! - premium: a fifth of the load from a premium prefix, and a flood of connections from elsewhere.
 //! - cost: a connection turned away by the kernel beside one that is answered by 503.
 
+mod chart;
+mod connections;
 mod flood;
+mod group;
 mod load;
-mod parts;
 mod service;
 mod space;
+mod v1;
+mod v2;
+mod v3;
+mod watch;
 
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -31,12 +39,17 @@ use crate::bench::service::Service;
 use crate::bench::stop::Scratch;
 use crate::command;
 use crate::programs::PROGRAMS;
-use load::{Mix, Run};
-use space::{Group, Space, Spaces};
+use group::Group;
+use load::{Course, Mix, Steps};
+use space::{Space, Spaces};
 
 const SERVICE_CORE: usize = 0;
 const OTHER_CORE: usize = 1;
-const NEEDS: &[&str] = &["apache2", "nft"];
+/// What the service holds: its processes, and the connections that may wait to be accepted (Apache's ListenBacklog).
+const HELD: u32 = 150 + 511;
+/// Requests per second of the paper's mix that fill the service's share of its core: as in the paper.
+const SATURATED: f64 = 375.0;
+const NEEDS: &[&str] = &["apache2", "nft", "ip"];
 const SENTRY_PORT: u16 = 8080;
 const SERVICE_PORT: u16 = 8000;
 const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9900);
@@ -48,10 +61,16 @@ struct Options {
     /// Seconds that a load settles, and seconds that count.
     settle: f64,
     seconds: f64,
+    /// Of V1, multiples of what saturates the service.
+    levels: Vec<f64>,
+    /// Where figures and numbers go.
+    out: Option<PathBuf>,
+    verbose: bool,
     keep: bool,
 }
 
 /// One thing that must hold.
+#[derive(Debug)]
 struct Check {
     what: String,
     found: String,
@@ -65,13 +84,20 @@ struct Check {
 pub fn run(mut args: Args) -> Result<ExitCode> {
     let short = args.switch("--short");
     let parts = args.option::<String>("--only")?.unwrap_or_else(|| "V1,V2,V3,premium,cost".to_owned());
+    let levels = args.option::<String>("--levels")?.unwrap_or_else(|| "0.8,1.2,1.5,2,3".to_owned());
     let options = Options {
         parts: parts.split(',').map(str::to_owned).collect(),
-        settle: if short { 12.0 } else { 20.0 },
+        settle: if short { 12.0 } else { 60.0 },
         seconds: if short { 6.0 } else { 15.0 },
+        levels: levels.split(',').map(str::parse).collect::<Result<_, _>>().context("--levels wants numbers")?,
+        out: args.option("--out")?,
+        verbose: args.switch("--verbose"),
         keep: args.switch("--keep"),
     };
     args.finish()?;
+    if let Some(out) = &options.out {
+        fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+    }
     if !rustix::process::geteuid().is_root() {
         if std::env::var("CI").as_deref() == Ok("true") {
             bail!("network namespaces need root");
@@ -114,6 +140,10 @@ struct Bench<'a> {
     _service: Service,
     group: Group,
     spaces: Spaces,
+    /// Whether clients take compressed answers.
+    compressed: AtomicBool,
+    /// Of its core the service has this share; `None`: all of it.
+    share: Option<f64>,
     /// Processor time of a file and of a script, seconds.
     costs: (f64, f64),
 }
@@ -141,47 +171,61 @@ impl<'a> Bench<'a> {
         let listen = SocketAddr::from((Ipv4Addr::UNSPECIFIED, SERVICE_PORT));
         let service = spaces.within(Space::Server, || service::start(SERVICE_CORE, listen, dir))?;
         group.take(service.pid())?;
-        let mut bench = Bench { options, dir, _service: service, group, spaces, costs: (0.0, 0.0) };
+        let mut bench = Bench {
+            options,
+            dir,
+            _service: service,
+            group,
+            spaces,
+            compressed: AtomicBool::new(true),
+            share: None,
+            costs: (0.0, 0.0),
+        };
         bench.costs = (
-            bench.weigh(Mix { files: 400.0, ..Mix::default() })?,
-            bench.weigh(Mix { scripts: 80.0, ..Mix::default() })?,
+            bench.weigh(Mix { files: 200.0, ..Mix::default() })?,
+            bench.weigh(Mix { scripts: 40.0, ..Mix::default() })?,
         );
+        // What a request costs depends on how busy the service is, so it is weighed again where it matters.
+        bench.share = Some(SATURATED * bench.weigh(Mix::dynamic(0.8 * SATURATED))?);
+        for _ in 0..2 {
+            bench.group.bound(bench.share.filter(|share| *share < 1.0))?;
+            bench.share = Some(SATURATED * bench.weigh(Mix::dynamic(0.8 * SATURATED))?);
+        }
+        bench.share = bench.share.filter(|share| *share < 1.0);
+        bench.group.bound(bench.share)?;
         Ok(bench)
     }
 
     /// Processor time of a request, seconds.
     fn weigh(&self, mix: Mix) -> Result<f64> {
         let before = self.group.used()?;
-        let run = self.load(Space::Others, SERVICE_PORT, mix, 5.0)?;
+        let course = self.load(Space::Others, SERVICE_PORT, &[(mix, 4.0)])?;
         let used = self.group.used()? - before;
-        Ok(used / (run.all.admitted * 5.0).max(1.0))
-    }
-
-    /// The rate that fills the service's core.
-    fn saturation(&self) -> f64 {
-        let (file, script) = self.costs;
-        1.0 / (0.8 * file + 0.2 * script)
+        let answered = course.between(0.0, 4.0).all.answered * 4.0;
+        Ok(used / answered.max(1.0))
     }
 
     fn facts(&self) -> String {
-        let (file, script) = self.costs;
+        let ((file, script), share) = (self.costs, self.share.unwrap_or(1.0));
         format!(
-            "a file takes {:.2} ms of the processor, a script {:.2} ms: saturated at {:.0}/s",
+            "a file takes {:.2} ms of the processor, a script {:.2} ms; the service has {:.1} % of its core, which the \
+             mix fills at {SATURATED:.0}/s",
             file * 1e3,
             script * 1e3,
-            self.saturation()
+            share * 1e2,
         )
     }
 
-    fn load(&self, from: Space, port: u16, mix: Mix, seconds: f64) -> Result<Run> {
+    fn load(&self, from: Space, port: u16, steps: Steps) -> Result<Course> {
         let to = SocketAddr::from((from.server(), port));
-        self.spaces.within(from, || load::put(to, mix, seconds, "10s", OTHER_CORE, self.dir))
+        self.spaces.within(from, || load::put(to, steps, self.compressed.load(Relaxed), OTHER_CORE, self.dir))
     }
 
-    /// A load that settles, and then counts.
-    fn settled(&self, port: u16, mix: Mix) -> Result<Run> {
-        self.load(Space::Others, port, mix, self.options.settle)?;
-        self.load(Space::Others, port, mix, self.options.seconds)
+    /// Keeps numbers where they were asked for.
+    fn keep(&self, name: &str, numbers: &Value) -> Result<()> {
+        let Some(out) = &self.options.out else { return Ok(()) };
+        fs::write(out.join(name), serde_json::to_string_pretty(numbers)? + "\n")
+            .with_context(|| format!("cannot write {name}"))
     }
 
     fn guard(&self, admission: &str, more: &str) -> Result<Guarded> {
@@ -215,7 +259,7 @@ impl<'a> Bench<'a> {
     /// The sentry's state of the application.
     fn state(&self) -> Result<Value> {
         self.spaces.within(Space::Server, || {
-            let mut stream = TcpStream::connect(ADMIN).context("the admin API does not listen")?;
+            let mut stream = admin()?;
             stream.set_read_timeout(Some(Duration::from_secs(5)))?;
             stream.write_all(b"GET /api/state HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
             let mut said = String::new();
@@ -235,10 +279,26 @@ impl<'a> Bench<'a> {
     }
 }
 
+/// The admin API comes a moment after the sentry's own port.
+fn admin() -> Result<TcpStream> {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        match TcpStream::connect(ADMIN) {
+            Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(20)),
+            result => return result.context("the admin API does not listen"),
+        }
+    }
+}
+
+fn check(what: String, found: String, holds: bool) -> Check {
+    Check { what, found, holds }
+}
+
 fn configuration(key: &Path, admission: &str, more: &str) -> String {
     format!(
         "[sentry]\nworkers = 1\n[admin]\nlisten = \"{ADMIN}\"\n[reports]\nlisten = \"127.0.0.1:9901\"\nkey_file = \"{}\"\n\
-         when_silent = \"estimate\"\n[[application]]\nlisten = \"0.0.0.0:{SENTRY_PORT}\"\nservers = \"127.0.0.1:{SERVICE_PORT}\"\n\
+         when_silent = \"estimate\"\n[[application]]\nlisten = \"0.0.0.0:{SENTRY_PORT}\"\n\
+         servers = [{{ address = \"127.0.0.1:{SERVICE_PORT}\", max_connections = {HELD} }}]\n\
          target = \"500ms\"\nadmission = {admission}\n{more}\n\
          [[application.request_type]]\nname = \"scripts\"\nmatch = [{{ dynamic = true }}]\n{}\n\
          [[application.request_type]]\nname = \"large\"\nmatch = [{{ path_prefix = \"/islarge\" }}]\n{}\n",

@@ -23,6 +23,7 @@ pub async fn serve(listen: SocketAddr, handle: Handle) -> std::io::Result<Socket
     let address = listener.local_addr()?;
     let router = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
+        .route("/api/status", get(status))
         .route("/api/state", get(state))
         .route("/api/plan", get(plan))
         .route("/api/audit", get(audit))
@@ -42,6 +43,10 @@ struct After {
     after: u64,
 }
 
+async fn status(State(handle): State<Handle>) -> Response {
+    json(handle.ask(Question::Status).await)
+}
+
 async fn state(State(handle): State<Handle>) -> Response {
     json(handle.ask(Question::State).await)
 }
@@ -55,7 +60,7 @@ async fn audit(State(handle): State<Handle>, Query(after): Query<After>) -> Resp
 }
 
 async fn metrics(State(handle): State<Handle>) -> Response {
-    match handle.ask(Question::State).await {
+    match handle.ask(Question::Metrics).await {
         Some(state) => ([("content-type", "text/plain; version=0.0.4")], render(&state)).into_response(),
         None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
     }
@@ -63,6 +68,9 @@ async fn metrics(State(handle): State<Handle>) -> Response {
 
 fn json(value: Option<Value>) -> Response {
     match value {
+        Some(Value::Null) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "not known here now; /api/status says why\n").into_response()
+        }
         Some(value) => Json(value).into_response(),
         None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
     }
@@ -70,6 +78,14 @@ fn json(value: Option<Value>) -> Response {
 
 fn render(state: &Value) -> String {
     let mut text = String::new();
+    let flag = |is: bool| u8::from(is);
+    let _ = writeln!(text, "# TYPE tidegate_control_leads gauge");
+    let _ = writeln!(text, "tidegate_control_leads {}", flag(state["role"] == "leads"));
+    let _ = writeln!(text, "# TYPE tidegate_control_store_available gauge");
+    let _ = writeln!(text, "tidegate_control_store_available {}", flag(state["store_away"].is_null()));
+    if state["role"] != "leads" {
+        return text;
+    }
     let list = |key: &str| state[key].as_array().cloned().unwrap_or_default();
     for (metric, key) in [("serving", "serving"), ("coming", "coming"), ("wanted", "wanted")] {
         let _ = writeln!(text, "# TYPE tidegate_control_servers_{metric} gauge");
@@ -84,7 +100,7 @@ fn render(state: &Value) -> String {
     let _ = writeln!(text, "tidegate_control_sentries{{state=\"connected\"}} {connected}");
     let _ = writeln!(text, "tidegate_control_sentries{{state=\"cut-off\"}} {cut_off}");
     let _ = writeln!(text, "# TYPE tidegate_control_steps_pending gauge");
-    let _ = writeln!(text, "tidegate_control_steps_pending {}", list("pending").len());
+    let _ = writeln!(text, "tidegate_control_steps_pending {}", state["pending"]);
     for (name, value) in state["counts"].as_object().cloned().unwrap_or_default() {
         let _ = writeln!(text, "# TYPE tidegate_control_{name}_total counter");
         let _ = writeln!(text, "tidegate_control_{name}_total {value}");
@@ -102,9 +118,12 @@ mod tests {
         let text = render(&json!({
             "applications": [{ "application": "shop", "serving": 3, "coming": 1, "wanted": 4 }],
             "sentries": [{ "connected": true }, { "connected": false }],
-            "pending": [{}],
+            "role": "leads",
+            "store_away": "etcd does not answer",
+            "pending": 1,
             "counts": { "reports": 17 },
         }));
+        assert!(text.contains("tidegate_control_leads 1\n") && text.contains("control_store_available 0\n"));
         assert!(text.contains("tidegate_control_servers_serving{application=\"shop\"} 3\n"));
         assert!(text.contains("tidegate_control_sentries{state=\"cut-off\"} 1\n"));
         assert!(text.contains("tidegate_control_reports_total 17\n") && text.contains("steps_pending 1\n"));

@@ -1,11 +1,13 @@
 //! The configuration of a control plane: one TOML file.
 
+mod kubernetes;
 mod raw;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use hickory_server::proto::rr::Name;
 use thiserror::Error;
 use tidegate_engine::provision::{ProvisionError, Site};
 use tidegate_wire::KeyError;
@@ -20,18 +22,57 @@ pub struct Config {
     pub listen: SocketAddr,
     /// What sentries and the control plane share.
     pub key: ControlKey,
-    /// The file with its state.
+    /// The file with its state; with etcd only that of a dry run.
     pub store: PathBuf,
+    /// Where several control planes have their state, and elect one that leads.
+    pub etcd: Option<EtcdConfig>,
     /// Where its own state is shown, loopback only; `None` for nowhere.
     pub admin: Option<SocketAddr>,
     /// How often sentries report, and what follows is decided.
     pub period: Duration,
     /// A sentry that was not heard for so long is no sentry any more: its servers go to the others.
     pub forget_after: Duration,
+    /// Answers to DNS queries for applications' names; `None` for none.
+    pub dns: Option<Dns>,
     /// Who starts and stops servers.
     pub provider: Provider,
     /// The pool, the applications, and when who gets how many.
     pub site: Site,
+}
+
+/// Several control planes on etcd.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EtcdConfig {
+    /// Its servers, `host:port`.
+    pub endpoints: Vec<String>,
+    /// What all keys begin with.
+    pub prefix: String,
+    /// When nothing was heard of the one that leads for so long, another one is elected.
+    pub lease: Duration,
+    /// What this control plane is called among the others.
+    pub name: String,
+}
+
+/// Where the state is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In a file.
+    File(PathBuf),
+    /// In etcd.
+    Etcd(EtcdConfig),
+}
+
+/// Answers to DNS queries.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dns {
+    /// Where queries come to, by UDP and by TCP.
+    pub listen: SocketAddr,
+    /// The zone: applications are names in it.
+    pub zone: Name,
+    /// How long an answer may be kept, whole seconds.
+    pub ttl: Duration,
+    /// The names of the zone's servers, at least one.
+    pub name_servers: Vec<Name>,
 }
 
 /// Who starts and stops servers.
@@ -46,6 +87,34 @@ pub enum Provider {
     },
     /// Processes on this machine.
     Local(Local),
+    /// Pods of Kubernetes deployments.
+    Kubernetes(Kubernetes),
+}
+
+/// Pods of Kubernetes deployments.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kubernetes {
+    /// How the API server is reached; `None`: as `kubectl` does it, or as a pod does.
+    pub kubeconfig: Option<PathBuf>,
+    /// Where the deployments are; `None`: where this one is at home.
+    pub namespace: Option<String>,
+    /// The most pods there may be in use, of all deployments.
+    pub servers: u16,
+    /// Each application's.
+    pub deployments: Vec<Deployment>,
+    /// How they are asked whether they serve, when Kubernetes says so.
+    pub check: Check,
+}
+
+/// An application's pods.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Deployment {
+    /// The deployment that is scaled.
+    pub name: String,
+    /// The service that selects its pods.
+    pub service: String,
+    /// The name or number of the port where they serve; `None`: the first.
+    pub port: Option<String>,
 }
 
 /// Processes on this machine.
@@ -136,7 +205,8 @@ impl Config {
                 "there is nothing to look after; add [[application]] with a name and a target",
             )));
         }
-        let (provider, pool) = raw.provider.resolve(&folder).map_err(&wrong)?;
+        let applications: Vec<String> = raw.application.iter().map(|application| application.name.clone()).collect();
+        let (provider, pool) = raw.provider.resolve(&folder, &applications).map_err(&wrong)?;
         let applications = raw.application.into_iter().map(|application| {
             let name = application.name.clone();
             application.resolve().map_err(|error| wrong(format!("application \"{name}\": {error}")))
@@ -154,6 +224,7 @@ impl Config {
         if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(wrong(format!("application \"{}\" is there twice; give each a name of its own", twice[0])));
         }
+        let dns = raw.dns.map(|dns| dns.resolve(&names)).transpose().map_err(&wrong)?;
         for (key, time) in [("period", raw.period), ("forget_after", raw.forget_after)] {
             if !(0.05..=86_400.0).contains(&time.0) {
                 return Err(wrong(format!("{key} must be from 50ms to a day")));
@@ -163,12 +234,34 @@ impl Config {
             listen: raw.listen,
             key: ControlKey::load(&from_here(&raw.key_file))?,
             store: from_here(&raw.store),
+            etcd: raw.etcd.map(|etcd| etcd.resolve(raw.listen)).transpose().map_err(&wrong)?,
             admin: raw.admin,
             period: raw.period.duration(),
             forget_after: raw.forget_after.duration(),
+            dns,
             provider,
             site,
         })
+    }
+}
+
+impl Config {
+    /// Where the state is. A dry run has a file of its own.
+    pub fn store_of(&self, dry_run: bool) -> Place {
+        match &self.etcd {
+            _ if dry_run => Place::File(self.store.with_extension("dry.redb")),
+            Some(etcd) => Place::Etcd(etcd.clone()),
+            None => Place::File(self.store.clone()),
+        }
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Place::File(path) => path.display().fmt(f),
+            Place::Etcd(etcd) => write!(f, "etcd at {}, {}", etcd.endpoints.join(", "), etcd.prefix),
+        }
     }
 }
 
@@ -178,14 +271,16 @@ impl Provider {
         match self {
             Provider::Static { servers, .. } => servers.len() as u32,
             Provider::Local(local) => u32::from(local.servers),
+            Provider::Kubernetes(kubernetes) => u32::from(kubernetes.servers),
         }
     }
 
-    /// Where a server of the pool listens, `host:port`.
-    pub fn address(&self, server: usize) -> String {
+    /// Where a server of the pool listens, `host:port`; `None` where only the provider knows.
+    pub fn address(&self, server: usize) -> Option<String> {
         match self {
-            Provider::Static { servers, .. } => servers[server].clone(),
-            Provider::Local(local) => format!("127.0.0.1:{}", local.port(server)),
+            Provider::Static { servers, .. } => servers.get(server).cloned(),
+            Provider::Local(local) => Some(format!("127.0.0.1:{}", local.port(server))),
+            Provider::Kubernetes(_) => None,
         }
     }
 
@@ -194,6 +289,7 @@ impl Provider {
         match self {
             Provider::Static { check, .. } => check,
             Provider::Local(local) => &local.check,
+            Provider::Kubernetes(kubernetes) => &kubernetes.check,
         }
     }
 }
@@ -229,8 +325,26 @@ pub(crate) mod tests {
     fn a_short_file_is_complete() {
         let config = parse(&format!("{LOCAL}[[application]]\nname = \"shop\"\ntarget = \"500ms\"\n")).expect("valid");
         assert_eq!((config.site.servers, config.site.pool.setup_time), (8, Duration::from_secs(2)));
-        assert_eq!(config.provider.address(3), "127.0.0.1:9103");
+        assert_eq!(config.provider.address(3).as_deref(), Some("127.0.0.1:9103"));
         assert_eq!((config.site.applications[0].min_servers, config.period), (1, Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn the_state_is_in_a_file_or_in_etcd_and_a_dry_run_has_its_own() {
+        let text = format!("{LOCAL}[[application]]\nname = \"shop\"\ntarget = \"500ms\"\n");
+        let config = parse(&text).expect("valid");
+        assert!(matches!(config.store_of(false), Place::File(path) if path.ends_with("control.redb")));
+        assert!(matches!(config.store_of(true), Place::File(path) if path.ends_with("control.dry.redb")));
+        let config =
+            parse(&format!("{text}[etcd]\nendpoints = [\"http://10.0.0.1:2379/\", \"b:1\"]\n")).expect("valid");
+        let etcd = config.etcd.clone().expect("etcd");
+        assert_eq!(
+            (etcd.endpoints, etcd.name.as_str()),
+            (vec!["10.0.0.1:2379".into(), "b:1".into()], "127.0.0.1:9910")
+        );
+        assert_eq!((etcd.prefix.as_str(), etcd.lease), ("/tidegate", Duration::from_secs(3)));
+        assert!(matches!(config.store_of(false), Place::Etcd(_)));
+        assert!(matches!(config.store_of(true), Place::File(_)));
     }
 
     #[test]
@@ -247,6 +361,12 @@ pub(crate) mod tests {
         assert!(many.contains("9 servers together, of 8"), "{many}");
         let open = message(&format!("admin = \"0.0.0.0:1\"\n{LOCAL}{app}target = \"1s\"\n"));
         assert!(open.contains("not of this machine"), "{open}");
+        let etcd = |etcd: &str| message(&format!("{LOCAL}{app}target = \"1s\"\n[etcd]\n{etcd}"));
+        assert!(etcd("endpoints = []").contains("endpoints = [\"127.0.0.1:2379\"]"));
+        assert!(etcd("endpoints = [\"https://a:1\"]").contains("clear text"));
+        assert!(etcd("endpoints = [\"a\"]").contains("\"a\" is no host:port"));
+        assert!(etcd("endpoints = [\"a:1\"]\nlease = \"500ms\"").contains("whole seconds"));
+        assert!(etcd("endpoints = [\"a:1\"]\nprefix = \"x/\"").contains("begin with /"));
         let twice = message(&format!("{LOCAL}{app}target = \"1s\"\n{app}target = \"1s\"\n"));
         assert!(twice.contains("is there twice"), "{twice}");
     }

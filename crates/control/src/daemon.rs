@@ -3,7 +3,9 @@
 //! One task owns everything; connections, the provider's threads and the admin API send it messages. So there is one
 //! order of inputs, and the journal has it.
 
+mod named;
 mod provide;
+mod record;
 mod show;
 mod tell;
 
@@ -15,28 +17,32 @@ use std::time::Duration;
 use serde_json::Value;
 use thiserror::Error;
 use tidegate_engine::Timestamp;
-use tidegate_engine::provision::ServerNews;
 use tidegate_wire::control::{FromControl, FromSentry};
-use tokio::net::TcpListener;
-use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::sync::mpsc::{Receiver, Sender};
 use tokio::sync::oneshot;
 
 use crate::clock::{Clock, wall};
 use crate::config::Config;
 use crate::desk::{Connection, Desk};
-use crate::link::{self, News};
+use crate::election::Leader;
+use crate::link::News;
+use crate::names::{Names, NamesError};
 use crate::plane::{Input, Plane, Process, Step};
 use crate::provider::{self, Presence, Pretend, Provider, ProviderError};
 use crate::store::{Store, StoreError};
 
+use record::Away;
 pub use show::line;
 
 /// A sentry that says nothing for so many periods is cut off.
 const SILENT_PERIODS: u32 = 5;
 
-/// A running control plane.
+/// The most messages that are taken before what follows from them is done.
+const AT_ONCE: usize = 1000;
+
+/// A control plane that leads.
 #[derive(Debug)]
-pub struct Daemon {
+pub(crate) struct Daemon {
     config: Config,
     dry_run: bool,
     plane: Plane,
@@ -45,6 +51,7 @@ pub struct Daemon {
     clock: Clock,
     desk: Desk,
     links: BTreeMap<Connection, Sender<FromControl>>,
+    names: Option<Names>,
     revision: u64,
     /// Servers that a thread is busy with, and since when.
     busy: BTreeMap<usize, (Timestamp, bool)>,
@@ -55,10 +62,32 @@ pub struct Daemon {
     looking: bool,
     without_sentries: BTreeSet<usize>,
     counts: Counts,
-    to_self: Sender<Message>,
-    inbox: Receiver<Message>,
-    /// Where sentries connect to.
-    address: SocketAddr,
+    /// Sentries that spoke first since what follows from it was done.
+    arrived: Vec<String>,
+    /// What follows from sentries that left is to be done.
+    left: bool,
+    /// Inputs that are written together.
+    batch: Vec<Input>,
+    /// The server that is looked at next, where there are too many to look at all.
+    look_next: usize,
+    away: Option<Away>,
+    mailbox: Mailbox,
+}
+
+/// Where it is told things.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    pub(crate) to_self: Sender<Message>,
+    pub(crate) inbox: Receiver<Message>,
+}
+
+/// How it came to its end.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// It was told to stop.
+    Stopped,
+    /// Another control plane leads, or none: its mailbox goes on.
+    Deposed(Mailbox, Option<Leader>),
 }
 
 /// What is counted since the start.
@@ -73,17 +102,28 @@ struct Counts {
 
 /// What the daemon is told.
 #[derive(Debug)]
-enum Message {
+pub(crate) enum Message {
     Link(News),
-    Applied(Step, Result<Option<Process>, ProviderError>),
+    /// `None`: it was not tried, for it was not sure any more whether this one leads.
+    Applied(Step, Option<Result<Option<Process>, ProviderError>>),
     Looked(Vec<(usize, Presence)>),
     Ask(Question, oneshot::Sender<Value>),
     Stop,
 }
 
+impl From<News> for Message {
+    fn from(news: News) -> Message {
+        Message::Link(news)
+    }
+}
+
 /// What the admin API asks.
 #[derive(Clone, Copy, Debug)]
 pub enum Question {
+    /// Whether it leads, who does, and whether its store is there.
+    Status,
+    /// What is counted; nothing is planned for it.
+    Metrics,
     /// How everything is.
     State,
     /// What would be done now.
@@ -94,7 +134,7 @@ pub enum Question {
 
 /// Speaks with a running daemon.
 #[derive(Clone, Debug)]
-pub struct Handle(Sender<Message>);
+pub struct Handle(pub(crate) Sender<Message>);
 
 /// Why a control plane does not start, or ends.
 #[derive(Debug, Error)]
@@ -105,6 +145,9 @@ pub enum DaemonError {
     /// The provider cannot work.
     #[error(transparent)]
     Provider(#[from] ProviderError),
+    /// It cannot answer DNS queries.
+    #[error(transparent)]
+    Names(#[from] NamesError),
     /// It cannot listen.
     #[error("cannot listen for sentries on {address}: {source}")]
     Listen {
@@ -131,38 +174,35 @@ impl Handle {
 }
 
 impl Daemon {
-    /// Opens the store, goes on from what is in it, and listens. A dry run has a store of its own and does nothing.
-    ///
-    /// # Errors
-    /// When the store cannot be used, or the address not be listened on.
-    pub async fn start(config: Config, dry_run: bool) -> Result<(Daemon, Handle), DaemonError> {
-        let path = if dry_run { config.store.with_extension("dry.redb") } else { config.store.clone() };
-        let now = wall();
-        let mut store = Store::open(&path, now)?;
+    /// Goes on from what is in the store.
+    pub(crate) fn begin(
+        config: Config,
+        dry_run: bool,
+        mut store: Store,
+        mailbox: Mailbox,
+        links: BTreeMap<Connection, Sender<FromControl>>,
+    ) -> Result<Daemon, DaemonError> {
         let plane = store.plane(config.site.clone())?;
-        let (clock, odd) = Clock::start(plane.now(), store.origin(), now);
+        Daemon::go_on(config, dry_run, store, plane, mailbox, links)
+    }
+
+    /// Goes on from the plane that was in the store, with connections that have not said anything yet.
+    pub(crate) fn go_on(
+        config: Config,
+        dry_run: bool,
+        store: Store,
+        plane: Plane,
+        mailbox: Mailbox,
+        links: BTreeMap<Connection, Sender<FromControl>>,
+    ) -> Result<Daemon, DaemonError> {
+        let (clock, odd) = Clock::start(plane.now(), store.origin(), wall());
         let provider: Arc<dyn Provider> =
             if dry_run { Arc::new(Pretend) } else { provider::build(&config.provider, store.id())? };
-        let listener = TcpListener::bind(config.listen).await;
-        let failed = |source| DaemonError::Listen { address: config.listen, source };
-        let listener = listener.map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        let (to_self, inbox) = mpsc::channel(1024);
-        let (news, mut told) = mpsc::channel(1024);
-        tokio::spawn(link::listen(listener, config.key.clone(), news));
-        let forward = to_self.clone();
-        tokio::spawn(async move {
-            while let Some(news) = told.recv().await {
-                if forward.send(Message::Link(news)).await.is_err() {
-                    return;
-                }
-            }
-        });
+        provider.adopt(&provide::adopted(&plane));
         let applications: Vec<(String, usize)> =
             config.site.applications.iter().map(|a| (a.name.clone(), a.revenues.len())).collect();
         let known: Vec<Vec<String>> = (0..applications.len()).map(|at| plane.sentries(at).to_vec()).collect();
         let desk = Desk::new(applications, config.forget_after, &known, clock.now());
-        let handle = Handle(to_self.clone());
         let mut daemon = Daemon {
             config,
             dry_run,
@@ -171,7 +211,8 @@ impl Daemon {
             provider,
             clock,
             desk,
-            links: BTreeMap::new(),
+            links,
+            names: None,
             revision: 0,
             busy: BTreeMap::new(),
             again: BTreeMap::new(),
@@ -179,50 +220,74 @@ impl Daemon {
             looking: false,
             without_sentries: BTreeSet::new(),
             counts: Counts::default(),
-            to_self,
-            inbox,
-            address,
+            arrived: Vec::new(),
+            left: false,
+            batch: Vec::new(),
+            look_next: 0,
+            away: None,
+            mailbox,
         };
         let began = daemon.clock.now();
         daemon.input(Input::Began { now: began })?;
         if let Some(odd) = odd {
             daemon.note("clock", odd)?;
         }
-        Ok((daemon, handle))
+        daemon.answer_names()?;
+        Ok(daemon)
     }
 
-    /// Where sentries connect to.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Runs until it is told to stop.
+    /// Runs until it is told to stop, or does not lead any more.
     ///
     /// # Errors
     /// When its state cannot be written: nothing is decided that would not survive.
-    pub async fn run(mut self) -> Result<(), DaemonError> {
+    pub(crate) async fn run(mut self) -> Result<Ended, DaemonError> {
+        match self.serve().await {
+            Ok(()) => {}
+            Err(DaemonError::Store(StoreError::Deposed { leader })) => return Ok(Ended::Deposed(self.mailbox, leader)),
+            Err(error) => return Err(error),
+        }
+        match self.store.keep_state(&self.plane) {
+            // The journal has everything.
+            Ok(()) | Err(StoreError::Away(_) | StoreError::Deposed { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.store.resign();
+        Ok(Ended::Stopped)
+    }
+
+    async fn serve(&mut self) -> Result<(), DaemonError> {
         let mut periods = tokio::time::interval(self.config.period);
         periods.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             self.carry_out();
             tokio::select! {
                 _ = periods.tick() => self.period()?,
-                message = self.inbox.recv() => match message {
-                    Some(Message::Stop) | None => break,
-                    Some(message) => self.take(message)?,
-                },
+                message = self.mailbox.inbox.recv() => {
+                    let mut next = message;
+                    for _ in 0..AT_ONCE {
+                        match next {
+                            Some(Message::Stop) | None => return self.settle(),
+                            Some(message) => self.take(message)?,
+                        }
+                        // What came at the same time is settled together.
+                        match self.mailbox.inbox.try_recv() {
+                            Ok(message) => next = Some(message),
+                            Err(_) => break,
+                        }
+                    }
+                    self.settle()?;
+                }
             }
         }
-        self.store.keep_state(&self.plane)?;
-        Ok(())
     }
 
     fn take(&mut self, message: Message) -> Result<(), DaemonError> {
         match message {
             Message::Link(News::Opened(connection, sender)) => drop(self.links.insert(connection, sender)),
             Message::Link(News::Said(connection, said)) => self.said(connection, said)?,
-            Message::Link(News::Closed(connection, why)) => self.closed(connection, &why)?,
-            Message::Applied(step, result) => self.applied(&step, result)?,
+            Message::Link(News::Closed(connection, why)) => self.closed(connection, &why),
+            Message::Applied(step, Some(result)) => self.applied(&step, result)?,
+            Message::Applied(step, None) => drop(self.busy.remove(&step.server)),
             Message::Looked(seen) => self.looked(&seen)?,
             Message::Ask(question, answer) => {
                 // Who asked may have gone.
@@ -240,14 +305,12 @@ impl Daemon {
                 Ok(()) => {
                     let period_ms = self.config.period.as_millis() as u64;
                     self.send(connection, FromControl::Welcome { period_ms });
-                    self.note("sentry-registered", format!("{} speaks", hello.sentry))?;
-                    self.follow_sentries()?;
-                    self.tell();
+                    self.arrived.push(hello.sentry);
                 }
                 Err(why) => {
                     self.counts.refused += 1;
                     self.note("sentry-refused", format!("{}: {why}", hello.sentry))?;
-                    self.send(connection, FromControl::Refused { why });
+                    self.send(connection, FromControl::Refused { why, waits: false });
                     self.links.remove(&connection);
                 }
             },
@@ -257,9 +320,8 @@ impl Daemon {
             }
             FromSentry::Goodbye => {
                 if let Some(name) = self.desk.goodbye(connection) {
-                    self.note("sentry-left", format!("{name} stops on purpose"))?;
-                    self.follow_sentries()?;
-                    self.tell();
+                    self.note_later("sentry-left", format!("{name} stops on purpose"));
+                    self.left = true;
                 }
                 self.links.remove(&connection);
             }
@@ -267,27 +329,59 @@ impl Daemon {
         Ok(())
     }
 
-    fn closed(&mut self, connection: Connection, why: &str) -> Result<(), DaemonError> {
+    /// What follows when sentries came and left.
+    fn settle(&mut self) -> Result<(), DaemonError> {
+        self.write_batch()?;
+        if self.arrived.is_empty() && !std::mem::take(&mut self.left) {
+            return Ok(());
+        }
+        let arrived = std::mem::take(&mut self.arrived);
+        if let Some((last, others)) = arrived.split_last() {
+            let who =
+                if others.is_empty() { format!("{last} speaks") } else { format!("{} speak", arrived.join(", ")) };
+            self.note("sentry-registered", who)?;
+        }
+        self.follow_sentries()?;
+        self.tell();
+        Ok(())
+    }
+
+    fn closed(&mut self, connection: Connection, why: &str) {
         self.links.remove(&connection);
         if let Some(name) = self.desk.lost(connection) {
             let kept = self.config.forget_after;
-            self.note("sentry-cut-off", format!("{name}: {why}; its last report counts on, for at most {kept:?}"))?;
+            self.note_later(
+                "sentry-cut-off",
+                format!("{name}: {why}; its last report counts on, for at most {kept:?}"),
+            );
+            // Names follow who is there.
+            self.left = true;
         }
-        Ok(())
     }
 
     /// A period is over: what was offered, what is drained, who has gone, and what follows.
     fn period(&mut self) -> Result<(), DaemonError> {
         let now = self.clock.now();
+        self.back_again()?;
         if let Some(jump) = self.clock.jump(wall()) {
             self.note("clock", jump)?;
         }
         for connection in self.desk.silent(now, self.config.period * SILENT_PERIODS + Duration::from_secs(1)) {
-            self.closed(connection, "it says nothing any more")?;
+            self.closed(connection, "it says nothing any more");
+        }
+        if self.away.is_some() {
+            self.write_batch()?;
+            self.shake();
+            self.tell();
+            return Ok(());
         }
         for name in self.desk.forget(now) {
-            self.note("sentry-forgotten", format!("{name} was not heard for too long; its servers go to the others"))?;
+            self.note_later(
+                "sentry-forgotten",
+                format!("{name} was not heard for too long; its servers go to the others"),
+            );
         }
+        self.write_batch()?;
         self.follow_sentries()?;
         let seconds = now.seconds_since(self.plane.last_period());
         let applications = 0..self.config.site.applications.len();
@@ -312,10 +406,11 @@ impl Daemon {
             let names = self.desk.names(application);
             if names != self.plane.sentries(application) {
                 let now = self.clock.now();
-                self.input(Input::Sentries { now, application, names })?;
+                self.batch.push(Input::Sentries { now, application, names });
             }
         }
-        Ok(())
+        self.write_batch()?;
+        self.follow_names()
     }
 
     fn watch_for_sentries(&mut self, application: usize) -> Result<(), DaemonError> {
@@ -333,24 +428,6 @@ impl Daemon {
             }
             _ => Ok(()),
         }
-    }
-
-    fn news(&mut self, server: usize, news: ServerNews, reason: String) -> Result<(), DaemonError> {
-        let now = self.clock.now();
-        self.input(Input::Server { now, server, news, reason })
-    }
-
-    fn note(&mut self, kind: &str, reason: String) -> Result<(), DaemonError> {
-        let now = self.clock.now();
-        self.input(Input::Note { now, kind: kind.to_owned(), reason })
-    }
-
-    fn input(&mut self, input: Input) -> Result<(), DaemonError> {
-        self.counts.inputs += 1;
-        for record in self.store.handle(&mut self.plane, &input)? {
-            eprintln!("tidegate: {}", line(&record));
-        }
-        Ok(())
     }
 }
 

@@ -6,11 +6,16 @@
 //! apart by what each drew at its start, and the second one is turned away while the first one speaks.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use tidegate_engine::Timestamp;
 use tidegate_engine::provision::ApplicationReport;
 use tidegate_wire::control::{ApplicationOrders, ApplicationSeen, Hello, Report};
+
+/// Reports by which the newest orders are not in force: then they are said again, and ever less often.
+const BEHIND: u32 = 4;
+const BEHIND_MOST: u32 = 64;
 
 /// A connection, by a number of its own.
 pub type Connection = u64;
@@ -21,6 +26,8 @@ pub struct Desk {
     applications: Vec<(String, usize)>,
     forget_after: Duration,
     sentries: BTreeMap<String, Known>,
+    /// Whose a connection is.
+    speakers: BTreeMap<Connection, String>,
 }
 
 /// What is known of a sentry.
@@ -34,7 +41,10 @@ pub struct Known {
     pub report: Option<Report>,
     /// What it was told last, and the number of that: term and revision.
     pub told: Option<((u64, u64), Vec<ApplicationOrders>)>,
+    /// Reports since then by which it was not in force, and after how many it is told again.
+    behind: (u32, u32),
     instance: u64,
+    addresses: Vec<(usize, IpAddr)>,
     applications: Vec<usize>,
     fresh: BTreeMap<usize, (Vec<u64>, u64)>,
 }
@@ -51,7 +61,7 @@ impl Desk {
         known: &[Vec<String>],
         now: Timestamp,
     ) -> Desk {
-        let mut desk = Desk { applications, forget_after, sentries: BTreeMap::new() };
+        let mut desk = Desk { applications, forget_after, sentries: BTreeMap::new(), speakers: BTreeMap::new() };
         for (application, names) in known.iter().enumerate() {
             for name in names {
                 desk.sentries.entry(name.clone()).or_insert_with(|| Known::new(0, now)).applications.push(application);
@@ -95,14 +105,23 @@ impl Desk {
         }
         let mut known = Known::new(hello.instance, now);
         (known.connection, known.applications) = (Some(connection), applications);
-        self.sentries.insert(hello.sentry.clone(), known);
+        let place = |name: &String| self.applications.iter().position(|(known, _)| known == name);
+        known.addresses = hello.addresses.iter().filter_map(|(name, at)| Some((place(name)?, *at))).collect();
+        if let Some(before) = self.sentries.insert(hello.sentry.clone(), known).and_then(|before| before.connection) {
+            self.speakers.remove(&before);
+        }
+        self.speakers.insert(connection, hello.sentry.clone());
         Ok(())
     }
 
-    /// A sentry reports. Its name; `None` when the connection is nobody's.
-    pub fn report(&mut self, now: Timestamp, connection: Connection, report: Report) -> Option<&str> {
-        let (name, known) = self.sentries.iter_mut().find(|(_, known)| known.connection == Some(connection))?;
+    /// A sentry reports; nothing happens when the connection is nobody's.
+    pub fn report(&mut self, now: Timestamp, connection: Connection, report: Report) {
+        let Some(known) = self.speakers.get(&connection).and_then(|name| self.sentries.get_mut(name)) else { return };
         known.heard = now;
+        match known.told.as_ref().is_some_and(|(number, _)| *number != report.applied) {
+            true => known.behind.0 += 1,
+            false => known.behind = (0, BEHIND),
+        }
         for seen in &report.applications {
             let at = self.applications.iter().position(|(application, _)| *application == seen.name);
             let Some(at) = at.filter(|at| seen.offered.len() == self.applications[*at].1) else { continue };
@@ -111,14 +130,13 @@ impl Desk {
             *refused = refused.saturating_add(seen.refused);
         }
         known.report = Some(report);
-        Some(name)
     }
 
     /// A connection has ended. Whose it was.
     pub fn lost(&mut self, connection: Connection) -> Option<String> {
-        let (name, known) = self.sentries.iter_mut().find(|(_, known)| known.connection == Some(connection))?;
-        known.connection = None;
-        Some(name.clone())
+        let name = self.speakers.remove(&connection)?;
+        self.sentries.get_mut(&name)?.connection = None;
+        Some(name)
     }
 
     /// A sentry stops on purpose. Who.
@@ -227,15 +245,38 @@ impl Known {
             heard: now,
             report: None,
             told: None,
+            behind: (0, BEHIND),
             instance,
+            addresses: Vec::new(),
             applications: Vec::new(),
             fresh: BTreeMap::new(),
         }
     }
 
+    /// Whether it is to be told again what it was told last: it has not come into force.
+    pub fn is_behind(&self) -> bool {
+        self.behind.0 >= self.behind.1
+    }
+
+    /// It is told these orders, by this number.
+    pub fn tell(&mut self, number: (u64, u64), orders: Vec<ApplicationOrders>) {
+        let patience = if self.is_behind() { (self.behind.1 * 2).min(BEHIND_MOST) } else { BEHIND };
+        (self.behind, self.told) = ((0, patience), Some((number, orders)));
+    }
+
+    /// Clients of an application reached it there before this daemon began.
+    pub fn remember(&mut self, application: usize, addresses: &[IpAddr]) {
+        self.addresses.extend(addresses.iter().map(|address| (application, *address)));
+    }
+
     /// The applications that it has, by their places.
     pub fn applications(&self) -> &[usize] {
         &self.applications
+    }
+
+    /// Where clients of an application reach it: as it said last, or as a daemon before this one knew.
+    pub fn addresses(&self, application: usize) -> Vec<IpAddr> {
+        self.addresses.iter().filter(|(at, _)| *at == application).map(|(_, address)| *address).collect()
     }
 }
 
@@ -260,7 +301,7 @@ mod tests {
 
     fn hello(name: &str, instance: u64) -> Hello {
         let applications = vec![(String::from("shop"), 1), (String::from("other"), 9)];
-        Hello { sentry: name.into(), instance, applications, listen: Vec::new() }
+        Hello { sentry: name.into(), instance, addresses: Vec::new(), applications }
     }
 
     fn report(offered: u64, revision: u64, in_flight: u32) -> Report {
@@ -333,11 +374,32 @@ mod tests {
     }
 
     #[test]
+    fn what_does_not_come_into_force_is_said_again_and_ever_less_often() {
+        let mut desk = desk(&[]);
+        desk.hello(second(1), 1, &hello("a", 7)).expect("is taken");
+        let mut revision = 5;
+        desk.sentry_mut("a").expect("known").tell((1, revision), Vec::new());
+        let mut again = Vec::new();
+        for at in 0..40 {
+            desk.report(second(2), 1, report(1, 3, 0));
+            let known = desk.sentry_mut("a").expect("known");
+            if known.is_behind() {
+                revision += 1;
+                known.tell((1, revision), Vec::new());
+                again.push(at + 1);
+            }
+        }
+        assert_eq!(again, [4, 12, 28]);
+        desk.report(second(2), 1, report(1, revision, 0));
+        assert!(!desk.sentry_mut("a").expect("known").is_behind());
+    }
+
+    #[test]
     fn a_server_is_drained_when_all_have_said_so_by_their_newest_orders() {
         let mut desk = desk(&[]);
         assert!(desk.is_drained(0, "s1"), "nobody uses it");
         desk.hello(second(1), 1, &hello("a", 7)).expect("is taken");
-        desk.sentry_mut("a").expect("known").told = Some(((1, 5), Vec::new()));
+        desk.sentry_mut("a").expect("known").tell((1, 5), Vec::new());
         desk.report(second(2), 1, report(1, 4, 0));
         assert!(!desk.is_drained(0, "s1"), "it has not heard yet");
         desk.report(second(2), 1, report(1, 5, 3));

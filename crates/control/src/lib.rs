@@ -4,11 +4,15 @@
 //! |---|---|
 //! | `config.rs` | what an operator says |
 //! | `plane.rs` | what is decided: pure, made again from its journal |
-//! | `store.rs` | what survives a kill -9 |
+//! | `store.rs`, `store/` | what survives a kill -9: in a file, or in etcd |
+//! | `etcd.rs`, `etcd/` | calls to etcd that end in bounded time |
+//! | `election.rs` | which of several control planes leads |
+//! | `member.rs` | one of them: it waits, leads, and waits again |
 //! | `provider.rs`, `provider/` | who starts and stops servers |
 //! | `desk.rs` | who the sentries are, and what they say |
 //! | `link.rs` | their connections |
 //! | `daemon.rs` | how it all comes together, in one order |
+//! | `names.rs`, `names/` | sentries by DNS |
 //! | `admin.rs` | what is shown |
 //! | `clock.rs` | what time it is |
 
@@ -17,11 +21,16 @@ mod clock;
 pub mod config;
 pub mod daemon;
 pub mod desk;
+pub mod election;
+pub mod etcd;
 mod link;
+mod member;
+pub mod names;
 pub mod plane;
 pub mod provider;
 pub mod store;
 
 pub use clock::wall;
 pub use config::{Config, ConfigError};
-pub use daemon::{Daemon, DaemonError, Handle, Question};
+pub use daemon::{DaemonError, Handle, Question};
+pub use member::Member;

@@ -1,6 +1,7 @@
 //! Connections of sentries: bytes to messages and back, one task for each.
 
 use std::io;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use tidegate_wire::control::{Channel, ChannelError, ControlKey, FromControl, FromSentry};
@@ -31,7 +32,10 @@ pub(crate) enum News {
 }
 
 /// Accepts sentries, for ever.
-pub(crate) async fn listen(listener: TcpListener, key: ControlKey, news: Sender<News>) {
+pub(crate) async fn listen<M>(listener: TcpListener, key: ControlKey, news: Sender<M>)
+where
+    M: From<News> + Send + 'static,
+{
     let mut next: Connection = 1;
     let places = std::sync::Arc::new(tokio::sync::Semaphore::new(MOST));
     loop {
@@ -52,26 +56,32 @@ pub(crate) async fn listen(listener: TcpListener, key: ControlKey, news: Sender<
                 Err(error) => error.to_string(),
             };
             // The daemon may be ending.
-            let _ = news.send(News::Closed(connection, why)).await;
+            let _ = news.send(News::Closed(connection, why).into()).await;
             drop(place);
         });
     }
 }
 
-async fn serve(stream: TcpStream, connection: Connection, key: &ControlKey, news: &Sender<News>) -> io::Result<()> {
+async fn serve<M: From<News>>(
+    stream: TcpStream,
+    connection: Connection,
+    key: &ControlKey,
+    news: &Sender<M>,
+) -> io::Result<()> {
     // Refused only by a connection that is gone already.
     let _ = stream.set_nodelay(true);
     let mut stream = stream;
+    let peer = stream.peer_addr()?.ip().to_canonical();
     let mut channel_ = Channel::answering(key);
     let opening = timeout(HANDSHAKE, open(&mut stream, &mut channel_)).await;
     opening.map_err(|_| io::Error::other("it did not show within 5 s that it holds the key"))??;
     let (sender, mut orders) = channel(LAG);
-    let gone = |_| io::Error::other("the control plane stops");
-    news.send(News::Opened(connection, sender)).await.map_err(gone)?;
+    let gone = || io::Error::other("the control plane stops");
+    news.send(News::Opened(connection, sender).into()).await.map_err(|_| gone())?;
     let mut buffer = vec![0; BUFFER];
     loop {
         while let Some(message) = channel_.poll_message().map_err(bad)? {
-            news.send(News::Said(connection, message)).await.map_err(gone)?;
+            news.send(News::Said(connection, placed(message, peer)).into()).await.map_err(|_| gone())?;
         }
         flush(&mut stream, &mut channel_).await?;
         tokio::select! {
@@ -88,6 +98,15 @@ async fn serve(stream: TcpStream, connection: Connection, key: &ControlKey, news
             },
         }
     }
+}
+
+/// A sentry that listens on every address of its machine is to be found where it comes from.
+fn placed(mut message: FromSentry, peer: IpAddr) -> FromSentry {
+    if let FromSentry::Hello(hello) = &mut message {
+        let everywhere = hello.addresses.iter_mut().filter(|(_, address)| address.is_unspecified());
+        everywhere.for_each(|(_, address)| *address = peer);
+    }
+    message
 }
 
 /// Reads until the other side has shown that it holds the key.

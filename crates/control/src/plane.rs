@@ -10,18 +10,23 @@
 //! servers have several.
 
 mod input;
+mod records;
+mod show;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tidegate_engine::provision::{
-    ApplicationReport, Measured, Place, ProvisionAction, ProvisionError, ProvisionEvent, Provisioner, ProvisionerState,
+    ApplicationReport, Place, ProvisionAction, ProvisionError, ProvisionEvent, Provisioner, ProvisionerState,
     RestoreError, ServerNews, Site, repartition,
 };
 use tidegate_engine::{Sla, Timestamp};
 
+use crate::names::Roll;
+
 pub use input::{Input, Process, Record, Step, What};
+pub use show::{Numbers, Planned};
 
 /// A control plane's decisions.
 #[derive(Debug)]
@@ -32,6 +37,7 @@ pub struct Plane {
     last_period: Timestamp,
     sentries: Vec<Vec<String>>,
     parts: Vec<Vec<Vec<usize>>>,
+    names: Vec<Roll>,
     next_step: u64,
     pending: BTreeMap<u64, Step>,
     processes: BTreeMap<usize, Process>,
@@ -46,34 +52,11 @@ pub struct PlaneState {
     last_period: Timestamp,
     sentries: Vec<Vec<String>>,
     parts: Vec<Vec<Vec<usize>>>,
+    #[serde(default)]
+    names: Vec<Roll>,
     next_step: u64,
     pending: BTreeMap<u64, Step>,
     processes: BTreeMap<usize, Process>,
-}
-
-/// What would be done now, for one application.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Planned {
-    /// Whose.
-    pub application: String,
-    /// Servers that serve.
-    pub serving: u32,
-    /// Servers that were asked for and are not there yet.
-    pub coming: u32,
-    /// Servers wanted at the last decision.
-    pub wanted: u32,
-    /// Servers that would be wanted if it were decided now.
-    pub would_want: u32,
-    /// Why.
-    pub reason: String,
-    /// The most its target may relax to, seconds.
-    pub ceiling: f64,
-    /// Sentries that are there.
-    pub sentries: usize,
-    /// Sentries that it is to have.
-    pub sentries_wanted: u32,
-    /// What that stands on.
-    pub inputs: Measured,
 }
 
 impl Plane {
@@ -91,6 +74,7 @@ impl Plane {
             last_period: Timestamp::ZERO,
             sentries: vec![Vec::new(); applications],
             parts: vec![Vec::new(); applications],
+            names: vec![Roll::new(); applications],
             next_step: 1,
             pending: BTreeMap::new(),
             processes: BTreeMap::new(),
@@ -104,6 +88,8 @@ impl Plane {
     /// When the site makes no sense, or the state is not of this site.
     pub fn restore(site: Site, state: PlaneState) -> Result<Plane, RestoreError> {
         let provisioner = Provisioner::restore(site.clone(), state.provisioner)?;
+        let mut names = state.names;
+        names.resize(site.applications.len(), Roll::new());
         Ok(Plane {
             site,
             provisioner,
@@ -111,6 +97,7 @@ impl Plane {
             last_period: state.last_period,
             sentries: state.sentries,
             parts: state.parts,
+            names,
             next_step: state.next_step,
             pending: state.pending,
             processes: state.processes,
@@ -126,6 +113,7 @@ impl Plane {
             last_period: self.last_period,
             sentries: self.sentries.clone(),
             parts: self.parts.clone(),
+            names: self.names.clone(),
             next_step: self.next_step,
             pending: self.pending.clone(),
             processes: self.processes.clone(),
@@ -134,6 +122,11 @@ impl Plane {
 
     /// Takes what came. Its time must not be before that of the one before; else it counts as at the same instant.
     pub fn handle(&mut self, input: &Input) {
+        self.take(input);
+        self.follow();
+    }
+
+    fn take(&mut self, input: &Input) {
         self.now = self.now.max(input.now());
         let now = self.now;
         match input {
@@ -154,9 +147,10 @@ impl Plane {
                     self.record("sentries", Some(*application), None, text, false);
                 }
             }
+            Input::Names { application, roll, .. } => self.named(*application, roll),
             Input::Note { kind, reason, .. } => self.note(kind, reason.clone()),
+            Input::Several { inputs, .. } => inputs.iter().for_each(|input| self.take(input)),
         }
-        self.follow();
     }
 
     /// What was decided and happened since this was last asked.
@@ -177,11 +171,6 @@ impl Plane {
     /// When the last period ended.
     pub fn last_period(&self) -> Timestamp {
         self.last_period
-    }
-
-    /// The pool and the applications.
-    pub fn site(&self) -> &Site {
-        &self.site
     }
 
     /// Where every server is.
@@ -219,42 +208,6 @@ impl Plane {
         let ceiling = self.provisioner.ceiling(application);
         let step = |step: &tidegate_engine::Step| tidegate_engine::Step { target: step.target.min(ceiling), ..*step };
         Sla::new(sla.statistic(), sla.steps().iter().map(step).collect()).unwrap_or_else(|_| sla.clone())
-    }
-
-    /// What would be done if it were decided now. Nothing changes by it.
-    pub fn plan(&self) -> Vec<Planned> {
-        let mut copy = match Provisioner::restore(self.site.clone(), self.provisioner.snapshot()) {
-            Ok(copy) => copy,
-            Err(_) => return Vec::new(),
-        };
-        let next = copy.poll_timeout(self.now).0.max(self.now);
-        copy.handle_timeout(next);
-        let mut reasons = vec![String::new(); self.site.applications.len()];
-        while let Some((_, event)) = copy.poll_event() {
-            if let ProvisionEvent::ServersWanted { application, reason, .. } = event {
-                reasons[application] = reason;
-            }
-        }
-        let planned = |(at, setup): (usize, &tidegate_engine::provision::ApplicationSetup)| {
-            let inputs = self.provisioner.measured(self.now, at);
-            let kept = || match inputs.offered {
-                Some(rate) => format!("{rate:.0}/s need no other number"),
-                None => String::from("nothing was reported lately: everything stays as it is"),
-            };
-            Planned {
-                application: setup.name.clone(),
-                serving: self.provisioner.serving(at),
-                coming: self.provisioner.coming(at),
-                wanted: self.provisioner.wanted(at),
-                would_want: copy.wanted(at),
-                reason: if reasons[at].is_empty() { kept() } else { reasons[at].clone() },
-                ceiling: self.provisioner.ceiling(at).as_secs_f64(),
-                sentries: self.sentries[at].len(),
-                sentries_wanted: self.provisioner.sentries(at),
-                inputs,
-            }
-        };
-        self.site.applications.iter().enumerate().map(planned).collect()
     }
 
     fn period(&mut self, reports: &[Option<ApplicationReport>], sentries: &[(usize, usize, f64)]) {
@@ -343,24 +296,34 @@ impl Plane {
                 ProvisionAction::SetCeiling { .. } | ProvisionAction::Partition { .. } => {}
             }
         }
-        for application in 0..self.sentries.len() {
-            self.parts[application] = self.split(application);
+        self.split();
+    }
+
+    /// Divides each application's servers among its sentries.
+    fn split(&mut self) {
+        let applications = self.sentries.len();
+        let (mut members, mut serving) = (vec![Vec::new(); applications], vec![Vec::new(); applications]);
+        for (server, place) in self.places().iter().enumerate() {
+            match place {
+                Place::Coming { application, .. } => members[*application].push(server),
+                Place::Serving { application, .. } => {
+                    members[*application].push(server);
+                    serving[*application].push(server);
+                }
+                _ => {}
+            }
+        }
+        for (application, (members, serving)) in members.iter().zip(&serving).enumerate() {
+            self.parts[application] = self.parts_of(application, members, serving);
         }
     }
 
-    fn split(&self, application: usize) -> Vec<Vec<usize>> {
-        let is_member = |place: &Place| match place {
-            Place::Coming { application: of, .. } | Place::Serving { application: of, .. } => *of == application,
-            _ => false,
-        };
-        let members: Vec<usize> = (0..self.places().len()).filter(|at| is_member(&self.places()[*at])).collect();
-        let serving: Vec<usize> =
-            members.iter().copied().filter(|at| matches!(self.places()[*at], Place::Serving { .. })).collect();
+    fn parts_of(&self, application: usize, members: &[usize], serving: &[usize]) -> Vec<Vec<usize>> {
         let sentries = self.sentries[application].len();
         if sentries == 0 {
             return Vec::new();
         }
-        let mut parts = repartition(&self.parts[application], &members, sentries as u32);
+        let mut parts = repartition(&self.parts[application], members, sentries as u32);
         // A sentry without a server would refuse everything.
         for (at, part) in parts.iter_mut().enumerate() {
             if !serving.is_empty() && !part.iter().any(|server| serving.contains(server)) {
@@ -418,29 +381,5 @@ impl Plane {
             // On record with how it is known.
             _ => {}
         }
-    }
-
-    fn note(&mut self, kind: &str, text: String) {
-        self.record(kind, None, None, text, false);
-    }
-
-    fn record(
-        &mut self,
-        kind: &str,
-        application: Option<usize>,
-        server: Option<usize>,
-        text: String,
-        with_inputs: bool,
-    ) {
-        let inputs = application.filter(|_| with_inputs).map(|at| self.provisioner.measured(self.now, at));
-        self.records.push(Record {
-            at: self.now,
-            kind: kind.to_owned(),
-            application: application.map(|at| self.site.applications[at].name.clone()),
-            server,
-            text,
-            inputs,
-            step: None,
-        });
     }
 }

@@ -4,9 +4,12 @@
 //! |---|---|
 //! | `local.rs` | processes on this machine |
 //! | `process.rs` | which of them are ours, and which of those |
+//! | `kubernetes.rs`, `kubernetes/` | pods, with the feature `kubernetes` |
 //! | `check.rs` | whether a server serves |
 
 mod check;
+#[cfg(feature = "kubernetes")]
+mod kubernetes;
 mod local;
 mod process;
 
@@ -29,6 +32,30 @@ pub trait Provider: Debug + Send + Sync {
 
     /// How a server is.
     fn look(&self, server: usize, known: Option<Process>) -> Presence;
+
+    /// Begins; called once, before anything else. These places were in use before, or are about to be.
+    fn adopt(&self, _servers: &[Adopted]) {}
+
+    /// Where a server listens now, `host:port`, where the configuration does not say it; `None`: nowhere.
+    fn address(&self, _server: usize) -> Option<String> {
+        None
+    }
+
+    /// What else there is to say since this was last asked: the kind of event, and a text.
+    fn take_notes(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+}
+
+/// A place that was in use before the daemon began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Adopted {
+    /// The place in the pool.
+    pub server: usize,
+    /// Whose it is.
+    pub application: usize,
+    /// What is on record of it.
+    pub process: Option<Process>,
 }
 
 /// How a server is.
@@ -59,6 +86,15 @@ pub enum ProviderError {
         /// Its number.
         pid: u32,
     },
+    /// What a later step started is there: another control plane has gone on since.
+    #[error("step {step} comes late: a later one was carried out already")]
+    Superseded {
+        /// The step's number.
+        step: u64,
+    },
+    /// Kubernetes could not, for this reason.
+    #[error("Kubernetes: {0}")]
+    Kubernetes(String),
     /// The system does not tell what runs.
     #[error("cannot read {what}: {source}")]
     System {
@@ -72,11 +108,17 @@ pub enum ProviderError {
 /// The provider that a configuration names. `store` marks what is started.
 ///
 /// # Errors
-/// When the folder for what servers print cannot be made.
+/// When the folder for what servers print cannot be made, or it is not known how Kubernetes is reached.
 pub fn build(config: &config::Provider, store: u64) -> Result<Arc<dyn Provider>, ProviderError> {
     Ok(match config {
         config::Provider::Static { .. } => Arc::new(Static(config.clone())),
         config::Provider::Local(local) => Arc::new(local::Processes::new(local.clone(), store)?),
+        #[cfg(feature = "kubernetes")]
+        config::Provider::Kubernetes(kubernetes) => Arc::new(kubernetes::Pods::new(kubernetes)?),
+        #[cfg(not(feature = "kubernetes"))]
+        config::Provider::Kubernetes(_) => {
+            return Err(ProviderError::Kubernetes(String::from("this tidegate was built without it")));
+        }
     })
 }
 
@@ -90,7 +132,8 @@ impl Provider for Static {
     }
 
     fn look(&self, server: usize, _known: Option<Process>) -> Presence {
-        match check::answers(&self.0.address(server), self.0.check().path.as_deref()) {
+        let path = self.0.check().path.as_deref();
+        match self.0.address(server).is_some_and(|address| check::answers(&address, path)) {
             true => Presence::Serving,
             false => Presence::Silent,
         }

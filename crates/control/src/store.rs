@@ -1,48 +1,42 @@
 //! What survives: the journal of inputs, a state from time to time, and the audit log.
 //!
 //! *Intuition.* An input is written, and on the disk, before it takes effect. A state is written every few hundred
-//! inputs and the journal before it dropped, in one transaction. Records are numbered by the input they came of, so
-//! that those of an input that is replayed replace themselves.
+//! inputs and the journal before it dropped. Records are numbered by the input they came of, so that those of an input
+//! that is replayed replace themselves.
 //!
-//! *Source.* redb: an embedded store in Rust, transactions, a file that another process cannot open meanwhile.
+//! | file | question |
+//! |---|---|
+//! | `file.rs` | a file of this machine, one control plane |
+//! | `etcd.rs` | etcd, and several of them |
+
+mod etcd;
+mod file;
 
 use std::path::{Path, PathBuf};
 
-use redb::{Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, TableDefinition};
 use serde_json::Value;
 use thiserror::Error;
 use tidegate_engine::provision::{ProvisionError, RestoreError, Site};
 
-use crate::plane::{Input, Plane, PlaneState};
-
-const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
-const JOURNAL: TableDefinition<u64, &[u8]> = TableDefinition::new("journal");
-const AUDIT: TableDefinition<u64, &[u8]> = TableDefinition::new("audit");
+use crate::election::{Leader, Leadership, Lease};
+use crate::etcd::{Etcd, EtcdError};
+use crate::plane::{Input, Plane, Record};
 
 /// What is written is read by this version only.
 const FORMAT: u64 = 1;
 /// A state is written after so many inputs.
 const EVERY: u64 = 300;
 /// Records of one input, at most; numbers of records are multiples of it.
-const RECORDS: u64 = 4096;
-/// Inputs whose records are kept: some months of a quiet site.
-const KEPT_INPUTS: u64 = 8_000_000;
+const RECORDS: u64 = 65_536;
 
-/// A store, held by this process alone.
+/// Where everything is that must survive.
 #[derive(Debug)]
-pub struct Store {
-    path: PathBuf,
-    database: Database,
-    /// The number of the next input.
-    next: u64,
-    /// The number of the first input after the last state.
-    since: u64,
-    /// Counts up with every start.
-    term: u64,
-    /// Drawn when the store was made: marks what belongs to it.
-    id: u64,
-    /// Wall time at the plane's origin, nanoseconds since 1970.
-    origin: u64,
+pub struct Store(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    File(file::FileStore),
+    Etcd(Box<etcd::EtcdStore>),
 }
 
 /// Why a store cannot be used.
@@ -54,49 +48,95 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
-    /// It is of another version.
-    #[error("{path}: the store has format {found}, and this version reads {FORMAT}; use the version that wrote it")]
-    Format {
+    /// It is only to be looked at, and a control plane has it.
+    #[error(
+        "{path}: a control plane runs on this store and cannot be asked; give both the same file with \
+         admin = \"127.0.0.1:9911\", and start it anew"
+    )]
+    Busy {
         /// The file.
         path: PathBuf,
+    },
+    /// There is none.
+    #[error("{place}: there is no store yet; a control plane that runs makes one")]
+    Missing {
+        /// Where.
+        place: String,
+    },
+    /// It is of another version.
+    #[error("{place}: the store has format {found}, and this version reads {FORMAT}; use the version that wrote it")]
+    Format {
+        /// Where.
+        place: String,
         /// What was found.
         found: u64,
     },
     /// It cannot be read or written.
-    #[error("{path}: {problem}")]
+    #[error("{place}: {problem}")]
     Failed {
-        /// The file.
-        path: PathBuf,
+        /// Where.
+        place: String,
         /// What went wrong.
         problem: String,
+    },
+    /// It does not answer now. Whether the last thing was written is not known: the same thing is to be written again
+    /// before anything else.
+    #[error("{0}")]
+    Away(String),
+    /// Another control plane leads, or none does: this one may write no more.
+    #[error("this control plane does not lead any more{}", by(leader))]
+    Deposed {
+        /// Who does.
+        leader: Option<Leader>,
     },
     /// The site makes no sense.
     #[error(transparent)]
     Site(#[from] ProvisionError),
     /// What is in it is not of this site.
-    #[error("{path}: {source}")]
+    #[error("{place}: {source}")]
     Restore {
-        /// The file.
-        path: PathBuf,
+        /// Where.
+        place: String,
         /// What does not fit.
         source: RestoreError,
     },
 }
 
+fn by(leader: &Option<Leader>) -> String {
+    leader.as_ref().map_or(String::new(), |leader| format!("; {} does", leader.name))
+}
+
 impl Store {
-    /// Opens a store, or makes one. `wall` is the time, nanoseconds since 1970.
+    /// Opens a file, or makes one. `wall` is the time, nanoseconds since 1970.
     ///
     /// # Errors
     /// When another process has it, or it cannot be read.
     pub fn open(path: &Path, wall: u64) -> Result<Store, StoreError> {
-        let failed = |problem: String| StoreError::Failed { path: path.to_owned(), problem };
-        let database = Database::create(path).map_err(|error| match error {
-            DatabaseError::DatabaseAlreadyOpen => StoreError::Held { path: path.to_owned() },
-            other => failed(other.to_string()),
-        })?;
-        let mut store = Store { path: path.to_owned(), database, next: 1, since: 1, term: 1, id: 0, origin: 0 };
-        store.begin(wall)?;
-        Ok(store)
+        Ok(Store(Kind::File(file::FileStore::open(path, wall)?)))
+    }
+
+    /// Opens a file only to look: nothing in it changes.
+    ///
+    /// # Errors
+    /// When there is none, a control plane has it, or it cannot be read.
+    pub fn look(path: &Path) -> Result<Store, StoreError> {
+        Ok(Store(Kind::File(file::FileStore::look(path)?)))
+    }
+
+    /// What is below `prefix` in etcd, to write to as the leader. `wall` is the time, nanoseconds since 1970.
+    ///
+    /// # Errors
+    /// When etcd does not answer, or this one does not lead any more.
+    pub fn lead(leadership: Leadership, prefix: &str, wall: u64) -> Result<Store, StoreError> {
+        Ok(Store(Kind::Etcd(Box::new(etcd::EtcdStore::lead(leadership, prefix, wall)?))))
+    }
+
+    /// What is below `prefix` in etcd, only to look.
+    ///
+    /// # Errors
+    /// When etcd does not answer, or has nothing there.
+    pub fn look_in_etcd(etcd: &Etcd, prefix: &str) -> Result<Store, StoreError> {
+        Ok(Store(Kind::Etcd(Box::new(etcd::EtcdStore::look(etcd, prefix)?))))
     }
 
     /// The plane that the store tells of; a new one in an empty store.
@@ -104,47 +144,22 @@ impl Store {
     /// # Errors
     /// When it cannot be read, or is not of this site.
     pub fn plane(&mut self, site: Site) -> Result<Plane, StoreError> {
-        let read = self.database.begin_read().map_err(|error| self.failed(error))?;
-        let meta = read.open_table(META).map_err(|error| self.failed(error))?;
-        let kept = meta.get("state").map_err(|error| self.failed(error))?;
-        let mut plane = match kept {
-            Some(bytes) => {
-                let state: PlaneState = serde_json::from_slice(bytes.value()).map_err(|error| self.failed(error))?;
-                Plane::restore(site, state).map_err(|source| StoreError::Restore { path: self.path.clone(), source })?
-            }
-            None => Plane::new(site)?,
-        };
-        let journal = read.open_table(JOURNAL).map_err(|error| self.failed(error))?;
-        for entry in journal.range(self.since..).map_err(|error| self.failed(error))? {
-            let (number, bytes) = entry.map_err(|error| self.failed(error))?;
-            let input: Input = serde_json::from_slice(bytes.value()).map_err(|error| self.failed(error))?;
-            plane.handle(&input);
-            let records = plane.take_records();
-            self.next = number.value() + 1;
-            self.keep_records(number.value(), &records)?;
+        match &mut self.0 {
+            Kind::File(file) => file.plane(site),
+            Kind::Etcd(etcd) => etcd.plane(site),
         }
-        Ok(plane)
     }
 
-    /// Writes an input, so that it is on the disk when this returns, and then lets it take effect.
+    /// Writes an input, so that it survives when this returns, and then lets it take effect.
     ///
     /// # Errors
-    /// When it cannot be written; then nothing has happened.
+    /// When it cannot be written; then nothing has taken effect. After [`StoreError::Away`] the same input is to be
+    /// given again first.
     pub fn handle(&mut self, plane: &mut Plane, input: &Input) -> Result<Vec<Value>, StoreError> {
-        let number = self.next;
-        let text = serde_json::to_vec(input).map_err(|error| self.failed(error))?;
-        self.write(Durability::Immediate, |write| {
-            write.open_table(JOURNAL)?.insert(number, text.as_slice())?;
-            Ok(())
-        })?;
-        self.next += 1;
-        plane.handle(input);
-        let records = plane.take_records();
-        let kept = self.keep_records(number, &records)?;
-        if self.next - self.since >= EVERY {
-            self.keep_state(plane)?;
+        match &mut self.0 {
+            Kind::File(file) => file.handle(plane, input),
+            Kind::Etcd(etcd) => etcd.handle(plane, input),
         }
-        Ok(kept)
     }
 
     /// Writes the plane's state and drops the journal before it.
@@ -152,19 +167,10 @@ impl Store {
     /// # Errors
     /// When it cannot be written; then the journal is still there.
     pub fn keep_state(&mut self, plane: &Plane) -> Result<(), StoreError> {
-        let text = serde_json::to_vec(&plane.state()).map_err(|error| self.failed(error))?;
-        let next = self.next;
-        self.write(Durability::Immediate, |write| {
-            let mut meta = write.open_table(META)?;
-            meta.insert("state", text.as_slice())?;
-            meta.insert("since", next.to_le_bytes().as_slice())?;
-            write.open_table(JOURNAL)?.retain(|number, _| number >= next)?;
-            let oldest = next.saturating_sub(KEPT_INPUTS) * RECORDS;
-            write.open_table(AUDIT)?.retain_in(..oldest, |_, _| false)?;
-            Ok(())
-        })?;
-        self.since = next;
-        Ok(())
+        match &mut self.0 {
+            Kind::File(file) => file.keep_state(plane),
+            Kind::Etcd(etcd) => etcd.keep_state(plane),
+        }
     }
 
     /// Records after number `after`, oldest first, at most `most`.
@@ -172,107 +178,83 @@ impl Store {
     /// # Errors
     /// When the store cannot be read.
     pub fn audit(&self, after: u64, most: usize) -> Result<Vec<Value>, StoreError> {
-        let read = self.database.begin_read().map_err(|error| self.failed(error))?;
-        let table = read.open_table(AUDIT).map_err(|error| self.failed(error))?;
-        let range = table.range(after + 1..).map_err(|error| self.failed(error))?;
-        let value = |entry: Result<(redb::AccessGuard<'_, u64>, redb::AccessGuard<'_, &[u8]>), redb::StorageError>| {
-            let (_, bytes) = entry.map_err(|error| self.failed(error))?;
-            serde_json::from_slice(bytes.value()).map_err(|error| self.failed(error))
-        };
-        range.take(most).map(value).collect()
+        match (&self.0, after.checked_add(1)) {
+            (_, None) => Ok(Vec::new()),
+            (Kind::File(file), Some(from)) => file.audit(from, most),
+            (Kind::Etcd(etcd), Some(from)) => etcd.audit(from, most),
+        }
     }
 
-    /// Counts up with every start of a control plane on this store.
+    /// Whether this control plane surely is the one that decides now.
+    pub fn leads(&self) -> bool {
+        self.lease().holds()
+    }
+
+    /// The same, for later.
+    pub fn lease(&self) -> Lease {
+        match &self.0 {
+            Kind::File(_) => Lease::NONE_NEEDED,
+            Kind::Etcd(etcd) => etcd.lease(),
+        }
+    }
+
+    /// Why nothing can be written now, while that is so.
+    pub fn away(&self) -> Option<String> {
+        match &self.0 {
+            Kind::File(_) => None,
+            Kind::Etcd(etcd) => etcd.away(),
+        }
+    }
+
+    /// Leaves it to another control plane at once, where there can be one.
+    pub fn resign(&self) {
+        if let Kind::Etcd(etcd) = &self.0 {
+            etcd.resign();
+        }
+    }
+
+    /// Counts up with every control plane that takes over.
     pub fn term(&self) -> u64 {
-        self.term
+        match &self.0 {
+            Kind::File(file) => file.term(),
+            Kind::Etcd(etcd) => etcd.term(),
+        }
     }
 
     /// Marks what belongs to this store.
     pub fn id(&self) -> u64 {
-        self.id
+        match &self.0 {
+            Kind::File(file) => file.id(),
+            Kind::Etcd(etcd) => etcd.id(),
+        }
     }
 
     /// Wall time at the plane's origin, nanoseconds since 1970.
     pub fn origin(&self) -> u64 {
-        self.origin
-    }
-
-    fn begin(&mut self, wall: u64) -> Result<(), StoreError> {
-        let write = self.database.begin_write().map_err(|error| self.failed(error))?;
-        let fresh = tidegate_wire::random_u64();
-        let path = self.path.clone();
-        let (format, term, id, origin, since) = (|| -> Result<_, redb::Error> {
-            let mut meta = write.open_table(META)?;
-            write.open_table(JOURNAL)?;
-            write.open_table(AUDIT)?;
-            let mut number = |key: &str, first: u64, add: u64| -> Result<u64, redb::Error> {
-                let known = meta.get(key)?.map(|bytes| number_of(bytes.value()));
-                let value = known.map_or(first, |known| known + add);
-                meta.insert(key, value.to_le_bytes().as_slice())?;
-                Ok(value)
-            };
-            // Not below the time: a store that is made anew begins above the one before it.
-            let least = wall / 1_000_000_000;
-            let term = number("term", 1, 1)?.max(least);
-            let numbers = (
-                number("format", FORMAT, 0)?,
-                term,
-                number("id", fresh, 0)?,
-                number("origin", wall, 0)?,
-                number("since", 1, 0)?,
-            );
-            meta.insert("term", term.to_le_bytes().as_slice())?;
-            Ok(numbers)
-        })()
-        .map_err(|error| StoreError::Failed { path, problem: error.to_string() })?;
-        if format != FORMAT {
-            return Err(StoreError::Format { path: self.path.clone(), found: format });
+        match &self.0 {
+            Kind::File(file) => file.origin(),
+            Kind::Etcd(etcd) => etcd.origin(),
         }
-        write.commit().map_err(|error| self.failed(error))?;
-        (self.term, self.id, self.origin, self.since, self.next) = (term, id, origin, since, since);
-        Ok(())
-    }
-
-    /// Not forced to the disk: they can be made again from the journal.
-    fn keep_records(&self, input: u64, records: &[crate::plane::Record]) -> Result<Vec<Value>, StoreError> {
-        if records.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut kept = Vec::new();
-        for (at, record) in (0..RECORDS).zip(records) {
-            let mut value = serde_json::to_value(record).map_err(|error| self.failed(error))?;
-            value["number"] = (input * RECORDS + at).into();
-            // Milliseconds since 1970, for people.
-            value["at"] = ((self.origin + record.at.as_nanos()) / 1_000_000).into();
-            kept.push(value);
-        }
-        self.write(Durability::None, |write| {
-            let mut audit = write.open_table(AUDIT)?;
-            for value in &kept {
-                let text = serde_json::to_vec(value).unwrap_or_default();
-                audit.insert(value["number"].as_u64().unwrap_or_default(), text.as_slice())?;
-            }
-            Ok(())
-        })?;
-        Ok(kept)
-    }
-
-    fn write(
-        &self,
-        durability: Durability,
-        change: impl FnOnce(&redb::WriteTransaction) -> Result<(), redb::Error>,
-    ) -> Result<(), StoreError> {
-        let mut write = self.database.begin_write().map_err(|error| self.failed(error))?;
-        write.set_durability(durability).map_err(|error| self.failed(error))?;
-        change(&write).map_err(|error| self.failed(error))?;
-        write.commit().map_err(|error| self.failed(error))
-    }
-
-    fn failed(&self, error: impl std::fmt::Display) -> StoreError {
-        StoreError::Failed { path: self.path.clone(), problem: error.to_string() }
     }
 }
 
-fn number_of(bytes: &[u8]) -> u64 {
-    bytes.try_into().map_or(0, u64::from_le_bytes)
+impl From<EtcdError> for StoreError {
+    fn from(error: EtcdError) -> StoreError {
+        match error {
+            EtcdError::Away(_) => StoreError::Away(error.to_string()),
+            EtcdError::Answer(problem) => StoreError::Failed { place: String::from("etcd"), problem },
+        }
+    }
+}
+
+/// The records of an input as they are kept, numbered. `origin` is the wall time of the plane's origin.
+fn numbered(input: u64, records: &[Record], origin: u64) -> Result<Vec<Value>, serde_json::Error> {
+    let value = |(at, record): (u64, &Record)| {
+        let mut value = serde_json::to_value(record)?;
+        value["number"] = (input * RECORDS + at).into();
+        // Milliseconds since 1970, for people.
+        value["at"] = ((origin + record.at.as_nanos()) / 1_000_000).into();
+        Ok(value)
+    };
+    (0..RECORDS).zip(records).map(value).collect()
 }

@@ -255,10 +255,22 @@ fn a_store_belongs_to_one_control_plane_and_one_site() {
     let daemon = Daemon::new("held");
     let error = Store::open(&daemon.path, 1).expect_err("is held");
     assert!(matches!(error, StoreError::Held { .. }), "{error}");
+    let busy = Store::look(&daemon.path).expect_err("is held");
+    assert!(matches!(busy, StoreError::Busy { .. }) && busy.to_string().contains("admin"), "{busy}");
     let path = daemon.path.clone();
-    let term = daemon.store().term();
+    let (term, before) = (daemon.store().term(), serde_json::to_string(&daemon.plane().state()).expect("text"));
+    let records = daemon.store().audit(0, 100).expect("reads");
     let mut daemon = daemon;
     daemon.open = None;
+    for _ in 0..2 {
+        let mut looked = Store::look(&path).expect("is free");
+        assert_eq!(looked.term(), term, "looking changes nothing");
+        let plane = looked.plane(site()).expect("reads");
+        assert_eq!(serde_json::to_string(&plane.state()).expect("text"), before);
+        assert_eq!(looked.audit(0, 100).expect("reads"), records);
+        assert!(looked.audit(u64::MAX, 100).expect("reads").is_empty());
+    }
+    assert!(matches!(Store::look(Path::new("/nonexistent/store")), Err(StoreError::Missing { .. })));
     let mut store = Store::open(&path, 1).expect("is free");
     assert_eq!(store.term(), term + 1);
     let (mut plane, now) = (store.plane(site()).expect("reads"), Timestamp::from_nanos(1));

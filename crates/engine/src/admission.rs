@@ -49,7 +49,7 @@ use crate::waiting::Waiting;
 pub use batch::{Delays, Order};
 pub use load::Load;
 pub use resource::{Beside, Control, Law, Look, Why};
-pub use state::{ClassControl, ControllerState, PolicyState, ResourceState};
+pub use state::{ClassControl, ControllerState, PolicyState, ResourceState, UseState};
 
 policies! {
     /// An admission policy and its settings.
@@ -172,10 +172,14 @@ pub struct Arrival {
 pub struct Ended {
     /// The request.
     pub request: Request,
+    /// Where it was.
+    pub server: Option<ServerId>,
     /// The end as the client saw it.
     pub end: End,
     /// Time at the server, seconds: queueing there included, the time a slow client took to read not.
     pub service_time: f64,
+    /// Bytes of the answer, where the driver tells.
+    pub bytes: Option<u64>,
     /// When it came to the sentry.
     pub arrived: Timestamp,
     /// When it was sent to its server.

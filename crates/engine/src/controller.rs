@@ -368,10 +368,16 @@ impl Controller {
     /// The policy hears how a request ended, and may start waiting ones.
     fn tell_outcome(&mut self, now: Timestamp, flight: &Flight, outcome: Outcome) {
         let (end, service_time) = outcome.end_in(now.since(flight.started));
+        let server = match flight.state {
+            State::InFlight { server } => Some(server),
+            State::Waiting { .. } => None,
+        };
         let ended = Ended {
             request: flight.request,
+            server,
             end,
             service_time,
+            bytes: outcome.bytes,
             arrived: flight.arrived,
             started: flight.started,
             in_flight_at_start: flight.in_flight as usize,

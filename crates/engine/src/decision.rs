@@ -174,27 +174,29 @@ pub struct Outcome {
     /// Time at the server: from sending the request to the server's last byte. Costs are learned from it.
     /// `None` when the driver cannot tell: the time since the start is used.
     pub service_time: Option<Duration>,
+    /// Bytes of the answer; `None` when the driver does not count them.
+    pub bytes: Option<u64>,
 }
 
 impl Outcome {
     /// A complete answer.
     pub const fn answered() -> Self {
-        Outcome { end: End::Answered, service_time: None }
+        Outcome { end: End::Answered, service_time: None, bytes: None }
     }
 
     /// A complete answer that took the server `service_time`.
     pub const fn answered_in(service_time: Duration) -> Self {
-        Outcome { end: End::Answered, service_time: Some(service_time) }
+        Outcome { end: End::Answered, service_time: Some(service_time), bytes: None }
     }
 
     /// The server failed.
     pub const fn failed() -> Self {
-        Outcome { end: End::Failed, service_time: None }
+        Outcome { end: End::Failed, service_time: None, bytes: None }
     }
 
     /// A time-out of the sentry ended it.
     pub const fn timed_out() -> Self {
-        Outcome { end: End::TimedOut, service_time: None }
+        Outcome { end: End::TimedOut, service_time: None, bytes: None }
     }
 }
 

@@ -306,6 +306,10 @@ fn duration_problem(key: &'static str, value: Seconds) -> Option<(&'static str, 
     (!good).then_some((key, "must be a time of at least 1ms"))
 }
 
+fn amount_problem(key: &'static str, value: f64) -> Option<(&'static str, &'static str)> {
+    (!(value.is_finite() && value >= 0.0)).then_some((key, "must be a finite number, not below 0"))
+}
+
 fn share_problem(key: &'static str, value: f64) -> Option<(&'static str, &'static str)> {
     (!(0.0..=1.0).contains(&value)).then_some((key, "must lie between 0 and 1"))
 }

@@ -21,6 +21,14 @@ pub enum Statistic {
 }
 
 impl Statistic {
+    /// All of them.
+    pub const ALL: [Statistic; 4] = [Statistic::Mean, Statistic::P90, Statistic::P95, Statistic::P99];
+
+    /// The one of this name; `None` where there is none.
+    pub fn of(name: &str) -> Option<Statistic> {
+        Statistic::ALL.into_iter().find(|statistic| statistic.name() == name)
+    }
+
     /// The quantile, 0 to 1; `None` for the mean.
     pub const fn quantile(self) -> Option<f64> {
         match self {
@@ -151,6 +159,14 @@ mod tests {
         for (rate, seconds) in [(0.0, 1), (999.0, 1), (1000.0, 2), (9_999.0, 2), (10_000.0, 3), (1e9, 3)] {
             assert_eq!(sla.target(rate), Duration::from_secs(seconds), "at {rate}/s");
         }
+    }
+
+    #[test]
+    fn statistics_are_found_by_their_names() {
+        for statistic in Statistic::ALL {
+            assert_eq!(Statistic::of(statistic.name()), Some(statistic));
+        }
+        assert_eq!((Statistic::of("p50"), Statistic::of("P95")), (None, None));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The policer: installed, given rates and leases, counted, removed.
 
 use std::io::{self, Write};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use thiserror::Error;
@@ -12,6 +12,9 @@ use crate::rules::{Counts, Plan};
 
 /// A rate is in force for so long after it was set or renewed.
 pub const LEASE: Duration = Duration::from_secs(10);
+
+/// In PATH, or where distributions put it, which is not in everybody's.
+const NFT: [&str; 2] = ["nft", "/usr/sbin/nft"];
 
 /// A rate moves when it is off by this share: each change fills the buckets.
 const DEAD_BAND: f64 = 0.05;
@@ -72,7 +75,7 @@ impl SynPolicer {
         let mut netlink = Netlink::open()?;
         let table = plan.table();
         clean_up(&mut netlink, &table, &owner).map_err(denied)??;
-        run_nft(&plan.to_nft(&owner))?;
+        run_nft(&NFT, &plan.to_nft(&owner))?;
         let mut policer =
             SynPolicer { netlink, table, handles: Vec::new(), rate: None, installed: None, changes: 0, plan };
         policer.find_rules()?;
@@ -216,8 +219,8 @@ fn denied(error: io::Error) -> InstallError {
     }
 }
 
-fn run_nft(rules: &str) -> Result<(), InstallError> {
-    let mut child = match nft() {
+fn run_nft(programs: &[&str], rules: &str) -> Result<(), InstallError> {
+    let mut child = match first_of(programs) {
         Ok(child) => child,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(InstallError::NoProgram),
         Err(error) => return Err(error.into()),
@@ -235,14 +238,38 @@ fn run_nft(rules: &str) -> Result<(), InstallError> {
     }
 }
 
-/// In PATH, or where distributions put it, which is not in everybody's.
-fn nft() -> io::Result<std::process::Child> {
-    let spawn = |program: &str| {
+/// The first of some programs that is there, started with rules to come on its input.
+fn first_of(programs: &[&str]) -> io::Result<Child> {
+    let mut result = Err(io::ErrorKind::NotFound.into());
+    for program in programs {
         let mut command = Command::new(program);
-        command.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()
-    };
-    match spawn("nft") {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => spawn("/usr/sbin/nft"),
-        result => result,
+        result = command.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+        if !result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            break;
+        }
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_named_with_what_to_do() {
+        let gone = ["no-such-program-here", "/usr/sbin/no-such-program-either"];
+        let error = run_nft(&gone, "").expect_err("it is not there").to_string();
+        assert!(error.contains("install the package nftables"), "{error}");
+        assert!(matches!(denied(io::Error::from_raw_os_error(libc::EPERM)), InstallError::NotPermitted));
+        // A kernel that was built without it.
+        let error = denied(io::Error::from_raw_os_error(libc::EPROTONOSUPPORT));
+        assert!(matches!(error, InstallError::Kernel(_)) && error.to_string().contains("packet filter"), "{error}");
+    }
+
+    #[test]
+    fn what_nft_says_is_passed_on() {
+        // Whatever it is that reads no rules: its first line of complaint, or that it had none.
+        let error = run_nft(&["false"], "").expect_err("it fails").to_string();
+        assert_eq!(error, "nft does not take the rules: without a word");
     }
 }

@@ -1,9 +1,9 @@
 //! Real rules in network namespaces of the tests' own: a thread leaves for one and takes `nft` along. Needs root and
 //! the program `nft`; without them each test says so and checks nothing, and with `CI=true` that is a failure.
 
-use std::io;
+use std::io::{self, BufRead, BufReader};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
@@ -179,6 +179,86 @@ fn rules_without_a_controller_end_and_are_removed() {
         assert_eq!(nft(&["list", "tables"]).expect("a list").lines().count(), 2);
         let policer = SynPolicer::install(plan(&[address])).expect("it takes over its own table");
         assert_eq!(nft(&["list", "tables"]).expect("a list").trim(), format!("table inet {}", policer.table()));
+    });
+}
+
+/// A whole process, killed with -9 while it polices: what it left ends by itself, and the next start takes it over.
+#[test]
+fn a_process_that_is_killed_leaves_nothing_that_blocks() {
+    in_namespace(|| {
+        let (_service, address) = listener("127.0.0.1:0");
+        let me = std::env::current_exe().expect("a path");
+        let mut child = Command::new(me)
+            .args(["--exact", "the_process_that_is_killed", "--ignored", "--nocapture"])
+            .env(POLICES, address.to_string())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("this program, again");
+        let said = BufReader::new(child.stdout.take().expect("it is piped"));
+        assert!(said.lines().map_while(Result::ok).any(|line| line.contains("polices")), "it never did");
+        assert!(connected(HERE, address, 40) < 40, "it polices");
+        child.kill().expect("it runs");
+        child.wait().expect("it ends");
+        let until = Instant::now() + LEASE + Duration::from_secs(5);
+        while connected(HERE, address, 40) < 40 {
+            assert!(Instant::now() < until, "connections are still turned away");
+            // tidy-allow(sleeping-tests): polls the condition above, with a deadline
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        assert_eq!(
+            nft(&["list", "tables"]).expect("a list").lines().count(),
+            1,
+            "the rules are there, and match nobody"
+        );
+        let policer = SynPolicer::install(plan(&[address])).expect("the owner is dead");
+        assert_eq!(nft(&["list", "tables"]).expect("a list").trim(), format!("table inet {}", policer.table()));
+        drop(policer);
+        assert_eq!(nft(&["list", "ruleset"]).expect("a list"), "");
+    });
+}
+
+const POLICES: &str = "TIDEGATE_TEST_POLICES";
+
+#[test]
+#[ignore = "is the process that a_process_that_is_killed_leaves_nothing_that_blocks starts and kills"]
+fn the_process_that_is_killed() {
+    let address = std::env::var(POLICES).expect("started by the other test").parse().expect("an address");
+    let mut policer = SynPolicer::install(plan(&[address])).expect("rules");
+    policer.set_rate(Some(0.5)).expect("a rate");
+    println!("polices");
+    // Until it is killed; not for ever if nobody does.
+    let until = Instant::now() + 3 * LEASE;
+    while Instant::now() < until {
+        std::thread::park_timeout(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn an_interface_that_disappears_takes_nothing_else_along() {
+    if Command::new("ip").arg("-V").output().is_err() {
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "the program ip is missing");
+        return eprintln!("NOT RUN: this needs the program ip");
+    }
+    in_namespace(|| {
+        let ip = |words: &str| {
+            let done = Command::new("ip").args(words.split(' ')).status().expect("the program ip");
+            assert!(done.success(), "ip {words}");
+        };
+        ip("link add tga type veth peer name tgb");
+        ip("addr add 10.99.0.1/24 dev tga");
+        ip("link set tga up");
+        let (_going, going) = listener("10.99.0.1:0");
+        let (_staying, staying) = listener("127.0.0.1:0");
+        let mut policer = SynPolicer::install(plan(&[going, staying])).expect("rules");
+        policer.set_rate(Some(0.5)).expect("a rate");
+        ip("link delete tga");
+        assert_eq!(connected(HERE, staying, 40), 20, "the other address is policed");
+        assert!(policer.set_rate(Some(2.0)).expect("another rate"));
+        policer.renew().expect("a lease");
+        assert_eq!(connected(HERE, staying, 40), 20);
+        assert_eq!(policer.counts().expect("counters")[0].refused, 40);
+        drop(policer);
+        assert_eq!(nft(&["list", "ruleset"]).expect("a list"), "");
     });
 }
 

@@ -163,7 +163,7 @@ impl Generator {
         let streams = plan.streams.iter().map(|s| Prepared::new(&plan, s, &classes, &destinations)).collect();
         let pool = |(authority, addresses): (_, Vec<_>)| {
             let members = plan.members.iter().find(|(of, _)| *of == authority).map(|(_, members)| members.clone());
-            Pool::new(addresses, plan.connections).with_members(members)
+            Pool::new(addresses, plan.connections, plan.connect_timeout).with_members(members)
         };
         Generator {
             pools: destinations.into_iter().map(pool).collect(),

@@ -31,6 +31,9 @@ pub struct Plan {
     /// Who stands for a host and port, where that changes meanwhile: its requests go to them in turn, as if each had
     /// asked a name server that gives its answers in turn. While there is nobody, to the host itself.
     pub members: Vec<(String, watch::Receiver<Vec<SocketAddr>>)>,
+    /// How long a client waits for a connection before it gives up; `None`: as long as for the answer. Less than a
+    /// second, it keeps the client's kernel from trying again on its own (Banga and Druschel's S-clients).
+    pub connect_timeout: Option<Duration>,
 }
 
 /// Requests of one class: where to, and how often.
@@ -92,6 +95,7 @@ impl Plan {
             outstanding: 20_000,
             keep_alive: true,
             members: Vec::new(),
+            connect_timeout: None,
         }
     }
 

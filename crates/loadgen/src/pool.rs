@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -11,6 +12,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::time::timeout;
 
 pub(crate) type Sender = SendRequest<Full<Bytes>>;
 
@@ -23,6 +25,8 @@ pub(crate) struct Pool {
     /// Kept connections, by member; `None`: there are no members.
     idle: RefCell<HashMap<Member, Vec<Sender>>>,
     permits: Semaphore,
+    /// How long a connection may take; `None`: as long as the request.
+    patience: Option<Duration>,
     /// Connections opened.
     pub(crate) opened: Cell<u64>,
     /// Requests that found every connection busy.
@@ -33,13 +37,14 @@ pub(crate) struct Pool {
 pub(crate) type Member = Option<SocketAddr>;
 
 impl Pool {
-    pub(crate) fn new(addresses: Vec<SocketAddr>, connections: usize) -> Pool {
+    pub(crate) fn new(addresses: Vec<SocketAddr>, connections: usize, patience: Option<Duration>) -> Pool {
         Pool {
             addresses,
             members: None,
             turn: Cell::new(0),
             idle: RefCell::new(HashMap::new()),
             permits: Semaphore::new(connections.min(Semaphore::MAX_PERMITS)),
+            patience,
             opened: Cell::new(0),
             waits: Cell::new(0),
         }
@@ -87,9 +92,15 @@ impl Pool {
 
     /// Opens a connection; its driver runs as a task of its own until it is closed.
     pub(crate) async fn connect(&self, member: Member) -> io::Result<Sender> {
-        let stream = match member {
-            Some(address) => TcpStream::connect(address).await?,
-            None => TcpStream::connect(&self.addresses[..]).await?,
+        let connecting = async {
+            match member {
+                Some(address) => TcpStream::connect(address).await,
+                None => TcpStream::connect(&self.addresses[..]).await,
+            }
+        };
+        let stream = match self.patience {
+            Some(patience) => timeout(patience, connecting).await??,
+            None => connecting.await?,
         };
         stream.set_nodelay(true)?;
         self.opened.set(self.opened.get() + 1);
@@ -97,5 +108,35 @@ impl Pool {
         // Its errors reach the request that suffers them.
         tokio::task::spawn_local(async move { drop(connection.await) });
         Ok(sender)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use socket2::{Domain, Socket, Type};
+    use tokio::runtime::Builder;
+
+    #[test]
+    fn who_is_impatient_gives_a_connection_up() {
+        // Nobody accepts here, and only one or two may wait: the others' handshakes are not answered.
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a port");
+        socket.listen(0).expect("a listener");
+        let address = socket.local_addr().ok().and_then(|address| address.as_socket()).expect("an address");
+        let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let mut waiting = Vec::new();
+            for _ in 0..8 {
+                let connecting = TcpStream::connect(address);
+                if let Ok(connected) = timeout(Duration::from_millis(50), connecting).await {
+                    waiting.push(connected);
+                }
+            }
+            assert!(waiting.len() < 8, "the queue is full");
+            let pool = Pool::new(vec![address], 1, Some(Duration::from_millis(20)));
+            let error = pool.connect(None).await.expect_err("nobody answers");
+            assert_eq!((error.kind(), pool.opened.get()), (io::ErrorKind::TimedOut, 0));
+        });
     }
 }

@@ -30,6 +30,8 @@ pub(crate) struct ClassRecord {
     waiting: Histogram<u64>,
     /// Response times of admitted requests by scheduled second, seconds: four bytes per request until the end.
     by_second: Vec<Vec<f32>>,
+    /// Admitted requests by the second in which their answers came: how many, and their response times together.
+    answered: Vec<(u64, f64)>,
     window: Window,
     target: Option<Duration>,
 }
@@ -43,6 +45,7 @@ impl ClassRecord {
             refusal_latency: histogram(),
             waiting: histogram(),
             by_second: Vec::new(),
+            answered: Vec::new(),
             window: Window::default(),
             target,
         }
@@ -118,6 +121,12 @@ impl ClassRecord {
             self.by_second.resize(index + 1, Vec::new());
         }
         self.by_second[index].push(seconds);
+        let answered = (at + took).as_secs() as usize;
+        if self.answered.len() <= answered {
+            self.answered.resize(answered + 1, (0, 0.0));
+        }
+        self.answered[answered].0 += 1;
+        self.answered[answered].1 += took.as_secs_f64();
     }
 
     fn refused(&mut self, at: Duration, took: Duration, by_sentry: bool) {
@@ -177,6 +186,12 @@ fn merge(total: &mut ClassRecord, part: &ClassRecord) {
         total.by_second.resize(part.by_second.len(), Vec::new());
     }
     total.by_second.iter_mut().zip(&part.by_second).for_each(|(sum, values)| sum.extend(values));
+    if total.answered.len() < part.answered.len() {
+        total.answered.resize(part.answered.len(), (0, 0.0));
+    }
+    for (sum, values) in total.answered.iter_mut().zip(&part.answered) {
+        *sum = (sum.0 + values.0, sum.1 + values.1);
+    }
     total.in_flight += part.in_flight;
     total.latency.add(&part.latency).expect("histograms of equal bounds can be added");
     total.refusal_latency.add(&part.refusal_latency).expect("histograms of equal bounds can be added");
@@ -188,6 +203,10 @@ fn finish(record: &ClassRecord, sent_for: f64) -> ClassReport {
     let mut c = record.counts.clone();
     for (second, values) in c.seconds.iter_mut().zip(&record.by_second) {
         second.p95 = p95(&mut values.clone());
+    }
+    for (second, (count, sum)) in c.seconds.iter_mut().zip(&record.answered) {
+        second.answered = *count;
+        second.answered_mean = (*count > 0).then(|| sum / *count as f64);
     }
     ClassReport {
         unfinished: record.in_flight,
@@ -241,6 +260,20 @@ mod tests {
         assert_eq!(c.seconds.iter().map(|s| s.offered).sum::<u64>(), 8);
         assert_eq!((c.seconds[0].admitted, c.seconds[0].good, c.seconds[1].failed), (2, 1, 1));
         assert!((c.seconds[0].p95.unwrap() - 0.1).abs() < 1e-6);
+    }
+
+    #[test]
+    fn answers_count_in_the_second_in_which_they_come() {
+        let mut record = ClassRecord::new("a".into(), None);
+        for (at, took) in [(0, 100), (900, 400), (950, 5000), (1500, 100)] {
+            record.offered(at * MS);
+            record.ended(at * MS, took * MS, answered(200));
+        }
+        let (classes, total) = summarise(&[record], 2.0);
+        let seconds = &classes[0].seconds;
+        assert_eq!(seconds.iter().map(|s| s.answered).collect::<Vec<_>>(), [1, 2], "one came after the end");
+        assert!((seconds[1].answered_mean.expect("two came") - 0.25).abs() < 1e-9);
+        assert_eq!(&total.seconds, seconds);
     }
 
     #[test]

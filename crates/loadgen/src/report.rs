@@ -103,7 +103,7 @@ pub enum ErrorKind {
     Protocol,
 }
 
-/// Requests scheduled in one second, and what became of them.
+/// Requests scheduled in one second, and what became of them; and what was answered in it.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Second {
     /// Scheduled.
@@ -118,6 +118,12 @@ pub struct Second {
     pub good: u64,
     /// 95th percentile of the response time of the admitted, seconds.
     pub p95: Option<f64>,
+    /// Answers with 2xx or 3xx that came in this second, whenever they were asked for: the throughput.
+    #[serde(default)]
+    pub answered: u64,
+    /// Their mean response time, seconds.
+    #[serde(default)]
+    pub answered_mean: Option<f64>,
 }
 
 /// Quantiles of a set of durations, seconds. All zero when `count` is.

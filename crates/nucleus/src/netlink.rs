@@ -60,18 +60,20 @@ impl Netlink {
         Ok(Netlink { diag: open(NETLINK_SOCK_DIAG)?, route: open(NETLINK_ROUTE)?, buffer: vec![0; BUFFER] })
     }
 
-    /// Listening sockets.
-    pub(crate) fn listeners(&mut self, each: impl FnMut(TcpSocket)) -> io::Result<()> {
-        self.sockets(StateFlags::LISTEN, each)
+    /// Sockets that listen at a port.
+    pub(crate) fn listeners(&mut self, port: u16, each: impl FnMut(TcpSocket)) -> io::Result<()> {
+        self.sockets(StateFlags::LISTEN, port, each)
     }
 
-    /// Established connections.
-    pub(crate) fn connections(&mut self, each: impl FnMut(TcpSocket)) -> io::Result<()> {
-        self.sockets(StateFlags::ESTABLISHED, each)
+    /// Established connections to a port here.
+    pub(crate) fn connections(&mut self, port: u16, each: impl FnMut(TcpSocket)) -> io::Result<()> {
+        self.sockets(StateFlags::ESTABLISHED, port, each)
     }
 
-    fn sockets(&mut self, states: StateFlags, mut each: impl FnMut(TcpSocket)) -> io::Result<()> {
-        for (family, socket_id) in [(AF_INET, SocketId::new_v4()), (AF_INET6, SocketId::new_v6())] {
+    fn sockets(&mut self, states: StateFlags, port: u16, mut each: impl FnMut(TcpSocket)) -> io::Result<()> {
+        for (family, mut socket_id) in [(AF_INET, SocketId::new_v4()), (AF_INET6, SocketId::new_v6())] {
+            // The kernel leaves the others out: writing them down is most of the work.
+            socket_id.source_port = port;
             let extensions = ExtensionFlags::empty();
             let request = InetRequest { family, protocol: IPPROTO_TCP, extensions, states: states.clone(), socket_id };
             dump(&self.diag, &mut self.buffer, SockDiagMessage::InetRequest(request), |message| {
@@ -162,16 +164,22 @@ mod tests {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
         let address = listener.local_addr().expect("an address");
         let clients: Vec<_> = (0..3).map(|_| TcpStream::connect(address).expect("a connection")).collect();
-        let mut found = Vec::new();
-        netlink.listeners(|socket| found.extend((socket.local == address).then_some(socket))).expect("a list");
+        let (mut found, port) = (Vec::new(), address.port());
+        netlink.listeners(port, |socket| found.extend((socket.local == address).then_some(socket))).expect("a list");
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].waiting, found[0].backlog > 0, found[0].inode > 0), (3, true, true));
         let mut peers = Vec::new();
-        netlink.connections(|socket| peers.extend((socket.local == address).then_some(socket.peer))).expect("a list");
+        netlink
+            .connections(port, |socket| peers.extend((socket.local == address).then_some(socket.peer)))
+            .expect("a list");
         let mut expected: Vec<_> = clients.iter().map(|client| client.local_addr().expect("an address")).collect();
         peers.sort();
         expected.sort();
         assert_eq!(peers, expected);
+        let other = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let mut ports = Vec::new();
+        netlink.listeners(port, |socket| ports.push(socket.local.port())).expect("a list");
+        assert!(ports.iter().all(|found| *found == port), "{ports:?}, not {other:?}");
     }
 
     #[test]

@@ -112,7 +112,7 @@ impl Nucleus {
 
     /// Measures once, with rates over a fifth of a second.
     pub fn once(config: &Config) -> Sample {
-        let mut sampler = Sampler::new(config);
+        let mut sampler = Sampler::new(config).thorough();
         sampler.sample();
         std::thread::sleep(ONCE);
         sampler.sample()

@@ -1,4 +1,10 @@
-//! Asks every source once.
+//! Asks the sources, each as often as it has news.
+//!
+//! Processors, queues of connections and of network interfaces are looked at for every sample: admission follows them.
+//! Disks, interfaces and the counters of TCP are dear to read (the kernel writes long tables) and steadier over a
+//! quarter of a second; but while connections wait to be accepted every accept counts, and the counters are read each
+//! time. Memory moves slowly, and the kernel renews its pressure averages every two seconds: once a second is enough.
+//! In between a sample has what was measured last.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -6,7 +12,7 @@ use std::time::{Duration, Instant};
 use tidegate_wire::{Gauge, Gauges};
 
 use crate::config::{Config, Service};
-use crate::netlink::Netlink;
+use crate::netlink::{Netlink, TcpSocket};
 use crate::queue::Waiting;
 use crate::sample::Sample;
 use crate::source::Growth;
@@ -21,6 +27,11 @@ use crate::workers::Workers;
 
 /// Limits are looked at again after this long.
 const LIMITS: Duration = Duration::from_secs(10);
+/// Disks, interfaces and counters are read this often; memory and pressure this often.
+const SOON: Duration = Duration::from_millis(250);
+const SELDOM: Duration = Duration::from_secs(1);
+/// What is due so soon after this sample is read with it.
+const EARLY: Duration = Duration::from_millis(20);
 /// A step of time that makes no rate.
 const TOO_SHORT: f64 = 1e-3;
 
@@ -41,9 +52,20 @@ pub struct Sampler {
     waiting: Waiting,
     workers: Option<Workers>,
     status: Option<Watcher>,
-    fixed: Gauges,
+    /// What does not change, and what was measured last of that which is not due.
+    kept: Gauges,
+    every: Due,
+    soon: Due,
+    counters: Due,
+    seldom: Due,
+    limits: Due,
+}
+
+/// When a source was read, and when it is to be read again.
+#[derive(Debug)]
+struct Due {
+    every: Duration,
     last: Option<Instant>,
-    limits: Instant,
 }
 
 impl Sampler {
@@ -54,9 +76,9 @@ impl Sampler {
         let mut memory = Memory::new(&root, cgroups.as_ref(), &group);
         memory.look_at_limits(cgroups.as_ref(), &group);
         let is_real = root.as_os_str() == "/";
-        let mut fixed = Gauges::default();
-        fixed.set(Gauge::Interval, config.interval.as_secs_f64());
-        fixed.set(Gauge::Processors, config.processors);
+        let mut kept = Gauges::default();
+        kept.set(Gauge::Interval, config.interval.as_secs_f64());
+        kept.set(Gauge::Processors, config.processors);
         let status = config.status.clone().and_then(|(host, path)| Watcher::start(host, path).ok());
         Sampler {
             cpu: Cpu::new(&root, cgroups.as_ref(), &group),
@@ -70,73 +92,100 @@ impl Sampler {
             waiting: Waiting::default(),
             workers: config.connections.then(Workers::default),
             status,
-            fixed,
-            last: None,
-            limits: Instant::now(),
+            kept,
+            every: Due::new(Duration::ZERO),
+            soon: Due::new(SOON),
+            counters: Due::new(SOON),
+            seldom: Due::new(SELDOM),
+            limits: Due { last: Some(Instant::now()), ..Due::new(LIMITS) },
             root,
             group,
             cgroups,
         }
     }
 
-    /// Measures. Rates are over the time since the last call; the first has none.
+    /// A sampler whose every sample asks every source.
+    pub(crate) fn thorough(mut self) -> Sampler {
+        [&mut self.soon, &mut self.counters, &mut self.seldom].into_iter().for_each(|due| due.every = Duration::ZERO);
+        self
+    }
+
+    /// Measures. Rates are over the time since their source was read before; the first sample has none.
     pub fn sample(&mut self) -> Sample {
         let now = Instant::now();
-        if now.duration_since(self.limits) >= LIMITS {
-            self.limits = now;
+        if self.limits.is_due(now).is_some() {
             self.cpu.look_at_limits(&self.root, self.cgroups.as_ref(), &self.group);
             self.memory.look_at_limits(self.cgroups.as_ref(), &self.group);
         }
-        let seconds = self.last.replace(now).map_or(0.0, |last| now.duration_since(last).as_secs_f64());
-        let seconds = if seconds < TOO_SHORT { 0.0 } else { seconds };
-        let mut sample = Sample { gauges: self.fixed, ..Sample::default() };
-        self.machine(&mut sample.gauges, seconds);
-        let net = self.net.used(seconds);
-        sample.gauges.set(Gauge::NetReceived, net.received);
-        sample.gauges.set(Gauge::NetSent, net.sent);
-        sample.gauges.set(Gauge::ListenOverflows, net.overflows);
-        sample.gauges.set(Gauge::Accepts, net.accepts);
-        self.queues(&mut sample, net.accepts, seconds);
+        let seconds = self.every.is_due(now).unwrap_or(0.0);
+        if let Some(seconds) = self.soon.is_due(now) {
+            self.read_soon(seconds);
+        }
+        if self.seldom.is_due(now).is_some() {
+            self.read_seldom();
+        }
+        let mut sample = Sample { gauges: self.kept, ..Sample::default() };
+        sample.gauges.set(Gauge::Cores, self.cpu.cores());
+        sample.gauges.set(Gauge::Cpu, self.cpu.used(seconds));
+        self.queues(&mut sample, now, seconds);
         self.told(&mut sample);
         sample
     }
 
-    fn machine(&mut self, gauges: &mut Gauges, seconds: f64) {
-        gauges.set(Gauge::Cores, self.cpu.cores());
-        gauges.set(Gauge::Cpu, self.cpu.used(seconds));
-        let (used, limit) = self.memory.read();
-        gauges.set(Gauge::MemoryUsed, used);
-        gauges.set(Gauge::MemoryLimit, limit);
-        let [cpu, memory, io] = self.pressure.read();
-        gauges.set(Gauge::PressureCpu, cpu);
-        gauges.set(Gauge::PressureMemory, memory);
-        gauges.set(Gauge::PressureIo, io);
+    fn read_soon(&mut self, seconds: f64) {
         let disks = self.disks.used(seconds);
-        gauges.set(Gauge::DiskBusy, disks.busy);
-        gauges.set(Gauge::DiskRead, disks.read);
-        gauges.set(Gauge::DiskWritten, disks.written);
+        self.kept.set(Gauge::DiskBusy, disks.busy);
+        self.kept.set(Gauge::DiskRead, disks.read);
+        self.kept.set(Gauge::DiskWritten, disks.written);
+        let (received, sent) = self.net.moved(seconds);
+        self.kept.set(Gauge::NetReceived, received);
+        self.kept.set(Gauge::NetSent, sent);
+    }
+
+    fn read_seldom(&mut self) {
+        let (used, limit) = self.memory.read();
+        self.kept.set(Gauge::MemoryUsed, used);
+        self.kept.set(Gauge::MemoryLimit, limit);
+        let [cpu, memory, io] = self.pressure.read();
+        self.kept.set(Gauge::PressureCpu, cpu);
+        self.kept.set(Gauge::PressureMemory, memory);
+        self.kept.set(Gauge::PressureIo, io);
+    }
+
+    /// Connections accepted and lost; how many accepted per second.
+    fn count(&mut self, gauges: &mut Gauges, now: Instant, somebody_waits: bool) -> Option<f64> {
+        let due = if somebody_waits { Some(self.counters.now(now)) } else { self.counters.is_due(now) };
+        if let Some(seconds) = due {
+            let counted = self.net.counted(seconds);
+            self.kept.set(Gauge::ListenOverflows, counted.overflows);
+            self.kept.set(Gauge::Accepts, counted.accepts);
+        }
+        gauges.set(Gauge::ListenOverflows, self.kept.get(Gauge::ListenOverflows));
+        gauges.set(Gauge::Accepts, self.kept.get(Gauge::Accepts));
+        self.kept.get(Gauge::Accepts)
     }
 
     /// What the kernel tells of listeners, connections and interfaces.
-    fn queues(&mut self, sample: &mut Sample, accepts: Option<f64>, seconds: f64) {
+    fn queues(&mut self, sample: &mut Sample, now: Instant, seconds: f64) {
+        let (mut inodes, mut waiting, mut backlog) = (Vec::new(), 0u32, 0u32);
+        let is_listed = self.service.zip(self.netlink.as_mut()).is_some_and(|(service, netlink)| {
+            let listed = netlink.listeners(service.port(), |socket| {
+                if service.is_served_by(socket.local) {
+                    inodes.push(socket.inode);
+                    waiting = waiting.saturating_add(socket.waiting);
+                    backlog = backlog.saturating_add(socket.backlog);
+                }
+            });
+            listed.is_ok()
+        });
+        let accepts = self.count(&mut sample.gauges, now, waiting > 0);
         let Some(netlink) = &mut self.netlink else { return };
         if let Ok(qdiscs) = netlink.qdiscs() {
             sample.gauges.set(Gauge::QdiscBacklog, qdiscs.backlog as f64);
             sample.gauges.set(Gauge::QdiscPackets, qdiscs.packets as f64);
             sample.gauges.set(Gauge::QdiscDrops, self.drops.rate(Some(qdiscs.drops as f64), seconds));
         }
-        let Some(service) = self.service else { return };
-        let (mut inodes, mut waiting, mut backlog) = (Vec::new(), 0u32, 0u32);
-        let listed = netlink.listeners(|socket| {
-            if service.is_served_by(socket.local) {
-                inodes.push(socket.inode);
-                waiting = waiting.saturating_add(socket.waiting);
-                backlog = backlog.saturating_add(socket.backlog);
-            }
-        });
-        if listed.is_err() {
-            return;
-        }
+        let Some(service) = self.service.filter(|_| is_listed) else { return };
         sample.gauges.set(Gauge::Listeners, inodes.len() as f64);
         sample.gauges.set(Gauge::AcceptQueue, f64::from(waiting));
         sample.gauges.set(Gauge::AcceptBacklog, f64::from(backlog));
@@ -144,8 +193,8 @@ impl Sampler {
         sample.gauges.set(Gauge::QueueingDelay, wait);
         if let Some(workers) = &mut self.workers {
             let mut connections = Vec::new();
-            let own = |local| service.is_served_by(local);
-            if netlink.connections(|socket| connections.extend(own(socket.local).then_some(socket))).is_ok() {
+            let mut own = |socket: TcpSocket| connections.extend(service.is_served_by(socket.local).then_some(socket));
+            if netlink.connections(service.port(), &mut own).is_ok() {
                 sample.connections = workers.read(&inodes, &connections);
             }
         }
@@ -165,6 +214,25 @@ impl Sampler {
             sample.gauges.set(Gauge::QueueingDelay, outside + inside);
         }
         sample.active = status.active.into_iter().collect();
+    }
+}
+
+impl Due {
+    fn new(every: Duration) -> Due {
+        Due { every, last: None }
+    }
+
+    /// Whether it is time; then as [`Due::now`].
+    fn is_due(&mut self, now: Instant) -> Option<f64> {
+        let is_early = self.last.is_some_and(|last| now.saturating_duration_since(last) + EARLY < self.every);
+        (!is_early).then(|| self.now(now))
+    }
+
+    /// It is read now. Seconds since it was before; 0 the first time, and when that makes no rate.
+    fn now(&mut self, now: Instant) -> f64 {
+        let last = self.last.replace(now);
+        let seconds = last.map_or(0.0, |last| now.saturating_duration_since(last).as_secs_f64());
+        if seconds < TOO_SHORT { 0.0 } else { seconds }
     }
 }
 
@@ -201,6 +269,43 @@ mod tests {
         assert_eq!(sample.gauges.get(Gauge::MemoryUsed), Some(6144.0));
         assert_eq!(sample.gauges.get(Gauge::PressureCpu), Some(0.5));
         assert_eq!(sample.gauges.get(Gauge::AcceptQueue), None, "netlink is not below the root");
+    }
+
+    #[test]
+    fn what_is_not_due_is_told_as_it_was_and_read_again_in_time() {
+        let tree = Tree::new(&[
+            ("proc/meminfo", "MemTotal: 10 kB\nMemAvailable: 4 kB\n"),
+            ("proc/net/snmp", "Tcp: PassiveOpens\nTcp: 100\n"),
+        ]);
+        let config = Config { root: tree.root().to_owned(), ..config("x") };
+        let (mut sampler, mut thorough) = (Sampler::new(&config), Sampler::new(&config).thorough());
+        let used = |sampler: &mut Sampler| sampler.sample().gauges.get(Gauge::MemoryUsed);
+        assert_eq!((used(&mut sampler), used(&mut thorough)), (Some(6144.0), Some(6144.0)));
+        let ahead = Instant::now() + Duration::from_secs(60);
+        (sampler.seldom.last, sampler.counters.last) = (Some(ahead), Some(ahead));
+        tree.write("proc/meminfo", "MemTotal: 10 kB\nMemAvailable: 9 kB\n");
+        assert_eq!((used(&mut sampler), used(&mut thorough)), (Some(6144.0), Some(1024.0)));
+        sampler.seldom.last = Instant::now().checked_sub(SELDOM);
+        assert_eq!(used(&mut sampler), Some(1024.0));
+        // Counters are read at once while somebody waits, over the time since they were read.
+        let (mut gauges, later) = (Gauges::default(), Instant::now() + Duration::from_secs(2));
+        sampler.counters.last = later.checked_sub(Duration::from_millis(100));
+        tree.write("proc/net/snmp", "Tcp: PassiveOpens\nTcp: 105\n");
+        assert_eq!(sampler.count(&mut gauges, later, false), None, "not due, and not known");
+        assert!(sampler.count(&mut gauges, later, true).is_some_and(|accepts| (accepts - 50.0).abs() < 1e-6));
+        assert!(gauges.get(Gauge::Accepts).is_some());
+    }
+
+    #[test]
+    fn a_source_is_due_a_little_early_rather_than_a_whole_sample_late() {
+        let mut due = Due::new(Duration::from_millis(250));
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        assert_eq!(due.is_due(start), Some(0.0));
+        assert_eq!(due.is_due(at(200)), None);
+        assert_eq!(due.is_due(at(240)), Some(0.24));
+        assert_eq!(due.now(at(340)), 0.1);
+        assert_eq!(due.is_due(at(500)), None);
     }
 
     #[test]

@@ -145,8 +145,9 @@ mod tests {
         let _server = listener.accept().expect("a connection");
         let mut netlink = Netlink::open().expect("netlink");
         let (mut listeners, mut connections) = (Vec::new(), Vec::new());
-        netlink.listeners(|s| listeners.extend((s.local == address).then_some(s.inode))).expect("a list");
-        netlink.connections(|s| connections.extend((s.local == address).then_some(s))).expect("a list");
+        let port = address.port();
+        netlink.listeners(port, |s| listeners.extend((s.local == address).then_some(s.inode))).expect("a list");
+        netlink.connections(port, |s| connections.extend((s.local == address).then_some(s))).expect("a list");
         let mut workers = Workers::default();
         let (release, wait) = std::sync::mpsc::sync_channel::<()>(0);
         let other = std::thread::spawn(move || wait.recv());

@@ -269,6 +269,10 @@ impl App {
     /// When it makes no sense; then nothing has changed.
     pub fn govern(&self, governed: Governed) -> Result<(), AppError> {
         let mut kept = self.governed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut governed = governed;
+        if governed.servers.is_none() {
+            governed.servers = kept.as_ref().and_then(|kept| kept.servers.clone());
+        }
         if kept.as_ref() == Some(&governed) {
             return Ok(());
         }

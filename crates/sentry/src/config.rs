@@ -13,7 +13,7 @@ mod section;
 #[cfg(test)]
 mod tests;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -99,14 +99,16 @@ pub struct Reports {
 /// The control plane that a sentry follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Control {
-    /// Where it listens, `host:port`.
-    pub connect: String,
+    /// Where it listens, `host:port`; where several share the work, each of them.
+    pub connect: Vec<String>,
     /// The file with the secret that sentries and the control plane share.
     pub key_file: PathBuf,
     /// The key that follows from it.
     pub key: tidegate_wire::control::ControlKey,
     /// This sentry's name, one of its own among all sentries.
     pub name: String,
+    /// What clients are told for it by DNS; empty: where its applications listen.
+    pub addresses: Vec<IpAddr>,
 }
 
 /// What becomes of a server whose nucleus reported before and is silent now.

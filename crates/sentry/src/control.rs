@@ -1,14 +1,15 @@
 //! Following a control plane: a thread that reports what was offered, and puts in force what comes back.
 //!
 //! *Awkward cases.* Cut off, the sentry works on with the last it was told, says so, and tries again, ever less often.
+//! Where several control planes share the work the next one is tried at once, and one that waits for its turn says so.
 //! Orders are complete and numbered: those of an older control plane than the last one are not listened to. An empty
 //! server set is not believed: somebody must serve, and a control plane that has lost all of them is no reason to give
-//! up those that are there.
+//! up those that are there; its target counts.
 
 mod seen;
 
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -30,6 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Between two tries: at first, and at most.
 const AGAIN: Duration = Duration::from_millis(200);
 const AGAIN_MOST: Duration = Duration::from_secs(5);
+/// At most while control planes wait for one to be elected.
+const AGAIN_ELECTION: Duration = Duration::from_secs(1);
 /// How often the thread looks whether it is to stop.
 const TICK: Duration = Duration::from_millis(50);
 /// A control plane that takes no report for so long is lost.
@@ -38,7 +41,6 @@ const STUCK: Duration = Duration::from_secs(5);
 /// The thread. Dropped, it says goodbye and stops.
 #[derive(Debug)]
 pub struct Follower {
-    view: Arc<View>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -47,7 +49,6 @@ pub struct Follower {
 #[derive(Debug)]
 pub struct View {
     name: String,
-    connect: String,
     seen: Mutex<Seen>,
 }
 
@@ -56,6 +57,8 @@ pub struct View {
 pub struct Seen {
     /// Whether it is heard.
     pub is_connected: bool,
+    /// Where it is, or is looked for.
+    pub connect: String,
     /// The newest orders in force: term and revision; zeros for none.
     pub applied: (u64, u64),
     /// How often it was lost.
@@ -72,25 +75,20 @@ impl Follower {
     /// # Errors
     /// When the thread cannot be started.
     pub fn start(control: &config::Control, apps: &[Arc<App>], board: &Arc<Board>) -> io::Result<Follower> {
-        let view =
-            Arc::new(View { name: control.name.clone(), connect: control.connect.clone(), seen: Mutex::default() });
+        let seen = Seen { connect: control.connect.first().cloned().unwrap_or_default(), ..Seen::default() };
+        let view = Arc::new(View { name: control.name.clone(), seen: Mutex::new(seen) });
         board.show_control(view.clone());
         let stop = Arc::new(AtomicBool::new(false));
         let thread = Thread {
             control: control.clone(),
             apps: apps.to_vec(),
             board: board.clone(),
-            view: view.clone(),
+            view,
             stop: stop.clone(),
             instance: tidegate_wire::random_u64(),
         };
         let thread = std::thread::Builder::new().name(String::from("tidegate-control")).spawn(move || thread.run())?;
-        Ok(Follower { view, stop, thread: Some(thread) })
-    }
-
-    /// How it stands.
-    pub fn view(&self) -> &Arc<View> {
-        &self.view
+        Ok(Follower { stop, thread: Some(thread) })
     }
 }
 
@@ -115,7 +113,7 @@ impl View {
         let seen = self.seen();
         json!({
             "name": self.name,
-            "connect": self.connect,
+            "connect": seen.connect,
             "connected": seen.is_connected,
             "term": seen.applied.0,
             "revision": seen.applied.1,
@@ -147,6 +145,8 @@ enum Over {
     Lost(String),
     /// The control plane does not want this sentry.
     Refused(String),
+    /// Another control plane leads, or will.
+    Waits(String),
 }
 
 impl From<io::Error> for Over {
@@ -163,39 +163,51 @@ impl From<ChannelError> for Over {
 
 impl Thread {
     fn run(self) {
-        let mut again = AGAIN;
-        let mut told: Option<String> = None;
+        let (mut again, mut told, mut at) = (AGAIN, None, 0);
+        // Addresses that were tried in vain since one was heard, or since the last pause.
+        let mut tried = 0;
         while !self.stops() {
-            let Err(over) = self.follow() else { return };
-            let was_connected = std::mem::take(&mut self.view.lock().is_connected);
-            if was_connected {
-                (again, told) = (AGAIN, None);
+            let connect = &self.control.connect[at % self.control.connect.len()];
+            self.view.lock().connect.clone_from(connect);
+            let Err(over) = self.follow(connect) else { return };
+            if std::mem::take(&mut self.view.lock().is_connected) {
+                (again, told, tried) = (AGAIN, None, 0);
                 self.view.lock().cuts += 1;
             }
-            let why = match over {
+            let (why, most) = match over {
                 Over::Stopped => return,
-                Over::Lost(why) => why,
+                Over::Lost(why) => (why, AGAIN_MOST),
+                Over::Waits(why) => (why, AGAIN_ELECTION),
                 Over::Refused(why) => {
                     again = AGAIN_MOST;
-                    format!("it does not take this sentry: {why}")
+                    (format!("it does not take this sentry: {why}"), AGAIN_MOST)
                 }
             };
-            self.view.lock().problem = Some(why.clone());
-            if told.as_ref() != Some(&why) {
-                let text =
-                    format!("the control plane at {} is not heard: {why}; its last word holds", self.control.connect);
-                eprintln!("tidegate: {text}");
-                self.board.control_news(text);
-                told = Some(why);
+            self.lost(connect, why, &mut told);
+            (at, tried) = (at + 1, tried + 1);
+            again = again.min(most);
+            if tried >= self.control.connect.len() {
+                self.pause(again);
+                (again, tried) = ((again * 2).min(most), 0);
             }
-            self.pause(again);
-            again = (again * 2).min(AGAIN_MOST);
+        }
+    }
+
+    /// Says why it is not heard, once for each reason.
+    fn lost(&self, connect: &str, why: String, told: &mut Option<String>) {
+        self.view.lock().problem = Some(why.clone());
+        // With several, each has its own reason, and they take turns.
+        if told.is_none() || (self.control.connect.len() == 1 && told.as_ref() != Some(&why)) {
+            let text = format!("the control plane at {connect} is not heard: {why}; its last word holds");
+            eprintln!("tidegate: {text}");
+            self.board.control_news(text);
+            *told = Some(why);
         }
     }
 
     /// One connection, to its end.
-    fn follow(&self) -> Result<(), Over> {
-        let mut line = Line::open(&self.control)?;
+    fn follow(&self, connect: &str) -> Result<(), Over> {
+        let mut line = Line::open(connect, &self.control)?;
         line.send(&FromSentry::Hello(self.hello()))?;
         let welcomed_by = Instant::now() + PATIENCE;
         let mut period: Option<Duration> = None;
@@ -226,9 +238,10 @@ impl Thread {
                     FromControl::Welcome { period_ms } => {
                         period = Some(Duration::from_millis(period_ms.clamp(50, 60_000)));
                         next = Instant::now();
-                        self.welcomed();
+                        self.welcomed(connect);
                     }
-                    FromControl::Refused { why } => return Err(Over::Refused(why)),
+                    FromControl::Refused { why, waits: true } => return Err(Over::Waits(why)),
+                    FromControl::Refused { why, .. } => return Err(Over::Refused(why)),
                     FromControl::Orders(orders) => self.obey(&orders),
                 }
             }
@@ -243,23 +256,26 @@ impl Thread {
 
     fn hello(&self) -> Hello {
         let classes = |app: &Arc<App>| (app.name().to_owned(), app.live().config.setup.classes.len());
-        let listen = |app: &Arc<App>| {
-            let live = app.live();
-            live.config.listen.iter().map(|listen| (app.name().to_owned(), listen.to_string())).collect::<Vec<_>>()
+        let addresses = |app: &Arc<App>| {
+            let mut all = self.control.addresses.clone();
+            if all.is_empty() {
+                all = app.live().config.listen.iter().map(SocketAddr::ip).collect();
+            }
+            all.into_iter().map(|address| (app.name().to_owned(), address)).collect::<Vec<_>>()
         };
         Hello {
+            addresses: self.apps.iter().flat_map(addresses).collect(),
             sentry: self.control.name.clone(),
             instance: self.instance,
             applications: self.apps.iter().map(classes).collect(),
-            listen: self.apps.iter().flat_map(listen).collect(),
         }
     }
 
-    fn welcomed(&self) {
+    fn welcomed(&self, connect: &str) {
         let mut seen = self.view.lock();
         (seen.is_connected, seen.problem) = (true, None);
         drop(seen);
-        self.board.control_news(format!("the control plane at {} is followed", self.control.connect));
+        self.board.control_news(format!("the control plane at {connect} is followed"));
     }
 
     fn obey(&self, orders: &Orders) {
@@ -305,19 +321,16 @@ fn obey(app: &App, order: &ApplicationOrders) -> Result<(), String> {
         name: server.name.clone(),
         address: server.address.clone(),
     };
-    if !order.servers.is_empty() {
-        let governed = Governed { servers: order.servers.iter().map(server).collect(), sla: sla(&order.target)? };
-        app.govern(governed).map_err(|error| error.to_string())?;
-    }
+    let servers = (!order.servers.is_empty()).then(|| order.servers.iter().map(server).collect());
+    app.govern(Governed { servers, sla: sla(&order.target)? }).map_err(|error| error.to_string())?;
     let soonest = order.coming.iter().map(|coming| coming.in_ms).min();
     app.expect_capacity(soonest.map(|in_ms| Instant::now() + Duration::from_millis(in_ms)));
     Ok(())
 }
 
 fn sla(target: &TargetOrder) -> Result<Sla, String> {
-    let all = [Statistic::Mean, Statistic::P90, Statistic::P95, Statistic::P99];
-    let statistic = all.into_iter().find(|statistic| statistic.name() == target.statistic);
-    let statistic = statistic.ok_or_else(|| format!("unknown statistic \"{}\"", target.statistic))?;
+    let statistic =
+        Statistic::of(&target.statistic).ok_or_else(|| format!("unknown statistic \"{}\"", target.statistic))?;
     let step = |step: &tidegate_wire::control::Step| {
         let target = Duration::try_from_secs_f64(step.target_ms / 1e3).map_err(|error| error.to_string())?;
         Ok(Step { below: step.below.unwrap_or(f64::INFINITY), target })
@@ -334,9 +347,9 @@ struct Line {
 }
 
 impl Line {
-    fn open(control: &config::Control) -> Result<Line, Over> {
+    fn open(connect: &str, control: &config::Control) -> Result<Line, Over> {
         let mut last = io::Error::from(io::ErrorKind::NotFound);
-        for address in control.connect.to_socket_addrs()? {
+        for address in connect.to_socket_addrs()? {
             match TcpStream::connect_timeout(&address, PATIENCE) {
                 Ok(stream) => {
                     stream.set_write_timeout(Some(STUCK))?;

@@ -148,7 +148,8 @@ impl Ending {
                 if let Some(times) = self.local.live.times(self.request.class) {
                     times.observe(self.worker.now().since(self.at), self.example.take());
                 }
-                permit.complete(self.outcome, measured.map(|(server, cost)| (server, self.request, cost)));
+                let outcome = Outcome { bytes: Some(self.bytes_out), ..self.outcome };
+                permit.complete(outcome, measured.map(|(server, cost)| (server, self.request, cost)));
             }
             (None, _) => {}
         }

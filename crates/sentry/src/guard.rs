@@ -22,8 +22,8 @@ use local::Local;
 
 /// Between two measurements.
 const EVERY: Duration = Duration::from_millis(100);
-/// Measurements between two looks at the kernel: its lease is ten times as long.
-const KERNEL: u32 = 10;
+/// Measurements between two renewals of the kernel's lease, which is ten times as long.
+const RENEWAL: u32 = 10;
 /// Connections at once, where the policy does not say.
 const DEPTH: f64 = 20.0;
 
@@ -68,7 +68,7 @@ impl Guard {
         let policer = if policy.connections { choose(app, config, addresses, depth)? } else { None };
         let local = samples.then(|| Local::new(&live.config));
         let (stop, stopped) = sync_channel(1);
-        let work = Work { app: Arc::downgrade(app), listeners, local, policer, seen: (0, 0) };
+        let work = Work { app: Arc::downgrade(app), listeners, local, policer, given: None, seen: (0, 0) };
         let thread = std::thread::Builder::new().name(String::from("guard")).spawn(move || work.run(&stopped));
         // Without a thread nothing is measured, so the policy lets everything in.
         Ok(Some(Guard { stop: Some(stop), thread: thread.ok() }))
@@ -138,6 +138,8 @@ struct Work {
     listeners: Vec<TcpListener>,
     local: Option<Local>,
     policer: Option<SynPolicer>,
+    /// The rate that the kernel was given last.
+    given: Option<f64>,
     /// Connections offered and refused, as last told.
     seen: (u64, u64),
 }
@@ -153,9 +155,7 @@ impl Work {
             }
             let Some(app) = self.app.upgrade() else { return };
             self.measure(&app);
-            if round.is_multiple_of(KERNEL) {
-                self.police(&app);
-            }
+            self.police(&app, round.is_multiple_of(RENEWAL));
         }
     }
 
@@ -172,12 +172,29 @@ impl Work {
         });
     }
 
-    /// Brings the kernel up to date: rate, lease, counters.
-    fn police(&mut self, app: &App) {
+    /// Brings the kernel up to date: its rate at once, so that the next sample sees what this one did; its lease; and
+    /// what it counted.
+    fn police(&mut self, app: &App, is_due: bool) {
         let wanted = app.syn.wanted().rate;
+        if wanted.is_none() && self.given.is_none() && !is_due {
+            return;
+        }
         if let Some(policer) = &mut self.policer {
-            // What fails is tried again in a second; if it fails for ten, the lease runs out and everything is let in.
-            let _ = policer.set_rate(wanted).and_then(|_| policer.renew());
+            if is_due || wanted != self.given {
+                let begin = Instant::now();
+                // What fails is tried again; if it fails for ten seconds, the lease runs out and everything is let in.
+                let changed = policer.set_rate(wanted);
+                let took = begin.elapsed();
+                if changed.is_ok() {
+                    self.given = wanted;
+                }
+                if matches!(changed, Ok(true)) {
+                    app.syn.note_change(took);
+                }
+            }
+            if is_due {
+                let _ = policer.renew();
+            }
             if let Ok(counts) = policer.counts() {
                 let counted = |counts: tidegate_kernel::Counts| Counted {
                     class: counts.class,

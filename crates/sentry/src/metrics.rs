@@ -6,6 +6,7 @@
 
 mod controllers;
 mod family;
+pub mod plain;
 mod resources;
 mod stealing;
 
@@ -220,12 +221,12 @@ fn classes(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
     for (name, help, unit, value) in gauges {
         out.gauge(name, help, unit, per_class().map(|(labels, class)| (labels, value(class))))?;
     }
-    let quantiles = per_class().flat_map(|(labels, class)| {
-        let quantiles = [("0.5", class.p50), ("0.95", class.p95), ("0.99", class.p99)];
-        quantiles.into_iter().filter_map(move |(q, value)| Some((labels.clone().and("quantile", q), value?)))
+    let percentiles = per_class().flat_map(|(labels, class)| {
+        let percentiles = [("50", class.p50), ("95", class.p95), ("99", class.p99)];
+        percentiles.into_iter().filter_map(move |(p, value)| Some((labels.clone().and("percentile", p), value?)))
     });
     let help = "Response time of admitted requests over the last half minute or so.";
-    out.gauge("tidegate_response_time", help, Some(Unit::Seconds), quantiles)?;
+    out.gauge("tidegate_response_time", help, Some(Unit::Seconds), percentiles)?;
     let live: Vec<_> = all.iter().map(|seen| seen.app.live()).collect();
     let histograms = all.iter().zip(&live).flat_map(|(seen, live)| {
         let classes = live.config.setup.classes.iter().enumerate();

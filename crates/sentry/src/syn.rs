@@ -8,6 +8,7 @@
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use serde::Serialize;
 use tidegate_engine::{Network, Timestamp, TokenBucket};
@@ -66,6 +67,8 @@ pub struct Syn {
     /// Whether workers must ask [`Syn::lets_in`].
     asks: AtomicBool,
     changes: AtomicU64,
+    /// What the last change of the kernel's rate took, nanoseconds; 0 before the first.
+    change_took: AtomicU64,
     buckets: Mutex<Buckets>,
     /// As the kernel counts.
     counts: Mutex<Vec<Counted>>,
@@ -107,6 +110,11 @@ impl Syn {
     /// How often the rate in the kernel was changed.
     pub fn changes(&self) -> u64 {
         self.changes.load(Relaxed)
+    }
+
+    /// What the last of them took.
+    pub fn change_took(&self) -> Option<Duration> {
+        Some(self.change_took.load(Relaxed)).filter(|nanos| *nanos > 0).map(Duration::from_nanos)
     }
 
     /// Connections by class while a rate was set.
@@ -158,6 +166,11 @@ impl Syn {
         self.changes.store(changes, Relaxed);
     }
 
+    /// The kernel was given another rate, which took so long.
+    pub(crate) fn note_change(&self, took: Duration) {
+        self.change_took.store(took.as_nanos() as u64, Relaxed);
+    }
+
     /// Whether a connection that was accepted may stay: always, unless the workers are the policers.
     pub(crate) fn lets_in(&self, now: impl FnOnce() -> Timestamp, peer: SocketAddr) -> bool {
         if !self.asks.load(Relaxed) {
@@ -188,7 +201,7 @@ impl Buckets {
 /// Closes a connection by a reset: nothing is left of it here.
 pub(crate) fn reset(socket: TcpStream) {
     // A socket that cannot be told to is closed in the ordinary way.
-    let _ = socket2::SockRef::from(&socket).set_linger(Some(std::time::Duration::ZERO));
+    let _ = socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO));
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

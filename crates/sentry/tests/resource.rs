@@ -4,14 +4,16 @@
 mod support;
 
 use std::io::Read;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
 use support::{RawServer, Running, admission, application, config, ok, until};
 use tidegate_engine::{LoadReport, ServerId, Signal};
-use tidegate_sentry::config::{Application, SynPolicing, SynWith};
+use tidegate_sentry::admin::AdminServer;
+use tidegate_sentry::board::Board;
+use tidegate_sentry::config::{Admin, Application, SynPolicing, SynWith};
 use tidegate_sentry::record::NoRecords;
 use tidegate_sentry::syn::Mechanism;
 use tidegate_sentry::{Sentry, StartError};
@@ -108,40 +110,124 @@ fn a_short_resource_is_refused_with_its_reason() {
 /// In a network namespace of this test's own: its threads, and the sentry's, are all in it.
 #[test]
 fn the_kernel_turns_connections_away_and_is_left_clean() {
-    let thread = std::thread::spawn(|| {
-        // SAFETY: it takes no pointers, and concerns this thread and those that it starts only.
-        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-            return Some(std::io::Error::last_os_error().to_string());
-        }
-        if let Err(error) = loopback_up() {
-            return Some(error.to_string());
-        }
+    in_namespace(|| {
         let service = RawServer::answering(|_| ok("hello"));
         let mut application = slow(&service, 4.0, SynWith::Auto);
         application.listen = vec![([127, 0, 0, 1], 18080).into()];
         let running = Running::start(application.clone());
         let in_force = running.app().syn.in_force();
-        if in_force.mechanism != Mechanism::Nftables {
-            return Some(in_force.why);
-        }
-        // The rate comes with the first sample, and is in the kernel a second later.
+        assert_eq!((in_force.mechanism, &*in_force.why), (Mechanism::Nftables, ""));
+        // The rate comes with the first sample, and is in the kernel a moment later.
         until("connections are turned away", || {
             let attempt = TcpStream::connect_timeout(&running.address, Duration::from_millis(20));
             attempt.is_err() && running.app().syn.counts().iter().any(|class| class.refused > 0)
         });
         let state = &running.app().snapshot().policy.resources;
         assert_eq!(state.last().map(|state| (state.resource.as_str(), state.rate)), Some(("syn", Some(0.5))));
-        // Another one at the same address: the table's owner lives.
+        let took = running.app().syn.change_took().expect("the kernel was given a rate");
+        assert!(took < Duration::from_secs(1), "{took:?}");
         application.syn.required = true;
         drop(running);
         let again = Sentry::start(config(application, 1), Arc::new(NoRecords)).expect("the table is gone");
         drop(again);
+    });
+}
+
+/// Runs `test` on a thread in a network namespace of its own with nft; says so where that cannot be.
+fn in_namespace(test: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::spawn(|| {
+        // SAFETY: it takes no pointers, and concerns this thread and those that it starts only.
+        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+            return Some(std::io::Error::last_os_error().to_string());
+        }
+        if let Err(error) = loopback_up().and_then(|()| nft(&["list", "tables"])) {
+            return Some(error.to_string());
+        }
+        test();
         None
     });
     if let Some(missing) = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
         assert!(std::env::var("CI").as_deref() != Ok("true"), "the kernel cannot police here: {missing}");
         eprintln!("NOT RUN: this needs root, network namespaces and nft: {missing}");
     }
+}
+
+fn nft(args: &[&str]) -> std::io::Result<()> {
+    let output = std::process::Command::new("/usr/sbin/nft").args(args).output()?;
+    let said = || std::io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned());
+    if output.status.success() { Ok(()) } else { Err(said()) }
+}
+
+/// Another living tidegate's table at the same address: `required` refuses to start, `auto` goes on by the workers.
+#[test]
+fn an_address_that_another_tidegate_polices_is_its_own() {
+    in_namespace(|| {
+        let service = RawServer::answering(|_| ok("hello"));
+        let mut application = slow(&service, 4.0, SynWith::Auto);
+        application.listen = vec![([127, 0, 0, 1], 18082).into()];
+        // Process 1 lives, and is not this one.
+        let stat = std::fs::read_to_string("/proc/1/stat").expect("process 1");
+        let started = stat.rsplit_once(')').expect("a name").1.split_whitespace().nth(19).expect("a field");
+        nft(&["add", "table", "inet", "tidegate_127.0.0.1_18082"]).expect("a table");
+        let owner = format!("owner_1_{started}");
+        nft(&["add", "chain", "inet", "tidegate_127.0.0.1_18082", &owner]).expect("a chain");
+        let running = Running::start(application.clone());
+        let in_force = running.app().syn.in_force();
+        assert_eq!(in_force.mechanism, Mechanism::AcceptAndReset);
+        assert!(in_force.why.contains("process 1 polices"), "{}", in_force.why);
+        drop(running);
+        application.syn.required = true;
+        match Sentry::start(config(application, 1), Arc::new(NoRecords)) {
+            Err(StartError::Syn(error)) => {
+                assert!(error.to_string().contains("stop it, or listen elsewhere"), "{error}")
+            }
+            other => panic!("it must not start: {other:?}"),
+        }
+        nft(&["list", "table", "inet", "tidegate_127.0.0.1_18082"]).expect("it was left alone");
+    });
+}
+
+/// While nearly nobody is let in: the admin port, load balancers that are exempt, and the sentry's own checks.
+#[test]
+fn health_checks_and_the_admin_port_are_never_policed() {
+    in_namespace(|| {
+        let service = RawServer::answering(|_| ok("hello"));
+        let mut application = slow(&service, 1.0, SynWith::Nftables);
+        application.listen = vec![([127, 0, 0, 1], 18081).into()];
+        application.syn.exempt = vec!["127.9.9.9/32".parse().expect("a network")];
+        application.health.interval = Duration::from_millis(20);
+        let running = Running::start(application.clone());
+        let board = Board::new(config(application, 1), running.handle.apps().to_vec(), Arc::default());
+        let admin = AdminServer::start(([127, 0, 0, 1], 0).into(), &Admin::default(), Arc::new(board)).expect("an API");
+        until("connections are turned away", || {
+            let attempt = TcpStream::connect_timeout(&running.address, Duration::from_millis(20));
+            attempt.is_err() && running.app().syn.counts().iter().any(|class| class.refused > 0)
+        });
+        for _ in 0..30 {
+            assert_eq!(ask_from([127, 0, 0, 1], admin.address()), 200, "the admin port");
+        }
+        let checks = service.connections();
+        until("the sentry still checks its server", || service.connections() > checks + 3);
+        for _ in 0..30 {
+            assert_eq!(ask_from([127, 9, 9, 9], running.address), 200, "a load balancer's check");
+        }
+        let refused = || running.app().syn.counts().iter().map(|class| class.refused).sum::<u64>();
+        let before = refused();
+        assert!(TcpStream::connect_timeout(&running.address, Duration::from_millis(20)).is_err(), "others still are");
+        until("and are counted", || refused() > before);
+    });
+}
+
+/// The status of a request on a new connection from an address.
+fn ask_from(from: [u8; 4], to: SocketAddr) -> u16 {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+    socket.bind(&SocketAddr::from((from, 0)).into()).expect("an address of loopback");
+    socket.connect_timeout(&to.into(), support::PATIENCE).expect("it is exempt");
+    let mut stream = TcpStream::from(socket);
+    std::io::Write::write_all(&mut stream, REQUEST.as_bytes()).expect("a request");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0)
 }
 
 /// Where nothing may be installed, `required` refuses to start, and `auto` says what it does instead.

@@ -171,8 +171,7 @@ fn class(class: &scenario::Class) -> ClassSetup {
 }
 
 fn sla(sla: &scenario::Sla) -> Result<Sla, SlaError> {
-    let statistics = [Statistic::Mean, Statistic::P90, Statistic::P95, Statistic::P99];
-    let statistic = statistics.into_iter().find(|s| s.name() == sla.statistic).unwrap_or_default();
+    let statistic = Statistic::of(&sla.statistic).unwrap_or_default();
     if let Some(target) = sla.target {
         return Sla::constant(statistic, target);
     }

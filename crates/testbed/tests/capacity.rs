@@ -31,13 +31,28 @@ fn measure(server: &ThreadedCluster, bounds: &Bounds) -> Found {
     find(&target(server), bounds, |step| println!("{step:?}")).expect("measured")
 }
 
-fn near(found: f64, known: f64, within: f64) -> Result<(), String> {
-    let is_near = (found / known - 1.0).abs() <= within;
-    if is_near { Ok(()) } else { Err(format!("found {found}, known {known}")) }
+/// What a busy machine does to a measurement: it makes the service look slower than it is, never faster.
+#[derive(Debug, Clone, Copy)]
+enum Noise {
+    Lowers,
+    Raises,
 }
 
-/// On a busy machine timers and clients are late, and the service looks slower than it is: one good run of some shows
-/// that the search is right.
+/// Within a share of what is known. On the side to which noise cannot push it, it fails at once; on the other the run
+/// says so, and may be repeated.
+fn near(found: f64, known: f64, within: f64, noise: Noise) -> Result<(), String> {
+    let off = found / known - 1.0;
+    let problem = format!("found {found}, known {known}");
+    match noise {
+        _ if off.abs() <= within => Ok(()),
+        Noise::Lowers if off < 0.0 => Err(problem),
+        Noise::Raises if off > 0.0 => Err(problem),
+        _ => panic!("{problem}: noise does not do that"),
+    }
+}
+
+/// Late timers and late clients push what is found to one side; a search that is wrong errs in all runs, or to the
+/// other side in any ([`near`]). So what looks like noise is tried again, twice, and nothing else is.
 fn in_some_run(check: impl Fn() -> Result<(), String>) {
     let results: Vec<_> = (0..3).map(|_| check()).take_while(Result::is_err).collect();
     assert!(results.len() < 3, "{results:?}");
@@ -50,11 +65,12 @@ fn capacity_and_the_most_in_flight_are_found() {
     in_some_run(|| {
         let found = measure(&server, &bounds(205, Loops::Closed));
         assert!(!found.is_bound && found.steps.iter().all(|step| step.in_flight.is_some()));
-        near(found.capacity, 100.0, 0.1)?;
-        near(f64::from(found.max_conn.expect("a closed loop")), 20.0, 0.15)?;
-        near(found.cost, 0.020, 0.25)?;
+        near(found.capacity, 100.0, 0.1, Noise::Lowers)?;
+        near(f64::from(found.max_conn.expect("a closed loop")), 20.0, 0.15, Noise::Lowers)?;
+        assert!(found.most >= found.max_conn, "it breaks later than it misses its target: {:?}", found.most);
+        near(found.cost, 0.020, 0.25, Noise::Raises)?;
         // Two at once use both cores, and nobody waits.
-        near(found.knee.0, 90.0, 0.15)
+        near(found.knee.0, 90.0, 0.15, Noise::Lowers)
     });
 }
 
@@ -66,7 +82,7 @@ fn the_highest_rate_is_found_by_rates_alone() {
     in_some_run(|| {
         let found = measure(&server, &bounds(150, Loops::Open));
         assert_eq!(found.max_conn, None);
-        near(found.rate_in_target, 76.0, 0.12)
+        near(found.rate_in_target, 76.0, 0.12, Noise::Lowers)
     });
 }
 
@@ -76,9 +92,10 @@ fn refusals_are_a_breaking_point_too() {
     let server = server(2, 20.0, Some(5));
     in_some_run(|| {
         let found = measure(&server, &bounds(1000, Loops::Closed));
-        // Five in service and five that wait.
-        near(f64::from(found.max_conn.expect("a closed loop")), 10.0, 0.0)?;
-        near(found.capacity, 100.0, 0.1)
+        // Five in service and five that wait; with one more it refuses, so that is its breaking point too.
+        near(f64::from(found.max_conn.expect("a closed loop")), 10.0, 0.0, Noise::Lowers)?;
+        assert_eq!(found.most, found.max_conn);
+        near(found.capacity, 100.0, 0.1, Noise::Lowers)
     });
 }
 

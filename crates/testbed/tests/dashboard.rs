@@ -29,6 +29,8 @@ const SERVER: &str = "<b onclick=alert(1)>s0</b>";
 /// Requests per second that arrive: five times what two servers of 30 do.
 const RATES: [f64; 2] = [30.0, 270.0];
 const DURATION: Duration = Duration::from_secs(25);
+/// From the address to figures that can be used, on a machine that has nothing else to do.
+const INTERACTIVE: Duration = Duration::from_secs(1);
 
 /// Servers, sentry and admin API in this process.
 struct Service {
@@ -116,6 +118,7 @@ fn the_dashboard_shows_an_overload_as_it_is() {
     let mut browser = Browser::start();
     browser.resize(1440, 1700, "light");
     log_in(&mut browser, service.admin());
+    it_opens_at_once(&mut browser, service.admin());
     let load = service.load();
     // A hostile address and hostile fields, as no well-behaved client would send them.
     let evil = "<img src=x onerror=window.hacked=1>";
@@ -147,11 +150,20 @@ fn log_in(browser: &mut Browser, admin: SocketAddr) {
     browser.until("document.body.dataset.ready && document.body.dataset.link === 'live'");
     // The question for the token is a refusal, which browsers log.
     browser.forget();
-    browser.value("window.left = true");
-    let began = Instant::now();
-    browser.open(&format!("http://{admin}/"));
-    browser.until("!window.left && document.body?.dataset.ready");
-    println!("from the address to the figures: {:?}", began.elapsed());
+}
+
+/// The best of several times counts: tests share the machine with others.
+fn it_opens_at_once(browser: &mut Browser, admin: SocketAddr) {
+    let mut open = || {
+        browser.value("window.left = true");
+        let began = Instant::now();
+        browser.open(&format!("http://{admin}/"));
+        browser.until("!window.left && document.body?.dataset.ready");
+        began.elapsed()
+    };
+    let times: [Duration; 5] = std::array::from_fn(|_| open());
+    println!("from the address to the figures: {times:?}");
+    assert!(times.into_iter().min() < Some(INTERACTIVE), "{times:?}");
 }
 
 fn live_figures_are_true(browser: &mut Browser, load: &LoadRun) {
@@ -262,7 +274,7 @@ fn it_says_when_data_is_stale_and_comes_back(browser: &mut Browser, service: &mu
 fn pictures(browser: &mut Browser) {
     let Some(folder) = std::env::var_os("TIDEGATE_PICTURES").map(std::path::PathBuf::from) else { return };
     for (name, width, height, scheme) in
-        [("light", 1440, 1700, "light"), ("dark", 1440, 1700, "dark"), ("phone", 390, 1700, "dark")]
+        [("light", 1440, 1900, "light"), ("dark", 1440, 1900, "dark"), ("phone", 390, 4400, "dark")]
     {
         browser.resize(width, height, scheme);
         // Two frames, so that what changed is drawn.

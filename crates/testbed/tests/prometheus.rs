@@ -58,7 +58,35 @@ fn prometheus_scrapes_an_overloaded_sentry_without_a_gap() {
     assert!(rejected > 0.3 * counted, "an overload: {rejected} of {counted} refused");
     let recorded = prometheus.query(&format!("max_over_time(tidegate:load:ratio{window})")).expect("a recording rule");
     assert!(recorded > 1.5, "the load was three times the capacity, the rule recorded {recorded}");
+    promtool_takes_the_metrics(admin.address());
     sentry.shutdown(Duration::from_secs(1));
+}
+
+/// In the format that promtool reads, which is also what curl gets.
+fn promtool_takes_the_metrics(admin: SocketAddr) {
+    if !program::is_present("promtool") {
+        return println!("skipped: no promtool");
+    }
+    let request = format!("GET /metrics HTTP/1.0\r\nauthorization: Bearer {TOKEN}\r\n\r\n");
+    let text = answer(admin, &request).expect("metrics");
+    assert!(text.contains("tidegate_requests_rejected_total{"), "{text}");
+    let mut promtool = Command::new("promtool");
+    let piped = promtool.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().expect("starts");
+    child.stdin.take().expect("piped").write_all(text.as_bytes()).expect("it reads");
+    let ended = child.wait_with_output().expect("it ends");
+    let said = [ended.stdout, ended.stderr].concat();
+    assert!(ended.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
+}
+
+/// The body of what is answered.
+fn answer(to: SocketAddr, request: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(to).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a time limit");
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned())
 }
 
 fn sentry(server: SocketAddr) -> (SentryHandle, AdminServer) {
@@ -121,13 +149,8 @@ impl Prometheus {
     /// The value of a query that has one; `None` where nothing is known yet.
     fn query(&self, query: &str) -> Option<f64> {
         let escaped: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
-        let mut stream = TcpStream::connect(self.address).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a time limit");
-        write!(stream, "GET /api/v1/query?query={escaped} HTTP/1.0\r\n\r\n").ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        let (_, body) = answer.split_once("\r\n\r\n")?;
-        let value: Value = serde_json::from_str(body).ok()?;
+        let body = answer(self.address, &format!("GET /api/v1/query?query={escaped} HTTP/1.0\r\n\r\n"))?;
+        let value: Value = serde_json::from_str(&body).ok()?;
         value["data"]["result"][0]["value"][1].as_str()?.parse().ok()
     }
 

@@ -73,8 +73,12 @@ fn the_debian_package_has_what_it_names() {
     for file in deb["conf-files"].as_array().expect("files").iter().filter_map(|file| file.as_str()) {
         assert!(installed.contains(file), "{file} is not installed");
     }
-    for unit in ["tidegate", "tidegate-nucleus"] {
-        assert!(installed.contains(&format!("/lib/systemd/system/{unit}.service")), "{unit}");
+    let units = deb["systemd-units"].as_array().expect("units").iter();
+    let units: BTreeSet<&str> = units.map(|unit| unit["unit-name"].as_str().expect("a name")).collect();
+    assert_eq!(units, BTreeSet::from(["tidegate", "tidegate-nucleus"]));
+    let folder = top.join(deb["maintainer-scripts"].as_str().expect("a folder"));
+    for unit in units {
+        assert!(folder.join(format!("{unit}.service")).exists(), "{unit}");
         let text = read(&format!("systemd/{unit}.service"));
         let program =
             text.lines().find_map(|line| line.strip_prefix("ExecStart=")?.split(' ').next()).expect("a program");
@@ -168,7 +172,9 @@ fn systemd_takes_the_units() {
         return println!("skipped: no systemd-analyze");
     }
     let folder = std::env::temp_dir().join(format!("tidegate-units-{}", std::process::id()));
-    fs::create_dir_all(&folder).expect("a folder");
+    let drop_in = "tidegate.service.d/kernel-policing.conf";
+    fs::create_dir_all(folder.join(drop_in).parent().expect("a folder")).expect("a folder");
+    fs::write(folder.join(drop_in), read(&format!("systemd/{drop_in}"))).expect("a file");
     for unit in ["tidegate.service", "tidegate-nucleus.service"] {
         let text = read(&format!("systemd/{unit}")).replace("/usr/bin/tidegate", env!("CARGO_BIN_EXE_tidegate"));
         let file = folder.join(unit);

@@ -66,8 +66,24 @@ fn a_known_capacity_is_found_announced_and_written_down() {
     // 30 at once take 300 ms each.
     let most = page["max_conn"].as_integer().expect("a closed loop");
     assert!((25..=34).contains(&most), "{most}");
+    // A configuration includes it, and is held to it.
+    let site = |target: &str| {
+        let text = format!(
+            "[[application]]\nservers = \"{address}\"\nprofile = \"shop.toml\"\n{target}admission = \"switch\"\n\
+             [[application.request_type]]\nname = \"page\"\nmatch = {{ path = \"/page\" }}\n"
+        );
+        std::fs::write(folder.path("site.toml"), text).expect("a file");
+        let check = Command::new(env!("CARGO_BIN_EXE_tidegate")).args(["check", &folder.path("site.toml")]).output();
+        let check = check.expect("runs");
+        let told = [check.stdout, check.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        (check.status.code(), told.concat())
+    };
+    let (code, told) = site("");
+    assert!(code == Some(0) && told.contains(&format!("within_target = {most}.0")), "{told}");
+    let (code, told) = site("target = \"2s\"\n");
+    assert!(code == Some(2) && told.contains("site.toml:4: target is 2s here, but 300ms in profile"), "{told}");
     let svg = std::fs::read_to_string(folder.path("shop.svg")).expect("a plot");
-    assert!(svg.starts_with("<svg") && svg.contains("page, closed"));
+    assert!(svg.starts_with("<svg") && svg.contains("closed loop"));
     // It is no profile for stealing, and says so.
     let model = profile(&["--model", &out]);
     assert_eq!(model.status.code(), Some(2));
@@ -80,6 +96,8 @@ fn what_makes_no_sense_is_refused_before_anything_is_sent() {
         (vec![], "--to"),
         (vec!["--to", "https://a/"], "http://"),
         (vec!["--to", "http://a/", "--step", "1ms"], "--step"),
+        (vec!["--to", "http://a/", "--target", "soon"], "--target"),
+        (vec!["--to", "page=http://a/", "--target", "pages=1s"], "there are page"),
         (vec!["--to", "http://a/", "--data", "http://b/"], "--load-to"),
         (
             vec!["--to", "http://a/", "--data", "http://b/", "--load-to", "c", "--peak", "1/s", "--levels", "2"],

@@ -36,6 +36,7 @@ pub fn render(page: &Page, text: &str, book: &Book, repository: &str) -> Rendere
     let headings = headings(&events);
     let mut next = headings.into_iter();
     let mut out = Vec::with_capacity(events.len());
+    let mut block = String::new();
     for event in events {
         match event {
             Event::Start(Tag::Heading { level, .. }) => {
@@ -56,8 +57,11 @@ pub fn render(page: &Page, text: &str, book: &Book, repository: &str) -> Rendere
                 let dest_url = writer.picture(&dest_url);
                 out.push(Event::Start(Tag::Image { link_type, dest_url, title, id }));
             }
-            Event::Html(html) | Event::InlineHtml(html) => writer.html(&html),
-            Event::Start(Tag::HtmlBlock) | Event::End(TagEnd::HtmlBlock) => {}
+            // A block comes line by line.
+            Event::Html(html) => block.push_str(&html),
+            Event::Start(Tag::HtmlBlock) => block.clear(),
+            Event::End(TagEnd::HtmlBlock) => writer.html(&block),
+            Event::InlineHtml(html) => writer.html(&html),
             other => out.push(other),
         }
     }
@@ -130,8 +134,10 @@ impl<'a> Writer<'a> {
 
     /// Comments are left out; anything else would be a hole in the text's plainness.
     fn html(&mut self, html: &str) {
-        if !html.trim().is_empty() && !html.trim().starts_with("<!--") {
-            self.rendered.problems.push(format!("`{}` is HTML; write Markdown, or `code` what looks so", html.trim()));
+        let html = html.trim();
+        let is_comment = html.strip_prefix("<!--").is_some_and(|rest| rest.find("-->") == rest.len().checked_sub(3));
+        if !html.is_empty() && !is_comment {
+            self.rendered.problems.push(format!("`{html}` is HTML; write Markdown, or `code` what looks so"));
         }
     }
 }
@@ -196,7 +202,8 @@ mod tests {
             assert_eq!(rendered(&format!("# T\n\n{text}\n")).problems.len().min(1), 1, "{text}");
         }
         assert_eq!(rendered("no title\n").problems.len(), 1);
-        assert!(rendered("# T\n\n<!-- fine -->\n\n`<b>`\n").problems.is_empty());
+        assert!(rendered("# T\n\n<!-- fine -->\n\n`<b>`\n\n<!-- a\nb -->\n\n").problems.is_empty());
+        assert_eq!(rendered("# T\n\n<!-- a\nb --><b>\n").problems.len(), 1);
     }
 
     #[test]

@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
 
-use super::apache::SCRIPTS;
 use super::measure::{Answer, Run};
+use crate::apache::SCRIPTS;
 use crate::bench::service::pin;
 use crate::bench::stop;
 

@@ -12,7 +12,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::apache::SCRIPTS;
+use crate::apache::SCRIPTS;
 use crate::bench::service::pin;
 use crate::command::output;
 
@@ -114,7 +114,11 @@ impl Head {
     }
 }
 
-fn after<T: std::str::FromStr>(line: &str, word: &str) -> Result<T> {
+/// The number after a word.
+///
+/// # Errors
+/// When there is none.
+pub fn after<T: std::str::FromStr>(line: &str, word: &str) -> Result<T> {
     let mut words = line.split_whitespace().skip_while(|found| *found != word).skip(1);
     let value = words.next().and_then(|value| value.parse().ok());
     value.with_context(|| format!("cannot understand httperf: no number after `{word}` in `{line}`"))

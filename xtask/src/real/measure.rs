@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
 
-use super::apache::SCRIPTS;
+use crate::apache::SCRIPTS;
 
 /// A rate for each of [`SCRIPTS`], per second.
 pub type PerScript = [f64; SCRIPTS.len()];

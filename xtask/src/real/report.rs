@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::apache::SCRIPTS;
 use super::check::{self, Check};
 use super::httperf::{self, Counted};
 use super::measure::{Run, Weights};
 use super::{OVERLOAD, WARM_UP};
+use crate::apache::SCRIPTS;
 use crate::bench::report::write_pair;
 
 /// Up to so much of the core may have gone to others in a run that is compared: interrupts, and hands on a keyboard.

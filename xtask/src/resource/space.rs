@@ -1,12 +1,12 @@
 //! Network namespaces of the test's own: a server's, and two of clients, whose addresses tell them apart.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::command::{find_program, output};
@@ -78,17 +78,21 @@ impl Spaces {
         result
     }
 
-    /// Bounds what the server sends to some clients: a bottleneck.
+    /// Bounds what the server sends to some clients: a bottleneck with a queue of 100 packets, each of which is one on
+    /// the wire. The server's TCP is the paper's (Reno), which fills a queue until it loses packets.
     ///
     /// # Errors
-    /// When `tc` does not do it.
+    /// When `ip` or `tc` do not do it.
     pub fn bound(&self, space: Space, rate: &str) -> Result<()> {
         let device = self.device(space, 's');
         let name = self.name(Space::Server);
+        ip(&["-n", &name, "link", "set", "dev", &device, "gso_max_segs", "1", "gso_max_size", "1514"])?;
         let tc = find_program("tc").context("tc is missing (Debian package iproute2)")?;
         let words = ["-n", &name, "qdisc", "replace", "dev", &device, "root", "tbf", "rate", rate];
-        output(Command::new(tc).args(words).args(["burst", "32kb", "limit", "150kb"]))?;
-        Ok(())
+        output(Command::new(tc).args(words).args(["burst", "16kb", "limit", "151400"]))?;
+        self.within(Space::Server, || {
+            std::fs::write("/proc/sys/net/ipv4/tcp_congestion_control", "reno").context("cannot choose Reno")
+        })
     }
 
     fn link(&self, space: Space) -> Result<()> {
@@ -130,77 +134,4 @@ fn enter(space: &File) -> Result<()> {
 fn ip(words: &[&str]) -> Result<()> {
     let ip = find_program("ip").context("ip is missing (Debian package iproute2)")?;
     output(Command::new(ip).args(words)).map(drop)
-}
-
-/// A control group for a service on one core, so that its processor time can be told from everybody else's.
-#[derive(Debug)]
-pub struct Group {
-    folders: Vec<PathBuf>,
-    /// Its name, as a nucleus wants it.
-    pub name: String,
-}
-
-impl Group {
-    /// Makes it, of version 1 or 2.
-    ///
-    /// # Errors
-    /// When there are no control groups, or they cannot be made.
-    pub fn new(core: usize) -> Result<Self> {
-        let (mount, name) = (PathBuf::from("/sys/fs/cgroup"), format!("tidegate-{}", std::process::id()));
-        let v1 = ["cpuset", "cpuacct"].map(|controller| mount.join(controller).join(&name));
-        let is_v2 = mount.join("cgroup.controllers").exists();
-        let folders = if is_v2 { vec![mount.join(&name)] } else { v1.to_vec() };
-        let group = Self { folders, name };
-        for folder in &group.folders {
-            fs::create_dir(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-            if folder.join("cpuset.cpus").exists() {
-                fs::write(folder.join("cpuset.cpus"), core.to_string())?;
-                fs::write(folder.join("cpuset.mems"), "0")?;
-            }
-        }
-        Ok(group)
-    }
-
-    /// Puts a process and what it starts from now on into it.
-    ///
-    /// # Errors
-    /// When the process is gone.
-    pub fn take(&self, pid: u32) -> Result<()> {
-        for pid in crate::bench::proc_fs::tree(pid) {
-            for folder in &self.folders {
-                let taken = fs::write(folder.join("cgroup.procs"), pid.to_string());
-                // A child may have ended meanwhile.
-                taken.or_else(|error| if crate::bench::proc_fs::is_runnable(pid) { Err(error) } else { Ok(()) })?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Group {
-    /// Processor time that its processes have used, seconds; also those that have ended, whoever started them.
-    ///
-    /// # Errors
-    /// When the system does not tell.
-    pub fn used(&self) -> Result<f64> {
-        for folder in &self.folders {
-            if let Ok(nanos) = fs::read_to_string(folder.join("cpuacct.usage")) {
-                return Ok(nanos.trim().parse::<f64>()? / 1e9);
-            }
-            if let Ok(stat) = fs::read_to_string(folder.join("cpu.stat")) {
-                let usage = stat.lines().find_map(|line| line.strip_prefix("usage_usec "));
-                return Ok(usage.context("cpu.stat has no usage_usec")?.trim().parse::<f64>()? / 1e6);
-            }
-        }
-        bail!("the control group {} tells no processor time", self.name)
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        for folder in &self.folders {
-            // Whatever is still there keeps it; it holds nothing but a name then.
-            let _ = fs::remove_dir(folder);
-        }
-    }
 }

@@ -1,5 +1,6 @@
 //! What is typed, and what it means.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,7 +10,9 @@ use tidegate_engine::provision::{ApplicationSetup, Pool, ProvisionConfig, Replic
 use tidegate_engine::units::{PerSecond, Seconds};
 use tidegate_engine::{Sla, SlaError, Statistic, Step};
 
-use super::{Check, Local, Provider};
+use super::kubernetes::{self, RawDeployment};
+use super::{Check, Dns, EtcdConfig, Kubernetes, Local, Provider};
+use crate::names;
 
 /// The file.
 #[derive(Deserialize)]
@@ -20,11 +23,13 @@ pub(super) struct Raw {
     pub(super) key_file: PathBuf,
     #[serde(default = "store")]
     pub(super) store: PathBuf,
+    pub(super) etcd: Option<RawEtcd>,
     pub(super) admin: Option<SocketAddr>,
     #[serde(default = "period")]
     pub(super) period: Seconds,
     #[serde(default = "forget_after")]
     pub(super) forget_after: Seconds,
+    pub(super) dns: Option<RawDns>,
     pub(super) provider: RawProvider,
     #[serde(default)]
     pub(super) provision: ProvisionConfig,
@@ -51,13 +56,86 @@ fn forget_after() -> Seconds {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawEtcd {
+    #[serde(default)]
+    endpoints: Vec<String>,
+    #[serde(default = "prefix")]
+    prefix: String,
+    #[serde(default = "lease")]
+    lease: Seconds,
+    name: Option<String>,
+}
+
+fn prefix() -> String {
+    String::from("/tidegate")
+}
+
+fn lease() -> Seconds {
+    Seconds(3.0)
+}
+
+impl RawEtcd {
+    pub(super) fn resolve(self, listen: SocketAddr) -> Result<EtcdConfig, String> {
+        if self.endpoints.is_empty() {
+            return Err(String::from("[etcd] needs its servers: endpoints = [\"127.0.0.1:2379\"]"));
+        }
+        if self.endpoints.iter().any(|endpoint| endpoint.starts_with("https:")) {
+            return Err(String::from(
+                "[etcd] endpoints: etcd is spoken to in clear text; give host:port of such a listener",
+            ));
+        }
+        let bare = |given: &String| given.trim_start_matches("http://").trim_end_matches('/').to_owned();
+        let endpoints: Vec<String> = self.endpoints.iter().map(bare).collect();
+        if let Some(bad) = endpoints.iter().find(|at| !is_address(at)) {
+            return Err(format!("[etcd] endpoints: \"{bad}\" is no host:port"));
+        }
+        if !self.prefix.starts_with('/') || self.prefix.ends_with('/') || self.prefix.contains('~') {
+            return Err(String::from("[etcd] prefix must begin with /, and not end with one, such as \"/tidegate\""));
+        }
+        // etcd counts whole seconds, and gives no shorter lease than two.
+        if !(2.0..=60.0).contains(&self.lease.0) || self.lease.0.fract() != 0.0 {
+            return Err(String::from("[etcd] lease must be whole seconds, from 2s to 60s"));
+        }
+        let name = self.name.unwrap_or_else(|| listen.to_string());
+        Ok(EtcdConfig { endpoints, prefix: self.prefix, lease: self.lease.duration(), name })
+    }
+}
+
+fn is_address(text: &str) -> bool {
+    text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawDns {
+    listen: SocketAddr,
+    zone: String,
+    #[serde(default = "ttl")]
+    ttl: Seconds,
+    #[serde(default)]
+    name_servers: Vec<String>,
+}
+
+fn ttl() -> Seconds {
+    Seconds(5.0)
+}
+
+impl RawDns {
+    pub(super) fn resolve(self, applications: &[&str]) -> Result<Dns, String> {
+        names::resolve(self.listen, &self.zone, self.ttl.0, &self.name_servers, applications)
+    }
+}
+
+#[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Kind {
     Static,
     Local,
+    Kubernetes,
 }
 
-/// Both kinds in one, so that a wrong key is told with its line.
+/// All kinds in one, so that a wrong key is told with its line.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawProvider {
@@ -70,6 +148,10 @@ pub(super) struct RawProvider {
     servers: Option<u16>,
     stop_grace: Option<Seconds>,
     log: Option<PathBuf>,
+    kubeconfig: Option<PathBuf>,
+    namespace: Option<String>,
+    #[serde(default)]
+    deployments: BTreeMap<String, RawDeployment>,
     check: Option<String>,
     hung_after: Option<Seconds>,
     setup_time: Option<Seconds>,
@@ -79,7 +161,7 @@ pub(super) struct RawProvider {
 }
 
 impl RawProvider {
-    pub(super) fn resolve(self, folder: &Path) -> Result<(Provider, Pool), String> {
+    pub(super) fn resolve(self, folder: &Path, applications: &[String]) -> Result<(Provider, Pool), String> {
         let normal = Pool::default();
         let or = |given: Option<Seconds>, normal: Duration| given.map_or(normal, Seconds::duration);
         let pool = Pool {
@@ -103,6 +185,13 @@ impl RawProvider {
                     return Err(format!("[provider] addresses: \"{bad}\" is no host:port"));
                 }
                 Provider::Static { servers: self.addresses, check }
+            }
+            Kind::Kubernetes => {
+                let kubeconfig = self.kubeconfig.map(|path| folder.join(path));
+                let (servers, deployments) = (self.servers, kubernetes::resolve(self.deployments, applications)?);
+                let servers = servers.filter(|servers| *servers > 0).ok_or(kubernetes::NO_SERVERS)?;
+                kubernetes::is_there()?;
+                Provider::Kubernetes(Kubernetes { kubeconfig, namespace: self.namespace, servers, deployments, check })
             }
             Kind::Local => {
                 let (Some(first_port), Some(servers)) = (self.first_port, self.servers) else {

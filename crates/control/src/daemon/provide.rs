@@ -3,28 +3,51 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use tidegate_engine::Timestamp;
 use tidegate_engine::provision::{Place, ServerNews};
 
 use super::{Daemon, DaemonError, Message, name};
-use crate::plane::{Input, Process, Step, What};
-use crate::provider::{Presence, ProviderError};
+use crate::plane::{Input, Plane, Process, Step, What};
+use crate::provider::{Adopted, Presence, ProviderError};
 
 /// A provider that takes longer for a step is said to hang.
 const HANGS: Duration = Duration::from_secs(15);
 /// After a step that failed, the same one is tried again so much later.
 const AGAIN: Duration = Duration::from_secs(5);
+/// Steps that are carried out at the same time, at most.
+const AT_ONCE: usize = 128;
+/// Servers that are looked at in one round, at most; of more, in turns.
+const LOOKS: usize = 1000;
+
+/// The places that are in use, or are about to be.
+pub(super) fn adopted(plane: &Plane) -> Vec<Adopted> {
+    let starting =
+        |server| plane.pending().any(|step| step.server == server && matches!(step.what, What::Start { .. }));
+    let in_use = plane.places().iter().enumerate().filter_map(|(server, place)| match *place {
+        Place::Coming { application, .. }
+        | Place::Serving { application, .. }
+        | Place::Draining { application, .. } => Some((server, application)),
+        Place::Free | Place::Failed { .. } => None,
+    });
+    let known = in_use.filter(|(server, _)| plane.process(*server).is_some() || starting(*server));
+    known.map(|(server, application)| Adopted { server, application, process: plane.process(server) }).collect()
+}
 
 impl Daemon {
     pub(super) fn drained(&mut self) -> Result<(), DaemonError> {
-        for server in 0..self.plane.places().len() {
-            if let Place::Draining { application, .. } = self.plane.places()[server]
-                && (self.dry_run || self.desk.is_drained(application, &name(server)))
-            {
-                let reason = String::from("no sentry has anything in flight there");
-                self.news(server, ServerNews::Drained, reason)?;
-            }
-        }
-        Ok(())
+        let is_drained = |server: &usize| {
+            matches!(self.plane.places()[*server], Place::Draining { application, .. }
+                if self.dry_run || self.desk.is_drained(application, &name(*server)))
+        };
+        let drained: Vec<usize> = (0..self.plane.places().len()).filter(is_drained).collect();
+        let now = self.clock.now();
+        self.batch.extend(drained.into_iter().map(|server| Input::Server {
+            now,
+            server,
+            news: ServerNews::Drained,
+            reason: String::from("no sentry has anything in flight there"),
+        }));
+        self.write_batch()
     }
 
     /// Says of steps that take too long that they do; they are waited for.
@@ -48,20 +71,28 @@ impl Daemon {
 
     /// Gives the provider what is not done: one step at a time for each server, all servers side by side.
     pub(super) fn carry_out(&mut self) {
+        // Only while it is sure that nobody else leads, and that what comes of it can be written down.
+        if self.away.is_some() || !self.store.leads() {
+            return;
+        }
         let now = self.clock.now();
         let mut taken: BTreeSet<usize> = self.busy.keys().copied().collect();
         let pending: Vec<Step> = self.plane.pending().cloned().collect();
         for step in pending {
             // Later steps of the same server wait for it.
+            if self.busy.len() >= AT_ONCE {
+                break;
+            }
             if !taken.insert(step.server) || self.again.get(&step.number).is_some_and(|at| *at > now) {
                 continue;
             }
             self.busy.insert(step.server, (now, false));
             self.counts.steps += 1;
             let (provider, known, done) =
-                (self.provider.clone(), self.plane.process(step.server), self.to_self.clone());
+                (self.provider.clone(), self.plane.process(step.server), self.mailbox.to_self.clone());
+            let lease = self.store.lease();
             tokio::task::spawn_blocking(move || {
-                let result = provider.apply(&step, known);
+                let result = lease.holds().then(|| provider.apply(&step, known));
                 // The daemon may be ending; the step is not marked as done then.
                 let _ = done.blocking_send(Message::Applied(step, result));
             });
@@ -78,10 +109,12 @@ impl Daemon {
         match (result, &step.what) {
             (Ok(process), _) => {
                 self.again.remove(&step.number);
-                self.input(Input::Done { now, step: step.number, process })
+                self.batch.push(Input::Done { now, step: step.number, process });
+                Ok(())
             }
             (Err(error), What::Start { .. }) => {
                 self.counts.failures += 1;
+                self.write_batch()?;
                 self.news(step.server, ServerNews::Failed, error.to_string())?;
                 self.input(Input::Done { now, step: step.number, process: None })
             }
@@ -102,14 +135,20 @@ impl Daemon {
         }
         let waits: BTreeSet<usize> = self.plane.pending().map(|step| step.server).collect();
         let used = |server: &usize| !matches!(self.plane.places()[*server], Place::Free | Place::Failed { .. });
-        let servers = (0..self.plane.places().len()).filter(used).filter(|server| !waits.contains(server));
+        let count = self.plane.places().len();
+        // Those that did not answer are looked at every time.
+        let silent: Vec<usize> = self.silent.keys().copied().filter(used).collect();
+        let in_turn = (0..count).map(|at| (self.look_next + at) % count).filter(used);
+        let in_turn: Vec<usize> = in_turn.filter(|server| !self.silent.contains_key(server)).take(LOOKS).collect();
+        self.look_next = in_turn.last().map_or(0, |server| server + 1);
+        let servers = silent.into_iter().chain(in_turn).filter(|server| !waits.contains(server));
         let servers: Vec<(usize, Option<Process>)> =
             servers.map(|server| (server, self.plane.process(server))).collect();
         if servers.is_empty() {
             return;
         }
         self.looking = true;
-        let (provider, done) = (self.provider.clone(), self.to_self.clone());
+        let (provider, done) = (self.provider.clone(), self.mailbox.to_self.clone());
         tokio::task::spawn_blocking(move || {
             let look = |(server, known): &(usize, Option<Process>)| (*server, provider.look(*server, *known));
             // Some at a time, so that one that does not answer holds up few others.
@@ -127,37 +166,46 @@ impl Daemon {
 
     pub(super) fn looked(&mut self, seen: &[(usize, Presence)]) -> Result<(), DaemonError> {
         self.looking = false;
+        if self.away.is_some() {
+            // It is looked again when it can be written down.
+            return Ok(());
+        }
         let now = self.clock.now();
-        for (server, presence) in seen {
-            let place = self.plane.places()[*server];
-            // A step that came up meanwhile changes what is to be seen.
-            if self.plane.pending().any(|step| step.server == *server) {
-                continue;
-            }
-            if *presence != Presence::Silent {
-                self.silent.remove(server);
-            }
-            match (place, presence) {
-                (Place::Coming { .. }, Presence::Serving) => {
-                    self.news(*server, ServerNews::Up, String::from("it answers"))?;
-                    self.tell();
-                }
-                (Place::Coming { .. } | Place::Serving { .. } | Place::Draining { .. }, Presence::Absent) => {
-                    self.news(*server, ServerNews::Failed, String::from("its process has ended by itself"))?;
-                    self.tell();
-                }
-                (Place::Serving { .. }, Presence::Silent) => {
-                    let since = *self.silent.entry(*server).or_insert(now);
-                    let patience = self.config.provider.check().hung_after;
-                    if now.since(since) > patience {
-                        self.silent.remove(server);
-                        let text = format!("it runs and has not answered for {patience:?}");
-                        self.news(*server, ServerNews::Failed, text)?;
-                    }
-                }
-                _ => {}
-            }
+        for (kind, text) in self.provider.take_notes() {
+            self.note(&kind, text)?;
+        }
+        // A step that came up meanwhile changes what is to be seen.
+        let waits: BTreeSet<usize> = self.plane.pending().map(|step| step.server).collect();
+        let news = seen.iter().filter(|(server, _)| !waits.contains(server));
+        let news: Vec<_> = news.filter_map(|(server, presence)| self.judge(now, *server, *presence)).collect();
+        if !news.is_empty() {
+            let input = |(server, news, reason)| Input::Server { now, server, news, reason };
+            self.batch.extend(news.into_iter().map(input));
+            self.write_batch()?;
+            self.tell();
         }
         Ok(())
+    }
+
+    /// What it means for a server that it was seen so.
+    fn judge(&mut self, now: Timestamp, server: usize, presence: Presence) -> Option<(usize, ServerNews, String)> {
+        if presence != Presence::Silent {
+            self.silent.remove(&server);
+        }
+        match (self.plane.places()[server], presence) {
+            (Place::Coming { .. }, Presence::Serving) => Some((server, ServerNews::Up, String::from("it answers"))),
+            (Place::Coming { .. } | Place::Serving { .. } | Place::Draining { .. }, Presence::Absent) => {
+                Some((server, ServerNews::Failed, String::from("its process has ended by itself")))
+            }
+            (Place::Serving { .. }, Presence::Silent) => {
+                let since = *self.silent.entry(server).or_insert(now);
+                let patience = self.config.provider.check().hung_after;
+                (now.since(since) > patience).then(|| {
+                    self.silent.remove(&server);
+                    (server, ServerNews::Failed, format!("it runs and has not answered for {patience:?}"))
+                })
+            }
+            _ => None,
+        }
     }
 }

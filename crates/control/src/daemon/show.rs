@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use tidegate_engine::provision::Place;
 
 use super::{Daemon, DaemonError, Question, name};
+use crate::store::StoreError;
 
 /// The most records of one answer.
 const PAGE: usize = 1000;
@@ -11,9 +12,48 @@ const PAGE: usize = 1000;
 impl Daemon {
     pub(super) fn answer(&self, question: Question) -> Result<Value, DaemonError> {
         Ok(match question {
+            Question::Status => self.status(),
+            Question::Metrics => self.metrics(),
             Question::State => self.state(),
             Question::Plan => json!(self.plane.plan()),
-            Question::Audit(after) => Value::Array(self.store.audit(after, PAGE)?),
+            Question::Audit(after) => match self.store.audit(after, PAGE) {
+                Ok(records) => Value::Array(records),
+                Err(StoreError::Away(_)) => Value::Null,
+                Err(error) => return Err(error.into()),
+            },
+        })
+    }
+
+    fn status(&self) -> Value {
+        json!({
+            "role": "leads",
+            "dry_run": self.dry_run,
+            "term": self.store.term(),
+            "store_away": self.away.as_ref().map(|away| &away.why),
+        })
+    }
+
+    /// What is counted: no more work than reading it.
+    fn metrics(&self) -> Value {
+        let sentry = |(_, known): (&String, &crate::desk::Known)| json!({ "connected": known.connection.is_some() });
+        json!({
+            "role": "leads",
+            "term": self.store.term(),
+            "store_away": self.away.as_ref().map(|away| &away.why),
+            "applications": self.plane.numbers(),
+            "sentries": self.desk.sentries().map(sentry).collect::<Vec<_>>(),
+            "pending": self.plane.pending().count(),
+            "counts": self.counts(),
+        })
+    }
+
+    fn counts(&self) -> Value {
+        json!({
+            "inputs": self.counts.inputs,
+            "steps": self.counts.steps,
+            "provider_failures": self.counts.failures,
+            "reports": self.counts.reports,
+            "sentries_refused": self.counts.refused,
         })
     }
 
@@ -21,7 +61,7 @@ impl Daemon {
         let server = |(at, place): (usize, &Place)| {
             json!({
                 "server": name(at),
-                "address": self.config.provider.address(at),
+                "address": self.server_address(at),
                 "place": place,
                 "process": self.plane.process(at),
             })
@@ -37,20 +77,17 @@ impl Daemon {
             })
         };
         json!({
+            "role": "leads",
             "dry_run": self.dry_run,
             "term": self.store.term(),
+            "store_away": self.away.as_ref().map(|away| &away.why),
             "revision": self.revision,
             "applications": self.plane.plan(),
             "servers": self.plane.places().iter().enumerate().map(server).collect::<Vec<_>>(),
             "sentries": self.desk.sentries().map(sentry).collect::<Vec<_>>(),
+            "names": self.names_shown(),
             "pending": self.plane.pending().collect::<Vec<_>>(),
-            "counts": {
-                "inputs": self.counts.inputs,
-                "steps": self.counts.steps,
-                "provider_failures": self.counts.failures,
-                "reports": self.counts.reports,
-                "sentries_refused": self.counts.refused,
-            },
+            "counts": self.counts(),
         })
     }
 }

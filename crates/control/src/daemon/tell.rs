@@ -1,5 +1,6 @@
 //! Orders to sentries.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tidegate_engine::Sla;
@@ -16,31 +17,47 @@ impl Daemon {
         if self.dry_run {
             return;
         }
+        // The same for all sentries of an application.
+        let mut common: BTreeMap<usize, (TargetOrder, Vec<Coming>)> = BTreeMap::new();
         let names: Vec<String> = self.desk.sentries().map(|(name, _)| name.clone()).collect();
         for sentry in names {
             let Some(known) = self.desk.sentry_mut(&sentry) else { continue };
             let (Some(connection), at) = (known.connection, known.applications().to_vec()) else { continue };
-            let applications: Vec<ApplicationOrders> = at.iter().map(|at| self.orders(*at, &sentry)).collect();
+            let applications = at.iter().map(|at| {
+                let known = common.entry(*at).or_insert_with(|| self.common_orders(*at));
+                self.orders(*at, &sentry, known.clone())
+            });
+            let applications: Vec<ApplicationOrders> = applications.collect();
             let Some(known) = self.desk.sentry_mut(&sentry) else { continue };
-            if known.told.as_ref().is_some_and(|(_, told)| same(told, &applications)) {
+            if !known.is_behind() && known.told.as_ref().is_some_and(|(_, told)| same(told, &applications)) {
                 continue;
             }
             self.revision += 1;
-            known.told = Some(((self.store.term(), self.revision), applications.clone()));
+            known.tell((self.store.term(), self.revision), applications.clone());
             let orders = Orders { term: self.store.term(), revision: self.revision, applications };
             self.send(connection, FromControl::Orders(orders));
         }
     }
 
-    pub(super) fn orders(&self, application: usize, sentry: &str) -> ApplicationOrders {
-        let server = |server: usize| ServerOrder { name: name(server), address: self.config.provider.address(server) };
-        let coming = |(time, servers): (Duration, f64)| Coming { in_ms: time.as_millis() as u64, servers };
+    fn orders(&self, at: usize, sentry: &str, (target, coming): (TargetOrder, Vec<Coming>)) -> ApplicationOrders {
+        let server = |server: usize| Some(ServerOrder { name: name(server), address: self.server_address(server)? });
         ApplicationOrders {
-            name: self.config.site.applications[application].name.clone(),
-            servers: self.plane.servers_of(application, sentry).into_iter().map(server).collect(),
-            target: target(&self.plane.target(application)),
-            coming: self.plane.coming(application).into_iter().map(coming).collect(),
+            name: self.config.site.applications[at].name.clone(),
+            servers: self.plane.servers_of(at, sentry).into_iter().filter_map(server).collect(),
+            target,
+            coming,
         }
+    }
+
+    /// Where a server listens; `None` while it is nowhere.
+    pub(super) fn server_address(&self, server: usize) -> Option<String> {
+        self.config.provider.address(server).or_else(|| self.provider.address(server))
+    }
+
+    fn common_orders(&self, application: usize) -> (TargetOrder, Vec<Coming>) {
+        let coming = |(time, servers): (Duration, f64)| Coming { in_ms: time.as_millis() as u64, servers };
+        let coming = self.plane.coming(application).into_iter().map(coming).collect();
+        (target(&self.plane.target(application)), coming)
     }
 
     /// One that lags too far is cut off, and told everything when it comes back.

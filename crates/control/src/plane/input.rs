@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 use tidegate_engine::Timestamp;
 use tidegate_engine::provision::{ApplicationReport, Measured, ServerNews};
 
+use crate::names::Roll;
+
 /// Something that came from outside. The journal is made of these.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -50,6 +52,22 @@ pub enum Input {
         application: usize,
         /// Their names.
         names: Vec<String>,
+    },
+    /// Several at the same instant, in their order.
+    Several {
+        /// When.
+        now: Timestamp,
+        /// These.
+        inputs: Vec<Input>,
+    },
+    /// An application's name stands for these.
+    Names {
+        /// When.
+        now: Timestamp,
+        /// Whose.
+        application: usize,
+        /// Its sentries in the answer, with their addresses.
+        roll: Roll,
     },
     /// Something to remember that changes nothing.
     Note {
@@ -129,6 +147,8 @@ impl Input {
             | Input::Server { now, .. }
             | Input::Done { now, .. }
             | Input::Sentries { now, .. }
+            | Input::Several { now, .. }
+            | Input::Names { now, .. }
             | Input::Note { now, .. } => *now,
         }
     }

@@ -50,6 +50,9 @@ impl Processes {
         if let Some(same) = there.iter().find(|process| process.step == step.number && process.leads()) {
             return Ok(Process { pid: same.pid, started: same.started, step: step.number });
         }
+        if there.iter().any(|process| process.step > step.number) {
+            return Err(ProviderError::Superseded { step: step.number });
+        }
         self.end(&there)?;
         let child = self.spawn(step, application)?;
         let pid = child.id();
@@ -223,6 +226,9 @@ mod tests {
         let second = provider.apply(&step(3, START), Some(first)).expect("starts").expect("a process");
         assert_eq!(provider.look(2, Some(first)), Presence::Absent);
         provider.apply(&step(2, What::Stop), Some(second)).expect("nothing to stop");
+        // As one does that stood still, and does not know that another control plane has gone on since.
+        let late = provider.apply(&step(1, START), Some(first)).expect_err("is late");
+        assert!(matches!(late, ProviderError::Superseded { step: 1 }), "{late}");
         assert_eq!(find(store(3), 2).expect("/proc").len(), 1);
         provider.apply(&step(4, What::Stop), Some(second)).expect("stops");
         assert_eq!(find(store(3), 2).expect("/proc"), []);

@@ -8,13 +8,17 @@
 //! requests of similar cost form a bucket; the largest part of the bucket that passes
 //!
 //! ```text
-//! Q + f S max(1, (eta + ceil(beta / n)) / k) <= R_sla - d_i
+//! Q + f S max(1, (eta + beta / n) / k) <= R_sla - d_i
 //! ```
 //!
 //! is let in, the rest is refused, and so is everything that waits in less important classes at that instant. `Q` is
 //! the queueing delay at the servers, `eta` the requests in service per server, `n` the servers, `k` a server's
 //! effective processors, `S` the bucket's cost, and `f` the measured ratio of the SLA's statistic to such a prediction
-//! ([`Calibration`](crate::estimate::Calibration)). The paper's test is the case `k` = `f` = 1.
+//! ([`Calibration`](crate::estimate::Calibration)). The paper's test is the case `k` = `f` = 1 with `beta / n` rounded
+//! up (`round_up`): what is left of a server's room beside whole requests stays empty. Where the target is worth 2.8
+//! requests in service a server, that lets in two, and leaves a third of the room. But the target bounds a statistic
+//! over all requests, and those share their servers with 2.8 on average, also when some share with two and some with
+//! three.
 //!
 //! *Awkward cases.* A request dearer than the whole target would be refused for ever, and with it every chance to learn
 //! that it became cheaper: while some server has a processor to spare, anything passes, because waiting could not make
@@ -56,6 +60,9 @@ pub struct Config {
     pub epsilon: f64,
     /// Share of the target that the test aims at, more than 0 and at most 1.
     pub headroom: f64,
+    /// Whether the test counts the request that goes to the fullest server, `ceil(beta / n)`, as in the paper; `false`:
+    /// the mean over the servers, `beta / n`.
+    pub round_up: bool,
     /// Whether predictions are calibrated by measurement; `false`: the bare test of the paper.
     pub calibrate: bool,
     /// Whether a class leaves places for more important requests that come before it is looked at again, and is held to
@@ -73,6 +80,7 @@ impl Default for Config {
             delays: Delays::Computed(ComputedDelays::Computed),
             epsilon: 0.01,
             headroom: 0.85,
+            round_up: false,
             calibrate: true,
             reserve: true,
             max_waiting: 100_000,
@@ -332,12 +340,16 @@ impl Batch {
     fn fit(&self, cx: &Context<'_>, cost: f64, bound: f64) -> usize {
         let load = &cx.load;
         let inherent = cost * self.factor(cx);
-        // (eta + m) / k <= bound / inherent, or eta + m <= k when a server's processors do not slow each other.
-        let slots_per_server = match inherent <= bound {
-            true => load.processors_per_server() * (bound / inherent).min(1e9) - load.in_service_per_server(),
-            false => 0.0,
-        };
-        (slots_per_server + 1e-9).max(0.0) as usize * load.servers.max(1)
+        if inherent > bound {
+            return 0;
+        }
+        // (eta + m / n) / k <= bound / inherent, for all n servers together: m + in service <= n k bound / inherent.
+        let places = load.processors * (bound / inherent).min(1e9) - load.in_service() + 1e-9;
+        let servers = load.servers.max(1);
+        match self.config.round_up {
+            true => (places / servers as f64).max(0.0) as usize * servers,
+            false => places.max(0.0) as usize,
+        }
     }
 
     /// So many requests of a class were tested, and so many of them refused.
@@ -350,7 +362,11 @@ impl Batch {
 
     /// The response time foreseen for the last of a batch, seconds.
     fn predicted(&self, cx: &Context<'_>, cost: f64, batch: usize) -> f64 {
-        let per_server = batch.div_ceil(cx.load.servers.max(1)) as f64;
+        let servers = cx.load.servers.max(1);
+        let per_server = match self.config.round_up {
+            true => batch.div_ceil(servers) as f64,
+            false => batch as f64 / servers as f64,
+        };
         let in_service = cx.load.in_service_per_server() + per_server;
         cx.load.queueing_delay + cost * self.factor(cx) * (in_service / cx.load.processors_per_server()).max(1.0)
     }

@@ -13,23 +13,23 @@
 //! carry out its rate.
 //!
 //! *Awkward cases.* See the control law. Guaranteed requests are not tested, nor counted. Where requests carry no tags,
-//! `tags = "learn"` takes those for heavy users of processors that cost a multiple of the mean.
+//! `tags = "learn"` judges them by what they use: see `uses.rs`.
 //!
-//! *Source.* T. Voigt and P. Gunningberg, "Adaptive resource-based Web server admission control" (2002), sections 3 and
-//! 5.
+//! *Source.* T. Voigt and P. Gunningberg, "Adaptive resource-based Web server admission control" (2002), sections 3, 5.
 
 mod config;
 mod control;
 mod parts;
 #[cfg(test)]
 mod tests;
+mod uses;
 
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::{Admission, AdmissionPolicy, Arrival, Context, PolicyState, ResourceState};
-use crate::decision::Reason;
+use super::{Admission, AdmissionPolicy, Arrival, Context, Ended, PolicyState, ResourceState};
+use crate::decision::{End, Reason};
 use crate::event::Event;
 use crate::report::LoadReport;
 use crate::request::{Request, ServerId};
@@ -37,25 +37,28 @@ use crate::setup::Setup;
 use crate::signal::Signal;
 use crate::time::Timestamp;
 use parts::Parts;
+use uses::{Heavy, Uses};
 
 pub use config::Config;
 pub use control::{Beside, Control, Law, Look, Why};
 
 /// The name of the controller of connections.
 const CONNECTIONS: &str = "syn";
-/// With learned tags a request is a heavy one from this multiple of the mean cost.
-const HEAVY: f64 = 2.0;
 /// While connections wait for them, resources' rates fall so many times as fast.
 const HASTE: f64 = 4.0;
+
+/// Where no resource is short at its least rate, a queue of connections must be long for so many samples.
+const PATIENCE: u32 = 3;
 
 /// The policy.
 #[derive(Debug)]
 pub struct Protection {
-    config: Config,
     /// Per resource of the configuration.
     resources: Vec<Protected>,
     connections: Option<Connections>,
     shares: Vec<f64>,
+    /// What requests use, from which tags can be learned.
+    uses: Uses,
     /// Seconds.
     period: f64,
     sampled: Timestamp,
@@ -84,6 +87,8 @@ struct Place {
     control: Control,
     parts: Parts,
     input: Input,
+    /// Since the last sample.
+    answered: u32,
     admitted: u64,
     refused: u64,
 }
@@ -99,6 +104,8 @@ struct Connections {
     /// Of the processors: nothing is raised above.
     busy: f64,
     arrived: u64,
+    /// Requests answered since the last sample, by servers or by a resource's refusal.
+    answered: u32,
     /// As the kernel counted them since the last sample, where it did.
     counted: Option<u64>,
     admitted: u64,
@@ -124,7 +131,7 @@ impl AdmissionPolicy for Protection {
     /// All buckets have a token, or none is taken.
     fn on_server(&mut self, cx: &mut Context<'_>, arrival: &Arrival, server: ServerId) -> Option<Reason> {
         let (now, class) = (cx.now, arrival.request.class);
-        let heavy = self.config.learns() && cx.costs.mean().is_some_and(|mean| arrival.cost >= HEAVY * mean);
+        let heavy = self.uses.heavy(&arrival.request, arrival.cost);
         let mut refused = None;
         let mut longest = Duration::ZERO;
         for resource in &mut self.resources {
@@ -150,27 +157,48 @@ impl AdmissionPolicy for Protection {
             }
         }
         self.wait = longest;
+        if let (Some(_), Some(connections)) = (refused, &mut self.connections) {
+            connections.answered += 1;
+        }
         refused
+    }
+
+    fn on_outcome(&mut self, cx: &mut Context<'_>, ended: &Ended) {
+        let Some(server) = ended.server.filter(|_| ended.end == End::Answered) else { return };
+        let cost = cx.costs.estimate(&ended.request);
+        self.uses.note(&ended.request, cost, ended.bytes);
+        let heavy = self.uses.heavy(&ended.request, cost);
+        for resource in &mut self.resources {
+            if resource.is_strained_by(&ended.request, heavy) {
+                resource.at(server).for_each(|place| place.answered += 1);
+            }
+        }
+        if let Some(connections) = &mut self.connections {
+            connections.answered += 1;
+        }
     }
 
     fn on_timeout(&mut self, cx: &mut Context<'_>) {
         let seconds = cx.now.seconds_since(self.sampled).max(1e-3);
         let waits = |connections: &Connections| connections.control.last().why == Why::OthersFirst;
         let haste = if self.connections.as_ref().is_some_and(waits) { HASTE } else { 1.0 };
-        let mut others_first = false;
+        let (mut others_first, mut exhausted) = (false, false);
         for resource in &mut self.resources {
             for place in resource.places.iter_mut().flatten() {
                 let before = place.control.last().why;
                 let hits = f64::from(place.parts.asked()) / seconds;
-                place.control.sample(place.input.take(resource.signal), hits, Beside { haste, ..Beside::default() });
+                let worked = Some(f64::from(core::mem::take(&mut place.answered)) / seconds);
+                let beside = Beside { haste, worked, ..Beside::default() };
+                place.control.sample(place.input.take(resource.signal), hits, beside);
                 others_first |= place.control.can_do_more();
+                exhausted |= place.control.is_exhausted();
                 place.parts.set(cx.now, place.control.rate(), seconds);
                 tell(cx, &resource.name, place.server, &place.control, before);
             }
         }
         if let Some(connections) = &mut self.connections {
             let before = connections.control.last().why;
-            connections.sample(seconds, others_first);
+            connections.sample(seconds, others_first, exhausted);
             tell(cx, CONNECTIONS, None, &connections.control, before);
             cx.set_syn_rate(connections.control.rate(), connections.depth);
         }
@@ -206,6 +234,7 @@ impl AdmissionPolicy for Protection {
         for resource in &mut self.resources {
             resource.tag = tag(setup, &resource.name);
         }
+        self.uses.follow(setup);
     }
 
     fn retry_after(&self, _now: Timestamp, _request: &Request) -> Option<Duration> {
@@ -218,6 +247,7 @@ impl AdmissionPolicy for Protection {
         });
         let connections = self.connections.iter().map(Connections::describe);
         state.resources = places.chain(connections).collect();
+        state.uses = self.uses.describe(self.resources.iter().map(|resource| (&*resource.name, resource.signal)));
     }
 }
 
@@ -234,11 +264,11 @@ impl Protection {
             resources: config.resources.iter().map(resource).collect(),
             connections: config.connections.then(|| Connections::new(config)),
             shares: parts::shares(&config.shares, setup.classes.len()),
+            uses: Uses::new(setup, config.learns()),
             period,
             sampled: Timestamp::ZERO,
             next: Timestamp::ZERO + Duration::from_secs_f64(period),
             wait: Duration::ZERO,
-            config: config.clone(),
         }
     }
 
@@ -261,8 +291,8 @@ impl Protection {
 }
 
 impl Protected {
-    fn is_strained_by(&self, request: &Request, heavy: bool) -> bool {
-        self.tag.is_some_and(|tag| request.tags.contains(tag)) || (heavy && self.signal == Signal::Cpu)
+    fn is_strained_by(&self, request: &Request, heavy: Heavy) -> bool {
+        self.tag.is_some_and(|tag| request.tags.contains(tag)) || heavy.strains(self.signal)
     }
 
     /// The places that a request to `server` passes: the sentry and the server.
@@ -281,6 +311,7 @@ impl Protected {
             control: Control::new(self.law),
             parts: Parts::new(shares, self.depth),
             input: Input::default(),
+            answered: 0,
             admitted: 0,
             refused: 0,
         });
@@ -306,6 +337,7 @@ impl Connections {
             processors: Vec::new(),
             busy: config.cpu_reference(),
             arrived: 0,
+            answered: 0,
             counted: None,
             admitted: 0,
             refused: 0,
@@ -321,7 +353,7 @@ impl Connections {
         entry(inputs, server).get_or_insert_default().add(value);
     }
 
-    fn sample(&mut self, seconds: f64, others_first: bool) {
+    fn sample(&mut self, seconds: f64, others_first: bool, exhausted: bool) {
         let busy = mean(self.processors.iter_mut().flatten().filter_map(|input| input.take(Signal::Cpu)));
         let own = self.queues.first_mut().and_then(Option::as_mut).and_then(|input| input.take(Signal::ListenQueue));
         let servers = self.queues.iter_mut().skip(1).flatten();
@@ -334,7 +366,10 @@ impl Connections {
         // While everything is let in the kernel need not count.
         let hits = self.counted.take().unwrap_or(arrived);
         let cpu_busy = busy.is_some_and(|busy| busy >= self.busy);
-        self.control.sample(queue, hits as f64 / seconds, Beside { cpu_busy, others_first, haste: 1.0 });
+        let patience = if exhausted { 1 } else { PATIENCE };
+        let worked = Some(f64::from(core::mem::take(&mut self.answered)) / seconds);
+        let beside = Beside { cpu_busy, others_first, patience, worked, ends: true, ..Beside::default() };
+        self.control.sample(queue, hits as f64 / seconds, beside);
     }
 
     fn describe(&self) -> ResourceState {

@@ -26,6 +26,9 @@ pub struct PolicyState {
     /// Resource controllers: per resource and server, and that of new connections (`syn`) last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<ResourceState>,
+    /// What requests of each type use, where resources are protected.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub uses: Vec<UseState>,
     /// More numbers, by name.
     pub more: Vec<(String, f64)>,
 }
@@ -56,6 +59,23 @@ pub struct ClassControl {
     pub target: f64,
     /// What the last run did.
     pub step: Option<&'static str>,
+}
+
+/// What requests of a type use, and the tags that follow.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct UseState {
+    /// The request type.
+    pub request_type: String,
+    /// Requests answered.
+    pub requests: u64,
+    /// Seconds of a server's processors that one costs, on average.
+    pub cpu_seconds: Option<f64>,
+    /// Bytes of its answer, on average.
+    pub bytes: Option<f64>,
+    /// The tags it has.
+    pub tags: Vec<String>,
+    /// The tags that follow from what it uses.
+    pub proposed: Vec<String>,
 }
 
 /// What a resource's controller shows of itself.

@@ -154,6 +154,10 @@ impl Dynamic {
 
 #[cfg(test)]
 mod tests {
+    use core::time::Duration;
+
+    use proptest::prelude::*;
+
     use super::super::testing::{Cluster, sizes};
 
     const POLICY: &str = r#"{ "policy": "dynamic", "shares": [0.2], "period": "1s", "dead_band": 0.0 }"#;
@@ -242,5 +246,58 @@ mod tests {
         cluster.up(0);
         cluster.up(1);
         assert_eq!(sizes(&cluster), [3, 1], "those that were away are where they were");
+    }
+
+    /// Ten times a second everything is answered and as much comes again, so that each class is where it belongs now.
+    fn tenths(cluster: &mut Cluster, tenths: u32) {
+        for _ in 0..tenths {
+            cluster.turn_over();
+            cluster.pass(Duration::from_millis(100));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(16))]
+
+        /// Whenever in a period the mix changes, and however far: within two periods a server moves the right way, then
+        /// one a period, until the load fits.
+        #[test]
+        fn k_moves_within_two_periods_of_a_change_of_mix(
+            before in 0..=170usize,
+            after in 0..=170usize,
+            phase in 0..10u32,
+            period in 1..3u32,
+        ) {
+            const ALL: usize = 170;
+            let policy = alloc::format!(r#"{{ "policy": "dynamic", "period": "{period}s", "dead_band": 0.1 }}"#);
+            let mut cluster = Cluster::new(10, 2, &policy);
+            let mix = |cluster: &mut Cluster, top: usize| {
+                cluster.only(0, top);
+                cluster.only(1, ALL - top);
+            };
+            mix(&mut cluster, before);
+            tenths(&mut cluster, 10 * 10 * period + phase * period);
+            let settled = sizes(&cluster)[0];
+            mix(&mut cluster, after);
+            // What holds the new mix: not so few that they are over the mark, not so many that one could go.
+            let is_few = |servers: usize| after as f64 > servers as f64 * 18.0 * 1.1 && servers < 9;
+            let is_many = |servers: usize| (after as f64) < (servers as f64 - 1.0) * 18.0 * 0.9 && servers > 1;
+            let mut expected = settled;
+            tenths(&mut cluster, 10 * period);
+            for _ in 0..11 {
+                tenths(&mut cluster, 10 * period);
+                expected = match expected {
+                    servers if is_few(servers) => servers + 1,
+                    servers if is_many(servers) => servers - 1,
+                    servers => servers,
+                };
+                let now = sizes(&cluster)[0];
+                let ahead = if after > before { now >= expected } else { now <= expected };
+                prop_assert!(ahead || now == expected, "{now} servers, {expected} expected, from {settled}");
+                prop_assert!(now.abs_diff(expected) <= 1, "no more than one a period: {now}, {expected}");
+            }
+            let now = sizes(&cluster)[0];
+            prop_assert!(!is_few(now) && !is_many(now), "{now} servers for {after}");
+        }
     }
 }

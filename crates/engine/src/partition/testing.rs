@@ -71,7 +71,11 @@ impl Cluster {
     }
 
     pub(super) fn seconds(&mut self, seconds: u64) {
-        let end = self.now + Duration::from_secs(seconds);
+        self.pass(Duration::from_secs(seconds));
+    }
+
+    pub(super) fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
         while let Some((at, _)) = self.controller.poll_timeout()
             && at <= end
         {

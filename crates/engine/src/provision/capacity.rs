@@ -8,14 +8,17 @@
 //! number. The paper's formula takes the variance of the time between arrivals in seconds squared, which must have been
 //! measured at about the rate that comes out; where only the shape of the arrivals is known, as for a rate that was
 //! predicted, [`Arrivals::Variation`] uses the heavy-traffic form of the same bound. A server with k processors counts
-//! as k servers, which is on the safe side. Servers that share one queue (shortest-queue dispatch comes close to it)
-//! wait less than each for itself: [`Replica::pooled_response`] is Sakasegawa's approximation for that, ours.
+//! as k servers, which is on the safe side.
 //!
-//! *Source.* Kleinrock 1976 by way of Cataclysm, inequality 14; Sakasegawa, Ann. Inst. Statist. Math. 29 (1977).
+//! Servers behind one sentry need less than each for itself: it spreads over all of them what it lets in, and refuses
+//! what would come too late instead of letting it wait. [`Replica::refused`] takes them as the loss system that this
+//! makes of them, M/M/c/K, ours; [`Replica::servers_worth`] turns it round: how many are worth their price.
+//!
+//! *Source.* Kleinrock 1976 by way of Cataclysm, inequality 14; M/M/c/K: any textbook.
 
 use core::time::Duration;
 
-use libm::{ceil, log, pow, sqrt};
+use libm::{ceil, log, pow};
 use thiserror::Error;
 
 use crate::sla::Statistic;
@@ -107,40 +110,6 @@ impl Replica {
         in_range("rate", rate)?;
         // A whole number that was computed must not cost a server more for its last digit.
         Ok(ceil(rate / self.capacity(response)? - 1e-9).clamp(0.0, f64::from(u32::MAX)) as u32)
-    }
-
-    /// The mean response time at `rate` with `servers` that share their queue, seconds; infinite when they are too few.
-    pub fn pooled_response(&self, rate: f64, servers: u32) -> f64 {
-        let places = f64::from(servers) * self.processors;
-        let load = rate * self.mean_service / places;
-        if load.is_nan() || load >= 1.0 {
-            return f64::INFINITY;
-        }
-        let crowd = pow(load, sqrt(2.0 * (places + 1.0)) - 1.0);
-        self.mean_service * (1.0 + self.unevenness() * crowd / (places * (1.0 - load)))
-    }
-
-    /// Servers needed for `rate` requests per second when they share their queue.
-    ///
-    /// # Errors
-    /// As [`Replica::servers_needed`].
-    pub fn pooled_servers_needed(&self, rate: f64, response: f64) -> Result<u32, CapacityError> {
-        // Each for itself they are too many: the answer is not above that, and not below the load itself.
-        let (mut least, mut most) = (0, self.servers_needed(rate, response)?.max(1));
-        if rate <= 0.0 {
-            return Ok(0);
-        }
-        while self.pooled_response(rate, most) > response {
-            (least, most) = (most, most.saturating_mul(2));
-            if most == u32::MAX {
-                return Ok(most);
-            }
-        }
-        while least + 1 < most {
-            let middle = least + (most - least) / 2;
-            if self.pooled_response(rate, middle) <= response { most = middle } else { least = middle }
-        }
-        Ok(most)
     }
 
     /// The share of requests that admission has to refuse at `rate` with `servers`, so that the mean response time
@@ -265,20 +234,20 @@ mod tests {
         // M/M/1: E[R] = S / (1 - rho), so 100 ms at S = 20 ms is rho = 0.8: 40/s.
         let replica = Replica::new(0.02, 1.0, 1.0);
         near(replica.capacity(0.1).unwrap(), 40.0);
-        near(replica.pooled_response(40.0, 1), 0.1);
         // Two processors count as two servers.
         near(Replica::new(0.02, 1.0, 2.0).capacity(0.1).unwrap(), 80.0);
     }
 
     #[test]
-    fn pooled_servers_are_fewer() {
+    fn together_they_need_fewer() {
         let replica = Replica::new(0.05, 1.0, 1.0);
+        let bound = 0.5 / 3.0;
         // 382/s of 50 ms are 19.1 servers' work; each for itself at E[R] = 0.1667 s sustains 14/s: 28.
-        assert_eq!(replica.servers_needed(382.0, 0.5 / 3.0), Ok(28));
-        // M/M/21: Erlang's formula gives a mean of 70 ms, which is within; with 20 it is 95 ms.
-        let pooled = replica.pooled_servers_needed(382.0, 0.5 / 3.0).unwrap();
-        assert!((20..=21).contains(&pooled), "{pooled}");
-        assert_eq!(replica.pooled_servers_needed(0.0, 0.1), Ok(0));
+        assert_eq!(replica.servers_needed(382.0, bound), Ok(28));
+        // Together, with 3.33 places a server, twenty refuse next to nothing.
+        let together = replica.servers_worth(382.0, bound, 0.03).unwrap();
+        assert!((19..=21).contains(&together), "{together}");
+        assert!(replica.refused(382.0, together, bound) < 0.01);
     }
 
     #[test]
@@ -319,9 +288,18 @@ mod tests {
             let capacity = replica.capacity(response).unwrap();
             let servers = f64::from(replica.servers_needed(rate, response).unwrap());
             prop_assert!(servers * capacity >= rate * (1.0 - 1e-6) && (servers - 1.0) * capacity < rate);
-            let pooled = replica.pooled_servers_needed(rate, response).unwrap();
-            prop_assert!(replica.pooled_response(rate, pooled) <= response);
-            prop_assert!(pooled <= 1 || replica.pooled_response(rate, pooled - 1) > response);
+        }
+
+        #[test]
+        fn more_servers_and_more_room_refuse_less(
+            work in 0.1f64..50.0, servers in 1u32..60, room in 1.0f64..10.0, cores in 0.5f64..4.0,
+        ) {
+            let replica = Replica::new(0.1, 1.0, cores);
+            let refused = |servers, room: f64| replica.refused(work / 0.1, servers, room * 0.1);
+            let least = 1.0 - f64::from(servers) * cores / work;
+            prop_assert!((least.max(0.0) - 1e-9..=1.0).contains(&refused(servers, room)));
+            prop_assert!(refused(servers + 1, room) <= refused(servers, room) + 1e-9);
+            prop_assert!(refused(servers, room + 0.5) <= refused(servers, room) + 1e-9);
         }
     }
 }

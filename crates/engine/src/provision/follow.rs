@@ -1,20 +1,21 @@
 //! Follows the offered load at a short interval: as many servers as the SLA needs when those asked for now will serve.
 //!
 //! *Intuition.* What is offered, not what is admitted, says what is needed, however much is being refused. It is
-//! extended by its trend over the time that a new server takes to serve, or taken from the forecast where that is
-//! higher; queueing theory turns the rate into servers. Too few are added at once and all together; too many are
-//! drained when they were too many for `hold`.
+//! extended by its trend over the time that a new server takes to serve, or by the growth that the forecast foresees
+//! where that is more; queueing theory turns the rate into servers. Too few are added at once and all together; too
+//! many are drained when they were too many for `hold`.
 //!
 //! *Awkward cases.* Noise must not be taken for need: the rate is that of the last `smooth`, and a trend counts as far
-//! as it is more than noise. A forecast is trusted up to `trust` times what is offered. How many are enough is a matter
-//! of price: what a sentry lets in is a loss system, and one more server is asked for when it would save more work from
-//! being refused than `price`. So a few servers get more room for chance than many. A sentry may refuse more than that
-//! foresees; when it does while everything asked for serves, the need is put up by a margin, which fades when it was
-//! too much.
+//! as it is more than noise. Of a forecast only the growth counts, up to `trust` times what is offered. How many are
+//! enough is a matter of price: what a sentry lets in is a loss system, and one more server is asked for when it would
+//! save more work from being refused than `price`. So a few servers get more room for chance than many. A sentry may
+//! refuse more than that foresees; when it does while everything asked for serves, the need is put up by a margin,
+//! which fades when it was too much.
 //! When everybody together needs more than there is, revenue decides, as in a plan, and what is left goes to who lacks
 //! most.
 //!
-//! *Source.* Ours. Queue-wise the servers count as one (`pooled`), as shortest-queue dispatch nearly makes them.
+//! *Source.* Ours. The servers count as sharing what is in flight (`pooled`), as shortest-queue dispatch nearly makes
+//! them do: M/M/c/K.
 
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -26,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cataclysm::divide;
 use super::watch::Watched;
-use super::{PolicyState, ProvisionPolicy, View, Wish, duration_problem, share_problem};
+use super::{PolicyState, ProvisionPolicy, View, Wish, amount_problem, duration_problem, share_problem};
 use crate::provision::forecast::Basis;
 use crate::time::Timestamp;
 use crate::units::Seconds;
@@ -47,12 +48,13 @@ pub struct Config {
     pub most_busy: f64,
     /// Servers beyond the work itself at least, in square roots of the work (in servers).
     pub safety: f64,
-    /// Whether servers count as sharing one queue; else each is a queue of its own, as in the paper.
+    /// Whether servers count as sharing what is in flight; else each is a queue of its own, as in the paper, and
+    /// `price` and `room` say nothing.
     pub pooled: bool,
     /// A server is asked for when it would save more than so much work from being refused, in servers' worth.
     pub price: f64,
-    /// Of the requests in flight that the target permits in theory, the share that admission lets in: it keeps away
-    /// from the target.
+    /// Of the requests in flight that the target permits in theory, the share that admission lets in: as the policy
+    /// `batch`, whose test aims at so much of the target.
     pub room: f64,
     /// The share refused above which, with all that is needed serving, theory is not believed any more.
     pub refused: f64,
@@ -60,7 +62,7 @@ pub struct Config {
     pub least_margin: f64,
     /// ... nor by more than this.
     pub most_margin: f64,
-    /// A forecast counts up to so many times what is offered; 0: it does not count.
+    /// The growth that a forecast foresees counts up to so many times what is offered; 0: it does not count.
     pub trust: f64,
 }
 
@@ -70,12 +72,12 @@ impl Default for Config {
             every: Seconds(15.0),
             smooth: Seconds(60.0),
             trend: Seconds(300.0),
-            hold: Seconds(180.0),
+            hold: Seconds(120.0),
             most_busy: 0.9,
             safety: 0.0,
             pooled: true,
-            price: 0.055,
-            room: 0.57,
+            price: 0.02,
+            room: 0.85,
             refused: 0.05,
             least_margin: 1.0,
             most_margin: 1.3,
@@ -89,10 +91,20 @@ impl Config {
         duration_problem("every", self.every)
             .or(duration_problem("smooth", self.smooth))
             .or(duration_problem("trend", self.trend))
+            .or(amount_problem("hold", self.hold.0))
             .or(share_problem("most_busy", self.most_busy))
-            .or((!(self.safety.is_finite() && self.safety >= 0.0))
-                .then_some(("safety", "must be a finite number, not below 0")))
             .or((self.most_busy == 0.0).then_some(("most_busy", "must be more than 0: no number would suffice")))
+            .or(amount_problem("safety", self.safety))
+            .or(amount_problem("price", self.price))
+            .or((self.price == 0.0).then_some(("price", "must be more than 0: another server always saves a little")))
+            .or(amount_problem("room", self.room))
+            .or((self.room == 0.0).then_some(("room", "must be more than 0: nothing would be let in")))
+            .or(share_problem("refused", self.refused))
+            .or(amount_problem("least_margin", self.least_margin))
+            .or((self.least_margin == 0.0).then_some(("least_margin", "must be more than 0: nothing would be needed")))
+            .or(amount_problem("most_margin", self.most_margin))
+            .or((self.most_margin < self.least_margin).then_some(("most_margin", "must not be below `least_margin`")))
+            .or(amount_problem("trust", self.trust))
     }
 
     pub(super) fn build(&self) -> Follow {
@@ -115,8 +127,9 @@ pub(super) struct Follow {
     settled: Vec<u32>,
 }
 
-/// Refused shares above and below which the margin grows and fades, by how much each time, and how far it may grow.
+/// The margin fades while less than this part of the share `refused` is refused.
 const HARDLY_ANY: f64 = 0.1;
+/// What it is multiplied by at a decision when it grows, and when it fades.
 const GROWS: f64 = 1.05;
 const FADES: f64 = 0.998;
 
@@ -185,7 +198,9 @@ impl Follow {
         let behind = self.config.smooth.duration().as_secs_f64() / 2.0;
         let trended = rate + slope * (ahead.as_secs_f64() + behind);
         let foreseen = application.forecast(now, now + ahead);
-        let trusted = foreseen.expected.min(self.config.trust * rate);
+        // How much more than now: forecasts are of the busiest moment, which where little is offered is chance's.
+        let growth = foreseen.expected / application.forecast(now, now).expected.max(f64::MIN_POSITIVE);
+        let trusted = rate * growth.min(self.config.trust);
         if matches!(foreseen.basis, Basis::Weekly | Basis::Daily) && trusted > trended {
             return Some((trusted, "forecast"));
         }

@@ -140,7 +140,7 @@ impl Driver {
             Operation::Complete { which, end, millis } => {
                 let told = (millis > 0).then(|| Duration::from_millis(u64::from(millis)));
                 if let Some(ticket) = pick(&self.flying, which) {
-                    self.complete(ticket, Outcome { end, service_time: told });
+                    self.complete(ticket, Outcome { end, service_time: told, bytes: None });
                 }
             }
             Operation::Cancel { which } => {

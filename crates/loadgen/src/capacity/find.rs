@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::step::{closed, open, settle};
-use super::{Bounds, CapacityError, Loops, Step, Target};
+use super::{Bounds, CapacityError, FAILURES, Loops, Step, Target};
 
 /// The last step of an open loop is so many times longer, and so many targets long at least; how often it is tried.
 const LONGER: u32 = 3;
@@ -11,6 +11,8 @@ const TARGETS: u32 = 25;
 const TRIES: u32 = 8;
 /// More clients that bring less than this are enough.
 const GAIN: f64 = 1.03;
+/// With less than this share of its capacity a service is beyond its breaking point.
+const WHOLE: f64 = 0.9;
 /// The highest rate is found to within this share.
 const FINE: f64 = 0.04;
 /// Rates that are tried between the first and the highest, for the curve: shares of what the closed loop answered.
@@ -25,12 +27,18 @@ pub struct Found {
     pub name: String,
     /// Where it was sent.
     pub url: String,
+    /// What the 95th percentile had to hold, seconds.
+    pub target: f64,
     /// The most that was answered, requests per second.
     pub capacity: f64,
     /// The highest rate within the target, requests per second; of the open loop where there was one.
     pub rate_in_target: f64,
     /// The most requests in flight within the target; `None` without a closed loop.
     pub max_conn: Option<u32>,
+    /// Requests in flight at the breaking point: the most, of those tried, with which it still did all that it can and
+    /// answered everybody, if late. `None` without a closed loop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most: Option<u32>,
     /// `max_conn` is the bound that was given, not what the service holds.
     pub is_bound: bool,
     /// Where throughput over response time is highest: requests per second, and mean response time there, seconds.
@@ -207,12 +215,16 @@ fn sum_up(target: &Target, bounds: &Bounds, max_conn: Option<u32>, rate: Option<
         let distance = |step: &Step| (step.answered - 0.9 * capacity).abs();
         distance(a).total_cmp(&distance(b))
     });
+    let unbroken = whole().filter(|step| step.failed <= FAILURES && step.answered >= WHOLE * capacity);
+    let most = unbroken.filter_map(|step| step.in_flight).max();
     Found {
         name: target.name.clone(),
         url: target.url.clone(),
+        target: bounds.target.as_secs_f64(),
         capacity,
         rate_in_target,
         max_conn,
+        most: max_conn.map(|within| within.max(most.unwrap_or(0))),
         is_bound: max_conn.is_some_and(|most| most >= bounds.most_in_flight),
         knee: knee.map_or((0.0, 0.0), |step| (step.answered, step.latency.mean)),
         suggested_target: near.map_or(0.0, |step| step.latency.p95),
@@ -254,5 +266,30 @@ mod tests {
         let found = sum_up(&target, &bounds, Some(13), Some(36.0), steps);
         assert_eq!((found.capacity, found.rate_in_target, found.cost), (40.0, 36.0, 0.1));
         assert_eq!((found.knee, found.suggested_target, found.is_bound), ((38.0, 0.105), 0.4, false));
+        assert_eq!((found.max_conn, found.most), (Some(13), Some(16)), "late, but whole");
+    }
+
+    #[test]
+    fn the_breaking_point_is_where_answers_fail_or_become_fewer() {
+        let target = Target { name: "page".into(), url: "http://a:1/".into(), headers: Vec::new() };
+        let bounds = Bounds {
+            target: Duration::from_millis(500),
+            step: Duration::from_secs(1),
+            most_in_flight: 64,
+            most_rate: 1e3,
+            seed: 1,
+            loops: Loops::Closed,
+        };
+        let base = [step(Some(1), 10.0, 0.1, 0.12), step(Some(8), 40.0, 0.2, 0.4), step(Some(16), 40.0, 0.4, 0.6)];
+        let most = |last: Step| {
+            let steps = base.iter().cloned().chain([last]).collect();
+            sum_up(&target, &bounds, Some(13), None, steps).most
+        };
+        assert_eq!(most(step(Some(32), 39.5, 0.8, 1.2)), Some(32));
+        assert_eq!(most(step(Some(32), 35.0, 0.8, 1.2)), Some(16), "fewer");
+        assert_eq!(most(Step { failed: 0.1, ..step(Some(32), 40.0, 0.8, 1.2) }), Some(16), "failing");
+        assert_eq!(most(Step { cut: true, ..step(Some(32), 40.0, 0.8, 1.2) }), Some(16), "far too late");
+        let none = sum_up(&target, &bounds, None, Some(20.0), vec![step(None, 20.0, 0.2, 0.4)]).most;
+        assert_eq!(none, None);
     }
 }

@@ -20,6 +20,9 @@ use crate::pool::Pool;
 use crate::record::Outcome;
 use crate::report::ErrorKind;
 
+/// What the runtime's timers count, seconds.
+const TIMER: f64 = 1e-3;
+
 /// A user of a group.
 pub(super) struct User {
     shared: Rc<Shared>,
@@ -45,7 +48,7 @@ impl User {
     pub(super) fn new(shared: Rc<Shared>, group: usize, number: u32, stream: u64) -> User {
         let known = Known { user: number, class: shared.group(group).class.clone(), captured: BTreeMap::new() };
         User {
-            pool: Pool::new(shared.addresses.clone(), 1),
+            pool: Pool::new(shared.addresses.clone(), 1, None),
             rng: rng(shared.plan.seed, stream),
             known,
             cookies: BTreeMap::new(),
@@ -219,8 +222,12 @@ impl User {
         }
     }
 
-    /// Thinks, at most to the end of the run.
+    /// Thinks, at most to the end of the run. Timers count milliseconds: who thinks for less goes on at once, after the
+    /// others had their turn, for a millisecond is longer than a fast service takes.
     async fn wait(&self, seconds: f64) {
+        if seconds < TIMER / 2.0 {
+            return tokio::task::yield_now().await;
+        }
         let due = Duration::try_from_secs_f64(seconds).ok().and_then(|time| Instant::now().checked_add(time));
         let end = self.shared.end();
         sleep_until(due.map_or(end, |due| due.min(end)).into()).await;

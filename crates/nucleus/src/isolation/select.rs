@@ -81,7 +81,7 @@ fn members(side: &Side, all: &BTreeMap<u32, Process>) -> Vec<Process> {
 fn listening(port: u16, all: &BTreeMap<u32, Process>) -> Vec<u32> {
     let mut inodes = Vec::new();
     let Ok(mut netlink) = Netlink::open() else { return Vec::new() };
-    let listed = netlink.listeners(|socket| inodes.extend((socket.local.port() == port).then_some(socket.inode)));
+    let listed = netlink.listeners(port, |socket| inodes.push(socket.inode));
     if listed.is_err() || inodes.is_empty() {
         return Vec::new();
     }

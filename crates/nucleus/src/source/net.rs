@@ -17,11 +17,10 @@ pub(crate) struct Net {
     accepts: Growth,
 }
 
-/// What happened since the last call, per second.
+/// Connections since the last call, per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct NetUse {
-    pub(crate) received: Option<f64>,
-    pub(crate) sent: Option<f64>,
+pub(crate) struct Counted {
+    /// Lost.
     pub(crate) overflows: Option<f64>,
     pub(crate) accepts: Option<f64>,
 }
@@ -39,17 +38,17 @@ impl Net {
         }
     }
 
-    /// What happened since the last call.
-    pub(crate) fn used(&mut self, seconds: f64) -> NetUse {
+    /// Bytes received and sent per second since the last call.
+    pub(crate) fn moved(&mut self, seconds: f64) -> (Option<f64>, Option<f64>) {
         let (received, sent) = self.dev.read().map_or((None, None), bytes);
+        (self.received.rate(received, seconds), self.sent.rate(sent, seconds))
+    }
+
+    /// Connections since the last call.
+    pub(crate) fn counted(&mut self, seconds: f64) -> Counted {
         let overflows = self.netstat.read().and_then(|text| table_value(text, "TcpExt:", "ListenOverflows"));
         let accepts = self.snmp.read().and_then(|text| table_value(text, "Tcp:", "PassiveOpens"));
-        NetUse {
-            received: self.received.rate(received, seconds),
-            sent: self.sent.rate(sent, seconds),
-            overflows: self.overflows.rate(overflows, seconds),
-            accepts: self.accepts.rate(accepts, seconds),
-        }
+        Counted { overflows: self.overflows.rate(overflows, seconds), accepts: self.accepts.rate(accepts, seconds) }
     }
 }
 
@@ -94,18 +93,18 @@ mod tests {
             ("proc/net/snmp", "Ip: A\nIp: 5\nTcp: ActiveOpens PassiveOpens\nTcp: 7 100\n"),
         ]);
         let mut net = Net::new(tree.root());
-        assert_eq!(net.used(1.0), NetUse::default());
+        assert_eq!((net.moved(1.0), net.counted(1.0)), ((None, None), Counted::default()));
         tree.write("proc/net/dev", &DEV.replace("eth0:1000", "eth0:3000").replace(" 5 0 0", " 9999 0 0"));
         tree.write("proc/net/netstat", "TcpExt: A ListenOverflows B\nTcpExt: 1 14 3\n");
         tree.write("proc/net/snmp", "Tcp: ActiveOpens PassiveOpens\nTcp: 7 150\n");
-        let used = net.used(0.5);
-        let expected = NetUse { received: Some(4000.0), sent: Some(0.0), overflows: Some(8.0), accepts: Some(100.0) };
-        assert_eq!(used, expected);
+        assert_eq!(net.moved(0.5), (Some(4000.0), Some(0.0)));
+        assert_eq!(net.counted(0.5), Counted { overflows: Some(8.0), accepts: Some(100.0) });
     }
 
     #[test]
     fn missing_files_and_garbage() {
-        assert_eq!(Net::new(Tree::new(&[]).root()).used(1.0), NetUse::default());
+        let mut nothing = Net::new(Tree::new(&[]).root());
+        assert_eq!((nothing.moved(1.0), nothing.counted(1.0)), ((None, None), Counted::default()));
         for text in
             ["", "TcpExt: ListenOverflows", "TcpExt: ListenOverflows\nTcpExt:", "TcpExt: X\nTcpExt: 1", "a\nb\neth0:x"]
         {

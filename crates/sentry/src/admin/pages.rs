@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Query, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::Value;
@@ -16,8 +16,15 @@ use crate::metrics;
 
 type Shared = State<Arc<Admin>>;
 
-pub(super) async fn metrics(State(admin): Shared) -> Response {
-    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::render(&admin.board)).into_response()
+/// OpenMetrics for whoever accepts it, else the text format from before it.
+pub(super) async fn metrics(State(admin): Shared, headers: HeaderMap) -> Response {
+    let text = metrics::render(&admin.board);
+    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    if accepted.into_iter().any(|value| value.contains("application/openmetrics-text")) {
+        ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response()
+    } else {
+        ([(header::CONTENT_TYPE, metrics::plain::CONTENT_TYPE)], metrics::plain::plain(&text)).into_response()
+    }
 }
 
 pub(super) async fn healthz() -> &'static str {

@@ -68,7 +68,8 @@ fn metrics_are_open_metrics() {
     let (server, board) = start(None);
     board.applications()[0].counters.lane(0).add(crate::counters::Counter::Status2xx, 3);
     board.reload_failed("test");
-    let (status, text) = get(&server, "/metrics");
+    let accept = "GET /metrics HTTP/1.1\r\naccept: application/openmetrics-text; version=1.0.0,text/plain;q=0.5";
+    let (status, text) = ask(&server, accept, "");
     assert_eq!(status, 200);
     for line in [
         "# TYPE tidegate_requests_offered counter",
@@ -86,6 +87,9 @@ fn metrics_are_open_metrics() {
     }
     assert!(text.ends_with("# EOF\n"));
     well_formed(&text);
+    let (status, plain) = get(&server, "/metrics");
+    assert!(status == 200 && plain.contains("# TYPE tidegate_requests_offered_total counter\n"), "{plain}");
+    assert!(!plain.contains("# UNIT") && !plain.contains("# EOF"), "the format that everybody reads");
 }
 
 /// The rules of the format that a scraper trips over: one TYPE per family, samples under their family and nowhere

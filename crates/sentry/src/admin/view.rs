@@ -56,6 +56,7 @@ fn connections(app: &App) -> Value {
         "rate": app.syn.rate(),
         "classes": app.syn.counts(),
         "rate_changes": app.syn.changes(),
+        "last_change_seconds": app.syn.change_took().map(|took| took.as_secs_f64()),
     })
 }
 

@@ -76,12 +76,15 @@ section! {
 
 section! {
     struct RawControl ("in [control]") {
-        /// Where it listens, `host:port`. Required.
-        connect: String,
+        /// Where it listens, `host:port`; several where several share the work: whichever leads is followed. Required.
+        connect: List<String>,
         /// A file with the secret that sentries and the control plane share. Required.
         key_file: String,
         /// This sentry's name, one of its own. Required.
         name: String,
+        /// IP addresses that clients are told for it by [DNS](control.md#names). Default: those that its applications
+        /// listen on, and for `0.0.0.0` and `[::]` the one from which it connects.
+        addresses: List<String>,
     }
 }
 
@@ -93,6 +96,9 @@ section! {
         listen: List<String>,
         /// Addresses such as `"127.0.0.1:9001"`, or tables. Required.
         servers: List<RawServer>,
+        /// A file that `tidegate profile` wrote: [what it says](profile.md#in-a-configuration) of `target`,
+        /// `default_cost`, `max_conn` and stealing holds here too, and must not contradict what is here. Default: none.
+        profile: String,
         /// Short for `sla = { target = ... }`. Default: `"1s"`.
         target: Time,
         /// The response-time target, where it is more than one bound of the 95th percentile. Default: from `target`.

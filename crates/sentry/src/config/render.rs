@@ -70,6 +70,10 @@ impl Config {
             put(&mut table, "connect", control.connect.clone());
             put(&mut table, "key_file", control.key_file.display().to_string());
             put(&mut table, "name", control.name.clone());
+            let addresses: Vec<String> = control.addresses.iter().map(ToString::to_string).collect();
+            if !addresses.is_empty() {
+                put(&mut table, "addresses", addresses);
+            }
             put(&mut out, "control", table);
         }
         put(&mut out, "application", self.applications.iter().map(application).collect::<Vec<_>>());

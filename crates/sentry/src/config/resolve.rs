@@ -27,6 +27,7 @@ use super::raw::{RawApplication, RawConfig, RawServerTable, RawSla};
 use super::section::{At, List, Report};
 use super::{AccessLog, Admin, Application, Config, SentryConfig, Server};
 
+use profile::Profile;
 pub(super) use world::{NoWorld, RealWorld, World};
 
 /// What is not in the file and is looked up, and where problems go.
@@ -84,36 +85,43 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             }
             name.value
         });
+        let profile = self.profile(raw.profile);
+        let stated = span_of(&raw.target).or_else(|| span_of(&raw.sla));
         let sla = self.sla(raw.target, raw.sla);
+        let sla = self.sla_beside(sla, stated, profile.as_ref());
+        self.servers_beside(raw.servers.as_ref(), profile.as_ref());
         let (servers, server_setups) = self.servers(raw.servers, &span);
         let (classes, class_rules, class_pages) = self.classes(raw.class);
         let (request_types, type_rules, tags) = self.request_types(raw.request_type);
         let exempt = raw.exempt.map_or_else(Vec::new, |list| self.rules(list, "exempt"));
         let blame = Blame {
-            admission: raw.admission.as_ref().map_or(span.clone(), |a| a.span.clone()),
-            dispatch: raw.dispatch.as_ref().map_or(span.clone(), |d| d.span.clone()),
-            profile: raw.dispatch.as_ref().and_then(|d| Some(d.value.profile.as_ref()?.value.clone())),
-            partition: raw.partition.as_ref().map_or(span.clone(), |p| p.span.clone()),
-            max_conn: raw.max_conn.as_ref().map_or(span.clone(), |m| m.span.clone()),
+            admission: span_of(&raw.admission).unwrap_or_else(|| span.clone()),
+            dispatch: span_of(&raw.dispatch).unwrap_or_else(|| span.clone()),
+            partition: span_of(&raw.partition).unwrap_or_else(|| span.clone()),
+            max_conn: span_of(&raw.max_conn).unwrap_or_else(|| span.clone()),
         };
+        let max_conn = self.max_conn(raw.max_conn);
+        let cost_at = span_of(&raw.default_cost);
+        let default_cost = raw.default_cost.and_then(|cost| self.positive("default_cost", cost));
+        let (dispatch, stealing) = self.dispatch(raw.dispatch, profile.as_ref());
         let (affinity, affinity_by) = self.affinity(raw.affinity).unzip();
         let setup = Setup {
             name: name.clone(),
             classes,
-            request_types,
             tags: tags.clone(),
             servers: server_setups,
             sla,
             admission: raw.admission.map(|a| a.value.0).unwrap_or_default(),
-            dispatch: self.dispatch(raw.dispatch),
+            dispatch,
             partition: raw.partition.map(|p| p.value.0).unwrap_or_default(),
-            max_conn: self.max_conn(raw.max_conn),
+            max_conn: self.max_conn_beside(max_conn, &request_types, profile.as_ref()),
+            request_types,
             affinity,
             shadow: raw.shadow.is_some_and(|s| s.value),
-            default_cost: raw.default_cost.and_then(|cost| self.positive("default_cost", cost)),
+            default_cost: self.cost_beside(default_cost, cost_at, profile.as_ref()),
             when_all_down: self.when_all_down(raw.when_all_down),
         };
-        self.check(&setup, &blame);
+        self.check(&setup, &blame, profile.as_ref(), stealing.as_ref());
         let timeouts = self.timeouts(raw.timeouts.map(|t| t.value).unwrap_or_default());
         let rejection = self.rejection(raw.rejection.map(|r| r.value).unwrap_or_default(), class_pages);
         let application = Application {
@@ -191,10 +199,8 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
     }
 
     fn statistic(&mut self, given: &At<String>) -> Statistic {
-        let all = [Statistic::Mean, Statistic::P90, Statistic::P95, Statistic::P99];
-        let names = all.map(Statistic::name);
-        all.into_iter().find(|s| s.name() == given.value).unwrap_or_else(|| {
-            let known = names.join(", ");
+        Statistic::of(&given.value).unwrap_or_else(|| {
+            let known = Statistic::ALL.map(Statistic::name).join(", ");
             self.report.error(&given.span, format!("unknown statistic \"{}\"; known here: {known}", given.value));
             Statistic::P95
         })
@@ -267,34 +273,45 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         }
     }
 
-    /// The dispatch policy, its profile looked up.
-    fn dispatch(&mut self, given: Option<At<DispatchChoice>>) -> DispatchConfig {
-        let Some(given) = given else { return DispatchConfig::default() };
-        let DispatchChoice { config, profile: Some(file) } = given.value else { return given.value.config };
-        match profile::read(self.world, Path::new(&file.value)) {
-            Ok(profile) => DispatchConfig::Softscale(profile),
-            Err(problem) => {
-                self.report.error(&file.span, format!("profile \"{}\": {problem}", file.value));
-                config
-            }
-        }
+    /// The dispatch policy, and the profile that it names itself, if it does.
+    fn dispatch(
+        &mut self,
+        given: Option<At<DispatchChoice>>,
+        profile: Option<&Profile>,
+    ) -> (DispatchConfig, Option<Profile>) {
+        let Some(At { value: DispatchChoice { config, profile: named }, span }) = given else {
+            return (DispatchConfig::default(), None);
+        };
+        let Some(file) = named else { return (self.stealing_beside(config, Some(span), profile), None) };
+        let Some(mut named) = self.profile(Some(file)) else { return (config, None) };
+        let Some(table) = named.softscale.take() else {
+            self.report.error(&named.span, "this profile has no table softscale; measure it with --data, or write it");
+            return (config, None);
+        };
+        let config = DispatchConfig::Softscale(table.value);
+        (self.stealing_beside(config, Some(span), profile), Some(named))
     }
 
     /// What the engine checks itself, attached to the line most likely to blame.
-    fn check(&mut self, setup: &Setup, blame: &Blame) {
+    fn check(&mut self, setup: &Setup, blame: &Blame, profile: Option<&Profile>, stealing: Option<&Profile>) {
         if self.report.has_errors() {
             return;
         }
         if let Err(error) = setup.check() {
-            let place = match error {
-                SetupError::Dispatch { .. } => &blame.dispatch,
-                SetupError::MaxConn { .. } => &blame.max_conn,
-                SetupError::Partition { .. } => &blame.partition,
-                _ => &blame.admission,
-            };
             // What contradicts the file here may stand in another one.
-            let elsewhere = blame.profile.as_ref().filter(|_| matches!(error, SetupError::Dispatch { .. }));
-            let elsewhere = elsewhere.map_or_else(String::new, |file| format!(" (profile \"{file}\", [softscale])"));
+            let of_profile = |name: &str| profile.and_then(|profile| Some((profile, profile.place_of_kind(name)?)));
+            let (place, elsewhere) = match &error {
+                SetupError::Dispatch { .. } => {
+                    let stealing = stealing.or(profile.filter(|profile| profile.softscale.is_some()));
+                    (&blame.dispatch, stealing.map_or_else(String::new, Profile::place_of_stealing))
+                }
+                SetupError::MaxConn { name, .. } => match of_profile(name) {
+                    Some((profile, place)) => (&profile.span, place),
+                    None => (&blame.max_conn, String::new()),
+                },
+                SetupError::Partition { .. } => (&blame.partition, String::new()),
+                _ => (&blame.admission, String::new()),
+            };
             self.report.error(place, format!("{error}{elsewhere}"));
         }
     }
@@ -362,10 +379,12 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
 struct Blame {
     admission: Range<usize>,
     dispatch: Range<usize>,
-    /// The file with the dispatch policy's settings, where they are in one.
-    profile: Option<String>,
     partition: Range<usize>,
     max_conn: Range<usize>,
+}
+
+fn span_of<T>(at: &Option<At<T>>) -> Option<Range<usize>> {
+    at.as_ref().map(|at| at.span.clone())
 }
 
 /// The name of an only application that has none.

@@ -1,3 +1,4 @@
+mod profile;
 mod reference;
 mod reports;
 

@@ -58,7 +58,9 @@ impl Run<'_> {
     fn sent(&mut self, now: Timestamp, request: u32) {
         let flying = &mut self.requests[request as usize];
         if let Some(ticket) = flying.ticket.take() {
-            self.controller.handle_completion(now, ticket, Outcome::answered_in(flying.served_in));
+            let bytes = self.menus[flying.client.menu()].urls[flying.url as usize].bytes;
+            let outcome = Outcome { bytes: Some(bytes), ..Outcome::answered_in(flying.served_in) };
+            self.controller.handle_completion(now, ticket, outcome);
         }
         if self.way.latency.is_zero() {
             self.received(now, request);

@@ -1,14 +1,16 @@
 //! `tidegate control`: the control plane, what it would do, and what it did.
 
 use std::io::{Write, stdout};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde_json::Value;
+use tidegate_control::config::Place;
+use tidegate_control::etcd::Etcd;
 use tidegate_control::store::Store;
-use tidegate_control::{Config, Daemon, admin, wall};
+use tidegate_control::{Config, Member, admin};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::top::get;
@@ -25,8 +27,9 @@ pub struct Args {
     /// The configuration
     #[arg(short, long, value_name = "FILE", global = true, default_value = "control.toml")]
     config: PathBuf,
-    /// Only record what would be done: servers are not started, and sentries not told anything
-    #[arg(long)]
+    /// Only record what would be done: servers are not started, and sentries not told anything. With a subcommand:
+    /// what such a control plane recorded
+    #[arg(long, global = true)]
     dry_run: bool,
 }
 
@@ -69,8 +72,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     runtime.block_on(async {
         match &args.what {
             None => serve(config, args.dry_run).await,
-            Some(What::Plan { json }) => plan(&config, *json).await,
-            Some(What::Audit { after }) => audit(&config, *after).await,
+            Some(What::Plan { json }) => plan(&config, args.dry_run, *json).await,
+            Some(What::Audit { after }) => audit(&config, args.dry_run, *after).await,
             Some(What::Check) => {
                 let site = &config.site;
                 writeln!(
@@ -87,8 +90,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 }
 
 async fn serve(config: Config, dry_run: bool) -> Result<ExitCode> {
-    let (listen_admin, store) = (config.admin, config.store.clone());
-    let (daemon, handle) = Daemon::start(config, dry_run).await?;
+    super::run::raise_file_limit();
+    let (listen_admin, store) = (config.admin, config.store_of(dry_run));
+    let (member, handle) = Member::start(config, dry_run).await?;
     let shown = match listen_admin {
         Some(listen) => {
             let address = admin::serve(listen, handle.clone()).await;
@@ -100,12 +104,15 @@ async fn serve(config: Config, dry_run: bool) -> Result<ExitCode> {
     eprintln!(
         "tidegate control {}\n  sentries {}\n  admin    {shown}\n  store    {}{mode}",
         env!("CARGO_PKG_VERSION"),
-        daemon.address(),
-        store.display()
+        member.address(),
+        store
     );
+    if let Some(address) = member.names_address() {
+        eprintln!("  names    {address}, UDP and TCP");
+    }
     let mut terminate = signal(SignalKind::terminate()).context("cannot receive signals")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot receive signals")?;
-    let running = tokio::spawn(daemon.run());
+    let running = tokio::spawn(member.run());
     let stopper = tokio::spawn(async move {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -120,11 +127,15 @@ async fn serve(config: Config, dry_run: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn plan(config: &Config, as_json: bool) -> Result<ExitCode> {
-    let plan = match running(config, "/api/plan").await? {
-        Some(plan) => plan,
-        None => serde_json::to_value(open(&config.store)?.plane(config.site.clone())?.plan())?,
+async fn plan(config: &Config, dry_run: bool, as_json: bool) -> Result<ExitCode> {
+    let status = leading(config, dry_run).await?;
+    let plan = match &status {
+        Some(_) => running(config, "/api/plan").await?.context("the control plane ended meanwhile")?,
+        None => serde_json::to_value(open(config, dry_run)?.plane(config.site.clone())?.plan())?,
     };
+    if let Some(why) = status.as_ref().and_then(|status| status["store_away"].as_str()) {
+        eprintln!("tidegate: nothing is changed now: {why}");
+    }
     let mut out = stdout();
     if as_json {
         writeln!(out, "{plan:#}")?;
@@ -162,17 +173,18 @@ async fn plan(config: &Config, as_json: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn audit(config: &Config, mut after: u64) -> Result<ExitCode> {
+async fn audit(config: &Config, dry_run: bool, mut after: u64) -> Result<ExitCode> {
     let mut out = stdout();
-    let mut store: Option<Store> = None;
+    let store = match leading(config, dry_run).await? {
+        Some(_) => None,
+        None => Some(open(config, dry_run)?),
+    };
     loop {
-        let records = match running(config, &format!("/api/audit?after={after}")).await? {
-            Some(records) => records.as_array().cloned().unwrap_or_default(),
+        let records = match &store {
+            Some(store) => store.audit(after, 1000)?,
             None => {
-                if store.is_none() {
-                    store = Some(open(&config.store)?);
-                }
-                store.as_ref().map_or(Ok(Vec::new()), |store| store.audit(after, 1000))?
+                let records = running(config, &format!("/api/audit?after={after}")).await?;
+                records.and_then(|records| records.as_array().cloned()).unwrap_or_default()
             }
         };
         let Some(last) = records.last() else { return Ok(ExitCode::SUCCESS) };
@@ -181,6 +193,15 @@ async fn audit(config: &Config, mut after: u64) -> Result<ExitCode> {
             writeln!(out, "{record}")?;
         }
     }
+}
+
+/// The running daemon's status, if it leads and works on the store that is asked about.
+async fn leading(config: &Config, dry_run: bool) -> Result<Option<Value>> {
+    let status = running(config, "/api/status").await?;
+    if let Some(leader) = status.as_ref().and_then(|status| status["leader"]["name"].as_str()) {
+        eprintln!("tidegate: this control plane waits; {leader} leads");
+    }
+    Ok(status.filter(|status| status["role"] == "leads" && (status["dry_run"] == true) == dry_run))
 }
 
 /// What the running daemon says; `None` when none runs.
@@ -197,17 +218,10 @@ async fn running(config: &Config, path: &str) -> Result<Option<Value>> {
     Ok(Some(value))
 }
 
-fn open(path: &Path) -> Result<Store> {
-    if !path.exists() {
-        bail!(
-            "{}: there is no store yet, and no control plane answers; start one with: {}",
-            path.display(),
-            daemon_command()
-        );
-    }
-    Ok(Store::open(path, wall())?)
-}
-
-fn daemon_command() -> &'static str {
-    "tidegate control"
+/// The store, only to look.
+fn open(config: &Config, dry_run: bool) -> Result<Store> {
+    Ok(match config.store_of(dry_run) {
+        Place::File(path) => Store::look(&path)?,
+        Place::Etcd(etcd) => Store::look_in_etcd(&Etcd::new(&etcd.endpoints)?, &etcd.prefix)?,
+    })
 }

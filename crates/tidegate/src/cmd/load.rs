@@ -57,6 +57,9 @@ pub struct Args {
     /// How long a client waits for its answer (users: their file says)
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
     timeout: Duration,
+    /// How long a client waits for a connection; 500ms keeps its system from trying again when nobody answers
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "users")]
+    connect_timeout: Option<Duration>,
     /// Connections to each destination at most
     #[arg(long, value_name = "N", default_value_t = 1024)]
     connections: usize,
@@ -214,6 +217,7 @@ impl Args {
         plan.target = self.target;
         plan.connections = self.connections;
         plan.keep_alive = !self.close;
+        plan.connect_timeout = self.connect_timeout;
         Ok(plan)
     }
 
@@ -354,9 +358,11 @@ mod tests {
 
     #[test]
     fn the_short_form() {
-        let plan = plan(&["--rate", "200/s", "--target", "500ms", "--seed", "4", "--close"]).unwrap();
+        let plan = plan(&["--rate", "200/s", "--target", "500ms", "--seed", "4", "--close", "--connect-timeout", "1s"])
+            .unwrap();
         assert_eq!((plan.duration, plan.seed, plan.keep_alive), (Duration::from_secs(30), 4, false));
         assert_eq!(plan.target, Some(Duration::from_millis(500)));
+        assert_eq!(plan.connect_timeout, Some(Duration::from_secs(1)));
         assert_eq!(plan.streams[0].urls[0].0.to_string(), "http://127.0.0.1:1/base");
     }
 

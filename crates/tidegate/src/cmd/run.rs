@@ -175,7 +175,12 @@ impl Running {
             text.push_str(&format!("  {:<9}udp {}\n", "reports", view.address()));
         }
         if let Some(control) = &config.control {
-            text.push_str(&format!("  {:<9}{} (this sentry is \"{}\")\n", "control", control.connect, control.name));
+            text.push_str(&format!(
+                "  {:<9}{} (this sentry is \"{}\")\n",
+                "control",
+                control.connect.join(", "),
+                control.name
+            ));
         }
         text.push_str(&format!("  {:<9}{admin}\n  {:<9}{}\n", "admin", "workers", config.sentry.workers));
         text
@@ -297,7 +302,7 @@ fn syn(in_force: &InForce) -> Option<String> {
 }
 
 /// Every connection is a file; the default of 1,024 is soon used up. What the system does not allow is left as it is.
-fn raise_file_limit() {
+pub(super) fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     if setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).is_err() {

@@ -1,5 +1,7 @@
 //! What sentries and the control plane say. JSON: fields may be added, and those that are not known are skipped.
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 
 /// A sentry speaks.
@@ -27,6 +29,9 @@ pub enum FromControl {
     Refused {
         /// Why, and what to do.
         why: String,
+        /// Another control plane leads, or will: the sentry's other addresses are worth a try at once.
+        #[serde(default)]
+        waits: bool,
     },
     /// What it is to work with from now on.
     Orders(Orders),
@@ -39,11 +44,11 @@ pub struct Hello {
     pub sentry: String,
     /// Drawn anew at each start: tells a restart from a second sentry of the same name.
     pub instance: u64,
+    /// Where clients reach it: application and address; an unspecified address stands for where it connects from.
+    #[serde(default)]
+    pub addresses: Vec<(String, IpAddr)>,
     /// Its applications, by name, and how many classes each has.
     pub applications: Vec<(String, usize)>,
-    /// Where it listens, for each application that does.
-    #[serde(default)]
-    pub listen: Vec<(String, String)>,
 }
 
 /// What a sentry saw since its last report.

@@ -36,7 +36,7 @@ pub enum Tagging {
     /// From the request types' `tags`.
     #[default]
     Rules,
-    /// From there, and what costs a multiple of the mean strains the processors.
+    /// From there, and from what each URL is seen to use of the processors and of the network.
     Learn,
 }
 

@@ -175,6 +175,34 @@ fn what_makes_no_sense_is_named() {
     }
 }
 
+#[test]
+fn settings_of_follow_that_make_no_sense_are_named() {
+    let error = |change: fn(&mut FollowConfig)| {
+        let mut config = FollowConfig::default();
+        change(&mut config);
+        Provisioner::new(site(ProvisionConfig::Follow(config))).map(|_| ()).map_err(|error| error.to_string())
+    };
+    for (change, part) in [
+        ((|c| c.hold = Seconds(f64::NAN)) as fn(&mut FollowConfig), "hold must"),
+        (|c| c.most_busy = 0.0, "most_busy must be more than 0"),
+        (|c| c.safety = f64::INFINITY, "safety must"),
+        (|c| c.price = 0.0, "price must be more than 0"),
+        (|c| c.price = f64::NAN, "price must be a finite number"),
+        (|c| c.room = 0.0, "room must be more than 0"),
+        (|c| c.room = -1.0, "room must be a finite number"),
+        (|c| c.refused = 1.5, "refused must lie between"),
+        (|c| c.least_margin = 0.0, "least_margin must be more than 0"),
+        (|c| c.least_margin = f64::NAN, "least_margin must be a finite number"),
+        (|c| c.least_margin = 2.0, "most_margin must not be below `least_margin`"),
+        (|c| c.most_margin = f64::NAN, "most_margin must be a finite number"),
+        (|c| c.trust = f64::NEG_INFINITY, "trust must"),
+    ] {
+        let error = error(change).unwrap_err();
+        assert!(error.contains(part), "{error}");
+    }
+    assert_eq!(error(|c| (c.least_margin, c.most_margin, c.trust, c.safety) = (1.0, 1.0, 0.0, 0.0)), Ok(()));
+}
+
 #[derive(Clone, Debug)]
 enum Input {
     Report(usize, Vec<u64>, u64, f64),

@@ -1,5 +1,7 @@
 //! What a cluster's servers hold, and which requests stay together.
 
+use std::ops::Range;
+
 use tidegate_engine::{Affinity, AffinityBy, MaxConn, Seconds};
 
 use super::super::raw::{RawAffinity, RawMaxConn};
@@ -7,24 +9,27 @@ use super::super::section::{At, List};
 use super::Resolver;
 
 impl Resolver<'_, '_, '_> {
-    /// Numbers are the engine's to judge; what is not there is missed here.
-    pub(super) fn max_conn(&mut self, raw: Option<At<List<RawMaxConn>>>) -> Vec<MaxConn> {
+    /// Numbers are the engine's to judge; what is not there is missed here. With the places of `request_types`,
+    /// `within_target` and `most`.
+    pub(super) fn max_conn(&mut self, raw: Option<At<List<RawMaxConn>>>) -> Vec<(MaxConn, [Range<usize>; 3])> {
         let list = raw.map(|list| list.value.0).unwrap_or_default();
         list.into_iter().filter_map(|entry| self.one_max_conn(entry)).collect()
     }
 
-    fn one_max_conn(&mut self, At { value: raw, span }: At<RawMaxConn>) -> Option<MaxConn> {
+    fn one_max_conn(&mut self, At { value: raw, span }: At<RawMaxConn>) -> Option<(MaxConn, [Range<usize>; 3])> {
         let (Some(name), Some(within_target), Some(most)) = (raw.name, raw.within_target, raw.most) else {
             self.missing(&span, "an entry of max_conn needs name, within_target and most; add what is not there");
             return None;
         };
+        let types_at = raw.request_types.as_ref().map_or(span, |list| list.span.clone());
         let types = raw.request_types.map(|list| list.value.0).unwrap_or_default();
-        Some(MaxConn {
+        let entry = MaxConn {
             name: name.value,
             request_types: types.into_iter().map(|name| name.value).collect(),
             within_target: within_target.value,
             most: most.value,
-        })
+        };
+        Some((entry, [types_at, within_target.span, most.span]))
     }
 
     /// How long requests stay together, and by what.

@@ -1,28 +1,28 @@
 //! The control plane that a sentry follows: where it is, and the key.
 
+use std::net::IpAddr;
 use std::path::Path;
 
 use tidegate_wire::control::ControlKey;
 
 use super::super::Control;
 use super::super::raw::RawControl;
-use super::super::section::At;
+use super::super::section::{At, List};
 use super::Resolver;
 
 impl Resolver<'_, '_, '_> {
     pub(super) fn control(&mut self, raw: At<RawControl>) -> Option<Control> {
         let At { value: raw, span } = raw;
-        let connect = match raw.connect {
-            Some(connect) => self.server_address(&connect),
-            None => {
-                self.missing(&span, "a control plane has an address; add connect = \"host:9910\"");
-                None
-            }
-        };
+        let given = raw.connect.map(|connect| connect.value.0).unwrap_or_default();
+        if given.is_empty() {
+            self.missing(&span, "a control plane has an address; add connect = \"host:9910\"");
+        }
+        let connect: Vec<String> = given.iter().filter_map(|address| self.server_address(address)).collect();
         let name = raw.name.map(|name| name.value).filter(|name| !name.trim().is_empty());
         if name.is_none() {
             self.missing(&span, "sentries are told apart by their names; add name = \"...\"");
         }
+        let addresses = raw.addresses.map(|given| self.told_addresses(given.value)).unwrap_or_default();
         let Some(file) = raw.key_file else {
             self.missing(&span, "sentries and the control plane share a key; add key_file = \"...\"");
             return None;
@@ -33,6 +33,20 @@ impl Resolver<'_, '_, '_> {
             Err(error) => Err(format!("the key file \"{}\" cannot be read: {error}", file.value)),
         };
         let key = key.map_err(|problem| self.report.error(&file.span, problem)).ok()?;
-        Some(Control { connect: connect?, key_file: self.world.absolute(path), key, name: name? })
+        Some(Control { connect, key_file: self.world.absolute(path), key, name: name?, addresses })
+    }
+
+    fn told_addresses(&mut self, given: List<String>) -> Vec<IpAddr> {
+        let mut addresses = Vec::new();
+        for item in given.0 {
+            match item.value.parse::<IpAddr>() {
+                Ok(address) if !address.is_unspecified() => addresses.push(address),
+                _ => {
+                    let problem = format!("\"{}\" is no address that clients could connect to", item.value);
+                    self.report.error(&item.span, problem);
+                }
+            }
+        }
+        addresses
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use tidegate_engine::units::format_duration;
 use tidegate_loadgen::capacity::{Bounds, Found, Loops, Step, Target, find};
 use tidegate_testbed::report::{Curve, curves};
@@ -23,9 +23,9 @@ pub(super) struct Args {
     /// application server's
     #[arg(long, value_name = "[NAME=]URL")]
     to: Vec<String>,
-    /// The 95th percentile that must be held
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "500ms")]
-    target: Duration,
+    /// The 95th percentile that must be held: a time, or name=TIME for one of several --to; 500ms where nothing is said
+    #[arg(long, value_name = "[NAME=]TIME")]
+    target: Vec<String>,
     /// How long each step lasts
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
     step: Duration,
@@ -92,8 +92,9 @@ pub(super) fn run(args: &Args, cores: Option<u32>) -> Result<ExitCode> {
     };
     eprint!("{}", announcement(&targets, &bounds, site.as_ref()));
     let mut types = Vec::new();
-    for target in &targets {
+    for (target, held) in &targets {
         eprintln!("\n{}: {}\n{HEAD}", target.name, target.url);
+        let bounds = Bounds { target: *held, ..bounds.clone() };
         let found = find(target, &bounds, |step| eprintln!("{}", line(step)))?;
         write!(stdout(), "{}", text(&found))?;
         types.push(found);
@@ -110,9 +111,8 @@ pub(super) fn run(args: &Args, cores: Option<u32>) -> Result<ExitCode> {
         }
         softscale = Some(profile);
     }
-    let (target, step) = (bounds.target.as_secs_f64(), bounds.step.as_secs_f64());
-    let svg = curves("what it holds", target, &types.iter().map(curve).collect::<Vec<_>>());
-    let file = File { softscale, measured: Some(Measured { target, step, seed: bounds.seed, types, lending }) };
+    let svg = curves(&types.iter().map(curve).collect::<Vec<_>>());
+    let file = File::new(Measured { step: bounds.step.as_secs_f64(), seed: bounds.seed, types, lending }, softscale);
     let plot = args.plot.clone().unwrap_or_else(|| args.out.with_extension("svg"));
     for (path, text) in [(&args.out, toml::to_string(&file)?), (&plot, svg.map_err(anyhow::Error::msg)?)] {
         std::fs::write(path, text).with_context(|| format!("{}: cannot be written", path.display()))?;
@@ -121,11 +121,15 @@ pub(super) fn run(args: &Args, cores: Option<u32>) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What is measured, each with the time that it must hold; how far to go; and what data servers lend.
+type Prepared = (Vec<(Target, Duration)>, Bounds, Option<Site>);
+
 impl Args {
-    fn prepare(&self, cores: Option<u32>) -> Result<(Vec<Target>, Bounds, Option<Site>)> {
+    /// What is measured, each with the time that it must hold; how far to go; and what data servers lend.
+    fn prepare(&self, cores: Option<u32>) -> Result<Prepared> {
         let targets: Vec<Target> = self.to.iter().map(|text| self.target_of(text)).collect::<Result<_>>()?;
+        let (target, targets) = self.held(targets)?;
         ensure!(self.step >= Duration::from_millis(500), "--step: a step of less than 500ms shows nothing");
-        ensure!(self.target > Duration::ZERO, "--target: must be more than 0");
         let most_rate = self.most_rate.per_second();
         ensure!(most_rate > 0.0, "--most-rate: must be more than 0");
         let loops = match self.loops {
@@ -133,7 +137,7 @@ impl Args {
             LoopArg::Closed => Loops::Closed,
             LoopArg::Open => Loops::Open,
         };
-        let (target, step, seed) = (self.target, self.step, self.seed);
+        let (step, seed) = (self.step, self.seed);
         let bounds = Bounds { target, step, most_in_flight: self.most_in_flight, most_rate, seed, loops };
         let Some(data) = &self.data else { return Ok((targets, bounds, None)) };
         ensure!(
@@ -161,6 +165,29 @@ impl Args {
         Ok((targets, bounds, Some(Site { data, load, peak, levels, nucleus })))
     }
 
+    /// The time that holds where no other is given, and every kind with its own.
+    fn held(&self, targets: Vec<Target>) -> Result<(Duration, Vec<(Target, Duration)>)> {
+        let (mut general, mut named) = (TARGET, Vec::new());
+        for text in &self.target {
+            let (name, time) = text.split_once('=').map_or((None, text.as_str()), |(name, time)| (Some(name), time));
+            let time = parse_duration(time).map_err(|problem| anyhow!("--target: {problem}"))?;
+            ensure!(time > Duration::ZERO, "--target: must be more than 0");
+            let Some(name) = name else {
+                general = time;
+                continue;
+            };
+            let known: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
+            ensure!(known.contains(&name), "--target {text}: no --to has that name; there are {}", known.join(", "));
+            named.push((name, time));
+        }
+        let own = |target: &Target| named.iter().rev().find(|(name, _)| *name == target.name).map(|(_, time)| *time);
+        let with_time = |target: Target| {
+            let time = own(&target).unwrap_or(general);
+            (target, time)
+        };
+        Ok((general, targets.into_iter().map(with_time).collect()))
+    }
+
     /// `URL`, or `name=URL`. A name has no colon and no slash.
     fn target_of(&self, text: &str) -> Result<Target> {
         let named = text.split_once('=').filter(|(name, _)| !name.contains([':', '/']));
@@ -179,15 +206,15 @@ impl Args {
 }
 
 /// What will be sent where, before any of it is.
-fn announcement(targets: &[Target], bounds: &Bounds, site: Option<&Site>) -> String {
+fn announcement(targets: &[(Target, Duration)], bounds: &Bounds, site: Option<&Site>) -> String {
     let Bounds { most_in_flight, most_rate, .. } = bounds;
-    let (step, target) = (format_duration(bounds.step), format_duration(bounds.target));
+    let step = format_duration(bounds.step);
     let mut text = format!(
         "in steps of {step}, up to {most_in_flight} requests in flight and {most_rate} requests/s, to the point at which \
-         p95 is beyond {target}; a step that is far beyond it is cut short. Nothing is sent but to\n"
+         p95 is beyond the target; a step that is far beyond it is cut short. Nothing is sent but to\n"
     );
-    for target in targets {
-        text += &format!("  {} ({})\n", target.url, target.name);
+    for (target, held) in targets {
+        text += &format!("  {} ({}, target {})\n", target.url, target.name, format_duration(*held));
     }
     if let Some(site) = site {
         let shares: Vec<String> = site.levels.iter().map(|level| format!("{:.0}", level * site.peak)).collect();
@@ -200,6 +227,8 @@ fn announcement(targets: &[Target], bounds: &Bounds, site: Option<&Site>) -> Str
     text
 }
 
+/// What must be held where nothing is said.
+const TARGET: Duration = Duration::from_millis(500);
 const HEAD: &str = "   clients   offered/s  answered/s   failed     mean      p95";
 
 fn line(step: &Step) -> String {
@@ -217,10 +246,12 @@ fn line(step: &Step) -> String {
 }
 
 fn text(found: &Found) -> String {
-    let most = match found.max_conn {
-        Some(most) if found.is_bound => format!("{most} or more in flight within the target (the bound given)"),
-        Some(most) => format!("{most} in flight within the target"),
-        None => "no closed loop".to_owned(),
+    let most = match (found.max_conn, found.most) {
+        (Some(within), _) if found.is_bound => {
+            format!("{within} or more in flight within the target (the bound given)")
+        }
+        (Some(within), Some(most)) => format!("{within} in flight within the target, {most} at the breaking point"),
+        _ => "no closed loop".to_owned(),
     };
     format!(
         "{}: capacity {:.1}/s, {:.1}/s within the target, {most}; knee at {:.1}/s with {:.0} ms; alone {:.1} ms; \
@@ -236,17 +267,26 @@ fn text(found: &Found) -> String {
 }
 
 fn curve(found: &Found) -> Curve {
-    let whole = || found.steps.iter().filter(|step| step.latency.count > 0);
+    // Of a number of clients that was tried twice the second time counts, as in the search.
+    let is_last = |at: usize, step: &Step| {
+        let later = || found.steps[at + 1..].iter().any(|later| later.in_flight == step.in_flight);
+        step.in_flight.is_none() || !later()
+    };
+    let steps = found.steps.iter().enumerate().filter(|(at, step)| is_last(*at, step)).map(|(_, step)| step);
+    // What was cut short had no time to show its rate.
+    let mut steps: Vec<&Step> = steps.filter(|step| step.latency.count > 0 && !step.cut).collect();
+    steps.sort_by(|a, b| a.in_flight.cmp(&b.in_flight).then(a.offered.total_cmp(&b.offered)));
     let points = |closed: bool| {
-        let steps = whole().filter(move |step| step.in_flight.is_some() == closed);
+        let steps = steps.iter().filter(move |step| step.in_flight.is_some() == closed);
         steps.map(|step| (step.answered, step.latency.p95)).collect()
     };
-    let clients = whole().filter_map(|step| Some((f64::from(step.in_flight?), step.answered)));
+    let clients = steps.iter().filter_map(|step| Some((f64::from(step.in_flight?), step.answered)));
     Curve {
         name: found.name.clone(),
         closed: points(true),
         open: points(false),
         clients: clients.collect(),
+        target: found.target,
         knee: found.knee.0,
         capacity: found.capacity,
     }

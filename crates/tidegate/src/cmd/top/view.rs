@@ -10,6 +10,15 @@ use ratatui::{Frame, Terminal};
 use super::state::{Application, Class, Server, State};
 use super::trail::{Rates, Trail};
 
+/// What is told of a class.
+const COLUMNS: [&str; 9] = ["offered", "admitted", "refused", "goodput", "in flight", "waiting", "p50", "p95", "p99"];
+
+/// What is told of a class where there is little room, so that its name has some.
+const NARROW: &[&str] = &["offered", "admitted", "refused", "goodput", "p95"];
+
+/// From so many columns on everything has room.
+const WIDE: u16 = 105;
+
 /// What is drawn.
 pub(super) struct View<'a> {
     pub trail: &'a Trail,
@@ -91,7 +100,7 @@ impl View<'_> {
                 rate(rates.goodput)
             )),
             Line::from(format!(
-                "{} {worst} of {} allowed   in flight {}   waiting {}   capacity {:.1} processors",
+                "{} {worst} of {}   in flight {}   waiting {}   capacity {:.1} processors",
                 app.statistic,
                 time(app.target),
                 app.in_flight,
@@ -103,20 +112,22 @@ impl View<'_> {
     }
 
     fn classes(&self, frame: &mut Frame<'_>, area: Rect, app: &Application) {
-        let header = ["offered", "admitted", "refused", "goodput", "in flight", "waiting", "p50", "p95", "p99"];
-        let rows = app.classes.iter().map(|class| self.class_row(app, class));
-        let widths = [Constraint::Fill(1)].into_iter().chain([Constraint::Length(9); 9]);
-        frame.render_widget(table(" classes, most important first ", "class", header, rows, widths), area);
+        let shown = if area.width < WIDE { NARROW } else { &COLUMNS };
+        let rows = app.classes.iter().map(|class| self.class_row(app, class, shown));
+        let widths = [Constraint::Fill(1)].into_iter().chain(shown.iter().map(|_| Constraint::Length(9)));
+        frame.render_widget(table(" classes, most important first ", "class", shown, rows, widths), area);
     }
 
-    fn class_row(&self, app: &Application, class: &Class) -> Row<'static> {
+    /// A class's figures, of the columns that are shown.
+    fn class_row(&self, app: &Application, class: &Class, shown: &[&str]) -> Row<'static> {
         let rates = self.trail.rates(&app.application, Some(&class.name));
         let late = class.statistic.is_some_and(|statistic| statistic > app.target);
         let style = if late { Style::new().fg(Color::Red) } else { Style::new() };
         let times = [class.p50, class.p95, class.p99].map(|seconds| seconds.map_or("-".to_owned(), time));
         let cells = [rates.offered, rates.admitted, rates.rejected, rates.goodput].map(rate);
         let counts = [class.in_flight, class.waiting].map(|count| count.to_string());
-        row(&class.name, cells.into_iter().chain(counts).chain(times)).style(style)
+        let all = COLUMNS.into_iter().zip(cells.into_iter().chain(counts).chain(times));
+        row(&class.name, all.filter(|(column, _)| shown.contains(column)).map(|(_, text)| text)).style(style)
     }
 
     /// How it came to be: a line each, and why requests are refused.
@@ -180,7 +191,7 @@ fn servers_table(frame: &mut Frame<'_>, area: Rect, app: &Application) {
     let header = ["state", "in flight", "processors", "a processor", "queueing"];
     let rows = app.servers.iter().map(server_row);
     let widths = [Constraint::Fill(1)].into_iter().chain([Constraint::Length(11); 5]);
-    frame.render_widget(table(" servers ", "server", header, rows, widths), area);
+    frame.render_widget(table(" servers ", "server", &header, rows, widths), area);
 }
 
 fn server_row(server: &Server) -> Row<'static> {
@@ -196,14 +207,14 @@ fn server_row(server: &Server) -> Row<'static> {
     row(&server.name, cells.into_iter()).style(style)
 }
 
-fn table<'a, const N: usize>(
+fn table<'a>(
     title: &'a str,
     name: &str,
-    header: [&str; N],
+    header: &[&str],
     rows: impl Iterator<Item = Row<'a>>,
     widths: impl IntoIterator<Item = Constraint>,
 ) -> Table<'a> {
-    let header = row(name, header.into_iter().map(str::to_owned)).style(Style::new().dim());
+    let header = row(name, header.iter().map(|text| (*text).to_owned())).style(Style::new().dim());
     Table::new(rows, widths).header(header).block(Block::bordered().title(title))
 }
 
@@ -252,12 +263,21 @@ mod tests {
         for said in [
             "▲ 91 % are refused so that the target holds",
             "offered 110/s   admitted 10.0/s   refused 100/s (91 %)   goodput 10.0/s",
-            "p95 400 ms of 500 ms allowed   in flight 6   waiting 2   capacity 3.0 processors",
+            "p95 400 ms of 500 ms   in flight 6   waiting 2   capacity 3.0 processors",
             "admission sentry (batch), dispatch jsq",
             "100 %  threshold",
             "gold",
             "down",
         ] {
+            assert!(picture.contains(said), "{said:?} is not in\n{picture}");
+        }
+    }
+
+    #[test]
+    fn a_common_terminal_has_room_for_names_and_figures() {
+        let trail = trail(1..31);
+        let picture = View { trail: &trail, chosen: 0, problem: None, held: false }.text(Size::new(80, 24));
+        for said in ["│class ", "│gold ", "admitted   refused   goodput       p95│", "capacity 3.0 processors"] {
             assert!(picture.contains(said), "{said:?} is not in\n{picture}");
         }
     }

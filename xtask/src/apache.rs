@@ -2,7 +2,9 @@
 //!
 //! What runs is Debian's binary with Debian's own `apache2.conf`, its modules in their default selection with their
 //! default settings (prefork with 150 workers, connections kept for 5 s), in a server root of its own. Ours are only
-//! what every operator writes: the port, the site, and the scripts.
+//! what every operator writes: the port, the site, a page, and the scripts.
+//!
+//! [`launch`] starts any Apache, for services that are laid out otherwise.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -35,6 +37,10 @@ pub const SCRIPTS: [Script; 3] = [
     Script { name: "medium", path: "/medium.php", share: 0.3, rounds: 14_000 },
     Script { name: "heavy", path: "/heavy.php", share: 0.2, rounds: 42_000 },
 ];
+
+/// A page without a script, and its size in bytes.
+pub const PAGE: &str = "/page.html";
+const PAGE_BYTES: usize = 8 * 1024;
 
 const DEBIAN: &str = "/etc/apache2";
 
@@ -69,28 +75,53 @@ const SETTINGS: &[&str] = &["charset", "localized-error-pages", "other-vhosts-ac
 /// # Errors
 /// When Apache or PHP is missing, or it does not serve.
 pub fn start(core: usize, dir: &Path) -> Result<Service> {
-    let program = find_program("apache2").context("the service is Apache; install the Debian package apache2")?;
     let (root, listen) = (dir.join("apache"), free_address()?);
     lay_out(&root, listen)?;
-    let mut apache = Command::new(program);
-    apache.args(["-D", "FOREGROUND", "-C", "ServerName localhost", "-d"]).arg(&root);
-    apache.args(["-f", &format!("{DEBIAN}/apache2.conf")]).current_dir(&root);
-    apache.envs([("APACHE_RUN_USER", "www-data"), ("APACHE_RUN_GROUP", "www-data")]);
+    let mut options = Command::new(program()?);
+    options.args(["-C", "ServerName localhost", "-f", &format!("{DEBIAN}/apache2.conf")]).current_dir(&root);
+    options.envs([("APACHE_RUN_USER", "www-data"), ("APACHE_RUN_GROUP", "www-data")]);
     for (variable, place) in [
         ("APACHE_PID_FILE", "run/apache2.pid"),
         ("APACHE_RUN_DIR", "run"),
         ("APACHE_LOCK_DIR", "run"),
         ("APACHE_LOG_DIR", "log"),
     ] {
-        apache.env(variable, root.join(place));
+        options.env(variable, root.join(place));
     }
+    let paths = SCRIPTS.iter().map(|script| script.path).chain([PAGE]);
+    launch(options, &root, "log/error.log", (core, listen), dir, paths)
+}
+
+/// Apache's program.
+///
+/// # Errors
+/// When it is missing.
+pub fn program() -> Result<PathBuf> {
+    find_program("apache2").context("the service is Apache; install the Debian package apache2")
+}
+
+/// Starts an Apache whose server root is `root` on a core, and checks that it answers at every path. Its log is below
+/// the root; what it prints goes to `dir`.
+///
+/// # Errors
+/// When it does not serve.
+pub fn launch<'p>(
+    mut apache: Command,
+    root: &Path,
+    log: &str,
+    (core, listen): (usize, SocketAddr),
+    dir: &Path,
+    paths: impl IntoIterator<Item = &'p str>,
+) -> Result<Service> {
+    apache.args(["-D", "FOREGROUND", "-d"]).arg(root);
     // When it stops, Apache signals its whole process group: that must not be ours.
     apache.process_group(0);
     let service = Service::start("apache2", apache, core, listen, dir)?;
-    for script in &SCRIPTS {
-        let status = service.status(script.path)?;
+    for path in paths {
+        let status = service.status(path)?;
         if status != 200 {
-            bail!("Apache answers {} with {status}: {}", script.path, error_log(&root));
+            let text = fs::read_to_string(root.join(log)).unwrap_or_default();
+            bail!("Apache answers {path} with {status}: {}", text.lines().last().unwrap_or("nothing in its log"));
         }
     }
     Ok(service)
@@ -112,6 +143,7 @@ fn lay_out(root: &Path, listen: SocketAddr) -> Result<()> {
     for script in &SCRIPTS {
         fs::write(root.join("files").join(script.path.trim_start_matches('/')), script.text())?;
     }
+    fs::write(root.join("files").join(&PAGE[1..]), "tidegate".repeat(PAGE_BYTES / 8))?;
     // The workers run as www-data.
     for folder in [root.parent().unwrap_or(root), root, &root.join("files")] {
         fs::set_permissions(folder, fs::Permissions::from_mode(0o755))?;
@@ -149,11 +181,6 @@ fn site(listen: SocketAddr, files: &Path) -> String {
          <Directory {files}>\n  Options Indexes FollowSymLinks\n  AllowOverride None\n  Require all granted\n\
          </Directory>\n"
     )
-}
-
-fn error_log(root: &Path) -> String {
-    let text = fs::read_to_string(root.join("log/error.log")).unwrap_or_default();
-    text.lines().last().unwrap_or("nothing in its log").to_owned()
 }
 
 impl Script {

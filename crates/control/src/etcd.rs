@@ -1,0 +1,274 @@
+//! etcd, by its JSON gateway: calls that block and end in bounded time, whatever etcd does.
+//!
+//! *Intuition.* A thread of its own moves the bytes, so that leases are kept alive while the daemon computes, and a
+//! call is a message to it. Endpoints are tried in turn, the one that answered last first.
+//!
+//! *Awkward cases.* A call that was not answered may have been carried out all the same: who writes must be able to ask
+//! afterwards ([`EtcdError::Away`]). A server that is stopped takes connections and never answers: every try has a
+//! time-out. Numbers of 64 bits are texts in the gateway's JSON, and what is zero is left out.
+//!
+//! *Source.* etcd's API v3, <https://etcd.io/docs/v3.4/dev-guide/api_grpc_gateway/>.
+
+mod client;
+
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use thiserror::Error;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+
+use client::Client;
+
+/// A call with all its tries.
+const PATIENCE: Duration = Duration::from_millis(2500);
+
+/// A way to an etcd. Clones share its connections.
+#[derive(Clone, Debug)]
+pub struct Etcd {
+    client: Arc<Client>,
+    worker: Arc<Worker>,
+}
+
+/// The thread that moves the bytes. Dropped, it ends.
+#[derive(Debug)]
+struct Worker {
+    runtime: Handle,
+    /// Gone, the thread ends.
+    _alive: oneshot::Sender<()>,
+}
+
+/// Why a call came to nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum EtcdError {
+    /// Nobody answered; it may have been carried out all the same.
+    #[error("etcd does not answer: {0}")]
+    Away(String),
+    /// It does not want to.
+    #[error("etcd answers: {0}")]
+    Answer(String),
+}
+
+/// A key with its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The key.
+    pub key: String,
+    /// Its value.
+    pub value: Vec<u8>,
+    /// The revision that made the key: another one when it was gone meanwhile.
+    pub created: i64,
+    /// The revision that wrote it last; 0: it is not there.
+    pub written: i64,
+}
+
+/// Several things at once, if what is compared holds.
+#[derive(Clone, Debug, Default)]
+pub struct Txn {
+    compare: Vec<Value>,
+    success: Vec<Value>,
+    failure: Vec<Value>,
+}
+
+/// What came of a [`Txn`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Whether what was compared held, and everything was done.
+    pub done: bool,
+    /// The revision after it.
+    pub revision: i64,
+    /// What [`Txn::or_read`] found, in its order.
+    pub found: Vec<Option<Entry>>,
+}
+
+impl Etcd {
+    /// A way to the servers at these addresses, `host:port`.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn new(endpoints: &[String]) -> std::io::Result<Etcd> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (alive, ended) = oneshot::channel::<()>();
+        std::thread::Builder::new().name(String::from("tidegate-etcd")).spawn(move || {
+            // Ends when the other half is gone.
+            let _ = runtime.block_on(ended);
+        })?;
+        let worker = Worker { runtime: handle, _alive: alive };
+        Ok(Etcd { client: Arc::new(Client::new(endpoints)), worker: Arc::new(worker) })
+    }
+
+    /// Carries a transaction out.
+    ///
+    /// # Errors
+    /// When nobody answers, or etcd does not want to.
+    pub fn commit(&self, txn: &Txn) -> Result<Outcome, EtcdError> {
+        let body = json!({ "compare": txn.compare, "success": txn.success, "failure": txn.failure });
+        let answer = self.call("/v3/kv/txn", body)?;
+        let done = answer["succeeded"] == true;
+        let responses = answer["responses"].as_array().cloned().unwrap_or_default();
+        let found = responses.iter().filter(|_| !done).map(|response| entry(&response["response_range"]["kvs"][0]));
+        Ok(Outcome { done, revision: number(&answer["header"]["revision"]), found: found.collect() })
+    }
+
+    /// One key.
+    ///
+    /// # Errors
+    /// When nobody answers, or etcd does not want to.
+    pub fn get(&self, key: &str) -> Result<Option<Entry>, EtcdError> {
+        let answer = self.call("/v3/kv/range", json!({ "key": encode(key) }))?;
+        Ok(entry(&answer["kvs"][0]))
+    }
+
+    /// Keys from `from` to below `to`, in order, at most `most`.
+    ///
+    /// # Errors
+    /// When nobody answers, or etcd does not want to.
+    pub fn range(&self, from: &str, to: &str, most: usize) -> Result<Vec<Entry>, EtcdError> {
+        let body = json!({ "key": encode(from), "range_end": encode(to), "limit": most.to_string() });
+        let answer = self.call("/v3/kv/range", body)?;
+        Ok(answer["kvs"].as_array().into_iter().flatten().filter_map(entry).collect())
+    }
+
+    /// How many keys there are from `from` to below `to`.
+    ///
+    /// # Errors
+    /// When nobody answers, or etcd does not want to.
+    pub fn count(&self, from: &str, to: &str) -> Result<usize, EtcdError> {
+        let body = json!({ "key": encode(from), "range_end": encode(to), "count_only": true });
+        Ok(number(&self.call("/v3/kv/range", body)?["count"]) as usize)
+    }
+
+    /// A lease of so long: what is put with it is gone when it ends.
+    ///
+    /// # Errors
+    /// When nobody answers, or etcd does not want to.
+    pub fn grant(&self, time: Duration) -> Result<i64, EtcdError> {
+        let answer = self.call("/v3/lease/grant", json!({ "TTL": time.as_secs().max(1).to_string() }))?;
+        Ok(number(&answer["ID"]))
+    }
+
+    /// Ends a lease.
+    ///
+    /// # Errors
+    /// When nobody answers, or there is none.
+    pub fn revoke(&self, lease: i64) -> Result<(), EtcdError> {
+        self.call("/v3/lease/revoke", json!({ "ID": lease.to_string() })).map(drop)
+    }
+
+    /// Runs on the thread beside the calls.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        drop(self.worker.runtime.spawn(task));
+    }
+
+    /// What moves the bytes, for a task of the thread.
+    pub(crate) fn client(&self) -> Arc<Client> {
+        self.client.clone()
+    }
+
+    fn call(&self, path: &'static str, body: Value) -> Result<Value, EtcdError> {
+        let (reply, answered) = sync_channel(1);
+        let client = self.client.clone();
+        self.worker.runtime.spawn(async move {
+            // Who asked may have given up.
+            let _ = reply.try_send(client.call(path, &body, PATIENCE).await);
+        });
+        // A little longer than the call itself: only a thread that is gone reaches it.
+        let answer = answered.recv_timeout(PATIENCE + Duration::from_secs(1));
+        answer.unwrap_or_else(|_| Err(EtcdError::Away(String::from("this program is too busy"))))
+    }
+}
+
+impl Txn {
+    /// Only if the key was made by this revision; 0: if it is not there.
+    pub fn if_created(mut self, key: &str, revision: i64) -> Txn {
+        let revision = revision.to_string();
+        self.compare
+            .push(json!({ "key": encode(key), "target": "CREATE", "result": "EQUAL", "create_revision": revision }));
+        self
+    }
+
+    /// Only if the key was written last by this revision; 0: if it is not there.
+    pub fn if_written(mut self, key: &str, revision: i64) -> Txn {
+        let revision = revision.to_string();
+        self.compare.push(json!({ "key": encode(key), "target": "MOD", "result": "EQUAL", "mod_revision": revision }));
+        self
+    }
+
+    /// Writes a key.
+    pub fn put(self, key: &str, value: &[u8]) -> Txn {
+        self.put_with(key, value, 0)
+    }
+
+    /// Writes a key that is gone when the lease ends.
+    pub fn put_with(mut self, key: &str, value: &[u8], lease: i64) -> Txn {
+        let (value, lease) = (STANDARD.encode(value), lease.to_string());
+        self.success.push(json!({ "request_put": { "key": encode(key), "value": value, "lease": lease } }));
+        self
+    }
+
+    /// Drops the keys from `from` to below `to`.
+    pub fn delete(mut self, from: &str, to: &str) -> Txn {
+        self.success.push(json!({ "request_delete_range": { "key": encode(from), "range_end": encode(to) } }));
+        self
+    }
+
+    /// Otherwise reads a key.
+    pub fn or_read(mut self, key: &str) -> Txn {
+        self.failure.push(json!({ "request_range": { "key": encode(key) } }));
+        self
+    }
+}
+
+/// A number of 64 bits; 0 where it was left out.
+pub(crate) fn number(value: &Value) -> i64 {
+    value.as_str().and_then(|text| text.parse().ok()).or(value.as_i64()).unwrap_or(0)
+}
+
+fn entry(value: &Value) -> Option<Entry> {
+    Some(Entry {
+        key: String::from_utf8(decode(&value["key"])?).ok()?,
+        // An empty one is left out.
+        value: decode(&value["value"]).unwrap_or_default(),
+        created: number(&value["create_revision"]),
+        written: number(&value["mod_revision"]),
+    })
+}
+
+fn encode(key: &str) -> String {
+    STANDARD.encode(key)
+}
+
+fn decode(value: &Value) -> Option<Vec<u8>> {
+    STANDARD.decode(value.as_str()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::time::Instant;
+
+    #[test]
+    fn one_that_takes_connections_and_never_answers_is_away_in_bounded_time() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let etcd = Etcd::new(&[address.clone(), address]).expect("a thread");
+        let began = Instant::now();
+        let error = etcd.get("a").expect_err("nobody answers");
+        assert!(matches!(error, EtcdError::Away(_)), "{error}");
+        assert!(began.elapsed() < PATIENCE + Duration::from_secs(1));
+    }
+
+    #[test]
+    fn what_the_gateway_leaves_out_is_nothing() {
+        let value = json!({ "key": "YS9i", "create_revision": "7", "mod_revision": "9223372036854775807" });
+        let entry = entry(&value).expect("an entry");
+        assert_eq!((entry.key.as_str(), entry.value.len(), entry.created, entry.written), ("a/b", 0, 7, i64::MAX));
+        assert_eq!((super::entry(&Value::Null), number(&Value::Null)), (None, 0));
+    }
+}

@@ -1,0 +1,42 @@
+//! What goes on record of inputs: names, and notes of every kind.
+
+use super::{Plane, Record};
+use crate::names::Roll;
+
+impl Plane {
+    /// Whom an application's name stands for.
+    pub fn names(&self, application: usize) -> &Roll {
+        &self.names[application]
+    }
+
+    pub(super) fn named(&mut self, application: usize, roll: &Roll) {
+        let Some(names) = self.names.get_mut(application) else { return };
+        names.clone_from(roll);
+        let addresses: Vec<String> = roll.iter().flat_map(|(_, all)| all).map(ToString::to_string).collect();
+        self.record("names", Some(application), None, format!("stands for {}", addresses.join(", ")), false);
+    }
+
+    pub(super) fn note(&mut self, kind: &str, text: String) {
+        self.record(kind, None, None, text, false);
+    }
+
+    pub(super) fn record(
+        &mut self,
+        kind: &str,
+        application: Option<usize>,
+        server: Option<usize>,
+        text: String,
+        with_inputs: bool,
+    ) {
+        let inputs = application.filter(|_| with_inputs).map(|at| self.provisioner.measured(self.now, at));
+        self.records.push(Record {
+            at: self.now,
+            kind: kind.to_owned(),
+            application: application.map(|at| self.site.applications[at].name.clone()),
+            server,
+            text,
+            inputs,
+            step: None,
+        });
+    }
+}
