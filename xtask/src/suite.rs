@@ -67,6 +67,8 @@ const LIVE: &[Live] = &[
             "--locked",
             "-p",
             "tidegate-control",
+            "-p",
+            "tidegate",
             "--features",
             "kubernetes",
             "--all-targets",
