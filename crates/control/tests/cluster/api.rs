@@ -65,7 +65,7 @@ struct Target {
 
 impl Api {
     pub fn start() -> Api {
-        let (ready, wait) = std::sync::mpsc::channel();
+        let (ready, wait) = std::sync::mpsc::sync_channel(1);
         let (stop, stopped) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
