@@ -13,11 +13,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use tidegate_workload::scenario::Scenario;
 use tidegate_workload::{ServiceTime, rng};
 
 use crate::nuclei::STATUS_PATH;
+use crate::pinned::pinned;
 
 /// A running Apache; dropped, it ends and its folder goes.
 #[derive(Debug)]
@@ -99,16 +100,7 @@ impl Apache {
 
     /// Runs `start` so that the threads that it starts leave Apache its processors, where there are others.
     pub(crate) fn beside<T: Send>(&self, start: impl FnOnce() -> T + Send) -> T {
-        let pinned = || {
-            // Where that is not allowed, or nothing is left, they share.
-            if let Ok(all) = sched_getaffinity(None) {
-                let mut others = CpuSet::new();
-                (self.cores..CpuSet::MAX_CPU).filter(|&core| all.is_set(core)).for_each(|core| others.set(core));
-                let _ = sched_setaffinity(None, &others);
-            }
-            start()
-        };
-        std::thread::scope(|scope| scope.spawn(pinned).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        pinned(|all| &all[all.partition_point(|&core| core < self.cores)..], start)
     }
 
     /// How many rounds it does in a second of processor time.

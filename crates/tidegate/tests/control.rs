@@ -1,16 +1,19 @@
 //! A control plane, its servers and a sentry as real processes: load comes and goes, and daemons are killed.
 
+mod support;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+
+use support::{Process, free_port, get, until_within};
 
 /// Sites of this process.
 static NEXT: AtomicU16 = AtomicU16::new(0);
@@ -18,35 +21,8 @@ static NEXT: AtomicU16 = AtomicU16::new(0);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[track_caller]
-fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
-        thread::park_timeout(Duration::from_millis(50));
-    }
-}
-
-/// A process, killed at the end.
-struct Process(Child);
-
-impl Process {
-    fn start(arguments: &[&str]) -> Process {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-        Process(command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("starts"))
-    }
-
-    /// SIGKILL.
-    fn kill(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.kill();
-    }
+fn until(what: &str, condition: impl FnMut() -> bool) {
+    until_within(PATIENCE, what, condition);
 }
 
 /// A site in a folder of its own. Its servers outlive their control plane, and are killed at the end.
@@ -69,8 +45,8 @@ impl Site {
         let number = NEXT.fetch_add(1, Ordering::SeqCst);
         let seed = format!("{}{number}", std::process::id());
         let loopback = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
-        let (listen, admin) = (loopback(free_port()), loopback(free_port()));
-        let (control, control_admin) = (loopback(free_port()), loopback(free_port()));
+        let (listen, admin) = (loopback(free_port(false)), loopback(free_port(false)));
+        let (control, control_admin) = (loopback(free_port(false)), loopback(free_port(false)));
         let mut text =
             format!("listen = \"{control}\"\nadmin = \"{control_admin}\"\nkey_file = \"key\"\nperiod = \"200ms\"\n");
         let program = env!("CARGO_BIN_EXE_tidegate");
@@ -189,10 +165,6 @@ impl Drop for Site {
     }
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0)).and_then(|socket| socket.local_addr()).expect("a port").port()
-}
-
 /// The first of five ports in a row that are free now; sites of one process do not look in the same place.
 fn free_ports(site: u16) -> u16 {
     let free = |first: u16| (first..first + 5).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok());
@@ -200,16 +172,6 @@ fn free_ports(site: u16) -> u16 {
         .step_by(7)
         .find(|first| free(*first))
         .expect("five free ports")
-}
-
-fn get(address: SocketAddr, path: &str) -> Option<String> {
-    let mut stream = TcpStream::connect(address).ok()?;
-    stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes()).ok()?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok()?;
-    let (head, body) = answer.split_once("\r\n\r\n")?;
-    head.starts_with("HTTP/1.1 200").then(|| body.to_owned())
 }
 
 /// 60 requests/s of 50 ms are three servers' work, and there is one.

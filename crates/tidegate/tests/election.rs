@@ -8,25 +8,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::process::Command;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use etcd::{EtcdServer, etcd_is_present, signal};
-use support::{Folder, Process, free_port, get};
+use support::{Folder, Process, free_port, get, until_within};
 
 /// From the leader's end to the next one's first decision.
 const TAKEOVER: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(90);
 
 #[track_caller]
-fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
-        thread::park_timeout(Duration::from_millis(20));
-    }
+fn until(what: &str, condition: impl FnMut() -> bool) {
+    until_within(PATIENCE, what, condition);
 }
 
 /// One of the two.

@@ -30,7 +30,7 @@ pub(super) struct Look {
 }
 
 impl Look {
-    pub(super) fn new(site: Site, full: f64) -> Look {
+    pub(super) fn new(mut site: Site, full: f64) -> Look {
         let first = site.sentries[0].listen.clone();
         let members = first.iter().map(|&address| (address, watch::channel(vec![address]).0)).collect();
         let state = site.state();

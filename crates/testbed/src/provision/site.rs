@@ -12,7 +12,7 @@ use tidegate_workload::scenario::{Application, Arm, Scenario};
 
 use super::{LEAD, ProvisionRunError};
 use crate::live;
-use crate::process::{PAUSE, Process, ProcessError};
+use crate::process::{PATIENCE, PAUSE, Process, ProcessError};
 use crate::spec::ServerSpec;
 
 /// How often sentries report and it is decided.
@@ -28,6 +28,9 @@ pub(super) struct Site {
     control_at: SocketAddr,
     admin: SocketAddr,
     began: Instant,
+    /// What the control plane said of itself last: who runs when it does not answer any more.
+    seen: Value,
+    has_ended: bool,
     // The order matters: who sends goes first, whoever answers last.
     pub(super) sentries: Vec<SentryProcess>,
     control: Process,
@@ -67,7 +70,9 @@ impl Site {
         let (program, folder) = (program.to_owned(), folder.to_owned());
         let (scenario, arm) = (scenario.clone(), arm.clone());
         let sentries = Vec::new();
-        let mut site = Site { scenario, arm, program, folder, control_at, admin, began, sentries, control };
+        let (seen, has_ended) = (Value::Null, false);
+        let mut site =
+            Site { scenario, arm, program, folder, control_at, admin, began, seen, has_ended, sentries, control };
         site.add_sentry()?;
         site.until("the first servers do not serve", |site| {
             let state = site.state();
@@ -85,9 +90,10 @@ impl Site {
         self.began
     }
 
-    /// What the control plane says of itself.
-    pub(super) fn state(&self) -> Value {
-        get(self.admin, "/api/state").unwrap_or_default()
+    /// What the control plane says of itself; null when it does not answer.
+    pub(super) fn state(&mut self) -> Value {
+        let state = get(self.admin, "/api/state");
+        state.inspect(|state| self.seen.clone_from(state)).unwrap_or_default()
     }
 
     /// Starts one more sentry, and waits until it answers.
@@ -103,12 +109,13 @@ impl Site {
 
     /// Ends all; what did not end well, in words.
     pub(super) fn stop(&mut self) -> Vec<String> {
-        let servers = self.state();
+        self.has_ended = true;
+        self.state();
         let mut words: Vec<String> = Vec::new();
         words.extend(self.sentries.iter_mut().filter_map(|sentry| sentry.process.stop("a sentry")));
         words.extend(self.control.stop("the control plane"));
-        // What the control plane has started goes on without it.
-        stop_servers(&servers);
+        // What the control plane has started goes on without it, also when it ended by itself.
+        stop_servers(&self.seen);
         words
     }
 
@@ -130,7 +137,7 @@ impl Site {
 
 impl Drop for Site {
     fn drop(&mut self) {
-        if self.control.runs() {
+        if !self.has_ended {
             self.stop();
         }
     }
@@ -204,8 +211,8 @@ fn free_ports(count: usize) -> Result<u16, ProvisionRunError> {
 /// Asks for JSON; `None`: no good answer.
 fn get(address: SocketAddr, path: &str) -> Option<Value> {
     use std::io::{Read, Write};
-    let mut stream = std::net::TcpStream::connect_timeout(&address, super::LEAD).ok()?;
-    stream.set_read_timeout(Some(super::LEAD)).ok()?;
+    let mut stream = std::net::TcpStream::connect_timeout(&address, PATIENCE).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes()).ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;

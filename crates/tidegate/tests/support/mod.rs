@@ -11,8 +11,14 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[track_caller]
-pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+pub fn until(what: &str, condition: impl FnMut() -> bool) {
+    until_within(PATIENCE, what, condition);
+}
+
+/// Like [`until`], for what takes longer.
+#[track_caller]
+pub fn until_within(patience: Duration, what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + patience;
     while !condition() {
         assert!(Instant::now() < deadline, "waited in vain: {what}");
         thread::park_timeout(Duration::from_millis(10));
