@@ -14,7 +14,7 @@ mod reported;
 mod scale;
 
 pub use alpha::Alpha;
-pub use calibration::Calibration;
+pub use calibration::{Calibration, LIKELY};
 pub use capacity::{Capacity, Mark};
 pub use cost::{CostTable, Costs};
 pub use histogram::DecayedHistogram;

@@ -25,9 +25,11 @@
 //! it faster and it slows nobody. Learned numbers jitter, so the test aims at a little less than the target
 //! (`headroom`); at saturation this costs no throughput, the servers are busy either way. Less important classes leave
 //! a reserve of places for the more important requests that come before they are looked at again, and are held to the
-//! floor of what more important classes were refused (`batch/floor.rs`).
+//! floor of what more important classes were refused (`batch/floor.rs`). And a percentile permits that some are late:
+//! what was saved of these in calm is spent in a rush, on requests that are likely in time (`batch/budget.rs`).
 
 mod buckets;
+mod budget;
 mod floor;
 
 use alloc::vec::Vec;
@@ -35,7 +37,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::delays::{self, FullShare};
-use super::{Admission, AdmissionPolicy, Arrival, Context, PolicyState, require};
+use super::{Admission, AdmissionPolicy, Arrival, Context, Ended, PolicyState, require};
 use crate::decision::Reason;
 use crate::policer::Share;
 use crate::request::ClassId;
@@ -44,6 +46,7 @@ use crate::time::Timestamp;
 use crate::units::Seconds;
 
 use buckets::{BUCKETS, bucket_middle, bucket_of};
+use budget::Budget;
 use floor::Floors;
 
 /// Settings.
@@ -68,6 +71,9 @@ pub struct Config {
     /// Whether a class leaves places for more important requests that come before it is looked at again, and is held to
     /// the floor of what they were refused; `false`: as in the paper.
     pub reserve: bool,
+    /// Whether late answers that the SLA's percentile permits are saved up in calm, and spent in a rush; `false`: what is
+    /// let in is always in time as surely as the SLA asks of all requests together.
+    pub late_budget: bool,
     /// Most requests waiting, all classes together.
     pub max_waiting: u32,
 }
@@ -83,6 +89,7 @@ impl Default for Config {
             round_up: false,
             calibrate: true,
             reserve: true,
+            late_budget: true,
             max_waiting: 100_000,
         }
     }
@@ -141,6 +148,7 @@ impl Config {
             rounds: alloc::vec![None; classes],
             full: FullShare::default(),
             floors: Floors::new(classes),
+            budget: Budget::new(setup.sla.statistic()),
             next_delays: Timestamp::ZERO,
         }
     }
@@ -157,15 +165,13 @@ pub struct Batch {
     rounds: Vec<Option<Timestamp>>,
     full: FullShare,
     floors: Floors,
+    budget: Budget,
     /// When to compute the delays again.
     next_delays: Timestamp,
 }
 
 /// Deviations of the number of arrivals and completions that the reserve covers.
 const RESERVE_DEVIATIONS: f64 = 3.0;
-/// Requests per processor up to which a class may always fill, beside those that complete before it is looked at again:
-/// else processors would stand idle for the sake of requests that may not come.
-const KEEPS_BUSY: f64 = 2.0;
 /// When the application has just filled, its measured share of full instants is still that of the calm. This is assumed
 /// instead: the value at which the bound is strictest.
 const AT_ONSET: f64 = 0.5;
@@ -175,13 +181,16 @@ const DELAYS_PERIOD: Duration = Duration::from_secs(2);
 /// See [`Batch::margin`].
 #[derive(Clone, Copy, Debug, Default)]
 struct Margin {
+    /// The share of the budget that is kept for more important classes.
+    kept: f64,
     /// d_i, seconds.
     delay: f64,
     /// The least cost at which the class is tested, seconds; see [`floor`].
     floor: f64,
     /// Places left free for more important requests.
     reserve: usize,
-    /// Requests in flight up to which neither floor nor reserve holds.
+    /// Requests in flight up to which neither floor nor reserve holds: one per processor, beside those that complete
+    /// before the class is looked at again. Else processors would stand idle for the sake of requests that may not come.
     busy: usize,
 }
 
@@ -212,6 +221,10 @@ impl AdmissionPolicy for Batch {
         }
     }
 
+    fn on_outcome(&mut self, cx: &mut Context<'_>, ended: &Ended) {
+        self.budget.record(cx, ended, self.full.get());
+    }
+
     /// What waits gets its rounds.
     fn on_takeover(&mut self, cx: &mut Context<'_>) {
         self.wake_stranded(cx);
@@ -221,7 +234,9 @@ impl AdmissionPolicy for Batch {
         for class in cx.class_ids() {
             cx.publish(class, Share::Ask);
         }
-        self.floors.fade(self.full.fade(cx.now));
+        let elapsed = self.full.fade(cx.now);
+        self.floors.fade(elapsed);
+        self.budget.fade(elapsed);
         let began = self.full.just_began();
         if self.computed && (cx.now >= self.next_delays || began) {
             self.recompute_delays(cx, if began { AT_ONSET } else { self.full.get() });
@@ -300,13 +315,14 @@ impl Batch {
     /// What a class is held to at this instant, beside the target.
     fn margin(&self, cx: &Context<'_>, class: ClassId) -> Margin {
         let delay = self.delays[class.index()].as_secs_f64();
+        let kept = class.index() as f64 / cx.classes.len() as f64;
         let Some(mean) = cx.costs.mean().filter(|_| self.config.reserve && class.index() > 0) else {
-            return Margin { delay, ..Margin::default() };
+            return Margin { kept, delay, ..Margin::default() };
         };
         let floor = self.floors.get(cx, class, self.config.epsilon);
         let completes = cx.load.processors / mean;
-        let busy = cx.load.idle_processors * KEEPS_BUSY + completes * delay;
-        Margin { delay, floor, reserve: self.reserve(cx, class, completes), busy: busy as usize }
+        let busy = cx.load.idle_processors + completes * delay;
+        Margin { kept, delay, floor, reserve: self.reserve(cx, class, completes), busy: busy as usize }
     }
 
     /// Places to leave for more important requests that come before this class is looked at again: what arrives of them
@@ -325,9 +341,9 @@ impl Batch {
     fn most(&self, cx: &Context<'_>, cost: f64, margin: &Margin) -> usize {
         let load = &cx.load;
         let bound = cx.target * self.config.headroom - margin.delay - load.queueing_delay;
-        let fits = self.fit(cx, cost, bound);
+        let fits = self.fit(cx, cost, bound, margin);
         let held = match cost < margin.floor {
-            true => self.fit(cx, margin.floor, bound),
+            true => self.fit(cx, margin.floor, bound, margin),
             false => fits,
         };
         let busy = fits.min(margin.busy.saturating_sub(load.in_flight));
@@ -337,12 +353,16 @@ impl Batch {
     }
 
     /// How many requests of this cost could be let in and be answered within `bound` seconds.
-    fn fit(&self, cx: &Context<'_>, cost: f64, bound: f64) -> usize {
+    fn fit(&self, cx: &Context<'_>, cost: f64, bound: f64, margin: &Margin) -> usize {
         let load = &cx.load;
-        let inherent = cost * self.factor(cx);
-        if inherent > bound {
+        if cost * self.factor(cx) > bound {
             return 0;
         }
+        let spends = self.config.late_budget && self.config.calibrate && !self.config.round_up;
+        let inherent = match spends && self.budget.covers(load.in_flight, margin.kept) {
+            true => cost * cx.calibration.likely(),
+            false => cost * self.factor(cx),
+        };
         // (eta + m / n) / k <= bound / inherent, for all n servers together: m + in service <= n k bound / inherent.
         let places = load.processors * (bound / inherent).min(1e9) - load.in_service() + 1e-9;
         let servers = load.servers.max(1);

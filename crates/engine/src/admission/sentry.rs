@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::batch::{self, Batch};
 use super::threshold::{self, Threshold};
-use super::{Admission, AdmissionPolicy, Arrival, Context, PolicyState, require};
+use super::{Admission, AdmissionPolicy, Arrival, Context, Ended, PolicyState, require};
 use crate::decision::Reason;
 use crate::event::Event;
 use crate::policer::Share;
@@ -98,6 +98,10 @@ impl AdmissionPolicy for Sentry {
             true => Admission::Admit,
             false => self.batch.on_arrival(cx, arrival),
         }
+    }
+
+    fn on_outcome(&mut self, cx: &mut Context<'_>, ended: &Ended) {
+        self.batch.on_outcome(cx, ended);
     }
 
     fn on_takeover(&mut self, cx: &mut Context<'_>) {

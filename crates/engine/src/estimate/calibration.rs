@@ -22,6 +22,8 @@ const PRIOR_WEIGHT: f64 = 20.0;
 /// The factor's bounds. Below 1 only a little: a server that beats its prediction is left that as a reserve.
 const LEAST: f64 = 0.9;
 const MOST: f64 = 20.0;
+/// How many times as often as the SLA permits on the whole a request may be late that is still worth its place.
+pub const LIKELY: f64 = 3.0;
 
 /// The learned ratio of what requests take to what was expected.
 #[derive(Debug)]
@@ -29,12 +31,13 @@ pub struct Calibration {
     statistic: Statistic,
     ratios: DecayedHistogram,
     factor: f64,
+    likely: f64,
 }
 
 impl Calibration {
     /// Nothing measured yet.
     pub fn new(statistic: Statistic) -> Self {
-        Calibration { statistic, ratios: DecayedHistogram::new(HALF_LIFE), factor: PRIOR }
+        Calibration { statistic, ratios: DecayedHistogram::new(HALF_LIFE), factor: PRIOR, likely: PRIOR }
     }
 
     /// Takes one answer: seconds received of the processors, and seconds expected.
@@ -46,18 +49,29 @@ impl Calibration {
 
     /// Brings [`Calibration::factor`] up to date.
     pub fn refresh(&mut self, now: Timestamp) {
-        let measured = match self.statistic.quantile() {
-            Some(q) => self.ratios.quantile(q),
-            None => self.ratios.mean(),
-        };
         let weight = self.ratios.weight(now);
-        let blend = (measured.unwrap_or(PRIOR) * weight + PRIOR * PRIOR_WEIGHT) / (weight + PRIOR_WEIGHT);
-        self.factor = blend.clamp(LEAST, MOST);
+        let blend = |measured: Option<f64>| {
+            let sum = measured.unwrap_or(PRIOR) * weight + PRIOR * PRIOR_WEIGHT;
+            (sum / (weight + PRIOR_WEIGHT)).clamp(LEAST, MOST)
+        };
+        let Some(quantile) = self.statistic.quantile() else {
+            self.factor = blend(self.ratios.mean());
+            self.likely = self.factor;
+            return;
+        };
+        self.factor = blend(self.ratios.quantile(quantile));
+        self.likely = blend(self.ratios.quantile(1.0 - LIKELY * (1.0 - quantile))).min(self.factor);
     }
 
     /// What an expected cost must be multiplied by to bound the SLA's statistic.
     pub fn factor(&self) -> f64 {
         self.factor
+    }
+
+    /// The same for a request that may be late [`LIKELY`] times as often as the SLA permits on the whole, and at most
+    /// that; where the SLA bounds the mean, it is the factor.
+    pub fn likely(&self) -> f64 {
+        self.likely
     }
 }
 
@@ -77,6 +91,8 @@ mod tests {
         calibration.refresh(Timestamp::from_millis(5000));
         let exact = -libm::log(0.05);
         assert!((calibration.factor() / exact - 1.0).abs() < 0.15, "{} for {exact}", calibration.factor());
+        let likely = -libm::log(0.15);
+        assert!((calibration.likely() / likely - 1.0).abs() < 0.15, "{} for {likely}", calibration.likely());
     }
 
     #[test]
