@@ -37,21 +37,25 @@ impl Post {
         Post { key, server, sentries: to.iter().map(sentry).collect(), buffer: Box::new([0; MAX_DATAGRAM]) }
     }
 
-    /// Sends a sample to every sentry. What cannot be sent is lost: the next one is newer.
-    pub(crate) fn send(&mut self, sample: &Sample) {
+    /// Sends a sample to every sentry. What cannot be sent is lost: the next one is newer. Of the connections as many are
+    /// told as there is room for; how many, to every sentry.
+    pub(crate) fn send(&mut self, sample: &Sample) -> usize {
+        let mut told = sample.connections.len();
         for sentry in &mut self.sentries {
             let mut writer = ReportWriter::new(&mut self.buffer, &self.server, &sample.gauges);
             sample.active.iter().for_each(|(name, count)| {
                 // What does not fit is not told.
                 writer.active(name, *count);
             });
-            let _ = sample.connections.iter().take_while(|connection| writer.connection(connection)).count();
+            let fitting = sample.connections.iter().take_while(|connection| writer.connection(connection)).count();
+            told = told.min(fitting);
             let header = sentry.sender.next(Kind::Report);
             let length = writer.finish(&self.key, &header);
             if let Some(socket) = sentry.socket() {
                 let _ = socket.send(&self.buffer[..length]);
             }
         }
+        told
     }
 
     /// Takes what came from the sentries: challenges are answered with the next report, commands are handed out, with
