@@ -6,8 +6,8 @@
 //!
 //! *Cost.* The kernel lists connections by walking its whole table, a quarter of a million places on a machine of
 //! 16 GiB, and looking through the files of processes takes longer still. Neither is needed while nothing changes: the
-//! counter of accepted connections says whether any is new, and one `readlink` whether a process still has its own. So
-//! looking is done when there is news, at most once a second, and never for more than 0.2 % of a processor, however
+//! counter of accepted connections says whether any is new, and one `readlink` whether a process that worked still has its
+//! own. So looking is done when there is news, at most once a second, and never for more than 0.2 % of a processor, however
 //! large the machine is and however hopeless the search.
 //!
 //! *Awkward cases.* A process with two connections would mix them, and one with several threads too: such processes are
@@ -37,6 +37,8 @@ const LOOK: Duration = Duration::from_secs(1);
 const LOOK_ANYWAY: Duration = Duration::from_secs(10);
 /// Connections per report: those of the others follow in the next ones.
 const PER_REPORT: usize = 32;
+/// The kernel's number for the clock of what the scheduler counts.
+const CPUCLOCK_SCHED: i32 = 2;
 
 /// Which process has which connection.
 #[derive(Debug)]
@@ -59,6 +61,8 @@ struct Held {
     peer: SocketAddr,
     inode: u32,
     holder: Holder,
+    /// The clock when the process was last seen to have it, nanoseconds.
+    cpu_ns: Option<u64>,
 }
 
 impl Workers {
@@ -127,19 +131,25 @@ impl Workers {
     }
 
     fn settle(&mut self, now: Instant, listeners: &[u32], connections: &[TcpSocket]) {
-        let known: HashSet<u32> = self.held.iter().map(|held| held.inode).collect();
         // A connection has an inode as soon as it is accepted.
         let accepted: HashSet<u32> =
             connections.iter().map(|socket| socket.inode).filter(|inode| *inode != 0).collect();
-        if accepted.is_subset(&known) {
-            self.held.retain(|held| accepted.contains(&held.inode));
-        } else {
-            let mut found = self.search.find(now, listeners, &accepted);
-            let held = |socket: &TcpSocket| {
+        self.held.retain(|held| accepted.contains(&held.inode) && held.holder.socket() == Some(held.inode));
+        let known: HashSet<u32> = self.held.iter().map(|held| held.inode).collect();
+        let wanted: HashSet<u32> = accepted.difference(&known).copied().collect();
+        if !wanted.is_empty() {
+            // Who has a connection is not looked at, unless somebody has more than one.
+            let busy = self.held.iter().map(|held| held.holder.pid).collect();
+            let mut found = self.search.find(now, listeners, &wanted, &busy);
+            if found.len() < wanted.len() && !busy.is_empty() {
+                self.held.clear();
+                found = self.search.find(now, listeners, &accepted, &HashSet::new());
+            }
+            let new = |socket: &TcpSocket| {
                 let holder = found.remove(&socket.inode)?;
-                Some(Held { peer: socket.peer, inode: socket.inode, holder })
+                Some(Held { peer: socket.peer, inode: socket.inode, holder, cpu_ns: None })
             };
-            self.held = connections.iter().filter_map(held).collect();
+            self.held.extend(connections.iter().filter_map(new));
         }
         self.is_unsettled = self.held.len() < connections.len();
     }
@@ -147,21 +157,21 @@ impl Workers {
 
 impl Held {
     /// The clock of its process; `None` when that has it no longer.
-    fn read(&self) -> Option<Connection> {
-        let has_it = self.holder.socket() == Some(self.inode);
-        has_it.then(|| cpu_clock(self.holder.pid).ok()).flatten().map(|cpu_ns| Connection { peer: self.peer, cpu_ns })
+    fn read(&mut self) -> Option<Connection> {
+        let cpu_ns = cpu_clock(self.holder.pid).ok()?;
+        // While its clock stands still a process does nothing, so it has what it had.
+        if self.cpu_ns != Some(cpu_ns) {
+            self.cpu_ns = (self.holder.socket() == Some(self.inode)).then_some(cpu_ns);
+        }
+        Some(Connection { peer: self.peer, cpu_ns: self.cpu_ns? })
     }
 }
 
 /// Processor time that a process has used, nanoseconds.
 fn cpu_clock(pid: u32) -> io::Result<u64> {
-    let pid = i32::try_from(pid).map_err(io::Error::other)?;
-    let mut clock = 0;
-    // SAFETY: `clock` may be written to; the call keeps no pointer.
-    let failed = unsafe { libc::clock_getcpuclockid(pid, &mut clock) };
-    if failed != 0 {
-        return Err(io::Error::from_raw_os_error(failed));
-    }
+    // As the kernel's `MAKE_PROCESS_CPUCLOCK` does it. `clock_getcpuclockid` asks the kernel first whether there is such
+    // a process, which reading its clock does again.
+    let clock = i32::try_from(pid).map_err(io::Error::other)?.wrapping_neg().wrapping_sub(1) << 3 | CPUCLOCK_SCHED;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` may be written to; the call keeps no pointer.
     if unsafe { libc::clock_gettime(clock, &mut time) } != 0 {

@@ -34,13 +34,19 @@ impl Search {
     }
 
     /// Who has the `connections` (inodes), each with a process of one thread for it alone. Processes of the service are
-    /// known by its `listeners` (inodes) or by a connection.
-    pub(super) fn find(&mut self, now: Instant, listeners: &[u32], connections: &HashSet<u32>) -> HashMap<u32, Holder> {
+    /// known by its `listeners` (inodes) or by a connection. Those in `busy` are not looked at.
+    pub(super) fn find(
+        &mut self,
+        now: Instant,
+        listeners: &[u32],
+        connections: &HashSet<u32>,
+        busy: &HashSet<u32>,
+    ) -> HashMap<u32, Holder> {
         let Ok(pids) = numbers_in(&self.proc) else { return HashMap::new() };
         self.forget(now, listeners, &pids);
         let mut found = HashMap::new();
         for pid in pids {
-            if self.others.contains(&pid) {
+            if self.others.contains(&pid) || busy.contains(&pid) {
                 continue;
             }
             let process = self.proc.join(pid.to_string());
@@ -120,7 +126,7 @@ mod tests {
     }
 
     fn find(search: &mut Search, now: Instant, connections: &[u32]) -> Vec<(u32, u32)> {
-        let found = search.find(now, &[7], &connections.iter().copied().collect());
+        let found = search.find(now, &[7], &connections.iter().copied().collect(), &HashSet::new());
         let mut found: Vec<_> = found.iter().map(|(inode, holder)| (*inode, holder.pid)).collect();
         found.sort_unstable();
         found
@@ -141,8 +147,9 @@ mod tests {
         let mut search = Search::new(tree.root());
         let all: Vec<u32> = (100..108).collect();
         assert_eq!(find(&mut search, Instant::now(), &all), [(100, 11), (101, 12), (106, 17)]);
-        let holder = &search.find(Instant::now(), &[7], &HashSet::from([100]))[&100];
+        let holder = &search.find(Instant::now(), &[7], &HashSet::from([100]), &HashSet::from([12]))[&100];
         assert_eq!(holder.socket(), Some(100));
+        assert!(search.find(Instant::now(), &[7], &HashSet::from([100]), &HashSet::from([11])).is_empty(), "busy");
     }
 
     #[test]
@@ -169,7 +176,7 @@ mod tests {
         let later = start + Duration::from_secs(61);
         assert_eq!(find(&mut search, later, &[102]), []);
         tree.link("32/fd/9", "socket:[102]");
-        let found = search.find(later, &[7, 8], &HashSet::from([102]));
+        let found = search.find(later, &[7, 8], &HashSet::from([102]), &HashSet::new());
         assert_eq!(found.get(&102).map(|holder| holder.pid), Some(32));
     }
 }

@@ -34,9 +34,9 @@ fn holding(inodes: std::ops::Range<u32>) -> (Tree, Workers) {
     let tree = tree(&all);
     let mut workers = Workers::new(tree.root());
     for &inode in &all {
-        let mut one = Search::new(tree.root()).find(Instant::now(), &[], &HashSet::from([inode]));
+        let mut one = Search::new(tree.root()).find(Instant::now(), &[], &HashSet::from([inode]), &HashSet::new());
         let holder = one.remove(&inode).expect("found");
-        workers.held.push(Held { peer: socket(inode).peer, inode, holder });
+        workers.held.push(Held { peer: socket(inode).peer, inode, holder, cpu_ns: None });
     }
     (tree, workers)
 }
@@ -63,10 +63,43 @@ fn a_connection_is_read_as_long_as_its_process_has_it() {
     // The same number may be another connection at once; nobody needs to look for this to be seen.
     let file = format!("{}/fd/100", std::process::id());
     tree.remove(&file);
+    // Its clock moves on, or it could have done nothing.
+    while cpu_clock(std::process::id()).expect("our own clock") == read[0].cpu_ns {}
     tree.link(&file, "socket:[101]");
     assert_eq!(workers.read(), []);
     look(&mut workers, Instant::now(), Some(6.0), &[101]);
     assert_eq!(ports(&workers.read()), [1101]);
+}
+
+#[test]
+fn a_process_that_comes_by_a_second_connection_is_left_out() {
+    let tree = tree(&[100]);
+    let mut workers = Workers::new(tree.root());
+    look(&mut workers, Instant::now(), None, &[100]);
+    assert_eq!(ports(&workers.read()), [1100]);
+    tree.link(&format!("{}/fd/101", std::process::id()), "socket:[101]");
+    look(&mut workers, Instant::now(), None, &[100, 101]);
+    assert_eq!(workers.read(), [], "its clock is of both");
+    tree.remove(&format!("{}/fd/100", std::process::id()));
+    look(&mut workers, Instant::now(), None, &[101]);
+    assert_eq!(ports(&workers.read()), [1101]);
+}
+
+#[test]
+fn a_process_whose_clock_stands_still_has_what_it_had() {
+    let tree = tree(&[100]);
+    let mut workers = Workers::new(tree.root());
+    look(&mut workers, Instant::now(), None, &[100]);
+    let holder = &mut workers.held[0];
+    let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().expect("cat");
+    holder.holder.pid = child.id();
+    let first = holder.read().expect("a clock");
+    tree.remove(&format!("{}/fd/100", std::process::id()));
+    // It may have been starting still.
+    assert!(holder.read().is_none_or(|second| second == first));
+    drop(child.stdin.take());
+    child.wait().expect("the end of cat");
+    assert_eq!(holder.read(), None, "no such process");
 }
 
 #[test]
