@@ -4,8 +4,7 @@ use super::*;
 use crate::netlink::{Family, Netlink};
 use crate::source::testing::Tree;
 
-/// This process, with connections of these inodes each by a thread-less name of its own: it is the only one whose clock
-/// the tests know to run.
+/// A folder of processes with this one alone, whose clock runs: of one thread, with a listener and these connections.
 fn tree(inodes: &[u32]) -> Tree {
     let tree = Tree::new(&[]);
     let pid = std::process::id();
@@ -28,7 +27,7 @@ fn ports(read: &[Connection]) -> Vec<u16> {
     read.iter().map(|connection| connection.peer.port()).collect()
 }
 
-/// As if each of these connections had a process; none is read.
+/// Workers as if each of these connections had been found alone.
 fn holding(inodes: std::ops::Range<u32>) -> (Tree, Workers) {
     let all: Vec<u32> = inodes.collect();
     let tree = tree(&all);
@@ -139,7 +138,7 @@ fn looking_that_costs_too_much_is_done_less_often() {
 }
 
 #[test]
-fn connections_of_more_than_one_process_are_told_in_turn() {
+fn more_connections_than_a_report_has_are_told_in_turn() {
     let (_tree, mut workers) = holding(100..140);
     let all: Vec<u16> = (1100..1140).collect();
     assert_eq!(ports(&workers.read()), all[..32]);
