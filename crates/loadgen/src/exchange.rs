@@ -12,12 +12,15 @@ use crate::pool::Pool;
 use crate::record::Outcome;
 use crate::report::ErrorKind;
 
+/// So much of a page is searched for what later requests need, bytes.
+const MOST_KEPT: usize = 1 << 20;
+
 /// What a user reads of an answer.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
     /// Its header fields.
     pub(crate) headers: HeaderMap,
-    /// Its body, if it is wanted.
+    /// Its body, or the beginning of it, if it is wanted.
     pub(crate) body: Vec<u8>,
     /// Whether it is.
     pub(crate) keeps_body: bool,
@@ -75,7 +78,8 @@ async fn read(response: Response<Incoming>, mut page: Option<&mut Page>) -> Resu
         let Some(data) = frame.data_ref() else { continue };
         bytes += data.len() as u64;
         if let Some(page) = page.as_mut().filter(|page| page.keeps_body) {
-            page.body.extend_from_slice(data);
+            let room = MOST_KEPT.saturating_sub(page.body.len());
+            page.body.extend_from_slice(&data[..data.len().min(room)]);
         }
     }
     Ok(Outcome::Answered { status, by_sentry, bytes })

@@ -11,6 +11,11 @@ use tokio::sync::watch;
 
 use crate::script::Script;
 
+/// No run and no patience is longer: instants beyond it cannot be kept everywhere.
+pub(crate) const LONGEST: Duration = Duration::from_secs(366 * 86_400);
+/// No URL weighs more, so that all of them together have a sum.
+const HEAVIEST: f64 = 1e12;
+
 /// A whole run: who sends what, for how long, and within which limits.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -111,6 +116,9 @@ impl Plan {
         if self.duration.is_zero() {
             return invalid("the duration is 0: nothing would be sent");
         }
+        if self.duration > LONGEST {
+            return invalid("the duration is longer than a year");
+        }
         if self.connections == 0 || self.outstanding == 0 {
             return invalid("the limits of connections and of outstanding requests must be at least 1");
         }
@@ -148,11 +156,11 @@ impl Stream {
     /// Adds a URL that gets the share `weight / sum of weights` of the requests.
     ///
     /// # Errors
-    /// When `url` is not an absolute `http://` URL, or `weight` is not a finite number above 0.
+    /// When `url` is not an absolute `http://` URL, or `weight` is not above 0, or is more than 1e12.
     pub fn url(mut self, url: &str, weight: f64) -> Result<Stream, PlanError> {
         let error = |reason: &str| PlanError::Url { url: url.to_owned(), reason: reason.to_owned() };
-        if !(weight.is_finite() && weight > 0.0) {
-            return Err(error("its weight must be a finite number above 0"));
+        if !(weight > 0.0 && weight <= HEAVIEST) {
+            return Err(error("its weight must be a number above 0, and at most 1e12"));
         }
         let uri: Uri = url.parse().map_err(|e| error(&format!("not a URL ({e})")))?;
         match uri.scheme_str() {
@@ -224,6 +232,9 @@ impl Stream {
         if self.timeout.is_zero() {
             return invalid("its timeout is 0: no answer could come in time");
         }
+        if self.timeout > LONGEST {
+            return invalid("its timeout is longer than a year");
+        }
         let is_empty = match &self.script {
             Some(script) => script.requests().next().is_none_or(|first| first.at >= duration),
             None => self.profile.expected_until(duration) <= 0.0,
@@ -255,6 +266,8 @@ mod tests {
             (Plan::new(vec![stream("5/s").script(Script::new(std::iter::empty))], second), "rate is 0"),
             (Plan::new(vec![Stream::new("x", "5/s".parse().unwrap())], second), "no URL"),
             (Plan::new(vec![stream("5/s").timeout(Duration::ZERO)], second), "timeout is 0"),
+            (Plan::new(vec![stream("5/s").timeout(Duration::MAX)], second), "longer than a year"),
+            (Plan::new(vec![stream("5/s")], Duration::MAX), "longer than a year"),
         ] {
             let error = plan.validate().unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
@@ -267,7 +280,9 @@ mod tests {
             let error = stream("1/s").url(url, 1.0).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
         }
-        assert!(stream("1/s").url("http://a/", f64::NAN).is_err());
+        for weight in [f64::NAN, f64::INFINITY, f64::MAX, 0.0, -1.0] {
+            assert!(stream("1/s").url("http://a/", weight).is_err());
+        }
         assert!(stream("1/s").header("a b", "c").is_err());
         assert!(stream("1/s").header("a", "c\n").is_err());
     }

@@ -18,6 +18,8 @@ use std::time::Duration;
 
 use http::Uri;
 
+use crate::plan::LONGEST;
+
 pub use file::{Active, Capture, RequestTemplate, UsersError, UsersFile};
 pub use report::UsersReport;
 
@@ -42,7 +44,7 @@ impl UsersPlan {
     /// Users of the service at `url`, of which scheme, host and port count; seed 1, keep-alive, the file's target.
     ///
     /// # Errors
-    /// When `url` is not an absolute `http://` URL, or the duration is 0.
+    /// When `url` is not an absolute `http://` URL, or the duration is 0 or longer than a year.
     pub fn new(file: UsersFile, url: &str, duration: Duration) -> Result<UsersPlan, UsersError> {
         let error = |reason: String| UsersError::Url { url: url.to_owned(), reason };
         let base: Uri = url.parse().map_err(|e| error(format!("not a URL ({e})")))?;
@@ -51,6 +53,9 @@ impl UsersPlan {
         }
         if duration.is_zero() {
             return Err(UsersError::File("the duration is 0: nobody would ask for anything".to_owned()));
+        }
+        if duration > LONGEST {
+            return Err(UsersError::File("the duration is longer than a year".to_owned()));
         }
         let target = file.target();
         Ok(UsersPlan { file, base, duration, seed: 1, target, keep_alive: true })

@@ -2,8 +2,8 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::{Duration, Instant};
 
 use tidegate_loadgen::{ErrorKind, LoadRun, UsersFile, UsersPlan, UsersReport};
 
@@ -95,6 +95,7 @@ fn run(file: &str, address: SocketAddr, duration: Duration) -> UsersReport {
 }
 
 const HALF_A_SECOND: Duration = Duration::from_millis(500);
+const HOUR: Duration = Duration::from_secs(3600);
 
 #[test]
 fn a_session_keeps_its_cookie_and_uses_what_pages_say() {
@@ -116,6 +117,30 @@ fn what_is_on_no_page_cannot_be_asked_for() {
     let (address, asked) = service(|_, _| Some(("200 OK", "", "an empty folder")));
     run(FILE, address, HALF_A_SECOND);
     assert_eq!(asked.lock().unwrap().len(), 2, "login and list; there is nothing to show");
+}
+
+#[test]
+fn only_the_beginning_of_a_long_page_is_searched() {
+    static LONG: LazyLock<String> = LazyLock::new(|| format!("{}<a href=\"/show/42\">", " ".repeat(1 << 20)));
+    let (address, asked) = service(|_, _| Some(("200 OK", "", &LONG)));
+    run(FILE, address, HALF_A_SECOND);
+    assert_eq!(asked.lock().unwrap().len(), 2, "login and list; the message is beyond the first MiB");
+}
+
+#[test]
+fn who_is_stopped_tells_the_connections_all_the_same() {
+    let (address, _) = service(|_, _| Some(("200 OK", "", "<a href=\"/show/42\">")));
+    let plan = UsersPlan::new(UsersFile::parse(FILE, "test").unwrap(), &format!("http://{address}"), HOUR).unwrap();
+    let run = LoadRun::start_users(plan).unwrap();
+    let (progress, deadline) = (run.progress(), Instant::now() + Duration::from_secs(30));
+    while progress.borrow().classes.iter().all(|class| class.admitted == 0) {
+        assert!(Instant::now() < deadline, "nobody was answered");
+        std::thread::yield_now();
+    }
+    run.stop();
+    let report = run.join().unwrap();
+    assert!(report.stopped);
+    assert_eq!(report.generator.connections_opened, 1, "{report}");
 }
 
 #[test]

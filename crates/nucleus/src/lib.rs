@@ -2,13 +2,14 @@
 //! some times a second, in one datagram each. The stream is also the heartbeat. `docs/nucleus.md` says what is
 //! measured, from where, and at what cost.
 //!
-//! `sampler` asks every `source/` once and makes a [`Sample`]; `post` sends it to each sentry and hears their
-//! challenges and commands; `isolation` divides cores as they say; `nucleus` is the loop around both. All files are
-//! read below a root path, so tests give it trees of their own.
+//! `sampler` asks every `source/` once and makes a [`Sample`]; `post` sends it to each sentry, which `names` finds, and
+//! hears their challenges and commands; `isolation` divides cores as they say; `nucleus` is the loop around both. All
+//! files are read below a root path, so tests give it trees of their own.
 
 mod config;
 mod isolation;
 mod lean;
+mod names;
 mod netlink;
 mod nucleus;
 mod post;

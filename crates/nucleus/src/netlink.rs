@@ -22,9 +22,24 @@ const BUFFER: usize = 32 * 1024;
 /// Open netlink sockets, and a buffer.
 #[derive(Debug)]
 pub(crate) struct Netlink {
-    diag: Socket,
-    route: Socket,
+    diag: Channel,
+    route: Channel,
     buffer: Vec<u8>,
+}
+
+/// An open netlink socket.
+#[derive(Debug)]
+struct Channel {
+    socket: Socket,
+    /// The number of the last request.
+    sequence: u32,
+}
+
+/// Kinds of sockets. One that listens at all addresses may have IPv4 connections too: those are of its own family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Family {
+    V4,
+    V6,
 }
 
 /// A TCP socket.
@@ -51,45 +66,49 @@ impl Netlink {
     /// # Errors
     /// When the kernel has no netlink, or does not let this process use it.
     pub(crate) fn open() -> io::Result<Netlink> {
-        let open = |protocol| {
-            let mut socket = Socket::new(protocol)?;
-            socket.bind_auto()?;
-            socket.connect(&netlink_sys::SocketAddr::new(0, 0))?;
-            Ok::<_, io::Error>(socket)
-        };
-        Ok(Netlink { diag: open(NETLINK_SOCK_DIAG)?, route: open(NETLINK_ROUTE)?, buffer: vec![0; BUFFER] })
+        let (diag, route) = (Channel::open(NETLINK_SOCK_DIAG)?, Channel::open(NETLINK_ROUTE)?);
+        Ok(Netlink { diag, route, buffer: vec![0; BUFFER] })
     }
 
     /// Sockets that listen at a port.
-    pub(crate) fn listeners(&mut self, port: u16, each: impl FnMut(TcpSocket)) -> io::Result<()> {
-        self.sockets(StateFlags::LISTEN, port, each)
+    pub(crate) fn listeners(&mut self, port: u16, mut each: impl FnMut(TcpSocket)) -> io::Result<()> {
+        self.sockets(StateFlags::LISTEN, Family::V4, port, &mut each)?;
+        self.sockets(StateFlags::LISTEN, Family::V6, port, &mut each)
     }
 
-    /// Established connections to a port here.
-    pub(crate) fn connections(&mut self, port: u16, each: impl FnMut(TcpSocket)) -> io::Result<()> {
-        self.sockets(StateFlags::ESTABLISHED, port, each)
+    /// Established connections to a port here, of a family. The kernel walks its whole table for each family: hundreds
+    /// of microseconds.
+    pub(crate) fn connections(&mut self, family: Family, port: u16, mut each: impl FnMut(TcpSocket)) -> io::Result<()> {
+        self.sockets(StateFlags::ESTABLISHED, family, port, &mut each)
     }
 
-    fn sockets(&mut self, states: StateFlags, port: u16, mut each: impl FnMut(TcpSocket)) -> io::Result<()> {
-        for (family, mut socket_id) in [(AF_INET, SocketId::new_v4()), (AF_INET6, SocketId::new_v6())] {
-            // The kernel leaves the others out: writing them down is most of the work.
-            socket_id.source_port = port;
-            let extensions = ExtensionFlags::empty();
-            let request = InetRequest { family, protocol: IPPROTO_TCP, extensions, states: states.clone(), socket_id };
-            dump(&self.diag, &mut self.buffer, SockDiagMessage::InetRequest(request), |message| {
-                if let SockDiagMessage::InetResponse(response) = message {
-                    each(TcpSocket::from(&response.header));
-                }
-            })?;
-        }
-        Ok(())
+    fn sockets(
+        &mut self,
+        states: StateFlags,
+        family: Family,
+        port: u16,
+        each: &mut impl FnMut(TcpSocket),
+    ) -> io::Result<()> {
+        let (family, mut socket_id) = match family {
+            Family::V4 => (AF_INET, SocketId::new_v4()),
+            Family::V6 => (AF_INET6, SocketId::new_v6()),
+        };
+        // The kernel leaves the others out: writing them down is most of the work.
+        socket_id.source_port = port;
+        let request =
+            InetRequest { family, protocol: IPPROTO_TCP, extensions: ExtensionFlags::empty(), states, socket_id };
+        self.diag.dump(&mut self.buffer, SockDiagMessage::InetRequest(request), |message| {
+            if let SockDiagMessage::InetResponse(response) = message {
+                each(TcpSocket::from(&response.header));
+            }
+        })
     }
 
     /// The queues of all network interfaces.
     pub(crate) fn qdiscs(&mut self) -> io::Result<Qdiscs> {
         let mut sum = Qdiscs::default();
         let request = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
-        dump(&self.route, &mut self.buffer, request, |message| {
+        self.route.dump(&mut self.buffer, request, |message| {
             let RouteNetlinkMessage::NewQueueDiscipline(queue) = message else { return };
             // A root counts what is in its children.
             if queue.header.parent != TcHandle::ROOT {
@@ -123,32 +142,61 @@ impl From<&InetResponseHeader> for TcpSocket {
     }
 }
 
-/// Asks for a list and hands on each entry.
-fn dump<M>(socket: &Socket, buffer: &mut [u8], request: M, mut each: impl FnMut(M)) -> io::Result<()>
-where
-    M: NetlinkSerializable + NetlinkDeserializable + Into<NetlinkPayload<M>>,
-{
-    let mut header = NetlinkHeader::default();
-    header.flags = NLM_F_REQUEST | NLM_F_DUMP;
-    let mut packet = NetlinkMessage::new(header, request.into());
-    packet.finalize();
-    packet.serialize(&mut buffer[..packet.header.length as usize]);
-    socket.send(&buffer[..packet.header.length as usize], 0)?;
-    loop {
-        let length = socket.recv(&mut &mut buffer[..], 0)?;
-        let mut rest = &buffer[..length];
-        while !rest.is_empty() {
-            let message = NetlinkMessage::<M>::deserialize(rest).map_err(io::Error::other)?;
-            match message.payload {
-                NetlinkPayload::InnerMessage(inner) => each(inner),
-                NetlinkPayload::Done(_) => return Ok(()),
-                NetlinkPayload::Error(error) => return Err(error.to_io()),
-                _ => {}
+impl TcpSocket {
+    pub(crate) fn family(&self) -> Family {
+        if self.local.is_ipv4() { Family::V4 } else { Family::V6 }
+    }
+}
+
+impl Channel {
+    fn open(protocol: isize) -> io::Result<Channel> {
+        let mut socket = Socket::new(protocol)?;
+        socket.bind_auto()?;
+        socket.connect(&netlink_sys::SocketAddr::new(0, 0))?;
+        Ok(Channel { socket, sequence: 0 })
+    }
+
+    /// Asks for a list and hands on each entry.
+    fn dump<M>(&mut self, buffer: &mut [u8], request: M, mut each: impl FnMut(M)) -> io::Result<()>
+    where
+        M: NetlinkSerializable + NetlinkDeserializable + Into<NetlinkPayload<M>>,
+    {
+        self.ask(buffer, request)?;
+        loop {
+            let length = self.socket.recv(&mut &mut buffer[..], 0)?;
+            let mut rest = &buffer[..length];
+            while !rest.is_empty() {
+                let message = NetlinkMessage::<M>::deserialize(rest).map_err(io::Error::other)?;
+                // Messages begin at multiples of four bytes.
+                let step = (message.header.length as usize).next_multiple_of(4);
+                rest = rest.get(step.max(16)..).unwrap_or_default();
+                if message.header.sequence_number != self.sequence {
+                    // What is left of an answer that could not be read to its end.
+                    continue;
+                }
+                match message.payload {
+                    NetlinkPayload::InnerMessage(inner) => each(inner),
+                    NetlinkPayload::Done(_) => return Ok(()),
+                    NetlinkPayload::Error(error) => return Err(error.to_io()),
+                    _ => {}
+                }
             }
-            // Messages begin at multiples of four bytes.
-            let step = (message.header.length as usize).next_multiple_of(4);
-            rest = rest.get(step.max(16)..).unwrap_or_default();
         }
+    }
+
+    fn ask<M>(&mut self, buffer: &mut [u8], request: M) -> io::Result<()>
+    where
+        M: NetlinkSerializable + Into<NetlinkPayload<M>>,
+    {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+        header.sequence_number = self.sequence;
+        let mut packet = NetlinkMessage::new(header, request.into());
+        packet.finalize();
+        packet.serialize(&mut buffer[..packet.header.length as usize]);
+        self.socket.send(&buffer[..packet.header.length as usize], 0)?;
+        Ok(())
     }
 }
 
@@ -169,9 +217,9 @@ mod tests {
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].waiting, found[0].backlog > 0, found[0].inode > 0), (3, true, true));
         let mut peers = Vec::new();
-        netlink
-            .connections(port, |socket| peers.extend((socket.local == address).then_some(socket.peer)))
-            .expect("a list");
+        let mut each = |socket: TcpSocket| peers.extend((socket.local == address).then_some(socket.peer));
+        netlink.connections(Family::V4, port, &mut each).expect("a list");
+        netlink.connections(Family::V6, port, &mut each).expect("a list");
         let mut expected: Vec<_> = clients.iter().map(|client| client.local_addr().expect("an address")).collect();
         peers.sort();
         expected.sort();
@@ -180,6 +228,43 @@ mod tests {
         let mut ports = Vec::new();
         netlink.listeners(port, |socket| ports.push(socket.local.port())).expect("a list");
         assert!(ports.iter().all(|found| *found == port), "{ports:?}, not {other:?}");
+    }
+
+    #[test]
+    fn a_connection_is_of_its_listeners_family() {
+        let mut netlink = Netlink::open().expect("netlink");
+        // The standard library's listens to both kinds.
+        let Ok(listener) = TcpListener::bind(("::", 0)) else { return };
+        let port = listener.local_addr().expect("an address").port();
+        let client = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
+        let (mut listens, mut has) = (Vec::new(), [Vec::new(), Vec::new()]);
+        netlink.listeners(port, |socket| listens.push(socket.family())).expect("a list");
+        for (family, list) in [Family::V4, Family::V6].into_iter().zip(&mut has) {
+            let peers = |socket: TcpSocket| list.extend((socket.local.port() == port).then_some(socket.peer));
+            netlink.connections(family, port, peers).expect("a list");
+        }
+        assert_eq!(listens, [Family::V6]);
+        assert_eq!(has, [vec![], vec![client.local_addr().expect("an address")]]);
+    }
+
+    #[test]
+    fn an_answer_that_was_not_read_is_not_taken_for_the_next_one() {
+        let mut netlink = Netlink::open().expect("netlink");
+        let (one, two) = (TcpListener::bind(("127.0.0.1", 0)), TcpListener::bind(("127.0.0.1", 0)));
+        let [one, two] = [one, two].map(|listener| listener.expect("a port"));
+        let port = |listener: &TcpListener| listener.local_addr().expect("an address").port();
+        let mut socket_id = SocketId::new_v4();
+        socket_id.source_port = port(&one);
+        let (extensions, states) = (ExtensionFlags::empty(), StateFlags::LISTEN);
+        let request = InetRequest { family: AF_INET, protocol: IPPROTO_TCP, extensions, states, socket_id };
+        netlink.diag.ask(&mut netlink.buffer, SockDiagMessage::InetRequest(request)).expect("asked");
+        let mut found = Vec::new();
+        // The kernel may refuse to begin before the other is read; then the time after.
+        let listed = netlink.listeners(port(&two), |socket| found.push(socket.local.port()));
+        if listed.is_err() {
+            netlink.listeners(port(&two), |socket| found.push(socket.local.port())).expect("a list");
+        }
+        assert_eq!(found, [port(&two)]);
     }
 
     #[test]

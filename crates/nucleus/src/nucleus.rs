@@ -92,7 +92,8 @@ impl Nucleus {
             isolation.tick(Instant::now());
             isolation.show(&mut sample.gauges);
         }
-        self.post.send(&sample);
+        let told = self.post.send(&sample);
+        self.sampler.put_back(sample.connections.len() - told);
     }
 
     /// Takes what the sentries said, and does it at once.

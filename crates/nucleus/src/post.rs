@@ -1,15 +1,13 @@
 //! Sending samples to the sentries, and hearing their challenges and commands.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
-use std::time::{Duration, Instant};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::Instant;
 
 use tidegate_wire::{Command, Key, Kind, MAX_DATAGRAM, Message, Rejected, ReportWriter, Sender, random_u64};
 
+use crate::names::Address;
 use crate::sample::Sample;
-
-/// A sentry that does not answer is looked up again after this long: its name may have another address now.
-const LOOK_UP: Duration = Duration::from_secs(10);
 
 /// All sentries.
 #[derive(Debug)]
@@ -23,35 +21,38 @@ pub(crate) struct Post {
 /// One sentry.
 #[derive(Debug)]
 struct Sentry {
-    to: String,
+    address: Address,
     sender: Sender,
     socket: Option<UdpSocket>,
-    looked_up: Option<Instant>,
 }
 
 impl Post {
     pub(crate) fn new(key: Key, server: String, to: &[String]) -> Post {
         // The same toward every sentry: one nucleus is one nucleus.
         let boot = random_u64();
-        let sentry = |to: &String| Sentry { to: to.clone(), sender: Sender::new(boot), socket: None, looked_up: None };
+        let sentry = |to: &String| Sentry { address: Address::new(to), sender: Sender::new(boot), socket: None };
         Post { key, server, sentries: to.iter().map(sentry).collect(), buffer: Box::new([0; MAX_DATAGRAM]) }
     }
 
-    /// Sends a sample to every sentry. What cannot be sent is lost: the next one is newer.
-    pub(crate) fn send(&mut self, sample: &Sample) {
+    /// Sends a sample to every sentry. What cannot be sent is lost: the next one is newer. Of the connections as many are
+    /// told as there is room for; how many, to every sentry.
+    pub(crate) fn send(&mut self, sample: &Sample) -> usize {
+        let mut told = sample.connections.len();
         for sentry in &mut self.sentries {
             let mut writer = ReportWriter::new(&mut self.buffer, &self.server, &sample.gauges);
             sample.active.iter().for_each(|(name, count)| {
                 // What does not fit is not told.
                 writer.active(name, *count);
             });
-            let _ = sample.connections.iter().take_while(|connection| writer.connection(connection)).count();
+            let fitting = sample.connections.iter().take_while(|connection| writer.connection(connection)).count();
+            told = told.min(fitting);
             let header = sentry.sender.next(Kind::Report);
             let length = writer.finish(&self.key, &header);
             if let Some(socket) = sentry.socket() {
                 let _ = socket.send(&self.buffer[..length]);
             }
         }
+        told
     }
 
     /// Takes what came from the sentries: challenges are answered with the next report, commands are handed out, with
@@ -85,12 +86,10 @@ impl Post {
 }
 
 impl Sentry {
-    /// The socket to it, made when there is none.
+    /// The socket to it, made when there is none, or when it is elsewhere now.
     fn socket(&mut self) -> Option<&UdpSocket> {
-        let due = self.looked_up.is_none_or(|at| at.elapsed() >= LOOK_UP);
-        if due && (self.socket.is_none() || !self.sender.was_heard()) {
-            self.looked_up = Some(Instant::now());
-            self.socket = connect(&self.to).ok();
+        if let Some(address) = self.address.changed(Instant::now(), self.sender.was_heard()) {
+            self.socket = connect(address).ok();
         }
         self.socket.as_ref()
     }
@@ -116,8 +115,7 @@ impl Sentry {
     }
 }
 
-fn connect(to: &str) -> io::Result<UdpSocket> {
-    let address = to.to_socket_addrs()?.next().ok_or(io::ErrorKind::NotFound)?;
+fn connect(address: SocketAddr) -> io::Result<UdpSocket> {
     let any: SocketAddr = match address {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
@@ -131,6 +129,8 @@ fn connect(to: &str) -> io::Result<UdpSocket> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tidegate_wire::{Gauge, Header};
 
     use super::*;

@@ -9,10 +9,10 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use tidegate_wire::{Gauge, Gauges};
+use tidegate_wire::{Connection, Gauge, Gauges};
 
 use crate::config::{Config, Service};
-use crate::netlink::{Netlink, TcpSocket};
+use crate::netlink::{Family, Netlink, TcpSocket};
 use crate::queue::Waiting;
 use crate::sample::Sample;
 use crate::source::Growth;
@@ -51,6 +51,8 @@ pub struct Sampler {
     service: Option<Service>,
     waiting: Waiting,
     workers: Option<Workers>,
+    /// Connections accepted since the machine started, as counted last.
+    opened: Option<f64>,
     status: Option<Watcher>,
     /// What does not change, and what was measured last of that which is not due.
     kept: Gauges,
@@ -90,7 +92,8 @@ impl Sampler {
             drops: Growth::default(),
             service: config.service,
             waiting: Waiting::default(),
-            workers: config.connections.then(Workers::default),
+            workers: config.connections.then(|| Workers::new(&root.join("proc"))),
+            opened: None,
             status,
             kept,
             every: Due::new(Duration::ZERO),
@@ -132,6 +135,13 @@ impl Sampler {
         sample
     }
 
+    /// The last `count` of the last sample's connections found no room in the report: the next one begins with them.
+    pub(crate) fn put_back(&mut self, count: usize) {
+        if let Some(workers) = &mut self.workers {
+            workers.put_back(count);
+        }
+    }
+
     fn read_soon(&mut self, seconds: f64) {
         let disks = self.disks.used(seconds);
         self.kept.set(Gauge::DiskBusy, disks.busy);
@@ -159,6 +169,7 @@ impl Sampler {
             let counted = self.net.counted(seconds);
             self.kept.set(Gauge::ListenOverflows, counted.overflows);
             self.kept.set(Gauge::Accepts, counted.accepts);
+            self.opened = counted.opened;
         }
         gauges.set(Gauge::ListenOverflows, self.kept.get(Gauge::ListenOverflows));
         gauges.set(Gauge::Accepts, self.kept.get(Gauge::Accepts));
@@ -167,37 +178,53 @@ impl Sampler {
 
     /// What the kernel tells of listeners, connections and interfaces.
     fn queues(&mut self, sample: &mut Sample, now: Instant, seconds: f64) {
-        let (mut inodes, mut waiting, mut backlog) = (Vec::new(), 0u32, 0u32);
-        let is_listed = self.service.zip(self.netlink.as_mut()).is_some_and(|(service, netlink)| {
-            let listed = netlink.listeners(service.port(), |socket| {
-                if service.is_served_by(socket.local) {
-                    inodes.push(socket.inode);
-                    waiting = waiting.saturating_add(socket.waiting);
-                    backlog = backlog.saturating_add(socket.backlog);
-                }
-            });
-            listed.is_ok()
-        });
-        let accepts = self.count(&mut sample.gauges, now, waiting > 0);
-        let Some(netlink) = &mut self.netlink else { return };
-        if let Ok(qdiscs) = netlink.qdiscs() {
+        let listeners = self.listeners();
+        let sum =
+            |of: fn(&TcpSocket) -> u32| listeners.iter().flatten().map(|socket| f64::from(of(socket))).sum::<f64>();
+        let (waiting, backlog) = (sum(|socket| socket.waiting), sum(|socket| socket.backlog));
+        let accepts = self.count(&mut sample.gauges, now, waiting > 0.0);
+        if let Some(Ok(qdiscs)) = self.netlink.as_mut().map(Netlink::qdiscs) {
             sample.gauges.set(Gauge::QdiscBacklog, qdiscs.backlog as f64);
             sample.gauges.set(Gauge::QdiscPackets, qdiscs.packets as f64);
             sample.gauges.set(Gauge::QdiscDrops, self.drops.rate(Some(qdiscs.drops as f64), seconds));
         }
-        let Some(service) = self.service.filter(|_| is_listed) else { return };
-        sample.gauges.set(Gauge::Listeners, inodes.len() as f64);
-        sample.gauges.set(Gauge::AcceptQueue, f64::from(waiting));
-        sample.gauges.set(Gauge::AcceptBacklog, f64::from(backlog));
-        let wait = self.waiting.update(f64::from(waiting), accepts, seconds);
-        sample.gauges.set(Gauge::QueueingDelay, wait);
-        if let Some(workers) = &mut self.workers {
-            let mut connections = Vec::new();
-            let mut own = |socket: TcpSocket| connections.extend(service.is_served_by(socket.local).then_some(socket));
-            if netlink.connections(service.port(), &mut own).is_ok() {
-                sample.connections = workers.read(&inodes, &connections);
-            }
+        let Some(listeners) = listeners else { return };
+        sample.gauges.set(Gauge::Listeners, listeners.len() as f64);
+        sample.gauges.set(Gauge::AcceptQueue, waiting);
+        sample.gauges.set(Gauge::AcceptBacklog, backlog);
+        sample.gauges.set(Gauge::QueueingDelay, self.waiting.update(waiting, accepts, seconds));
+        sample.connections = self.clocks(now, &listeners);
+    }
+
+    /// The sockets at which the service listens; `None` when nobody can tell.
+    fn listeners(&mut self) -> Option<Vec<TcpSocket>> {
+        let (service, netlink) = self.service.zip(self.netlink.as_mut())?;
+        let mut listeners = Vec::new();
+        let own = |socket: TcpSocket| listeners.extend(service.is_served_by(socket.local).then_some(socket));
+        netlink.listeners(service.port(), own).ok()?;
+        Some(listeners)
+    }
+
+    /// Processor time by connection, where that is wanted.
+    fn clocks(&mut self, now: Instant, listeners: &[TcpSocket]) -> Vec<Connection> {
+        let (Some(workers), Some(service), Some(netlink)) = (&mut self.workers, self.service, &mut self.netlink) else {
+            return Vec::new();
+        };
+        if workers.is_look_due(now, self.opened) {
+            let inodes: Vec<u32> = listeners.iter().map(|socket| socket.inode).collect();
+            workers.look(now, self.opened, &inodes, || {
+                let mut connections = Vec::new();
+                let mut own =
+                    |socket: TcpSocket| connections.extend(service.is_served_by(socket.local).then_some(socket));
+                for family in [Family::V4, Family::V6] {
+                    if listeners.iter().any(|listener| listener.family() == family) {
+                        netlink.connections(family, service.port(), &mut own)?;
+                    }
+                }
+                Ok(connections)
+            });
         }
+        workers.read()
     }
 
     /// What the server tells itself.
@@ -238,7 +265,9 @@ impl Due {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::OwnedFd;
+    use std::process::{Command, Stdio};
 
     use super::*;
     use crate::config::Given;
@@ -306,6 +335,31 @@ mod tests {
         assert_eq!(due.is_due(at(240)), Some(0.24));
         assert_eq!(due.now(at(340)), 0.1);
         assert_eq!(due.is_due(at(500)), None);
+    }
+
+    #[test]
+    fn a_process_that_has_a_connection_of_either_kind_is_found() {
+        for (listen, client) in [("127.0.0.1", "127.0.0.1"), ("::", "127.0.0.1")] {
+            let Ok(listener) = TcpListener::bind((listen, 0)) else { continue };
+            let port = listener.local_addr().expect("an address").port();
+            let client = TcpStream::connect((client, port)).expect("a connection");
+            let (server, _) = listener.accept().expect("a connection");
+            let mut process =
+                Command::new("cat").stdin(OwnedFd::from(server)).stdout(Stdio::null()).spawn().expect("cat");
+            let given = Given { connections: Some(true), ..Given::default() };
+            let given = Given { server: Some(format!("web:{port}")), ..given };
+            let mut sampler = Sampler::new(&given.resolve(false).expect("valid"));
+            let listeners = sampler.listeners().expect("a list");
+            // While another test starts a process, that has the connection too for a moment.
+            let looks = (0..100).map(|look| Instant::now() + Duration::from_secs(100 * look));
+            let found = looks.map(|now| sampler.clocks(now, &listeners)).find(|found| !found.is_empty());
+            let found = found.expect("found");
+            let expected = client.local_addr().expect("an address");
+            assert_eq!(found.iter().map(|connection| connection.peer).collect::<Vec<_>>(), [expected]);
+            drop(client);
+            process.wait().expect("the end of cat");
+            assert_eq!(sampler.clocks(Instant::now(), &listeners), [], "gone, and nobody needs to look");
+        }
     }
 
     #[test]

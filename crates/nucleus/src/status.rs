@@ -15,11 +15,12 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 
 const PERIOD: Duration = Duration::from_secs(1);
+/// For the connection, and for the whole answer: a server that sends it byte by byte is not waited for.
 const TIMEOUT: Duration = Duration::from_secs(1);
 /// What was told is believed for so long.
 const FRESH: Duration = Duration::from_secs(4);
 /// No page is longer.
-const MOST: u64 = 64 * 1024;
+const MOST: usize = 64 * 1024;
 
 /// What a server tells.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -81,18 +82,35 @@ impl Drop for Watcher {
 pub(crate) fn ask(host: &str, path: &str) -> io::Result<Option<Status>> {
     let address = host.to_socket_addrs()?.next().ok_or(io::ErrorKind::NotFound)?;
     let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
     // HTTP/1.0: the answer is neither chunked nor kept open.
     let request = format!("GET {path} HTTP/1.0\r\nHost: {host}\r\nUser-Agent: tidegate-nucleus\r\n\r\n");
     stream.write_all(request.as_bytes())?;
-    let mut answer = Vec::new();
-    stream.take(MOST).read_to_end(&mut answer)?;
+    let answer = read(stream, Instant::now() + TIMEOUT)?;
     let mut fields = [httparse::EMPTY_HEADER; 64];
     let mut head = httparse::Response::new(&mut fields);
     let Ok(httparse::Status::Complete(length)) = head.parse(&answer) else { return Ok(None) };
     let body = std::str::from_utf8(&answer[length..]).ok();
     Ok(body.filter(|_| head.code == Some(200)).and_then(parse))
+}
+
+/// What comes until the end, or until a page is as long as it may be.
+fn read(mut stream: TcpStream, until: Instant) -> io::Result<Vec<u8>> {
+    let (mut answer, mut part) = (Vec::new(), [0; 4096]);
+    while answer.len() < MOST {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut part) {
+            Ok(0) => break,
+            Ok(length) => answer.extend_from_slice(&part[..length]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(answer)
 }
 
 fn parse(text: &str) -> Option<Status> {
@@ -179,6 +197,19 @@ mod tests {
         assert_eq!(ask(&host, "/s?auto").expect("an answer"), None);
         assert_eq!(ask(&host, "/s?auto").expect("an answer"), None);
         server.join().expect("the server");
+    }
+
+    #[test]
+    fn who_sends_a_page_byte_by_byte_is_not_waited_for() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let client = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
+        let (mut server, _) = listener.accept().expect("a connection");
+        let (sent, begin) = (thread::spawn(move || while server.write_all(b"H").is_ok() {}), Instant::now());
+        let (pages, in_time) = (read(client.try_clone().expect("a file"), begin + TIMEOUT), read(client, begin));
+        // As much as a page may have is enough, and no time is none.
+        assert!(pages.is_ok_and(|page| page.len() >= MOST));
+        assert_eq!(in_time.expect_err("no time is left").kind(), io::ErrorKind::TimedOut);
+        sent.join().expect("the server ends when nobody reads");
     }
 
     proptest! {

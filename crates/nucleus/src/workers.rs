@@ -1,115 +1,177 @@
 //! Processor time per connection, for servers that give each connection a process of its own (Apache prefork, say).
 //!
-//! *Applied.* The listener's inode tells which processes are the server's; a connection's inode which of them has it. A
-//! process's CPU clock can be read by its number alone, in a third of a microsecond. The sentry keeps its connections
-//! open and knows which requests went over which, so it turns the clocks into costs of requests.
+//! *Intuition.* Who holds the connection does its work. *Applied.* A connection's inode tells which process has it open,
+//! and a process's CPU clock can be read by its number alone, in a third of a microsecond. The sentry keeps its
+//! connections open and knows which requests went over which, so it turns the clocks into costs of requests.
+//!
+//! *Cost.* The kernel lists connections by walking its whole table, a quarter of a million places on a machine of
+//! 16 GiB, and looking through the files of processes takes longer still. Neither is needed while nothing changes: the
+//! counter of accepted connections says whether any is new, and one `readlink` whether a process that worked still has its
+//! own. So looking is done when there is news, at most once a second, and never for more than 0.2 % of a processor, however
+//! large the machine is and however hopeless the search.
 //!
 //! *Awkward cases.* A process with two connections would mix them, and one with several threads too: such processes are
 //! left out. Files of other users' processes can be read as root or as the same user only; otherwise nothing is found,
 //! and nothing is measured.
 
-use std::collections::{HashMap, HashSet};
-use std::fs;
+mod allowance;
+mod search;
+
+use std::collections::HashSet;
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
 use tidegate_wire::Connection;
 
+use self::allowance::Allowance;
+use self::search::{Holder, Search};
 use crate::netlink::TcpSocket;
 
-/// Processes are looked through at most this often.
-const SEARCH: Duration = Duration::from_secs(1);
+pub(crate) use self::search::sockets_of;
+
+/// Time between looks while there is news, and while there is none.
+const LOOK: Duration = Duration::from_secs(1);
+const LOOK_ANYWAY: Duration = Duration::from_secs(10);
 /// Connections per report: those of the others follow in the next ones.
 const PER_REPORT: usize = 32;
+/// The kernel's number for the clock of what the scheduler counts.
+const CPUCLOCK_SCHED: i32 = 2;
 
 /// Which process has which connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Workers {
-    /// Processes that have a listener of the service open, and those that were looked through and have not.
-    ours: HashSet<u32>,
-    others: HashSet<u32>,
-    /// Process by connection's inode.
-    owner: HashMap<u32, u32>,
-    searched: Option<Instant>,
+    search: Search,
+    allowance: Allowance,
+    held: Vec<Held>,
+    /// Where in `held` the next report begins.
     next: usize,
+    looked: Option<Instant>,
+    /// Connections accepted on the machine, when it was looked last.
+    opened: Option<f64>,
+    /// Connections were not accepted yet then, or nobody was found to have them.
+    is_unsettled: bool,
+}
+
+/// A connection, and the process that has it.
+#[derive(Debug)]
+struct Held {
+    peer: SocketAddr,
+    inode: u32,
+    holder: Holder,
+    /// The clock when the process was last seen to have it, nanoseconds.
+    cpu_ns: Option<u64>,
 }
 
 impl Workers {
-    /// The clocks of some of the `connections`, whose server listens with sockets of these inodes.
-    pub(crate) fn read(&mut self, listeners: &[u32], connections: &[TcpSocket]) -> Vec<Connection> {
-        let known = |socket: &TcpSocket| self.owner.contains_key(&socket.inode);
-        let unknown = connections.iter().any(|socket| socket.inode != 0 && !known(socket));
-        if unknown && self.searched.is_none_or(|at| at.elapsed() >= SEARCH) {
-            self.searched = Some(Instant::now());
-            self.search(Path::new("/proc"), listeners, connections);
+    /// Looks for processes in the folder `proc`.
+    pub(crate) fn new(proc: &Path) -> Workers {
+        Workers {
+            search: Search::new(proc),
+            allowance: Allowance::new(),
+            held: Vec::new(),
+            next: 0,
+            looked: None,
+            opened: None,
+            is_unsettled: false,
         }
-        let open: HashSet<u32> = connections.iter().map(|socket| socket.inode).collect();
-        self.owner.retain(|inode, _| open.contains(inode));
-        let owned: Vec<_> = connections.iter().filter_map(|s| Some((s, *self.owner.get(&s.inode)?))).collect();
-        let first = if owned.is_empty() { 0 } else { self.next % owned.len() };
-        let taken = owned.len().min(PER_REPORT);
-        self.next = first + taken;
-        let some = owned.iter().cycle().skip(first).take(taken);
-        some.filter_map(|(socket, pid)| Some(Connection { peer: socket.peer, cpu_ns: cpu_clock(*pid).ok()? })).collect()
     }
 
-    /// Looks through processes for the service's sockets.
-    fn search(&mut self, proc: &Path, listeners: &[u32], connections: &[TcpSocket]) {
-        let Ok(folders) = fs::read_dir(proc) else { return };
-        let numbers = folders.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
-        let pids: HashSet<u32> = numbers.collect();
-        self.ours.retain(|pid| pids.contains(pid));
-        self.others.retain(|pid| pids.contains(pid));
-        let wanted: HashSet<u32> = connections.iter().map(|socket| socket.inode).collect();
-        let mut found: HashMap<u32, Vec<u32>> = HashMap::new();
-        for pid in pids {
-            if self.others.contains(&pid) {
-                continue;
-            }
-            let sockets = sockets_of(&proc.join(pid.to_string()).join("fd"));
-            let is_ours = sockets.iter().any(|inode| listeners.contains(inode));
-            if !is_ours {
-                // Looked at once only: a process does not come by a listener later, but a server may by a restart.
-                self.ours.remove(&pid);
-                self.others.insert(pid);
-                continue;
-            }
-            self.ours.insert(pid);
-            let of_service: Vec<u32> = sockets.into_iter().filter(|inode| wanted.contains(inode)).collect();
-            if let ([inode], true) = (of_service.as_slice(), is_single_threaded(&proc.join(pid.to_string()))) {
-                found.entry(*inode).or_default().push(pid);
+    /// Whether it is time to [look](Workers::look), `opened` connections having been accepted since the machine started
+    /// (`None`: nobody counts them).
+    pub(crate) fn is_look_due(&mut self, now: Instant, opened: Option<f64>) -> bool {
+        let Some(looked) = self.looked else { return true };
+        let has_news = self.is_unsettled || opened.is_none() || opened != self.opened;
+        let pause = if has_news { LOOK } else { LOOK_ANYWAY };
+        now.saturating_duration_since(looked) >= pause && self.allowance.is_left(now)
+    }
+
+    /// Finds out who has which connection. `list` lists those to the service, whose listeners have these inodes.
+    pub(crate) fn look(
+        &mut self,
+        now: Instant,
+        opened: Option<f64>,
+        listeners: &[u32],
+        list: impl FnOnce() -> io::Result<Vec<TcpSocket>>,
+    ) {
+        let before = used_by_this_thread();
+        (self.looked, self.opened) = (Some(now), opened);
+        match list() {
+            Ok(connections) => self.settle(now, listeners, &connections),
+            Err(_) => self.is_unsettled = true,
+        }
+        self.allowance.spend(now, used_by_this_thread().saturating_sub(before));
+    }
+
+    /// The clocks of some of the connections that were found, of those only that their process still has.
+    pub(crate) fn read(&mut self) -> Vec<Connection> {
+        let count = self.held.len().min(PER_REPORT);
+        let mut readings = Vec::with_capacity(count);
+        for _ in 0..count {
+            self.next %= self.held.len();
+            match self.held[self.next].read() {
+                Some(reading) => {
+                    readings.push(reading);
+                    self.next += 1;
+                }
+                None => drop(self.held.remove(self.next)),
             }
         }
-        // A connection that several processes have is nobody's.
-        self.owner =
-            found.into_iter().filter(|(_, pids)| pids.len() == 1).map(|(inode, pids)| (inode, pids[0])).collect();
+        readings
+    }
+
+    /// The last `count` of what was read found no room in the report: the next one begins with them.
+    pub(crate) fn put_back(&mut self, count: usize) {
+        let length = self.held.len();
+        if let Some(back) = count.checked_rem(length) {
+            self.next = (self.next % length + length - back) % length;
+        }
+    }
+
+    fn settle(&mut self, now: Instant, listeners: &[u32], connections: &[TcpSocket]) {
+        // A connection has an inode as soon as it is accepted.
+        let accepted: HashSet<u32> =
+            connections.iter().map(|socket| socket.inode).filter(|inode| *inode != 0).collect();
+        self.held.retain(|held| accepted.contains(&held.inode) && held.holder.socket() == Some(held.inode));
+        let known: HashSet<u32> = self.held.iter().map(|held| held.inode).collect();
+        let wanted: HashSet<u32> = accepted.difference(&known).copied().collect();
+        if !wanted.is_empty() {
+            // Who has a connection is not looked at, unless somebody has more than one.
+            let busy = self.held.iter().map(|held| held.holder.pid).collect();
+            let mut found = self.search.find(now, listeners, &wanted, &busy);
+            if found.len() < wanted.len() && !busy.is_empty() {
+                self.held.clear();
+                found = self.search.find(now, listeners, &accepted, &HashSet::new());
+            }
+            let new = |socket: &TcpSocket| {
+                let holder = found.remove(&socket.inode)?;
+                Some(Held { peer: socket.peer, inode: socket.inode, holder, cpu_ns: None })
+            };
+            self.held.extend(connections.iter().filter_map(new));
+        }
+        self.is_unsettled = self.held.len() < connections.len();
     }
 }
 
-/// The inodes of a process's sockets.
-pub(crate) fn sockets_of(folder: &Path) -> Vec<u32> {
-    let Ok(files) = fs::read_dir(folder) else { return Vec::new() };
-    let inode = |file: fs::DirEntry| {
-        let target = fs::read_link(file.path()).ok()?;
-        target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
-    };
-    files.filter_map(|file| inode(file.ok()?)).collect()
-}
-
-fn is_single_threaded(process: &Path) -> bool {
-    fs::read_dir(process.join("task")).is_ok_and(|tasks| tasks.count() == 1)
+impl Held {
+    /// The clock of its process; `None` when that has it no longer.
+    fn read(&mut self) -> Option<Connection> {
+        let cpu_ns = cpu_clock(self.holder.pid).ok()?;
+        // While its clock stands still a process does nothing, so it has what it had.
+        if self.cpu_ns != Some(cpu_ns) {
+            self.cpu_ns = (self.holder.socket() == Some(self.inode)).then_some(cpu_ns);
+        }
+        Some(Connection { peer: self.peer, cpu_ns: self.cpu_ns? })
+    }
 }
 
 /// Processor time that a process has used, nanoseconds.
 fn cpu_clock(pid: u32) -> io::Result<u64> {
-    let pid = i32::try_from(pid).map_err(io::Error::other)?;
-    let mut clock = 0;
-    // SAFETY: `clock` may be written to; the call keeps no pointer.
-    let failed = unsafe { libc::clock_getcpuclockid(pid, &mut clock) };
-    if failed != 0 {
-        return Err(io::Error::from_raw_os_error(failed));
-    }
+    // As the kernel's `MAKE_PROCESS_CPUCLOCK` does it. `clock_getcpuclockid` asks the kernel first whether there is such
+    // a process, which reading its clock does again.
+    let clock = i32::try_from(pid).map_err(io::Error::other)?.wrapping_neg().wrapping_sub(1) << 3 | CPUCLOCK_SCHED;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` may be written to; the call keeps no pointer.
     if unsafe { libc::clock_gettime(clock, &mut time) } != 0 {
@@ -118,43 +180,9 @@ fn cpu_clock(pid: u32) -> io::Result<u64> {
     Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-#[cfg(test)]
-mod tests {
-    use std::net::{TcpListener, TcpStream};
-
-    use super::*;
-    use crate::netlink::Netlink;
-
-    #[test]
-    fn a_processs_clock_runs_while_it_works() {
-        let before = cpu_clock(std::process::id()).expect("our own clock");
-        let mut sum = 0u64;
-        while cpu_clock(std::process::id()).expect("our own clock") < before + 2_000_000 {
-            sum = std::hint::black_box(sum.wrapping_add(1));
-        }
-        // No process has a number beyond 2^22.
-        assert!(cpu_clock(u32::MAX).is_err() && cpu_clock(1 << 22).is_err());
-    }
-
-    /// The test's own process has the listener and several threads: it is found, and left out.
-    #[test]
-    fn processes_are_found_by_the_listener_and_threads_are_left_out() {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let _client = TcpStream::connect(address).expect("a connection");
-        let _server = listener.accept().expect("a connection");
-        let mut netlink = Netlink::open().expect("netlink");
-        let (mut listeners, mut connections) = (Vec::new(), Vec::new());
-        let port = address.port();
-        netlink.listeners(port, |s| listeners.extend((s.local == address).then_some(s.inode))).expect("a list");
-        netlink.connections(port, |s| connections.extend((s.local == address).then_some(s))).expect("a list");
-        let mut workers = Workers::default();
-        let (release, wait) = std::sync::mpsc::sync_channel::<()>(0);
-        let other = std::thread::spawn(move || wait.recv());
-        let read = workers.read(&listeners, &connections);
-        assert!(workers.ours.contains(&std::process::id()));
-        assert!(read.is_empty(), "several threads: {read:?}");
-        drop(release);
-        assert!(other.join().expect("the thread").is_err());
-    }
+fn used_by_this_thread() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests;

@@ -159,8 +159,8 @@ impl Search<'_> {
     /// A rate a little beyond what is held looks well for a while, as the queue only begins to grow: a longer step
     /// shows it. The highest rate, from `rate` down, that holds for so long.
     fn confirm(&mut self, mut rate: f64) -> Result<f64, CapacityError> {
-        let long =
-            Bounds { step: (self.bounds.step * LONGER).max(self.bounds.target * TARGETS), ..self.bounds.clone() };
+        let step = self.bounds.step.saturating_mul(LONGER).max(self.bounds.target.saturating_mul(TARGETS));
+        let long = Bounds { step, ..self.bounds.clone() };
         for _ in 0..TRIES {
             let step = open(self.target, &long, rate)?;
             (self.each)(&step);
@@ -240,6 +240,12 @@ mod tests {
     use super::*;
     use crate::report::Quantiles;
 
+    fn given(loops: Loops) -> (Target, Bounds) {
+        let target = Target { name: "page".into(), url: "http://a:1/".into(), headers: Vec::new() };
+        let (half, second) = (Duration::from_millis(500), Duration::from_secs(1));
+        (target, Bounds { target: half, step: second, most_in_flight: 64, most_rate: 1e3, seed: 1, loops })
+    }
+
     fn step(in_flight: Option<u32>, answered: f64, mean: f64, p95: f64) -> Step {
         let latency = Quantiles { count: 100, mean, p95, ..Quantiles::default() };
         Step { in_flight, offered: answered, answered, failed: 0.0, latency, cut: false }
@@ -247,15 +253,7 @@ mod tests {
 
     #[test]
     fn what_is_found_follows_from_the_steps() {
-        let target = Target { name: "page".into(), url: "http://a:1/".into(), headers: Vec::new() };
-        let bounds = Bounds {
-            target: Duration::from_millis(500),
-            step: Duration::from_secs(1),
-            most_in_flight: 64,
-            most_rate: 1e3,
-            seed: 1,
-            loops: Loops::Both,
-        };
+        let (target, bounds) = given(Loops::Both);
         let steps = vec![
             step(Some(1), 10.0, 0.1, 0.12),
             step(Some(4), 38.0, 0.105, 0.15),
@@ -271,15 +269,7 @@ mod tests {
 
     #[test]
     fn the_breaking_point_is_where_answers_fail_or_become_fewer() {
-        let target = Target { name: "page".into(), url: "http://a:1/".into(), headers: Vec::new() };
-        let bounds = Bounds {
-            target: Duration::from_millis(500),
-            step: Duration::from_secs(1),
-            most_in_flight: 64,
-            most_rate: 1e3,
-            seed: 1,
-            loops: Loops::Closed,
-        };
+        let (target, bounds) = given(Loops::Closed);
         let base = [step(Some(1), 10.0, 0.1, 0.12), step(Some(8), 40.0, 0.2, 0.4), step(Some(16), 40.0, 0.4, 0.6)];
         let most = |last: Step| {
             let steps = base.iter().cloned().chain([last]).collect();

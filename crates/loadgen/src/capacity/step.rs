@@ -46,7 +46,7 @@ pub fn closed(target: &Target, bounds: &Bounds, clients: u32) -> Result<Step, Ca
 pub fn open(target: &Target, bounds: &Bounds, rate: f64) -> Result<Step, CapacityError> {
     let rate = Rate::new(rate).unwrap_or(Rate::ZERO);
     let mut stream = Stream::new(&target.name, Profile::constant(rate)).arrivals(ArrivalProcess::Poisson);
-    stream = stream.timeout(bounds.target * PATIENCE).url(&target.url, 1.0)?;
+    stream = stream.timeout(bounds.target.saturating_mul(PATIENCE)).url(&target.url, 1.0)?;
     for (name, value) in &target.headers {
         stream = stream.header(name, value)?;
     }
@@ -115,13 +115,14 @@ fn is_too_much(now: &Progress, bounds: &Bounds) -> bool {
 fn users(target: &Target, bounds: &Bounds, clients: u32) -> Result<UsersFile, CapacityError> {
     let path = target.url.split_once("://").and_then(|(_, rest)| rest.find('/').map(|at| &rest[at..])).unwrap_or("/");
     // Braces would be taken for names of what was captured.
+    let path = path.replace('{', "%7B").replace('}', "%7D");
     let quoted = |text: &str| toml::Value::String(text.to_owned()).to_string();
     let mut text = format!(
         "timeout = \"{}ms\"\n[[users]]\nclass = \"all\"\ncount = {clients}\nrequests = {{ it = 1 }}\n\
          think = {{ distribution = \"constant\", value = \"1us\" }}\n\
          [[request]]\nname = \"it\"\npath = {}\n",
-        (bounds.target * PATIENCE).as_millis().max(1),
-        quoted(path)
+        bounds.target.saturating_mul(PATIENCE).as_millis().max(1),
+        quoted(&path)
     );
     if !target.headers.is_empty() {
         text += "[request.headers]\n";
@@ -130,4 +131,37 @@ fn users(target: &Target, bounds: &Bounds, clients: u32) -> Result<UsersFile, Ca
         }
     }
     Ok(UsersFile::parse(&text, &target.url)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Loops;
+    use super::*;
+
+    fn given(url: &str, target: Duration) -> (Target, Bounds) {
+        let step = Duration::from_secs(1);
+        let bounds = Bounds { target, step, most_in_flight: 8, most_rate: 1e3, seed: 1, loops: Loops::Closed };
+        (Target { name: "page".into(), url: url.into(), headers: vec![("a".into(), "b \"c\"".into())] }, bounds)
+    }
+
+    #[test]
+    fn clients_ask_for_the_path_as_it_was_given() {
+        let path = |url: &str| {
+            let (target, bounds) = given(url, Duration::from_millis(500));
+            let file = users(&target, &bounds, 3).expect("a file");
+            assert_eq!((file.users[0].count, file.timeout()), (3, Duration::from_secs(10)));
+            assert_eq!(file.requests[0].headers["a"], "b \"c\"");
+            file.requests[0].path.clone()
+        };
+        assert_eq!(path("http://127.0.0.1:1/a?b=c"), "/a?b=c");
+        assert_eq!(path("http://127.0.0.1:1"), "/");
+        assert_eq!(path("http://127.0.0.1:1/a?b={c}"), "/a?b=%7Bc%7D", "no name of anything captured");
+    }
+
+    #[test]
+    fn a_target_without_end_is_an_error() {
+        let (target, bounds) = given("http://127.0.0.1:1/", Duration::MAX);
+        assert!(closed(&target, &bounds, 1).is_err());
+        assert!(open(&target, &bounds, 1.0).is_err());
+    }
 }

@@ -46,6 +46,8 @@ pub(crate) async fn drive(
         () = all => false,
     };
     ticker.abort();
+    // Those who are still there say how many connections they opened as they go.
+    users.shutdown().await;
     let report = shared.report(stopped);
     progress.send_replace(shared.progress(Duration::ZERO, true));
     Ok(report)
@@ -74,7 +76,7 @@ pub(super) struct Prepared {
 }
 
 impl Shared {
-    fn new(plan: UsersPlan, addresses: Vec<SocketAddr>) -> Shared {
+    pub(super) fn new(plan: UsersPlan, addresses: Vec<SocketAddr>) -> Shared {
         let record = |name: &str| ClassRecord::new(name.to_owned(), plan.target);
         Shared {
             requests: plan.file.requests.iter().map(Prepared::new).collect(),

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use tidegate_workload::Seconds;
 use tidegate_workload::scenario::{Users, Wait};
 
-use super::template::Template;
+use super::template::{Known, Template};
+use crate::plan::LONGEST;
 
 /// What users do. Every name it refers to exists, and every number makes sense: it was checked when it was read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -67,7 +68,7 @@ pub struct RequestTemplate {
     pub capture: BTreeMap<String, Capture>,
 }
 
-/// What is taken out of a page: the text between two others. Where it occurs several times, one is drawn at random;
+/// What is taken out of a page, of its first MiB: the text between two others. Where it occurs several times, one is drawn at random;
 /// where it does not, nothing is known under its name any more.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -163,10 +164,15 @@ impl UsersFile {
             if !self.users.iter().any(|group| group.label() == active.users) {
                 return Err(format!("active: there are no users {:?}", active.users));
             }
-            if !(active.at.0.is_finite() && active.at.0 >= 0.0) || active.count > MOST_USERS {
-                return Err(format!("active: `at` must be 0 or more, and `count` at most {MOST_USERS}"));
+            if !(0.0..=LONGEST.as_secs_f64()).contains(&active.at.0) || active.count > MOST_USERS {
+                return Err(format!("active: `at` must be 0 to a year, and `count` at most {MOST_USERS}"));
             }
         }
+        self.check_requests()?;
+        self.users.iter().try_for_each(|group| self.check_beginning(group))
+    }
+
+    fn check_requests(&self) -> Result<(), String> {
         for (at, request) in self.requests.iter().enumerate() {
             if self.requests[..at].iter().any(|other| other.name == request.name) {
                 return Err(format!("two requests are called {:?}", request.name));
@@ -221,20 +227,61 @@ impl UsersFile {
         for name in request.headers.keys() {
             http::HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{name:?} is no header field"))?;
         }
-        let texts = [&request.path].into_iter().chain(request.form.values()).chain(request.headers.values());
-        for text in texts {
+        for text in request.texts() {
             for name in Template::parse(text)?.names() {
                 if !self.requests.iter().any(|request| request.capture.contains_key(name)) {
                     return Err(format!("{{{name}}} is captured by no request"));
                 }
             }
         }
+        self.users.iter().try_for_each(|group| self.check_filled(request, &group.class))
+    }
+
+    /// A request whose text HTTP does not allow would never be sent, and nobody would hear of it.
+    fn check_filled(&self, request: &RequestTemplate, class: &str) -> Result<(), String> {
+        let names = self.requests.iter().flat_map(|request| request.capture.keys());
+        let captured = names.map(|name| (name.clone(), "1".to_owned())).collect();
+        let known = Known { user: 1, class: class.to_owned(), captured };
+        let filled = |text: &str| Template::parse(text).map(|template| template.fill(&known).unwrap_or_default());
+        let path = filled(&request.path)?;
+        path.parse::<http::Uri>().map_err(|error| format!("path {path:?}: {error}; write %20 for a space, say"))?;
+        for (name, text) in &request.headers {
+            let value = filled(text)?;
+            http::HeaderValue::from_str(&value)
+                .map_err(|_| format!("{name}: {value:?} is no value of a header field"))?;
+        }
         Ok(())
+    }
+
+    /// A session must be able to begin: nothing has been captured then.
+    fn check_beginning(&self, group: &Users) -> Result<(), String> {
+        let needs_nothing = |text: &String| Template::parse(text).is_ok_and(|text| text.names().next().is_none());
+        let is_possible = |name: &str| {
+            let request = self.requests.iter().find(|request| request.name == name);
+            request.is_some_and(|request| request.texts().all(needs_nothing))
+        };
+        if group.requests.iter().any(|(name, weight)| *weight > 0.0 && is_possible(name)) {
+            return Ok(());
+        }
+        let label = group.label();
+        Err(format!(
+            "users {label:?}: all of `requests` need something captured before; a session cannot begin with them"
+        ))
+    }
+}
+
+impl RequestTemplate {
+    /// Every text with names in it.
+    fn texts(&self) -> impl Iterator<Item = &String> {
+        [&self.path].into_iter().chain(self.form.values()).chain(self.headers.values())
     }
 }
 
 fn positive(key: &str, Seconds(value): Seconds) -> Result<(), String> {
-    if value.is_finite() && value > 0.0 { Ok(()) } else { Err(format!("{key} is {value} s: it must be above 0")) }
+    match value > 0.0 && value <= LONGEST.as_secs_f64() {
+        true => Ok(()),
+        false => Err(format!("{key} is {value} s: it must be above 0, and at most a year")),
+    }
 }
 
 fn patience() -> Seconds {
@@ -289,6 +336,13 @@ mod tests {
             ("/folder/{folder}", "/folder/{folder", "no } after"),
             ("user%2", "user%0", "user%0"),
             ("\"POST\"", "\"PO ST\"", "is no method"),
+            ("\"/login\"", "\"/log in\"", "write %20"),
+            ("path = \"/login\"", "path = \"/login\"\nheaders = { a = \"\\u0007\" }", "no value of a header field"),
+            ("login = 1 }", "list = 1 }", "a session cannot begin"),
+            ("login = 1 }", "login = 0, list = 1 }", "a session cannot begin"),
+            ("[[users]]", "timeout = 1e300\n[[users]]", "at most a year"),
+            ("[[users]]", "target = 0\n[[users]]", "above 0"),
+            ("[[users]]", "active = [{ users = \"all\", at = 1e300, count = 1 }]\n[[users]]", "0 to a year"),
         ] {
             let error = UsersFile::parse(&GOOD.replacen(from, to, 1), "users.toml").unwrap_err().to_string();
             assert!(error.contains(wanted) && error.contains("users.toml"), "{error}");

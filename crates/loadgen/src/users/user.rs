@@ -70,7 +70,6 @@ impl User {
             let pause = group.pause.as_ref().unwrap_or(&group.think).sample(&mut self.rng);
             self.wait(pause).await;
         }
-        self.shared.opened.set(self.shared.opened.get() + self.pool.opened.get());
     }
 
     /// Waits until there is a place for this user; false at the end of the run.
@@ -249,6 +248,13 @@ impl User {
     }
 }
 
+impl Drop for User {
+    /// At the end of the run, or when it is stopped.
+    fn drop(&mut self) {
+        self.shared.opened.set(self.shared.opened.get() + self.pool.opened.get());
+    }
+}
+
 fn occurrences<'a>(body: &'a str, capture: &Capture) -> Vec<&'a str> {
     let starts = body.match_indices(&capture.after).map(|(at, _)| &body[at + capture.after.len()..]);
     starts.filter_map(|rest| rest.split_once(&capture.until).map(|(text, _)| text)).collect()
@@ -274,7 +280,33 @@ fn encode(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::super::{UsersFile, UsersPlan};
     use super::*;
+
+    fn user() -> User {
+        let text = r#"
+            users = [{ class = "all", count = 1, think = { distribution = "constant", value = "1us" }, requests = { a = 1 } }]
+            request = [{ name = "a", path = "/" }]
+        "#;
+        let file = UsersFile::parse(text, "text").unwrap();
+        let plan = UsersPlan::new(file, "http://127.0.0.1:1", Duration::from_secs(20)).unwrap();
+        User::new(Rc::new(Shared::new(plan, Vec::new())), 0, 1, 0)
+    }
+
+    /// A tick of the timer is a millisecond, longer than a fast service takes: it would be what is measured. There is no
+    /// timer here, so who asks for one panics.
+    #[test]
+    fn who_hardly_thinks_asks_no_timer_and_lets_the_others_have_their_turn() {
+        let (user, mut context) = (user(), Context::from_waker(Waker::noop()));
+        for seconds in [0.0, 1e-6, 0.49e-3] {
+            let mut wait = pin!(user.wait(seconds));
+            assert_eq!(wait.as_mut().poll(&mut context), Poll::Pending, "{seconds} s: the others' turn");
+            assert_eq!(wait.as_mut().poll(&mut context), Poll::Ready(()), "{seconds} s");
+        }
+    }
 
     #[test]
     fn occurrences_on_a_page() {

@@ -135,7 +135,7 @@ mod tests {
         assert_eq!((read("db.service").as_str(), read("app.service").as_str()), ("0-2", "3"));
         // As the nucleus after one that was killed does it.
         Saved::open(&config.state_file).put_back();
-        assert_eq!((read("db.service").as_str(), read("app.service").as_str()), ("", "0-1"));
+        assert_eq!((read("db.service").as_str(), read("app.service").as_str()), ("\n", "0-1\n"));
         assert!(!config.state_file.exists());
     }
 

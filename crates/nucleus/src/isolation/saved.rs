@@ -48,7 +48,12 @@ impl Saved {
                 eprintln!("tidegate nucleus: {}: {error}; it is ignored", file.display());
                 Was::default()
             }),
-            Err(_) => Was::default(),
+            Err(error) => {
+                if error.kind() != io::ErrorKind::NotFound {
+                    eprintln!("tidegate nucleus: {}: {error}; what it says is not put back", file.display());
+                }
+                Was::default()
+            }
         };
         Saved { file: file.to_owned(), was }
     }
@@ -105,8 +110,9 @@ impl Saved {
             process.put_back(!was.folders.is_empty());
         }
         for (file, text) in &was.files {
-            // The group may be gone.
-            let _ = fs::write(file, text.trim());
+            // With a line end, for nothing at all would not be written, and an empty list means no limit. The group may be
+            // gone.
+            let _ = fs::write(file, format!("{}\n", text.trim()));
         }
         for folder in &was.folders {
             let _ = fs::remove_dir(folder);

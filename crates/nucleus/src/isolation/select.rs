@@ -85,7 +85,8 @@ fn listening(port: u16, all: &BTreeMap<u32, Process>) -> Vec<u32> {
     if listed.is_err() || inodes.is_empty() {
         return Vec::new();
     }
-    let has = |pid: &u32| sockets_of(Path::new(&format!("/proc/{pid}/fd"))).iter().any(|inode| inodes.contains(inode));
+    let sockets = |pid: &u32| sockets_of(Path::new(&format!("/proc/{pid}")));
+    let has = |pid: &u32| sockets(pid).iter().any(|(_, inode)| inodes.contains(inode));
     all.keys().copied().filter(has).collect()
 }
 

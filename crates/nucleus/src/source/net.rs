@@ -17,12 +17,15 @@ pub(crate) struct Net {
     accepts: Growth,
 }
 
-/// Connections since the last call, per second.
+/// Connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Counted {
-    /// Lost.
+    /// Lost since the last call, per second.
     pub(crate) overflows: Option<f64>,
+    /// Accepted since the last call, per second.
     pub(crate) accepts: Option<f64>,
+    /// Accepted since the machine started.
+    pub(crate) opened: Option<f64>,
 }
 
 impl Net {
@@ -44,11 +47,12 @@ impl Net {
         (self.received.rate(received, seconds), self.sent.rate(sent, seconds))
     }
 
-    /// Connections since the last call.
+    /// Connections that were accepted or lost, with rates since the last call.
     pub(crate) fn counted(&mut self, seconds: f64) -> Counted {
         let overflows = self.netstat.read().and_then(|text| table_value(text, "TcpExt:", "ListenOverflows"));
-        let accepts = self.snmp.read().and_then(|text| table_value(text, "Tcp:", "PassiveOpens"));
-        Counted { overflows: self.overflows.rate(overflows, seconds), accepts: self.accepts.rate(accepts, seconds) }
+        let opened = self.snmp.read().and_then(|text| table_value(text, "Tcp:", "PassiveOpens"));
+        let (overflows, accepts) = (self.overflows.rate(overflows, seconds), self.accepts.rate(opened, seconds));
+        Counted { overflows, accepts, opened }
     }
 }
 
@@ -93,12 +97,14 @@ mod tests {
             ("proc/net/snmp", "Ip: A\nIp: 5\nTcp: ActiveOpens PassiveOpens\nTcp: 7 100\n"),
         ]);
         let mut net = Net::new(tree.root());
-        assert_eq!((net.moved(1.0), net.counted(1.0)), ((None, None), Counted::default()));
+        let counted = Counted { opened: Some(100.0), ..Counted::default() };
+        assert_eq!((net.moved(1.0), net.counted(1.0)), ((None, None), counted));
         tree.write("proc/net/dev", &DEV.replace("eth0:1000", "eth0:3000").replace(" 5 0 0", " 9999 0 0"));
         tree.write("proc/net/netstat", "TcpExt: A ListenOverflows B\nTcpExt: 1 14 3\n");
         tree.write("proc/net/snmp", "Tcp: ActiveOpens PassiveOpens\nTcp: 7 150\n");
         assert_eq!(net.moved(0.5), (Some(4000.0), Some(0.0)));
-        assert_eq!(net.counted(0.5), Counted { overflows: Some(8.0), accepts: Some(100.0) });
+        let counted = Counted { overflows: Some(8.0), accepts: Some(100.0), opened: Some(150.0) };
+        assert_eq!(net.counted(0.5), counted);
     }
 
     #[test]

@@ -23,6 +23,17 @@ impl Tree {
         self.write_bytes(path, text.as_bytes());
     }
 
+    /// A symbolic link; where it leads need not be.
+    pub(crate) fn link(&self, path: &str, target: &str) {
+        let path = self.0.join(path);
+        std::fs::create_dir_all(path.parent().expect("below the root")).expect("a folder");
+        std::os::unix::fs::symlink(target, path).expect("a link");
+    }
+
+    pub(crate) fn remove(&self, path: &str) {
+        std::fs::remove_file(self.0.join(path)).expect("a file");
+    }
+
     pub(crate) fn write_bytes(&self, path: &str, bytes: &[u8]) {
         let path = self.0.join(path);
         std::fs::create_dir_all(path.parent().expect("below the root")).expect("a folder");
