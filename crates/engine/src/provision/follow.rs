@@ -53,8 +53,8 @@ pub struct Config {
     pub pooled: bool,
     /// A server is asked for when it would save more than so much work from being refused, in servers' worth.
     pub price: f64,
-    /// Of the requests in flight that the target permits in theory, the share that admission lets in: as the policy
-    /// `batch`, whose test aims at so much of the target.
+    /// How many requests in flight admission lets in, in the calm that there is to be, for each that the target permits
+    /// in theory: as the policy `batch`, which aims at 0.85 of the target, and spends late answers that it saved.
     pub room: f64,
     /// The share refused above which, with all that is needed serving, theory is not believed any more.
     pub refused: f64,
@@ -76,8 +76,8 @@ impl Default for Config {
             most_busy: 0.9,
             safety: 0.0,
             pooled: true,
-            price: 0.02,
-            room: 0.85,
+            price: 0.0025,
+            room: 1.3,
             refused: 0.05,
             least_margin: 1.0,
             most_margin: 1.3,
