@@ -7,7 +7,8 @@
 //! *Awkward cases.* A forecast is only as good as its record: each way of forecasting (weekly, daily, the last peak) is
 //! scored on every slot as it comes to pass, and the best one speaks. So a new application, and one without habits,
 //! falls back to the last observed peak. A quiet night must not make the next morning's ratio infinite: the ratio is
-//! bounded. Slots without reports are not zeros, they are unknown.
+//! bounded. Slots without reports are not zeros, they are unknown. Where a policy's intervals are shorter than a slot,
+//! the last peak is kept by these: else what an interval long past brought would be foreseen until its slot is over.
 //!
 //! *Source.* Ours; Cataclysm (section 4.1) leaves its predictor out. Why not a library: those that are kept up need the
 //! standard library, refit everything at each forecast and keep weeks of raw history, which a control plane would have
@@ -79,6 +80,17 @@ pub struct Seasonal {
     /// The slot that is being observed, and its busiest rate so far.
     open: Option<(u64, f64)>,
     scores: [Score; 3],
+    /// The last peak where it is known better than by slots. Not in what earlier versions kept.
+    #[serde(default)]
+    last: Option<Last>,
+}
+
+/// The busiest rate in each of the last intervals.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+struct Last {
+    interval: Duration,
+    /// Numbers of intervals and their rates, oldest first; the last one is not over yet.
+    peaks: VecDeque<(u64, f64)>,
 }
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -109,7 +121,33 @@ impl Seasonal {
     /// of `recent`.
     pub fn new(slot: Duration, recent: Duration) -> Seasonal {
         let slot = slot.max(Duration::from_secs(1));
-        Seasonal { slot, recent, peaks: VecDeque::new(), next: 0, open: None, scores: [Score::default(); 3] }
+        let scores = [Score::default(); 3];
+        Seasonal { slot, recent, peaks: VecDeque::new(), next: 0, open: None, scores, last: None }
+    }
+
+    /// The same, with a last peak that is known by intervals of that length, at least a second, where they are shorter
+    /// than slots.
+    pub fn with_interval(self, interval: Duration) -> Seasonal {
+        let interval = interval.max(Duration::from_secs(1));
+        let last = (interval < self.slot).then_some(Last { interval, peaks: VecDeque::new() });
+        Seasonal { last, ..self }
+    }
+
+    /// What `past` knows, by these settings. Of a past that knows the last peak by other intervals, or by slots, it is
+    /// taken to be of now: until it is two intervals old it counts.
+    pub(super) fn going_on(&self, past: Seasonal) -> Seasonal {
+        let last = match (self.last.clone(), &past.last) {
+            (Some(mine), Some(kept)) if mine.interval == kept.interval => Some(kept.clone()),
+            (Some(mine), _) => Some(Last { peaks: past.newest(mine.interval).into_iter().collect(), ..mine }),
+            (None, _) => None,
+        };
+        Seasonal { recent: self.recent, last, ..past }
+    }
+
+    /// The last peak, with the number of the interval that it is taken to be of.
+    fn newest(&self, interval: Duration) -> Option<(u64, f64)> {
+        let end = self.open.map_or(self.next, |(open, _)| open + 1);
+        Some((end * self.slot.as_nanos() as u64 / interval.as_nanos() as u64, self.last_peak()?))
     }
 
     /// Slots in which nothing was observed are unknown; those before the first are not kept.
@@ -187,6 +225,12 @@ impl Seasonal {
         (weights > 0.0).then(|| sum / weights)
     }
 
+    /// The last observed peak, as well as it is known.
+    fn last_peak(&self) -> Option<f64> {
+        let by_interval = self.last.as_ref().and_then(|last| last.peaks.iter().map(|(_, peak)| *peak).reduce(f64::max));
+        by_interval.or_else(|| self.foresee(Basis::Peak, self.next, self.next))
+    }
+
     fn highest(&self, from: u64, to: u64) -> Option<f64> {
         let closed = (from..to).filter_map(|slot| self.at(slot));
         closed.chain(self.open.map(|(_, peak)| peak)).reduce(f64::max)
@@ -212,6 +256,22 @@ impl Seasonal {
 
     fn most(&self) -> usize {
         (self.a_day() * 7) as usize * WEEKS
+    }
+}
+
+impl Last {
+    /// Keeps the open interval and those before it that `recent` reaches back to.
+    fn observe(&mut self, at: Timestamp, rate: f64, recent: Duration) {
+        let length = self.interval.as_nanos();
+        let number = (u128::from(at.as_nanos()) / length) as u64;
+        match self.peaks.back_mut() {
+            Some((open, peak)) if *open >= number => *peak = peak.max(rate),
+            _ => self.peaks.push_back((number, rate)),
+        }
+        let oldest = number.saturating_sub((recent.as_nanos() / length).max(1) as u64);
+        while self.peaks.front().is_some_and(|(before, _)| *before < oldest) {
+            self.peaks.pop_front();
+        }
     }
 }
 
@@ -242,7 +302,11 @@ impl Forecaster for Seasonal {
             return;
         }
         // What is told at the very end of a slot is about it, not about the next.
-        let number = self.number(at - Duration::from_nanos(1));
+        let end = at - Duration::from_nanos(1);
+        let (number, recent) = (self.number(end), self.recent);
+        if let Some(last) = &mut self.last {
+            last.observe(end, rate, recent);
+        }
         match &mut self.open {
             Some((open, peak)) if *open >= number => *peak = peak.max(rate),
             _ => {
@@ -254,10 +318,14 @@ impl Forecaster for Seasonal {
 
     fn forecast(&self, from: Timestamp, to: Timestamp) -> Forecast {
         let (from, to) = (self.number(from), self.number(to - Duration::from_nanos(1)).max(self.number(from)));
-        let known = |(at, way): (usize, Basis)| Some((self.scores[at].error, way, self.foresee(way, from, to)?));
+        let foresee = |way| match way {
+            Basis::Peak => self.last_peak(),
+            way => self.foresee(way, from, to),
+        };
+        let known = |(at, way): (usize, Basis)| Some((self.scores[at].error, way, foresee(way)?));
         // Of equals the one that stands on less history.
         let judged = WAYS.into_iter().enumerate().filter(|(at, _)| self.scores[*at].slots > 0).rev().filter_map(known);
-        let first = || self.foresee(Basis::Peak, from, to).map(|peak| (0.5, Basis::Peak, peak));
+        let first = || self.last_peak().map(|peak| (0.5, Basis::Peak, peak));
         let best = judged.reduce(|best, other| if other.0 < best.0 { other } else { best }).or_else(first);
         let Some((error, basis, expected)) = best else {
             return Forecast { low: 0.0, expected: 0.0, high: 0.0, basis: Basis::Nothing };
@@ -350,13 +418,56 @@ mod tests {
         assert!(forecaster.forecast(at(400 * 1440), at(400 * 1440 + 5)).expected > 0.0);
     }
 
+    /// 500/s until the tenth minute, 10/s from then on.
+    fn burst(minute: u64) -> f64 {
+        if minute <= 10 { 500.0 } else { 10.0 }
+    }
+
+    #[test]
+    fn the_last_peak_is_that_of_the_last_intervals_however_short_they_are() {
+        // As a plan whose intervals are of a minute: it looks back on two.
+        let begin = || Seasonal::new(MINUTE * 5, MINUTE * 2).with_interval(MINUTE);
+        let mut forecaster = begin();
+        let expected = |forecaster: &Seasonal, minute: u64| forecaster.forecast(at(minute), at(minute + 5)).expected;
+        for minute in 1..=14 {
+            forecaster.observe(at(minute), burst(minute));
+            assert_eq!(expected(&forecaster, minute), if minute <= 12 { 500.0 } else { 10.0 }, "{minute}");
+        }
+        let mut by_slots = Seasonal::new(MINUTE * 5, MINUTE * 2).with_interval(MINUTE * 5);
+        (1..=14).for_each(|minute| by_slots.observe(at(minute), burst(minute)));
+        assert_eq!(expected(&by_slots, 14), 500.0, "known by slots, it lasts until the slot after it is over");
+        assert_eq!(forecaster.peaks, by_slots.peaks, "habits are learned by slots all the same");
+    }
+
+    #[test]
+    fn a_past_that_was_kept_by_an_earlier_version_goes_on() {
+        let now = 3 * 1440;
+        let rate = |minute: u64| if minute > now { burst(minute - now) } else { days(minute) };
+        let old = observed(MINUTE * 5, now + 13, rate);
+        let mut text: serde_json::Value = serde_json::to_value(&old).expect("text");
+        text.as_object_mut().expect("fields").remove("last").expect("is new");
+        let past: Seasonal = serde_json::from_value(text).expect("can be read");
+        let mut forecaster = Seasonal::new(MINUTE * 5, MINUTE * 2).with_interval(MINUTE).going_on(past);
+        assert_eq!(forecaster.recent, MINUTE * 2, "settings are not kept");
+        assert_eq!(forecaster.peaks.len(), old.peaks.len());
+        assert_eq!(forecaster.last_peak(), Some(500.0), "nothing better is known");
+        // It is taken to be of the end of its slot, the fifteenth minute.
+        (14..=18).for_each(|minute| forecaster.observe(at(now + minute), 10.0));
+        assert_eq!(forecaster.last_peak(), Some(500.0));
+        forecaster.observe(at(now + 19), 10.0);
+        assert_eq!(forecaster.last_peak(), Some(10.0));
+        let again: Seasonal = serde_json::from_value(serde_json::to_value(&forecaster).expect("text")).expect("read");
+        let same = Seasonal::new(MINUTE * 5, MINUTE * 2).with_interval(MINUTE).going_on(again);
+        assert_eq!(same.last.map(|last| last.peaks), forecaster.last.map(|last| last.peaks));
+    }
+
     proptest! {
         #[test]
         fn a_forecast_is_finite_and_in_order(
             seen in prop::collection::vec((1u64..4000, prop_oneof![0.0f64..1e6, Just(0.0), Just(f64::NAN)]), 0..300),
             slot in 1u64..3600, ahead in 0u64..100_000, length in 0u64..10_000,
         ) {
-            let mut forecaster = Seasonal::new(Duration::from_secs(slot), HOUR);
+            let mut forecaster = Seasonal::new(Duration::from_secs(slot), HOUR).with_interval(MINUTE);
             let mut now = 0;
             for (after, rate) in seen {
                 now += after;
