@@ -17,6 +17,7 @@ use std::time::Duration;
 use serde_json::Value;
 use thiserror::Error;
 use tidegate_engine::Timestamp;
+use tidegate_engine::provision::Place;
 use tidegate_wire::control::{FromControl, FromSentry};
 use tokio::sync::mpsc::{Receiver, Sender};
 use tokio::sync::oneshot;
@@ -31,6 +32,7 @@ use crate::plane::{Input, Plane, Process, Step};
 use crate::provider::{self, Presence, Pretend, Provider, ProviderError};
 use crate::store::{Store, StoreError};
 
+pub(crate) use provide::AtWork;
 use record::Away;
 pub use show::line;
 
@@ -49,6 +51,8 @@ pub(crate) struct Daemon {
     store: Store,
     provider: Arc<dyn Provider>,
     clock: Clock,
+    /// What was odd about the time when it began.
+    odd: Option<String>,
     desk: Desk,
     links: BTreeMap<Connection, Sender<FromControl>>,
     names: Option<Names>,
@@ -79,6 +83,7 @@ pub(crate) struct Daemon {
 pub(crate) struct Mailbox {
     pub(crate) to_self: Sender<Message>,
     pub(crate) inbox: Receiver<Message>,
+    pub(crate) at_work: AtWork,
 }
 
 /// How it came to its end.
@@ -104,11 +109,22 @@ struct Counts {
 #[derive(Debug)]
 pub(crate) enum Message {
     Link(News),
-    /// `None`: it was not tried, for it was not sure any more whether this one leads.
-    Applied(Step, Option<Result<Option<Process>, ProviderError>>),
-    Looked(Vec<(usize, Presence)>),
+    /// What came of a step, begun in this term. `None`: it was not tried, for it was not sure any more whether this one
+    /// leads.
+    Applied(u64, Step, Option<Result<Option<Process>, ProviderError>>),
+    /// How servers were, looked at in this term.
+    Looked(u64, Vec<Seen>),
     Ask(Question, oneshot::Sender<Value>),
     Stop,
+}
+
+/// How a server was.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    server: usize,
+    /// Where it was when it was asked.
+    place: Place,
+    presence: Presence,
 }
 
 impl From<News> for Message {
@@ -210,6 +226,7 @@ impl Daemon {
             store,
             provider,
             clock,
+            odd,
             desk,
             links,
             names: None,
@@ -227,11 +244,6 @@ impl Daemon {
             away: None,
             mailbox,
         };
-        let began = daemon.clock.now();
-        daemon.input(Input::Began { now: began })?;
-        if let Some(odd) = odd {
-            daemon.note("clock", odd)?;
-        }
         daemon.answer_names()?;
         Ok(daemon)
     }
@@ -256,6 +268,11 @@ impl Daemon {
     }
 
     async fn serve(&mut self) -> Result<(), DaemonError> {
+        // Here and not before: it may have been deposed by now, which is no reason to end.
+        self.input(Input::Began { now: self.clock.now() })?;
+        if let Some(odd) = self.odd.take() {
+            self.note("clock", odd)?;
+        }
         let mut periods = tokio::time::interval(self.config.period);
         periods.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -286,12 +303,14 @@ impl Daemon {
             Message::Link(News::Opened(connection, sender)) => drop(self.links.insert(connection, sender)),
             Message::Link(News::Said(connection, said)) => self.said(connection, said)?,
             Message::Link(News::Closed(connection, why)) => self.closed(connection, &why),
-            Message::Applied(step, Some(result)) => self.applied(&step, result)?,
-            Message::Applied(step, None) => drop(self.busy.remove(&step.server)),
-            Message::Looked(seen) => self.looked(&seen)?,
+            // Of a time when this one led before: others have gone on since, or this one has begun it anew.
+            Message::Applied(term, ..) | Message::Looked(term, _) if term != self.store.term() => {}
+            Message::Applied(_, step, Some(result)) => self.applied(&step, result)?,
+            Message::Applied(_, step, None) => drop(self.busy.remove(&step.server)),
+            Message::Looked(_, seen) => self.looked(&seen)?,
             Message::Ask(question, answer) => {
                 // Who asked may have gone.
-                let _ = answer.send(self.answer(question)?);
+                let _ = answer.send(self.answer(question));
             }
             Message::Stop => {}
         }
@@ -302,7 +321,10 @@ impl Daemon {
         let now = self.clock.now();
         match said {
             FromSentry::Hello(hello) => match self.desk.hello(now, connection, &hello) {
-                Ok(()) => {
+                Ok(before) => {
+                    if let Some(before) = before {
+                        self.links.remove(&before);
+                    }
                     let period_ms = self.config.period.as_millis() as u64;
                     self.send(connection, FromControl::Welcome { period_ms });
                     self.arrived.push(hello.sentry);
@@ -312,6 +334,8 @@ impl Daemon {
                     self.note("sentry-refused", format!("{}: {why}", hello.sentry))?;
                     self.send(connection, FromControl::Refused { why, waits: false });
                     self.links.remove(&connection);
+                    // It may have spoken for another one.
+                    self.closed(connection, "it was refused");
                 }
             },
             FromSentry::Report(report) => {

@@ -251,6 +251,56 @@ fn a_long_run_is_kept_short_and_goes_on() {
 }
 
 #[test]
+fn of_a_provider_that_hangs_few_steps_wait_and_nothing_is_doubled_afterwards() {
+    let (mut plane, mut machine) = (Plane::new(site()).expect("a plane"), Machine::default());
+    for second in 1..5000 {
+        let rates = if second % 60 < 30 { [100, 100] } else { [0, 0] };
+        let report = |rate: u64| Some(ApplicationReport { offered: vec![rate], ..ApplicationReport::default() });
+        let now = Timestamp::from_millis(second * 1000);
+        plane.handle(&Input::Period { now, reports: rates.map(report).to_vec(), sentries: Vec::new() });
+        let mut waiting = [0; SERVERS as usize];
+        plane.pending().for_each(|step| waiting[step.server] += 1);
+        assert!(waiting.iter().all(|steps| *steps <= 3), "after {second} s: {waiting:?}");
+    }
+    loop {
+        let Some(step) = plane.pending().next().cloned() else { break };
+        let process = machine.apply(&step);
+        plane.handle(&Input::Done { now: plane.now(), step: step.number, process });
+    }
+    let starts = machine.started.len();
+    assert!(starts <= 2 * SERVERS as usize, "{starts} starts to catch up with what is over");
+    for (server, place) in plane.places().iter().enumerate() {
+        let is_used = !matches!(place, Place::Free | Place::Failed { .. });
+        assert_eq!(machine.is_running(server), is_used, "{server} {place:?}");
+    }
+}
+
+#[test]
+fn whatever_sentries_say_the_state_can_be_read_again() {
+    let mut daemon = Daemon::new("nonsense");
+    let odd = [f64::MAX, f64::MIN_POSITIVE, -1.0, 0.0, 1e300];
+    for turn in 0..400_u64 {
+        daemon.now += if turn % 3 == 0 { 1 } else { 1_000_000_000 };
+        let value = odd[turn as usize % odd.len()];
+        let report = |count: u64| ApplicationReport {
+            offered: vec![count],
+            refused: u64::MAX,
+            busy: value,
+            mean_service: Some(value),
+            processors: Some(odd[(turn / 5) as usize % odd.len()]),
+        };
+        let reports = vec![Some(report(u64::MAX)), Some(report(turn % 7))];
+        let sentries = vec![(0, 0, value), (1, 9, -value), (7, 0, value)];
+        let now = Timestamp::from_nanos(daemon.now);
+        daemon.input(&Input::Period { now, reports, sentries });
+        if turn % 50 == 0 {
+            daemon.kill();
+        }
+    }
+    assert_eq!(daemon.plane().plan().len(), 2);
+}
+
+#[test]
 fn a_store_belongs_to_one_control_plane_and_one_site() {
     let daemon = Daemon::new("held");
     let error = Store::open(&daemon.path, 1).expect_err("is held");
