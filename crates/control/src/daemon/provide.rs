@@ -30,7 +30,7 @@ pub(crate) struct AtWork(Arc<Mutex<BTreeSet<usize>>>);
 pub(crate) struct Turn(AtWork, usize);
 
 impl AtWork {
-    fn begin(&self, server: usize) -> Option<Turn> {
+    pub(super) fn begin(&self, server: usize) -> Option<Turn> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(server).then(|| Turn(self.clone(), server))
     }
 }
