@@ -2,8 +2,8 @@
 //!
 //! `many` starts the daemon as a process of its own, and is itself all the sentries: each connects, registers, and
 //! reports once a period what it offered and how its servers are, which is where nuclei speak to sentries. It measures
-//! the daemon's CPU time and memory, and prints them as JSON, with what deciding alone costs (`many/plane.rs`). `many daemon FILE`
-//! is the daemon.
+//! the daemon's CPU time and memory, and prints them as JSON, with what deciding alone costs (`many/plane.rs`).
+//! `many daemon FILE` is the daemon.
 
 #[path = "many/plane.rs"]
 mod plane;

@@ -1,32 +1,25 @@
 //! Killed anywhere, again and again: nothing is lost and nothing doubled.
 
+#[path = "support/application.rs"]
+mod application;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use application::application;
 use proptest::prelude::*;
 use tidegate_control::plane::{Input, Plane, Process, Step, What};
 use tidegate_control::store::{Store, StoreError};
+use tidegate_engine::Timestamp;
 use tidegate_engine::provision::{
-    ApplicationReport, ApplicationSetup, FollowConfig, Place, Pool, ProvisionConfig, Replica, SentryRule, ServerNews,
-    Site,
+    ApplicationReport, FollowConfig, Place, Pool, ProvisionConfig, SentryRule, ServerNews, Site,
 };
 use tidegate_engine::units::Seconds;
-use tidegate_engine::{Sla, Statistic, Timestamp};
 
 const SERVERS: u32 = 8;
 
 fn site() -> Site {
-    let application = |name: &str| ApplicationSetup {
-        name: name.into(),
-        sla: Sla::constant(Statistic::P95, Duration::from_secs(1)).expect("a target"),
-        revenues: vec![1.0],
-        min_servers: 1,
-        max_servers: 6,
-        servers: 1,
-        max_sentries: 2,
-        replica: Some(Replica::new(0.05, 1.0, 1.0)),
-    };
     let follow = FollowConfig {
         every: Seconds(1.0),
         smooth: Seconds(3.0),
