@@ -2,7 +2,11 @@
 //!
 //! `many` starts the daemon as a process of its own, and is itself all the sentries: each connects, registers, and
 //! reports once a period what it offered and how its servers are, which is where nuclei speak to sentries. It measures
-//! the daemon's CPU time and memory, and prints them as JSON. `many daemon FILE` is the daemon.
+//! the daemon's CPU time and memory, and prints them as JSON, with what deciding alone costs (`many/plane.rs`).
+//! `many daemon FILE` is the daemon.
+
+#[path = "many/plane.rs"]
+mod plane;
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -88,6 +92,7 @@ async fn measure(size: Size) -> Result<()> {
     std::fs::create_dir_all(&folder)?;
     let servers = answer_checks()?;
     let (file, listen) = write_config(&folder, size, &servers)?;
+    let deciding = plane::costs(Config::load(&file)?.site, size.sentries)?;
     let daemon = Daemon::start(&file)?;
     let began = Instant::now();
     let seen = Arc::new(Seen::default());
@@ -137,6 +142,7 @@ async fn measure(size: Size) -> Result<()> {
         "peak_mb": daemon.usage()?.peak_mb,
         "orders": seen.orders.load(Relaxed),
         "lost": seen.lost.load(Relaxed),
+        "deciding": deciding,
         "windows": windows,
     });
     println!("{result:#}");

@@ -6,6 +6,7 @@
 mod named;
 mod provide;
 mod record;
+mod sentries;
 mod show;
 mod tell;
 
@@ -17,7 +18,8 @@ use std::time::Duration;
 use serde_json::Value;
 use thiserror::Error;
 use tidegate_engine::Timestamp;
-use tidegate_wire::control::{FromControl, FromSentry};
+use tidegate_engine::provision::Place;
+use tidegate_wire::control::FromControl;
 use tokio::sync::mpsc::{Receiver, Sender};
 use tokio::sync::oneshot;
 
@@ -31,6 +33,7 @@ use crate::plane::{Input, Plane, Process, Step};
 use crate::provider::{self, Presence, Pretend, Provider, ProviderError};
 use crate::store::{Store, StoreError};
 
+pub(crate) use provide::AtWork;
 use record::Away;
 pub use show::line;
 
@@ -49,6 +52,8 @@ pub(crate) struct Daemon {
     store: Store,
     provider: Arc<dyn Provider>,
     clock: Clock,
+    /// What was odd about the time when it began.
+    odd: Option<String>,
     desk: Desk,
     links: BTreeMap<Connection, Sender<FromControl>>,
     names: Option<Names>,
@@ -79,6 +84,7 @@ pub(crate) struct Daemon {
 pub(crate) struct Mailbox {
     pub(crate) to_self: Sender<Message>,
     pub(crate) inbox: Receiver<Message>,
+    pub(crate) at_work: AtWork,
 }
 
 /// How it came to its end.
@@ -104,11 +110,22 @@ struct Counts {
 #[derive(Debug)]
 pub(crate) enum Message {
     Link(News),
-    /// `None`: it was not tried, for it was not sure any more whether this one leads.
-    Applied(Step, Option<Result<Option<Process>, ProviderError>>),
-    Looked(Vec<(usize, Presence)>),
+    /// What came of a step, begun in this term. `None`: it was not tried, for it was not sure any more whether this one
+    /// leads.
+    Applied(u64, Step, Option<Result<Option<Process>, ProviderError>>),
+    /// How servers were, looked at in this term.
+    Looked(u64, Vec<Seen>),
     Ask(Question, oneshot::Sender<Value>),
     Stop,
+}
+
+/// How a server was.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    server: usize,
+    /// Where it was when it was asked.
+    place: Place,
+    presence: Presence,
 }
 
 impl From<News> for Message {
@@ -210,6 +227,7 @@ impl Daemon {
             store,
             provider,
             clock,
+            odd,
             desk,
             links,
             names: None,
@@ -227,11 +245,6 @@ impl Daemon {
             away: None,
             mailbox,
         };
-        let began = daemon.clock.now();
-        daemon.input(Input::Began { now: began })?;
-        if let Some(odd) = odd {
-            daemon.note("clock", odd)?;
-        }
         daemon.answer_names()?;
         Ok(daemon)
     }
@@ -256,6 +269,11 @@ impl Daemon {
     }
 
     async fn serve(&mut self) -> Result<(), DaemonError> {
+        // Here and not before: it may have been deposed by now, which is no reason to end.
+        self.input(Input::Began { now: self.clock.now() })?;
+        if let Some(odd) = self.odd.take() {
+            self.note("clock", odd)?;
+        }
         let mut periods = tokio::time::interval(self.config.period);
         periods.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -286,77 +304,18 @@ impl Daemon {
             Message::Link(News::Opened(connection, sender)) => drop(self.links.insert(connection, sender)),
             Message::Link(News::Said(connection, said)) => self.said(connection, said)?,
             Message::Link(News::Closed(connection, why)) => self.closed(connection, &why),
-            Message::Applied(step, Some(result)) => self.applied(&step, result)?,
-            Message::Applied(step, None) => drop(self.busy.remove(&step.server)),
-            Message::Looked(seen) => self.looked(&seen)?,
+            // Of a time when this one led before: others have gone on since, or this one has begun it anew.
+            Message::Applied(term, ..) | Message::Looked(term, _) if term != self.store.term() => {}
+            Message::Applied(_, step, Some(result)) => self.applied(&step, result)?,
+            Message::Applied(_, step, None) => drop(self.busy.remove(&step.server)),
+            Message::Looked(_, seen) => self.looked(&seen)?,
             Message::Ask(question, answer) => {
                 // Who asked may have gone.
-                let _ = answer.send(self.answer(question)?);
+                let _ = answer.send(self.answer(question));
             }
             Message::Stop => {}
         }
         Ok(())
-    }
-
-    fn said(&mut self, connection: Connection, said: FromSentry) -> Result<(), DaemonError> {
-        let now = self.clock.now();
-        match said {
-            FromSentry::Hello(hello) => match self.desk.hello(now, connection, &hello) {
-                Ok(()) => {
-                    let period_ms = self.config.period.as_millis() as u64;
-                    self.send(connection, FromControl::Welcome { period_ms });
-                    self.arrived.push(hello.sentry);
-                }
-                Err(why) => {
-                    self.counts.refused += 1;
-                    self.note("sentry-refused", format!("{}: {why}", hello.sentry))?;
-                    self.send(connection, FromControl::Refused { why, waits: false });
-                    self.links.remove(&connection);
-                }
-            },
-            FromSentry::Report(report) => {
-                self.counts.reports += 1;
-                self.desk.report(now, connection, report);
-            }
-            FromSentry::Goodbye => {
-                if let Some(name) = self.desk.goodbye(connection) {
-                    self.note_later("sentry-left", format!("{name} stops on purpose"));
-                    self.left = true;
-                }
-                self.links.remove(&connection);
-            }
-        }
-        Ok(())
-    }
-
-    /// What follows when sentries came and left.
-    fn settle(&mut self) -> Result<(), DaemonError> {
-        self.write_batch()?;
-        if self.arrived.is_empty() && !std::mem::take(&mut self.left) {
-            return Ok(());
-        }
-        let arrived = std::mem::take(&mut self.arrived);
-        if let Some((last, others)) = arrived.split_last() {
-            let who =
-                if others.is_empty() { format!("{last} speaks") } else { format!("{} speak", arrived.join(", ")) };
-            self.note("sentry-registered", who)?;
-        }
-        self.follow_sentries()?;
-        self.tell();
-        Ok(())
-    }
-
-    fn closed(&mut self, connection: Connection, why: &str) {
-        self.links.remove(&connection);
-        if let Some(name) = self.desk.lost(connection) {
-            let kept = self.config.forget_after;
-            self.note_later(
-                "sentry-cut-off",
-                format!("{name}: {why}; its last report counts on, for at most {kept:?}"),
-            );
-            // Names follow who is there.
-            self.left = true;
-        }
     }
 
     /// A period is over: what was offered, what is drained, who has gone, and what follows.
@@ -399,39 +358,12 @@ impl Daemon {
         self.tell();
         Ok(())
     }
-
-    /// The plane learns who the sentries are when that changes.
-    fn follow_sentries(&mut self) -> Result<(), DaemonError> {
-        for application in 0..self.config.site.applications.len() {
-            let names = self.desk.names(application);
-            if names != self.plane.sentries(application) {
-                let now = self.clock.now();
-                self.batch.push(Input::Sentries { now, application, names });
-            }
-        }
-        self.write_batch()?;
-        self.follow_names()
-    }
-
-    fn watch_for_sentries(&mut self, application: usize) -> Result<(), DaemonError> {
-        let name = &self.config.site.applications[application].name;
-        match (self.desk.names(application).is_empty(), self.without_sentries.contains(&application)) {
-            (true, false) => {
-                let text =
-                    format!("{name} has no sentries: nothing is known of its load, and everything stays as it is");
-                self.without_sentries.insert(application);
-                self.note("no-sentries", text)
-            }
-            (false, true) => {
-                self.without_sentries.remove(&application);
-                Ok(())
-            }
-            _ => Ok(()),
-        }
-    }
 }
 
 /// A server's name at sentries.
 fn name(server: usize) -> String {
     format!("server-{server}")
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,9 @@
 //! *Awkward cases.* A sentry that is cut off still serves: what it saw last counts on, and its servers stay its own,
 //! until it is forgotten. While one of an application's sentries has not spoken since the daemon began, nobody knows
 //! how much is offered in all, and nothing is concluded from the part that is known. Two sentries of one name are told
-//! apart by what each drew at its start, and the second one is turned away while the first one speaks.
+//! apart by what each drew at its start, and the second one is turned away while the first one speaks. A connection
+//! speaks for one sentry, and a sentry by one connection: the one before is given up. Numbers that cannot be are
+//! brought within bounds here: what follows is written down, and must be read again.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -70,13 +72,23 @@ impl Desk {
         desk
     }
 
-    /// A sentry says who it is.
+    /// A sentry says who it is. The connection that it spoke by before, which is nobody's from now on.
     ///
     /// # Errors
     /// Why it is turned away.
-    pub fn hello(&mut self, now: Timestamp, connection: Connection, hello: &Hello) -> Result<(), Refusal> {
+    pub fn hello(
+        &mut self,
+        now: Timestamp,
+        connection: Connection,
+        hello: &Hello,
+    ) -> Result<Option<Connection>, Refusal> {
         if hello.sentry.trim().is_empty() {
             return Err(String::from("a sentry needs a name; give it one in [control]"));
+        }
+        if let Some(other) = self.speakers.get(&connection).filter(|other| **other != hello.sentry) {
+            return Err(format!(
+                "\"{other}\" speaks by this connection already; each sentry needs a connection of its own"
+            ));
         }
         let mut applications = Vec::new();
         for (name, classes) in &hello.applications {
@@ -88,7 +100,9 @@ impl Desk {
                      give one for each class"
                 ));
             }
-            applications.push(at);
+            if !applications.contains(&at) {
+                applications.push(at);
+            }
         }
         if applications.is_empty() {
             let known: Vec<&str> = self.applications.iter().map(|(name, _)| name.as_str()).collect();
@@ -107,16 +121,20 @@ impl Desk {
         (known.connection, known.applications) = (Some(connection), applications);
         let place = |name: &String| self.applications.iter().position(|(known, _)| known == name);
         known.addresses = hello.addresses.iter().filter_map(|(name, at)| Some((place(name)?, *at))).collect();
-        if let Some(before) = self.sentries.insert(hello.sentry.clone(), known).and_then(|before| before.connection) {
-            self.speakers.remove(&before);
+        let before = self.sentries.insert(hello.sentry.clone(), known).and_then(|before| before.connection);
+        let before = before.filter(|before| *before != connection);
+        if let Some(before) = &before {
+            self.speakers.remove(before);
         }
         self.speakers.insert(connection, hello.sentry.clone());
-        Ok(())
+        Ok(before)
     }
 
     /// A sentry reports; nothing happens when the connection is nobody's.
-    pub fn report(&mut self, now: Timestamp, connection: Connection, report: Report) {
+    pub fn report(&mut self, now: Timestamp, connection: Connection, mut report: Report) {
         let Some(known) = self.speakers.get(&connection).and_then(|name| self.sentries.get_mut(name)) else { return };
+        report.cpu = report.cpu.clamp(0.0, 1.0);
+        report.applications.iter_mut().for_each(|seen| seen.busy = seen.busy.clamp(0.0, 1.0));
         known.heard = now;
         match known.told.as_ref().is_some_and(|(number, _)| *number != report.applied) {
             true => known.behind.0 += 1,
@@ -198,12 +216,12 @@ impl Desk {
                 (None, Some(_)) => (vec![0; sum.offered.len()], 0),
                 (None, None) => went_on(seen, seconds / report.seconds.max(1e-3)),
             };
-            sum.offered.iter_mut().zip(&offered).for_each(|(all, count)| *all += count);
-            sum.refused += refused;
+            sum.offered.iter_mut().zip(&offered).for_each(|(all, count)| *all = all.saturating_add(*count));
+            sum.refused = sum.refused.saturating_add(refused);
             let weight = (seen.servers.len() as f64).max(1.0);
             sum.busy += seen.busy * weight;
             servers += weight;
-            let total = seen.offered.iter().sum();
+            let total = seen.offered.iter().fold(0, |sum: u64, count| sum.saturating_add(*count));
             if total > most || sum.mean_service.is_none() {
                 most = total;
                 sum.mean_service = seen.mean_service.or(sum.mean_service);
@@ -287,126 +305,4 @@ fn went_on(seen: &ApplicationSeen, times: f64) -> (Vec<u64>, u64) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use tidegate_wire::control::ServerSeen;
-
-    fn second(at: u64) -> Timestamp {
-        Timestamp::from_millis(at * 1000)
-    }
-
-    fn desk(known: &[Vec<String>]) -> Desk {
-        Desk::new(vec![(String::from("shop"), 1), (String::from("mail"), 2)], Duration::from_secs(60), known, second(0))
-    }
-
-    fn hello(name: &str, instance: u64) -> Hello {
-        let applications = vec![(String::from("shop"), 1), (String::from("other"), 9)];
-        Hello { sentry: name.into(), instance, addresses: Vec::new(), applications }
-    }
-
-    fn report(offered: u64, revision: u64, in_flight: u32) -> Report {
-        let servers = vec![ServerSeen { name: String::from("s1"), status: String::from("draining"), in_flight }];
-        let seen = ApplicationSeen {
-            name: String::from("shop"),
-            offered: vec![offered],
-            refused: offered / 10,
-            busy: 0.5,
-            servers,
-            ..ApplicationSeen::default()
-        };
-        Report { seconds: 1.0, cpu: 0.2, applied: (1, revision), applications: vec![seen] }
-    }
-
-    #[test]
-    fn reports_are_summed_and_counted_once() {
-        let mut desk = desk(&[]);
-        desk.hello(second(1), 1, &hello("a", 7)).expect("is taken");
-        desk.hello(second(1), 2, &hello("b", 8)).expect("is taken");
-        assert_eq!(desk.take_report(0, 1.0), None, "nobody has said anything");
-        desk.report(second(2), 1, report(100, 0, 0));
-        assert_eq!(desk.take_report(0, 1.0), None, "one has not said anything");
-        desk.report(second(2), 1, report(100, 0, 0));
-        desk.report(second(2), 2, report(50, 0, 0));
-        assert_eq!(desk.take_report(0, 1.0).map(|sum| (sum.offered, sum.refused)), Some((vec![150], 15)));
-        assert_eq!(desk.take_report(0, 1.0).map(|sum| sum.offered), Some(vec![0]), "their next reports have it");
-        assert_eq!(desk.take_report(1, 1.0), None, "an application with no sentries");
-        assert_eq!(desk.names(0), ["a", "b"]);
-    }
-
-    #[test]
-    fn one_that_is_cut_off_counts_on_until_it_is_forgotten() {
-        let mut desk = desk(&[]);
-        desk.hello(second(1), 1, &hello("a", 7)).expect("is taken");
-        desk.report(second(2), 1, report(100, 0, 0));
-        assert_eq!(desk.lost(1), Some(String::from("a")));
-        drop(desk.take_report(0, 1.0));
-        assert_eq!(desk.take_report(0, 2.0).map(|sum| sum.offered), Some(vec![200]));
-        assert!(desk.forget(second(61)).is_empty());
-        assert_eq!(desk.forget(second(63)), ["a"]);
-        assert_eq!(desk.take_report(0, 1.0), None);
-    }
-
-    #[test]
-    fn who_was_known_before_is_waited_for() {
-        let mut desk = desk(&[vec![String::from("a"), String::from("b")]]);
-        desk.hello(second(1), 1, &hello("a", 7)).expect("is taken");
-        desk.report(second(2), 1, report(100, 0, 0));
-        assert_eq!(desk.take_report(0, 1.0), None, "b may have as much again");
-        assert_eq!(desk.forget(second(100)), ["b"]);
-        desk.report(second(100), 1, report(100, 0, 0));
-        assert_eq!(desk.take_report(0, 1.0).map(|sum| sum.offered), Some(vec![100]));
-    }
-
-    #[test]
-    fn who_does_not_fit_is_turned_away_with_a_reason() {
-        let mut desk = desk(&[]);
-        desk.hello(second(1), 1, &hello("a", 7)).expect("is taken");
-        assert!(desk.hello(second(1), 2, &hello("a", 8)).expect_err("taken").contains("a name of its own"));
-        desk.hello(second(2), 3, &hello("a", 7)).expect("the same one, connected anew");
-        assert_eq!(desk.lost(1), None, "the old connection is nobody's");
-        desk.lost(3);
-        desk.hello(second(2), 4, &hello("a", 8)).expect("one that was started again");
-        let mut classes = hello("c", 1);
-        classes.applications[0].1 = 3;
-        assert!(desk.hello(second(1), 5, &classes).expect_err("classes").contains("3 classes at the sentry and 1"));
-        classes.applications.remove(0);
-        assert!(desk.hello(second(1), 5, &classes).expect_err("unknown").contains("known are: shop, mail"));
-    }
-
-    #[test]
-    fn what_does_not_come_into_force_is_said_again_and_ever_less_often() {
-        let mut desk = desk(&[]);
-        desk.hello(second(1), 1, &hello("a", 7)).expect("is taken");
-        let mut revision = 5;
-        desk.sentry_mut("a").expect("known").tell((1, revision), Vec::new());
-        let mut again = Vec::new();
-        for at in 0..40 {
-            desk.report(second(2), 1, report(1, 3, 0));
-            let known = desk.sentry_mut("a").expect("known");
-            if known.is_behind() {
-                revision += 1;
-                known.tell((1, revision), Vec::new());
-                again.push(at + 1);
-            }
-        }
-        assert_eq!(again, [4, 12, 28]);
-        desk.report(second(2), 1, report(1, revision, 0));
-        assert!(!desk.sentry_mut("a").expect("known").is_behind());
-    }
-
-    #[test]
-    fn a_server_is_drained_when_all_have_said_so_by_their_newest_orders() {
-        let mut desk = desk(&[]);
-        assert!(desk.is_drained(0, "s1"), "nobody uses it");
-        desk.hello(second(1), 1, &hello("a", 7)).expect("is taken");
-        desk.sentry_mut("a").expect("known").tell((1, 5), Vec::new());
-        desk.report(second(2), 1, report(1, 4, 0));
-        assert!(!desk.is_drained(0, "s1"), "it has not heard yet");
-        desk.report(second(2), 1, report(1, 5, 3));
-        assert!(!desk.is_drained(0, "s1"), "it has three in flight");
-        desk.report(second(2), 1, report(1, 5, 0));
-        assert!(desk.is_drained(0, "s1"));
-        desk.lost(1);
-        assert!(!desk.is_drained(0, "s1"), "nobody knows");
-    }
-}
+mod tests;

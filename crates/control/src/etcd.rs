@@ -250,6 +250,7 @@ fn decode(value: &Value) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
     use std::net::TcpListener;
     use std::time::Instant;
 
@@ -262,6 +263,28 @@ mod tests {
         let error = etcd.get("a").expect_err("nobody answers");
         assert!(matches!(error, EtcdError::Away(_)), "{error}");
         assert!(began.elapsed() < PATIENCE + Duration::from_secs(1));
+    }
+
+    #[test]
+    fn one_that_has_too_much_to_do_or_no_room_left_is_away() {
+        let said = |status: &'static str, message: &str| {
+            let body = json!({ "code": 8, "message": message }).to_string();
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+            let address = listener.local_addr().expect("an address").to_string();
+            let answer = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+            std::thread::spawn(move || {
+                let (mut stream, _) = listener.accept().expect("a connection");
+                // The answer says the same to every question.
+                let _ = (stream.read(&mut [0; 4096]), stream.write_all(answer.as_bytes()));
+            });
+            Etcd::new(&[address]).expect("a thread").get("a").expect_err("no")
+        };
+        let busy = said("429 Too Many Requests", "etcdserver: too many requests");
+        assert!(matches!(&busy, EtcdError::Away(why) if why.contains("too many")), "{busy}");
+        let full = said("429 Too Many Requests", "etcdserver: mvcc: database space exceeded");
+        assert!(matches!(&full, EtcdError::Away(why) if why.contains("space exceeded")), "{full}");
+        let never = said("400 Bad Request", "etcdserver: duplicate key given in txn request");
+        assert!(matches!(never, EtcdError::Answer(_)), "{never}");
     }
 
     #[test]

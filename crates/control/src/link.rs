@@ -14,8 +14,10 @@ use crate::desk::Connection;
 
 /// Messages to a sentry that it has not taken: one that lags further is cut off.
 const LAG: usize = 16;
-/// Who has not shown by then that it holds the key is cut off.
+/// Who has not shown by then that it holds the key is cut off; so is who then does not say who it is.
 const HANDSHAKE: Duration = Duration::from_secs(5);
+/// Who does not take what it is told is cut off.
+const TAKES: Duration = Duration::from_secs(30);
 /// The most connections at once.
 const MOST: usize = 4096;
 const BUFFER: usize = 16 * 1024;
@@ -79,8 +81,11 @@ async fn serve<M: From<News>>(
     let gone = || io::Error::other("the control plane stops");
     news.send(News::Opened(connection, sender).into()).await.map_err(|_| gone())?;
     let mut buffer = vec![0; BUFFER];
+    let (silence, mut has_spoken) = (tokio::time::sleep(HANDSHAKE), false);
+    tokio::pin!(silence);
     loop {
         while let Some(message) = channel_.poll_message().map_err(bad)? {
+            has_spoken = true;
             news.send(News::Said(connection, placed(message, peer)).into()).await.map_err(|_| gone())?;
         }
         flush(&mut stream, &mut channel_).await?;
@@ -96,6 +101,10 @@ async fn serve<M: From<News>>(
                     return stream.shutdown().await;
                 }
             },
+            // From then on the daemon notices when it is silent.
+            () = &mut silence, if !has_spoken => {
+                return Err(io::Error::other("it did not say within 5 s which sentry it is"));
+            }
         }
     }
 }
@@ -133,10 +142,9 @@ fn send_all(channel_: &mut Channel, first: FromControl, orders: &mut Receiver<Fr
 }
 
 async fn flush(stream: &mut TcpStream, channel_: &mut Channel) -> io::Result<()> {
-    match channel_.poll_bytes() {
-        Some(bytes) => stream.write_all(&bytes).await,
-        None => Ok(()),
-    }
+    let Some(bytes) = channel_.poll_bytes() else { return Ok(()) };
+    let late = |_| io::Error::other("it does not take what it is told");
+    timeout(TAKES, stream.write_all(&bytes)).await.map_err(late)?
 }
 
 fn bad(error: ChannelError) -> io::Error {

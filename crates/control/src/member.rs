@@ -16,7 +16,7 @@ use tokio::time::sleep;
 
 use crate::clock::wall;
 use crate::config::{Config, EtcdConfig, Place};
-use crate::daemon::{Daemon, DaemonError, Ended, Handle, Mailbox, Message, Question};
+use crate::daemon::{AtWork, Daemon, DaemonError, Ended, Handle, Mailbox, Message, Question};
 use crate::desk::Connection;
 use crate::election::{Candidate, Leader, Leadership, Turn};
 use crate::etcd::{Etcd, EtcdError};
@@ -71,7 +71,7 @@ impl Member {
         let (to_self, inbox) = mpsc::channel(1024);
         tokio::spawn(link::listen(listener, config.key.clone(), to_self.clone()));
         let handle = Handle(to_self.clone());
-        let mailbox = Mailbox { to_self, inbox };
+        let mailbox = Mailbox { to_self, inbox, at_work: AtWork::default() };
         let role = match (store, place) {
             (Some(store), _) => {
                 let daemon = Daemon::begin(config.clone(), dry_run, store, mailbox, BTreeMap::new())?;

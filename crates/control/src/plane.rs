@@ -7,7 +7,7 @@
 //!
 //! *Awkward cases.* What sentries are told is not steps but state: it is told anew whenever it is not what they were
 //! told last. A sentry that is cut off keeps its servers until it is forgotten. With fewer servers than sentries some
-//! servers have several.
+//! servers have several. A provider that hangs finds few steps waiting when it is back, not all that were decided.
 
 mod input;
 mod records;
@@ -124,6 +124,9 @@ impl Plane {
     pub fn handle(&mut self, input: &Input) {
         self.take(input);
         self.follow();
+        if input.may_move() {
+            self.split();
+        }
     }
 
     fn take(&mut self, input: &Input) {
@@ -259,15 +262,7 @@ impl Plane {
             (What::Stop, _) => drop(self.processes.remove(&step.server)),
         }
         let text = process.map_or(String::from("done"), |process| format!("done: process {}", process.pid));
-        self.records.push(Record {
-            at: self.now,
-            kind: String::from("step-done"),
-            application: None,
-            server: Some(step.server),
-            text,
-            inputs: None,
-            step: Some(number),
-        });
+        self.record_step("step-done", None, number, step.server, text);
     }
 
     /// What the provisioner says: numbers become steps, and events records.
@@ -296,7 +291,6 @@ impl Plane {
                 ProvisionAction::SetCeiling { .. } | ProvisionAction::Partition { .. } => {}
             }
         }
-        self.split();
     }
 
     /// Divides each application's servers among its sentries.
@@ -326,7 +320,9 @@ impl Plane {
         let mut parts = repartition(&self.parts[application], members, sentries as u32);
         // A sentry without a server would refuse everything.
         for (at, part) in parts.iter_mut().enumerate() {
-            if !serving.is_empty() && !part.iter().any(|server| serving.contains(server)) {
+            // In the order of their places.
+            let serves = |server: &usize| serving.binary_search(server).is_ok();
+            if !serving.is_empty() && !part.iter().any(serves) {
                 part.push(serving[at % serving.len()]);
             }
         }
@@ -340,16 +336,24 @@ impl Plane {
             What::Start { application } => ("start", Some(application)),
             What::Stop => ("stop", None),
         };
-        self.records.push(Record {
-            at: self.now,
-            kind: kind.to_owned(),
-            application: application.map(|at| self.site.applications[at].name.clone()),
-            server: Some(server),
-            text: format!("step {number}"),
-            inputs: None,
-            step: Some(number),
-        });
+        self.record_step(kind, application, number, server, format!("step {number}"));
+        if what == What::Stop {
+            self.give_up(server, number);
+        }
         self.pending.insert(number, Step { number, server, what });
+    }
+
+    /// A stop ends whatever steps before it started, so that those which wait behind an earlier one are over: else a
+    /// provider that comes back after hours would start and stop in turn all that was decided meanwhile. The earliest
+    /// one may have been begun.
+    fn give_up(&mut self, server: usize, stop: u64) {
+        let waiting = self.pending.values().filter(|step| step.server == server).skip(1);
+        let over: Vec<u64> = waiting.map(|step| step.number).collect();
+        for number in over {
+            self.pending.remove(&number);
+            let text = format!("step {number} waited behind another one; step {stop} is in its place");
+            self.record_step("step-over", None, number, server, text);
+        }
     }
 
     fn tell(&mut self, event: &ProvisionEvent) {

@@ -1,32 +1,25 @@
 //! Killed anywhere, again and again: nothing is lost and nothing doubled.
 
+#[path = "support/application.rs"]
+mod application;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use application::application;
 use proptest::prelude::*;
 use tidegate_control::plane::{Input, Plane, Process, Step, What};
 use tidegate_control::store::{Store, StoreError};
+use tidegate_engine::Timestamp;
 use tidegate_engine::provision::{
-    ApplicationReport, ApplicationSetup, FollowConfig, Place, Pool, ProvisionConfig, Replica, SentryRule, ServerNews,
-    Site,
+    ApplicationReport, FollowConfig, Place, Pool, ProvisionConfig, SentryRule, ServerNews, Site,
 };
 use tidegate_engine::units::Seconds;
-use tidegate_engine::{Sla, Statistic, Timestamp};
 
 const SERVERS: u32 = 8;
 
 fn site() -> Site {
-    let application = |name: &str| ApplicationSetup {
-        name: name.into(),
-        sla: Sla::constant(Statistic::P95, Duration::from_secs(1)).expect("a target"),
-        revenues: vec![1.0],
-        min_servers: 1,
-        max_servers: 6,
-        servers: 1,
-        max_sentries: 2,
-        replica: Some(Replica::new(0.05, 1.0, 1.0)),
-    };
     let follow = FollowConfig {
         every: Seconds(1.0),
         smooth: Seconds(3.0),
@@ -248,6 +241,56 @@ fn a_long_run_is_kept_short_and_goes_on() {
     let wanted: Vec<_> = audit.iter().filter(|record| record["kind"] == "servers-wanted").collect();
     assert!(wanted.len() > 14, "{}", wanted.len());
     assert!(wanted.iter().all(|record| record["inputs"]["offered"].is_number() && record["text"] != ""));
+}
+
+#[test]
+fn of_a_provider_that_hangs_few_steps_wait_and_nothing_is_doubled_afterwards() {
+    let (mut plane, mut machine) = (Plane::new(site()).expect("a plane"), Machine::default());
+    for second in 1..5000 {
+        let rates = if second % 60 < 30 { [100, 100] } else { [0, 0] };
+        let report = |rate: u64| Some(ApplicationReport { offered: vec![rate], ..ApplicationReport::default() });
+        let now = Timestamp::from_millis(second * 1000);
+        plane.handle(&Input::Period { now, reports: rates.map(report).to_vec(), sentries: Vec::new() });
+        let mut waiting = [0; SERVERS as usize];
+        plane.pending().for_each(|step| waiting[step.server] += 1);
+        assert!(waiting.iter().all(|steps| *steps <= 3), "after {second} s: {waiting:?}");
+    }
+    loop {
+        let Some(step) = plane.pending().next().cloned() else { break };
+        let process = machine.apply(&step);
+        plane.handle(&Input::Done { now: plane.now(), step: step.number, process });
+    }
+    let starts = machine.started.len();
+    assert!(starts <= 2 * SERVERS as usize, "{starts} starts to catch up with what is over");
+    for (server, place) in plane.places().iter().enumerate() {
+        let is_used = !matches!(place, Place::Free | Place::Failed { .. });
+        assert_eq!(machine.is_running(server), is_used, "{server} {place:?}");
+    }
+}
+
+#[test]
+fn whatever_sentries_say_the_state_can_be_read_again() {
+    let mut daemon = Daemon::new("nonsense");
+    let odd = [f64::MAX, f64::MIN_POSITIVE, -1.0, 0.0, 1e300];
+    for turn in 0..400_u64 {
+        daemon.now += if turn % 3 == 0 { 1 } else { 1_000_000_000 };
+        let value = odd[turn as usize % odd.len()];
+        let report = |count: u64| ApplicationReport {
+            offered: vec![count],
+            refused: u64::MAX,
+            busy: value,
+            mean_service: Some(value),
+            processors: Some(odd[(turn / 5) as usize % odd.len()]),
+        };
+        let reports = vec![Some(report(u64::MAX)), Some(report(turn % 7))];
+        let sentries = vec![(0, 0, value), (1, 9, -value), (7, 0, value)];
+        let now = Timestamp::from_nanos(daemon.now);
+        daemon.input(&Input::Period { now, reports, sentries });
+        if turn % 50 == 0 {
+            daemon.kill();
+        }
+    }
+    assert_eq!(daemon.plane().plan().len(), 2);
 }
 
 #[test]

@@ -1,41 +1,32 @@
 //! The state in a real etcd: nothing is lost, and who was deposed writes nothing.
 
+#[path = "support/application.rs"]
+mod application;
 mod etcd_server;
 
 use std::thread;
 use std::time::{Duration, Instant};
 
+use application::application;
 use etcd_server::{Between, EtcdServer, etcd_is_present};
 use tidegate_control::election::{Candidate, Leader, Leadership, Turn};
 use tidegate_control::etcd::Etcd;
 use tidegate_control::plane::{Input, Plane};
 use tidegate_control::store::{Store, StoreError};
-use tidegate_engine::provision::{
-    ApplicationReport, ApplicationSetup, FollowConfig, Pool, ProvisionConfig, Replica, SentryRule, Site,
-};
+use tidegate_engine::Timestamp;
+use tidegate_engine::provision::{ApplicationReport, FollowConfig, Pool, ProvisionConfig, SentryRule, Site};
 use tidegate_engine::units::Seconds;
-use tidegate_engine::{Sla, Statistic, Timestamp};
 
 const PREFIX: &str = "/test";
 const LEASE: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn site() -> Site {
-    let application = ApplicationSetup {
-        name: String::from("shop"),
-        sla: Sla::constant(Statistic::P95, Duration::from_secs(1)).expect("a target"),
-        revenues: vec![1.0],
-        min_servers: 1,
-        max_servers: 6,
-        servers: 1,
-        max_sentries: 2,
-        replica: Some(Replica::new(0.05, 1.0, 1.0)),
-    };
     let follow = FollowConfig { every: Seconds(1.0), smooth: Seconds(3.0), ..FollowConfig::default() };
     Site {
         servers: 8,
         pool: Pool::default(),
-        applications: vec![application],
+        applications: vec![application("shop")],
         policy: ProvisionConfig::Follow(follow),
         sentries: SentryRule::default(),
     }

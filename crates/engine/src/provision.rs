@@ -271,6 +271,11 @@ trait ProvisionPolicy: Debug + Send {
     /// The last peak is that of so long.
     fn horizon(&self) -> Duration;
 
+    /// What is over is told apart by intervals of so long.
+    fn interval(&self) -> Duration {
+        self.horizon()
+    }
+
     /// When it wants to decide next.
     fn next_timeout(&self) -> Timestamp;
 

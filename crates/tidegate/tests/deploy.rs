@@ -29,7 +29,8 @@ fn example_configurations_are_valid_and_raise_no_doubts() {
     let mut seen = 0;
     for entry in fs::read_dir(deploy("examples")).expect("a folder").flatten() {
         let path = entry.path();
-        if path.ends_with("nucleus.toml") {
+        // Of other programs: their tests are below.
+        if path.ends_with("nucleus.toml") || path.ends_with("control.toml") {
             continue;
         }
         let checked = run(env!("CARGO_BIN_EXE_tidegate"), &["check", path.to_str().expect("UTF-8")]);
@@ -50,6 +51,30 @@ fn the_example_nucleus_measures() {
     // The folder is temporary: leaving it harms nobody.
     let _ = fs::remove_dir_all(&folder);
     assert!(ran.is_ok(), "{ran:?}");
+}
+
+/// The example finds its key where the unit puts it, and its store where the unit lets it write.
+#[test]
+fn the_example_control_plane_is_valid_and_fits_its_unit() {
+    let (example, unit) = (read("examples/control.toml"), read("systemd/tidegate-control.service"));
+    let key = "/run/credentials/tidegate-control.service/control.key";
+    assert!(unit.contains("LoadCredential=control.key:") && example.contains(key));
+    let state = unit.lines().find_map(|line| line.strip_prefix("StateDirectory=")).expect("a folder");
+    assert!(example.contains(&format!("store = \"/var/lib/{state}/")), "the store is elsewhere");
+    assert!(unit.contains("\nKillMode=process\n"), "servers of the local provider outlive the control plane");
+    let folder = std::env::temp_dir().join(format!("tidegate-deploy-control-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    fs::write(folder.join("control.key"), "the secret of the tests\n").expect("a file");
+    let file = folder.join("control.toml");
+    fs::write(&file, example.replace(key, "control.key")).expect("a file");
+    // As the unit does it, but for the places.
+    let line = unit.lines().find_map(|line| line.strip_prefix("ExecStartPre=/usr/bin/tidegate ")).expect("a check");
+    let place = file.to_str().expect("UTF-8");
+    let words: Vec<&str> = line.split(' ').map(|word| if word.starts_with('/') { place } else { word }).collect();
+    let checked = run(env!("CARGO_BIN_EXE_tidegate"), &words);
+    // The folder is temporary: leaving it harms nobody.
+    let _ = fs::remove_dir_all(&folder);
+    assert_eq!(checked, Ok(String::new()));
 }
 
 /// What the Debian package is to hold is there, and its configuration is one that an administrator may change.
@@ -75,7 +100,7 @@ fn the_debian_package_has_what_it_names() {
     }
     let units = deb["systemd-units"].as_array().expect("units").iter();
     let units: BTreeSet<&str> = units.map(|unit| unit["unit-name"].as_str().expect("a name")).collect();
-    assert_eq!(units, BTreeSet::from(["tidegate", "tidegate-nucleus"]));
+    assert_eq!(units, BTreeSet::from(["tidegate", "tidegate-control", "tidegate-nucleus"]));
     let folder = top.join(deb["maintainer-scripts"].as_str().expect("a folder"));
     for unit in units {
         assert!(folder.join(format!("{unit}.service")).exists(), "{unit}");
@@ -172,10 +197,11 @@ fn systemd_takes_the_units() {
         return println!("skipped: no systemd-analyze");
     }
     let folder = std::env::temp_dir().join(format!("tidegate-units-{}", std::process::id()));
-    let drop_in = "tidegate.service.d/kernel-policing.conf";
-    fs::create_dir_all(folder.join(drop_in).parent().expect("a folder")).expect("a folder");
-    fs::write(folder.join(drop_in), read(&format!("systemd/{drop_in}"))).expect("a file");
-    for unit in ["tidegate.service", "tidegate-nucleus.service"] {
+    for drop_in in ["tidegate.service.d/kernel-policing.conf", "tidegate-control.service.d/local-servers.conf"] {
+        fs::create_dir_all(folder.join(drop_in).parent().expect("a folder")).expect("a folder");
+        fs::write(folder.join(drop_in), read(&format!("systemd/{drop_in}"))).expect("a file");
+    }
+    for unit in ["tidegate.service", "tidegate-nucleus.service", "tidegate-control.service"] {
         let text = read(&format!("systemd/{unit}")).replace("/usr/bin/tidegate", env!("CARGO_BIN_EXE_tidegate"));
         let file = folder.join(unit);
         fs::write(&file, text).expect("a file");

@@ -1,12 +1,13 @@
 //! Steps to the provider, and its news of servers.
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tidegate_engine::Timestamp;
 use tidegate_engine::provision::{Place, ServerNews};
 
-use super::{Daemon, DaemonError, Message, name};
+use super::{Daemon, DaemonError, Message, Seen, name};
 use crate::plane::{Input, Plane, Process, Step, What};
 use crate::provider::{Adopted, Presence, ProviderError};
 
@@ -19,17 +20,38 @@ const AT_ONCE: usize = 128;
 /// Servers that are looked at in one round, at most; of more, in turns.
 const LOOKS: usize = 1000;
 
+/// Servers that a thread of this process carries out a step for: it may have been begun in a term before this one, and
+/// the same step at the same time a second time would start a second server.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AtWork(Arc<Mutex<BTreeSet<usize>>>);
+
+/// Until it is dropped, a thread is at work for a server.
+#[derive(Debug)]
+pub(crate) struct Turn(AtWork, usize);
+
+impl AtWork {
+    pub(super) fn begin(&self, server: usize) -> Option<Turn> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(server).then(|| Turn(self.clone(), server))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.1);
+    }
+}
+
 /// The places that are in use, or are about to be.
 pub(super) fn adopted(plane: &Plane) -> Vec<Adopted> {
-    let starting =
-        |server| plane.pending().any(|step| step.server == server && matches!(step.what, What::Start { .. }));
+    let starts = plane.pending().filter(|step| matches!(step.what, What::Start { .. }));
+    let starting: BTreeSet<usize> = starts.map(|step| step.server).collect();
     let in_use = plane.places().iter().enumerate().filter_map(|(server, place)| match *place {
         Place::Coming { application, .. }
         | Place::Serving { application, .. }
         | Place::Draining { application, .. } => Some((server, application)),
         Place::Free | Place::Failed { .. } => None,
     });
-    let known = in_use.filter(|(server, _)| plane.process(*server).is_some() || starting(*server));
+    let known = in_use.filter(|(server, _)| plane.process(*server).is_some() || starting.contains(server));
     known.map(|(server, application)| Adopted { server, application, process: plane.process(server) }).collect()
 }
 
@@ -86,15 +108,17 @@ impl Daemon {
             if !taken.insert(step.server) || self.again.get(&step.number).is_some_and(|at| *at > now) {
                 continue;
             }
+            let Some(turn) = self.mailbox.at_work.begin(step.server) else { continue };
             self.busy.insert(step.server, (now, false));
             self.counts.steps += 1;
             let (provider, known, done) =
                 (self.provider.clone(), self.plane.process(step.server), self.mailbox.to_self.clone());
-            let lease = self.store.lease();
+            let (lease, term) = (self.store.lease(), self.store.term());
             tokio::task::spawn_blocking(move || {
                 let result = lease.holds().then(|| provider.apply(&step, known));
+                drop(turn);
                 // The daemon may be ending; the step is not marked as done then.
-                let _ = done.blocking_send(Message::Applied(step, result));
+                let _ = done.blocking_send(Message::Applied(term, step, result));
             });
         }
     }
@@ -142,15 +166,19 @@ impl Daemon {
         let in_turn: Vec<usize> = in_turn.filter(|server| !self.silent.contains_key(server)).take(LOOKS).collect();
         self.look_next = in_turn.last().map_or(0, |server| server + 1);
         let servers = silent.into_iter().chain(in_turn).filter(|server| !waits.contains(server));
-        let servers: Vec<(usize, Option<Process>)> =
-            servers.map(|server| (server, self.plane.process(server))).collect();
+        let servers: Vec<(usize, Place, Option<Process>)> =
+            servers.map(|server| (server, self.plane.places()[server], self.plane.process(server))).collect();
         if servers.is_empty() {
             return;
         }
         self.looking = true;
-        let (provider, done) = (self.provider.clone(), self.mailbox.to_self.clone());
+        let (provider, done, term) = (self.provider.clone(), self.mailbox.to_self.clone(), self.store.term());
         tokio::task::spawn_blocking(move || {
-            let look = |(server, known): &(usize, Option<Process>)| (*server, provider.look(*server, *known));
+            let look = |&(server, place, known): &(usize, Place, Option<Process>)| Seen {
+                server,
+                place,
+                presence: provider.look(server, known),
+            };
             // Some at a time, so that one that does not answer holds up few others.
             let seen = std::thread::scope(|scope| {
                 let lots: Vec<_> = servers
@@ -160,11 +188,11 @@ impl Daemon {
                 lots.into_iter().flat_map(|lot| lot.join().unwrap_or_default()).collect()
             });
             // The daemon may be ending.
-            let _ = done.blocking_send(Message::Looked(seen));
+            let _ = done.blocking_send(Message::Looked(term, seen));
         });
     }
 
-    pub(super) fn looked(&mut self, seen: &[(usize, Presence)]) -> Result<(), DaemonError> {
+    pub(super) fn looked(&mut self, seen: &[Seen]) -> Result<(), DaemonError> {
         self.looking = false;
         if self.away.is_some() {
             // It is looked again when it can be written down.
@@ -174,10 +202,11 @@ impl Daemon {
         for (kind, text) in self.provider.take_notes() {
             self.note(&kind, text)?;
         }
-        // A step that came up meanwhile changes what is to be seen.
+        // What came up meanwhile changes what is to be seen, also where the step for it is done already.
         let waits: BTreeSet<usize> = self.plane.pending().map(|step| step.server).collect();
-        let news = seen.iter().filter(|(server, _)| !waits.contains(server));
-        let news: Vec<_> = news.filter_map(|(server, presence)| self.judge(now, *server, *presence)).collect();
+        let holds = |seen: &&Seen| !waits.contains(&seen.server) && self.plane.places()[seen.server] == seen.place;
+        let seen: Vec<Seen> = seen.iter().filter(holds).copied().collect();
+        let news: Vec<_> = seen.iter().filter_map(|seen| self.judge(now, seen.server, seen.presence)).collect();
         if !news.is_empty() {
             let input = |(server, news, reason)| Input::Server { now, server, news, reason };
             self.batch.extend(news.into_iter().map(input));

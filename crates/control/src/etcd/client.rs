@@ -144,8 +144,10 @@ async fn read(answer: Response<Incoming>) -> Result<Value, Failure> {
     }
     let said = || value["message"].as_str().or(value["error"]["message"].as_str());
     let text = said().map_or_else(|| format!("status {status}"), str::to_owned);
-    // It has no leader, starts, or lost its own servers: another one, or later. The rest would be the same anywhere.
-    match status.is_server_error() || status == StatusCode::OK || text.contains("timed out") {
+    // It has no leader, starts, lost its own servers, has too much to do or no room left: another one, or later. The
+    // rest would be the same anywhere.
+    let is_passing = status.is_server_error() || matches!(status, StatusCode::OK | StatusCode::TOO_MANY_REQUESTS);
+    match is_passing || text.contains("timed out") {
         true => Err(Failure::Other(text)),
         false => Err(Failure::All(text)),
     }

@@ -152,4 +152,13 @@ impl Input {
             | Input::Note { now, .. } => *now,
         }
     }
+
+    /// Whether servers may be elsewhere after it, or sentries others: else nothing is to be divided anew.
+    pub(super) fn may_move(&self) -> bool {
+        match self {
+            Input::Began { .. } | Input::Period { .. } | Input::Server { .. } | Input::Sentries { .. } => true,
+            Input::Several { inputs, .. } => inputs.iter().any(Input::may_move),
+            Input::Done { .. } | Input::Names { .. } | Input::Note { .. } => false,
+        }
+    }
 }

@@ -39,4 +39,18 @@ impl Plane {
             step: None,
         });
     }
+
+    /// What becomes of a step, by its number.
+    pub(super) fn record_step(
+        &mut self,
+        kind: &str,
+        application: Option<usize>,
+        step: u64,
+        server: usize,
+        text: String,
+    ) {
+        let application = application.map(|at| self.site.applications[at].name.clone());
+        let (at, kind) = (self.now, kind.to_owned());
+        self.records.push(Record { at, kind, application, server: Some(server), text, inputs: None, step: Some(step) });
+    }
 }

@@ -97,6 +97,10 @@ impl ProvisionPolicy for Cataclysm {
         self.config.interval.duration() * 2
     }
 
+    fn interval(&self) -> Duration {
+        self.config.interval.duration()
+    }
+
     fn next_timeout(&self) -> Timestamp {
         self.next_plan.min(self.next_interval)
     }

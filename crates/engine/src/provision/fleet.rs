@@ -93,6 +93,43 @@ const LEFT_ALONE: Duration = Duration::from_secs(60);
 pub(super) struct Fleet {
     pub(super) pool: Pool,
     places: Vec<Place>,
+    /// Counted at every change: news of one server must not mean to look at all of them for each application.
+    tally: Tally,
+}
+
+/// How many servers are where.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Tally {
+    /// Per application.
+    serving: Vec<u32>,
+    /// Per application.
+    coming: Vec<u32>,
+    free: u32,
+    failed: u32,
+}
+
+impl Tally {
+    fn of(applications: usize, places: &[Place]) -> Tally {
+        let none = alloc::vec![0; applications];
+        let mut tally = Tally { serving: none.clone(), coming: none, free: 0, failed: 0 };
+        for place in places {
+            if let Some(count) = tally.of_place(place) {
+                *count += 1;
+            }
+        }
+        tally
+    }
+
+    /// The number that a place counts in; what drains counts nowhere.
+    fn of_place(&mut self, place: &Place) -> Option<&mut u32> {
+        match place {
+            Place::Free => Some(&mut self.free),
+            Place::Failed { .. } => Some(&mut self.failed),
+            Place::Coming { application, .. } => self.coming.get_mut(*application),
+            Place::Serving { application, .. } => self.serving.get_mut(*application),
+            Place::Draining { .. } => None,
+        }
+    }
 }
 
 impl Fleet {
@@ -103,12 +140,13 @@ impl Fleet {
             places.extend((0..*count).map(|_| Place::Serving { application, since: Timestamp::ZERO }));
         }
         places.resize(total as usize, Place::Free);
-        Fleet { pool, places }
+        Fleet { pool, tally: Tally::of(initial.len(), &places), places }
     }
 
     /// Whereabouts that were kept; servers that the pool has gained since are free.
     pub(super) fn restore(&mut self, mut places: Vec<Place>) {
         places.resize(self.places.len(), Place::Free);
+        self.tally = Tally::of(self.tally.serving.len(), &places);
         self.places = places;
     }
 
@@ -121,24 +159,29 @@ impl Fleet {
         self.places.iter().enumerate().filter(move |(_, place)| is(place)).map(|(server, _)| server)
     }
 
+    /// How many those are.
+    pub(super) fn has(&self, application: usize) -> u32 {
+        self.serving(application) + self.coming(application)
+    }
+
     /// Servers that serve an application now.
     pub(super) fn serving(&self, application: usize) -> u32 {
-        self.count(|place| matches!(place, Place::Serving { application: of, .. } if *of == application))
+        self.tally.serving.get(application).copied().unwrap_or(0)
     }
 
     /// Servers that were asked for and are not there yet.
     pub(super) fn coming(&self, application: usize) -> u32 {
-        self.count(|place| matches!(place, Place::Coming { application: of, .. } if *of == application))
+        self.tally.coming.get(application).copied().unwrap_or(0)
     }
 
     /// Servers that can be had at once.
     pub(super) fn free(&self) -> u32 {
-        self.count(|place| *place == Place::Free)
+        self.tally.free
     }
 
     /// Servers that are not out of order.
     pub(super) fn usable(&self) -> u32 {
-        self.count(|place| !matches!(place, Place::Failed { .. }))
+        self.places.len() as u32 - self.tally.failed
     }
 
     pub(super) fn places(&self) -> &[Place] {
@@ -175,7 +218,7 @@ impl Fleet {
         wanted: u32,
         actions: &mut VecDeque<ProvisionAction>,
     ) -> bool {
-        let has = self.members(application).count() as u32;
+        let has = self.has(application);
         if has < wanted {
             self.grow(now, application, wanted - has, actions)
         } else {
@@ -187,18 +230,18 @@ impl Fleet {
     pub(super) fn expire(&mut self, now: Timestamp, actions: &mut VecDeque<ProvisionAction>) -> Vec<usize> {
         let patience = self.pool.setup_time * 3 + Duration::from_secs(30);
         let mut lost = Vec::new();
-        for (server, place) in self.places.iter_mut().enumerate() {
-            match *place {
+        for server in 0..self.places.len() {
+            match self.places[server] {
                 Place::Coming { since, .. } if now.since(since) > patience => {
-                    *place = Place::Failed { since: now };
+                    self.put(server, Place::Failed { since: now });
                     actions.push_back(ProvisionAction::Stop { server });
                     lost.push(server);
                 }
                 Place::Draining { since, .. } if now.since(since) > self.pool.drain_limit => {
-                    *place = Place::Free;
+                    self.put(server, Place::Free);
                     actions.push_back(ProvisionAction::Stop { server });
                 }
-                Place::Failed { since } if now.since(since) > LEFT_ALONE => *place = Place::Free,
+                Place::Failed { since } if now.since(since) > LEFT_ALONE => self.put(server, Place::Free),
                 _ => {}
             }
         }
@@ -213,14 +256,13 @@ impl Fleet {
         news: ServerNews,
         actions: &mut VecDeque<ProvisionAction>,
     ) -> Option<usize> {
-        let place = self.places.get_mut(server)?;
-        match (*place, news) {
+        match (*self.places.get(server)?, news) {
             (Place::Coming { application, .. }, ServerNews::Up) => {
-                *place = Place::Serving { application, since: now };
+                self.put(server, Place::Serving { application, since: now });
                 Some(application)
             }
             (Place::Draining { .. }, ServerNews::Drained) => {
-                *place = Place::Free;
+                self.put(server, Place::Free);
                 actions.push_back(ProvisionAction::Stop { server });
                 None
             }
@@ -230,7 +272,7 @@ impl Fleet {
                 | Place::Draining { application, .. },
                 ServerNews::Failed,
             ) => {
-                *place = Place::Failed { since: now };
+                self.put(server, Place::Failed { since: now });
                 Some(application)
             }
             _ => None,
@@ -245,16 +287,17 @@ impl Fleet {
         actions: &mut VecDeque<ProvisionAction>,
     ) -> bool {
         let before = more;
-        for (server, place) in self.places.iter_mut().enumerate() {
-            if more > 0 && matches!(place, Place::Draining { application: of, .. } if *of == application) {
-                *place = Place::Serving { application, since: now - self.pool.warm_up };
+        for server in 0..self.places.len() {
+            let drains = matches!(self.places[server], Place::Draining { application: of, .. } if of == application);
+            if more > 0 && drains {
+                self.put(server, Place::Serving { application, since: now - self.pool.warm_up });
                 actions.push_back(ProvisionAction::Resume { server, application });
                 more -= 1;
             }
         }
-        for (server, place) in self.places.iter_mut().enumerate() {
-            if more > 0 && *place == Place::Free {
-                *place = Place::Coming { application, since: now };
+        for server in 0..self.places.len() {
+            if more > 0 && self.places[server] == Place::Free {
+                self.put(server, Place::Coming { application, since: now });
                 actions.push_back(ProvisionAction::Start { server, application });
                 more -= 1;
             }
@@ -270,16 +313,21 @@ impl Fleet {
         actions: &mut VecDeque<ProvisionAction>,
     ) -> bool {
         let before = less;
-        for (server, place) in self.places.iter_mut().enumerate().rev() {
-            if less > 0 && matches!(place, Place::Coming { application: of, .. } if *of == application) {
-                *place = Place::Free;
+        if less == 0 {
+            return false;
+        }
+        for server in (0..self.places.len()).rev() {
+            let comes = matches!(self.places[server], Place::Coming { application: of, .. } if of == application);
+            if less > 0 && comes {
+                self.put(server, Place::Free);
                 actions.push_back(ProvisionAction::Stop { server });
                 less -= 1;
             }
         }
-        for (server, place) in self.places.iter_mut().enumerate().rev() {
-            if less > 0 && matches!(place, Place::Serving { application: of, .. } if *of == application) {
-                *place = Place::Draining { application, since: now };
+        for server in (0..self.places.len()).rev() {
+            let serves = matches!(self.places[server], Place::Serving { application: of, .. } if of == application);
+            if less > 0 && serves {
+                self.put(server, Place::Draining { application, since: now });
                 actions.push_back(ProvisionAction::Drain { server, application });
                 less -= 1;
             }
@@ -287,7 +335,44 @@ impl Fleet {
         less < before
     }
 
-    fn count(&self, is: impl Fn(&Place) -> bool) -> u32 {
-        self.places.iter().filter(|place| is(place)).count() as u32
+    fn put(&mut self, server: usize, place: Place) {
+        let before = core::mem::replace(&mut self.places[server], place);
+        if let Some(count) = self.tally.of_place(&before) {
+            *count -= 1;
+        }
+        if let Some(count) = self.tally.of_place(&place) {
+            *count += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_tally_is_what_a_count_gives(
+            turns in prop::collection::vec((0u64..50, 0usize..9, 0usize..3, 0u32..6, 0usize..4), 0..120),
+        ) {
+            let pool = Pool { setup_time: Duration::from_secs(5), ..Pool::default() };
+            let mut fleet = Fleet::new(pool, 8, &[2, 1, 0]);
+            let (mut now, mut actions) = (Timestamp::ZERO, VecDeque::new());
+            for (seconds, server, application, wanted, what) in turns {
+                now = now + Duration::from_secs(seconds);
+                let news = [ServerNews::Up, ServerNews::Failed, ServerNews::Drained];
+                match news.get(what) {
+                    Some(news) => _ = fleet.hear(now, server, *news, &mut actions),
+                    None => _ = fleet.settle(now, application, wanted, &mut actions),
+                }
+                drop(fleet.expire(now, &mut actions));
+                prop_assert_eq!(&fleet.tally, &Tally::of(3, fleet.places()));
+                prop_assert_eq!(fleet.has(application), fleet.members(application).count() as u32);
+                let mut kept = fleet.clone();
+                kept.restore(fleet.places().to_vec());
+                prop_assert_eq!(&kept.tally, &fleet.tally);
+            }
+        }
     }
 }

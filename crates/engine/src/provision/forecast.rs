@@ -7,7 +7,8 @@
 //! *Awkward cases.* A forecast is only as good as its record: each way of forecasting (weekly, daily, the last peak) is
 //! scored on every slot as it comes to pass, and the best one speaks. So a new application, and one without habits,
 //! falls back to the last observed peak. A quiet night must not make the next morning's ratio infinite: the ratio is
-//! bounded. Slots without reports are not zeros, they are unknown.
+//! bounded. Slots without reports are not zeros, they are unknown. Where a policy's intervals are shorter than a slot,
+//! the last peak is kept by these: else what an interval long past brought would be foreseen until its slot is over.
 //!
 //! *Source.* Ours; Cataclysm (section 4.1) leaves its predictor out. Why not a library: those that are kept up need the
 //! standard library, refit everything at each forecast and keep weeks of raw history, which a control plane would have
@@ -79,6 +80,17 @@ pub struct Seasonal {
     /// The slot that is being observed, and its busiest rate so far.
     open: Option<(u64, f64)>,
     scores: [Score; 3],
+    /// The last peak where it is known better than by slots. Not in what earlier versions kept.
+    #[serde(default)]
+    last: Option<Last>,
+}
+
+/// The busiest rate in each of the last intervals.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+struct Last {
+    interval: Duration,
+    /// Numbers of intervals and their rates, oldest first; the last one is not over yet.
+    peaks: VecDeque<(u64, f64)>,
 }
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -109,7 +121,33 @@ impl Seasonal {
     /// of `recent`.
     pub fn new(slot: Duration, recent: Duration) -> Seasonal {
         let slot = slot.max(Duration::from_secs(1));
-        Seasonal { slot, recent, peaks: VecDeque::new(), next: 0, open: None, scores: [Score::default(); 3] }
+        let scores = [Score::default(); 3];
+        Seasonal { slot, recent, peaks: VecDeque::new(), next: 0, open: None, scores, last: None }
+    }
+
+    /// The same, with a last peak that is known by intervals of that length, at least a second, where they are shorter
+    /// than slots.
+    pub fn with_interval(self, interval: Duration) -> Seasonal {
+        let interval = interval.max(Duration::from_secs(1));
+        let last = (interval < self.slot).then_some(Last { interval, peaks: VecDeque::new() });
+        Seasonal { last, ..self }
+    }
+
+    /// What `past` knows, by these settings. Of a past that knows the last peak by other intervals, or by slots, it is
+    /// taken to be of now: until it is two intervals old it counts.
+    pub(super) fn going_on(&self, past: Seasonal) -> Seasonal {
+        let last = match (self.last.clone(), &past.last) {
+            (Some(mine), Some(kept)) if mine.interval == kept.interval => Some(kept.clone()),
+            (Some(mine), _) => Some(Last { peaks: past.newest(mine.interval).into_iter().collect(), ..mine }),
+            (None, _) => None,
+        };
+        Seasonal { recent: self.recent, last, ..past }
+    }
+
+    /// The last peak, with the number of the interval that it is taken to be of.
+    fn newest(&self, interval: Duration) -> Option<(u64, f64)> {
+        let end = self.open.map_or(self.next, |(open, _)| open + 1);
+        Some((end * self.slot.as_nanos() as u64 / interval.as_nanos() as u64, self.last_peak()?))
     }
 
     /// Slots in which nothing was observed are unknown; those before the first are not kept.
@@ -187,6 +225,12 @@ impl Seasonal {
         (weights > 0.0).then(|| sum / weights)
     }
 
+    /// The last observed peak, as well as it is known.
+    fn last_peak(&self) -> Option<f64> {
+        let by_interval = self.last.as_ref().and_then(|last| last.peaks.iter().map(|(_, peak)| *peak).reduce(f64::max));
+        by_interval.or_else(|| self.foresee(Basis::Peak, self.next, self.next))
+    }
+
     fn highest(&self, from: u64, to: u64) -> Option<f64> {
         let closed = (from..to).filter_map(|slot| self.at(slot));
         closed.chain(self.open.map(|(_, peak)| peak)).reduce(f64::max)
@@ -212,6 +256,22 @@ impl Seasonal {
 
     fn most(&self) -> usize {
         (self.a_day() * 7) as usize * WEEKS
+    }
+}
+
+impl Last {
+    /// Keeps the open interval and those before it that `recent` reaches back to.
+    fn observe(&mut self, at: Timestamp, rate: f64, recent: Duration) {
+        let length = self.interval.as_nanos();
+        let number = (u128::from(at.as_nanos()) / length) as u64;
+        match self.peaks.back_mut() {
+            Some((open, peak)) if *open >= number => *peak = peak.max(rate),
+            _ => self.peaks.push_back((number, rate)),
+        }
+        let oldest = number.saturating_sub((recent.as_nanos() / length).max(1) as u64);
+        while self.peaks.front().is_some_and(|(before, _)| *before < oldest) {
+            self.peaks.pop_front();
+        }
     }
 }
 
@@ -242,7 +302,11 @@ impl Forecaster for Seasonal {
             return;
         }
         // What is told at the very end of a slot is about it, not about the next.
-        let number = self.number(at - Duration::from_nanos(1));
+        let end = at - Duration::from_nanos(1);
+        let (number, recent) = (self.number(end), self.recent);
+        if let Some(last) = &mut self.last {
+            last.observe(end, rate, recent);
+        }
         match &mut self.open {
             Some((open, peak)) if *open >= number => *peak = peak.max(rate),
             _ => {
@@ -254,10 +318,14 @@ impl Forecaster for Seasonal {
 
     fn forecast(&self, from: Timestamp, to: Timestamp) -> Forecast {
         let (from, to) = (self.number(from), self.number(to - Duration::from_nanos(1)).max(self.number(from)));
-        let known = |(at, way): (usize, Basis)| Some((self.scores[at].error, way, self.foresee(way, from, to)?));
+        let foresee = |way| match way {
+            Basis::Peak => self.last_peak(),
+            way => self.foresee(way, from, to),
+        };
+        let known = |(at, way): (usize, Basis)| Some((self.scores[at].error, way, foresee(way)?));
         // Of equals the one that stands on less history.
         let judged = WAYS.into_iter().enumerate().filter(|(at, _)| self.scores[*at].slots > 0).rev().filter_map(known);
-        let first = || self.foresee(Basis::Peak, from, to).map(|peak| (0.5, Basis::Peak, peak));
+        let first = || self.last_peak().map(|peak| (0.5, Basis::Peak, peak));
         let best = judged.reduce(|best, other| if other.0 < best.0 { other } else { best }).or_else(first);
         let Some((error, basis, expected)) = best else {
             return Forecast { low: 0.0, expected: 0.0, high: 0.0, basis: Basis::Nothing };
@@ -268,104 +336,4 @@ impl Forecaster for Seasonal {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const MINUTE: Duration = Duration::from_secs(60);
-    const HOUR: Duration = Duration::from_secs(3600);
-
-    fn at(minutes: u64) -> Timestamp {
-        Timestamp::ZERO + MINUTE * minutes as u32
-    }
-
-    /// Observes every minute up to `until`.
-    fn observed(slot: Duration, until: u64, rate: impl Fn(u64) -> f64) -> Seasonal {
-        let mut forecaster = Seasonal::new(slot, HOUR);
-        (1..=until).for_each(|minute| forecaster.observe(at(minute), rate(minute)));
-        forecaster
-    }
-
-    /// 100/s at night, 500/s from 8 to 20 o'clock.
-    fn days(minute: u64) -> f64 {
-        if (480..1200).contains(&(minute % 1440)) { 500.0 } else { 100.0 }
-    }
-
-    #[test]
-    fn nothing_is_known_of_a_new_application_and_then_its_last_peak() {
-        let forecast = Seasonal::new(MINUTE * 5, HOUR).forecast(at(0), at(30));
-        assert_eq!((forecast.expected, forecast.basis), (0.0, Basis::Nothing));
-        let forecaster = observed(MINUTE * 5, 30, |minute| if minute == 12 { 80.0 } else { 10.0 });
-        let forecast = forecaster.forecast(at(30), at(60));
-        assert_eq!((forecast.expected, forecast.basis), (80.0, Basis::Peak));
-        assert!(forecast.low < 80.0 && forecast.high > 80.0);
-    }
-
-    #[test]
-    fn tomorrow_is_like_today() {
-        let forecaster = observed(MINUTE * 5, 3 * 1440 + 420, days);
-        // At 7 o'clock of the fourth day, for 8 to 8:30.
-        let begin = 3 * 1440 + 480;
-        let forecast = forecaster.forecast(at(begin), at(begin + 30));
-        assert_eq!(forecast.basis, Basis::Daily);
-        assert!((forecast.expected / 500.0 - 1.0).abs() < 0.05, "{forecast:?}");
-        // And for before that.
-        let forecast = forecaster.forecast(at(begin - 50), at(begin - 20));
-        assert!((forecast.expected / 100.0 - 1.0).abs() < 0.05, "{forecast:?}");
-    }
-
-    #[test]
-    fn a_busier_day_is_foreseen_as_a_busier_day() {
-        let busier = |minute: u64| if minute > 3 * 1440 { 1.5 * days(minute) } else { days(minute) };
-        let forecast = observed(MINUTE * 5, 3 * 1440 + 420, busier).forecast(at(3 * 1440 + 480), at(3 * 1440 + 510));
-        assert!((forecast.expected / 750.0 - 1.0).abs() < 0.1, "{forecast:?}");
-    }
-
-    #[test]
-    fn weekends_are_weekly() {
-        let weeks = |minute: u64| if (minute / 1440) % 7 >= 5 { 50.0 } else { days(minute) };
-        let forecaster = observed(MINUTE * 15, 3 * 7 * 1440, weeks);
-        // On the Sunday evening of the third week, for Monday noon.
-        let noon = 3 * 7 * 1440 + 720;
-        let forecast = forecaster.forecast(at(noon), at(noon + 30));
-        assert_eq!(forecast.basis, Basis::Weekly);
-        assert!((forecast.expected / 500.0 - 1.0).abs() < 0.1, "{forecast:?}");
-    }
-
-    #[test]
-    fn what_has_no_habits_falls_back_to_the_last_peak() {
-        // Another level every day at another time: yesterday says nothing.
-        let wild = |minute: u64| 10.0 + 1000.0 * ((minute / 777 * 7919 % 13) as f64) / 13.0;
-        let forecast = observed(MINUTE * 5, 4 * 1440, wild).forecast(at(4 * 1440), at(4 * 1440 + 30));
-        assert_eq!(forecast.basis, Basis::Peak);
-    }
-
-    #[test]
-    fn a_gap_is_unknown_and_not_zero() {
-        let mut forecaster = observed(MINUTE * 5, 1440, days);
-        (1..=60).for_each(|minute| forecaster.observe(at(2 * 1440 + 400 + minute), 100.0));
-        let forecast = forecaster.forecast(at(2 * 1440 + 480), at(2 * 1440 + 510));
-        assert!(forecast.expected > 90.0, "{forecast:?}");
-        forecaster.observe(at(400 * 1440), 7.0);
-        assert!(forecaster.forecast(at(400 * 1440), at(400 * 1440 + 5)).expected > 0.0);
-    }
-
-    proptest! {
-        #[test]
-        fn a_forecast_is_finite_and_in_order(
-            seen in prop::collection::vec((1u64..4000, prop_oneof![0.0f64..1e6, Just(0.0), Just(f64::NAN)]), 0..300),
-            slot in 1u64..3600, ahead in 0u64..100_000, length in 0u64..10_000,
-        ) {
-            let mut forecaster = Seasonal::new(Duration::from_secs(slot), HOUR);
-            let mut now = 0;
-            for (after, rate) in seen {
-                now += after;
-                forecaster.observe(Timestamp::from_millis(now * 1000), rate);
-            }
-            let from = Timestamp::from_millis((now + ahead) * 1000);
-            let forecast = forecaster.forecast(from, from + Duration::from_secs(length));
-            prop_assert!(forecast.low >= 0.0 && forecast.low <= forecast.expected);
-            prop_assert!(forecast.expected <= forecast.high && forecast.high.is_finite());
-        }
-    }
-}
+mod tests;

@@ -26,7 +26,7 @@ pub struct Provisioner {
     events: VecDeque<(Timestamp, ProvisionEvent)>,
 }
 
-/// Forecasts are made from the busiest rate of every five minutes.
+/// Habits are learned from the busiest rate of every five minutes.
 const SLOT: Duration = Duration::from_secs(300);
 /// Time-outs of servers are looked at so often.
 const LOOK: Duration = Duration::from_secs(1);
@@ -37,8 +37,9 @@ impl Provisioner {
     /// # Errors
     /// When the site makes no sense.
     pub fn new(site: Site) -> Result<Provisioner, ProvisionError> {
-        let horizon = site.policy.build().horizon();
-        Provisioner::with_forecasters(site, |_| Box::new(Seasonal::new(SLOT, horizon)))
+        let policy = site.policy.build();
+        let (horizon, interval) = (policy.horizon(), policy.interval());
+        Provisioner::with_forecasters(site, |_| Box::new(Seasonal::new(SLOT, horizon).with_interval(interval)))
     }
 
     /// The same with other forecasters: by the place of the application.
@@ -112,8 +113,9 @@ impl Provisioner {
 
     /// The time that [`Provisioner::poll_timeout`] named has come (calling earlier does no harm).
     pub fn handle_timeout(&mut self, now: Timestamp) {
-        for server in self.fleet.expire(now, &mut self.actions) {
-            self.events.push_back((now, ProvisionEvent::ServerFailed { server }));
+        let lost = self.fleet.expire(now, &mut self.actions);
+        if !lost.is_empty() {
+            self.events.extend(lost.into_iter().map(|server| (now, ProvisionEvent::ServerFailed { server })));
             (0..self.applications.len()).for_each(|at| self.partition(at));
         }
         if now >= self.policy.next_timeout() {
@@ -206,7 +208,7 @@ impl Provisioner {
     fn tell(&mut self, now: Timestamp, application: usize, from: &Wish) {
         let Wish { servers, ceiling, reason } = self.wishes[application].clone();
         if servers != from.servers {
-            let has = self.fleet.members(application).count() as u32;
+            let has = self.fleet.has(application);
             let short = servers.saturating_sub(has).saturating_sub(self.fleet.free());
             let event = ProvisionEvent::ServersWanted {
                 application,
@@ -227,7 +229,7 @@ impl Provisioner {
     /// Those who give first, so that what is free at once can be had at once.
     fn settle(&mut self, now: Timestamp) {
         let count = self.applications.len();
-        let has: Vec<u32> = (0..count).map(|at| self.fleet.members(at).count() as u32).collect();
+        let has: Vec<u32> = (0..count).map(|at| self.fleet.has(at)).collect();
         let gives = |at: &usize| has[*at] > self.wishes[*at].servers;
         let order: Vec<usize> = (0..count).filter(gives).chain((0..count).filter(|at| !gives(at))).collect();
         for at in order {

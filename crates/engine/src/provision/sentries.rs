@@ -106,14 +106,14 @@ pub fn repartition(before: &[Vec<usize>], servers: &[usize], sentries: u32) -> V
     let mut parts = alloc::vec![Vec::new(); sentries];
     let (each, more) = (servers.len() / sentries, servers.len() % sentries);
     let mut placed = alloc::collections::BTreeSet::new();
+    let members: alloc::collections::BTreeSet<usize> = servers.iter().copied().collect();
+    let stay = |at: usize| before.get(at).into_iter().flatten().filter(|server| members.contains(server));
     // Who had the most keeps one more, where it does not come out even.
     let mut order: Vec<usize> = (0..sentries).collect();
-    let stay = |at: usize| before.get(at).into_iter().flatten().filter(|server| servers.contains(server)).count();
-    order.sort_by_key(|&at| core::cmp::Reverse(stay(at)));
+    order.sort_by_cached_key(|&at| core::cmp::Reverse(stay(at).count()));
     for (rank, &at) in order.iter().enumerate() {
         let room = each + usize::from(rank < more);
-        let kept = before.get(at).into_iter().flatten().filter(|server| servers.contains(server)).take(room);
-        parts[at].extend(kept.copied());
+        parts[at].extend(stay(at).take(room).copied());
         placed.extend(parts[at].iter().copied());
     }
     let mut rest = servers.iter().filter(|server| !placed.contains(server)).copied();

@@ -124,7 +124,7 @@ impl Watched {
             return;
         }
         self.last_report = now;
-        let total: u64 = report.offered.iter().sum();
+        let total = all(&report.offered);
         self.forecaster.observe(now, total as f64 / seconds);
         let fine = |value: &f64| value.is_finite() && *value > 0.0;
         self.mean_service = report.mean_service.filter(fine).or(self.mean_service);
@@ -155,6 +155,10 @@ impl Watched {
     /// What was kept; periods with another number of classes are left out.
     pub(super) fn restore(&mut self, state: WatchedState) {
         if let Some(past) = state.past {
+            let past = match self.forecaster.seasonal() {
+                Some(mine) => mine.going_on(past),
+                None => past,
+            };
             self.forecaster = alloc::boxed::Box::new(past);
         }
         let classes = self.setup.revenues.len();
@@ -193,7 +197,7 @@ impl Watched {
     pub(super) fn rate_between(&self, from: Timestamp, to: Timestamp) -> Option<f64> {
         let (mut count, mut seconds) = (0, 0.0);
         for period in self.within(from, to) {
-            count += period.offered.iter().sum::<u64>();
+            count = u64::saturating_add(count, all(&period.offered));
             seconds += period.seconds;
         }
         (seconds > 0.0).then(|| count as f64 / seconds)
@@ -201,16 +205,16 @@ impl Watched {
 
     /// The highest rate of any report in the last `time`.
     pub(super) fn peak(&self, now: Timestamp, time: Duration) -> f64 {
-        let rate = |period: &Period| period.offered.iter().sum::<u64>() as f64 / period.seconds;
+        let rate = |period: &Period| all(&period.offered) as f64 / period.seconds;
         self.within(now - time, now).map(rate).fold(0.0, f64::max)
     }
 
     /// Share of the requests refused over the last `time`.
     pub(super) fn drop_share(&self, now: Timestamp, time: Duration) -> f64 {
-        let (mut offered, mut refused) = (0, 0);
+        let (mut offered, mut refused) = (0, 0_u64);
         for period in self.within(now - time, now) {
-            offered += period.offered.iter().sum::<u64>();
-            refused += period.refused;
+            offered = u64::saturating_add(offered, all(&period.offered));
+            refused = refused.saturating_add(period.refused);
         }
         if offered > 0 { refused as f64 / offered as f64 } else { 0.0 }
     }
@@ -230,10 +234,10 @@ impl Watched {
         let classes = self.setup.revenues.len();
         let mut counts = alloc::vec![0u64; classes];
         for period in self.within(now - time, now) {
-            counts.iter_mut().zip(&period.offered).for_each(|(sum, count)| *sum += count);
+            counts.iter_mut().zip(&period.offered).for_each(|(sum, count)| *sum = sum.saturating_add(*count));
         }
-        let all: u64 = counts.iter().sum();
-        let share = |count: &u64| if all > 0 { *count as f64 / all as f64 } else { 1.0 / classes as f64 };
+        let sum = all(&counts);
+        let share = |count: &u64| if sum > 0 { *count as f64 / sum as f64 } else { 1.0 / classes as f64 };
         counts.iter().map(|count| share(count) * total).collect()
     }
 
@@ -258,4 +262,9 @@ impl Watched {
     fn within(&self, from: Timestamp, to: Timestamp) -> impl Iterator<Item = &Period> {
         self.periods.iter().rev().skip_while(move |period| period.until > to).take_while(move |p| p.until > from)
     }
+}
+
+/// Counts come from outside: too large ones must not wrap around.
+fn all(counts: &[u64]) -> u64 {
+    counts.iter().fold(0, |sum, count| sum.saturating_add(*count))
 }

@@ -1,0 +1,124 @@
+//! What a daemon makes of news that come late, or twice.
+
+use std::path::PathBuf;
+
+use tidegate_wire::control::{FromSentry, Hello};
+use tokio::sync::mpsc::channel;
+
+use super::*;
+use crate::plane::What;
+
+/// A daemon on a store of its own, with nothing around it: it is told what a test says, and starts no threads.
+struct Alone {
+    daemon: Daemon,
+    folder: PathBuf,
+}
+
+impl Alone {
+    fn new(name: &str) -> Alone {
+        let folder = std::env::temp_dir().join(format!("tidegate-daemon-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        std::fs::write(folder.join("key"), "the secret of the tests").expect("a file");
+        let text = "key_file = \"key\"\n[provider]\nkind = \"static\"\naddresses = [\"127.0.0.1:1\", \"127.0.0.1:2\"]\n\
+                    [[application]]\nname = \"shop\"\ntarget = \"1s\"\nservice_time = \"50ms\"\nmin_servers = 1\n";
+        let config = Config::parse(text, &folder.join("control.toml")).expect("makes sense");
+        let store = Store::open(&folder.join("store"), 1).expect("opens");
+        let (to_self, inbox) = channel(16);
+        let mailbox = Mailbox { to_self, inbox, at_work: AtWork::default() };
+        let mut daemon = Daemon::begin(config, false, store, mailbox, BTreeMap::new()).expect("begins");
+        let now = daemon.clock.now();
+        daemon.input(Input::Began { now }).expect("is written");
+        Alone { daemon, folder }
+    }
+
+    fn told(&mut self, message: Message) {
+        self.daemon.take(message).expect("is written");
+        self.daemon.settle().expect("is written");
+    }
+
+    fn place(&self) -> Place {
+        self.daemon.plane.places()[0]
+    }
+
+    /// The first server was asked for, and the provider is through with it.
+    fn start(&mut self) -> Step {
+        let step = self.daemon.plane.pending().next().cloned().expect("a server is asked for");
+        assert_eq!(step.what, What::Start { application: 0 });
+        self.told(Message::Applied(self.daemon.store.term(), step.clone(), Some(Ok(None))));
+        step
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        // The folder is temporary: leaving it harms nobody.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn seen(place: Place, presence: Presence) -> Vec<Seen> {
+    vec![Seen { server: 0, place, presence }]
+}
+
+#[test]
+fn a_look_counts_only_for_what_was_looked_at() {
+    let mut alone = Alone::new("look");
+    alone.start();
+    let (term, coming) = (alone.daemon.store.term(), alone.place());
+    assert!(matches!(coming, Place::Coming { .. }), "{coming:?}");
+    let drained = Place::Draining { application: 0, since: Timestamp::ZERO };
+    alone.told(Message::Looked(term, seen(drained, Presence::Absent)));
+    assert_eq!(alone.place(), coming, "its earlier process has ended, which says nothing of this one");
+    alone.told(Message::Looked(term - 1, seen(coming, Presence::Absent)));
+    assert_eq!(alone.place(), coming, "of a term in which another one may have led since");
+    alone.told(Message::Looked(term, seen(coming, Presence::Serving)));
+    assert!(matches!(alone.place(), Place::Serving { .. }));
+}
+
+#[test]
+fn a_step_that_failed_in_an_earlier_term_does_not_fail_what_serves() {
+    let mut alone = Alone::new("step");
+    let step = alone.start();
+    let (term, coming) = (alone.daemon.store.term(), alone.place());
+    alone.told(Message::Looked(term, seen(coming, Presence::Serving)));
+    let late = || Some(Err(ProviderError::Superseded { step: 1 }));
+    alone.told(Message::Applied(term - 1, step.clone(), late()));
+    assert!(matches!(alone.place(), Place::Serving { .. }));
+    alone.told(Message::Applied(term, step, late()));
+    assert!(matches!(alone.place(), Place::Failed { .. }), "of this term it counts");
+}
+
+#[test]
+fn a_sentry_that_comes_back_gives_up_its_connection_before() {
+    let mut alone = Alone::new("again");
+    let (first, mut of_first) = channel(16);
+    let (second, mut of_second) = channel(16);
+    for (connection, link) in [(1, first), (2, second)] {
+        let applications = vec![(String::from("shop"), 1)];
+        let hello = Hello { sentry: String::from("a"), instance: 7, addresses: Vec::new(), applications };
+        alone.told(Message::Link(News::Opened(connection, link)));
+        alone.told(Message::Link(News::Said(connection, FromSentry::Hello(hello))));
+    }
+    let mut ended = false;
+    while !ended {
+        match of_first.try_recv() {
+            Ok(_) => {}
+            Err(why) => {
+                assert_eq!(why, tokio::sync::mpsc::error::TryRecvError::Disconnected, "the connection is let go");
+                ended = true;
+            }
+        }
+    }
+    assert!(matches!(of_second.try_recv(), Ok(FromControl::Welcome { .. })));
+    alone.told(Message::Link(News::Closed(1, String::from("the connection was closed"))));
+    assert_eq!(alone.daemon.desk.sentries().filter(|(_, known)| known.connection == Some(2)).count(), 1);
+}
+
+#[test]
+fn for_one_server_one_thread_is_at_work_whatever_the_term() {
+    let at_work = AtWork::default();
+    let turn = at_work.begin(3).expect("nobody is");
+    assert!(at_work.clone().begin(3).is_none() && at_work.begin(4).is_some());
+    drop(turn);
+    assert!(at_work.begin(3).is_some());
+}
