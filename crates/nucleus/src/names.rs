@@ -1,5 +1,5 @@
-//! Where a sentry is: its name is looked up on a thread of its own, for a name server that does not answer must not keep
-//! reports from the other sentries.
+//! Where a sentry is: its name is looked up on a thread of its own, for a name server that does not answer must not
+//! keep reports from the other sentries.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};

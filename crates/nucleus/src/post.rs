@@ -34,8 +34,8 @@ impl Post {
         Post { key, server, sentries: to.iter().map(sentry).collect(), buffer: Box::new([0; MAX_DATAGRAM]) }
     }
 
-    /// Sends a sample to every sentry. What cannot be sent is lost: the next one is newer. Of the connections as many are
-    /// told as there is room for; how many, to every sentry.
+    /// Sends a sample to every sentry. What cannot be sent is lost: the next one is newer. Of the connections as many
+    /// are told as there is room for; how many, to every sentry.
     pub(crate) fn send(&mut self, sample: &Sample) -> usize {
         let mut told = sample.connections.len();
         for sentry in &mut self.sentries {

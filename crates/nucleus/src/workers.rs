@@ -1,14 +1,14 @@
 //! Processor time per connection, for servers that give each connection a process of its own (Apache prefork, say).
 //!
-//! *Intuition.* Who holds the connection does its work. *Applied.* A connection's inode tells which process has it open,
-//! and a process's CPU clock can be read by its number alone, in a third of a microsecond. The sentry keeps its
+//! *Intuition.* Who holds the connection does its work. *Applied.* A connection's inode tells which process has it
+//! open, and a process's CPU clock can be read by its number alone, in a third of a microsecond. The sentry keeps its
 //! connections open and knows which requests went over which, so it turns the clocks into costs of requests.
 //!
 //! *Cost.* The kernel lists connections by walking its whole table, a quarter of a million places on a machine of
 //! 16 GiB, and looking through the files of processes takes longer still. Neither is needed while nothing changes: the
-//! counter of accepted connections says whether any is new, and one `readlink` whether a process that worked still has its
-//! own. So looking is done when there is news, at most once a second, and never for more than 0.2 % of a processor, however
-//! large the machine is and however hopeless the search.
+//! counter of accepted connections says whether any is new, and one `readlink` whether a process that worked still has
+//! its own. So looking is done when there is news, at most once a second, and never for more than 0.2 % of a processor,
+//! however large the machine is and however hopeless the search.
 //!
 //! *Awkward cases.* A process with two connections would mix them, and one with several threads too: such processes are
 //! left out. Files of other users' processes can be read as root or as the same user only; otherwise nothing is found,
@@ -169,8 +169,8 @@ impl Held {
 
 /// Processor time that a process has used, nanoseconds.
 fn cpu_clock(pid: u32) -> io::Result<u64> {
-    // As the kernel's `MAKE_PROCESS_CPUCLOCK` does it. `clock_getcpuclockid` asks the kernel first whether there is such
-    // a process, which reading its clock does again.
+    // As the kernel's `MAKE_PROCESS_CPUCLOCK` does it. `clock_getcpuclockid` asks the kernel first whether there is
+    // such a process, which reading its clock does again.
     let clock = i32::try_from(pid).map_err(io::Error::other)?.wrapping_neg().wrapping_sub(1) << 3 | CPUCLOCK_SCHED;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` may be written to; the call keeps no pointer.

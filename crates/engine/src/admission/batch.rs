@@ -71,8 +71,8 @@ pub struct Config {
     /// Whether a class leaves places for more important requests that come before it is looked at again, and is held to
     /// the floor of what they were refused; `false`: as in the paper.
     pub reserve: bool,
-    /// Whether late answers that the SLA's percentile permits are saved up in calm, and spent in a rush; `false`: what is
-    /// let in is always in time as surely as the SLA asks of all requests together.
+    /// Whether late answers that the SLA's percentile permits are saved up in calm, and spent in a rush; `false`: what
+    /// is let in is always in time as surely as the SLA asks of all requests together.
     pub late_budget: bool,
     /// Most requests waiting, all classes together.
     pub max_waiting: u32,
@@ -190,7 +190,8 @@ struct Margin {
     /// Places left free for more important requests.
     reserve: usize,
     /// Requests in flight up to which neither floor nor reserve holds: one per processor, beside those that complete
-    /// before the class is looked at again. Else processors would stand idle for the sake of requests that may not come.
+    /// before the class is looked at again. Else processors would stand idle for the sake of requests that may not
+    /// come.
     busy: usize,
 }
 

@@ -68,8 +68,8 @@ pub struct RequestTemplate {
     pub capture: BTreeMap<String, Capture>,
 }
 
-/// What is taken out of a page, of its first MiB: the text between two others. Where it occurs several times, one is drawn at random;
-/// where it does not, nothing is known under its name any more.
+/// What is taken out of a page, of its first MiB: the text between two others. Where it occurs several times, one is
+/// drawn at random; where it does not, nothing is known under its name any more.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Capture {

@@ -296,8 +296,8 @@ mod tests {
         User::new(Rc::new(Shared::new(plan, Vec::new())), 0, 1, 0)
     }
 
-    /// A tick of the timer is a millisecond, longer than a fast service takes: it would be what is measured. There is no
-    /// timer here, so who asks for one panics.
+    /// A tick of the timer is a millisecond, longer than a fast service takes: it would be what is measured. There is
+    /// no timer here, so who asks for one panics.
     #[test]
     fn who_hardly_thinks_asks_no_timer_and_lets_the_others_have_their_turn() {
         let (user, mut context) = (user(), Context::from_waker(Waker::noop()));

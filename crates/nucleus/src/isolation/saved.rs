@@ -110,8 +110,8 @@ impl Saved {
             process.put_back(!was.folders.is_empty());
         }
         for (file, text) in &was.files {
-            // With a line end, for nothing at all would not be written, and an empty list means no limit. The group may be
-            // gone.
+            // With a line end, for nothing at all would not be written, and an empty list means no limit. The group may
+            // be gone.
             let _ = fs::write(file, format!("{}\n", text.trim()));
         }
         for folder in &was.folders {
