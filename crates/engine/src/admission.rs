@@ -86,6 +86,13 @@ policies! {
     }
 }
 
+impl AdmissionConfig {
+    /// Whether the policy acts on [`LoadReport::Signal`]: of the others a driver need not tell any.
+    pub fn takes_signals(&self) -> bool {
+        matches!(self, AdmissionConfig::Resource(_))
+    }
+}
+
 /// Decides who gets in.
 pub trait AdmissionPolicy: Debug + Send {
     /// A request that conforms to no guarantee and that the published table does not decide.

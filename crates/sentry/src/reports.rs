@@ -32,8 +32,9 @@ pub(crate) use signals::signals;
 
 /// How often silence is looked for when nothing comes.
 const TICK: Duration = Duration::from_millis(20);
-/// Between two lots.
-const REST: Duration = Duration::from_millis(4);
+/// Between two lots; and while cores are divided, so that a command is soon on its way.
+const REST: Duration = Duration::from_millis(10);
+const SHORT_REST: Duration = Duration::from_millis(4);
 /// The most datagrams of a lot.
 const LOT: usize = 1024;
 /// Room for reports that come while the thread rests: those of some thousand nuclei.
@@ -166,9 +167,10 @@ fn listen(socket: &UdpSocket, view: &View, stop: &AtomicBool) {
             // One that is lost is sent again with the next report.
             let _ = socket.send_to(command, to);
         }
+        let rest = if desk.divides() { SHORT_REST } else { REST };
         drop(desk);
         if came {
-            std::thread::sleep(REST);
+            std::thread::sleep(rest);
         }
     }
 }

@@ -61,6 +61,11 @@ impl Cores {
         }
     }
 
+    /// Whether application work is to have cores, as far as was told.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted.is_some()
+    }
+
     /// The nucleus reports.
     pub(super) fn hear(&mut self, now: u64, gauges: &Gauges) {
         self.is_heard = true;

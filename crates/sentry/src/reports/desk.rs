@@ -27,6 +27,8 @@ use super::signals::signals;
 
 /// The most that time advances at once, nanoseconds.
 const STEP: u64 = 50_000_000;
+/// How often every server is looked at while no application divides cores, nanoseconds: silence lasts longer.
+const SWEEP: u64 = 20_000_000;
 /// Before a nucleus names its interval; and bounds on what it names, seconds.
 const INTERVAL: f64 = 0.1;
 const SHORTEST: f64 = 0.05;
@@ -83,6 +85,12 @@ pub(super) struct Desk {
     /// Nanoseconds: as the caller counts them, and as counted here.
     seen: u64,
     now: u64,
+    /// When every server is to be looked at again.
+    next_sweep: u64,
+    /// Whether an application divides servers' cores: then that is after every lot.
+    divides: bool,
+    /// Whether each application's policy acts on signals; there are a dozen in a report.
+    takes_signals: Vec<bool>,
     /// What each application's controller is told at the end of a lot.
     told: Vec<Told>,
     /// Servers whose nuclei are to be sent a command.
@@ -136,6 +144,9 @@ impl Desk {
             names: HashMap::new(),
             seen: 0,
             now: STEP,
+            next_sweep: 0,
+            divides: false,
+            takes_signals: Vec::new(),
             owing: Vec::new(),
             answer: Box::new([0; MAX_DATAGRAM]),
         };
@@ -168,13 +179,9 @@ impl Desk {
     /// The lot is over: controllers are told, and silence is looked for. Then [`Desk::poll_command`] has what is to be
     /// sent.
     pub(super) fn finish(&mut self) {
-        for at in 0..self.entries.len() {
-            self.divide(at);
-            let entry = &self.entries[at];
-            let speaks = matches!(entry.state, NucleusState::Speaks | NucleusState::NotListening);
-            if speaks && self.now - entry.heard > self.silence(at) {
-                self.enter(at, NucleusState::Silent);
-            }
+        if self.divides || self.now >= self.next_sweep {
+            self.next_sweep = self.now + SWEEP;
+            self.sweep();
         }
         for (app, told) in self.apps.iter().zip(&mut self.told) {
             if told.reports.is_empty() && told.costs.is_empty() {
@@ -193,6 +200,11 @@ impl Desk {
                 }
             });
         }
+    }
+
+    /// Whether commands may be owed after every lot.
+    pub(super) fn divides(&self) -> bool {
+        self.divides
     }
 
     /// The next command to a nucleus, and where to send it.
@@ -267,9 +279,11 @@ impl Desk {
                 }));
             }
             told.push(LoadReport::Server { server: *id, load });
-            signals(&report.gauges, |signal, value| {
-                told.push(LoadReport::Signal { server: Some(*id), signal, value });
-            });
+            if self.takes_signals[*app] {
+                signals(&report.gauges, |signal, value| {
+                    told.push(LoadReport::Signal { server: Some(*id), signal, value });
+                });
+            }
             if entry.connections > 0 {
                 let live = self.apps[*app].live();
                 let Some(server) = live.server(*id) else { continue };
@@ -282,6 +296,20 @@ impl Desk {
         }
         let down = gauge(Gauge::Listeners) == Some(0.0);
         self.enter(at, if down { NucleusState::NotListening } else { NucleusState::Speaks });
+    }
+
+    /// Looks at every server: whether its cores are divided as they should be, and whether it fell silent.
+    fn sweep(&mut self) {
+        for at in 0..self.entries.len() {
+            if self.divides || self.entries[at].cores.is_wanted() {
+                self.divide(at);
+            }
+            let entry = &self.entries[at];
+            let speaks = matches!(entry.state, NucleusState::Speaks | NucleusState::NotListening);
+            if speaks && self.now - entry.heard > self.silence(at) {
+                self.enter(at, NucleusState::Silent);
+            }
+        }
     }
 
     /// Passes on how the server's cores are to be divided, and whether they are.
@@ -353,6 +381,9 @@ impl Desk {
             return;
         }
         self.generations = generations;
+        self.divides = self.apps.iter().any(|app| app.live().config.setup.dispatch.divides_cores());
+        self.takes_signals = self.apps.iter().map(|app| app.live().config.setup.admission.takes_signals()).collect();
+        self.next_sweep = 0;
         let mut old: HashMap<String, Entry> =
             std::mem::take(&mut self.entries).into_iter().map(|entry| (entry.address.clone(), entry)).collect();
         self.names.clear();
