@@ -10,8 +10,9 @@
 //!
 //! *Awkward cases.* Under lasting overload the servers are busy either way, and late answers would only be waste: so
 //! the less is saved the more often the application is full. Whether an answer is late shows when it is there; until
-//! then what is in flight counts as late as often as a likely one. The last half is for the most important class: when
-//! a rush becomes an overload, less important requests must not leave it with servers that are fuller than its limit.
+//! then what is in flight counts as late as often as a likely one. Of n classes, each may spend 1/n less than the next
+//! more important one: when a rush becomes an overload, less important requests must not leave the others with servers
+//! that are fuller than their limit.
 
 use super::super::{Context, Ended};
 use crate::decision::End;
