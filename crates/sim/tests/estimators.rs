@@ -78,9 +78,9 @@ fn a_halved_server_is_noticed_within_five_seconds() {
 }
 
 /// Nothing is known at the start, and the controller must not bury a server while it learns. At ten times the load, in
-/// the first 300 ms, it lets in at most three times what the server can answer in time: what it completes meanwhile (six
-/// per processor) and what it can answer within the target besides (ten). Three times, because the first samples may be
-/// small ones.
+/// the first 300 ms, it lets in at most three times what the server can answer in time: what it completes meanwhile
+/// (six per processor) and what it can answer within the target besides (ten). Three times, because the first samples
+/// may be small ones.
 #[test]
 fn the_start_is_safe() {
     for k in [1.0, 8.0] {
