@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use support::{admission, stream, world};
 use tidegate_engine::provision::{Replica, mean_bound};
-use tidegate_engine::{AdmissionConfig, ServerSetup, Statistic};
+use tidegate_engine::{ServerSetup, Statistic};
 use tidegate_workload::ServiceTime;
 
 const SERVICE: f64 = 0.1;
@@ -15,36 +15,68 @@ const TARGET: Duration = Duration::from_secs(1);
 /// Share of the target that the test aims at.
 const HEADROOM: f64 = 0.85;
 
-/// Share refused, and p95 in seconds, of servers with one processor each.
-fn refused(policy: AdmissionConfig, servers: usize, rate: f64) -> (f64, f64) {
-    let mut world = world(servers, 1.0, TARGET, policy);
+const SEEDS: std::ops::RangeInclusive<u64> = 1..=3;
+
+/// What came of servers with one processor each, mean over the seeds.
+#[derive(Default)]
+struct Outcome {
+    /// Shares: refused of the offered, late of the admitted, in time of the offered.
+    refused: f64,
+    late: f64,
+    good: f64,
+    /// p95, and the highest of any ten seconds of any seed.
+    p95: f64,
+    worst: f64,
+}
+
+fn outcome(policy: &str, servers: usize, rate: f64) -> Outcome {
+    let mut world = world(servers, 1.0, TARGET, admission(policy));
     world.setup.classes.truncate(1);
     let known = |at| ServerSetup { cores: Some(1.0), ..ServerSetup::new(format!("s{at}")) };
     world.setup.servers = (0..servers).map(known).collect();
     world.streams = vec![stream(0, &format!("{rate}/s"), ServiceTime::exponential(SERVICE).expect("positive"))];
     world.duration = Duration::from_secs(400);
-    let report = world.run(1).expect("the setup makes sense");
-    let span = report.span(0, 40, 400);
-    let p95 = report.span_all(40, 400).quantile(0.95);
-    (f64::from(span.refused) / f64::from(span.offered), p95)
+    let mut mean = Outcome::default();
+    for seed in SEEDS {
+        let report = world.run(seed).expect("the setup makes sense");
+        let (span, part) = (report.span_all(40, 400), 1.0 / SEEDS.count() as f64);
+        let (offered, refused, good) = (f64::from(span.offered), f64::from(span.refused), f64::from(span.in_target));
+        mean.refused += part * refused / offered;
+        mean.late += part * (1.0 - good / (offered - refused));
+        mean.good += part * good / offered;
+        mean.p95 += part * span.quantile(0.95);
+        let windows = (40..400).step_by(10).map(|from| report.span_all(from, from + 10).quantile(0.95));
+        mean.worst = windows.fold(mean.worst, f64::max);
+    }
+    mean
 }
 
 #[test]
 fn less_is_refused_than_a_loss_system_must_and_p95_holds() {
-    println!("servers  load  M/M/c/K  refused  without budget  rounded up    p95");
-    for (servers, load) in [(2, 0.6), (4, 0.7), (8, 0.85), (4, 1.5)] {
+    println!("servers  load                 refused    late    good    p95  worst");
+    for (servers, load) in [(2, 0.6), (4, 0.7), (8, 0.85), (4, 0.95), (4, 1.5)] {
         let rate = load * servers as f64 / SERVICE;
         let bound = HEADROOM * mean_bound(Statistic::P95, TARGET);
         let theory = Replica::new(SERVICE, 1.0, 1.0).refused(rate, servers as u32, bound);
-        let (share, p95) = refused(admission(r#"{ "policy": "batch" }"#), servers, rate);
-        let (strict, _) = refused(admission(r#"{ "policy": "batch", "late_budget": false }"#), servers, rate);
-        let (rounded, _) = refused(admission(r#"{ "policy": "batch", "round_up": true }"#), servers, rate);
-        println!("{servers:7} {load:5} {theory:8.4} {share:8.4} {strict:15.4} {rounded:11.4} {p95:6.2}");
+        println!("{servers:7} {load:5} {:14} {theory:9.4}", "M/M/c/K");
+        let [with, strict, rounded] = [
+            ("with budget", r#"{ "policy": "batch" }"#),
+            ("without", r#"{ "policy": "batch", "late_budget": false }"#),
+            ("rounded up", r#"{ "policy": "batch", "round_up": true }"#),
+        ]
+        .map(|(name, policy)| {
+            let Outcome { refused, late, good, p95, worst } = outcome(policy, servers, rate);
+            println!("              {name:14} {refused:9.4} {late:7.4} {good:7.4} {p95:6.2} {worst:6.2}");
+            Outcome { refused, late, good, p95, worst }
+        });
         let case = format!("{servers} servers at {load}");
+        let (share, strict, rounded) = (with.refused, strict.refused, rounded.refused);
         assert!(strict < theory * 1.5 + 0.003, "{case}: {strict} refused without a budget, {theory} by theory");
-        assert!(p95 < TARGET.as_secs_f64(), "{case}: p95 {p95} s");
-        assert!(load > 1.0 || rounded > 1.3 * strict, "{case}: {rounded} rounded up");
-        assert!(load > 1.0 || share < 0.5 * strict, "{case}: {share} with a budget, {strict} without");
+        assert!(with.p95 < TARGET.as_secs_f64(), "{case}: p95 {} s", with.p95);
+        if load < 0.9 {
+            assert!(rounded > 1.3 * strict, "{case}: {rounded} rounded up, {strict} not");
+            assert!(share < 0.5 * strict, "{case}: {share} with a budget, {strict} without");
+        }
         // Under lasting overload there is nothing to be gained, and nothing may be lost.
         assert!(load < 1.0 || (share - strict).abs() < 0.02, "{case}: {share} with a budget, {strict} without");
     }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use tidegate_engine::Status;
+use tidegate_engine::{AdmissionConfig, Signal, Status};
 use tidegate_wire::{Connection, ReportWriter, Sender, seal};
 
 use super::*;
@@ -19,10 +19,15 @@ fn key() -> Key {
 }
 
 fn app(name: &str, servers: &[&str]) -> Arc<App> {
+    app_under(AdmissionConfig::default(), name, servers)
+}
+
+fn app_under(admission: AdmissionConfig, name: &str, servers: &[&str]) -> Arc<App> {
     let to = servers.iter().map(|&server| server.to_owned()).collect();
     let line = OneLine { to, ..OneLine::default() };
     let mut config = Config::one_line(line).expect("valid").config.applications.remove(0);
     (config.name, config.setup.name) = (name.to_owned(), name.to_owned());
+    config.setup.admission = admission;
     Arc::new(App::new(config, 1, 1, Arc::new(NoRecords)).expect("it makes sense"))
 }
 
@@ -349,4 +354,25 @@ fn a_server_that_moves_leaves_its_nucleus_behind() {
     assert_eq!((snapshot.servers[0].queueing_delay, snapshot.servers[0].status), (None, Status::Up));
     bench.pass(1000);
     assert_eq!(bench.status(0), Status::Up);
+}
+
+#[test]
+fn signals_are_for_a_policy_that_acts_on_them_and_for_no_other() {
+    let resource = serde_json::from_str(r#"{ "policy": "resource" }"#).expect("a policy");
+    let guarded = app_under(resource, "guarded", &["127.0.0.1:1"]);
+    let mut bench = Bench::new(vec![guarded, app("shop", &["127.0.0.1:1"])], WhenSilent::Exclude);
+    let mut nucleus = Nucleus::new("127.0.0.1:1", 7);
+    nucleus.gauges.set(Gauge::QdiscPackets, 40.0);
+    nucleus.enter(&mut bench);
+    // Not through `hand`, which passes on at once what is told.
+    assert!(bench.desk.handle(&nucleus.datagram(), FROM).is_none());
+    let signals = |told: &Told| {
+        let signal = |report: &LoadReport| match report {
+            LoadReport::Signal { signal, value, .. } => Some((*signal, *value)),
+            _ => None,
+        };
+        told.reports.iter().filter_map(signal).collect::<Vec<_>>()
+    };
+    assert_eq!(signals(&bench.desk.told[0]), [(Signal::NicQueue, 40.0)]);
+    assert!(signals(&bench.desk.told[1]).is_empty() && !bench.desk.told[1].reports.is_empty());
 }
