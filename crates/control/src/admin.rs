@@ -79,33 +79,50 @@ fn json(value: Option<Value>) -> Response {
 fn render(state: &Value) -> String {
     let mut text = String::new();
     let flag = |is: bool| u8::from(is);
-    let _ = writeln!(text, "# TYPE tidegate_control_leads gauge");
+    family(&mut text, "leads", "gauge", "1 for the one that leads.");
     let _ = writeln!(text, "tidegate_control_leads {}", flag(state["role"] == "leads"));
-    let _ = writeln!(text, "# TYPE tidegate_control_store_available gauge");
+    family(&mut text, "store_available", "gauge", "0 while the store does not answer.");
     let _ = writeln!(text, "tidegate_control_store_available {}", flag(state["store_away"].is_null()));
     if state["role"] != "leads" {
         return text;
     }
     let list = |key: &str| state[key].as_array().cloned().unwrap_or_default();
-    for (metric, key) in [("serving", "serving"), ("coming", "coming"), ("wanted", "wanted")] {
-        let _ = writeln!(text, "# TYPE tidegate_control_servers_{metric} gauge");
+    for (key, help) in [
+        ("serving", "Servers that serve."),
+        ("coming", "Servers that are on their way."),
+        ("wanted", "Servers that are wanted."),
+    ] {
+        family(&mut text, &format!("servers_{key}"), "gauge", help);
         for application in list("applications") {
             let name = application["application"].as_str().unwrap_or_default().replace(['"', '\\', '\n'], "_");
-            let _ = writeln!(text, "tidegate_control_servers_{metric}{{application=\"{name}\"}} {}", application[key]);
+            let _ = writeln!(text, "tidegate_control_servers_{key}{{application=\"{name}\"}} {}", application[key]);
         }
     }
     let connected = list("sentries").iter().filter(|sentry| sentry["connected"] == true).count();
     let cut_off = list("sentries").len() - connected;
-    let _ = writeln!(text, "# TYPE tidegate_control_sentries gauge");
+    family(&mut text, "sentries", "gauge", "Sentries that are known, by whether they are connected.");
     let _ = writeln!(text, "tidegate_control_sentries{{state=\"connected\"}} {connected}");
     let _ = writeln!(text, "tidegate_control_sentries{{state=\"cut-off\"}} {cut_off}");
-    let _ = writeln!(text, "# TYPE tidegate_control_steps_pending gauge");
+    family(&mut text, "steps_pending", "gauge", "Steps that were decided and are not done yet.");
     let _ = writeln!(text, "tidegate_control_steps_pending {}", state["pending"]);
     for (name, value) in state["counts"].as_object().cloned().unwrap_or_default() {
-        let _ = writeln!(text, "# TYPE tidegate_control_{name}_total counter");
+        let help = match name.as_str() {
+            "inputs" => "Inputs that were written down.",
+            "steps" => "Steps given to the provider, each try counted.",
+            "provider_failures" => "Steps that the provider failed.",
+            "reports" => "Reports of sentries.",
+            "sentries_refused" => "Sentries that were refused.",
+            _ => "A count; docs/control.md says of what.",
+        };
+        family(&mut text, &format!("{name}_total"), "counter", help);
         let _ = writeln!(text, "tidegate_control_{name}_total {value}");
     }
     text
+}
+
+/// The head of a family; writing into a string cannot fail.
+fn family(text: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(text, "# HELP tidegate_control_{name} {help}\n# TYPE tidegate_control_{name} {kind}");
 }
 
 #[cfg(test)]
@@ -126,6 +143,8 @@ mod tests {
         assert!(text.contains("tidegate_control_leads 1\n") && text.contains("control_store_available 0\n"));
         assert!(text.contains("tidegate_control_servers_serving{application=\"shop\"} 3\n"));
         assert!(text.contains("tidegate_control_sentries{state=\"cut-off\"} 1\n"));
+        let head = "# HELP tidegate_control_reports_total Reports of sentries.\n# TYPE tidegate_control_reports_total counter\n";
+        assert!(text.contains(head), "{text}");
         assert!(text.contains("tidegate_control_reports_total 17\n") && text.contains("steps_pending 1\n"));
     }
 }

@@ -13,7 +13,12 @@ use tidegate_engine::provision::{ProvisionError, Site};
 use tidegate_wire::KeyError;
 use tidegate_wire::control::ControlKey;
 
+use crate::etcd::EtcdTls;
 use raw::Raw;
+
+pub use kubernetes::ClusterConfig;
+#[cfg(not(feature = "kubernetes"))]
+pub(crate) use kubernetes::NOT_BUILT;
 
 /// Everything a control plane does.
 #[derive(Clone, Debug)]
@@ -22,10 +27,12 @@ pub struct Config {
     pub listen: SocketAddr,
     /// What sentries and the control plane share.
     pub key: ControlKey,
-    /// The file with its state; with etcd only that of a dry run.
+    /// The file with its state; with etcd or a cluster only that of a dry run.
     pub store: PathBuf,
     /// Where several control planes have their state, and elect one that leads.
     pub etcd: Option<EtcdConfig>,
+    /// The same in a cluster; never both.
+    pub kubernetes: Option<ClusterConfig>,
     /// Where its own state is shown, loopback only; `None` for nowhere.
     pub admin: Option<SocketAddr>,
     /// How often sentries report, and what follows is decided.
@@ -51,6 +58,8 @@ pub struct EtcdConfig {
     pub lease: Duration,
     /// What this control plane is called among the others.
     pub name: String,
+    /// How it is spoken to by TLS; `None`: in clear text.
+    pub tls: Option<EtcdTls>,
 }
 
 /// Where the state is.
@@ -60,6 +69,8 @@ pub enum Place {
     File(PathBuf),
     /// In etcd.
     Etcd(EtcdConfig),
+    /// In ConfigMaps of a cluster.
+    Kubernetes(ClusterConfig),
 }
 
 /// Answers to DNS queries.
@@ -224,6 +235,9 @@ impl Config {
         if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(wrong(format!("application \"{}\" is there twice; give each a name of its own", twice[0])));
         }
+        if raw.etcd.is_some() && raw.kubernetes.is_some() {
+            return Err(wrong(String::from("give [etcd] or [kubernetes], not both: the state is in one place")));
+        }
         let dns = raw.dns.map(|dns| dns.resolve(&names)).transpose().map_err(&wrong)?;
         for (key, time) in [("period", raw.period), ("forget_after", raw.forget_after)] {
             if !(0.05..=86_400.0).contains(&time.0) {
@@ -234,7 +248,12 @@ impl Config {
             listen: raw.listen,
             key: ControlKey::load(&from_here(&raw.key_file))?,
             store: from_here(&raw.store),
-            etcd: raw.etcd.map(|etcd| etcd.resolve(raw.listen)).transpose().map_err(&wrong)?,
+            etcd: raw.etcd.map(|etcd| etcd.resolve(raw.listen, &folder)).transpose().map_err(&wrong)?,
+            kubernetes: raw
+                .kubernetes
+                .map(|cluster| cluster.resolve(&folder, raw.listen))
+                .transpose()
+                .map_err(&wrong)?,
             admin: raw.admin,
             period: raw.period.duration(),
             forget_after: raw.forget_after.duration(),
@@ -248,10 +267,11 @@ impl Config {
 impl Config {
     /// Where the state is. A dry run has a file of its own.
     pub fn store_of(&self, dry_run: bool) -> Place {
-        match &self.etcd {
+        match (&self.etcd, &self.kubernetes) {
             _ if dry_run => Place::File(self.store.with_extension("dry.redb")),
-            Some(etcd) => Place::Etcd(etcd.clone()),
-            None => Place::File(self.store.clone()),
+            (Some(etcd), _) => Place::Etcd(etcd.clone()),
+            (_, Some(cluster)) => Place::Kubernetes(cluster.clone()),
+            (None, None) => Place::File(self.store.clone()),
         }
     }
 }
@@ -261,6 +281,10 @@ impl std::fmt::Display for Place {
         match self {
             Place::File(path) => path.display().fmt(f),
             Place::Etcd(etcd) => write!(f, "etcd at {}, {}", etcd.endpoints.join(", "), etcd.prefix),
+            Place::Kubernetes(cluster) => match &cluster.namespace {
+                Some(namespace) => write!(f, "Kubernetes, {namespace}/{}", cluster.prefix),
+                None => write!(f, "Kubernetes, {}", cluster.prefix),
+            },
         }
     }
 }
@@ -363,7 +387,20 @@ pub(crate) mod tests {
         assert!(open.contains("not of this machine"), "{open}");
         let etcd = |etcd: &str| message(&format!("{LOCAL}{app}target = \"1s\"\n[etcd]\n{etcd}"));
         assert!(etcd("endpoints = []").contains("endpoints = [\"127.0.0.1:2379\"]"));
-        assert!(etcd("endpoints = [\"https://a:1\"]").contains("clear text"));
+        let tls = etcd("endpoints = [\"https://a:1\"]");
+        assert!(
+            tls.contains(if cfg!(feature = "etcd-tls") { "needs ca_file" } else { "--features etcd-tls" }),
+            "{tls}"
+        );
+        assert!(etcd("endpoints = [\"https://a:1\", \"b:1\"]").contains("for all of them"));
+        assert!(etcd("endpoints = [\"a:1\"]\nca_file = \"ca\"").contains("are for endpoints with https://"));
+        if cfg!(feature = "etcd-tls") {
+            let by_tls = |files: &str| etcd(&format!("endpoints = [\"https://a:1\"]\n{files}"));
+            assert!(by_tls("ca_file = \"ca\"\nkey_file = \"k\"").contains("go together"));
+            assert!(by_tls("ca_file = \"none\"").contains("none: No such file"));
+            let no_pem = by_tls("ca_file = \"key\"");
+            assert!(no_pem.contains("there is no certificate in it"), "{no_pem}");
+        }
         assert!(etcd("endpoints = [\"a\"]").contains("\"a\" is no host:port"));
         assert!(etcd("endpoints = [\"a:1\"]\nlease = \"500ms\"").contains("whole seconds"));
         assert!(etcd("endpoints = [\"a:1\"]\nprefix = \"x/\"").contains("begin with /"));

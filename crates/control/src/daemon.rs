@@ -93,7 +93,7 @@ pub(crate) enum Ended {
     /// It was told to stop.
     Stopped,
     /// Another control plane leads, or none: its mailbox goes on.
-    Deposed(Mailbox, Option<Leader>),
+    Deposed(Mailbox, Option<Box<Leader>>),
 }
 
 /// What is counted since the start.

@@ -1,31 +1,49 @@
-//! Which of several control planes leads: a key in etcd that lives as long as its lease is kept alive.
+//! Which of several control planes leads.
 //!
-//! *Intuition.* Who leads has made the key; everything it writes is written only if that very key is still there
-//! ([`Leadership::guard`]). A control plane that stood still while its lease ended finds another key, or none, and its
-//! write is refused by etcd: it need not know the time for that.
+//! | file | question |
+//! |---|---|
+//! | `etcd.rs` | by a key in etcd that lives as long as its lease is kept alive |
+//! | `kubernetes.rs` | by a Lease of a cluster's API server |
+//! | `label.rs` | the label on the leader's pod there |
 //!
-//! *Awkward cases.* What is done outside of etcd, starting a server for example, cannot be guarded so: it is done only
-//! while the lease surely holds by this machine's monotonic clock, counted from before it was renewed. When etcd is
-//! away that is over after a lease's time, and comes back with etcd if nobody else could be elected meanwhile.
+//! *Awkward cases.* What a leader writes to its store, the store itself refuses once another one leads. What is done
+//! outside of it, starting a server for example, cannot be guarded so: it is done only while the lease surely holds by
+//! this machine's monotonic clock, counted from before it was renewed. When the store is away that is over after a
+//! lease's time, and comes back with it if nobody else could be elected meanwhile.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+mod etcd;
+#[cfg(feature = "kubernetes")]
+mod kubernetes;
+#[cfg(feature = "kubernetes")]
+mod label;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use thiserror::Error;
 
-use crate::etcd::{Etcd, EtcdError, Txn, number};
+use crate::etcd::{Etcd, EtcdError};
+#[cfg(feature = "kubernetes")]
+use crate::kubernetes::{ApiError, ApiServer};
+
+pub use etcd::leader;
+pub(crate) use etcd::{Seat as EtcdSeat, said};
+#[cfg(feature = "kubernetes")]
+pub(crate) use kubernetes::Seat as KubernetesSeat;
 
 /// Of a lease's time, after so much of it it is renewed.
 const RENEW: u32 = 5;
 
 /// One that would lead.
 #[derive(Clone, Debug)]
-pub struct Candidate {
-    etcd: Etcd,
-    prefix: String,
-    lease: Duration,
-    me: Leader,
+pub struct Candidate(Stands);
+
+#[derive(Clone, Debug)]
+enum Stands {
+    Etcd(etcd::Candidate),
+    #[cfg(feature = "kubernetes")]
+    Kubernetes(kubernetes::Candidate),
 }
 
 /// Who leads, as it says of itself.
@@ -39,6 +57,12 @@ pub struct Leader {
     pub admin: Option<String>,
     /// Counts up with every election.
     pub term: u64,
+    /// Its pod, where it runs in one; a service finds it by a label there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// Pods of those that led before it, the last one first: they are to have that label no more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub former_pods: Vec<String>,
 }
 
 /// What came of standing for election.
@@ -52,16 +76,23 @@ pub enum Turn {
 
 /// Being the leader. Dropped, the lease is not renewed any more.
 #[derive(Debug)]
-pub struct Leadership {
-    etcd: Etcd,
-    key: String,
-    created: i64,
-    lease: i64,
+pub struct Leadership(pub(crate) Seat);
+
+#[derive(Debug)]
+pub(crate) enum Seat {
+    Etcd(EtcdSeat),
+    #[cfg(feature = "kubernetes")]
+    Kubernetes(KubernetesSeat),
+}
+
+/// A term in office, and how sure it is.
+#[derive(Debug)]
+pub(crate) struct Tenure {
     term: u64,
     held: Arc<Mutex<Held>>,
 }
 
-/// Whether one surely leads, for those who do what cannot be guarded by a transaction.
+/// Whether one surely leads, for those who do what cannot be guarded by the store.
 #[derive(Clone, Debug)]
 pub struct Lease(Option<Arc<Mutex<Held>>>);
 
@@ -69,101 +100,108 @@ pub struct Lease(Option<Arc<Mutex<Held>>>);
 struct Held {
     /// Until when the lease surely holds.
     until: Instant,
-    /// Why etcd is not heard, since it is not.
+    /// Why the store is not heard, since it is not.
     away: Option<String>,
     /// The lease has ended.
     ended: bool,
+    /// Why the leader's pod is not labelled as it is to be, while it is not.
+    label_problem: Option<String>,
+}
+
+/// Why it is not known who leads.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ElectionError {
+    /// As etcd says.
+    #[error(transparent)]
+    Etcd(#[from] EtcdError),
+    /// As the API server says.
+    #[cfg(feature = "kubernetes")]
+    #[error(transparent)]
+    Kubernetes(#[from] ApiError),
 }
 
 impl Candidate {
-    /// One that stands for election below `prefix`. A lease has whole seconds, as etcd counts them.
+    /// One that stands for election below `prefix` in etcd. A lease has whole seconds, as etcd counts them.
     pub fn new(etcd: Etcd, prefix: &str, lease: Duration, me: Leader) -> Candidate {
-        Candidate { etcd, prefix: prefix.to_owned(), lease, me }
+        Candidate(Stands::Etcd(etcd::Candidate::new(etcd, prefix, lease, me)))
+    }
+
+    /// One that stands for election by the Lease `prefix` of a cluster; it has whole seconds, too.
+    #[cfg(feature = "kubernetes")]
+    pub fn in_cluster(server: ApiServer, prefix: &str, lease: Duration, me: Leader) -> Candidate {
+        Candidate(Stands::Kubernetes(kubernetes::Candidate::new(server, prefix, lease, me)))
     }
 
     /// Stands for election once. `wall` is the time, nanoseconds since 1970.
     ///
     /// # Errors
-    /// When etcd does not answer, or does not want to.
-    pub fn stand(&self, wall: u64) -> Result<Turn, EtcdError> {
-        let key = leader_key(&self.prefix);
-        if let Some(there) = self.etcd.get(&key)? {
-            return Ok(Turn::Others(said(&there.value)));
+    /// When who counts the votes does not answer, or does not want to.
+    pub fn stand(&self, wall: u64) -> Result<Turn, ElectionError> {
+        match &self.0 {
+            Stands::Etcd(candidate) => Ok(candidate.stand(wall)?),
+            #[cfg(feature = "kubernetes")]
+            Stands::Kubernetes(candidate) => Ok(candidate.stand(wall)?),
         }
-        let term_key = format!("{}/term", self.prefix);
-        let before = self.etcd.get(&term_key)?;
-        let last = before.as_ref().map_or(0, |entry| term_of(&entry.value));
-        // Not below the time: one that is made anew begins above the one before it.
-        let term = (last + 1).max(wall / 1_000_000_000);
-        let sent = Instant::now();
-        let lease = self.etcd.grant(self.lease)?;
-        let me = json!(Leader { term, ..self.me.clone() }).to_string();
-        let txn = Txn::default()
-            .if_created(&key, 0)
-            .if_written(&term_key, before.map_or(0, |entry| entry.written))
-            .put_with(&key, me.as_bytes(), lease)
-            .put(&term_key, term.to_string().as_bytes())
-            .or_read(&key);
-        let outcome = self.etcd.commit(&txn)?;
-        if !outcome.done {
-            // Else it ends by itself.
-            let _ = self.etcd.revoke(lease);
-            let leader = outcome.found.into_iter().flatten().next();
-            return Ok(Turn::Others(leader.map(|entry| said(&entry.value)).unwrap_or_default()));
+    }
+
+    /// How long to wait between two looks at who leads.
+    pub fn look_every(&self) -> Duration {
+        match &self.0 {
+            Stands::Etcd(_) => etcd::LOOK,
+            #[cfg(feature = "kubernetes")]
+            Stands::Kubernetes(_) => kubernetes::LOOK,
         }
-        let held = Held { until: sent + self.lease, away: None, ended: false };
-        let held = Arc::new(Mutex::new(held));
-        self.etcd.spawn(renew(self.etcd.clone(), lease, self.lease, Arc::downgrade(&held)));
-        Ok(Turn::Mine(Leadership { etcd: self.etcd.clone(), key, created: outcome.revision, lease, term, held }))
     }
 }
 
 impl Leadership {
-    /// A transaction that is carried out only while this one leads; else it tells who does.
-    pub fn guard(&self) -> Txn {
-        Txn::default().if_created(&self.key, self.created).or_read(&self.key)
-    }
-
-    /// Whether the leader's key that a guarded transaction found is still this one's.
-    pub fn is_mine(&self, found: Option<&crate::etcd::Entry>) -> bool {
-        found.is_some_and(|entry| entry.created == self.created)
-    }
-
-    /// Where it writes.
-    pub fn etcd(&self) -> &Etcd {
-        &self.etcd
-    }
-
     /// Counts up with every election.
     pub fn term(&self) -> u64 {
+        match &self.0 {
+            Seat::Etcd(seat) => seat.tenure().term(),
+            #[cfg(feature = "kubernetes")]
+            Seat::Kubernetes(seat) => seat.tenure().term(),
+        }
+    }
+}
+
+impl Tenure {
+    fn new(term: u64, until: Instant) -> Tenure {
+        Tenure { term, held: Arc::new(Mutex::new(Held { until, away: None, ended: false, label_problem: None })) }
+    }
+
+    pub(crate) fn term(&self) -> u64 {
         self.term
     }
 
     /// Whether it surely leads, now and later.
-    pub fn lease(&self) -> Lease {
+    pub(crate) fn lease(&self) -> Lease {
         Lease(Some(self.held.clone()))
     }
 
     /// Whether the lease is known to have ended.
-    pub fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         lock(&self.held).ended
     }
 
-    /// Why etcd is not heard, while it is not.
-    pub fn away(&self) -> Option<String> {
+    /// Why the store is not heard, while it is not.
+    pub(crate) fn away(&self) -> Option<String> {
         lock(&self.held).away.clone()
     }
 
+    /// Why a service does not lead to this one by its pod's label, while that is so.
+    pub(crate) fn label_problem(&self) -> Option<String> {
+        lock(&self.held).label_problem.clone()
+    }
+
     /// Notes that a call was not answered, until the lease is renewed.
-    pub fn missed(&self, why: &str) {
+    pub(crate) fn missed(&self, why: &str) {
         lock(&self.held).away = Some(why.to_owned());
     }
 
-    /// Leaves it to another one at once.
-    pub fn resign(&self) {
+    /// Notes that another one leads.
+    pub(crate) fn end(&self) {
         lock(&self.held).ended = true;
-        // Else the lease ends by itself.
-        let _ = self.etcd.revoke(self.lease);
     }
 }
 
@@ -180,55 +218,11 @@ impl Lease {
     }
 }
 
-/// Who leads below `prefix`, as far as anybody does.
-///
-/// # Errors
-/// When etcd does not answer, or does not want to.
-pub fn leader(etcd: &Etcd, prefix: &str) -> Result<Option<Leader>, EtcdError> {
-    Ok(etcd.get(&leader_key(prefix))?.map(|entry| said(&entry.value)))
+/// The term after `last`. Not below the time: a store that is made anew begins above the one before it.
+fn term_after(last: u64, wall: u64) -> u64 {
+    (last + 1).max(wall / 1_000_000_000)
 }
 
-/// What a leader says of itself.
-pub(crate) fn said(value: &[u8]) -> Leader {
-    serde_json::from_slice(value).unwrap_or_default()
-}
-
-fn leader_key(prefix: &str) -> String {
-    format!("{prefix}/leader")
-}
-
-fn term_of(value: &[u8]) -> u64 {
-    std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()).unwrap_or(0)
-}
-
-/// Keeps the lease alive until nobody wants it any more, or it has ended.
-async fn renew(etcd: Etcd, lease: i64, time: Duration, held: Weak<Mutex<Held>>) {
-    let client = etcd.client();
-    // The thread must end when the daemon does.
-    drop(etcd);
-    let body = json!({ "ID": lease.to_string() });
-    loop {
-        tokio::time::sleep(time / RENEW).await;
-        let sent = Instant::now();
-        if held.strong_count() == 0 {
-            return;
-        }
-        let answer = client.call("/v3/lease/keepalive", &body, time / 2).await;
-        let Some(held) = held.upgrade() else { return };
-        let mut held = lock(&held);
-        match answer {
-            Ok(answer) if number(&answer["result"]["TTL"]) > 0 => {
-                (held.until, held.away) = (sent + time, None);
-            }
-            Ok(_) | Err(EtcdError::Answer(_)) => {
-                (held.ended, held.away) = (true, None);
-                return;
-            }
-            Err(error @ EtcdError::Away(_)) => held.away = Some(error.to_string()),
-        }
-    }
-}
-
-fn lock(held: &Mutex<Held>) -> std::sync::MutexGuard<'_, Held> {
+fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
     held.lock().unwrap_or_else(PoisonError::into_inner)
 }

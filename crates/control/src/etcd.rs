@@ -1,7 +1,7 @@
 //! etcd, by its JSON gateway: calls that block and end in bounded time, whatever etcd does.
 //!
-//! *Intuition.* A thread of its own moves the bytes, so that leases are kept alive while the daemon computes, and a
-//! call is a message to it. Endpoints are tried in turn, the one that answered last first.
+//! *Intuition.* A thread of its own moves the bytes (`worker.rs`), and a call is a message to it. Endpoints are
+//! tried in turn, the one that answered last first.
 //!
 //! *Awkward cases.* A call that was not answered may have been carried out all the same: who writes must be able to ask
 //! afterwards ([`EtcdError::Away`]). A server that is stopped takes connections and never answers: every try has a
@@ -10,22 +10,20 @@
 //! *Source.* etcd's API v3, <https://etcd.io/docs/v3.4/dev-guide/api_grpc_gateway/>.
 
 mod client;
+#[cfg(feature = "etcd-tls")]
+mod tls;
 
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use thiserror::Error;
-use tokio::runtime::{Builder, Handle};
-use tokio::sync::oneshot;
 
+use crate::worker::{PATIENCE, Worker};
 use client::Client;
-
-/// A call with all its tries.
-const PATIENCE: Duration = Duration::from_millis(2500);
 
 /// A way to an etcd. Clones share its connections.
 #[derive(Clone, Debug)]
@@ -34,12 +32,13 @@ pub struct Etcd {
     worker: Arc<Worker>,
 }
 
-/// The thread that moves the bytes. Dropped, it ends.
-#[derive(Debug)]
-struct Worker {
-    runtime: Handle,
-    /// Gone, the thread ends.
-    _alive: oneshot::Sender<()>,
+/// What is needed to speak with etcd by TLS; the feature `etcd-tls` does it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EtcdTls {
+    /// Who signs the servers' certificates, PEM.
+    pub ca_file: PathBuf,
+    /// Our certificate and its key, PEM; `None` where servers want none.
+    pub identity: Option<(PathBuf, PathBuf)>,
 }
 
 /// Why a call came to nothing.
@@ -86,20 +85,21 @@ pub struct Outcome {
 }
 
 impl Etcd {
-    /// A way to the servers at these addresses, `host:port`.
+    /// A way to the servers at these addresses, `host:port`, in clear text.
     ///
     /// # Errors
     /// When the system gives no thread.
     pub fn new(endpoints: &[String]) -> std::io::Result<Etcd> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        let handle = runtime.handle().clone();
-        let (alive, ended) = oneshot::channel::<()>();
-        std::thread::Builder::new().name(String::from("tidegate-etcd")).spawn(move || {
-            // Ends when the other half is gone.
-            let _ = runtime.block_on(ended);
-        })?;
-        let worker = Worker { runtime: handle, _alive: alive };
-        Ok(Etcd { client: Arc::new(Client::new(endpoints)), worker: Arc::new(worker) })
+        Etcd::to(endpoints, None)
+    }
+
+    /// The same, by TLS where there is what that needs.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn to(endpoints: &[String], tls: Option<EtcdTls>) -> std::io::Result<Etcd> {
+        let worker = Worker::start("tidegate-etcd")?;
+        Ok(Etcd { client: Arc::new(Client::new(endpoints, tls)), worker: Arc::new(worker) })
     }
 
     /// Carries a transaction out.
@@ -162,7 +162,7 @@ impl Etcd {
 
     /// Runs on the thread beside the calls.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        drop(self.worker.runtime.spawn(task));
+        self.worker.spawn(task);
     }
 
     /// What moves the bytes, for a task of the thread.
@@ -171,15 +171,9 @@ impl Etcd {
     }
 
     fn call(&self, path: &'static str, body: Value) -> Result<Value, EtcdError> {
-        let (reply, answered) = sync_channel(1);
         let client = self.client.clone();
-        self.worker.runtime.spawn(async move {
-            // Who asked may have given up.
-            let _ = reply.try_send(client.call(path, &body, PATIENCE).await);
-        });
-        // A little longer than the call itself: only a thread that is gone reaches it.
-        let answer = answered.recv_timeout(PATIENCE + Duration::from_secs(1));
-        answer.unwrap_or_else(|_| Err(EtcdError::Away(String::from("this program is too busy"))))
+        let answer = self.worker.wait(async move { client.call(path, &body, PATIENCE).await });
+        answer.unwrap_or_else(|| Err(EtcdError::Away(String::from("this program is too busy"))))
     }
 }
 
@@ -262,7 +256,7 @@ mod tests {
         let began = Instant::now();
         let error = etcd.get("a").expect_err("nobody answers");
         assert!(matches!(error, EtcdError::Away(_)), "{error}");
-        assert!(began.elapsed() < PATIENCE + Duration::from_secs(1));
+        assert!(began.elapsed() < 2 * PATIENCE);
     }
 
     #[test]

@@ -4,9 +4,10 @@
 //! |---|---|
 //! | `config.rs` | what an operator says |
 //! | `plane.rs` | what is decided: pure, made again from its journal |
-//! | `store.rs`, `store/` | what survives a kill -9: in a file, or in etcd |
+//! | `store.rs`, `store/` | what survives a kill -9: in a file, in etcd, or in a cluster's ConfigMaps |
 //! | `etcd.rs`, `etcd/` | calls to etcd that end in bounded time |
-//! | `election.rs` | which of several control planes leads |
+//! | `kubernetes.rs` | calls to a cluster's API server that end in bounded time (feature `kubernetes`) |
+//! | `election.rs`, `election/` | which of several control planes leads |
 //! | `member.rs` | one of them: it waits, leads, and waits again |
 //! | `provider.rs`, `provider/` | who starts and stops servers |
 //! | `desk.rs` | who the sentries are, and what they say |
@@ -14,6 +15,7 @@
 //! | `daemon.rs` | how it all comes together, in one order |
 //! | `names.rs`, `names/` | sentries by DNS |
 //! | `admin.rs` | what is shown |
+//! | `worker.rs` | a thread that moves bytes beside the daemon |
 //! | `clock.rs` | what time it is |
 
 pub mod admin;
@@ -23,12 +25,15 @@ pub mod daemon;
 pub mod desk;
 pub mod election;
 pub mod etcd;
+#[cfg(feature = "kubernetes")]
+pub mod kubernetes;
 mod link;
 mod member;
 pub mod names;
 pub mod plane;
 pub mod provider;
 pub mod store;
+mod worker;
 
 pub use clock::wall;
 pub use config::{Config, ConfigError};

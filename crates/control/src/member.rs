@@ -1,12 +1,12 @@
 //! One control plane of a site: it leads, or waits until it can.
 //!
-//! *Intuition.* With a file as its store it leads from the beginning to the end. With etcd it stands for election again
-//! and again; elected, it reads what the one before it wrote and goes on as after a kill -9; deposed, it forgets all of
-//! that and waits again. The address that sentries connect to stays: while it waits they are told who leads.
+//! *Intuition.* With a file as its store it leads from the beginning to the end. With etcd or a cluster's API server
+//! it stands for election again and again; elected, it reads what the one before it wrote and goes on as after a
+//! kill -9; deposed, it forgets all of that and waits again. The address that sentries connect to stays: while it
+//! waits they are told who leads.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidegate_wire::control::{FromControl, FromSentry};
@@ -15,16 +15,15 @@ use tokio::sync::mpsc::{self, Sender};
 use tokio::time::sleep;
 
 use crate::clock::wall;
-use crate::config::{Config, EtcdConfig, Place};
+use crate::config::{Config, Place};
 use crate::daemon::{AtWork, Daemon, DaemonError, Ended, Handle, Mailbox, Message, Question};
 use crate::desk::Connection;
-use crate::election::{Candidate, Leader, Leadership, Turn};
-use crate::etcd::{Etcd, EtcdError};
+use crate::election::{Candidate, ElectionError, Leader, Leadership, Turn};
+use crate::etcd::Etcd;
+#[cfg(feature = "kubernetes")]
+use crate::kubernetes::ApiServer;
 use crate::link::{self, News};
 use crate::store::{Store, StoreError};
-
-/// Between two looks at who leads.
-const LOOK: Duration = Duration::from_millis(200);
 
 /// A control plane that runs.
 #[derive(Debug)]
@@ -64,7 +63,7 @@ impl Member {
         // Before anything is listened on: a store that is held is what a second start is told of.
         let store = match &place {
             Place::File(path) => Some(Store::open(path, wall())?),
-            Place::Etcd(_) => None,
+            Place::Etcd(_) | Place::Kubernetes(_) => None,
         };
         let listener = TcpListener::bind(config.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -77,8 +76,7 @@ impl Member {
                 let daemon = Daemon::begin(config.clone(), dry_run, store, mailbox, BTreeMap::new())?;
                 Role::Leads(Box::new(daemon))
             }
-            (None, Place::Etcd(etcd)) => Role::Waits(Box::new(standby(&config, &etcd, address, mailbox)?)),
-            (None, Place::File(_)) => unreachable!("a file was opened"),
+            (None, place) => Role::Waits(Box::new(standby(&config, &place, address, mailbox)?)),
         };
         Ok((Member { config, dry_run, address, role }, handle))
     }
@@ -113,9 +111,9 @@ impl Member {
                     Ended::Deposed(mailbox, leader) => {
                         let by = leader.as_ref().map_or(String::new(), |leader| format!("; {} does", leader.name));
                         eprintln!("tidegate: deposed: this control plane does not lead any more{by}");
-                        let Some(etcd) = &config.etcd else { return Ok(()) };
-                        let mut standby = standby(&config, etcd, address, mailbox)?;
-                        standby.leader = leader;
+                        let place = config.store_of(dry_run);
+                        let mut standby = standby(&config, &place, address, mailbox)?;
+                        standby.leader = leader.map(|leader| *leader);
                         Role::Waits(Box::new(standby))
                     }
                 },
@@ -124,12 +122,29 @@ impl Member {
     }
 }
 
-fn standby(config: &Config, etcd: &EtcdConfig, address: SocketAddr, mailbox: Mailbox) -> Result<Standby, DaemonError> {
+fn standby(config: &Config, place: &Place, address: SocketAddr, mailbox: Mailbox) -> Result<Standby, DaemonError> {
     let admin = config.admin.map(|admin| admin.to_string());
-    let me = Leader { name: etcd.name.clone(), listen: address.to_string(), admin, term: 0 };
-    let way = Etcd::new(&etcd.endpoints).map_err(|error| StoreError::Away(error.to_string()))?;
-    let candidate = Candidate::new(way, &etcd.prefix, etcd.lease, me);
-    let prefix = etcd.prefix.clone();
+    let (name, pod) = match place {
+        Place::File(_) => (String::new(), None),
+        Place::Etcd(etcd) => (etcd.name.clone(), None),
+        Place::Kubernetes(cluster) => (cluster.name.clone(), cluster.pod.clone()),
+    };
+    let me = Leader { name, listen: address.to_string(), admin, pod, ..Leader::default() };
+    let (candidate, prefix) = match place {
+        Place::Etcd(etcd) => {
+            let way =
+                Etcd::to(&etcd.endpoints, etcd.tls.clone()).map_err(|error| StoreError::Away(error.to_string()))?;
+            (Candidate::new(way, &etcd.prefix, etcd.lease, me), etcd.prefix.clone())
+        }
+        #[cfg(feature = "kubernetes")]
+        Place::Kubernetes(cluster) => {
+            let way = ApiServer::find(cluster.kubeconfig.clone(), cluster.namespace.clone());
+            let way = way.map_err(|problem| StoreError::Failed { place: place.to_string(), problem })?;
+            (Candidate::in_cluster(way, &cluster.prefix, cluster.lease, me), cluster.prefix.clone())
+        }
+        // Of a file there is one control plane, and configurations for what is not built in are refused.
+        place => return Err(StoreError::Alone { place: place.to_string() }.into()),
+    };
     Ok(Standby { candidate, prefix, mailbox, links: BTreeMap::new(), leader: None, problem: None })
 }
 
@@ -145,11 +160,11 @@ impl Standby {
                 Ok(Err(error)) => self.is_lost(&error),
                 Err(_) => {}
             }
-            self.meanwhile(sleep(LOOK)).await?;
+            self.meanwhile(sleep(self.candidate.look_every())).await?;
         }
     }
 
-    /// Goes on from what the one before this one wrote; waits on when etcd is gone again.
+    /// Goes on from what the one before this one wrote; waits on when the store is gone again.
     fn lead(self: Box<Self>, config: &Config, dry_run: bool, leadership: Leadership) -> Result<Role, DaemonError> {
         eprintln!("tidegate: elected: this control plane leads, in term {}", leadership.term());
         let mut store = match Store::lead(leadership, &self.prefix, wall()) {
@@ -236,7 +251,7 @@ impl Standby {
         }
     }
 
-    fn is_lost(&mut self, error: &EtcdError) {
+    fn is_lost(&mut self, error: &ElectionError) {
         let why = error.to_string();
         // Its details may change with every try.
         if self.problem.is_none() {

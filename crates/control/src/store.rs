@@ -8,9 +8,13 @@
 //! |---|---|
 //! | `file.rs` | a file of this machine, one control plane |
 //! | `etcd.rs` | etcd, and several of them |
+//! | `kubernetes.rs`, `kubernetes/` | ConfigMaps of a cluster, and several of them |
 
 mod etcd;
 mod file;
+#[cfg(feature = "kubernetes")]
+mod kubernetes;
+mod packed;
 
 use std::path::{Path, PathBuf};
 
@@ -18,9 +22,17 @@ use serde_json::Value;
 use thiserror::Error;
 use tidegate_engine::provision::{ProvisionError, RestoreError, Site};
 
-use crate::election::{Leader, Leadership, Lease};
+use crate::config::Place;
+#[cfg(feature = "kubernetes")]
+use crate::election::KubernetesSeat;
+use crate::election::{EtcdSeat, Leader, Leadership, Lease, Seat, Tenure};
 use crate::etcd::{Etcd, EtcdError};
+#[cfg(feature = "kubernetes")]
+use crate::kubernetes::{ApiError, ApiServer};
 use crate::plane::{Input, Plane, Record};
+
+#[cfg(feature = "kubernetes")]
+pub(crate) use kubernetes::{MANAGED_BY, MANAGER, term_in_cluster};
 
 /// What is written is read by this version only.
 const FORMAT: u64 = 1;
@@ -37,6 +49,20 @@ pub struct Store(Kind);
 enum Kind {
     File(file::FileStore),
     Etcd(Box<etcd::EtcdStore>),
+    #[cfg(feature = "kubernetes")]
+    Kubernetes(Box<kubernetes::ClusterStore>),
+}
+
+/// Asks whichever store it is.
+macro_rules! each {
+    ($kind:expr, $store:ident => $what:expr) => {
+        match $kind {
+            Kind::File($store) => $what,
+            Kind::Etcd($store) => $what,
+            #[cfg(feature = "kubernetes")]
+            Kind::Kubernetes($store) => $what,
+        }
+    };
 }
 
 /// Why a store cannot be used.
@@ -87,7 +113,13 @@ pub enum StoreError {
     #[error("this control plane does not lead any more{}", by(leader))]
     Deposed {
         /// Who does.
-        leader: Option<Leader>,
+        leader: Option<Box<Leader>>,
+    },
+    /// One control plane is to wait for another one, and this store is one's alone.
+    #[error("{place}: this store is one control plane's; for several give [etcd] or [kubernetes]")]
+    Alone {
+        /// Where.
+        place: String,
     },
     /// The site makes no sense.
     #[error(transparent)]
@@ -102,7 +134,7 @@ pub enum StoreError {
     },
 }
 
-fn by(leader: &Option<Leader>) -> String {
+fn by(leader: &Option<Box<Leader>>) -> String {
     leader.as_ref().map_or(String::new(), |leader| format!("; {} does", leader.name))
 }
 
@@ -123,12 +155,17 @@ impl Store {
         Ok(Store(Kind::File(file::FileStore::look(path)?)))
     }
 
-    /// What is below `prefix` in etcd, to write to as the leader. `wall` is the time, nanoseconds since 1970.
+    /// What is below `prefix`, where this one was elected, to write to as the leader. `wall` is the time, nanoseconds
+    /// since 1970.
     ///
     /// # Errors
-    /// When etcd does not answer, or this one does not lead any more.
+    /// When the store does not answer, or this one does not lead any more.
     pub fn lead(leadership: Leadership, prefix: &str, wall: u64) -> Result<Store, StoreError> {
-        Ok(Store(Kind::Etcd(Box::new(etcd::EtcdStore::lead(leadership, prefix, wall)?))))
+        Ok(Store(match leadership.0 {
+            Seat::Etcd(seat) => Kind::Etcd(Box::new(etcd::EtcdStore::lead(seat, prefix, wall)?)),
+            #[cfg(feature = "kubernetes")]
+            Seat::Kubernetes(seat) => Kind::Kubernetes(Box::new(kubernetes::ClusterStore::lead(seat, prefix, wall))),
+        }))
     }
 
     /// What is below `prefix` in etcd, only to look.
@@ -139,15 +176,43 @@ impl Store {
         Ok(Store(Kind::Etcd(Box::new(etcd::EtcdStore::look(etcd, prefix)?))))
     }
 
+    /// What is in the ConfigMaps that begin with `prefix`, only to look.
+    ///
+    /// # Errors
+    /// When the API server does not answer, or has nothing there.
+    #[cfg(feature = "kubernetes")]
+    pub fn look_in_cluster(server: &ApiServer, prefix: &str) -> Result<Store, StoreError> {
+        Ok(Store(Kind::Kubernetes(Box::new(kubernetes::ClusterStore::look(server, prefix)?))))
+    }
+
+    /// What is there, only to look, wherever it is.
+    ///
+    /// # Errors
+    /// When it cannot be reached or read, or there is nothing.
+    pub fn look_at(place: &Place) -> Result<Store, StoreError> {
+        let failed = |problem: String| StoreError::Failed { place: place.to_string(), problem };
+        match place {
+            Place::File(path) => Store::look(path),
+            Place::Etcd(etcd) => {
+                let way = Etcd::to(&etcd.endpoints, etcd.tls.clone()).map_err(|error| failed(error.to_string()))?;
+                Store::look_in_etcd(&way, &etcd.prefix)
+            }
+            #[cfg(feature = "kubernetes")]
+            Place::Kubernetes(cluster) => {
+                let way = ApiServer::find(cluster.kubeconfig.clone(), cluster.namespace.clone()).map_err(failed)?;
+                Store::look_in_cluster(&way, &cluster.prefix)
+            }
+            #[cfg(not(feature = "kubernetes"))]
+            Place::Kubernetes(_) => Err(failed(String::from(crate::config::NOT_BUILT))),
+        }
+    }
+
     /// The plane that the store tells of; a new one in an empty store.
     ///
     /// # Errors
     /// When it cannot be read, or is not of this site.
     pub fn plane(&mut self, site: Site) -> Result<Plane, StoreError> {
-        match &mut self.0 {
-            Kind::File(file) => file.plane(site),
-            Kind::Etcd(etcd) => etcd.plane(site),
-        }
+        each!(&mut self.0, store => store.plane(site))
     }
 
     /// Writes an input, so that it survives when this returns, and then lets it take effect.
@@ -156,10 +221,7 @@ impl Store {
     /// When it cannot be written; then nothing has taken effect. After [`StoreError::Away`] the same input is to be
     /// given again first.
     pub fn handle(&mut self, plane: &mut Plane, input: &Input) -> Result<Vec<Value>, StoreError> {
-        match &mut self.0 {
-            Kind::File(file) => file.handle(plane, input),
-            Kind::Etcd(etcd) => etcd.handle(plane, input),
-        }
+        each!(&mut self.0, store => store.handle(plane, input))
     }
 
     /// Writes the plane's state and drops the journal before it.
@@ -167,10 +229,7 @@ impl Store {
     /// # Errors
     /// When it cannot be written; then the journal is still there.
     pub fn keep_state(&mut self, plane: &Plane) -> Result<(), StoreError> {
-        match &mut self.0 {
-            Kind::File(file) => file.keep_state(plane),
-            Kind::Etcd(etcd) => etcd.keep_state(plane),
-        }
+        each!(&mut self.0, store => store.keep_state(plane))
     }
 
     /// Records after number `after`, oldest first, at most `most`.
@@ -178,11 +237,8 @@ impl Store {
     /// # Errors
     /// When the store cannot be read.
     pub fn audit(&self, after: u64, most: usize) -> Result<Vec<Value>, StoreError> {
-        match (&self.0, after.checked_add(1)) {
-            (_, None) => Ok(Vec::new()),
-            (Kind::File(file), Some(from)) => file.audit(from, most),
-            (Kind::Etcd(etcd), Some(from)) => etcd.audit(from, most),
-        }
+        let Some(from) = after.checked_add(1) else { return Ok(Vec::new()) };
+        each!(&self.0, store => store.audit(from, most))
     }
 
     /// Whether this control plane surely is the one that decides now.
@@ -192,24 +248,26 @@ impl Store {
 
     /// The same, for later.
     pub fn lease(&self) -> Lease {
-        match &self.0 {
-            Kind::File(_) => Lease::NONE_NEEDED,
-            Kind::Etcd(etcd) => etcd.lease(),
-        }
+        self.tenure().map_or(Lease::NONE_NEEDED, Tenure::lease)
     }
 
     /// Why nothing can be written now, while that is so.
     pub fn away(&self) -> Option<String> {
-        match &self.0 {
-            Kind::File(_) => None,
-            Kind::Etcd(etcd) => etcd.away(),
-        }
+        self.tenure().and_then(Tenure::away)
+    }
+
+    /// Why a service does not lead to this one by its pod's label, while that is so.
+    pub fn label_problem(&self) -> Option<String> {
+        self.tenure().and_then(Tenure::label_problem)
     }
 
     /// Leaves it to another control plane at once, where there can be one.
     pub fn resign(&self) {
-        if let Kind::Etcd(etcd) = &self.0 {
-            etcd.resign();
+        match &self.0 {
+            Kind::File(_) => {}
+            Kind::Etcd(etcd) => etcd.seat().map_or((), EtcdSeat::resign),
+            #[cfg(feature = "kubernetes")]
+            Kind::Kubernetes(cluster) => cluster.seat().map_or((), KubernetesSeat::resign),
         }
     }
 
@@ -217,24 +275,41 @@ impl Store {
     pub fn term(&self) -> u64 {
         match &self.0 {
             Kind::File(file) => file.term(),
-            Kind::Etcd(etcd) => etcd.term(),
+            _ => self.tenure().map_or(0, Tenure::term),
         }
     }
 
     /// Marks what belongs to this store.
     pub fn id(&self) -> u64 {
-        match &self.0 {
-            Kind::File(file) => file.id(),
-            Kind::Etcd(etcd) => etcd.id(),
-        }
+        each!(&self.0, store => store.id())
     }
 
     /// Wall time at the plane's origin, nanoseconds since 1970.
     pub fn origin(&self) -> u64 {
+        each!(&self.0, store => store.origin())
+    }
+
+    /// `None`: it needs none, for there is one control plane only, or it is only looked.
+    fn tenure(&self) -> Option<&Tenure> {
         match &self.0 {
-            Kind::File(file) => file.origin(),
-            Kind::Etcd(etcd) => etcd.origin(),
+            Kind::File(_) => None,
+            Kind::Etcd(etcd) => etcd.seat().map(EtcdSeat::tenure),
+            #[cfg(feature = "kubernetes")]
+            Kind::Kubernetes(cluster) => cluster.seat().map(KubernetesSeat::tenure),
         }
+    }
+}
+
+/// The seat of one that leads, as far as it knows; whoever only looks has none.
+fn in_office<S>(seat: Option<&S>, tenure: impl Fn(&S) -> &Tenure) -> Result<&S, StoreError> {
+    let seat = seat.ok_or(StoreError::Deposed { leader: None })?;
+    if tenure(seat).has_ended() {
+        return Err(StoreError::Deposed { leader: None });
+    }
+    match tenure(seat).away() {
+        // Until the lease could be renewed, asking takes long and leads nowhere.
+        Some(why) => Err(StoreError::Away(why)),
+        None => Ok(seat),
     }
 }
 
@@ -243,6 +318,16 @@ impl From<EtcdError> for StoreError {
         match error {
             EtcdError::Away(_) => StoreError::Away(error.to_string()),
             EtcdError::Answer(problem) => StoreError::Failed { place: String::from("etcd"), problem },
+        }
+    }
+}
+
+#[cfg(feature = "kubernetes")]
+impl From<ApiError> for StoreError {
+    fn from(error: ApiError) -> StoreError {
+        match error {
+            ApiError::Away(_) => StoreError::Away(error.to_string()),
+            other => StoreError::Failed { place: String::from("Kubernetes"), problem: other.to_string() },
         }
     }
 }

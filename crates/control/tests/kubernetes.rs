@@ -2,20 +2,28 @@
 
 #![cfg(feature = "kubernetes")]
 
+#[path = "support/application.rs"]
+mod application;
 mod cluster;
+#[path = "support/home.rs"]
+mod home;
 mod support;
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use cluster::api;
 use cluster::{Cluster, START, serves, start_all, step, until};
 use kube::config::Kubeconfig;
 use serde_json::{Value, json};
 use tidegate_control::Config;
-use tidegate_control::config::Provider;
+use tidegate_control::config::{Place, Provider};
+use tidegate_control::election::{Candidate, Leader, Turn};
+use tidegate_control::kubernetes::ApiServer;
 use tidegate_control::plane::What;
 use tidegate_control::provider::Presence;
+use tidegate_control::store::Store;
 
 use support::{Sentry, Site};
 
@@ -298,6 +306,23 @@ fn the_example_manifest_permits_what_is_asked_and_no_more() {
     api.end_watches(true);
     until("both serve", || serves(&provider, 0) && serves(&provider, 1));
     provider.apply(&step(9, 0, What::Stop), None).expect("stops");
+    // One leads, its state grows old, and another one follows it.
+    for name in ["one", "other"] {
+        let way = ApiServer::find(Some(cluster.kubeconfig.clone()), Some(cluster.namespace.clone())).expect("a way");
+        let me = Leader { name: name.to_owned(), pod: Some(format!("control-{name}")), ..Leader::default() };
+        let candidate = Candidate::in_cluster(way, "tidegate-control", Duration::from_secs(60), me);
+        let Ok(Turn::Mine(leadership)) = candidate.stand(1) else { panic!("another one leads") };
+        let mut store = Store::lead(leadership, "tidegate-control", 1).expect("reads");
+        let mut plane = store.plane(home::site()).expect("reads");
+        for second in 1..=3 {
+            store.handle(&mut plane, &home::period(second)).expect("is written");
+            store.keep_state(&plane).expect("is written");
+        }
+        // What is old is deleted beside the work.
+        until("it is deleted", || api.names("configmaps").len() <= 3);
+        until("its pod is labelled", || api.asked(&format!("/pods/control-{name}")) >= 2);
+        store.resign();
+    }
     assert_eq!(api.verbs(), permitted);
 }
 
@@ -305,16 +330,18 @@ fn the_example_manifest_permits_what_is_asked_and_no_more() {
 fn the_example_manifest_hangs_together() {
     let documents = documents("control.yaml");
     let name = "tidegate-control";
-    for kind in ["ServiceAccount", "Role", "RoleBinding", "ConfigMap", "PersistentVolumeClaim", "Deployment", "Service"]
-    {
+    for kind in ["ServiceAccount", "Role", "RoleBinding", "ConfigMap", "Deployment", "Service"] {
         assert_eq!(of_kind(&documents, kind)["metadata"]["name"], name, "{kind}");
     }
-    assert_eq!(documents.len(), 7);
+    assert_eq!(documents.len(), 6);
     let binding = of_kind(&documents, "RoleBinding");
     assert_eq!((&binding["roleRef"]["name"], &binding["subjects"][0]["name"]), (&json!(name), &json!(name)));
     let template = &of_kind(&documents, "Deployment")["spec"]["template"];
     assert_eq!(template["spec"]["serviceAccountName"], name);
-    assert_eq!(of_kind(&documents, "Service")["spec"]["selector"], template["metadata"]["labels"]);
+    // The service leads to the one that leads, by the label that this one gives its pod.
+    let mut selector = template["metadata"]["labels"].clone();
+    selector["tidegate.io/role"] = json!("leader");
+    assert_eq!(of_kind(&documents, "Service")["spec"]["selector"], selector);
     assert_eq!(of_kind(&documents, "Deployment")["spec"]["selector"]["matchLabels"], template["metadata"]["labels"]);
     let named = |list: &Value| -> BTreeSet<String> {
         list.as_array().into_iter().flatten().filter_map(|one| Some(one["name"].as_str()?.to_owned())).collect()
@@ -333,6 +360,16 @@ fn the_example_manifest_hangs_together() {
     let rules = &of_kind(&documents, "Role")["rules"];
     let scaled: Vec<&str> = kubernetes.deployments.iter().map(|deployment| deployment.name.as_str()).collect();
     assert_eq!(rules[0]["resourceNames"], json!(scaled));
+    let Place::Kubernetes(store) = config.store_of(false) else { panic!("another store") };
+    let leases = rules.as_array().into_iter().flatten().filter(|rule| rule["resources"] == json!(["leases"]));
+    let named_leases: Vec<&Value> =
+        leases.map(|rule| &rule["resourceNames"]).filter(|names| !names.is_null()).collect();
+    assert_eq!(named_leases, [&json!([store.prefix])]);
+    let pod = json!({ "name": "POD_NAME", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } } });
+    assert_eq!(container["env"], json!([pod]));
+    // Who waits listens there, too: only names are the leader's alone.
+    assert_eq!(container["readinessProbe"]["tcpSocket"]["port"], "sentries");
+    assert!(of_kind(&documents, "Deployment")["spec"]["replicas"].as_u64() > Some(1));
     let ports = |key: &str| {
         container["ports"]
             .as_array()

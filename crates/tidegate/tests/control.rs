@@ -4,7 +4,7 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use support::{Process, free_port, get, until_within};
+use support::{Folder, Process, free_port, free_ports, get, until_within};
 
 /// Sites of this process.
 static NEXT: AtomicU16 = AtomicU16::new(0);
@@ -45,8 +45,8 @@ impl Site {
         let number = NEXT.fetch_add(1, Ordering::SeqCst);
         let seed = format!("{}{number}", std::process::id());
         let loopback = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
-        let (listen, admin) = (loopback(free_port(false)), loopback(free_port(false)));
-        let (control, control_admin) = (loopback(free_port(false)), loopback(free_port(false)));
+        let (listen, admin) = (loopback(free_port()), loopback(free_port()));
+        let (control, control_admin) = (loopback(free_port()), loopback(free_port()));
         let mut text =
             format!("listen = \"{control}\"\nadmin = \"{control_admin}\"\nkey_file = \"key\"\nperiod = \"200ms\"\n");
         let program = env!("CARGO_BIN_EXE_tidegate");
@@ -58,7 +58,7 @@ impl Site {
         write!(
             text,
             "first_port = {}\nservers = 5\nsetup_time = \"1s\"\ncheck = \"/\"\nstop_grace = \"2s\"\n",
-            free_ports(number)
+            free_ports(5)
         )
         .expect("text");
         text.push_str(
@@ -165,15 +165,6 @@ impl Drop for Site {
     }
 }
 
-/// The first of five ports in a row that are free now; sites of one process do not look in the same place.
-fn free_ports(site: u16) -> u16 {
-    let free = |first: u16| (first..first + 5).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok());
-    (20_000 + site * 10_000 + (std::process::id() % 9_000) as u16..60_000)
-        .step_by(7)
-        .find(|first| free(*first))
-        .expect("five free ports")
-}
-
 /// 60 requests/s of 50 ms are three servers' work, and there is one.
 #[test]
 fn servers_come_with_the_load_and_go_with_it_and_a_killed_daemon_doubles_nothing() {
@@ -182,7 +173,7 @@ fn servers_come_with_the_load_and_go_with_it_and_a_killed_daemon_doubles_nothing
     until("the sentry has it", || get(site.listen, "/").is_some());
     until("one process", || site.nothing_is_doubled_or_lost());
 
-    let _load = site.load(60, 40);
+    let load = site.load(60, 600);
     until("refusals", || site.counts().1 > 0);
     until("more are asked for", || site.plan()["coming"].as_u64().unwrap_or(0) > 0);
     // In the middle of it.
@@ -200,7 +191,7 @@ fn servers_come_with_the_load_and_go_with_it_and_a_killed_daemon_doubles_nothing
         let after = site.counts();
         after.0 > before.0 + 50 && after.1 - before.1 <= (after.0 - before.0) / 20
     });
-    drop(_load);
+    drop(load);
 
     until("they drain", || site.serving() < 4);
     site.kill_control();
@@ -256,4 +247,35 @@ fn killed_at_random_moments_under_load() {
     until("it is replaced", || {
         site.serving() >= 1 && !site.servers().contains_key(&victim) && site.nothing_is_doubled_or_lost()
     });
+}
+
+/// The step never ends: it opens its server's log for writing, and nobody reads from there.
+#[test]
+fn a_stop_does_not_wait_for_a_step_that_hangs() {
+    let folder = Folder::new("control-hangs");
+    std::fs::create_dir(folder.path("log")).expect("a folder");
+    let pipe = folder.path("log/server-0.log");
+    assert!(Command::new("mkfifo").arg(&pipe).status().is_ok_and(|status| status.success()));
+    let admin = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let text = format!(
+        "listen = \"127.0.0.1:0\"\nadmin = \"{admin}\"\nkey_file = \"key\"\nperiod = \"100ms\"\n[provider]\n\
+         kind = \"local\"\ncommand = [\"true\"]\nfirst_port = 9100\nservers = 1\nlog = \"log\"\n[[application]]\n\
+         name = \"shop\"\ntarget = \"1s\"\n"
+    );
+    let file = folder.path("control.toml");
+    std::fs::write(&file, text).expect("a file");
+    let mut control = Process::start(&["control", "-c", &file]);
+    let is_under_way = || get(admin, "/metrics").is_some_and(|text| text.contains("tidegate_control_steps_total 1\n"));
+    until("the step is under way", is_under_way);
+    assert!(Command::new("kill").arg(control.id().to_string()).status().is_ok_and(|status| status.success()));
+    let mut status = None;
+    until_within(Duration::from_secs(20), "it ends", || {
+        status = control.0.try_wait().expect("a child");
+        status.is_some()
+    });
+    assert!(status.is_some_and(|status| status.success()), "{status:?}");
+    // It is begun again, as after a kill -9.
+    drop(control);
+    let _control = Process::start(&["control", "-c", &file]);
+    until("the step is under way again", is_under_way);
 }

@@ -1,10 +1,102 @@
-//! Which deployment and service each application has.
+//! Which deployment and service each application has, and where in a cluster several control planes have their state.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Deserialize;
+use tidegate_engine::units::Seconds;
 
 use super::Deployment;
+use super::raw::{checked_lease, lease};
+
+/// Several control planes on a cluster's API server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterConfig {
+    /// How the API server is reached; `None`: as `kubectl` does it, or as a pod does.
+    pub kubeconfig: Option<PathBuf>,
+    /// Where the Lease and the ConfigMaps are; `None`: where this one is at home.
+    pub namespace: Option<String>,
+    /// The name of the Lease, and what those of all ConfigMaps begin with.
+    pub prefix: String,
+    /// When nothing was heard of the one that leads for so long, another one is elected.
+    pub lease: Duration,
+    /// What this control plane is called among the others.
+    pub name: String,
+    /// The pod that it runs in, which has a label while it leads; `None`: in none, or it is to have no label.
+    pub pod: Option<String>,
+}
+
+/// Why a build without the feature cannot do it, and what to do.
+pub(crate) const NOT_BUILT: &str = "this tidegate was built without Kubernetes; build it with --features kubernetes";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawCluster {
+    kubeconfig: Option<PathBuf>,
+    namespace: Option<String>,
+    #[serde(default = "prefix")]
+    prefix: String,
+    #[serde(default = "lease")]
+    lease: Seconds,
+    name: Option<String>,
+    pod: Option<String>,
+}
+
+/// The variable that says the pod's name where the configuration does not: that one is the same for all of them.
+const POD_NAME: &str = "POD_NAME";
+
+fn prefix() -> String {
+    String::from("tidegate-control")
+}
+
+impl RawCluster {
+    pub(super) fn resolve(self, folder: &Path, listen: SocketAddr) -> Result<ClusterConfig, String> {
+        // It is a label's value, too.
+        if !is_object_name(&self.prefix) || self.prefix.len() > 63 {
+            return Err(format!(
+                "[kubernetes] prefix: \"{}\" is no name of an object: up to 63 lower-case letters, digits, hyphens and \
+                 dots, such as \"tidegate-control\"",
+                self.prefix
+            ));
+        }
+        if let Some(bad) = self.namespace.as_ref().filter(|name| !is_object_name(name)) {
+            return Err(format!("[kubernetes] namespace: \"{bad}\" is no name of a namespace"));
+        }
+        let pod = pod(self.pod, std::env::var(POD_NAME).ok())?;
+        let lease = checked_lease("kubernetes", self.lease)?;
+        is_there()?;
+        Ok(ClusterConfig {
+            kubeconfig: self.kubeconfig.map(|path| folder.join(path)),
+            namespace: self.namespace,
+            prefix: self.prefix,
+            lease,
+            name: self.name.unwrap_or_else(|| name_at(listen)),
+            pod,
+        })
+    }
+}
+
+fn pod(given: Option<String>, environment: Option<String>) -> Result<Option<String>, String> {
+    let (pod, of) = match given {
+        Some(given) => (Some(given), "[kubernetes] pod"),
+        None => (environment.filter(|name| !name.is_empty()), POD_NAME),
+    };
+    match pod {
+        Some(bad) if !is_object_name(&bad) => Err(format!("{of}: \"{bad}\" is no name of a pod")),
+        pod => Ok(pod),
+    }
+}
+
+/// In a pod every control plane listens on the same address: the machine's name is the pod's.
+fn name_at(listen: SocketAddr) -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match host.trim() {
+        "" => listen.to_string(),
+        host => format!("{host}:{}", listen.port()),
+    }
+}
 
 pub(super) const NO_SERVERS: &str = "[provider] kind = \"kubernetes\" needs servers, the most pods that may be in use";
 
@@ -67,7 +159,7 @@ fn is_object_name(name: &str) -> bool {
 pub(super) fn is_there() -> Result<(), String> {
     match cfg!(feature = "kubernetes") {
         true => Ok(()),
-        false => Err(String::from("this tidegate was built without Kubernetes; build it with --features kubernetes")),
+        false => Err(String::from(NOT_BUILT)),
     }
 }
 
@@ -85,7 +177,50 @@ mod tests {
     #[test]
     #[cfg(not(feature = "kubernetes"))]
     fn a_build_without_it_says_so() {
-        assert!(parse(TEXT).expect_err("is not there").to_string().contains("--features kubernetes"));
+        let several = "key_file = \"key\"\n[provider]\nkind = \"static\"\naddresses = [\"a:1\"]\n[kubernetes]\n\
+                       [[application]]\nname = \"shop\"\ntarget = \"1s\"\n";
+        for text in [TEXT, several] {
+            assert!(parse(text).expect_err("is not there").to_string().contains("--features kubernetes"));
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "kubernetes")]
+    fn the_state_can_be_in_a_cluster_whoever_provides_servers() {
+        use crate::config::Place;
+        let text = "key_file = \"key\"\n[provider]\nkind = \"static\"\naddresses = [\"a:1\"]\n\
+                    [[application]]\nname = \"shop\"\ntarget = \"1s\"\n[kubernetes]\n";
+        let config = parse(text).expect("valid");
+        let Place::Kubernetes(cluster) = config.store_of(false) else { panic!("elsewhere") };
+        assert_eq!((cluster.prefix.as_str(), cluster.lease), ("tidegate-control", Duration::from_secs(3)));
+        assert!(cluster.name.ends_with(":9910") && cluster.namespace.is_none(), "{}", cluster.name);
+        assert!(matches!(config.store_of(true), Place::File(_)));
+        let given = "kubeconfig = \"here\"\nnamespace = \"shop\"\nprefix = \"a\"\nlease = \"15s\"\nname = \"one\"\n";
+        let Place::Kubernetes(cluster) = parse(&format!("{text}{given}")).expect("valid").store_of(false) else {
+            panic!("elsewhere")
+        };
+        assert!(cluster.kubeconfig.is_some_and(|path| path.is_absolute() && path.ends_with("here")));
+        assert_eq!((cluster.prefix.as_str(), cluster.name.as_str()), ("a", "one"));
+        assert_eq!((cluster.namespace.as_deref(), cluster.lease), (Some("shop"), Duration::from_secs(15)));
+        let message = |more: &str| parse(&format!("{text}{more}")).expect_err("wrong").to_string();
+        assert!(message("prefix = \"A_b\"").contains("is no name of an object"));
+        assert!(message(&format!("prefix = \"{}\"", "a".repeat(64))).contains("up to 63"));
+        assert!(message("namespace = \"/\"").contains("is no name of a namespace"));
+        assert!(message("pod = \"One\"").contains("[kubernetes] pod: \"One\" is no name of a pod"));
+        assert!(message("lease = \"1s\"").contains("from 2s to 60s"));
+        assert!(message("[etcd]\nendpoints = [\"a:1\"]\n").contains("not both"));
+    }
+
+    #[test]
+    #[cfg(feature = "kubernetes")]
+    fn the_pod_is_said_by_the_file_or_else_by_the_environment() {
+        let text = |text: &str| Some(text.to_owned());
+        assert_eq!(pod(text("one"), text("two")), Ok(text("one")));
+        assert_eq!(
+            (pod(None, text("two")), pod(None, text("")), pod(None, None)),
+            (Ok(text("two")), Ok(None), Ok(None))
+        );
+        assert_eq!(pod(None, text("a/b")), Err(String::from("POD_NAME: \"a/b\" is no name of a pod")));
     }
 
     #[test]

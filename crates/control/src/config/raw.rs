@@ -10,8 +10,9 @@ use tidegate_engine::provision::{ApplicationSetup, Pool, ProvisionConfig, Replic
 use tidegate_engine::units::{PerSecond, Seconds};
 use tidegate_engine::{Sla, SlaError, Statistic, Step};
 
-use super::kubernetes::{self, RawDeployment};
+use super::kubernetes::{self, RawCluster, RawDeployment};
 use super::{Check, Dns, EtcdConfig, Kubernetes, Local, Provider};
+use crate::etcd::EtcdTls;
 use crate::names;
 
 /// The file.
@@ -24,6 +25,7 @@ pub(super) struct Raw {
     #[serde(default = "store")]
     pub(super) store: PathBuf,
     pub(super) etcd: Option<RawEtcd>,
+    pub(super) kubernetes: Option<RawCluster>,
     pub(super) admin: Option<SocketAddr>,
     #[serde(default = "period")]
     pub(super) period: Seconds,
@@ -65,27 +67,39 @@ pub(super) struct RawEtcd {
     #[serde(default = "lease")]
     lease: Seconds,
     name: Option<String>,
+    ca_file: Option<PathBuf>,
+    cert_file: Option<PathBuf>,
+    key_file: Option<PathBuf>,
 }
 
 fn prefix() -> String {
     String::from("/tidegate")
 }
 
-fn lease() -> Seconds {
+pub(super) fn lease() -> Seconds {
     Seconds(3.0)
 }
 
+/// A lease's length. etcd counts whole seconds and gives none shorter than two; a Lease of Kubernetes is held to the
+/// same.
+pub(super) fn checked_lease(table: &str, lease: Seconds) -> Result<Duration, String> {
+    if !(2.0..=60.0).contains(&lease.0) || lease.0.fract() != 0.0 {
+        return Err(format!("[{table}] lease must be whole seconds, from 2s to 60s"));
+    }
+    Ok(lease.duration())
+}
+
 impl RawEtcd {
-    pub(super) fn resolve(self, listen: SocketAddr) -> Result<EtcdConfig, String> {
+    /// Paths are from `folder`.
+    pub(super) fn resolve(self, listen: SocketAddr, folder: &Path) -> Result<EtcdConfig, String> {
         if self.endpoints.is_empty() {
             return Err(String::from("[etcd] needs its servers: endpoints = [\"127.0.0.1:2379\"]"));
         }
-        if self.endpoints.iter().any(|endpoint| endpoint.starts_with("https:")) {
-            return Err(String::from(
-                "[etcd] endpoints: etcd is spoken to in clear text; give host:port of such a listener",
-            ));
-        }
-        let bare = |given: &String| given.trim_start_matches("http://").trim_end_matches('/').to_owned();
+        let tls = self.tls(folder)?;
+        let bare = |given: &String| {
+            let address = given.trim_start_matches("http://").trim_start_matches("https://");
+            address.trim_end_matches('/').to_owned()
+        };
         let endpoints: Vec<String> = self.endpoints.iter().map(bare).collect();
         if let Some(bad) = endpoints.iter().find(|at| !is_address(at)) {
             return Err(format!("[etcd] endpoints: \"{bad}\" is no host:port"));
@@ -93,12 +107,41 @@ impl RawEtcd {
         if !self.prefix.starts_with('/') || self.prefix.ends_with('/') || self.prefix.contains('~') {
             return Err(String::from("[etcd] prefix must begin with /, and not end with one, such as \"/tidegate\""));
         }
-        // etcd counts whole seconds, and gives no shorter lease than two.
-        if !(2.0..=60.0).contains(&self.lease.0) || self.lease.0.fract() != 0.0 {
-            return Err(String::from("[etcd] lease must be whole seconds, from 2s to 60s"));
-        }
+        let lease = checked_lease("etcd", self.lease)?;
         let name = self.name.unwrap_or_else(|| listen.to_string());
-        Ok(EtcdConfig { endpoints, prefix: self.prefix, lease: self.lease.duration(), name })
+        Ok(EtcdConfig { endpoints, prefix: self.prefix, lease, name, tls })
+    }
+
+    fn tls(&self, folder: &Path) -> Result<Option<EtcdTls>, String> {
+        let by_tls = self.endpoints.iter().filter(|endpoint| endpoint.starts_with("https://")).count();
+        let files = [&self.ca_file, &self.cert_file, &self.key_file];
+        if by_tls == 0 {
+            return match files.iter().any(|file| file.is_some()) {
+                true => Err(String::from("[etcd] ca_file, cert_file and key_file are for endpoints with https://")),
+                false => Ok(None),
+            };
+        }
+        if by_tls < self.endpoints.len() {
+            return Err(String::from("[etcd] endpoints: give https:// for all of them, or for none"));
+        }
+        if !cfg!(feature = "etcd-tls") {
+            return Err(String::from(
+                "[etcd] endpoints: https:// needs a tidegate that is built with --features etcd-tls; without it etcd is \
+                 spoken to in clear text",
+            ));
+        }
+        let from_here = |path: &PathBuf| folder.join(path);
+        let ca_file = self.ca_file.as_ref().map(from_here);
+        let ca_file = ca_file.ok_or("[etcd] https:// needs ca_file: who signs the servers' certificates, PEM")?;
+        let identity = match (&self.cert_file, &self.key_file) {
+            (Some(cert), Some(key)) => Some((from_here(cert), from_here(key))),
+            (None, None) => None,
+            _ => return Err(String::from("[etcd] cert_file and key_file go together")),
+        };
+        let tls = EtcdTls { ca_file, identity };
+        #[cfg(feature = "etcd-tls")]
+        tls.check().map_err(|error| format!("[etcd] {error}"))?;
+        Ok(Some(tls))
     }
 }
 

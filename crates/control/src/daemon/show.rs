@@ -32,6 +32,7 @@ impl Daemon {
             "dry_run": self.dry_run,
             "term": self.store.term(),
             "store_away": self.away.as_ref().map(|away| &away.why),
+            "label_problem": self.store.label_problem(),
         })
     }
 

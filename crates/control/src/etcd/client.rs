@@ -10,10 +10,11 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::EtcdError;
+use super::{EtcdError, EtcdTls};
 
 /// One try, at one server.
 const TRY: Duration = Duration::from_secs(1);
@@ -35,6 +36,7 @@ pub(crate) struct Client {
 #[derive(Debug)]
 struct Server {
     address: String,
+    tls: Option<EtcdTls>,
     idle: Mutex<Vec<Sender>>,
 }
 
@@ -47,8 +49,8 @@ enum Failure {
 }
 
 impl Client {
-    pub(super) fn new(endpoints: &[String]) -> Client {
-        let server = |address: &String| Server { address: address.clone(), idle: Mutex::default() };
+    pub(super) fn new(endpoints: &[String], tls: Option<EtcdTls>) -> Client {
+        let server = |address: &String| Server { address: address.clone(), tls: tls.clone(), idle: Mutex::default() };
         Client { servers: endpoints.iter().map(server).collect(), at: AtomicUsize::new(0) }
     }
 
@@ -120,11 +122,13 @@ impl Server {
         let stream = stream.map_err(|_| Failure::Other(String::from("no connection in time")))?.map_err(failed)?;
         // Refused only by a connection that is gone already.
         let _ = stream.set_nodelay(true);
-        let (sender, connection) =
-            handshake(TokioIo::new(stream)).await.map_err(|error| Failure::Other(error.to_string()))?;
-        // Its errors show as those of the requests.
-        drop(tokio::spawn(connection));
-        Ok(sender)
+        match &self.tls {
+            None => begin(stream).await,
+            #[cfg(feature = "etcd-tls")]
+            Some(tls) => begin(tls.wrap(&self.address, stream).await.map_err(failed)?).await,
+            #[cfg(not(feature = "etcd-tls"))]
+            Some(_) => Err(Failure::All(String::from("TLS needs a tidegate built with the feature etcd-tls"))),
+        }
     }
 
     fn request(&self, path: &str, body: Bytes) -> Result<Request<Full<Bytes>>, Failure> {
@@ -132,6 +136,14 @@ impl Server {
         let request = request.header(header::CONTENT_TYPE, "application/json").body(Full::new(body));
         request.map_err(|error| Failure::All(error.to_string()))
     }
+}
+
+async fn begin(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Result<Sender, Failure> {
+    let begun = handshake(TokioIo::new(stream)).await;
+    let (sender, connection) = begun.map_err(|error| Failure::Other(error.to_string()))?;
+    // Its errors show as those of the requests.
+    drop(tokio::spawn(connection));
+    Ok(sender)
 }
 
 async fn read(answer: Response<Incoming>) -> Result<Value, Failure> {

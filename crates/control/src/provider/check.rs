@@ -45,7 +45,10 @@ mod tests {
         assert!(answers(&good, Some("/")) && answers(&good, None));
         let bad = serve("HTTP/1.1 503 Service Unavailable\r\n\r\n");
         assert!(!answers(&bad, Some("/")) && answers(&bad, None));
-        let gone = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port");
+        // A port that is a client's, so that nobody listens there, and nobody else gets it.
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let client = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
+        let gone = client.local_addr().expect("an address");
         assert!(!answers(&gone.to_string(), None));
         assert!(!answers("nonsense", None));
     }

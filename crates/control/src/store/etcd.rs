@@ -9,26 +9,22 @@
 //! PREFIX/audit/NUMBER           records
 //! ```
 //!
-//! *Intuition.* Every write is one transaction that holds only while this one leads ([`Leadership::guard`]) and only if
+//! *Intuition.* Every write is one transaction that holds only while this one leads ([`EtcdSeat::guard`]) and only if
 //! the input's number is not taken. Records go with the next input: until then they can be made again from the journal.
 //!
 //! *Awkward cases.* A write that was not answered may have been carried out. It is given again, finds its own number
 //! taken by the same text, and counts as written. etcd takes 1.5 MB and 128 operations at once, so that a large state
 //! goes in pieces first, and becomes valid by the one transaction that names it and drops the journal before it.
 
-use std::io::{Read, Write};
-
-use flate2::Compression;
-use flate2::read::ZlibDecoder;
-use flate2::write::ZlibEncoder;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidegate_engine::provision::Site;
 
-use super::{EVERY, FORMAT, StoreError, numbered};
-use crate::election::{Leadership, Lease, said};
+use super::packed::{pack, unpack};
+use super::{EVERY, FORMAT, StoreError, in_office, numbered};
+use crate::election::{EtcdSeat, said};
 use crate::etcd::{Entry, Etcd, Outcome, Txn};
-use crate::plane::{Input, Plane, PlaneState};
+use crate::plane::{Input, Plane};
 
 /// Bytes of a piece of a state.
 const PIECE: usize = 512 * 1024;
@@ -49,7 +45,7 @@ pub(super) struct EtcdStore {
     etcd: Etcd,
     prefix: String,
     /// `None`: it is only looked.
-    leadership: Option<Leadership>,
+    seat: Option<EtcdSeat>,
     /// The number of the next input.
     next: u64,
     meta: Meta,
@@ -70,17 +66,11 @@ struct Meta {
 }
 
 impl EtcdStore {
-    pub(super) fn lead(leadership: Leadership, prefix: &str, wall: u64) -> Result<EtcdStore, StoreError> {
+    pub(super) fn lead(seat: EtcdSeat, prefix: &str, wall: u64) -> Result<EtcdStore, StoreError> {
         let fresh = Meta { format: FORMAT, id: tidegate_wire::random_u64(), origin: wall, since: 1, pieces: 0 };
-        let etcd = leadership.etcd().clone();
-        let mut store = EtcdStore {
-            etcd,
-            prefix: prefix.to_owned(),
-            leadership: Some(leadership),
-            next: 1,
-            meta: fresh,
-            unsaved: Vec::new(),
-        };
+        let etcd = seat.etcd().clone();
+        let mut store =
+            EtcdStore { etcd, prefix: prefix.to_owned(), seat: Some(seat), next: 1, meta: fresh, unsaved: Vec::new() };
         match store.etcd.get(&store.key("meta"))? {
             Some(entry) => store.known(&entry)?,
             None => store.write(|txn, store| txn.put(&store.key("meta"), &store.meta_text()))?,
@@ -91,7 +81,7 @@ impl EtcdStore {
     pub(super) fn look(etcd: &Etcd, prefix: &str) -> Result<EtcdStore, StoreError> {
         let meta = Meta { format: FORMAT, id: 0, origin: 0, since: 1, pieces: 0 };
         let (etcd, prefix) = (etcd.clone(), prefix.to_owned());
-        let mut store = EtcdStore { etcd, prefix, leadership: None, next: 1, meta, unsaved: Vec::new() };
+        let mut store = EtcdStore { etcd, prefix, seat: None, next: 1, meta, unsaved: Vec::new() };
         let Some(entry) = store.etcd.get(&store.key("meta"))? else {
             return Err(StoreError::Missing { place: store.place() });
         };
@@ -211,22 +201,9 @@ impl EtcdStore {
         Ok(records)
     }
 
-    pub(super) fn lease(&self) -> Lease {
-        self.leadership.as_ref().map_or(Lease::NONE_NEEDED, Leadership::lease)
-    }
-
-    pub(super) fn away(&self) -> Option<String> {
-        self.leadership.as_ref().and_then(Leadership::away)
-    }
-
-    pub(super) fn resign(&self) {
-        if let Some(leadership) = &self.leadership {
-            leadership.resign();
-        }
-    }
-
-    pub(super) fn term(&self) -> u64 {
-        self.leadership.as_ref().map_or(0, Leadership::term)
+    /// `None`: it is only looked.
+    pub(super) fn seat(&self) -> Option<&EtcdSeat> {
+        self.seat.as_ref()
     }
 
     pub(super) fn id(&self) -> u64 {
@@ -294,28 +271,20 @@ impl EtcdStore {
     }
 
     fn guard(&self) -> Result<Txn, StoreError> {
-        let leadership = self.leadership.as_ref().ok_or(StoreError::Deposed { leader: None })?;
-        if leadership.has_ended() {
-            return Err(StoreError::Deposed { leader: None });
-        }
-        match leadership.away() {
-            // Until the lease could be renewed, asking takes long and leads nowhere.
-            Some(why) => Err(StoreError::Away(why)),
-            None => Ok(leadership.guard()),
-        }
+        Ok(in_office(self.seat(), EtcdSeat::tenure)?.guard())
     }
 
     /// Carries out what is guarded. An outcome that was not done is one that this leader's own key allowed.
     fn commit(&self, txn: &Txn) -> Result<Outcome, StoreError> {
         let outcome = self.etcd.commit(txn).map_err(StoreError::from).inspect_err(|error| {
-            if let (StoreError::Away(why), Some(leadership)) = (error, &self.leadership) {
-                leadership.missed(why);
+            if let (StoreError::Away(why), Some(seat)) = (error, &self.seat) {
+                seat.tenure().missed(why);
             }
         })?;
         let leader = outcome.found.first().cloned().flatten();
-        let is_mine = self.leadership.as_ref().is_some_and(|leadership| leadership.is_mine(leader.as_ref()));
+        let is_mine = self.seat.as_ref().is_some_and(|seat| seat.is_mine(leader.as_ref()));
         if !outcome.done && !is_mine {
-            return Err(StoreError::Deposed { leader: leader.map(|entry| said(&entry.value)) });
+            return Err(StoreError::Deposed { leader: leader.map(|entry| Box::new(said(&entry.value))) });
         }
         Ok(outcome)
     }
@@ -351,16 +320,4 @@ impl EtcdStore {
     fn place(&self) -> String {
         format!("etcd, {}", self.prefix)
     }
-}
-
-fn pack(state: &PlaneState) -> std::io::Result<Vec<u8>> {
-    let mut packer = ZlibEncoder::new(Vec::new(), Compression::fast());
-    packer.write_all(&serde_json::to_vec(state)?)?;
-    packer.finish()
-}
-
-fn unpack(packed: &[u8]) -> std::io::Result<PlaneState> {
-    let mut text = Vec::new();
-    ZlibDecoder::new(packed).read_to_end(&mut text)?;
-    Ok(serde_json::from_slice(&text)?)
 }

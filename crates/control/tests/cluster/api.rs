@@ -3,6 +3,10 @@
 //!
 //! Knows what the tests and the provider use, no more: create, read, list by label and page, replace, merge, delete,
 //! the scale subresource, watches with bookmarks.
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+#[path = "faults.rs"]
+mod faults;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -37,9 +41,7 @@ struct Inner {
     compacted: u64,
     /// Watches that began before this number end.
     era: u64,
-    faults: VecDeque<(&'static str, u16, Option<u64>)>,
-    /// A scale that is read changes right after, so many times.
-    meddling: u32,
+    faults: faults::Faults,
     token: Option<String>,
     requests: Vec<String>,
     /// What the provider asked for, as a role has it.
@@ -88,14 +90,17 @@ impl Api {
         wait.recv_timeout(Duration::from_secs(20)).expect("it starts")
     }
 
-    /// The next requests whose method and path contain `what` get this status, and how long to wait, seconds.
-    pub fn fail(&self, times: usize, what: &'static str, status: u16, retry_after: Option<u64>) {
-        self.inner().faults.extend(std::iter::repeat_n((what, status, retry_after), times));
-    }
-
-    /// Somebody else writes a scale right after it was read, so many times.
-    pub fn meddle(&self, times: u32) {
-        self.inner().meddling = times;
+    /// What a file says that leads to it.
+    pub fn kubeconfig(&self) -> String {
+        let value = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "test",
+            "clusters": [{ "name": "test", "cluster": { "server": format!("http://{}", self.address) } }],
+            "users": [{ "name": "test", "user": { "token": "test" } }],
+            "contexts": [{ "name": "test", "context": { "cluster": "test", "user": "test", "namespace": "home" } }],
+        });
+        value.to_string()
     }
 
     /// Ends every watch; `forget`: and keeps none of the versions there were.
@@ -153,6 +158,10 @@ async fn answer(
         uri.path(),
         if is_watch { "?" } else { "" }
     );
+    let hook = api.inner().faults.take_hook(&line);
+    if let Some(hook) = hook {
+        tokio::task::spawn_blocking(hook).await.expect("what is done before a request");
+    }
     {
         let mut inner = api.inner();
         inner.requests.push(line.clone());
@@ -163,8 +172,7 @@ async fn answer(
         if inner.token.as_ref().is_some_and(|token| given != format!("Bearer {token}")) {
             return status(401, "Unauthorized", "Unauthorized");
         }
-        if let Some(at) = inner.faults.iter().position(|(what, ..)| line.contains(what)) {
-            let (_, code, retry_after) = inner.faults.remove(at).expect("it was found");
+        if let Some((code, retry_after)) = inner.faults.refuses(&line) {
             let mut response = status(code, "Injected", "on purpose");
             if let Some(seconds) = retry_after {
                 response.headers_mut().insert("retry-after", seconds.into());
@@ -179,7 +187,14 @@ async fn answer(
     let given: Value = serde_json::from_slice(&body).unwrap_or_default();
     let (response, version) = {
         let mut inner = api.inner();
-        let response = inner.answer(&method, &target, &query, given);
+        inner.carry_out_due();
+        if inner.faults.delays(&method, &uri, &given) {
+            return status(500, "InternalError", "later on purpose");
+        }
+        let mut response = inner.answer(&method, &target, &query, given);
+        if inner.faults.loses(&line) {
+            response = status(500, "InternalError", "lost on purpose");
+        }
         (response, inner.version)
     };
     api.changed.send_replace(version);
@@ -209,6 +224,8 @@ impl Target {
             ("GET", Some(_)) => "get",
             ("PUT", _) => "update",
             ("PATCH", _) => "patch",
+            ("POST", _) => "create",
+            ("DELETE", _) => "delete",
             (other, _) => other,
         };
         let sub = self.sub.as_ref().map(|sub| format!("/{sub}")).unwrap_or_default();
@@ -217,6 +234,14 @@ impl Target {
 }
 
 impl Inner {
+    /// Carries out what was answered long ago.
+    fn carry_out_due(&mut self) {
+        let Some((method, uri, given)) = self.faults.take_due() else { return };
+        let target = target(uri.path()).expect("it was understood");
+        // Nobody waits for the answer.
+        drop(self.answer(&method, &target, &HashMap::new(), given));
+    }
+
     fn answer(&mut self, method: &Method, target: &Target, query: &HashMap<String, String>, given: Value) -> Response {
         let given_name = given["metadata"]["name"].as_str().map(str::to_owned);
         let Some(name) = target.name.clone().or_else(|| given_name.filter(|_| *method == Method::POST)) else {
@@ -232,8 +257,7 @@ impl Inner {
             ("GET", Some(object), None) => json_of(&object),
             ("GET", Some(object), Some("scale")) => {
                 let response = json_of(&scale_of(&object));
-                if self.meddling > 0 {
-                    self.meddling -= 1;
+                if self.faults.meddles() {
                     self.keep("MODIFIED", key, object);
                 }
                 response
@@ -352,10 +376,8 @@ fn follow(api: &Api, target: Target, query: &HashMap<String, String>) -> Respons
 }
 
 fn selected(object: &Value, query: &HashMap<String, String>) -> bool {
-    let Some((key, value)) = query.get("labelSelector").and_then(|selector| selector.split_once('=')) else {
-        return true;
-    };
-    object["metadata"]["labels"][key] == value
+    let all = query.get("labelSelector").map_or("", String::as_str).split(',');
+    all.filter_map(|one| one.split_once('=')).all(|(key, value)| object["metadata"]["labels"][key] == value)
 }
 
 fn scale_of(object: &Value) -> Value {

@@ -4,8 +4,11 @@
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use tidegate_control::etcd::{Etcd, EtcdTls};
 
 /// Whether etcd is there. With `CI=true`, or where the tests' programs were installed, it must be.
 pub fn etcd_is_present() -> bool {
@@ -24,16 +27,27 @@ pub struct EtcdServer {
     folder: PathBuf,
     client: SocketAddr,
     peer: SocketAddr,
+    /// Where `ca.pem`, `server.pem` and `server-key.pem` are; it wants certificates of its clients then.
+    certificates: Option<PathBuf>,
+    /// What its clients need for that.
+    tls: Option<EtcdTls>,
     process: Option<Child>,
 }
 
 impl EtcdServer {
     pub fn start(name: &str) -> EtcdServer {
+        EtcdServer::start_with(name, None)
+    }
+
+    /// One that is spoken to by TLS, with certificates in a folder.
+    pub fn start_with(name: &str, tls: Option<(PathBuf, EtcdTls)>) -> EtcdServer {
         let folder = std::env::temp_dir().join(format!("tidegate-etcd-{name}-{}", std::process::id()));
         // What an earlier run left.
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).expect("a folder");
-        let mut server = EtcdServer { folder, client: free_address(), peer: free_address(), process: None };
+        let (client, peer) = (free_address(), free_address());
+        let (certificates, tls) = tls.unzip();
+        let mut server = EtcdServer { folder, client, peer, certificates, tls, process: None };
         server.begin();
         server
     }
@@ -44,8 +58,14 @@ impl EtcdServer {
     }
 
     pub fn begin(&mut self) {
-        let (client, peer) = (format!("http://{}", self.client), format!("http://{}", self.peer));
+        let scheme = if self.certificates.is_some() { "https" } else { "http" };
+        let (client, peer) = (format!("{scheme}://{}", self.client), format!("http://{}", self.peer));
         let mut command = Command::new("etcd");
+        if let Some(folder) = &self.certificates {
+            command.arg("--client-cert-auth").arg("--trusted-ca-file").arg(folder.join("ca.pem"));
+            command.arg("--cert-file").arg(folder.join("server.pem"));
+            command.arg("--key-file").arg(folder.join("server-key.pem"));
+        }
         command.arg("--data-dir").arg(self.folder.join("data")).arg("--name").arg("one");
         command.arg("--listen-client-urls").arg(&client).arg("--advertise-client-urls").arg(&client);
         command.arg("--listen-peer-urls").arg(&peer).arg("--initial-advertise-peer-urls").arg(&peer);
@@ -54,7 +74,7 @@ impl EtcdServer {
         let errors = log.try_clone().expect("a file");
         self.process = Some(command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn().expect("etcd starts"));
         let deadline = Instant::now() + Duration::from_secs(60);
-        let way = tidegate_control::etcd::Etcd::new(&[self.address()]).expect("a thread");
+        let way = Etcd::to(&[self.address()], self.tls.clone()).expect("a thread");
         while way.get("/is-it-there").is_err() {
             let log = || std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
             assert!(Instant::now() < deadline, "etcd does not come up: {}", log());
@@ -90,8 +110,13 @@ pub fn signal(pid: u32, signal: &str) {
     assert!(status.is_ok_and(|status| status.success()), "no {signal} to {pid}");
 }
 
+/// Below the ports that the system gives to clients, who would take one before etcd is there.
 fn free_address() -> SocketAddr {
-    TcpListener::bind(("127.0.0.1", 0)).and_then(|socket| socket.local_addr()).expect("a port")
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let begin = std::process::id() as u16 % 2_000;
+    let mut places = (0..2_000).map(|_| 30_000 + (begin + NEXT.fetch_add(1, Ordering::Relaxed)) % 2_000);
+    let free = places.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("a port that is free");
+    SocketAddr::from(([127, 0, 0, 1], free))
 }
 
 /// Stands before a server: passes connections on, and can lose answers.

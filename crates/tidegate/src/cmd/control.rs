@@ -7,8 +7,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
-use tidegate_control::config::Place;
-use tidegate_control::etcd::Etcd;
 use tidegate_control::store::Store;
 use tidegate_control::{Config, Member, admin};
 use tokio::signal::unix::{SignalKind, signal};
@@ -58,6 +56,8 @@ const EXAMPLES: &str = "Examples:
 
 /// How long the running daemon may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long steps that are under way at a stop are waited for.
+const AT_WORK: Duration = Duration::from_secs(1);
 
 /// Does it. Status 2 when the configuration makes no sense.
 ///
@@ -69,7 +69,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Err(error) => return Ok(super::bad_configuration(error)),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         match &args.what {
             None => serve(config, args.dry_run).await,
             Some(What::Plan { json }) => plan(&config, args.dry_run, *json).await,
@@ -86,7 +86,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
                 Ok(ExitCode::SUCCESS)
             }
         }
-    })
+    });
+    // A provider's step may hang. One that was begun and not recorded is what a kill -9 leaves, too.
+    runtime.shutdown_timeout(AT_WORK);
+    ended
 }
 
 async fn serve(config: Config, dry_run: bool) -> Result<ExitCode> {
@@ -177,7 +180,12 @@ async fn audit(config: &Config, dry_run: bool, mut after: u64) -> Result<ExitCod
     let mut out = stdout();
     let store = match leading(config, dry_run).await? {
         Some(_) => None,
-        None => Some(open(config, dry_run)?),
+        None => {
+            let mut store = open(config, dry_run)?;
+            // The newest records may only be in the journal yet; where it is another site's, they stay out.
+            let _ = store.plane(config.site.clone());
+            Some(store)
+        }
     };
     loop {
         let records = match &store {
@@ -220,8 +228,5 @@ async fn running(config: &Config, path: &str) -> Result<Option<Value>> {
 
 /// The store, only to look.
 fn open(config: &Config, dry_run: bool) -> Result<Store> {
-    Ok(match config.store_of(dry_run) {
-        Place::File(path) => Store::look(&path)?,
-        Place::Etcd(etcd) => Store::look_in_etcd(&Etcd::new(&etcd.endpoints)?, &etcd.prefix)?,
-    })
+    Ok(Store::look_at(&config.store_of(dry_run))?)
 }

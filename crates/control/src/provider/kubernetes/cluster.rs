@@ -21,7 +21,6 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod as ApiPod;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Error};
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
@@ -29,6 +28,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::fleet::Pod;
 use super::slices::pods;
 use crate::config;
+use crate::kubernetes::{causes, load};
 
 /// One call, with what the client library tries again by itself.
 const CALL: Duration = Duration::from_secs(10);
@@ -306,32 +306,6 @@ impl Trouble {
         };
         let text = format!("{what} {whom}: {} {}: {}{hint}", status.code, status.reason, status.message.trim());
         Trouble { text, kind }
-    }
-}
-
-/// An error with what is behind it: the outermost says least.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut inner = error.source();
-    while let Some(cause) = inner {
-        let more = cause.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        inner = cause.source();
-    }
-    text
-}
-
-async fn load(kubeconfig: Option<PathBuf>) -> Result<kube::Config, String> {
-    match kubeconfig {
-        Some(path) => {
-            let read =
-                Kubeconfig::read_from(&path).map_err(|error| format!("{}: {}", path.display(), causes(&error)))?;
-            let found = kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
-            found.map_err(|error| format!("{}: {}", path.display(), causes(&error)))
-        }
-        None => kube::Config::infer().await.map_err(|error| causes(&error)),
     }
 }
 

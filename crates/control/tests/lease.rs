@@ -1,0 +1,385 @@
+//! Several control planes on an API server: nothing is lost, and who was deposed writes nothing, whatever comes
+//! between.
+
+#![cfg(feature = "kubernetes")]
+
+#[path = "cluster/api.rs"]
+mod api;
+#[path = "support/application.rs"]
+mod application;
+#[path = "support/home.rs"]
+mod home;
+
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use home::{Home, LEASE, LONG, PATIENCE, PREFIX, lead, numbers, period, site, text};
+use serde_json::json;
+use tidegate_control::election::{Candidate, Turn};
+use tidegate_control::plane::{Input, Plane};
+use tidegate_control::store::{Store, StoreError};
+use tidegate_engine::Timestamp;
+
+/// Looks as a control plane does that waits, until it is elected.
+#[track_caller]
+fn elected(candidate: &Candidate) -> (Store, Plane) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Ok(Turn::Mine(leadership)) = candidate.stand(1) {
+            let mut store = Store::lead(leadership, PREFIX, 1).expect("reads");
+            let plane = store.plane(site()).expect("reads");
+            return (store, plane);
+        }
+        assert!(Instant::now() < deadline, "another one leads for ever");
+        thread::park_timeout(candidate.look_every());
+    }
+}
+
+#[test]
+fn the_next_leader_goes_on_where_the_one_before_it_was_within_five_seconds() {
+    let home = Home::start("next");
+    let (one, other) = (home.candidate("one", LEASE), home.candidate("other", LEASE));
+    let (mut store, mut plane) = elected(&one);
+    let (mut second, mut fastest) = (0, Duration::MAX);
+    // Beyond several states, so that the journal is cut; ended at some place within it.
+    for (ends, next) in [(650, &other), (40, &one), (10, &other)] {
+        for _ in 0..ends {
+            second += 1;
+            store.handle(&mut plane, &period(second)).expect("is written");
+        }
+        assert!(matches!(next.stand(1), Ok(Turn::Others(leader)) if leader.term == store.term()));
+        let (id, origin, term, before) = (store.id(), store.origin(), store.term(), text(&plane));
+        let records = store.audit(0, 100_000).expect("reads");
+        assert!(records.len() > 20, "{} records", records.len());
+        // As a kill -9 does: nothing is given back.
+        drop(store);
+        let killed = Instant::now();
+        (store, plane) = elected(next);
+        fastest = fastest.min(killed.elapsed());
+        assert!(killed.elapsed() > LEASE - LEASE / 5 - Duration::from_millis(500), "it does not wait for the lease");
+        assert_eq!((store.id(), store.origin()), (id, origin), "the same store");
+        assert!(store.term() > term && store.leads());
+        assert_eq!(text(&plane), before, "nothing is lost");
+        assert_eq!(store.audit(0, 100_000).expect("reads"), records, "nor doubled");
+        let half = records.len() / 2;
+        let after = records[half]["number"].as_u64().expect("a number");
+        assert_eq!(store.audit(after, 3).expect("reads"), records[half + 1..half + 4]);
+    }
+    // What else the machine does only adds to it.
+    assert!(fastest < Duration::from_secs(5), "{fastest:?}");
+    store.handle(&mut plane, &period(second + 1)).expect("is written");
+    let mut seen = Store::look_in_cluster(&home.way(), PREFIX).expect("reads");
+    assert_eq!(text(&seen.plane(site()).expect("reads")), text(&plane), "who only looks sees the same");
+    assert_eq!(seen.audit(0, 100_000).expect("reads"), store.audit(0, 100_000).expect("reads"));
+    assert!(matches!(seen.handle(&mut plane, &period(9999)), Err(StoreError::Deposed { .. })));
+    let lease = home.api.object("leases", PREFIX);
+    assert_eq!((&lease["spec"]["leaseTransitions"], &lease["spec"]["leaseDurationSeconds"]), (&json!(3), &json!(3)));
+    assert!(lease["spec"]["holderIdentity"].as_str().is_some_and(|holder| holder.starts_with("other_")));
+}
+
+#[test]
+fn a_clean_stop_hands_over_at_once_and_leaves_no_garbage() {
+    let home = Home::start("stop");
+    let (one, other) = (home.candidate("one", LONG), home.candidate("other", LONG));
+    let (mut store, mut plane) = elected(&one);
+    for second in 1..=50 {
+        store.handle(&mut plane, &period(second)).expect("is written");
+    }
+    store.keep_state(&plane).expect("is written");
+    assert!(matches!(other.stand(1), Ok(Turn::Others(_))));
+    store.resign();
+    assert!(!store.leads());
+    assert!(matches!(store.handle(&mut plane, &period(51)), Err(StoreError::Deposed { .. })));
+    let began = Instant::now();
+    let (mut store, mut plane) = lead(&other);
+    assert!(began.elapsed() < LONG / 2);
+    for second in 51..=400 {
+        store.handle(&mut plane, &period(second)).expect("is written");
+    }
+    store.keep_state(&plane).expect("is written");
+    let all = || home.api.names("configmaps");
+    home::until("only what is valid is left", || all().len() == 3);
+    assert!(all().iter().any(|name| *name == format!("{PREFIX}-state")), "{:?}", all());
+    let labels = &home.api.object("configmaps", &all()[0])["metadata"]["labels"];
+    assert_eq!(labels["app.kubernetes.io/managed-by"], "tidegate-control");
+}
+
+#[test]
+fn what_was_deposed_in_the_midst_of_an_append_is_either_taken_over_or_refused() {
+    // Between each two requests of a takeover the one before writes, and between each two of a write it is taken over.
+    for written in [0, 3, 15, 16, 17] {
+        for (is_takeover, with_state) in [(true, true), (true, false), (false, true), (false, false)] {
+            let mut cut = 0;
+            while interleaved(written, is_takeover, with_state, cut) {
+                cut += 1;
+            }
+            assert!(cut > 0, "nothing came between");
+        }
+    }
+}
+
+/// One writes its input number `written` + 1, and perhaps a whole state, while the other takes over: one of them is
+/// done before the other's request number `cut`. Whether there was such a request.
+fn interleaved(written: u64, is_takeover: bool, with_state: bool, cut: usize) -> bool {
+    let home = Home::start("between");
+    let (mut store, mut plane) = lead(&home.candidate("one", LONG));
+    for second in 1..=written {
+        store.handle(&mut plane, &period(second)).expect("is written");
+    }
+    let before = text(&plane);
+    // As if it had stood still for long.
+    home.api.delete("leases", PREFIX);
+    assert!(store.leads(), "it believes that it leads");
+    let other = home.candidate("other", LONG);
+    let old = Arc::new(Mutex::new((store, plane, None)));
+    let new = Arc::new(Mutex::new(None));
+    let append = {
+        let old = old.clone();
+        move || {
+            let (store, plane, outcome) = &mut *old.lock().expect("a lock");
+            *outcome = Some(store.handle(plane, &period(written + 1)));
+            if with_state {
+                // The journal goes on elsewhere after it. It is refused, or it is what was written.
+                let _ = store.keep_state(plane);
+            }
+        }
+    };
+    let take_over = {
+        let (new, api) = (new.clone(), home.api.clone());
+        let of_old = format!("{PREFIX}-journal-{}-", old.lock().expect("a lock").0.term());
+        move || {
+            *new.lock().expect("a lock") = Some(lead(&other));
+            // Also the mark of its end.
+            if !is_takeover {
+                home::until("the old journal is gone", || {
+                    !api.names("configmaps").iter().any(|name| name.starts_with(&of_old))
+                });
+            }
+        }
+    };
+    let came_between = if is_takeover {
+        home.api.before("configmaps", cut, append.clone());
+        take_over();
+        !home.api.forget_before()
+    } else {
+        home.api.before("configmaps", cut, take_over);
+        append.clone()();
+        !home.api.forget_before()
+    };
+    if !came_between {
+        return false;
+    }
+    let (mut store, mut plane) = new.lock().expect("a lock").take().expect("it has taken over");
+    let (old_store, old_plane, outcome) = &mut *old.lock().expect("a lock");
+    match outcome.take().expect("it has tried") {
+        Ok(_) => assert_eq!(text(&plane), text(old_plane), "what was written is taken over"),
+        // It may be written all the same: then whoever takes over has it, and the one before does not go on.
+        Err(StoreError::Deposed { .. }) if text(&plane) != before => {
+            old_plane.handle(&period(written + 1));
+            assert_eq!(text(&plane), text(old_plane), "it is nothing else");
+        }
+        Err(StoreError::Deposed { .. }) => {}
+        Err(error) => panic!("{error}"),
+    }
+    let again = old_store.handle(old_plane, &period(written + 2));
+    assert!(matches!(again, Err(StoreError::Deposed { .. })), "{again:?}");
+    assert!(!old_store.leads(), "now it knows");
+    assert!(matches!(old_store.keep_state(old_plane), Err(StoreError::Deposed { .. })));
+    let before = text(&plane);
+    drop(store.handle(&mut plane, &period(written + 5)).expect("the new one writes"));
+    assert_ne!(text(&plane), before);
+    home.api.delete("leases", PREFIX);
+    drop(store);
+    let (_, again) = lead(&home.candidate("third", LONG));
+    assert_eq!(text(&again), text(&plane), "the old one has spoilt nothing");
+    true
+}
+
+#[test]
+fn of_two_that_take_over_at_once_one_does() {
+    for cut in 0..40 {
+        let home = Home::start("both");
+        let (mut store, mut plane) = lead(&home.candidate("one", LONG));
+        for second in 1..=20 {
+            store.handle(&mut plane, &period(second)).expect("is written");
+        }
+        home.api.delete("leases", PREFIX);
+        let (two, three) = (home.candidate("two", LONG), home.candidate("three", LONG));
+        let Ok(Turn::Mine(leadership)) = two.stand(1) else { panic!("nobody leads") };
+        let term = leadership.term();
+        home.api.delete("leases", PREFIX);
+        let third = Arc::new(Mutex::new(None));
+        let its = third.clone();
+        home.api.before("configmaps", cut, move || *its.lock().expect("a lock") = Some(lead(&three)));
+        let mut late = Store::lead(leadership, PREFIX, 1).expect("reads");
+        let outcome = late.plane(site());
+        let came_between = !home.api.forget_before();
+        match third.lock().expect("a lock").take() {
+            Some((mut leads, mut its_plane)) => {
+                assert!(leads.term() >= term);
+                assert_eq!(text(&its_plane), text(&plane), "nothing is lost");
+                // The same or an earlier term: what it does not get is refused.
+                let ours = outcome.map(|mut plane| late.handle(&mut plane, &period(21)).map(drop));
+                let its = leads.handle(&mut its_plane, &period(21)).map(drop);
+                assert!(its.is_ok() != matches!(ours, Ok(Ok(()))), "{cut}: {ours:?} {its:?}");
+            }
+            None => assert!(!came_between && outcome.is_ok()),
+        }
+        if !came_between {
+            assert!(cut > 5);
+            return;
+        }
+    }
+    panic!("it asks for more and more");
+}
+
+#[test]
+fn an_answer_that_was_lost_doubles_nothing() {
+    let home = Home::start("lost");
+    // Renewed five times a second: after each answer that was lost that is waited for.
+    let (mut store, mut plane) = lead(&home.candidate("one", Duration::from_secs(1)));
+    let kinds = ["PUT /api", "POST /api", "GET /api", "PUT /apis", "journal", "state", "audit"];
+    let mut away = 0;
+    for second in 1..=350 {
+        if second % 5 == 0 {
+            home.api.lose(1 + usize::from(second % 2 == 0), kinds[second as usize / 5 % kinds.len()]);
+        }
+        if second % 50 == 7 {
+            // It is valid, and nobody said so.
+            home.api.lose_none();
+            home.api.lose(1, "PUT /api/v1/namespaces/home/configmaps/test-state");
+            home::until("its answer is lost", || match store.keep_state(&plane) {
+                Ok(()) => panic!("nothing was lost"),
+                Err(StoreError::Away(why)) => why.contains("writing ConfigMap test-state: 500"),
+                Err(error) => panic!("{error}"),
+            });
+        }
+        away += home::until_written(&mut store, &mut plane, &period(second));
+    }
+    assert!(away > 10, "away {away} times");
+    home.api.lose_none();
+    let mut alone = Plane::new(site()).expect("a site");
+    (1..=350).for_each(|second| alone.handle(&period(second)));
+    assert_eq!(text(&plane), text(&alone), "each took effect once");
+    let mut seen = Store::look_in_cluster(&home.way(), PREFIX).expect("reads");
+    assert_eq!(text(&seen.plane(site()).expect("reads")), text(&alone), "each was written once");
+    let mut sorted = numbers(&seen);
+    sorted.dedup();
+    assert_eq!(sorted, numbers(&store), "each has its records once");
+}
+
+#[test]
+fn a_write_that_is_carried_out_after_its_time_loses_and_doubles_nothing() {
+    let mut alone = Plane::new(site()).expect("a site");
+    (1..=20).for_each(|second| alone.handle(&period(second)));
+    // Six inputs, a piece, a book, and what makes them valid.
+    for write in 0..9 {
+        for after in [0, 1, 2, 4] {
+            let home = Home::start("late");
+            let (mut store, mut plane) = lead(&home.candidate("one", Duration::from_millis(500)));
+            for second in 1..=14 {
+                home::until_written(&mut store, &mut plane, &period(second));
+            }
+            // Of inputs, where a chapter is full, of a state, and of what follows it.
+            home.api.delay(write, after);
+            for second in 15..=20 {
+                home::until_written(&mut store, &mut plane, &period(second));
+                if second == 17 {
+                    // Perhaps it is valid already, or will be: what follows takes care of it.
+                    let _ = store.keep_state(&plane);
+                }
+            }
+            assert_eq!(text(&plane), text(&alone), "write {write}, carried out {after} later");
+            let records = numbers(&store);
+            drop(store);
+            home.api.delete("leases", PREFIX);
+            let (store, plane) = lead(&home.candidate("other", LONG));
+            assert_eq!(text(&plane), text(&alone), "write {write}, carried out {after} later");
+            assert_eq!(numbers(&store), records);
+        }
+    }
+}
+
+#[test]
+fn while_the_api_server_is_away_nothing_is_written_and_then_it_goes_on() {
+    let home = Home::start("away");
+    let (one, other) = (home.candidate("one", LEASE), home.candidate("other", LONG));
+    let (mut store, mut plane) = lead(&one);
+    store.handle(&mut plane, &period(1)).expect("is written");
+    home.api.gone_after(Some(0));
+    let before = text(&plane);
+    assert!(matches!(store.handle(&mut plane, &period(2)), Err(StoreError::Away(_))));
+    assert!(store.away().is_some(), "it says so");
+    let asked = home.api.asked("configmaps");
+    assert!(matches!(store.handle(&mut plane, &period(2)), Err(StoreError::Away(_))));
+    assert_eq!(home.api.asked("configmaps"), asked, "it is known, and not asked for each time");
+    assert!(other.stand(1).is_err());
+    assert_eq!(text(&plane), before);
+    home::until("the lease ends by this machine's clock, too", || !store.leads());
+    home.api.gone_after(None);
+    home::until_written(&mut store, &mut plane, &period(2));
+    home::until("it leads again", || store.leads() && store.away().is_none());
+    let mut alone = Plane::new(site()).expect("a site");
+    [period(1), period(2)].iter().for_each(|input| alone.handle(input));
+    assert_eq!(text(&plane), text(&alone));
+}
+
+#[test]
+fn somebody_who_touches_the_objects_does_no_harm_and_who_deletes_the_lease_deposes() {
+    let home = Home::start("touched");
+    let (mut store, mut plane) = lead(&home.candidate("one", LEASE));
+    for second in 1..=320 {
+        let all = home.api.names("configmaps");
+        home.api.touch("configmaps", &all[second as usize % all.len()]);
+        home.api.touch("leases", PREFIX);
+        store.handle(&mut plane, &period(second)).expect("is written");
+    }
+    let renewed = |at: &str| home.api.object("leases", PREFIX)["spec"]["renewTime"] != at;
+    let before = home.api.object("leases", PREFIX)["spec"]["renewTime"].as_str().expect("a time").to_owned();
+    home::until("it is renewed", || renewed(&before));
+    assert!(store.leads());
+    home.api.delete("leases", PREFIX);
+    home::until("it is noticed", || {
+        matches!(store.handle(&mut plane, &period(321)), Err(StoreError::Deposed { leader: None }))
+    });
+    assert!(!store.leads());
+}
+
+#[test]
+fn a_state_of_several_pieces_is_read_as_it_was_and_a_store_without_one_is_no_store() {
+    let home = Home::start("large");
+    assert!(matches!(Store::look_in_cluster(&home.way(), PREFIX), Err(StoreError::Missing { .. })));
+    let (mut store, mut plane) = lead(&home.candidate("one", LONG));
+    let mut seed = 1_u64;
+    let mut letters = |count: usize| -> String {
+        let mut letter = || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            char::from(b'!' + (seed >> 33) as u8 % 90)
+        };
+        (0..count).map(|_| letter()).filter(|letter| !"\"\\".contains(*letter)).collect()
+    };
+    for application in 0..2 {
+        let names = (0..100).map(|_| letters(5000)).collect();
+        let input = Input::Sentries { now: Timestamp::from_millis(1), application, names };
+        store.handle(&mut plane, &input).expect("is written");
+    }
+    store.keep_state(&plane).expect("is written");
+    let pieces = home.api.names("configmaps").iter().filter(|name| name.contains("-state-")).count();
+    assert!(pieces >= 2, "{pieces} pieces");
+    for name in home.api.names("configmaps") {
+        let bytes = home.api.object("configmaps", &name).to_string().len();
+        assert!(bytes < 1_400_000, "{name} has {bytes} bytes in base64");
+    }
+    home.api.delete("leases", PREFIX);
+    let (_, again) = lead(&home.candidate("other", LONG));
+    assert!(text(&again) == text(&plane), "read otherwise than it was written");
+    let long = Input::Sentries { now: Timestamp::from_millis(2), application: 0, names: vec!["x".repeat(700_000)] };
+    let error = store.handle(&mut plane, &long).expect_err("too long").to_string();
+    assert!(error.contains("more than an object may have"), "{error}");
+    let pieces = home.api.names("configmaps").into_iter().filter(|name| name.contains("-state-"));
+    pieces.for_each(|piece| home.api.delete("configmaps", &piece));
+    let mut seen = Store::look_in_cluster(&home.way(), PREFIX).expect("reads");
+    let error = seen.plane(site()).map(drop).expect_err("torn").to_string();
+    assert!(error.contains("a piece of the state is missing"), "{error}");
+}
