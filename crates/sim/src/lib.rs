@@ -28,7 +28,7 @@ pub use model::{
     Step, Tier, WarmUp,
 };
 pub use plan::{Plan, PlanError, PlannedRun, in_parallel};
-pub use report::{ClassReport, ClientReport, Histogram, Report, Second, Usage};
+pub use report::{ClassReport, ClientReport, Report, Second, Usage};
 pub use scenario::{ArmError, Played, setup, tags, tags_of};
 pub use site::{SiteError, SiteReport, SiteWorld};
 pub use station::{Discipline, Station};

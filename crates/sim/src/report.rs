@@ -1,15 +1,11 @@
 //! What a run gave, by second. Memory grows with the length of the run, not with the number of requests.
 
-mod histogram;
-
 use std::time::Duration;
 
 use tidegate_engine::{ControllerState, Event, EventSink, ResourceState, Setup, Snapshot, Timestamp};
-use tidegate_workload::outcome::Course;
+use tidegate_workload::outcome::{Course, Responses};
 
 pub use crate::park::Usage;
-pub use histogram::Histogram;
-use histogram::Tally;
 
 /// The outcome of a run.
 #[derive(Clone, Debug)]
@@ -65,7 +61,7 @@ pub struct Second {
     /// Requests refused.
     pub refused: u32,
     /// Response times of the requests answered.
-    pub responses: Histogram,
+    pub responses: Responses,
     /// Of these, within the target.
     pub in_target: u32,
 }
@@ -130,7 +126,7 @@ impl Second {
 }
 
 pub(crate) struct ReportBuilder {
-    classes: Vec<ClassBuilder>,
+    classes: Vec<ClassReport>,
     pub(crate) courses: Vec<Course>,
     pub(crate) types: Vec<Course>,
     pub(crate) controls: Vec<(Duration, Vec<ControllerState>)>,
@@ -140,14 +136,6 @@ pub(crate) struct ReportBuilder {
     pub(crate) clients: Vec<ClientReport>,
     /// Answers that take longer have nobody left to read them.
     patience: Duration,
-}
-
-/// A class, of which the current second is still being counted.
-struct ClassBuilder {
-    report: ClassReport,
-    now: usize,
-    current: Second,
-    tally: Tally,
 }
 
 /// A request, as far as the report is concerned.
@@ -164,7 +152,7 @@ pub(crate) struct Subject {
 impl ReportBuilder {
     pub(crate) fn new(setup: &Setup, by_answer: bool, courses: usize, patience: Duration) -> Self {
         let kept = setup.classes.iter().filter(|_| by_answer);
-        let classes = kept.map(|class| ClassBuilder::new(&class.name)).collect();
+        let classes = kept.map(|class| ClassReport { name: class.name.clone(), seconds: Vec::new() }).collect();
         let clients = vec![ClientReport::default(); courses];
         let types = vec![Course::default(); setup.request_types.len()];
         let courses = vec![Course::default(); courses];
@@ -199,8 +187,9 @@ impl ReportBuilder {
     pub(crate) fn answered(&mut self, now: Timestamp, subject: Subject) -> bool {
         let response = now.since(subject.arrived);
         if let Some(class) = self.classes.get_mut(usize::from(subject.class)) {
-            class.second(now).in_target += u32::from(response <= subject.target);
-            class.tally.add(response);
+            let second = class.second(now);
+            second.in_target += u32::from(response <= subject.target);
+            second.responses.add(response);
         }
         let in_time = response <= self.patience;
         self.count(subject, |course, arrived| match in_time {
@@ -222,35 +211,17 @@ impl ReportBuilder {
     }
 
     pub(crate) fn classes(&mut self) -> Vec<ClassReport> {
-        std::mem::take(&mut self.classes).into_iter().map(ClassBuilder::finish).collect()
+        std::mem::take(&mut self.classes)
     }
 }
 
-impl ClassBuilder {
-    fn new(name: &str) -> ClassBuilder {
-        let report = ClassReport { name: name.to_owned(), seconds: Vec::new() };
-        ClassBuilder { report, now: 0, current: Second::default(), tally: Tally::default() }
-    }
-
+impl ClassReport {
     fn second(&mut self, now: Timestamp) -> &mut Second {
         let second = (now.as_nanos() / 1_000_000_000) as usize;
-        if second != self.now {
-            self.close(second);
+        if self.seconds.len() <= second {
+            self.seconds.resize_with(second + 1, Second::default);
         }
-        &mut self.current
-    }
-
-    /// Time does not go back: the second is over.
-    fn close(&mut self, next: usize) {
-        self.current.responses = self.tally.take();
-        self.report.seconds.push(std::mem::take(&mut self.current));
-        self.report.seconds.resize_with(next, Second::default);
-        self.now = next;
-    }
-
-    fn finish(mut self) -> ClassReport {
-        self.close(self.now + 1);
-        self.report
+        &mut self.seconds[second]
     }
 }
 

@@ -107,8 +107,11 @@ impl ProvisionPolicy for Cataclysm {
 
     fn decide(&mut self, view: &View<'_>, wishes: &mut [Wish]) {
         let now = view.now;
-        let interval_over = now >= self.next_interval;
+        // The end of the interval, not when it is looked at: a clock that is a little late today and less so the next
+        // time must not make a pause of one interval look too short.
+        let mut ended = None;
         while self.next_interval <= now {
+            ended = Some(self.next_interval);
             self.next_interval = self.next_interval + self.config.interval.duration();
         }
         if now >= self.next_plan {
@@ -116,16 +119,19 @@ impl ProvisionPolicy for Cataclysm {
                 self.next_plan = self.next_plan + self.config.plan_every.duration();
             }
             plan(view, wishes, self.config.plan_every.duration());
-        } else if interval_over && self.may_step(now) && self.step(view, wishes) {
-            self.last_step = Some(now);
+        } else if let Some(ended) = ended.filter(|ended| self.may_step(*ended))
+            && self.step(view, wishes)
+        {
+            self.last_step = Some(ended);
         }
     }
 }
 
 impl Cataclysm {
-    fn may_step(&self, now: Timestamp) -> bool {
+    /// Whether a step may follow an interval that ended at `at`.
+    fn may_step(&self, at: Timestamp) -> bool {
         let pause = self.config.pause.duration();
-        self.last_step.is_none_or(|last| now.since(last) >= pause) && self.next_plan.since(now) > pause
+        self.last_step.is_none_or(|last| at.since(last) >= pause) && self.next_plan.since(at) > pause
     }
 
     /// One step for every application that is refused too much.

@@ -43,12 +43,22 @@ fn site(policy: ProvisionConfig) -> Site {
 /// Plays a site in steps of 10 s: servers come up after their setup, drain at once. What is offered beyond 60/s for
 /// each server that serves is refused. Gives the servers serving the first two after each step, and all events.
 fn play(site: Site, seconds: u64, rates: impl Fn(u64) -> [u64; 2]) -> (Vec<[u32; 2]>, Vec<(u64, ProvisionEvent)>) {
+    play_late(site, seconds, rates, |_| 0)
+}
+
+/// The same with a clock that is so many milliseconds late at each step.
+fn play_late(
+    site: Site,
+    seconds: u64,
+    rates: impl Fn(u64) -> [u64; 2],
+    late: impl Fn(u64) -> u64,
+) -> (Vec<[u32; 2]>, Vec<(u64, ProvisionEvent)>) {
     let setup = site.pool.setup_time;
     let mut provisioner = Provisioner::new(site).unwrap();
     let mut starting: Vec<(Timestamp, usize)> = Vec::new();
     let (mut course, mut events) = (Vec::new(), Vec::new());
     for step in 1..=seconds / 10 {
-        let now = second(step * 10);
+        let now = second(step * 10) + Duration::from_millis(late(step * 10));
         for (_, server) in starting.extract_if(.., |(at, _)| *at <= now) {
             provisioner.handle_server(now, server, ServerNews::Up);
         }
@@ -96,6 +106,15 @@ fn the_papers_run() {
     // Then the second one takes from the first, one at a time, for nothing is free.
     assert_eq!(at(2990), [8, 3]);
     assert_eq!(at(3020), [7, 4]);
+}
+
+#[test]
+fn a_clock_that_wavers_loses_no_step() {
+    let policy = ProvisionConfig::Cataclysm(CataclysmConfig::default());
+    // The interval that ends at 1200 s is looked at less than `pause` after the one that ended at 900 s.
+    let (course, _) = play_late(site(policy), 1300, doubling, |at| if at == 900 { 3 } else { 1 });
+    let at = |seconds: usize| course[seconds / 10 - 1];
+    assert_eq!((at(920), at(1220)), ([4, 3], [5, 3]));
 }
 
 #[test]
