@@ -66,11 +66,17 @@ async fn a_mariadb_killed_under_load_fails_requests_in_time_and_keeps_what_it_ac
     let messages: Vec<String> = messages.into_iter().filter(|id| id.parse::<i64>().is_ok()).take(100).collect();
     assert_eq!(messages.len(), 100);
     let (tell, mut told) = watch::channel((0, 0));
+    let (kill, killed) = watch::channel(false);
     let mut filers = JoinSet::new();
     for part in messages.chunks(25) {
         let (visitor, part, tell) = (site.reader().await, part.to_vec(), tell.clone());
+        let mut killed = killed.clone();
         filers.spawn(async move {
-            for message in &part {
+            for (at, message) in part.iter().enumerate() {
+                if at == 10 {
+                    // Enough is left to file without a database, however late it is killed.
+                    killed.wait_for(|killed| *killed).await.unwrap();
+                }
                 file(&visitor, message, archive.0, timeout, &tell).await;
             }
         });
@@ -78,7 +84,9 @@ async fn a_mariadb_killed_under_load_fails_requests_in_time_and_keeps_what_it_ac
     told.wait_for(|(filed, _)| *filed >= 20).await.unwrap();
     let port = server.port();
     server.kill();
-    told.wait_for(|(_, failed)| *failed >= 8).await.unwrap();
+    kill.send_replace(true);
+    let failing = told.wait_for(|(_, failed)| *failed >= 8);
+    tokio::time::timeout(Duration::from_secs(60), failing).await.expect("they fail").unwrap();
     assert!(told.borrow().0 < 100, "it was killed too late to show anything");
     drop(server);
     let again = folder.0.clone();

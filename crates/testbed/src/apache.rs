@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,7 @@ use tidegate_workload::{ServiceTime, rng};
 
 use crate::nuclei::STATUS_PATH;
 use crate::pinned::pinned;
+use crate::ports::free_address;
 
 /// A running Apache; dropped, it ends and its folder goes.
 #[derive(Debug)]
@@ -233,10 +234,6 @@ fn spawn(folder: &Path, cores: usize) -> io::Result<Child> {
     // SAFETY: between fork and exec the closure makes two system calls and touches no memory but its own.
     unsafe { apache.pre_exec(prepare) };
     apache.spawn()
-}
-
-fn free_address() -> io::Result<SocketAddr> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 
 fn write(path: &Path, text: &str) -> Result<(), ApacheError> {

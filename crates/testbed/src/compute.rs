@@ -35,9 +35,14 @@ mod tests {
 
     #[test]
     fn work_takes_the_processor_time_that_it_is_given() {
-        let began = cpu_time();
-        work(0.02);
-        let took = cpu_time() - began;
-        assert!((0.02..0.03).contains(&took), "{took}");
+        let took = || {
+            let began = cpu_time();
+            work(0.02);
+            cpu_time() - began
+        };
+        // A host that takes the processor away at its end may be counted as work: of ten times the shortest counts.
+        let took: Vec<f64> = (0..10).map(|_| took()).collect();
+        let shortest = took.iter().copied().fold(f64::INFINITY, f64::min);
+        assert!((0.02..0.03).contains(&shortest), "{took:?}");
     }
 }

@@ -157,11 +157,15 @@ impl ExperimentReport {
     /// The first file that cannot be written.
     pub fn write(&self, folder: &Path) -> Result<Vec<PathBuf>, WriteError> {
         let mut files = vec![("report.json".to_owned(), self.json()), ("seconds.csv".to_owned(), self.csv())];
-        if self.arms.iter().flat_map(|arm| &arm.runs).any(|run| !run.outcome.controls.is_empty()) {
+        let any = |has: fn(&Outcome) -> bool| self.arms.iter().flat_map(|arm| &arm.runs).any(|run| has(&run.outcome));
+        if any(|outcome| !outcome.controls.is_empty()) {
             files.push(("controls.csv".to_owned(), csv::controls(self)));
         }
-        if self.arms.iter().flat_map(|arm| &arm.runs).any(|run| !run.outcome.partitions.is_empty()) {
+        if any(|outcome| !outcome.partitions.is_empty()) {
             files.push(("partitions.csv".to_owned(), csv::partitions(self)));
+        }
+        if any(|outcome| !outcome.provisioned.is_empty()) {
+            files.push(("provisioned.csv".to_owned(), csv::provisioned(self)));
         }
         if let Some(curves) = &self.scenario.curves {
             let failed = |problem| WriteError::Figure { arm: "all".to_owned(), problem };
@@ -186,3 +190,6 @@ impl ExperimentReport {
         files.into_iter().map(write).collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

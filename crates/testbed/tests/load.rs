@@ -1,9 +1,10 @@
 //! The load generator against emulated servers over loopback: both against queueing theory.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tidegate_loadgen::{LoadRun, Plan, Report, Stream};
-use tidegate_testbed::{Discipline, EmulatedCluster, Mode, Overflow, ServerSpec, ThreadedCluster};
+use tidegate_loadgen::{ErrorKind, LoadRun, Plan, Report, Stream};
+use tidegate_testbed::{Discipline, EmulatedCluster, EmulatedServer, Mode, Overflow, ServerSpec, ThreadedCluster};
 use tidegate_workload::{ArrivalProcess, ServiceTime};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -24,6 +25,19 @@ fn run(plan: Plan) -> Report {
     LoadRun::start(plan).unwrap().join().unwrap()
 }
 
+/// A busy machine can only take from what is done and add to how long it takes: of three runs the best one counts, and
+/// no two tests measure at once. `measure` says what it found that noise may have done; the rest it asserts.
+fn best_of_three(measure: impl Fn() -> Result<(), String>) {
+    static MEASURING: Mutex<()> = Mutex::new(());
+    // Another test may have failed with it; it guards no data.
+    let _guard = MEASURING.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut found = Vec::new();
+    while let Err(what) = measure() {
+        found.push(what);
+        assert!(found.len() < 3, "in each of three runs:\n{}", found.join("\n"));
+    }
+}
+
 /// Each offered request has exactly one fate.
 fn assert_conserved(report: &Report) {
     for c in report.classes.iter().chain([&report.total]) {
@@ -36,52 +50,59 @@ fn assert_conserved(report: &Report) {
 
 #[test]
 fn at_half_load_everything_is_as_processor_sharing_says() {
-    // Mean service time 2 ms on one core: 500/s. At 250/s the mean response time is 2 ms / (1 - 0.5) = 4 ms. A busy
-    // machine can only add to it: of three tries the best one counts.
-    let best = (0..3).map(|_| mean_at_half_load()).find(|mean| *mean < 0.0055);
-    assert!(best.is_some(), "the mean response time is above 5.5 ms in each of three runs");
-}
-
-/// The mean response time of a run at half load, seconds; everything else about the run is checked here.
-fn mean_at_half_load() -> f64 {
-    let cluster = start(ServerSpec::new(exponential(0.002), 1000));
-    let mut plan = Plan::new(vec![stream(&cluster, "250/s")], 8 * SECOND);
-    plan.seed = 11;
-    let report = run(plan);
-    assert_conserved(&report);
-    assert_eq!(report.total.admitted, report.total.offered, "{report}");
-    // Poisson noise of 2000 arrivals is 2.2 %; the seed is fixed, and its count within 3 %.
-    assert!((report.total.admitted as f64 / 2000.0 - 1.0).abs() < 0.03, "{report}");
-    assert_eq!(report.total.bytes, 1000 * report.total.admitted);
-    let stats = cluster.stats();
-    assert_eq!((stats.completed, stats.in_service, stats.abandoned), (report.total.admitted, 0, 0));
-    let load = stats.work_done / 8.0;
-    assert!((load - 0.5).abs() < 0.06, "load {load}");
-    let mean = report.total.latency.mean;
-    assert!(mean > 0.003, "mean {mean}\n{report}");
-    mean
+    best_of_three(|| {
+        // Mean service time 2 ms on one core: 500/s. Beside it requests that need no service: what they take is what
+        // the machine adds on the way there and back, and it adds as much again when a service is to end.
+        let nothing = ServiceTime::constant(0.0).unwrap();
+        let cluster = start(ServerSpec::new(exponential(0.002), 1000).route("/nothing", nothing, 1000));
+        let url = cluster.servers()[0].url("/nothing");
+        let without = Stream::new("without", "50/s".parse().unwrap()).url(&url, 1.0).unwrap();
+        let mut plan = Plan::new(vec![stream(&cluster, "250/s"), without], 8 * SECOND);
+        plan.seed = 11;
+        let report = run(plan);
+        assert_conserved(&report);
+        assert_eq!(report.total.admitted, report.total.offered, "{report}");
+        let [all, without] = &report.classes[..] else { panic!("two classes: {report}") };
+        // Poisson noise of 2000 arrivals is 2.2 %; the seed is fixed, and its count within 3 %.
+        assert!((all.admitted as f64 / 2000.0 - 1.0).abs() < 0.03, "{report}");
+        assert_eq!(report.total.bytes, 1000 * report.total.admitted);
+        let stats = cluster.stats();
+        assert_eq!((stats.completed, stats.in_service, stats.abandoned), (report.total.admitted, 0, 0));
+        let load = stats.work_done / 8.0;
+        assert!((load - 0.5).abs() < 0.06, "load {load}");
+        // At 250/s the mean response time is 2 ms / (1 - 0.5) = 4 ms.
+        let (mean, added) = (all.latency.mean, without.latency.mean);
+        assert!(mean > 0.003, "mean {mean}\n{report}");
+        let as_wanted = mean - 2.0 * added < 0.0055 && added < 0.010;
+        if as_wanted { Ok(()) } else { Err(format!("mean {mean}, without service {added}")) }
+    });
 }
 
 #[test]
 fn at_double_load_the_server_completes_its_capacity() {
-    // Two cores, FIFO, 5 ms each: 400/s. Those that find the queue full are refused.
-    let spec = ServerSpec {
-        cores: 2,
-        discipline: Discipline::Fifo,
-        accept_queue: Some(50),
-        ..ServerSpec::new(ServiceTime::constant(0.005).unwrap(), 100)
-    };
-    let cluster = start(spec);
-    let mut plan = Plan::new(vec![stream(&cluster, "800/s")], 5 * SECOND);
-    plan.target = Some(SECOND);
-    let report = run(plan);
-    assert_conserved(&report);
-    assert!((report.total.admitted_per_s / 400.0 - 1.0).abs() < 0.05, "{report}");
-    assert_eq!(report.total.refused, cluster.stats().overflowed);
-    assert_eq!((report.total.refused_by_sentry, report.total.errors_total()), (0, 0));
-    // 50 waiting before two cores of 5 ms: 125 ms, and the service.
-    let p95 = report.total.latency.p95;
-    assert!((0.120..0.200).contains(&p95), "p95 {p95}\n{report}");
+    best_of_three(|| {
+        // Two cores, FIFO, 5 ms each: 400/s. Those that find the queue full are refused.
+        let spec = ServerSpec {
+            cores: 2,
+            discipline: Discipline::Fifo,
+            accept_queue: Some(50),
+            ..ServerSpec::new(ServiceTime::constant(0.005).unwrap(), 100)
+        };
+        let cluster = start(spec);
+        let mut plan = Plan::new(vec![stream(&cluster, "800/s")], 5 * SECOND);
+        plan.target = Some(SECOND);
+        let report = run(plan);
+        assert_conserved(&report);
+        // Nobody worked after the last answer.
+        let most = 400.0 * (5.0 + report.total.latency.max) + 2.0;
+        assert!(report.total.admitted as f64 <= most, "{report}");
+        assert_eq!(report.total.refused, cluster.stats().overflowed);
+        assert_eq!((report.total.refused_by_sentry, report.total.errors_total()), (0, 0));
+        // 50 waiting before two cores of 5 ms: 125 ms, and the service.
+        let waited = (0.120..0.200).contains(&report.total.latency.p95);
+        let is_capacity = (report.total.admitted_per_s / 400.0 - 1.0).abs() < 0.05;
+        if is_capacity && waited { Ok(()) } else { Err(report.to_string()) }
+    });
 }
 
 #[test]
@@ -165,7 +186,9 @@ fn limits_of_the_generator_are_counted_and_said() {
     let total = &report.total;
     assert_eq!(total.admitted, 0);
     assert!(total.not_sent.outstanding_limit > 10 && total.not_sent.connection_limit > 3, "{report}");
-    assert_eq!(total.errors_total(), total.sent);
+    // A time-out may also come between a connection's turn and the request's leaving.
+    assert!(total.errors_total() >= total.sent, "{report}");
+    assert_eq!(total.errors.get(&ErrorKind::Timeout), Some(&total.errors_total()), "{report}");
     assert!(report.warnings.iter().any(|w| w.contains("were not sent")), "{report}");
 }
 
@@ -225,25 +248,31 @@ fn a_full_server_may_close_instead_of_answering() {
 
 #[test]
 fn a_saturated_cluster_completes_its_capacity_to_the_last_server() {
-    let spec = ServerSpec {
-        discipline: Discipline::Fifo,
-        accept_queue: Some(10),
-        ..ServerSpec::new(ServiceTime::constant(1.0 / 60.0).unwrap(), 1000)
-    };
-    let cluster = EmulatedCluster::start_on_thread(28, spec).unwrap();
-    let mut all = Stream::new("all", "2200/s".parse().unwrap());
-    for server in cluster.servers() {
-        all = all.url(&server.url("/"), 1.0).unwrap();
-    }
-    let report = run(Plan::new(vec![all], 4 * SECOND));
-    assert_conserved(&report);
-    for server in cluster.servers() {
-        // Each has 79/s on average for its 60/s; the first requests find it idle, the last ones outlive the sending.
-        let rate = server.stats().completed as f64 / 4.0;
-        assert!((54.0..64.0).contains(&rate), "{}: {rate}/s\n{report}", server.name());
-    }
-    let rate = cluster.stats().work_done / 4.0;
-    assert!((26.6..29.4).contains(&rate), "{rate} of 28 cores busy\n{report}");
+    best_of_three(|| {
+        let spec = ServerSpec {
+            discipline: Discipline::Fifo,
+            accept_queue: Some(10),
+            ..ServerSpec::new(ServiceTime::constant(1.0 / 60.0).unwrap(), 1000)
+        };
+        let cluster = EmulatedCluster::start_on_thread(28, spec).unwrap();
+        let mut all = Stream::new("all", "2200/s".parse().unwrap());
+        for server in cluster.servers() {
+            all = all.url(&server.url("/"), 1.0).unwrap();
+        }
+        let report = run(Plan::new(vec![all], 4 * SECOND));
+        assert_conserved(&report);
+        // Nobody worked after the last answer. Each server has 79/s on average for its 60/s; the first requests find it
+        // idle, the last ones outlive the sending.
+        let longest = 4.0 + report.total.latency.max;
+        let completed = |server: &EmulatedServer| server.stats().completed as f64;
+        let most = cluster.servers().iter().map(completed).fold(0.0, f64::max);
+        let least = cluster.servers().iter().map(completed).fold(f64::INFINITY, f64::min);
+        let work = cluster.stats().work_done;
+        assert!(most <= 60.0 * longest + 1.0 && work <= 28.0 * longest + 0.1, "{most}, {work} s of work\n{report}");
+        let rates = (least / 4.0, most / 4.0, work / 4.0);
+        let as_wanted = rates.0 > 54.0 && rates.1 < 64.0 && (26.6..29.4).contains(&rates.2);
+        if as_wanted { Ok(()) } else { Err(format!("rates of servers and cores busy {rates:?}\n{report}")) }
+    });
 }
 
 #[test]
@@ -251,11 +280,12 @@ fn members_of_a_host_take_turns_and_come_and_go() {
     let cluster = EmulatedCluster::start_on_thread(2, ServerSpec::new(exponential(0.001), 100)).unwrap();
     let [first, second] = [cluster.servers()[0].address(), cluster.servers()[1].address()];
     let (members, seen) = tokio::sync::watch::channel(vec![first]);
-    let mut plan = Plan::new(vec![stream(&cluster, "400/s")], 3 * SECOND);
+    let mut plan = Plan::new(vec![stream(&cluster, "400/s")], 30 * SECOND);
     plan.members = vec![(first.to_string(), seen)];
     let load = LoadRun::start(plan).unwrap();
     let mut progress = load.progress();
-    let done = |server: usize| cluster.servers()[server].stats().completed;
+    let stats = |server: usize| cluster.servers()[server].stats();
+    let done = |server: usize| stats(server).completed;
     let mut wait_for = |condition: &dyn Fn() -> bool| {
         while !condition() {
             assert!(!progress.borrow_and_update().finished, "the load is over too soon");
@@ -267,12 +297,14 @@ fn members_of_a_host_take_turns_and_come_and_go() {
     members.send_replace(vec![first, second]);
     wait_for(&|| done(1) >= 100);
     members.send_replace(vec![second]);
-    // Those under way may still end at the first one.
-    wait_for(&|| done(1) >= 200);
+    // Those under way still end at the first one.
+    wait_for(&|| done(1) >= 200 && stats(0).in_service == 0);
     let of_first = done(0);
+    wait_for(&|| done(1) >= 400);
+    load.stop();
     let report = load.join().unwrap();
     assert_conserved(&report);
-    assert_eq!(report.total.admitted, report.total.offered, "{report}");
+    assert_eq!(report.total.admitted + report.total.unfinished, report.total.offered, "{report}");
     assert!(of_first >= 180, "{of_first} before it left");
-    assert!(done(0) <= of_first + 1, "{} at the end, {of_first} after it had left", done(0));
+    assert_eq!(done(0), of_first, "none after it had left");
 }

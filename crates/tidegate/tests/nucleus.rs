@@ -27,7 +27,7 @@ type Running = (Arc<AtomicBool>, Arc<Mutex<Vec<TcpStream>>>, thread::JoinHandle<
 
 impl Server {
     fn new() -> Server {
-        let address = TcpListener::bind(("127.0.0.1", 0)).and_then(|l| l.local_addr()).expect("a port");
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
         let mut server = Server { address, asked: Arc::default(), running: None };
         server.start();
         server
@@ -111,11 +111,12 @@ impl Site {
     fn new(name: &str) -> Site {
         let servers = vec![Server::new(), Server::new()];
         let loopback = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
-        let (listen, admin) = (loopback(free_port(false)), loopback(free_port(false)));
-        let reports = free_port(true);
+        let (listen, admin) = (loopback(free_port()), loopback(free_port()));
+        let reports = free_port();
         let folder = Folder::new(name);
         let mut text = format!("[admin]\nlisten = \"{admin}\"\n[sentry]\nworkers = 1\n");
-        write!(text, "[reports]\nlisten = \"127.0.0.1:{reports}\"\nkey_file = \"key\"\n").expect("a string");
+        write!(text, "[reports]\nlisten = \"127.0.0.1:{reports}\"\nkey_file = \"key\"\nsilent_after = \"2s\"\n")
+            .expect("a string");
         let names: Vec<String> = servers.iter().map(|server| format!("\"{}\"", server.address)).collect();
         write!(text, "[[application]]\nlisten = \"{listen}\"\nservers = [{}]\n", names.join(", ")).expect("a string");
         text.push_str("[application.health]\ninterval = \"100ms\"\n");

@@ -4,11 +4,18 @@ mod support;
 
 use std::net::SocketAddr;
 use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use support::{Folder, Process, free_port, get, until};
 
 fn profile(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tidegate")).arg("profile").args(arguments).output().expect("runs")
+}
+
+/// One measurement at a time: two would measure each other.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn loopback(port: u16) -> SocketAddr {
@@ -17,7 +24,7 @@ fn loopback(port: u16) -> SocketAddr {
 
 /// A server with two cores that takes 20 ms of one for each request: it holds 100 per second.
 fn emulate(folder: &Folder, name: &str, computes: bool) -> (Process, SocketAddr) {
-    let listen = loopback(free_port(false));
+    let listen = loopback(free_port());
     let service = "{ \"distribution\": \"constant\", \"value\": \"20ms\" }";
     let text = format!(
         "{{ \"listen\": \"{listen}\", \"cores\": 2, \"computes\": {computes}, \
@@ -36,36 +43,30 @@ fn read(path: &str) -> toml::Table {
 
 #[test]
 fn a_known_capacity_is_found_announced_and_written_down() {
-    let folder = Folder::new("profile-known");
+    let (_alone, folder) = (alone(), Folder::new("profile-known"));
     let (_server, address) = emulate(&folder, "server", false);
-    let (out, url) = (folder.path("shop.toml"), format!("page=http://{address}/page"));
-    let run = profile(&[
-        "--to",
-        &url,
-        "--target",
-        "300ms",
-        "--step",
-        "1s",
-        "--loop",
-        "closed",
-        "--most-in-flight",
-        "40",
-        "--out",
-        &out,
-    ]);
-    let told = String::from_utf8_lossy(&run.stderr);
-    assert!(run.status.success(), "{told}");
-    // What is sent, and where, is said before the first step.
-    let (announced, _) = told.split_once("clients").expect("the head of the steps");
-    assert!(announced.contains(&format!("http://{address}/page")) && announced.contains("40"), "{announced}");
-    let file = read(&out);
-    let page = &file["measured"]["type"][0];
-    assert_eq!((page["name"].as_str(), file.get("softscale")), (Some("page"), None));
-    let capacity = page["capacity"].as_float().expect("a number");
-    assert!((90.0..110.0).contains(&capacity), "{capacity}");
-    // 30 at once take 300 ms each.
-    let most = page["max_conn"].as_integer().expect("a closed loop");
-    assert!((25..=34).contains(&most), "{most}");
+    let out = folder.path("shop.toml");
+    let arguments = ["--target", "300ms", "--step", "1s", "--loop", "closed", "--most-in-flight", "40", "--out", &out];
+    let measured = || {
+        let run = profile(&[&["--to", &format!("page=http://{address}/page")][..], &arguments].concat());
+        let told = String::from_utf8_lossy(&run.stderr);
+        assert!(run.status.success(), "{told}");
+        // What is sent, and where, is said before the first step.
+        let (announced, _) = told.split_once("clients").expect("the head of the steps");
+        assert!(announced.contains(&format!("http://{address}/page")) && announced.contains("40"), "{announced}");
+        let file = read(&out);
+        let page = &file["measured"]["type"][0];
+        assert_eq!((page["name"].as_str(), file.get("softscale")), (Some("page"), None));
+        let capacity = page["capacity"].as_float().expect("a number");
+        // 30 at once take 300 ms each.
+        let most = page["max_conn"].as_integer().expect("a closed loop");
+        assert!(capacity < 110.0 && most <= 34, "{capacity}, {most}: noise does not do that");
+        (capacity, most)
+    };
+    // A machine with other things to do makes the service look slower, never faster: that is measured anew, twice.
+    let mut runs = std::iter::repeat_with(measured).take(3);
+    let (_, most) =
+        runs.find(|(capacity, most)| *capacity > 90.0 && *most >= 25).expect("near what is known in some run");
     // A configuration includes it, and is held to it.
     let site = |target: &str| {
         let text = format!(
@@ -110,7 +111,7 @@ fn what_makes_no_sense_is_refused_before_anything_is_sent() {
         assert_eq!(refused.status.code(), Some(2), "{arguments:?}: {text}");
         assert!(text.contains(expected), "{arguments:?}: {text}");
     }
-    let nobody = profile(&["--to", &format!("http://{}/", loopback(free_port(false))), "--step", "1s"]);
+    let nobody = profile(&["--to", &format!("http://{}/", loopback(free_port())), "--step", "1s"]);
     let text = String::from_utf8_lossy(&nobody.stderr);
     assert!(!nobody.status.success() && text.contains("does not hold the target"), "{text}");
 }
@@ -124,7 +125,7 @@ fn the_staircase_is_measured_with_cores_that_a_nucleus_divides() {
     let folder = Folder::new("profile-staircase");
     let ((_application, application), (_data, data)) = (emulate(&folder, "a", false), emulate(&folder, "d", true));
     let mut service = Command::new("sleep").arg("300").stdout(Stdio::null()).spawn().expect("sleep starts");
-    let listen = loopback(free_port(true)).to_string();
+    let listen = loopback(free_port()).to_string();
     let text = format!(
         "server = \"{data}\"\nto = [\"{listen}\"]\nkey_file = \"key\"\n[isolation]\nstate_file = \"state.json\"\n\
          cores = \"0-1\"\ndata = {{ pid_file = \"service.pid\" }}\n"

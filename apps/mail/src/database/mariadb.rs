@@ -148,7 +148,10 @@ mod tests {
 
     #[test]
     fn nobody_listening_is_unreachable() {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        // A port that nobody else gets meanwhile, and at which nobody listens: it has a client.
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = std::net::TcpStream::connect(server.local_addr().unwrap()).unwrap();
+        let port = client.local_addr().unwrap().port();
         let url = format!("mysql://mail:pw@127.0.0.1:{port}/mail");
         let error = MariaDb::connect(&url, Duration::from_secs(5)).err().unwrap();
         assert!(matches!(error, DatabaseError::Unreachable(_)), "{error}");

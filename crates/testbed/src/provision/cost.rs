@@ -14,8 +14,10 @@ use super::{LEAD, ProvisionRunError, look};
 use crate::live;
 use crate::process::{PAUSE, Process};
 
-/// For how long it is measured, after as long a time in which caches and estimates settle.
-const MEASURED: Duration = Duration::from_secs(4);
+/// Caches and estimates settle first.
+const SETTLE: Duration = Duration::from_secs(3);
+/// Then so long is measured: where others use the machine too, what a request costs wavers from second to second.
+const MEASURED: Duration = Duration::from_secs(12);
 
 /// The share of a processor that a sentry takes for `rate`: it is sent four fifths of it.
 pub(super) fn processor_at(
@@ -42,9 +44,9 @@ fn measure(scenario: &Scenario, seed: u64, rate: Rate, sentry: &SentryProcess) -
     let mut plan = live::plan(scenario, |_| sentry.listen[0], seed)?;
     plan.streams.truncate(1);
     plan.streams[0].profile = Profile::constant(at);
-    plan.duration = MEASURED * 2;
+    plan.duration = SETTLE + MEASURED;
     let load = LoadRun::start(plan)?;
-    std::thread::sleep(MEASURED);
+    std::thread::sleep(SETTLE);
     let (since, before) = (Instant::now(), look::processor_time(sentry.process.id()));
     std::thread::sleep(MEASURED - Duration::from_millis(200));
     let used = look::processor_time(sentry.process.id()).saturating_sub(before);

@@ -112,8 +112,8 @@ impl Look {
         for (at, (_, members)) in self.members.iter().enumerate() {
             members.send_replace(self.site.sentries.iter().map(|sentry| sentry.listen[at]).collect());
         }
-        // Of the new one nothing is known yet.
-        self.used.1.clear();
+        // What the new one did to start is not counted.
+        self.used.1.extend(self.site.sentries.last().map(|sentry| processor_time(sentry.process.id())));
     }
 
     /// What each sentry's processor did since the last look, of a busy one's.

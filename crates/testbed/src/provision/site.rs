@@ -1,7 +1,7 @@
 //! The processes of the run and their configurations.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -12,6 +12,7 @@ use tidegate_workload::scenario::{Application, Arm, Scenario};
 
 use super::{LEAD, ProvisionRunError};
 use crate::live;
+use crate::ports::{free_address, free_addresses};
 use crate::process::{PATIENCE, PAUSE, Process, ProcessError};
 use crate::spec::ServerSpec;
 
@@ -196,16 +197,13 @@ pub(super) fn server(program: &Path, folder: &Path) -> Vec<String> {
 
 /// An address nobody listens at.
 pub(super) fn free_port() -> Result<SocketAddr, ProvisionRunError> {
-    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
-    free.map_err(|_| ProvisionRunError::Ports(1))
+    free_address().map_err(|_| ProvisionRunError::Ports(1))
 }
 
-/// The first of so many in a row, below those that the system gives away.
+/// The first of so many in a row.
 fn free_ports(count: usize) -> Result<u16, ProvisionRunError> {
-    let is_free = |port: usize| TcpListener::bind((Ipv4Addr::LOCALHOST, port as u16)).is_ok();
-    let begin = 10_000 + std::process::id() as usize % 10_000;
-    let first = (begin..32_000 - count).step_by(count).find(|first| (*first..first + count).all(is_free));
-    first.map(|first| first as u16).ok_or(ProvisionRunError::Ports(count))
+    let free = u16::try_from(count).ok().and_then(|count| free_addresses(count).ok());
+    free.map(|first| first.port()).ok_or(ProvisionRunError::Ports(count))
 }
 
 /// Asks for JSON; `None`: no good answer.

@@ -1,11 +1,11 @@
 //! The figure of a run, in the style of the papers: what was offered, what was admitted, which share of it, and how
-//! fast it was answered, each over time.
+//! fast it was answered, each over time; and what else moved, such as servers, sentries and the rates of controllers.
 
 use std::time::Duration;
 
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
-use tidegate_workload::outcome::{Control, Course, Outcome, Second};
+use tidegate_workload::outcome::{Control, Course, Outcome, Provision, Provisioned, Second};
 use tidegate_workload::scenario::Scenario;
 
 use super::Mode;
@@ -105,6 +105,7 @@ impl Figure {
                 lines(&|sum| share(sum.refused, sum.offered)),
             ));
         }
+        figure.panels.extend(provisioned(outcome));
         figure
     }
 
@@ -127,6 +128,33 @@ fn partition_lines(outcome: &Outcome) -> Vec<(String, RGBColor, Line)> {
         (name.to_owned(), COLOURS[at % COLOURS.len()], stairs.collect())
     };
     outcome.classes().into_iter().enumerate().map(line).collect()
+}
+
+/// A line for each application: what it had, second by second.
+fn provisioned_lines(outcome: &Outcome, value: fn(&Provision) -> f64) -> Vec<(String, RGBColor, Line)> {
+    let applications = outcome.provisioned.iter().enumerate();
+    let line = |(at, application): (usize, &Provisioned)| {
+        let points = application.seconds.iter().enumerate().map(|(second, had)| (second as f64, value(had)));
+        (application.name.clone(), COLOURS[at % COLOURS.len()], points.collect())
+    };
+    applications.map(line).collect()
+}
+
+/// Two panels for the servers and two for the sentries, where they came or went.
+fn provisioned(outcome: &Outcome) -> Vec<Panel> {
+    let panel = |title, unit, value| Panel::new(title, unit, provisioned_lines(outcome, value));
+    let servers = [
+        panel("servers", "servers", |at| at.servers),
+        panel("most that the target relaxes to", "seconds", |at| at.ceiling),
+    ];
+    let sentries = [
+        panel("sentries", "sentries", |at| at.sentries),
+        panel("processor of the first sentry", "share", |at| at.sentry_cpu),
+    ];
+    // How busy a sentry is moves always.
+    let (servers_move, sentries_move) = (servers.iter().any(Panel::moves), sentries[0].moves());
+    let shown = [(servers, servers_move), (sentries, sentries_move)];
+    shown.into_iter().filter(|(_, moves)| *moves).flat_map(|(pair, _)| pair).collect()
 }
 
 /// A line for each response-time controller and class of which there is something to see.
@@ -164,6 +192,11 @@ impl Panel {
     fn new(title: &'static str, unit: &'static str, lines: Vec<(String, RGBColor, Line)>) -> Panel {
         let top = highest(lines.iter().map(|line| &line.2)) * 1.12;
         Panel { title, unit, lines, target: None, top: if top > 0.0 { top } else { 1.0 } }
+    }
+
+    /// Whether any line is more than one value.
+    fn moves(&self) -> bool {
+        self.lines.iter().any(|(_, _, line)| line.iter().any(|point| point.1 != line[0].1))
     }
 
     fn show_target(&mut self, target: Line) {

@@ -58,16 +58,16 @@ fn table(report: &ExperimentReport, arm: &ArmReport) -> String {
     aligned(&lines)
 }
 
-/// Each check with what was measured: of several runs, the range, and how many passed.
+/// Each check with what was measured: of several runs, the range, and how many passed or, where any did, failed.
 fn checks(arm: &ArmReport) -> String {
     let Some(first) = arm.runs.first().filter(|run| !run.checks.is_empty()) else { return String::new() };
     let mut text = String::new();
     for at in 0..first.checks.len() {
         let all: Vec<&Check> = arm.runs.iter().map(|run| &run.checks[at]).collect();
         let passed = all.iter().filter(|check| check.pass).count();
-        let word = if passed == all.len() { "PASS" } else { "FAIL" };
+        let (word, count) = if passed == all.len() { ("PASS", passed) } else { ("FAIL", all.len() - passed) };
         let check = all[0];
-        let times = if all.len() > 1 { format!(" in {passed} of {}", all.len()) } else { String::new() };
+        let times = if all.len() > 1 { format!(" in {count} of {}", all.len()) } else { String::new() };
         let (subject, metric, over, bound) = (&check.subject, check.metric, check.over, &check.bound);
         // Writing into a string cannot fail.
         let _ = writeln!(

@@ -239,7 +239,7 @@ fn table(without: &Measured, with: &Measured) -> String {
 /// What the run with the sentry should have shown and did not. A short run is judged by bounds that a busy machine does
 /// not break.
 fn verdict(with: &Measured, short: bool) -> Vec<String> {
-    let (gold_least, used_least) = if short { (0.90, 0.75) } else { (0.98, 0.90) };
+    let (gold_least, used_least, most) = if short { (0.90, 0.75, TARGET * 3 / 2) } else { (0.98, 0.90, TARGET) };
     let flash = &with.flash;
     let mut missed = Vec::new();
     let mut must = |holds: bool, what: String| {
@@ -248,7 +248,7 @@ fn verdict(with: &Measured, short: bool) -> Vec<String> {
         }
     };
     let p95 = flash.total.latency.p95;
-    must(p95 <= TARGET.as_secs_f64(), format!("p95 of admitted is {} (target {TARGET:?})", millis(p95)));
+    must(p95 <= most.as_secs_f64(), format!("p95 of admitted is {} (at most {most:?})", millis(p95)));
     let gold = flash.classes[0].admitted_share();
     must(gold >= gold_least, format!("{} of gold was answered (at least {})", percent(gold), percent(gold_least)));
     let capacity = SERVERS as f64 * SERVER_RATE;

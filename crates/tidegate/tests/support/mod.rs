@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -79,12 +79,13 @@ impl Drop for Folder {
     }
 }
 
-pub fn free_port(udp: bool) -> u16 {
-    let address = match udp {
-        true => std::net::UdpSocket::bind(("127.0.0.1", 0)).and_then(|socket| socket.local_addr()),
-        false => TcpListener::bind(("127.0.0.1", 0)).and_then(|socket| socket.local_addr()),
-    };
-    address.expect("a port").port()
+pub fn free_port() -> u16 {
+    free_ports(1)
+}
+
+/// The first of so many in a row.
+pub fn free_ports(count: u16) -> u16 {
+    tidegate_testbed::free_addresses(count).expect("ports that are free").port()
 }
 
 pub fn get(address: SocketAddr, path: &str) -> Option<String> {

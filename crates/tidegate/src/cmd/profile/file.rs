@@ -90,6 +90,8 @@ mod tests {
             max_conn,
             most,
             is_bound,
+            rate_is_bound: false,
+            is_generators: false,
             knee: (80.0, 0.02),
             suggested_target: 0.1,
             cost: if name == "search" { 0.031_234_567 } else { 0.01 },

@@ -229,20 +229,27 @@ fn announcement(targets: &[(Target, Duration)], bounds: &Bounds, site: Option<&S
 
 /// What must be held where nothing is said.
 const TARGET: Duration = Duration::from_millis(500);
-const HEAD: &str = "   clients   offered/s  answered/s   failed     mean      p95";
+const HEAD: &str = "   clients   offered/s  answered/s   failed      mean       p95";
 
 fn line(step: &Step) -> String {
     let clients = step.in_flight.map_or("-".to_owned(), |clients| clients.to_string());
-    let ms = |seconds: f64| format!("{:.0} ms", seconds * 1e3);
     let cut = if step.cut { "  cut short" } else { "" };
+    let busy = if step.is_generators() { "  generator busy" } else { "" };
     format!(
-        "{clients:>10} {:>11.1} {:>11.1} {:>6.1} % {:>8} {:>8}{cut}",
+        "{clients:>10} {:>11.1} {:>11.1} {:>6.1} % {:>9} {:>9}{cut}{busy}",
         step.offered,
         step.answered,
         step.failed * 100.0,
         ms(step.latency.mean),
         ms(step.latency.p95)
     )
+}
+
+/// Milliseconds, with parts of them where they are few.
+fn ms(seconds: f64) -> String {
+    let ms = seconds * 1e3;
+    let digits = if ms < 1.0 { 2 } else { usize::from(ms < 10.0) };
+    format!("{ms:.digits$} ms")
 }
 
 fn text(found: &Found) -> String {
@@ -253,17 +260,23 @@ fn text(found: &Found) -> String {
         (Some(within), Some(most)) => format!("{within} in flight within the target, {most} at the breaking point"),
         _ => "no closed loop".to_owned(),
     };
-    format!(
-        "{}: capacity {:.1}/s, {:.1}/s within the target, {most}; knee at {:.1}/s with {:.0} ms; alone {:.1} ms; \
-         suggested target {:.0} ms\n",
+    let bound = if found.rate_is_bound { " (the bound given, --most-rate)" } else { "" };
+    let mut text = format!(
+        "{}: capacity {:.1}/s, {:.1}/s within the target{bound}, {most}; knee at {:.1}/s with {}; alone {}; suggested \
+         target {}\n",
         found.name,
         found.capacity,
         found.rate_in_target,
         found.knee.0,
-        found.knee.1 * 1e3,
-        found.cost * 1e3,
-        found.suggested_target * 1e3
-    )
+        ms(found.knee.1),
+        ms(found.cost),
+        ms(found.suggested_target)
+    );
+    if found.is_generators {
+        text += "the generator was the bottleneck where most was answered: the service may hold more. Measure from a machine \
+                 of its own, or with a faster processor\n";
+    }
+    text
 }
 
 fn curve(found: &Found) -> Curve {
