@@ -227,6 +227,15 @@ fn classes(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
     });
     let help = "Response time of admitted requests over the last half minute or so.";
     out.gauge("tidegate_response_time", help, Some(Unit::Seconds), percentiles)?;
+    let own = all.iter().flat_map(|seen| {
+        let statistic = seen.app.live().config.setup.sla.statistic().name();
+        let classes = seen.snapshot.classes.iter();
+        classes.filter_map(move |class| {
+            Some((seen.labels().and("class", &class.name).and("statistic", statistic), class.statistic?))
+        })
+    });
+    let help = "The SLA's own statistic of these response times: what its target bounds.";
+    out.gauge("tidegate_sla_response_time", help, Some(Unit::Seconds), own)?;
     let live: Vec<_> = all.iter().map(|seen| seen.app.live()).collect();
     let histograms = all.iter().zip(&live).flat_map(|(seen, live)| {
         let classes = live.config.setup.classes.iter().enumerate();

@@ -2,13 +2,15 @@
 
 mod support;
 
-use std::net::TcpListener;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use socket2::{Domain, Socket, Type};
 use support::{Door, Peer, RawServer, Running, application, ok, until};
 use tidegate_engine::Status;
+use tidegate_sentry::config::Application;
 use tidegate_sentry::counters::Counter;
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: t\r\n\r\n";
@@ -23,16 +25,16 @@ fn faulty(fault: impl Fn(Peer) + Send + Sync + 'static) -> RawServer {
     })
 }
 
-/// An address where nobody listens.
-fn nobody() -> std::net::SocketAddr {
-    TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr()).expect("a port")
+/// An address where nobody listens, and nobody else can while the socket is kept.
+fn nobody() -> (Socket, SocketAddr) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("a port");
+    let address = socket.local_addr().ok().and_then(|address| address.as_socket()).expect("an address");
+    (socket, address)
 }
 
 #[track_caller]
-fn assert_status(server: &RawServer, request: &str, status: u16) -> Running {
-    let mut app = application(&[server.address]);
-    app.timeouts.first_byte = Duration::from_millis(200);
-    app.timeouts.body_idle = Duration::from_millis(200);
+fn assert_status(app: Application, request: &str, status: u16) -> Running {
     let sentry = Running::start(app);
     assert_eq!(sentry.ask(request).status, status);
     sentry.assert_quiet();
@@ -41,9 +43,8 @@ fn assert_status(server: &RawServer, request: &str, status: u16) -> Running {
 
 #[test]
 fn a_server_that_refuses_connections_is_a_502() {
-    let sentry = Running::start(application(&[nobody()]));
-    assert_eq!(sentry.ask(GET).status, 502);
-    sentry.assert_quiet();
+    let (_kept, address) = nobody();
+    let sentry = assert_status(application(&[address]), GET, 502);
     assert!(sentry.count(Counter::ServerConnectErrors) >= 1);
     let class = &sentry.app().snapshot().classes[0];
     assert_eq!(class.failed, 1);
@@ -51,13 +52,15 @@ fn a_server_that_refuses_connections_is_a_502() {
 
 #[test]
 fn a_server_that_closes_before_answering_is_a_502() {
-    let sentry = assert_status(&faulty(drop), POST, 502);
+    let server = faulty(drop);
+    let sentry = assert_status(application(&[server.address]), POST, 502);
     assert_eq!(sentry.count(Counter::ServerErrors), 1);
 }
 
 #[test]
 fn a_server_that_resets_before_answering_is_a_502() {
-    assert_status(&faulty(Peer::reset), POST, 502);
+    let server = faulty(Peer::reset);
+    assert_status(application(&[server.address]), POST, 502);
 }
 
 #[test]
@@ -65,7 +68,7 @@ fn a_server_that_sends_garbage_is_a_502() {
     let server = faulty(|mut peer| {
         peer.send("this is not HTTP\r\n\r\n");
     });
-    assert_status(&server, POST, 502);
+    assert_status(application(&[server.address]), POST, 502);
 }
 
 #[test]
@@ -76,7 +79,9 @@ fn a_server_that_never_answers_is_a_504() {
         inside.wait();
         drop(peer);
     });
-    let sentry = assert_status(&server, GET, 504);
+    let mut app = application(&[server.address]);
+    app.timeouts.first_byte = Duration::from_millis(200);
+    let sentry = assert_status(app, GET, 504);
     assert_eq!(sentry.count(Counter::TimeoutFirstByte), 1);
     door.open();
 }
@@ -173,8 +178,8 @@ fn bytes_after_an_answer_poison_only_that_connection() {
 
 #[test]
 fn an_unsent_request_goes_to_another_server_whatever_its_method() {
-    let good = RawServer::echo();
-    let sentry = Running::start(application(&[nobody(), good.address]));
+    let ((_kept, nobody), good) = (nobody(), RawServer::echo());
+    let sentry = Running::start(application(&[nobody, good.address]));
     for _ in 0..8 {
         assert_eq!(sentry.ask(POST).status, 200);
     }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::json;
-use support::{Client, Door, RawServer, Running, admission, application, config, ok, until};
+use support::{Client, Door, PATIENCE, RawServer, Running, admission, application, config, ok, until};
 use tidegate_engine::ServerSetup;
 use tidegate_sentry::config::{Application, Server};
 use tidegate_sentry::counters::Counter;
@@ -316,17 +316,19 @@ fn a_request_that_waited_too_long_is_refused_by_the_clock() {
 fn a_connection_that_rested_without_hyper_goes_on() {
     let server = RawServer::echo();
     let mut app = application(&[server.address]);
-    // The sweep comes every 50 ms, and sheds what has been idle for two of them.
-    app.timeouts.header = Duration::from_millis(200);
+    // The sweep comes in a quarter of the shortest time-out, every 50 ms, and sheds what has been idle for two of them.
+    // This time-out is none for clients, who may be late: connections to servers are opened again.
+    app.timeouts.server_idle = Duration::from_millis(200);
     let sentry = Running::start(app);
     let mut client = sentry.client();
-    client.io.set_read_timeout(Some(Duration::from_millis(180))).expect("a time-out");
     for _ in 0..4 {
         client.send(GET);
         assert_eq!(client.answer().status, 200);
         // Nothing comes, and the connection stays open.
+        client.io.set_read_timeout(Some(Duration::from_millis(180))).expect("a time-out");
         let silence = client.try_answer(false).expect_err("silence");
         assert_eq!(silence.kind(), std::io::ErrorKind::WouldBlock);
+        client.io.set_read_timeout(Some(PATIENCE)).expect("a time-out");
     }
     assert_eq!(sentry.count(Counter::ConnectionsAccepted), 1);
     sentry.assert_quiet();

@@ -8,7 +8,7 @@ use super::*;
 use crate::app::App;
 use crate::config::Config;
 use crate::record::NoRecords;
-use tidegate_engine::{ServerId, Status};
+use tidegate_engine::{Decision, Outcome, ServerId, Status, Timestamp};
 
 const FILE: &str = "[[application]]\nname = \"sh\\\"op\"\nservers = \"127.0.0.1:1\"\n\
                     [[application.class]]\nname = \"gold\"\nmatch = { path = \"/gold\" }\n\
@@ -90,6 +90,29 @@ fn metrics_are_open_metrics() {
     let (status, plain) = get(&server, "/metrics");
     assert!(status == 200 && plain.contains("# TYPE tidegate_requests_offered_total counter\n"), "{plain}");
     assert!(!plain.contains("# UNIT") && !plain.contains("# EOF"), "the format that everybody reads");
+}
+
+#[test]
+fn what_the_target_bounds_is_a_metric() {
+    let board = board();
+    let app = board.applications()[0].clone();
+    let sla = FILE.replace("servers", "sla = { statistic = \"mean\", target = \"1s\" }\nservers");
+    let by_mean = Config::parse(&sla, Path::new("test.toml")).expect("valid").config.applications.remove(0);
+    app.reconfigure(by_mean).expect("the same servers");
+    app.set_status(ServerId(0), Status::Up);
+    let live = app.live();
+    // The mean is 0.1 s, the 95th percentile 1 s.
+    for (second, millis) in (1u64..).zip([0; 9].into_iter().chain([1000])) {
+        let mut core = app.lock();
+        let (at, took) = (Timestamp::from_secs_f64(second as f64 * 2.0), Duration::from_millis(millis));
+        let request = live.classifier.classify(&urls::Asked { path: "/gold".into(), agent: "host".into() });
+        let Decision::Admit { ticket, .. } = core.controller.handle_arrival(at, request) else { panic!("refused") };
+        core.controller.handle_completion(at + took, ticket, Outcome::answered());
+    }
+    let text = crate::metrics::render(&board);
+    let name = "tidegate_sla_response_time_seconds{application=\"sh\\\"op\",class=\"gold\",statistic=\"mean\"} ";
+    let value = text.lines().find_map(|line| line.strip_prefix(name)).expect("there").parse::<f64>().expect("a number");
+    assert!((0.05..0.2).contains(&value), "{value}");
 }
 
 /// The rules of the format that a scraper trips over: one TYPE per family, samples under their family and nowhere

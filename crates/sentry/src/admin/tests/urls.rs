@@ -16,9 +16,9 @@ const FIRST: u32 = 100_000;
 /// What a table without bounds would need for the rest, at 32 bytes a URL.
 const GROWTH: u64 = 32 * (URLS - FIRST) as u64;
 
-struct Asked {
-    path: String,
-    agent: String,
+pub(super) struct Asked {
+    pub(super) path: String,
+    pub(super) agent: String,
 }
 
 impl RequestView for Asked {
