@@ -23,6 +23,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::PlanError;
+use crate::health::BUSY;
 use crate::report::Quantiles;
 use crate::run::LoadError;
 use crate::users::UsersError;
@@ -86,12 +87,20 @@ pub struct Step {
     pub latency: Quantiles,
     /// It was cut short: far beyond the target, or failing.
     pub cut: bool,
+    /// Share of a processor that the generator's thread used.
+    #[serde(default)]
+    pub generator: f64,
 }
 
 impl Step {
     /// Whether the target was held, and nothing to speak of failed.
     pub fn holds(&self, target: Duration) -> bool {
         !self.cut && self.latency.count > 0 && self.failed <= FAILURES && self.latency.p95 <= target.as_secs_f64()
+    }
+
+    /// Whether the generator had nothing to spare: the service may hold more than this shows.
+    pub fn is_generators(&self) -> bool {
+        self.generator > BUSY
     }
 }
 

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
+use rustix::io::Errno;
 
 use crate::pool::Pool;
 use crate::record::Outcome;
@@ -42,7 +43,7 @@ pub(crate) async fn exchange(
         let reused = idle.is_some();
         let mut sender = match idle {
             Some(sender) => sender,
-            None => pool.connect(member).await.map_err(|_| ErrorKind::Connect)?,
+            None => pool.connect(member).await.map_err(|error| not_connected(&error))?,
         };
         if let Some(on_send) = on_send.take() {
             on_send();
@@ -83,6 +84,14 @@ async fn read(response: Response<Incoming>, mut page: Option<&mut Page>) -> Resu
         }
     }
     Ok(Outcome::Answered { status, by_sentry, bytes })
+}
+
+/// Whose fault it is that there is no connection.
+fn not_connected(error: &io::Error) -> ErrorKind {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::ADDRNOTAVAIL | Errno::MFILE | Errno::NFILE) => ErrorKind::LocalLimit,
+        _ => ErrorKind::Connect,
+    }
 }
 
 /// What went wrong, from the innermost cause that says it.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::report::{ClassReport, GeneratorReport, Quantiles, add, histogram};
+use crate::report::{ClassReport, ErrorKind, GeneratorReport, Quantiles, add, histogram};
 
 /// The measurements; lives on the generator's thread, whose processor time it reads.
 pub(crate) struct Health {
@@ -64,6 +64,13 @@ pub(crate) fn warnings(generator: &GeneratorReport, total: &ClassReport, connect
             generator.cpu_peak * 100.0
         ));
     }
+    if let Some(count) = total.errors.get(&ErrorKind::LocalLimit) {
+        warnings.push(format!(
+            "{count} connections could not be made because this machine had no port or no open file left: the service was \
+             not asked. A port rests for a minute after its connection; keep connections open, lower the rate, send from \
+             several machines, or raise `ulimit -n`"
+        ));
+    }
     if total.not_sent.total() > 0 {
         warnings.push(format!(
             "{} requests were not sent: {} because too many were outstanding, {} because all {connections} connections \
@@ -97,7 +104,7 @@ fn thread_cpu() -> Duration {
 const LATE: f64 = 5e-3;
 
 /// Share of a processor from which on the generator counts as the bottleneck.
-const BUSY: f64 = 0.9;
+pub(crate) const BUSY: f64 = 0.9;
 
 #[cfg(test)]
 mod tests {
@@ -118,6 +125,8 @@ mod tests {
         let not_sent = NotSent { outstanding_limit: 4, connection_limit: 1 };
         let held = ClassReport { not_sent, ..total };
         assert!(warnings(&good, &held, 8)[0].contains("5 requests were not sent: 4"));
+        let used_up = ClassReport { errors: [(ErrorKind::LocalLimit, 7)].into(), ..ClassReport::default() };
+        assert!(warnings(&good, &used_up, 8)[0].contains("7 connections could not be made because this machine"));
     }
 
     #[test]

@@ -101,6 +101,8 @@ pub enum ErrorKind {
     Closed,
     /// The answer was not HTTP.
     Protocol,
+    /// This machine had no port or no open file left for a connection: the service was not asked.
+    LocalLimit,
 }
 
 /// Requests scheduled in one second, and what became of them; and what was answered in it.

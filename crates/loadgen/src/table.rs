@@ -67,6 +67,7 @@ impl ErrorKind {
             ErrorKind::Reset => "connection reset",
             ErrorKind::Closed => "connection closed early",
             ErrorKind::Protocol => "answer was not HTTP",
+            ErrorKind::LocalLimit => "no port or open file left here",
         }
     }
 }

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
-use tidegate_loadgen::{ErrorKind, LoadRun, UsersFile, UsersPlan, UsersReport};
+use tidegate_loadgen::{ErrorKind, LoadRun, Progress, UsersFile, UsersPlan, UsersReport};
 
 /// What was asked, one line each: method, path, cookie, body.
 type Asked = Arc<Mutex<Vec<String>>>;
@@ -61,7 +61,7 @@ fn talk(mut stream: TcpStream, answer: AnswerWith, asked: &Asked) -> Option<()> 
 }
 
 const FILE: &str = r#"
-    timeout = "200ms"
+    timeout = "10s"
     [[users]]
     class = "1"
     count = 1
@@ -83,10 +83,19 @@ const FILE: &str = r#"
     path = "/show/{message}"
 "#;
 
-fn run(file: &str, address: SocketAddr, duration: Duration) -> UsersReport {
-    let file = UsersFile::parse(file, "test").unwrap();
-    let plan = UsersPlan::new(file, &format!("http://{address}"), duration).unwrap();
-    let report = LoadRun::start_users(plan).unwrap().join().unwrap();
+fn start(file: &str, address: SocketAddr) -> LoadRun<UsersReport> {
+    let plan = UsersPlan::new(UsersFile::parse(file, "test").unwrap(), &format!("http://{address}"), HOUR).unwrap();
+    LoadRun::start_users(plan).unwrap()
+}
+
+/// Stops the run a while after so many requests have ended: one too many would come in that time, right after them.
+fn run(file: &str, address: SocketAddr, requests: u64) -> UsersReport {
+    let run = start(file, address);
+    let ended = |p: &Progress| p.classes.iter().map(|c| c.admitted + c.refused + c.failed).sum::<u64>() >= requests;
+    let at = wait_for(&run, ended).elapsed;
+    wait_for(&run, |progress| progress.elapsed >= at + A_WHILE);
+    run.stop();
+    let report = run.join().unwrap();
     for c in report.requests.iter().chain([&report.total]) {
         let fates = c.admitted + c.refused + c.other + c.errors_total() + c.unfinished;
         assert_eq!(c.offered, fates, "each request has exactly one fate: {c:?}");
@@ -94,7 +103,18 @@ fn run(file: &str, address: SocketAddr, duration: Duration) -> UsersReport {
     report
 }
 
-const HALF_A_SECOND: Duration = Duration::from_millis(500);
+/// What the run says of itself as soon as `holds`.
+#[track_caller]
+fn wait_for(run: &LoadRun<UsersReport>, holds: impl Fn(&Progress) -> bool) -> Progress {
+    let (progress, deadline) = (run.progress(), Instant::now() + Duration::from_secs(30));
+    while !holds(&progress.borrow()) {
+        assert!(Instant::now() < deadline, "waited in vain: {:?}", progress.borrow());
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    progress.borrow().clone()
+}
+
+const A_WHILE: Duration = Duration::from_millis(200);
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[test]
@@ -104,7 +124,7 @@ fn a_session_keeps_its_cookie_and_uses_what_pages_say() {
         "GET /list" => Some(("200 OK", "", "<a href=\"/show/42\">")),
         _ => Some(("200 OK", "", "a message")),
     });
-    let report = run(FILE, address, HALF_A_SECOND);
+    let report = run(FILE, address, 3);
     let wanted = ["POST /login [] name=user+1", "GET /list [session=abc]", "GET /show/42 [session=abc]"];
     assert_eq!(*asked.lock().unwrap(), wanted, "and then a pause of an hour");
     assert_eq!((report.sessions, report.sessions_broken, report.total.admitted), (1, 0, 3), "{report}");
@@ -115,7 +135,7 @@ fn a_session_keeps_its_cookie_and_uses_what_pages_say() {
 #[test]
 fn what_is_on_no_page_cannot_be_asked_for() {
     let (address, asked) = service(|_, _| Some(("200 OK", "", "an empty folder")));
-    run(FILE, address, HALF_A_SECOND);
+    run(FILE, address, 2);
     assert_eq!(asked.lock().unwrap().len(), 2, "login and list; there is nothing to show");
 }
 
@@ -123,20 +143,15 @@ fn what_is_on_no_page_cannot_be_asked_for() {
 fn only_the_beginning_of_a_long_page_is_searched() {
     static LONG: LazyLock<String> = LazyLock::new(|| format!("{}<a href=\"/show/42\">", " ".repeat(1 << 20)));
     let (address, asked) = service(|_, _| Some(("200 OK", "", &LONG)));
-    run(FILE, address, HALF_A_SECOND);
+    run(FILE, address, 2);
     assert_eq!(asked.lock().unwrap().len(), 2, "login and list; the message is beyond the first MiB");
 }
 
 #[test]
 fn who_is_stopped_tells_the_connections_all_the_same() {
     let (address, _) = service(|_, _| Some(("200 OK", "", "<a href=\"/show/42\">")));
-    let plan = UsersPlan::new(UsersFile::parse(FILE, "test").unwrap(), &format!("http://{address}"), HOUR).unwrap();
-    let run = LoadRun::start_users(plan).unwrap();
-    let (progress, deadline) = (run.progress(), Instant::now() + Duration::from_secs(30));
-    while progress.borrow().classes.iter().all(|class| class.admitted == 0) {
-        assert!(Instant::now() < deadline, "nobody was answered");
-        std::thread::yield_now();
-    }
+    let run = start(FILE, address);
+    wait_for(&run, |progress| progress.classes.iter().any(|class| class.admitted > 0));
     run.stop();
     let report = run.join().unwrap();
     assert!(report.stopped);
@@ -149,10 +164,10 @@ fn a_refusal_breaks_the_session_off_and_the_user_begins_anew() {
         2 => Some(("503 Service Unavailable", "retry-after: 1\r\n", "busy")),
         _ => Some(("200 OK", "", "<a href=\"/show/1\">")),
     });
-    let report = run(&FILE.replace("1h", "100ms"), address, Duration::from_millis(150));
+    let report = run(&FILE.replace("1h", "100ms"), address, 3);
     let asked = asked.lock().unwrap();
     assert!(asked[0].starts_with("POST /login") && asked[1].starts_with("GET /list"), "{asked:?}");
-    assert!(asked.get(2).is_none_or(|third| third.starts_with("POST /login")), "it signs in again: {asked:?}");
+    assert!(asked[2].starts_with("POST /login"), "it signs in again: {asked:?}");
     assert_eq!((report.sessions_broken, report.total.refused), (1, 1), "{report}");
     assert_eq!(report.request("list").unwrap().refused, 1);
 }
@@ -160,7 +175,7 @@ fn a_refusal_breaks_the_session_off_and_the_user_begins_anew() {
 #[test]
 fn patience_ends() {
     let (address, _) = service(|_, _| None);
-    let report = run(FILE, address, HALF_A_SECOND);
+    let report = run(&FILE.replace("10s", "200ms"), address, 1);
     assert_eq!(report.total.errors.get(&ErrorKind::Timeout), Some(&1), "{report}");
     assert_eq!((report.sessions, report.sessions_broken), (1, 1));
 }
@@ -172,7 +187,7 @@ fn users_try_again_where_their_file_says_so() {
         _ => Some(("200 OK", "", "")),
     });
     let file = FILE.replace("pause =", "retry = { tries = 3, wait = \"at-once\" }\n pause =");
-    let report = run(&file, address, HALF_A_SECOND);
+    let report = run(&file, address, 4);
     assert_eq!(asked.lock().unwrap().iter().filter(|line| line.starts_with("POST")).count(), 3);
     assert_eq!((report.sessions, report.sessions_broken, report.total.refused), (1, 0, 2), "{report}");
 }
@@ -182,7 +197,7 @@ fn a_crowd_comes_and_goes() {
     let (address, _) = service(|_, _| Some(("200 OK", "", "")));
     let crowd =
         "[[active]]\n users = \"1\"\n at = 0\n count = 2\n [[active]]\n users = \"1\"\n at = \"200ms\"\n count = 9\n";
-    let report = run(&format!("{FILE}{crowd}"), address, HALF_A_SECOND);
+    let report = run(&format!("{FILE}{crowd}"), address, 18);
     assert_eq!(report.sessions, 9, "{report}");
     let late = UsersFile::parse(&format!("{FILE}{crowd}"), "test").unwrap();
     assert_eq!(late.most(&late.users[0]), 9);

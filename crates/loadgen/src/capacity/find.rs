@@ -41,6 +41,12 @@ pub struct Found {
     pub most: Option<u32>,
     /// `max_conn` is the bound that was given, not what the service holds.
     pub is_bound: bool,
+    /// `rate_in_target` is the bound that was given.
+    #[serde(default)]
+    pub rate_is_bound: bool,
+    /// The capacity is the generator's: it had nothing to spare when most was answered.
+    #[serde(default)]
+    pub is_generators: bool,
     /// Where throughput over response time is highest: requests per second, and mean response time there, seconds.
     pub knee: (f64, f64),
     /// The 95th percentile near 90 % of the capacity, seconds: what can be promised without wasting much.
@@ -124,6 +130,9 @@ impl Search<'_> {
         let mut bad = None;
         if self.steps.len() > 1 {
             for share in SHARES {
+                if good >= most {
+                    break;
+                }
                 let rate = (known * share).min(most);
                 if self.try_twice(Load::Rate(rate), false)?.holds(self.bounds.target) {
                     good = rate;
@@ -208,6 +217,9 @@ fn sum_up(target: &Target, bounds: &Bounds, max_conn: Option<u32>, rate: Option<
     // A rate beyond what is held is answered late, after its step: that is no capacity.
     let closed = highest(&mut whole().filter(|step| step.in_flight.is_some()));
     let capacity = closed.max(rate.unwrap_or(0.0));
+    let is_generators = whole().any(|step| step.is_generators() && step.answered >= capacity);
+    // Arrivals are random: at the bound about as much is answered.
+    let rate_is_bound = rate.is_some_and(|rate| rate >= bounds.most_rate * (1.0 - FINE));
     let rate_in_target = rate.unwrap_or_else(|| highest(&mut holding()));
     let power = |step: &&Step| step.answered / step.latency.mean.max(1e-9);
     let knee = holding().max_by(|a, b| power(a).total_cmp(&power(b)));
@@ -226,6 +238,8 @@ fn sum_up(target: &Target, bounds: &Bounds, max_conn: Option<u32>, rate: Option<
         max_conn,
         most: max_conn.map(|within| within.max(most.unwrap_or(0))),
         is_bound: max_conn.is_some_and(|most| most >= bounds.most_in_flight),
+        rate_is_bound,
+        is_generators,
         knee: knee.map_or((0.0, 0.0), |step| (step.answered, step.latency.mean)),
         suggested_target: near.map_or(0.0, |step| step.latency.p95),
         cost: steps[0].latency.mean,
@@ -248,7 +262,20 @@ mod tests {
 
     fn step(in_flight: Option<u32>, answered: f64, mean: f64, p95: f64) -> Step {
         let latency = Quantiles { count: 100, mean, p95, ..Quantiles::default() };
-        Step { in_flight, offered: answered, answered, failed: 0.0, latency, cut: false }
+        Step { in_flight, offered: answered, answered, failed: 0.0, latency, cut: false, generator: 0.3 }
+    }
+
+    #[test]
+    fn bounds_and_a_busy_generator_are_told() {
+        let (target, bounds) = given(Loops::Both);
+        let busy = |generator| Step { generator, ..step(Some(4), 990.0, 0.004, 0.01) };
+        let found = |generator, rate| {
+            let steps = vec![step(Some(1), 300.0, 0.003, 0.01), busy(generator), step(None, rate, 0.004, 0.01)];
+            let found = sum_up(&target, &bounds, Some(4), Some(rate), steps);
+            (found.is_generators, found.rate_is_bound)
+        };
+        assert_eq!(found(0.97, 900.0), (true, false));
+        assert_eq!(found(0.5, 985.0), (false, true));
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub fn closed(target: &Target, bounds: &Bounds, clients: u32) -> Result<Step, Ca
     // The first `clients` come at once, and are no part of the pace.
     let paced = total.offered.saturating_sub(u64::from(clients)) as f64 / seconds;
     let offered = if cut { total.offered as f64 / seconds } else { paced };
-    Ok(step(Some(clients), offered, total, cut))
+    Ok(step(Some(clients), offered, total, cut, report.generator.cpu))
 }
 
 /// `rate` requests per second, whether or not the ones before were answered, for one step.
@@ -53,7 +53,7 @@ pub fn open(target: &Target, bounds: &Bounds, rate: f64) -> Result<Step, Capacit
     let mut plan = Plan::new(vec![stream], bounds.step);
     (plan.seed, plan.target) = (bounds.seed, Some(bounds.target));
     let (report, cut) = watch(LoadRun::start(plan)?, bounds)?;
-    Ok(step(None, report.total.offered_per_s, &report.total, cut))
+    Ok(step(None, report.total.offered_per_s, &report.total, cut, report.generator.cpu))
 }
 
 /// Waits until the service answers one request at a time about as fast as it did in `first`.
@@ -74,11 +74,11 @@ pub fn settle(target: &Target, bounds: &Bounds, first: &Step) -> Result<(), Capa
     Err(CapacityError::NotRecovered { url: target.url.clone(), waited: RECOVERY })
 }
 
-fn step(in_flight: Option<u32>, offered: f64, total: &ClassReport, cut: bool) -> Step {
+fn step(in_flight: Option<u32>, offered: f64, total: &ClassReport, cut: bool, generator: f64) -> Step {
     // Requests given up at a cut say nothing.
     let ended = total.offered.saturating_sub(total.unfinished).max(1) as f64;
     let well = total.admitted as f64 / ended;
-    Step { in_flight, offered, answered: offered * well, failed: 1.0 - well, latency: total.latency, cut }
+    Step { in_flight, offered, answered: offered * well, failed: 1.0 - well, latency: total.latency, cut, generator }
 }
 
 /// Waits for the end of the run, or cuts it short; the report, and whether it was cut.
