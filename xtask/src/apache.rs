@@ -38,10 +38,6 @@ pub const SCRIPTS: [Script; 3] = [
     Script { name: "heavy", path: "/heavy.php", share: 0.2, rounds: 42_000 },
 ];
 
-/// A page without a script, and its size in bytes.
-pub const PAGE: &str = "/page.html";
-const PAGE_BYTES: usize = 8 * 1024;
-
 const DEBIAN: &str = "/etc/apache2";
 
 /// What `apache2` and `libapache2-mod-php` enable when they are installed, less `php`, whose name has its version in
@@ -88,7 +84,7 @@ pub fn start(core: usize, dir: &Path) -> Result<Service> {
     ] {
         options.env(variable, root.join(place));
     }
-    let paths = SCRIPTS.iter().map(|script| script.path).chain([PAGE]);
+    let paths = SCRIPTS.iter().map(|script| script.path);
     launch(options, &root, "log/error.log", (core, listen), dir, paths)
 }
 
@@ -143,7 +139,6 @@ fn lay_out(root: &Path, listen: SocketAddr) -> Result<()> {
     for script in &SCRIPTS {
         fs::write(root.join("files").join(script.path.trim_start_matches('/')), script.text())?;
     }
-    fs::write(root.join("files").join(&PAGE[1..]), "tidegate".repeat(PAGE_BYTES / 8))?;
     // The workers run as www-data.
     for folder in [root.parent().unwrap_or(root), root, &root.join("files")] {
         fs::set_permissions(folder, fs::Permissions::from_mode(0o755))?;

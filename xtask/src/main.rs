@@ -48,7 +48,7 @@ usage: cargo xtask COMMAND
                          run the commands that the documents show
   real [--short] [--seconds N] [--target TIME] [--keep] [--record]
                          the sentry before Apache with PHP, at three times its capacity
-  profile [--short] [--only page,script] [--runs N] [--step SECONDS] [--out FOLDER]
+  profile [--short] [--runs N] [--step SECONDS] [--out FOLDER]
                          what `tidegate profile` finds of Apache with PHP, and what httperf finds
   resource [--short] [--only V1,V2,V3,premium,cost] [--levels 0.8,2,3] [--out DIR] [--verbose] [--keep]
                          resources protected before Apache with CGI, in network namespaces (root)

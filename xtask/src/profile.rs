@@ -1,7 +1,7 @@
 //! `cargo xtask profile`: what `tidegate profile` finds of a real service, beside what httperf finds.
 //!
 //! Apache with PHP from Debian's packages, unmodified, on core 0; the load on core 1, from one and the other in turns.
-//! Two kinds of requests: a page from a file, and a script that computes.
+//! A script that computes: with a small file it would matter that httperf never sleeps and so need not be woken.
 //!
 //! httperf knows nothing of ours: its rate is stepped up by half until fewer are answered than asked, then the edge is
 //! looked for by halves. The most that was answered per second, to the last reply, is the capacity.
@@ -14,7 +14,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, bail};
 use toml::Table;
 
-use crate::apache::{self, PAGE, SCRIPTS};
+use crate::apache::{self, SCRIPTS};
 use crate::args::Args;
 use crate::bench::machine;
 use crate::bench::service::{Service, pin};
@@ -32,25 +32,15 @@ const APART_SHORT: f64 = 0.25;
 /// A service that answers so large a share of what is asked keeps up.
 const KEPT: f64 = 0.95;
 
-/// A kind of requests.
-struct Kind {
-    name: &'static str,
-    path: &'static str,
-    /// What `tidegate profile` is to hold.
-    target: &'static str,
-    /// httperf's first rate, requests per second, and how many of them it makes over a connection.
-    first: f64,
-    calls: u32,
-}
-
-const KINDS: [Kind; 2] = [
-    Kind { name: "page", path: PAGE, target: "20ms", first: 500.0, calls: 50 },
-    Kind { name: "script", path: SCRIPTS[1].path, target: "500ms", first: 10.0, calls: 1 },
-];
+/// What is asked for, and what `tidegate profile` is to hold.
+const NAME: &str = "script";
+const PATH: &str = SCRIPTS[1].path;
+const TARGET: &str = "500ms";
+/// httperf's first rate, requests per second.
+const FIRST: f64 = 10.0;
 
 /// What was asked for.
 struct Options {
-    kinds: Vec<&'static Kind>,
     /// Times that `tidegate profile` runs; httperf runs once more in the short form.
     runs: usize,
     /// Seconds of a step, of both.
@@ -70,7 +60,7 @@ struct Profiled {
     cost: f64,
 }
 
-/// Measures, prints a table for each kind, and fails when a bar is missed.
+/// Measures, prints a table, and fails when a bar is missed.
 ///
 /// # Errors
 /// When a program is missing or does not do its part; a missed bar is an exit status of 1.
@@ -87,24 +77,14 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let service = apache::start(SERVICE_CORE, scratch.path())?;
     let facts: Vec<String> = machine::facts().into_iter().map(|(name, value)| format!("{name}: {value}")).collect();
     println!("{}", facts.join("; "));
-    let mut holds = true;
-    for kind in &options.kinds {
-        holds &= compare(&options, &service, kind, scratch.path())?;
-    }
+    let holds = compare(&options, &service, scratch.path())?;
     Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 impl Options {
     fn take(mut args: Args) -> Result<Self> {
         let short = args.switch("--short");
-        let only = args.option::<String>("--only")?;
-        let names = only.unwrap_or_else(|| (if short { "script" } else { "page,script" }).to_owned());
-        let kind = |name: &str| {
-            let found = KINDS.iter().find(|kind| kind.name == name);
-            found.with_context(|| format!("--only {name}: there are page and script"))
-        };
         let options = Self {
-            kinds: names.split(',').map(kind).collect::<Result<_>>()?,
             runs: args.option("--runs")?.unwrap_or(if short { 1 } else { 3 }),
             step: args.option("--step")?.unwrap_or(if short { 1.0 } else { 3.0 }),
             out: args.option("--out")?,
@@ -118,20 +98,17 @@ impl Options {
     }
 }
 
-/// Both in turns, on one kind of requests; whether every bar is held.
-fn compare(options: &Options, service: &Service, kind: &Kind, dir: &Path) -> Result<bool> {
+/// Both in turns; whether every bar is held.
+fn compare(options: &Options, service: &Service, dir: &Path) -> Result<bool> {
     let (mut theirs, mut ours) = (Vec::new(), Vec::new());
     for _ in 0..options.runs {
-        theirs.push(independent(options, service, kind)?);
-        ours.push(profile(options, service, kind, dir)?);
+        theirs.push(independent(options, service)?);
+        ours.push(profile(options, service, dir)?);
     }
     if options.short {
-        theirs.push(independent(options, service, kind)?);
+        theirs.push(independent(options, service)?);
     }
-    println!(
-        "\n{}: http://{}{}, target {}, steps of {} s",
-        kind.name, service.address, kind.path, kind.target, options.step
-    );
+    println!("\n{}: http://{}{}, target {}, steps of {} s", NAME, service.address, PATH, TARGET, options.step);
     let columns = theirs.len();
     let numbers: Vec<String> = (1..=columns).map(|run| run.to_string()).collect();
     println!("\n| per second | {} | median |\n|---|{}", numbers.join(" | "), "---:|".repeat(columns + 1));
@@ -154,7 +131,7 @@ fn compare(options: &Options, service: &Service, kind: &Kind, dir: &Path) -> Res
     } else {
         (is_between(median(&capacities), &[median(&theirs)], APART), APART)
     };
-    let knees = ours.iter().all(|found| found.knee > 0.0 && found.knee <= found.capacity * (1.0 + APART));
+    let knees = ours.iter().all(|found| found.knee > 0.0 && found.knee <= found.capacity * (1.0 + apart));
     println!(
         "capacities {:+.1} % apart (at most {:.0} %): {}",
         (median(&capacities) / median(&theirs) - 1.0) * 1e2,
@@ -166,15 +143,15 @@ fn compare(options: &Options, service: &Service, kind: &Kind, dir: &Path) -> Res
 }
 
 /// What httperf finds: the most replies per second.
-fn independent(options: &Options, service: &Service, kind: &Kind) -> Result<f64> {
+fn independent(options: &Options, service: &Service) -> Result<f64> {
     let put = |rate: f64| -> Result<f64> {
         // With shorter ones the last reply's way counts too much.
         let seconds = options.step.max(2.0);
-        let counted = httperf::put(service.address, kind.path, rate, kind.calls, seconds, LOAD_CORE)?;
+        let counted = httperf::put(service.address, PATH, rate, seconds, LOAD_CORE)?;
         println!("httperf: {rate:8.1}/s asked, {:8.1}/s answered, {} errors", counted.rate, counted.errors);
         Ok(counted.rate)
     };
-    let (mut good, mut rate, mut best) = (0.0, kind.first, 0.0_f64);
+    let (mut good, mut rate, mut best) = (0.0, FIRST, 0.0_f64);
     loop {
         let answered = put(rate)?;
         best = best.max(answered);
@@ -184,7 +161,7 @@ fn independent(options: &Options, service: &Service, kind: &Kind) -> Result<f64>
         good = rate;
         rate *= 1.5;
         if rate > 1e6 {
-            bail!("httperf does not fill {}", kind.path);
+            bail!("httperf does not fill {}", PATH);
         }
     }
     // Far beyond it a service does less: what it does just beyond it is its capacity.
@@ -197,13 +174,13 @@ fn independent(options: &Options, service: &Service, kind: &Kind) -> Result<f64>
     Ok(best)
 }
 
-fn profile(options: &Options, service: &Service, kind: &Kind, dir: &Path) -> Result<Profiled> {
+fn profile(options: &Options, service: &Service, dir: &Path) -> Result<Profiled> {
     let folder = options.out.as_deref().unwrap_or(dir);
     std::fs::create_dir_all(folder)?;
-    let out = folder.join(format!("{}.toml", kind.name));
+    let out = folder.join(format!("{}.toml", NAME));
     let mut tidegate = Command::new(command::tidegate());
-    tidegate.args(["profile", "--to", &format!("{}=http://{}{}", kind.name, service.address, kind.path)]);
-    tidegate.args(["--target", kind.target, "--step", &format!("{}ms", options.step * 1e3)]);
+    tidegate.args(["profile", "--to", &format!("{}=http://{}{}", NAME, service.address, PATH)]);
+    tidegate.args(["--target", TARGET, "--step", &format!("{}ms", options.step * 1e3)]);
     if options.short {
         tidegate.args(["--loop", "closed"]);
     }

@@ -21,16 +21,14 @@ pub struct Counted {
     pub errors: u64,
 }
 
-/// Asks for a path at a rate for some seconds, from one core, `calls` requests over each connection.
+/// Asks for a path at a rate for some seconds, from one core, each request over a connection of its own.
 ///
 /// # Errors
 /// When httperf is missing, fails, or says something unexpected.
-pub fn put(address: SocketAddr, path: &str, rate: f64, calls: u32, seconds: f64, core: usize) -> Result<Counted> {
-    let connections = rate / f64::from(calls);
+pub fn put(address: SocketAddr, path: &str, rate: f64, seconds: f64, core: usize) -> Result<Counted> {
     let mut httperf = Command::new("httperf");
-    httperf.args(["--hog", &format!("--timeout={PATIENCE}"), &format!("--num-calls={calls}")]);
-    httperf.arg(format!("--rate={connections:.3}"));
-    httperf.arg(format!("--num-conns={}", (connections * seconds).ceil().max(1.0)));
+    httperf.args(["--hog", &format!("--timeout={PATIENCE}"), "--num-calls=1", &format!("--rate={rate:.3}")]);
+    httperf.arg(format!("--num-conns={}", (rate * seconds).ceil().max(1.0)));
     httperf.arg(format!("--server={}", address.ip())).arg(format!("--port={}", address.port()));
     httperf.arg(format!("--uri={path}"));
     pin(&mut httperf, core);

@@ -35,6 +35,8 @@ pub struct Run {
     due: f64,
     /// The part of the time in which the service wanted its core and others had it; 0 until it is known.
     pub denied: f64,
+    /// The part of the time that the machine below this one took from the core of sentry and load; 0 until it is known.
+    pub stolen: f64,
 }
 
 impl Run {
@@ -48,7 +50,7 @@ impl Run {
         if from >= until {
             bail!("no request was answered");
         }
-        Ok(Self { answers, from, until, due, denied: 0.0 })
+        Ok(Self { answers, from, until, due, denied: 0.0, stolen: 0.0 })
     }
 
     /// Counted seconds.
