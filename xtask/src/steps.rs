@@ -9,6 +9,7 @@ use anyhow::Result;
 #[derive(Debug, Default)]
 pub struct Steps {
     done: Vec<Step>,
+    remarks: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -42,6 +43,30 @@ impl Steps {
         self.done.push(Step { name: name.to_owned(), end });
     }
 
+    /// Runs a step until it passes, so many times at most; the summary says if it took more than one.
+    pub fn run_until(&mut self, tries: u32, name: &str, step: impl Fn() -> Result<()>) {
+        let mut failures = 0;
+        self.run(name, || {
+            loop {
+                match step() {
+                    Err(error) if failures + 1 < tries => {
+                        failures += 1;
+                        println!("{name} failed: {error:#}; once more");
+                    }
+                    end => break end,
+                }
+            }
+        });
+        if failures > 0 {
+            self.remark(format!("{name} ran {} times: the last time counts", failures + 1));
+        }
+    }
+
+    /// Something that the summary should say besides.
+    pub fn remark(&mut self, remark: String) {
+        self.remarks.push(remark);
+    }
+
     /// Records a step that cannot run here, and says why.
     pub fn skip(&mut self, name: &str, because: &str) {
         println!("skipped: {name} because {because}");
@@ -53,6 +78,9 @@ impl Steps {
         println!("\nsummary");
         for step in &self.done {
             println!("  {}", line(&step.name, &step.end));
+        }
+        for remark in &self.remarks {
+            println!("  remark: {remark}");
         }
         let (passed, failed, skipped) = self.count();
         if skipped > 0 {
@@ -93,6 +121,30 @@ mod tests {
         steps.run("good again", || Ok(()));
         assert_eq!(steps.count(), (2, 1, 1));
         assert_eq!(steps.finish(), ExitCode::FAILURE);
+    }
+
+    #[test]
+    fn a_step_that_may_be_tried_again_is_and_only_so_often() {
+        let mut steps = Steps::default();
+        let runs = std::cell::Cell::new(0);
+        let passes_at = |run: u32| {
+            runs.set(0);
+            let runs = &runs;
+            move || {
+                runs.set(runs.get() + 1);
+                anyhow::ensure!(runs.get() >= run, "by chance");
+                Ok(())
+            }
+        };
+        steps.run_until(3, "at once", passes_at(1));
+        assert_eq!((runs.get(), steps.remarks.len()), (1, 0));
+        steps.run_until(3, "at last", passes_at(3));
+        assert_eq!(
+            (runs.get(), steps.remarks.as_slice()),
+            (3, &["at last ran 3 times: the last time counts".into()][..])
+        );
+        steps.run_until(3, "never", passes_at(9));
+        assert_eq!((runs.get(), steps.count()), (3, (2, 1, 0)));
     }
 
     #[test]
