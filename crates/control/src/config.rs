@@ -339,7 +339,9 @@ pub(crate) mod tests {
         let folder = std::env::temp_dir().join(format!("tidegate-control-config-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         std::fs::write(folder.join("key"), "the secret of the tests").expect("a file");
-        Config::parse(text, &folder.join("control.toml"))
+        let config = Config::parse(text, &folder.join("control.toml"));
+        std::fs::remove_dir_all(&folder).expect("it was ours");
+        config
     }
 
     const LOCAL: &str = "key_file = \"key\"\n[provider]\nkind = \"local\"\ncommand = [\"server\", \"{port}\"]\nfirst_port = 9100\n\

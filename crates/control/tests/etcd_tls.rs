@@ -16,7 +16,7 @@ fn etcd_is_spoken_to_by_tls_and_told_who_we_are() {
     if !etcd_is_present() {
         return;
     }
-    let folder = folder("one");
+    let (folder, other) = (folder("one"), folder("two"));
     let tls = authority(&folder);
     let mut etcd = EtcdServer::start_with("tls", Some((folder.clone(), tls.clone())));
     let way = Etcd::to(&[etcd.address()], Some(tls.clone())).expect("a thread");
@@ -32,7 +32,7 @@ fn etcd_is_spoken_to_by_tls_and_told_who_we_are() {
     };
     refused("clear text", None);
     refused("nobody", Some(EtcdTls { identity: None, ..tls.clone() }));
-    let others = authority(&self::folder("two"));
+    let others = authority(&other);
     refused("a stranger", Some(EtcdTls { identity: others.identity, ..tls.clone() }));
     let impostor = refused("an impostor", Some(EtcdTls { ca_file: others.ca_file, ..tls.clone() }));
     assert!(impostor.contains("certificate"), "{impostor}");
@@ -42,6 +42,9 @@ fn etcd_is_spoken_to_by_tls_and_told_who_we_are() {
     authority(&folder);
     etcd.begin();
     assert_eq!(way.get("/a").expect("it answers").expect("it is there").value, b"text");
+    for folder in [folder, other] {
+        std::fs::remove_dir_all(folder).expect("it was ours");
+    }
 }
 
 /// Makes an authority, a server's and a client's certificate.
