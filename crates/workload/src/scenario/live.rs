@@ -19,7 +19,7 @@ pub struct Live {
     #[serde(default = "as_it_is")]
     pub time_scale: f64,
     /// How fast everything is: rates are multiplied by it; service times, targets, time-outs and what is expected of
-    /// times and rates follow, so that as much is in flight. More than 0 and at most 1.
+    /// times and rates follow, so that as much is in flight. What policies are set to stays. More than 0 and at most 1.
     #[serde(default = "as_it_is")]
     pub pace: f64,
     /// The arms in which every server has a nucleus, whose reports the sentry hears.
