@@ -40,12 +40,13 @@ pub trait PartitionPolicy: Debug + Send {
         true
     }
 
-    /// Servers were added, removed, came up or went down: brings the division in line with them.
+    /// Servers were added, removed, came up or went down: brings the division in line with them. Not told when
+    /// no server takes requests any more.
     fn on_servers_changed(&mut self, division: &mut Division<'_>) {
         let _ = division;
     }
 
-    /// Ten times a second. Whether it moved a server.
+    /// Ten times a second, also while no server takes requests. Whether it moved a server.
     fn on_tick(&mut self, now: Timestamp, division: &mut Division<'_>) -> bool {
         let _ = (now, division);
         false

@@ -94,6 +94,12 @@ impl PartitionPolicy for Dynamic {
     }
 
     fn on_tick(&mut self, now: Timestamp, division: &mut Division<'_>) -> bool {
+        if division.groups() != self.groups {
+            // No server takes requests, of which it is not told: a new period begins with the first that does.
+            self.forget();
+            self.next = None;
+            return false;
+        }
         let next = *self.next.get_or_insert(now + self.config.period.duration());
         for (group, sum) in self.sums.iter_mut().enumerate() {
             sum.iter_mut().zip(division.load(group)).for_each(|(sum, load)| *sum += load);
@@ -159,6 +165,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::testing::{Cluster, sizes};
+    use crate::WhenAllDown;
 
     const POLICY: &str = r#"{ "policy": "dynamic", "shares": [0.2], "period": "1s", "dead_band": 0.0 }"#;
 
@@ -246,6 +253,23 @@ mod tests {
         cluster.up(0);
         cluster.up(1);
         assert_eq!(sizes(&cluster), [3, 1], "those that were away are where they were");
+    }
+
+    #[test]
+    fn when_a_reload_leaves_no_server_nothing_moves_and_the_period_begins_anew() {
+        let mut cluster = Cluster::new(4, 2, POLICY);
+        (0..4).for_each(|server| cluster.down(server));
+        assert_eq!(sizes(&cluster), [3, 1], "all are dead and tried");
+        // Two would do.
+        cluster.hold(0, 30);
+        cluster.pass(Duration::from_millis(500));
+        cluster.when_all_down(WhenAllDown::Refuse);
+        cluster.seconds(3);
+        cluster.when_all_down(WhenAllDown::Try);
+        cluster.pass(Duration::from_millis(500));
+        assert_eq!(sizes(&cluster), [3, 1], "what was before is forgotten");
+        cluster.seconds(1);
+        assert_eq!(sizes(&cluster), [2, 2]);
     }
 
     /// Ten times a second everything is answered and as much comes again, so that each class is where it belongs now.

@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use crate::{
     AdmissionConfig, ClassId, ClassSetup, Controller, Decision, MaxConn, NoEvents, Outcome, Request, ServerId,
-    ServerSetup, Setup, Sla, Statistic, Status, Ticket, Timestamp,
+    ServerSetup, Setup, Sla, Statistic, Status, Ticket, Timestamp, WhenAllDown,
 };
 
 pub(super) struct Cluster {
@@ -90,6 +90,12 @@ impl Cluster {
 
     pub(super) fn up(&mut self, server: u16) {
         self.controller.handle_server(self.now, ServerId(server), Status::Up);
+    }
+
+    pub(super) fn when_all_down(&mut self, what: WhenAllDown) {
+        let mut setup = self.controller.setup().clone();
+        setup.when_all_down = what;
+        self.controller.reconfigure(self.now, setup).expect("it makes sense");
     }
 
     pub(super) fn owner(&self, server: u16) -> Option<u8> {
