@@ -14,7 +14,7 @@ use crate::server::Role;
 use crate::sla::Sla;
 
 /// One application, as its controller needs it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Setup {
     /// Its name.
     pub name: String,

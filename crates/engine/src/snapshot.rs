@@ -7,7 +7,7 @@ use crate::admission::PolicyState;
 use crate::server::{Role, Status};
 
 /// One application.
-#[derive(Clone, Debug, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Snapshot {
     /// Its name.
     pub application: String,
@@ -51,7 +51,7 @@ pub struct Snapshot {
 }
 
 /// One class. Counts are since the start.
-#[derive(Clone, Debug, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct ClassSnapshot {
     /// Its name.
     pub name: String,
@@ -114,7 +114,7 @@ pub struct StealingSnapshot {
 }
 
 /// One partition.
-#[derive(Clone, Debug, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct PartitionSnapshot {
     /// The classes whose requests go there.
     pub classes: Vec<String>,
@@ -127,7 +127,7 @@ pub struct PartitionSnapshot {
 }
 
 /// What is in flight of a kind of requests at the servers of a partition.
-#[derive(Clone, Debug, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct HeldSnapshot {
     /// The kind.
     pub kind: String,
@@ -144,7 +144,7 @@ pub struct HeldSnapshot {
 }
 
 /// One server.
-#[derive(Clone, Debug, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct ServerSnapshot {
     /// Its name.
     pub name: String,

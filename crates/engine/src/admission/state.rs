@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use crate::request::ServerId;
 
 /// What a policy may show of itself.
-#[derive(Clone, Debug, Default, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct PolicyState {
     /// The policy's name.
     pub policy: &'static str,

@@ -61,7 +61,7 @@ pub fn all() -> Vec<Case> {
         let policy = AdmissionConfig::from_name(name).expect("a name of the table");
         (String::from(*name), policy)
     });
-    let variants = VARIANTS.iter().map(|text| (String::from(*text), admission(text)));
+    let variants = VARIANTS.iter().map(|text| (one_line(text), admission(text)));
     let admissions: Vec<(String, AdmissionConfig)> = defaults.chain(variants).collect();
     let with_dispatch = |(name, policy): &(String, AdmissionConfig)| {
         DispatchConfig::NAMES.iter().map(|dispatch| case(name, policy, dispatch)).collect::<Vec<_>>()
@@ -89,6 +89,10 @@ fn stealing(name: &str, policy: &AdmissionConfig) -> Case {
     let data = |name| ServerSetup { role: Role::Data, cores: Some(4.0), ..ServerSetup::new(name) };
     setup.servers.extend(["d", "e"].map(data));
     Case { name: format!("{name} + softscale with data servers"), setup }
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// An admission policy from its JSON.

@@ -12,7 +12,7 @@ use super::cases::{Case, reconfigured};
 use super::operation::Operation;
 
 /// What was put into the controller.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Input {
     /// Nothing: it was just made.
     Made,
@@ -39,7 +39,7 @@ pub enum Input {
 }
 
 /// What it answered.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Output {
     /// Nothing to answer.
     Nothing,
@@ -65,7 +65,7 @@ pub struct Server {
 }
 
 /// Everything to see after a step.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct View {
     /// The snapshot.
     pub snapshot: Snapshot,
@@ -80,7 +80,7 @@ pub struct View {
 }
 
 /// One call, and what came of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     /// When.
     pub now: Timestamp,

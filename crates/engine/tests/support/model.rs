@@ -3,6 +3,7 @@
 //! The model knows nothing of policies: it counts, and compares its counts with what the controller shows.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt::{Debug, Display};
 
 use tidegate_engine::{
     Action, ClassId, Decision, End, Event, Outcome, Reason, Rejection, Request, Role, ServerId, Setup, Status, Ticket,
@@ -299,8 +300,8 @@ impl Model {
         let mut expected = before.snapshot.clone();
         expected.stale_tickets += 1;
         require(step.actions.is_empty(), || "a stale ticket caused actions".into())?;
-        let (expected, seen) = (format!("{expected:?}"), format!("{:?}", step.after.snapshot));
-        require(expected == seen, || format!("a stale ticket changed {expected} to {seen}"))
+        let seen = &step.after.snapshot;
+        require(expected == *seen, || format!("a stale ticket changed {expected:?} to {seen:?}"))
     }
 
     fn reconfigure(&mut self, setup: &Setup) {
@@ -329,7 +330,7 @@ impl Model {
         require(!self.shadow || waiting == 0, || format!("{waiting} wait in shadow mode"))?;
         for (at, server) in view.servers.iter().enumerate() {
             let expected = self.at(ServerId(at as u16));
-            equal(&format!("in flight at server {at}"), server.in_flight as usize, expected)?;
+            equal(format_args!("in flight at server {at}"), server.in_flight as usize, expected)?;
         }
         self.divided(view)?;
         equal("classes", view.snapshot.classes.len(), self.classes.len())?;
@@ -355,17 +356,21 @@ impl Model {
         let of = |flying: bool| {
             self.live.values().filter(|live| live.class == class && live.server.is_some() == flying).count() as u64
         };
-        let name = |what: &str| format!("{what} of class {}", seen.name);
-        equal(&name("offered"), seen.offered, counts.offered)?;
-        equal(&name("admitted"), seen.admitted, counts.admitted)?;
-        equal(&name("rejected"), seen.rejected_total(), counts.rejected)?;
-        equal(&name("completed"), seen.completed, counts.completed)?;
-        equal(&name("failed"), seen.failed, counts.failed)?;
-        equal(&name("cancelled"), seen.cancelled, counts.cancelled)?;
-        equal(&name("in flight"), seen.in_flight, of(true))?;
-        equal(&name("waiting"), seen.waiting, of(false))?;
+        let numbers = [
+            ("offered", seen.offered, counts.offered),
+            ("admitted", seen.admitted, counts.admitted),
+            ("rejected", seen.rejected_total(), counts.rejected),
+            ("completed", seen.completed, counts.completed),
+            ("failed", seen.failed, counts.failed),
+            ("cancelled", seen.cancelled, counts.cancelled),
+            ("in flight", seen.in_flight, of(true)),
+            ("waiting", seen.waiting, of(false)),
+        ];
+        for (what, shown, expected) in numbers {
+            equal(format_args!("{what} of class {}", seen.name), shown, expected)?;
+        }
         let sane = seen.guaranteed <= seen.offered && seen.in_target <= seen.completed;
-        require(sane, || name("guaranteed or in target"))
+        require(sane, || format!("guaranteed or in target of class {}", seen.name))
     }
 }
 
@@ -426,7 +431,7 @@ fn longest_target(setup: &Setup) -> f64 {
     setup.sla.steps().iter().map(|step| step.target.as_secs_f64()).fold(0.0, f64::max)
 }
 
-fn equal<T: PartialEq + std::fmt::Debug>(what: &str, seen: T, expected: T) -> Checked {
+fn equal<T: PartialEq + Debug>(what: impl Display, seen: T, expected: T) -> Checked {
     require(seen == expected, || format!("{what} is {seen:?}, the model has {expected:?}"))
 }
 

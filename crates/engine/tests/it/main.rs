@@ -1,0 +1,10 @@
+//! The engine's tests from outside, in one program.
+
+mod allocation;
+mod classify;
+mod conformance;
+mod counting;
+mod documentation;
+// Where the fuzz targets take it from.
+#[path = "../support/mod.rs"]
+mod support;

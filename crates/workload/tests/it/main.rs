@@ -1,0 +1,4 @@
+//! The workloads' tests from outside, in one program.
+
+mod documentation;
+mod schema;
