@@ -62,6 +62,7 @@ pub fn listen_queue_of(descriptor: std::os::fd::RawFd) -> std::io::Result<(u32, 
 mod tests {
     use super::*;
     use std::net::TcpStream;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn a_listener_tells_who_waits() {
@@ -69,6 +70,12 @@ mod tests {
         let address = listener.local_addr().expect("an address");
         assert_eq!(listen_queue(&listener).expect("it is open").0, 0);
         let clients: Vec<_> = (0..3).map(|_| TcpStream::connect(address).expect("a connection")).collect();
+        // A client has its connection a moment before the listener has.
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while listen_queue(&listener).expect("it is open").0 < 3 {
+            assert!(Instant::now() < deadline, "the clients do not wait");
+            std::thread::yield_now();
+        }
         let (waiting, most) = listen_queue(&listener).expect("it is open");
         assert_eq!((waiting, most >= 3), (3, true));
         drop(clients);

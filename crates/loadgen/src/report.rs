@@ -162,6 +162,24 @@ pub struct GeneratorReport {
     pub connection_waits: u64,
 }
 
+impl Report {
+    /// What to say of a generator that was too late for its figures to be judged; see [`GeneratorReport::disturbance`].
+    pub fn disturbance(&self) -> Option<String> {
+        self.generator.disturbance()
+    }
+}
+
+impl GeneratorReport {
+    /// The line by which a test says that its machine was disturbed: when 1 % of the requests were taken in hand more
+    /// than 20 ms after their scheduled instant. `None` when the generator kept to its schedule.
+    ///
+    /// The line begins with `disturbed: `, which `cargo xtask test` looks for in what a measurement prints.
+    pub fn disturbance(&self) -> Option<String> {
+        let late = self.lateness.p99;
+        (late > DISTURBED).then(|| format!("disturbed: the generator was {:.0} ms late (p99)", late * 1e3))
+    }
+}
+
 impl ClassReport {
     /// All errors together.
     pub fn errors_total(&self) -> u64 {
@@ -209,9 +227,19 @@ pub(crate) fn add(histogram: &mut Histogram<u64>, duration: Duration) {
     histogram.saturating_record((duration.as_micros() as u64).max(1));
 }
 
+/// Lateness of the 99th percentile, seconds, beyond which a measurement is not judged.
+const DISTURBED: f64 = 20e-3;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_late_generator_says_by_how_much() {
+        let late = |p99| GeneratorReport { lateness: Quantiles { p99, ..Quantiles::default() }, ..Default::default() };
+        assert_eq!(late(0.020).disturbance(), None);
+        assert_eq!(late(0.0351).disturbance().unwrap(), "disturbed: the generator was 35 ms late (p99)");
+    }
 
     #[test]
     fn quantiles_of_a_known_set() {

@@ -203,6 +203,7 @@ impl Channel {
 #[cfg(test)]
 mod tests {
     use std::net::{TcpListener, TcpStream};
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -213,7 +214,15 @@ mod tests {
         let address = listener.local_addr().expect("an address");
         let clients: Vec<_> = (0..3).map(|_| TcpStream::connect(address).expect("a connection")).collect();
         let (mut found, port) = (Vec::new(), address.port());
-        netlink.listeners(port, |socket| found.extend((socket.local == address).then_some(socket))).expect("a list");
+        // A client has its connection a moment before the listener has.
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while found.first().is_none_or(|socket: &TcpSocket| socket.waiting < 3) {
+            assert!(Instant::now() < deadline, "{found:?}");
+            found.clear();
+            netlink
+                .listeners(port, |socket| found.extend((socket.local == address).then_some(socket)))
+                .expect("a list");
+        }
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].waiting, found[0].backlog > 0, found[0].inode > 0), (3, true, true));
         let mut peers = Vec::new();
@@ -237,6 +246,7 @@ mod tests {
         let Ok(listener) = TcpListener::bind(("::", 0)) else { return };
         let port = listener.local_addr().expect("an address").port();
         let client = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
+        let (_server, _) = listener.accept().expect("a connection");
         let (mut listens, mut has) = (Vec::new(), [Vec::new(), Vec::new()]);
         netlink.listeners(port, |socket| listens.push(socket.family())).expect("a list");
         for (family, list) in [Family::V4, Family::V6].into_iter().zip(&mut has) {

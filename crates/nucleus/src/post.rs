@@ -135,11 +135,24 @@ mod tests {
 
     use super::*;
 
+    /// Nothing in these tests takes this long unless it is broken.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Over loopback a datagram is there when `send_to` returns, or a little later where the kernel is busy.
+    fn until_something_came(post: &Post) {
+        let deadline = Instant::now() + PATIENCE;
+        let first = post.sockets().next().expect("a socket");
+        while first.peek(&mut [0]).is_err() {
+            assert!(Instant::now() < deadline, "nothing came");
+            std::thread::yield_now();
+        }
+    }
+
     #[test]
     fn a_sentry_hears_reports_and_its_challenge_is_answered() {
         let key = Key::derive(b"a secret of the tests");
         let sentry = UdpSocket::bind(("127.0.0.1", 0)).expect("a port");
-        sentry.set_read_timeout(Some(Duration::from_secs(10))).expect("a time-out");
+        sentry.set_read_timeout(Some(PATIENCE)).expect("a time-out");
         let to = sentry.local_addr().expect("an address").to_string();
         let mut post = Post::new(key.clone(), "web".to_owned(), &[to, "127.0.0.1:1".to_owned()]);
         let mut sample = Sample::default();
@@ -156,7 +169,7 @@ mod tests {
         let header = Header { kind: Kind::Challenge, token: 77, ..first };
         let length = Message::write(&key, &header, "web", &mut challenge);
         sentry.send_to(&challenge[..length], from).expect("sent");
-        // Over loopback it is there when `send_to` returns.
+        until_something_came(&post);
         post.hear(|_, command| panic!("a challenge is no command: {command:?}"));
         post.send(&sample);
         let length = sentry.recv(&mut buffer).expect("a report");
@@ -167,6 +180,7 @@ mod tests {
         let mut commands = Vec::new();
         for _ in 0..2 {
             sentry.send_to(&challenge[..length], from).expect("sent");
+            until_something_came(&post);
             post.hear(|sentry, command| commands.push((sentry, command.cores)));
         }
         assert_eq!(commands, [(0, 3)], "the second is a recording");

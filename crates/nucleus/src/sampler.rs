@@ -273,6 +273,9 @@ mod tests {
     use crate::config::Given;
     use crate::source::testing::Tree;
 
+    /// Nothing in these tests takes this long unless it is broken.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
     fn config(server: &str) -> Config {
         Given { server: Some(server.to_owned()), ..Given::default() }.resolve(false).expect("valid")
     }
@@ -310,7 +313,7 @@ mod tests {
         let (mut sampler, mut thorough) = (Sampler::new(&config), Sampler::new(&config).thorough());
         let used = |sampler: &mut Sampler| sampler.sample().gauges.get(Gauge::MemoryUsed);
         assert_eq!((used(&mut sampler), used(&mut thorough)), (Some(6144.0), Some(6144.0)));
-        let ahead = Instant::now() + Duration::from_secs(60);
+        let ahead = Instant::now() + Duration::from_secs(3600);
         (sampler.seldom.last, sampler.counters.last) = (Some(ahead), Some(ahead));
         tree.write("proc/meminfo", "MemTotal: 10 kB\nMemAvailable: 9 kB\n");
         assert_eq!((used(&mut sampler), used(&mut thorough)), (Some(6144.0), Some(1024.0)));
@@ -351,8 +354,8 @@ mod tests {
             let mut sampler = Sampler::new(&given.resolve(false).expect("valid"));
             let listeners = sampler.listeners().expect("a list");
             // While another test starts a process, that has the connection too for a moment.
-            let begin = Instant::now();
-            let looks = (0..).take_while(|_| begin.elapsed() < Duration::from_secs(10));
+            let (begin, deadline) = (Instant::now(), Instant::now() + PATIENCE);
+            let looks = (0..).take_while(|_| Instant::now() < deadline);
             let looks = looks.map(|look| begin + Duration::from_secs(100 * look));
             let found = looks.map(|now| sampler.clocks(now, &listeners)).find(|found| !found.is_empty());
             let found = found.expect("found");
@@ -376,7 +379,7 @@ mod tests {
         assert!(sample.gauges.get(Gauge::Cores).is_some_and(|cores| cores > 0.0));
         drop(listener);
         // While another test starts a process, that has the listener too for a moment.
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + PATIENCE;
         while sampler.sample().gauges.get(Gauge::Listeners) != Some(0.0) {
             assert!(Instant::now() < deadline, "nobody listens any more, and the sampler sees it");
         }

@@ -54,7 +54,7 @@ impl Watcher {
         let (shared, stopped) = (last.clone(), stop.clone());
         let watch = move || {
             while !stopped.load(Relaxed) {
-                if let Ok(Some(status)) = ask(&host, &path) {
+                if let Ok(Some(status)) = ask(&host, &path, TIMEOUT) {
                     *shared.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), status));
                 }
                 thread::park_timeout(PERIOD);
@@ -78,15 +78,15 @@ impl Drop for Watcher {
     }
 }
 
-/// Asks once.
-pub(crate) fn ask(host: &str, path: &str) -> io::Result<Option<Status>> {
+/// Asks once; the answer may take so long, and so may connecting.
+fn ask(host: &str, path: &str, timeout: Duration) -> io::Result<Option<Status>> {
     let address = host.to_socket_addrs()?.next().ok_or(io::ErrorKind::NotFound)?;
-    let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
+    let mut stream = TcpStream::connect_timeout(&address, timeout)?;
+    stream.set_write_timeout(Some(timeout))?;
     // HTTP/1.0: the answer is neither chunked nor kept open.
     let request = format!("GET {path} HTTP/1.0\r\nHost: {host}\r\nUser-Agent: tidegate-nucleus\r\n\r\n");
     stream.write_all(request.as_bytes())?;
-    let answer = read(stream, Instant::now() + TIMEOUT)?;
+    let answer = read(stream, Instant::now() + timeout)?;
     let mut fields = [httparse::EMPTY_HEADER; 64];
     let mut head = httparse::Response::new(&mut fields);
     let Ok(httparse::Status::Complete(length)) = head.parse(&answer) else { return Ok(None) };
@@ -150,6 +150,9 @@ mod tests {
 
     use super::*;
 
+    /// Whatever else the machine does.
+    const LONG: Duration = Duration::from_secs(60);
+
     #[test]
     fn each_form_is_known_by_its_look() {
         let status = parse("BusyWorkers: 3\nIdleWorkers: 5\nScoreboard: _WWK_R..G\n").expect("Apache");
@@ -192,10 +195,9 @@ mod tests {
                 stream.write_all(answer.as_bytes()).expect("a write");
             }
         });
-        let status = ask(&host, "/s?auto").expect("an answer").expect("a status");
-        assert_eq!(status.in_service, Some(7.0));
-        assert_eq!(ask(&host, "/s?auto").expect("an answer"), None);
-        assert_eq!(ask(&host, "/s?auto").expect("an answer"), None);
+        let ask = || ask(&host, "/s?auto", LONG).expect("an answer");
+        assert_eq!(ask().expect("a status").in_service, Some(7.0));
+        assert_eq!((ask(), ask()), (None, None));
         server.join().expect("the server");
     }
 
@@ -204,8 +206,6 @@ mod tests {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
         let client = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
         let (mut server, _) = listener.accept().expect("a connection");
-        // Whatever else the machine does.
-        const LONG: Duration = Duration::from_secs(60);
         let (sent, begin) = (thread::spawn(move || while server.write_all(b"H").is_ok() {}), Instant::now());
         let (pages, in_time) = (read(client.try_clone().expect("a file"), begin + LONG), read(client, begin));
         // As much as a page may have is enough, and no time is none.

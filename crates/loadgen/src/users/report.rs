@@ -45,6 +45,11 @@ impl UsersReport {
     pub fn request(&self, name: &str) -> Option<&ClassReport> {
         self.requests.iter().find(|request| request.class == name)
     }
+
+    /// What to say of a generator that was too late for its figures to be judged; see [`GeneratorReport::disturbance`].
+    pub fn disturbance(&self) -> Option<String> {
+        self.generator.disturbance()
+    }
 }
 
 impl fmt::Display for UsersReport {

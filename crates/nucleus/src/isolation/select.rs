@@ -111,7 +111,7 @@ mod tests {
     impl Family {
         fn start() -> Family {
             let mut command = Command::new("sh");
-            let command = command.args(["-c", "sleep 60 & wait"]).stdout(Stdio::null()).stdin(Stdio::null());
+            let command = command.args(["-c", "sleep 300 & wait"]).stdout(Stdio::null()).stdin(Stdio::null());
             Family(command.spawn().expect("a shell"))
         }
     }
@@ -134,7 +134,7 @@ mod tests {
         let file = std::env::temp_dir().join(format!("tidegate-select-{}.pid", std::process::id()));
         fs::write(&file, format!("{}\n", family.0.id())).expect("a file");
         let side = Side { pid_file: Some(file.clone()), ..Side::default() };
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
         let (mut found, mut named) = (Vec::new(), false);
         while !(found.len() == 2 && named) && std::time::Instant::now() < deadline {
             found = members(&side, &processes());

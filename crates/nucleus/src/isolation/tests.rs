@@ -1,7 +1,7 @@
 //! On real processes of this machine. With a single core there is nothing to divide, and nothing is tested.
 
 use std::fs;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, parent_id};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -11,6 +11,8 @@ use super::masks::mask_of;
 use super::*;
 
 const MS: Duration = Duration::from_millis(1);
+/// Nothing in these tests takes this long unless it is broken.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The user that owns nothing.
 const NOBODY: u32 = 65_534;
 
@@ -37,7 +39,7 @@ impl House {
         fs::create_dir_all(&folder).expect("a folder");
         let sleeper = || {
             let mut command = Command::new("sleep");
-            let command = command.arg("60").stdout(Stdio::null());
+            let command = command.arg("300").stdout(Stdio::null());
             user.map(|user| command.uid(user));
             command.spawn().expect("sleep starts")
         };
@@ -225,12 +227,24 @@ fn without_permission_it_says_so() {
     assert_eq!(house.cores(), before);
 }
 
-/// As a child of the test below: it creates threads as fast as it can.
+/// A child that is ended with its test, also when that fails.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// As a child of the test below: it creates threads as fast as it can, until it is ended or alone.
 #[test]
 #[ignore = "run by threads_that_are_created_meanwhile_are_moved_too, in a process of its own"]
 fn creates_threads() {
-    let end = Instant::now() + Duration::from_secs(20);
-    while Instant::now() < end {
+    let test = parent_id();
+    let end = Instant::now() + 4 * PATIENCE;
+    while Instant::now() < end && parent_id() == test {
         let threads: Vec<_> = (0..4).map(|_| std::thread::spawn(std::thread::yield_now)).collect();
         threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
     }
@@ -243,10 +257,11 @@ fn threads_that_are_created_meanwhile_are_moved_too() {
     }
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     let command = command.args(["--exact", "isolation::tests::creates_threads", "--ignored"]);
-    let mut child = command.stdout(Stdio::null()).spawn().expect("starts");
-    let process = Process::find(child.id()).expect("it runs");
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while process.threads().len() < 3 && Instant::now() < deadline {
+    let child = Ended(command.stdout(Stdio::null()).spawn().expect("starts"));
+    let process = Process::find(child.0.id()).expect("it runs");
+    let deadline = Instant::now() + PATIENCE;
+    while process.threads().len() < 3 {
+        assert!(Instant::now() < deadline, "it creates no threads");
         std::thread::yield_now();
     }
     for at in 0..40 {
@@ -257,7 +272,4 @@ fn threads_that_are_created_meanwhile_are_moved_too() {
             assert!(mask_of(thread).is_none_or(|mask| mask == cores), "thread {thread} was left behind");
         }
     }
-    // It may have ended.
-    let _ = child.kill();
-    let _ = child.wait();
 }

@@ -30,7 +30,7 @@ fn start(token: Option<&str>) -> (AdminServer, Arc<Board>) {
 /// Sends a request on a connection of its own; the stream is read with a time limit, so that a mistake fails the test.
 fn send(server: &AdminServer, head: &str, body: &str) -> TcpStream {
     let mut stream = TcpStream::connect(server.address()).expect("connects");
-    stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a time limit");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time limit");
     let length = body.len();
     let request = format!("{head}\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}");
     stream.write_all(request.as_bytes()).expect("sends");

@@ -1,14 +1,13 @@
 //! Queues, drains, reloads and dying servers, while requests come.
 
-mod support;
-
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use crate::support::{Client, Door, PATIENCE, RawServer, Running, admission, application, config, ok, until};
 use serde_json::json;
-use support::{Client, Door, PATIENCE, RawServer, Running, admission, application, config, ok, until};
 use tidegate_engine::ServerSetup;
 use tidegate_sentry::config::{Application, Server};
 use tidegate_sentry::counters::Counter;
@@ -18,7 +17,9 @@ const GET: &str = "GET / HTTP/1.1\r\nHost: t\r\n\r\n";
 /// One request at a time; up to `queue` wait.
 fn one_at_a_time(server: &RawServer, queue: u32) -> Application {
     let mut app = application(&[server.address]);
-    app.setup.admission = admission(json!({"policy": "concurrency", "limit": 1, "queue": queue, "queue_timeout": 5.0}));
+    let timeout = PATIENCE.as_secs_f64();
+    app.setup.admission =
+        admission(json!({"policy": "concurrency", "limit": 1, "queue": queue, "queue_timeout": timeout}));
     app
 }
 
@@ -118,6 +119,9 @@ fn the_bound_on_waiting_requests_is_kept() {
     sentry.assert_quiet();
 }
 
+/// A little less than what a drain leaves to idle connections.
+const DRAIN_IDLE: Duration = Duration::from_millis(900);
+
 /// Clients that ask again and again until told to stop, and the answers they got.
 struct Load {
     stop: Arc<AtomicBool>,
@@ -126,19 +130,22 @@ struct Load {
 }
 
 impl Load {
-    /// `clients` keep-alive clients. A connection that is closed between requests is opened again; one that is closed
-    /// instead of an answer is a loss, and so is any answer but 200.
+    /// `clients` keep-alive clients. A connection that is closed instead of an answer is a loss, and so is any answer
+    /// but 200. A drain leaves idle connections open for a second: who took longer than that to ask again lost nothing.
     fn start(sentry: &Running, clients: usize) -> Self {
         let (stop, good) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let address = sentry.address;
+        let (address, app) = (sentry.address, sentry.app());
         let client = || {
-            let (stop, good) = (stop.clone(), good.clone());
+            let (stop, good, app) = (stop.clone(), good.clone(), app.clone());
+            let (mut client, mut asked) = (Client::connect(address), Instant::now());
+            // The sentry has accepted it, whenever its thread has its turn.
+            client.send(GET);
+            assert_eq!(client.answer().status, 200);
             thread::spawn(move || {
                 let mut losses = Vec::new();
-                let mut client = Client::connect(address);
                 while !stop.load(Ordering::SeqCst) {
-                    client.send(GET);
-                    match client.try_answer(false) {
+                    let before = std::mem::replace(&mut asked, Instant::now());
+                    match client.io.write_all(GET.as_bytes()).and_then(|()| client.try_answer(false)) {
                         Ok(answer) if answer.status == 200 => {
                             good.fetch_add(1, Ordering::SeqCst);
                             if answer.field("connection") == Some("close") {
@@ -147,6 +154,7 @@ impl Load {
                             }
                         }
                         Ok(answer) => losses.push(format!("{} {}", answer.status, answer.text())),
+                        Err(_) if app.draining() && asked - before > DRAIN_IDLE => return losses,
                         Err(error) => {
                             losses.push(error.to_string());
                             client = Client::connect(address);
@@ -184,7 +192,7 @@ fn a_drain_under_load_loses_nothing() {
     load.more(200);
     let Running { handle, .. } = sentry;
     let app = handle.apps()[0].clone();
-    let cut = handle.shutdown(Duration::from_secs(10));
+    let cut = handle.shutdown(PATIENCE);
     assert_eq!(cut.connections, 0);
     assert_eq!(load.losses(), Vec::<String>::new());
     assert_eq!((app.in_flight(), app.waiting()), (0, 0));
@@ -200,7 +208,7 @@ fn a_drain_waits_for_what_is_in_flight_and_cuts_at_its_end() {
     client.send("GET /hold HTTP/1.1\r\nHost: t\r\n\r\n");
     until("it is in flight", || app.in_flight() == 1);
     let Running { handle, .. } = sentry;
-    let drain = thread::spawn(move || handle.shutdown(Duration::from_secs(10)));
+    let drain = thread::spawn(move || handle.shutdown(PATIENCE));
     until("it drains", || app.draining());
     door.open();
     let answer = client.answer();

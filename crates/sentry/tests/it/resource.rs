@@ -1,15 +1,13 @@
 //! Resources protected by a whole sentry: what is measured reaches the controllers, and new connections are turned away
 //! by the kernel where it can be done, else by the workers. What needs root and nft says so where it cannot run.
 
-mod support;
-
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{PATIENCE, RawServer, Running, admission, application, config, ok, until};
 use serde_json::json;
-use support::{RawServer, Running, admission, application, config, ok, until};
 use tidegate_engine::{LoadReport, ServerId, Signal};
 use tidegate_sentry::admin::AdminServer;
 use tidegate_sentry::board::Board;
@@ -18,11 +16,14 @@ use tidegate_sentry::record::NoRecords;
 use tidegate_sentry::syn::Mechanism;
 use tidegate_sentry::{Sentry, StartError};
 
-/// Connections at half a one per second, and `depth` at once, from the first second on.
+/// Connections per second: so few that none is let in during a test but those that may come at once.
+const RATE: f64 = 0.002;
+
+/// New connections at [`RATE`], and `depth` at once, from the first sample on.
 fn slow(service: &RawServer, depth: f64, with: SynWith) -> Application {
     let mut application = application(&[service.address]);
     application.setup.admission = admission(json!({
-        "policy": "resource", "syn": { "initial_rate": "0.5/s", "min_rate": "0.1/s", "max_rate": "0.5/s", "depth": depth },
+        "policy": "resource", "syn": { "initial_rate": RATE, "min_rate": RATE, "max_rate": RATE, "depth": depth },
     }));
     application.syn = SynPolicing { with, ..SynPolicing::default() };
     application
@@ -42,15 +43,17 @@ fn workers_reset_what_is_beyond_the_rate_and_count_it() {
     until("the rate is in force", || running.app().syn.rate().is_some());
     let reset = |_: &usize| {
         let mut stream = TcpStream::connect(running.address).expect("a handshake");
-        stream.set_read_timeout(Some(support::PATIENCE)).expect("a timeout");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         // Whether the request gets out before the reset comes does not matter.
         let _ = std::io::Write::write_all(&mut stream, REQUEST.as_bytes());
         !matches!(stream.read(&mut [0; 512]), Ok(1..))
     };
+    // Whether the first one came before the rate was there is the machine's affair.
+    let already = running.app().syn.counts().pop().expect("a class").admitted as usize;
     let refused = (0..10).filter(reset).count();
-    assert!((6..=7).contains(&refused), "{refused} of 10, three at once");
+    assert_eq!(10 - refused, 3 - already, "three at once");
     let rest = running.app().syn.counts().pop().expect("a class");
-    assert_eq!((rest.class.as_str(), rest.refused as usize), ("rest", refused));
+    assert_eq!((rest.class.as_str(), rest.admitted, rest.refused as usize), ("rest", 3, refused));
     // Its connection is no new one.
     kept.send(KEPT);
     assert_eq!(kept.answer().status, 200);
@@ -93,18 +96,19 @@ fn a_short_resource_is_refused_with_its_reason() {
     let running = Running::start(application);
     let report = LoadReport::Signal { server: Some(ServerId(0)), signal: Signal::InService, value: 5.0 };
     let heavy = "GET /x.cgi HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-    let mut refused = None;
-    until("a heavy request is refused", || {
+    let (mut refused, mut state) = (None, Vec::new());
+    until("a heavy request is refused, at the least rate", || {
         running.app().report(report);
         refused = Some(running.ask(heavy)).filter(|answer| answer.status == 503);
-        refused.is_some()
+        state = running.app().snapshot().policy.resources;
+        // Why is told of the last sample, for which the report may have come too late.
+        refused.is_some() && state[0].why == "at-least"
     });
     let decision = refused.as_ref().and_then(|answer| answer.field("tidegate-decision")).unwrap_or_default().to_owned();
     assert!(decision.contains("reason=resource-limit") && decision.contains("policy=resource"), "{decision}");
     assert_eq!(running.ask(REQUEST).status, 200, "it strains nothing");
-    let state = running.app().snapshot().policy.resources;
     assert_eq!((state.len(), state[0].server.as_deref(), state[0].rate), (1, Some("s0"), Some(0.1)));
-    assert!(state[0].refused > 0 && state[0].why == "at-least", "{state:?}");
+    assert!(state[0].refused > 0, "{state:?}");
 }
 
 /// In a network namespace of this test's own: its threads, and the sentry's, are all in it.
@@ -123,7 +127,7 @@ fn the_kernel_turns_connections_away_and_is_left_clean() {
             attempt.is_err() && running.app().syn.counts().iter().any(|class| class.refused > 0)
         });
         let state = &running.app().snapshot().policy.resources;
-        assert_eq!(state.last().map(|state| (state.resource.as_str(), state.rate)), Some(("syn", Some(0.5))));
+        assert_eq!(state.last().map(|state| (state.resource.as_str(), state.rate)), Some(("syn", Some(RATE))));
         assert!(running.app().syn.change_took().is_some(), "the kernel was given a rate");
         application.syn.required = true;
         drop(running);
@@ -212,7 +216,7 @@ fn health_checks_and_the_admin_port_are_never_policed() {
         }
         let refused = || running.app().syn.counts().iter().map(|class| class.refused).sum::<u64>();
         let before = refused();
-        // Who gets in takes what has gathered meanwhile, at half a connection per second.
+        // Who gets in takes what has gathered meanwhile, a connection in a minute: the kernel knows no lower rate.
         until("others still are, and are counted", || {
             let attempt = TcpStream::connect_timeout(&running.address, Duration::from_millis(20));
             attempt.is_err() && refused() > before
@@ -224,7 +228,7 @@ fn health_checks_and_the_admin_port_are_never_policed() {
 fn ask_from(from: [u8; 4], to: SocketAddr) -> u16 {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
     socket.bind(&SocketAddr::from((from, 0)).into()).expect("an address of loopback");
-    socket.connect_timeout(&to.into(), support::PATIENCE).expect("it is exempt");
+    socket.connect_timeout(&to.into(), PATIENCE).expect("it is exempt");
     let mut stream = TcpStream::from(socket);
     std::io::Write::write_all(&mut stream, REQUEST.as_bytes()).expect("a request");
     let mut answer = String::new();

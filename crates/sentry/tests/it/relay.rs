@@ -1,11 +1,9 @@
 //! Requests and answers on their way through a real sentry.
 
-mod support;
-
 use std::io::Write;
 use tidegate_sentry::counters::Counter;
 
-use support::{RawServer, Running, application, ok, refuse_all};
+use crate::support::{RawServer, Running, application, ok, refuse_all, until};
 
 const GET: &str = "GET /hello HTTP/1.1\r\nHost: test\r\n\r\n";
 
@@ -291,7 +289,7 @@ fn an_upgrade_becomes_a_tunnel() {
     assert_eq!(sentry.app().counters.tunnels_open(), 1);
     client.close_sending();
     client.assert_closed();
-    support::until("the tunnel is closed", || sentry.app().counters.tunnels_open() == 0);
+    until("the tunnel is closed", || sentry.app().counters.tunnels_open() == 0);
 }
 
 #[test]

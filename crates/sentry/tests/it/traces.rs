@@ -1,15 +1,12 @@
 //! Spans of requests on their way through a real sentry, as a collector gets them.
-#![cfg(feature = "otel")]
 
-#[path = "support/protobuf.rs"]
 mod protobuf;
-mod support;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use crate::support::{self, PATIENCE, RawServer, Running, application, config, ok, refuse_all, until};
 use protobuf::{Field, fields};
-use support::{RawServer, Running, application, config, ok, refuse_all, until};
 use tidegate_sentry::Sentry;
 use tidegate_sentry::config::{Application, Traces};
 use tidegate_sentry::record::NoRecords;
@@ -61,7 +58,7 @@ impl Collector {
 
     /// What was exported once the sentry, stopped, has sent everything.
     fn after(self, sentry: Running) -> Vec<Span> {
-        sentry.handle.shutdown(support::PATIENCE);
+        sentry.handle.shutdown(PATIENCE);
         std::mem::take(&mut self.spans.lock().expect("a lock"))
     }
 }
@@ -221,5 +218,5 @@ fn a_collector_that_is_gone_costs_no_request() {
         assert_eq!(sentry.ask(&get("")).status, 200);
     }
     until("all is answered", || sentry.app().in_flight() == 0);
-    sentry.handle.shutdown(support::PATIENCE);
+    sentry.handle.shutdown(PATIENCE);
 }

@@ -1,11 +1,9 @@
 //! Several requests sent ahead on one connection: every answer, once, in order.
 
-mod support;
-
 use std::io::Write as _;
 
+use crate::support::{Client, RawServer, Running, admission, application, refuse_all, until};
 use serde_json::json;
-use support::{Client, RawServer, Running, admission, application, refuse_all, until};
 use tidegate_engine::{ClassSetup, PathMatch, Rule, ServerSetup};
 use tidegate_sentry::config::Application;
 use tidegate_sentry::counters::Counter;
@@ -137,10 +135,12 @@ fn refusals_that_are_read_late_arrive_whole() {
             writer.write_all("GET /x HTTP/1.1\r\nHost: t\r\n\r\n".repeat(100).as_bytes()).expect("the sentry reads on");
         });
     });
+    let (mut before, mut standstill) = (0, 0);
     until("the sentry waits for its client to read", || {
-        let before = sentry.count(Counter::RefusedByGate);
-        std::thread::yield_now();
-        before > 500 && before == sentry.count(Counter::RefusedByGate)
+        let now = sentry.count(Counter::RefusedByGate);
+        standstill = if now == before { standstill + 1 } else { 0 };
+        before = now;
+        now > 500 && standstill == 20
     });
     for _ in 0..REQUESTS {
         assert_eq!(client.answer().status, 503);

@@ -61,7 +61,7 @@ fn talk(mut stream: TcpStream, answer: AnswerWith, asked: &Asked) -> Option<()> 
 }
 
 const FILE: &str = r#"
-    timeout = "10s"
+    timeout = "60s"
     [[users]]
     class = "1"
     count = 1
@@ -92,8 +92,8 @@ fn start(file: &str, address: SocketAddr) -> LoadRun<UsersReport> {
 fn run(file: &str, address: SocketAddr, requests: u64) -> UsersReport {
     let run = start(file, address);
     let ended = |p: &Progress| p.classes.iter().map(|c| c.admitted + c.refused + c.failed).sum::<u64>() >= requests;
-    let at = wait_for(&run, ended).elapsed;
-    wait_for(&run, |progress| progress.elapsed >= at + A_WHILE);
+    let end = wait_for(&run, ended).elapsed + A_WHILE;
+    wait_for(&run, |progress| progress.elapsed >= end);
     run.stop();
     let report = run.join().unwrap();
     for c in report.requests.iter().chain([&report.total]) {
@@ -106,7 +106,7 @@ fn run(file: &str, address: SocketAddr, requests: u64) -> UsersReport {
 /// What the run says of itself as soon as `holds`.
 #[track_caller]
 fn wait_for(run: &LoadRun<UsersReport>, holds: impl Fn(&Progress) -> bool) -> Progress {
-    let (progress, deadline) = (run.progress(), Instant::now() + Duration::from_secs(30));
+    let (progress, deadline) = (run.progress(), Instant::now() + PATIENCE);
     while !holds(&progress.borrow()) {
         assert!(Instant::now() < deadline, "waited in vain: {:?}", progress.borrow());
         std::thread::park_timeout(Duration::from_millis(1));
@@ -116,6 +116,8 @@ fn wait_for(run: &LoadRun<UsersReport>, holds: impl Fn(&Progress) -> bool) -> Pr
 
 const A_WHILE: Duration = Duration::from_millis(200);
 const HOUR: Duration = Duration::from_secs(3600);
+/// Nothing in these tests takes this long unless it is broken.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
 fn a_session_keeps_its_cookie_and_uses_what_pages_say() {
@@ -175,7 +177,7 @@ fn a_refusal_breaks_the_session_off_and_the_user_begins_anew() {
 #[test]
 fn patience_ends() {
     let (address, _) = service(|_, _| None);
-    let report = run(&FILE.replace("10s", "200ms"), address, 1);
+    let report = run(&FILE.replace("60s", "200ms"), address, 1);
     assert_eq!(report.total.errors.get(&ErrorKind::Timeout), Some(&1), "{report}");
     assert_eq!((report.sessions, report.sessions_broken), (1, 1));
 }

@@ -1,0 +1,3 @@
+//! The load generator from outside, in one program.
+
+mod users;

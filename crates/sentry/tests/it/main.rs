@@ -1,0 +1,14 @@
+//! A real sentry from outside, in one program.
+
+mod cluster;
+mod differential;
+mod faults;
+mod malformed;
+mod operation;
+mod pipelining;
+mod relay;
+mod reports;
+mod resource;
+mod support;
+#[cfg(feature = "otel")]
+mod traces;

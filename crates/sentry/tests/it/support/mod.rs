@@ -1,0 +1,166 @@
+//! A real sentry, raw servers and raw clients, all on loopback.
+
+mod client;
+mod server;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tidegate_engine::{AdmissionConfig, ClassifierSetup, ServerSetup, Setup, Sla, Statistic};
+use tidegate_sentry::app::App;
+use tidegate_sentry::config::{
+    AccessLog, Admin, Application, Config, Forwarded, Health, Limits, Pool, RejectionPages, Retry, SentryConfig,
+    Server, Timeouts,
+};
+use tidegate_sentry::counters::Counter;
+use tidegate_sentry::record::NoRecords;
+use tidegate_sentry::{Sentry, SentryHandle};
+
+pub use client::{Answer, Client, find};
+pub use server::{Peer, RawServer, ok};
+
+/// Nothing in these tests takes this long unless it is broken.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until `condition` holds, or fails the test.
+#[track_caller]
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        thread::yield_now();
+        thread::park_timeout(Duration::from_millis(1));
+    }
+}
+
+/// An application named `app` in front of `servers`, that admits everything.
+pub fn application(servers: &[SocketAddr]) -> Application {
+    let sla = Sla::constant(Statistic::P95, Duration::from_secs(1)).expect("a target");
+    let names = (0..servers.len()).map(|i| ServerSetup::new(format!("s{i}")));
+    let mut setup = Setup::simple("app", sla, names);
+    setup.admission = admission(json!({"policy": "none"}));
+    let server = |(i, address): (usize, &SocketAddr)| Server { name: format!("s{i}"), address: address.to_string() };
+    Application {
+        name: String::from("app"),
+        listen: vec![([127, 0, 0, 1], 0).into()],
+        setup,
+        classifier: ClassifierSetup { classes: vec![Vec::new()], ..ClassifierSetup::default() },
+        tags: Vec::new(),
+        syn: tidegate_sentry::config::SynPolicing::default(),
+        servers: servers.iter().enumerate().map(server).collect(),
+        timeouts: patient(),
+        limits: Limits::default(),
+        health: Health {
+            interval: Duration::from_secs(3600),
+            timeout: PATIENCE,
+            passive_failures: 0,
+            ..Health::default()
+        },
+        retry: Retry::default(),
+        pool: Pool::default(),
+        forwarded: Forwarded::default(),
+        rejection: RejectionPages { status: 503, pages: Vec::new(), decision_on_admitted: false },
+        exempt: Vec::new(),
+    }
+}
+
+/// Nothing runs out of time, however slow the machine is: a client that waits in vain fails its test before.
+fn patient() -> Timeouts {
+    let long = 2 * PATIENCE;
+    Timeouts {
+        header: long,
+        body_idle: long,
+        connect: long,
+        first_byte: long,
+        request: None,
+        client_idle: long,
+        server_idle: long,
+    }
+}
+
+/// An admission policy from its configuration.
+pub fn admission(value: serde_json::Value) -> AdmissionConfig {
+    serde_json::from_value(value).expect("an admission policy")
+}
+
+/// Refuses everything.
+pub fn refuse_all() -> AdmissionConfig {
+    admission(json!({"policy": "concurrency", "limit": 0}))
+}
+
+/// A configuration with one application and `workers` workers.
+pub fn config(application: Application, workers: usize) -> Config {
+    Config {
+        sentry: SentryConfig { workers, drain: PATIENCE },
+        admin: Admin::default(),
+        reports: None,
+        traces: None,
+        control: None,
+        access_log: AccessLog::Off,
+        applications: vec![application],
+        source: None,
+    }
+}
+
+/// A running sentry with one application.
+pub struct Running {
+    pub handle: SentryHandle,
+    pub address: SocketAddr,
+}
+
+impl Running {
+    pub fn start(application: Application) -> Self {
+        Running::with_workers(application, 1)
+    }
+
+    pub fn with_workers(application: Application, workers: usize) -> Self {
+        let handle = Sentry::start(config(application, workers), Arc::new(NoRecords)).expect("a sentry");
+        let address = handle.addresses("app")[0];
+        Running { handle, address }
+    }
+
+    pub fn app(&self) -> &Arc<App> {
+        &self.handle.apps()[0]
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect(self.address)
+    }
+
+    /// One request on a connection of its own.
+    pub fn ask(&self, request: &str) -> Answer {
+        let mut client = self.client();
+        client.send(request);
+        client.answer()
+    }
+
+    pub fn count(&self, counter: Counter) -> u64 {
+        self.app().counters.get(counter)
+    }
+
+    /// Whatever happened, nothing may stay behind.
+    #[track_caller]
+    pub fn assert_quiet(&self) {
+        until("in flight is back to 0", || self.app().in_flight() == 0 && self.app().waiting() == 0);
+    }
+}
+
+/// A door that test threads wait at until the test opens it.
+#[derive(Clone, Default)]
+pub struct Door(Arc<(Mutex<bool>, Condvar)>);
+
+impl Door {
+    pub fn open(&self) {
+        *self.0.0.lock().expect("a lock") = true;
+        self.0.1.notify_all();
+    }
+
+    pub fn wait(&self) {
+        let (open, bell) = &*self.0;
+        let open = open.lock().expect("a lock");
+        drop(bell.wait_timeout_while(open, PATIENCE, |open| !*open));
+    }
+}

@@ -1,0 +1,166 @@
+//! Servers that do as they are told, by closures.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::net::{Shutdown as Half, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use super::{Client, find};
+
+/// A server whose connections are handled by a closure, each on a thread of its own.
+pub struct RawServer {
+    pub address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    pub connections: Arc<AtomicUsize>,
+    streams: Arc<Mutex<HashMap<usize, TcpStream>>>,
+}
+
+impl RawServer {
+    pub fn start(handle: impl Fn(Peer) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (stop, connections) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let streams = Arc::new(Mutex::new(HashMap::new()));
+        let handle = Arc::new(handle);
+        let (stopped, count, kept) = (stop.clone(), connections.clone(), streams.clone());
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let mut streams = kept.lock().expect("a lock");
+                // With the lock: who is killed keeps no connection that comes at the same moment.
+                if stopped.load(Ordering::SeqCst) {
+                    return;
+                }
+                let id = count.fetch_add(1, Ordering::SeqCst);
+                if let Ok(clone) = stream.try_clone() {
+                    streams.insert(id, clone);
+                }
+                drop(streams);
+                let (handle, kept) = (handle.clone(), kept.clone());
+                thread::spawn(move || {
+                    handle(Peer::new(stream));
+                    // The last handle: the connection ends here, in good order or not.
+                    kept.lock().expect("a lock").remove(&id);
+                });
+            }
+        });
+        RawServer { address, stop, connections, streams }
+    }
+
+    /// Answers every request with what `answer` makes of it: head and body as text.
+    pub fn answering(answer: impl Fn(&Asked) -> String + Send + Sync + 'static) -> Self {
+        RawServer::start(move |mut peer| {
+            while let Some(asked) = peer.request() {
+                if peer.io.write_all(answer(&asked).as_bytes()).is_err() {
+                    return;
+                }
+            }
+        })
+    }
+
+    /// Answers 200 with the request's target.
+    pub fn echo() -> Self {
+        RawServer::answering(|asked| ok(&asked.target))
+    }
+
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+
+    /// Stops listening and breaks every connection.
+    pub fn kill(&self) {
+        {
+            let mut streams = self.streams.lock().expect("a lock");
+            self.stop.store(true, Ordering::SeqCst);
+            for (_, stream) in streams.drain() {
+                let _ = stream.shutdown(Half::Both);
+            }
+        }
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+impl Drop for RawServer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A 200 with a body.
+pub fn ok(body: &str) -> String {
+    format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+}
+
+/// A connection as a server sees it.
+pub struct Peer {
+    pub io: TcpStream,
+    client: Client,
+}
+
+/// A request as a server sees it.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub method: String,
+    pub target: String,
+    pub head: String,
+    pub body: Vec<u8>,
+}
+
+impl Asked {
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let mut lines = self.head.lines().filter_map(|line| line.split_once(':'));
+        lines.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+    }
+}
+
+impl Peer {
+    fn new(io: TcpStream) -> Self {
+        let _ = io.set_nodelay(true);
+        let client = Client { io: io.try_clone().expect("a socket"), read: Vec::new() };
+        Peer { io, client }
+    }
+
+    /// The next request's head, as a string.
+    pub fn head(&mut self) -> Option<String> {
+        let end = loop {
+            if let Some(at) = find(&self.client.read, b"\r\n\r\n") {
+                break at + 4;
+            }
+            self.client.more().ok()?;
+        };
+        let head = String::from_utf8_lossy(&self.client.read[..end]).into_owned();
+        self.client.read.drain(..end);
+        Some(head)
+    }
+
+    /// The next request with its body.
+    pub fn request(&mut self) -> Option<Asked> {
+        let head = self.head()?;
+        let mut words = head.split(' ');
+        let (method, target) = (words.next()?.to_owned(), words.next()?.to_owned());
+        let mut asked = Asked { method, target, head, body: Vec::new() };
+        asked.body = if asked.field("transfer-encoding").is_some() {
+            self.client.chunks().ok()?
+        } else {
+            let length = asked.field("content-length").and_then(|l| l.parse().ok()).unwrap_or(0);
+            self.client.exactly(length).ok()?
+        };
+        Some(asked)
+    }
+
+    pub fn exactly(&mut self, length: usize) -> io::Result<Vec<u8>> {
+        self.client.exactly(length)
+    }
+
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.io.write_all(bytes.as_ref()).is_ok()
+    }
+
+    /// Closes with a reset instead of a good end.
+    pub fn reset(self) {
+        let _ = socket2::SockRef::from(&self.io).set_linger(Some(Duration::ZERO));
+        let _ = socket2::SockRef::from(&self.client.io).set_linger(Some(Duration::ZERO));
+    }
+}
