@@ -18,15 +18,15 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let mut steps = Steps::default();
     steps.run("fmt", || run_command(&mut cargo(["fmt", "--all", "--", "--check"])));
     steps.run("clippy", || {
-        let mut clippy = cargo(["clippy", "--workspace", "--all-targets", "--locked"]);
+        let mut clippy = cargo(["clippy", "--workspace", "--all-targets", "--all-features", "--locked"]);
         run_command(clippy.args(["--", "-D", "warnings"]))
     });
     steps.run("tidy", tidy::check);
-    suite::add_to(&mut steps);
+    suite::add_to(&mut steps, &suite::Options::default());
     steps.run("site", docs::build);
     steps.run("docs", || {
-        let mut docs = cargo(["doc", "--workspace", "--no-deps", "--document-private-items", "--locked"]);
-        run_command(docs.env("RUSTDOCFLAGS", "-D warnings"))
+        let mut docs = cargo(["doc", "--workspace", "--all-features", "--no-deps", "--document-private-items"]);
+        run_command(docs.arg("--locked").env("RUSTDOCFLAGS", "-D warnings"))
     });
     Ok(steps.finish())
 }

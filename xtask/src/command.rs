@@ -54,10 +54,14 @@ pub fn find_program(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).chain(system).map(|dir| dir.join(name)).find(|file| file.is_file())
 }
 
+/// The folder of all that is built.
+pub fn target() -> PathBuf {
+    root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
+}
+
 /// Our own program, as [`build_tidegate`] leaves it.
 pub fn tidegate() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
-    root().join(target).join("release/tidegate")
+    target().join("release/tidegate")
 }
 
 /// Builds our own program in release mode.

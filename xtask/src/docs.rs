@@ -35,7 +35,7 @@ const ASSETS: &[(&str, &str)] =
 
 /// The tests that write what is generated.
 const BLESS: &[&[&str]] = &[
-    &["test", "--quiet", "--locked", "-p", "tidegate-engine", "--test", "documentation"],
+    &["test", "--quiet", "--locked", "-p", "tidegate-engine", "--test", "it", "documentation::"],
     &["test", "--quiet", "--locked", "-p", "tidegate-sentry", "--lib", "config::tests::reference"],
 ];
 

@@ -3,7 +3,7 @@
 //! | command | file | what it does |
 //! |---|---|---|
 //! | `ci` | `ci.rs` | everything that must hold before a commit |
-//! | `test` | `suite.rs`, `programs.rs` | external programs, the workspace's tests, the live checks |
+//! | `test` | `suite.rs`, `suite/`, `watch.rs` | external programs (`programs.rs`), every test, the live checks |
 //! | `programs` | `programs.rs` | the external programs alone |
 //! | `tidy` | `tidy.rs`, `tidy/` | the rules of CONTRIBUTING.md, read from the source |
 //! | `bench` | `bench.rs`, `bench/` | benchmarks, and the comparison with other proxies |
@@ -27,6 +27,7 @@ mod resource;
 mod steps;
 mod suite;
 mod tidy;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -38,7 +39,10 @@ const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
   ci                     fmt, clippy, tidy, tests and docs: what must hold before a commit
-  test                   install or list the programs tests need, run every test and live check
+  test [--quick] [--only TEXT] [--strict] [--list]
+                         install or list the programs tests need, run every test and live check;
+                         --quick: only correctness tests that are not slow; --only: tests whose name has TEXT;
+                         --strict: a measurement that could not be judged is a failure; --list: only their names
   programs               only install or list the programs tests need
   tidy [--bless]         check the rules of CONTRIBUTING.md; --bless rewrites xtask/ratchet.txt
   bench [NAME] [--short] run a benchmark; without NAME, list them

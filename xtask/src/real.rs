@@ -34,6 +34,7 @@ use crate::bench::stop::Scratch;
 use crate::bench::{machine, proc_fs};
 use crate::command;
 use crate::programs::PROGRAMS;
+use crate::watch;
 
 use core_use::CoreUse;
 use measure::{PerScript, Run, Weights};
@@ -137,8 +138,10 @@ fn measure(options: &Options, dir: &Path) -> Result<Report> {
     bench.recover()?;
     let cold = bench.protected("cold", overload, None)?;
     bench.recover()?;
-    let warm = || bench.protected("warm", overload, Some(best.rate * WARM_UP));
-    let warm = if options.short { undisturbed(warm, || bench.recover())? } else { warm()? };
+    let warm = bench.protected("warm", overload, Some(best.rate * WARM_UP))?;
+    if options.short {
+        say_disturbance(&warm);
+    }
     let again = if options.short { None } else { Some(bench.level(best.workers, &weights)?) };
     Ok(Report {
         facts: facts(),
@@ -154,20 +157,13 @@ fn measure(options: &Options, dir: &Path) -> Result<Report> {
     })
 }
 
-/// A short run has no time to make up for what others took of its cores: one of which they took more than a little,
-/// whatever came of it, is made anew, twice.
-fn undisturbed(run: impl Fn() -> Result<Protected>, recover: impl Fn() -> Result<()>) -> Result<Protected> {
-    let mut last = run()?;
-    for _ in 0..2 {
-        let lost = last.run.denied.max(last.run.stolen);
-        if lost <= DISTURBED {
-            break;
-        }
-        println!("others took {:.0} % of a core: that tells nothing, once more", lost * 1e2);
-        recover()?;
-        last = run()?;
+/// A short run has no time to make up for what others took of its cores. Whoever runs it as a measurement makes it
+/// anew.
+fn say_disturbance(warm: &Protected) {
+    let lost = warm.run.denied.max(warm.run.stolen);
+    if lost > DISTURBED {
+        println!("{}others took {:.0} % of a core", watch::SAID, lost * 1e2);
     }
-    Ok(last)
 }
 
 /// The service, and how to load it.

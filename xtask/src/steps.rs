@@ -5,11 +5,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use crate::suite::Verdict;
+
 /// The steps run so far and how they ended.
 #[derive(Debug, Default)]
 pub struct Steps {
     done: Vec<Step>,
-    remarks: Vec<String>,
+    /// Tests within steps, which are counted and not listed.
+    tests_passed: usize,
+    tests_failed: usize,
+    /// What could not be judged is a failure.
+    strict: bool,
 }
 
 #[derive(Debug)]
@@ -23,48 +29,44 @@ enum End {
     Passed(Duration),
     Failed(Duration),
     Skipped(String),
+    NotJudged(Duration, String),
 }
 
 impl Steps {
+    /// No steps yet; with `strict` a measurement that could not be judged is a failure.
+    pub fn new(strict: bool) -> Self {
+        Self { strict, ..Self::default() }
+    }
+
     /// Runs one step; a failure is printed and counted, and the next steps still run.
     pub fn run(&mut self, name: &str, step: impl FnOnce() -> Result<()>) {
+        self.judge(name, || step().map(|()| Verdict::Held));
+    }
+
+    /// Runs one measurement; it may end without a judgement.
+    pub fn judge(&mut self, name: &str, step: impl FnOnce() -> Result<Verdict>) {
         println!("── {name}");
         let start = Instant::now();
         let result = step();
         let took = start.elapsed();
+        let failed = |why: &dyn std::fmt::Display| {
+            println!("{name} failed: {why:#}");
+            End::Failed(took)
+        };
         let end = match result {
-            Ok(()) => End::Passed(took),
-            Err(error) => {
-                println!("{name} failed: {error:#}");
-                End::Failed(took)
-            }
+            Ok(Verdict::Held) => End::Passed(took),
+            Ok(Verdict::NotJudged(why)) => End::NotJudged(took, why),
+            Ok(Verdict::Failed(why)) => failed(&why),
+            Err(error) => failed(&error),
         };
         println!("── {}", line(name, &end));
         self.done.push(Step { name: name.to_owned(), end });
     }
 
-    /// Runs a step until it passes, so many times at most; the summary says if it took more than one.
-    pub fn run_until(&mut self, tries: u32, name: &str, step: impl Fn() -> Result<()>) {
-        let mut failures = 0;
-        self.run(name, || {
-            loop {
-                match step() {
-                    Err(error) if failures + 1 < tries => {
-                        failures += 1;
-                        println!("{name} failed: {error:#}; once more");
-                    }
-                    end => break end,
-                }
-            }
-        });
-        if failures > 0 {
-            self.remark(format!("{name} ran {} times: the last time counts", failures + 1));
-        }
-    }
-
-    /// Something that the summary should say besides.
-    pub fn remark(&mut self, remark: String) {
-        self.remarks.push(remark);
+    /// Counts a test of a step that has many.
+    pub fn count_test(&mut self, passed: bool) {
+        let count = if passed { &mut self.tests_passed } else { &mut self.tests_failed };
+        *count += 1;
     }
 
     /// Records a step that cannot run here, and says why.
@@ -79,31 +81,46 @@ impl Steps {
         for step in &self.done {
             println!("  {}", line(&step.name, &step.end));
         }
-        for remark in &self.remarks {
-            println!("  remark: {remark}");
-        }
-        let (passed, failed, skipped) = self.count();
+        let Count { passed, failed, skipped, not_judged } = self.count();
         if skipped > 0 {
             println!("{skipped} skipped");
+        }
+        if not_judged > 0 {
+            let strictly = if self.strict { "a failure, with --strict" } else { "the machine never held still" };
+            println!("{not_judged} not judged: {strictly}");
         }
         println!("{passed} passed, {failed} failed");
         if failed == 0 && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
-    fn count(&self) -> (usize, usize, usize) {
+    fn count(&self) -> Count {
         let of = |wanted: fn(&End) -> bool| self.done.iter().filter(|step| wanted(&step.end)).count();
-        (
-            of(|end| matches!(end, End::Passed(_))),
-            of(|end| matches!(end, End::Failed(_))),
-            of(|end| matches!(end, End::Skipped(_))),
-        )
+        let not_judged = of(|end| matches!(end, End::NotJudged(..)));
+        Count {
+            passed: of(|end| matches!(end, End::Passed(_))) + self.tests_passed,
+            failed: of(|end| matches!(end, End::Failed(_)))
+                + self.tests_failed
+                + if self.strict { not_judged } else { 0 },
+            skipped: of(|end| matches!(end, End::Skipped(_))),
+            not_judged,
+        }
     }
+}
+
+/// How many steps and tests ended how.
+#[derive(Debug, PartialEq, Eq)]
+struct Count {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+    not_judged: usize,
 }
 
 fn line(name: &str, end: &End) -> String {
     match end {
-        End::Passed(took) => format!("passed   {:>7.1} s  {name}", took.as_secs_f64()),
-        End::Failed(took) => format!("FAILED   {:>7.1} s  {name}", took.as_secs_f64()),
+        End::Passed(took) => format!("passed     {:>7.1} s  {name}", took.as_secs_f64()),
+        End::Failed(took) => format!("FAILED     {:>7.1} s  {name}", took.as_secs_f64()),
+        End::NotJudged(took, why) => format!("not judged {:>7.1} s  {name}: {why}", took.as_secs_f64()),
         End::Skipped(because) => format!("skipped: {name} because {because}"),
     }
 }
@@ -119,32 +136,24 @@ mod tests {
         steps.run("bad", || anyhow::bail!("on purpose"));
         steps.skip("absent", "there is none");
         steps.run("good again", || Ok(()));
-        assert_eq!(steps.count(), (2, 1, 1));
+        steps.count_test(true);
+        steps.count_test(false);
+        assert_eq!(steps.count(), Count { passed: 3, failed: 2, skipped: 1, not_judged: 0 });
         assert_eq!(steps.finish(), ExitCode::FAILURE);
     }
 
     #[test]
-    fn a_step_that_may_be_tried_again_is_and_only_so_often() {
+    fn what_was_not_judged_is_no_pass_and_fails_only_strictly() {
+        for (strict, failed) in [(false, 0), (true, 1)] {
+            let mut steps = Steps::new(strict);
+            steps.judge("held", || Ok(Verdict::Held));
+            steps.judge("open", || Ok(Verdict::NotJudged("a neighbour".into())));
+            assert_eq!(steps.count(), Count { passed: 1, failed, skipped: 0, not_judged: 1 });
+            assert_eq!(steps.finish() == ExitCode::FAILURE, strict);
+        }
         let mut steps = Steps::default();
-        let runs = std::cell::Cell::new(0);
-        let passes_at = |run: u32| {
-            runs.set(0);
-            let runs = &runs;
-            move || {
-                runs.set(runs.get() + 1);
-                anyhow::ensure!(runs.get() >= run, "by chance");
-                Ok(())
-            }
-        };
-        steps.run_until(3, "at once", passes_at(1));
-        assert_eq!((runs.get(), steps.remarks.len()), (1, 0));
-        steps.run_until(3, "at last", passes_at(3));
-        assert_eq!(
-            (runs.get(), steps.remarks.as_slice()),
-            (3, &["at last ran 3 times: the last time counts".into()][..])
-        );
-        steps.run_until(3, "never", passes_at(9));
-        assert_eq!((runs.get(), steps.count()), (3, (2, 1, 0)));
+        steps.judge("missed", || Ok(Verdict::Failed("p95 of 3 s".into())));
+        assert_eq!(steps.count(), Count { passed: 0, failed: 1, skipped: 0, not_judged: 0 });
     }
 
     #[test]

@@ -6,10 +6,12 @@
 pub mod documents;
 mod engine;
 mod imports;
+mod kinds;
 mod policies;
 mod size;
+mod sleep;
 mod source;
-mod tests_rules;
+
 mod text;
 mod tree;
 
@@ -35,8 +37,10 @@ const RULES: &[Rule] = &[
     Rule { name: "pure-engine", check: engine::check, canaries: engine::CANARIES },
     Rule { name: "policy-tables", check: policies::check, canaries: policies::CANARIES },
     Rule { name: "unfinished", check: text::check_unfinished, canaries: text::UNFINISHED_CANARIES },
-    Rule { name: "sleeping-tests", check: tests_rules::check_sleep, canaries: tests_rules::SLEEP_CANARIES },
-    Rule { name: "ignored-tests", check: tests_rules::check_ignore, canaries: tests_rules::IGNORE_CANARIES },
+    Rule { name: "sleeping-tests", check: sleep::check_sleep, canaries: sleep::SLEEP_CANARIES },
+    Rule { name: "ignored-tests", check: kinds::check_ignore, canaries: kinds::IGNORE_CANARIES },
+    Rule { name: "one-test-binary", check: kinds::check_binaries, canaries: kinds::BINARY_CANARIES },
+    Rule { name: "measured-time", check: kinds::check_time, canaries: kinds::TIME_CANARIES },
     Rule { name: "reasons", check: text::check_reasons, canaries: text::REASON_CANARIES },
     Rule { name: "line-width", check: text::check_width, canaries: text::WIDTH_CANARIES },
     Rule { name: "white-space", check: text::check_space, canaries: text::SPACE_CANARIES },

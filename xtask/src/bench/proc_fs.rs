@@ -27,6 +27,18 @@ pub fn cpu_micros_with_ended(pid: u32) -> Result<f64> {
     Ok(ticks as f64 * 1e6 / rustix::param::clock_ticks_per_second() as f64)
 }
 
+/// CPU time used so far by a process and all that it started, living or ended, in microseconds. What an ended process
+/// had started and nobody waited for is left out.
+///
+/// # Errors
+/// When the process is gone.
+pub fn tree_micros(pid: u32) -> Result<f64> {
+    read_stat(pid)?;
+    let all = tree(pid).into_iter().filter_map(|pid| read_stat(pid).ok());
+    let ticks: u64 = all.map(|stat| stat.ticks + stat.ended_ticks).sum();
+    Ok(ticks as f64 * 1e6 / rustix::param::clock_ticks_per_second() as f64)
+}
+
 /// Processor time of a core, microseconds, that the machine below this one gave to others.
 ///
 /// # Errors

@@ -7,14 +7,16 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
 use super::scene::{self, Scene};
 use super::shown::{Block, How, Part, Shown};
-use crate::command::{self, cargo, output, root};
+use crate::command::{self, cargo, output, target};
 use crate::programs::{self, PROGRAMS};
 
 /// Where scenes are, below the target folder.
@@ -44,27 +46,43 @@ pub fn run(documents: &[(String, Shown)]) -> Result<()> {
         return Ok(());
     }
     build()?;
-    let mut failed = Vec::new();
+    let documents: Vec<_> = documents.iter().filter(|(_, shown)| !shown.parts.is_empty()).collect();
     let mut sums = BTreeMap::<&str, usize>::new();
-    for (source, shown) in documents {
-        if shown.parts.is_empty() {
-            continue;
-        }
-        for command in shown.blocks().flat_map(|block| &block.commands) {
-            *sums.entry(kind(&command.how)).or_default() += 1;
-        }
-        println!("{source}");
-        if let Err(error) = within(source) {
-            println!("  FAILED: {error:#}");
-            failed.push(source.as_str());
-        }
+    for command in documents.iter().flat_map(|(_, shown)| shown.blocks()).flat_map(|block| &block.commands) {
+        *sums.entry(kind(&command.how)).or_default() += 1;
     }
+    let sources: Vec<&str> = documents.iter().map(|(source, _)| source.as_str()).collect();
+    let failed = play_all(&sources)?;
     let sums: Vec<_> = sums.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
     println!("commands shown: {}; {:.0} s", sums.join(", "), begun.elapsed().as_secs_f64());
     if !failed.is_empty() {
         bail!("commands that do not do what the text says, in {}", failed.join(", "));
     }
     Ok(())
+}
+
+/// Plays documents, several at a time: each has a network of its own, and mostly waits. Names those that failed.
+fn play_all<'a>(sources: &[&'a str]) -> Result<Vec<&'a str>> {
+    let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let worker = || {
+        while let Some(source) = sources.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let (said, result) = match within(source) {
+                Ok((said, result)) => (said, result),
+                Err(error) => (String::new(), Err(error)),
+            };
+            let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+            println!("{source}\n{}", said.trim_end());
+            if let Err(error) = result {
+                println!("  FAILED: {error:#}");
+                failed.push(*source);
+            }
+        }
+    };
+    let at_once = std::thread::available_parallelism()?.get() + 1;
+    std::thread::scope(|scope| (0..at_once).for_each(|_| drop(scope.spawn(worker))));
+    let mut failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    failed.sort_unstable();
+    Ok(failed)
 }
 
 /// Plays one document; called in its namespaces.
@@ -136,14 +154,23 @@ fn play_block(scene: &mut Scene, block: &Block) -> Result<()> {
     scene.check()
 }
 
-/// Starts this program again for one document, in namespaces of its own: what it starts ends with it.
-fn within(source: &str) -> Result<()> {
+/// Starts this program again for one document, in namespaces of its own: what it starts ends with it. Gives what it
+/// said, and how it ended.
+fn within(source: &str) -> Result<(String, Result<()>)> {
     let scene = folder(source);
     if scene.exists() {
         fs::remove_dir_all(&scene).with_context(|| format!("{} cannot be removed", scene.display()))?;
     }
+    let log = scene.with_extension("log");
+    fs::create_dir_all(target().join(FOLDER))?;
+    let out = fs::File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
     let mut command = unshare();
-    let mut child = command.arg(std::env::current_exe()?).args(["docs", "--play", source]).spawn()?;
+    command.arg(std::env::current_exe()?).args(["docs", "--play", source]).stderr(out.try_clone()?).stdout(out);
+    let end = end_in_time(&mut command.spawn()?, &scene);
+    Ok((fs::read_to_string(&log)?, end))
+}
+
+fn end_in_time(child: &mut Child, scene: &Path) -> Result<()> {
     let deadline = Instant::now() + LONGEST;
     loop {
         if let Some(status) = child.try_wait()? {
@@ -189,10 +216,6 @@ fn kind(how: &How) -> &'static str {
         How::Step(_) => "run by other steps",
         How::Not(_) => "not run",
     }
-}
-
-fn target() -> PathBuf {
-    root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
 fn folder(source: &str) -> PathBuf {

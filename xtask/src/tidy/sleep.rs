@@ -1,6 +1,6 @@
-//! Rules about tests: they do not sleep, and one that is ignored says why.
+//! A rule about tests: they do not sleep.
 
-use super::source::{line_of, words};
+use super::source::words;
 use super::tree::{Finding, Tree};
 
 /// No test sleeps to wait: the functions called `sleep` are not called there. (A method of that name is no such
@@ -27,22 +27,6 @@ pub const SLEEP_CANARIES: &[&[(&str, &str)]] = &[
     &[("crates/sentry/src/a.rs", "#[cfg(test)]\nmod tests {\n    async fn a() { time::sleep(LONG).await }\n}\n")],
 ];
 
-/// `#[ignore]` says why.
-pub fn check_ignore(tree: &Tree) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for (file, source) in tree.rust() {
-        for (at, _) in source.code().match_indices("#[ignore]") {
-            let what = "#[ignore] without a reason; write #[ignore = \"why, and when it runs\"]";
-            findings.push(Finding::at(&file.path, line_of(source.code(), at), what));
-        }
-    }
-    findings
-}
-
-/// Canaries of [`check_ignore`].
-pub const IGNORE_CANARIES: &[&[(&str, &str)]] =
-    &[&[("crates/sentry/src/a.rs", "#[cfg(test)]\nmod tests {\n    #[test]\n    #[ignore]\n    fn a() {}\n}\n")]];
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,11 +41,5 @@ mod tests {
     fn a_test_may_call_a_method_of_a_timer() {
         let text = "async fn a(timer: Timer) { timer.sleep_until(FAR).await }\n";
         assert_eq!(check_sleep(&Tree::from_texts(&[("crates/sentry/tests/a.rs", text)])), []);
-    }
-
-    #[test]
-    fn an_ignored_test_with_a_reason_is_allowed() {
-        let text = "#[ignore = \"ten minutes; run by hand\"]\nfn a() {}\n";
-        assert_eq!(check_ignore(&Tree::from_texts(&[("crates/a/tests/a.rs", text)])), []);
     }
 }

@@ -1,0 +1,149 @@
+//! The live checks: commands that show the finished program at work, on real sockets and beside real programs.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+
+use super::binaries::Kind;
+use super::measure::Run;
+use crate::command::cargo;
+use crate::programs::{self, PROGRAMS, Program};
+
+/// One live check.
+#[derive(Debug)]
+pub struct Live {
+    pub name: &'static str,
+    pub kind: Kind,
+    /// Arguments to cargo.
+    cargo: &'static [&'static str],
+    /// Rows of [`PROGRAMS`] without which it cannot run.
+    pub needs: &'static [&'static str],
+}
+
+/// What calls the program as the README has it built.
+macro_rules! tidegate {
+    ($($argument:literal)*) => { &["run", "--quiet", "--release", "--locked", "-p", "tidegate", "--", $($argument),*] };
+}
+
+/// Every live check. To add one, add a row.
+pub const LIVE: &[Live] = &[
+    Live {
+        name: "commands of the documents",
+        kind: Kind::Correctness,
+        cargo: &["xtask", "docs", "--run"],
+        needs: &["curl", "ip", "unshare"],
+    },
+    Live {
+        name: "experiments in the simulator",
+        kind: Kind::Correctness,
+        cargo: tidegate!["experiment" "run" "A1" "A2" "A3" "A4" "A5" "C1" "C3" "C4" "C5" "C6" "C7" "O1" "O2" "O3"
+            "S1" "S2" "S3" "S4" "S5" "S6" "S7" "S8" "S8B" "S9" "S10" "S11" "S12"
+            "W1" "W2" "W3" "W4" "W5" "W6" "W7" "W8" "V1" "V2" "V3"],
+        needs: &[],
+    },
+    Live { name: "demo, short", kind: Kind::Measurement, cargo: tidegate!["demo" "--short" "--check"], needs: &[] },
+    Live {
+        name: "Apache and PHP at three times their capacity, short",
+        kind: Kind::Measurement,
+        cargo: &["xtask", "real", "--short"],
+        needs: &["apache2", "php", "hey", "httperf"],
+    },
+    Live {
+        name: "what `tidegate profile` and httperf find of Apache and PHP, short",
+        kind: Kind::Measurement,
+        cargo: &["xtask", "profile", "--short"],
+        needs: &["apache2", "php", "httperf"],
+    },
+    Live {
+        name: "connections policed in the kernel before Apache, in network namespaces",
+        kind: Kind::Measurement,
+        cargo: &["xtask", "resource", "--short", "--only", "premium"],
+        needs: &["apache2", "nft", "ip"],
+    },
+    Live {
+        name: "comparison of proxies, one short round",
+        kind: Kind::Measurement,
+        cargo: &[
+            "xtask",
+            "bench",
+            "proxy",
+            "--rounds",
+            "1",
+            "--seconds",
+            "1",
+            "--only",
+            "nginx,tidegate",
+            "--cases",
+            "pass-1k,refuse,refuse-pipelined",
+            "--out",
+            "target/bench",
+        ],
+        needs: &["nginx", "wrk"],
+    },
+];
+
+impl Live {
+    /// The programs that it needs and that are not here.
+    pub fn absent(&self) -> Vec<&'static Program> {
+        let needed = |program: &&Program| self.needs.contains(&program.name);
+        PROGRAMS.iter().filter(needed).filter(|program| !program.is_present()).collect()
+    }
+
+    /// Whether it works in network namespaces of its own.
+    pub fn is_in_namespaces(&self) -> bool {
+        self.needs.contains(&"nft")
+    }
+
+    /// Runs it, shows what it prints, and gives how it ended and what it said.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn run(&self) -> Result<(Run, String)> {
+        let (success, said) = show(cargo(self.cargo).envs(programs::environment()))?;
+        Ok((if success { Run::Held } else { Run::Missed }, said))
+    }
+}
+
+/// Runs a command and shows its output while it comes. Whether it ended well, and what it printed.
+fn show(command: &mut Command) -> Result<(bool, String)> {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("cannot start cargo")?;
+    let mut said = String::new();
+    for line in BufReader::new(child.stdout.take().context("cargo has no output")?).split(b'\n') {
+        let line = String::from_utf8_lossy(&line?).into_owned();
+        println!("{line}");
+        said.push_str(&line);
+        said.push('\n');
+    }
+    Ok((child.wait()?.success(), said))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_live_check_needs_only_programs_of_the_table() {
+        for live in LIVE {
+            for name in live.needs {
+                assert!(PROGRAMS.iter().any(|program| program.name == *name), "{}: {name}", live.name);
+            }
+            assert!(!live.cargo.is_empty(), "{} runs nothing", live.name);
+        }
+    }
+
+    #[test]
+    fn a_live_check_with_no_needs_lacks_nothing() {
+        let live = Live { name: "free", kind: Kind::Correctness, cargo: &["--version"], needs: &[] };
+        assert!(live.absent().is_empty());
+        let (end, said) = live.run().unwrap();
+        assert_eq!(end, Run::Held);
+        assert!(said.starts_with("cargo "), "{said}");
+    }
+
+    #[test]
+    fn what_a_command_says_is_kept_with_how_it_ended() {
+        let (success, said) = show(Command::new("sh").args(["-c", "echo disturbed: a; exit 1"])).unwrap();
+        assert_eq!((success, said.as_str()), (false, "disturbed: a\n"));
+    }
+}

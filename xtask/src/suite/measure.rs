@@ -1,0 +1,124 @@
+//! Measurements: judged only when nobody disturbed the machine, and repeated a stated number of times otherwise.
+//!
+//! A run that was disturbed says nothing, whether it passed or missed its bound. One that was not is final. A fault
+//! that no disturbance excuses, such as a panic, is final at once.
+
+use anyhow::Result;
+
+use crate::watch::{SAID, Watch};
+
+/// How often a measurement is run at most.
+pub const RUNS: u32 = 3;
+
+/// How one run of a measurement ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Run {
+    /// Within all bounds.
+    Held,
+    /// Beyond a bound.
+    Missed,
+    /// Something that a disturbance does not excuse.
+    Broke,
+}
+
+/// What is known of a measurement in the end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    Held,
+    /// A bound was missed on an undisturbed machine, or something broke.
+    Failed(String),
+    /// The machine never held still: for each run, how it ended and what disturbed it.
+    NotJudged(String),
+}
+
+/// Runs a measurement until a run was not disturbed, [`RUNS`] times at most. `run` gives how it ended and all that it
+/// printed.
+///
+/// # Errors
+/// When a run cannot be made, or the machine cannot be watched.
+pub fn judge(mut run: impl FnMut() -> Result<(Run, String)>) -> Result<Verdict> {
+    judge_with(
+        || {
+            let watch = Watch::start()?;
+            let (end, said) = run()?;
+            let seen = watch.finish()?;
+            let disturbance = said_disturbance(&said).or_else(|| (!seen.is_calm()).then(|| seen.to_string()));
+            Ok((end, disturbance))
+        },
+        RUNS,
+    )
+}
+
+fn judge_with(mut run: impl FnMut() -> Result<(Run, Option<String>)>, runs: u32) -> Result<Verdict> {
+    let mut disturbances = Vec::new();
+    for number in 1..=runs {
+        let (end, disturbance) = run()?;
+        let how = match (&end, disturbance) {
+            (Run::Broke, _) => return Ok(Verdict::Failed("it broke".into())),
+            (Run::Held, None) => return Ok(Verdict::Held),
+            (Run::Missed, None) => return Ok(Verdict::Failed("it missed a bound, undisturbed".into())),
+            (Run::Held, Some(what)) => format!("held, but {what}"),
+            (Run::Missed, Some(what)) => format!("missed, but {what}"),
+        };
+        println!("disturbed, run {number} of {runs}: {how}");
+        disturbances.push(how);
+    }
+    Ok(Verdict::NotJudged(disturbances.join("; ")))
+}
+
+/// What a measurement itself saw.
+fn said_disturbance(said: &str) -> Option<String> {
+    said.lines().find_map(|line| line.trim_start().strip_prefix(SAID)).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The verdict on runs that end so, and how many of them were made.
+    fn verdict(runs: &[(Run, Option<&str>)]) -> (Verdict, usize) {
+        let mut made = 0;
+        let verdict = judge_with(
+            || {
+                let (end, disturbance) = runs[made].clone();
+                made += 1;
+                Ok((end, disturbance.map(str::to_owned)))
+            },
+            RUNS,
+        );
+        (verdict.unwrap(), made)
+    }
+
+    #[test]
+    fn an_undisturbed_run_is_final() {
+        assert_eq!(verdict(&[(Run::Held, None)]), (Verdict::Held, 1));
+        let (failed, made) = verdict(&[(Run::Missed, None)]);
+        assert!(matches!(failed, Verdict::Failed(_)) && made == 1);
+    }
+
+    #[test]
+    fn a_disturbed_run_says_nothing_either_way() {
+        let (busy, missed) = (Some("others took a core"), (Run::Missed, Some("late")));
+        assert_eq!(verdict(&[missed.clone(), (Run::Held, None)]), (Verdict::Held, 2));
+        let (failed, made) = verdict(&[(Run::Held, busy), missed.clone(), (Run::Missed, None)]);
+        assert!(matches!(failed, Verdict::Failed(_)) && made == 3);
+        let (open, made) = verdict(&[(Run::Held, busy), missed.clone(), missed]);
+        let Verdict::NotJudged(why) = open else { panic!("{open:?}") };
+        assert!(made == 3 && why.contains("held, but others took a core") && why.contains("missed, but late"), "{why}");
+    }
+
+    #[test]
+    fn a_disturbance_does_not_excuse_what_broke() {
+        let (failed, made) = verdict(&[(Run::Broke, Some("others took a core"))]);
+        assert!(matches!(failed, Verdict::Failed(_)) && made == 1);
+    }
+
+    #[test]
+    fn what_a_measurement_says_is_found_among_other_lines() {
+        assert_eq!(
+            said_disturbance("a\n  disturbed: the generator was late\nb"),
+            Some("the generator was late".into())
+        );
+        assert_eq!(said_disturbance("nothing was disturbed: all is well"), None);
+    }
+}

@@ -1,0 +1,97 @@
+//! One test in a process of its own: what another test does to its process or its memory does not reach it, and one
+//! that hangs is ended alone.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rustix::process::Signal;
+
+use super::binaries::Test;
+use crate::bench::stop;
+
+/// No test may take longer.
+const LONGEST: Duration = Duration::from_secs(300);
+
+/// Between two looks at a process.
+const LOOK: Duration = Duration::from_millis(3);
+
+/// How a test ended.
+#[derive(Debug, Clone)]
+pub struct Trial {
+    pub end: End,
+    pub took: Duration,
+    /// All that it printed.
+    pub said: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    Passed,
+    /// It returned an error: a measurement missed a bound.
+    Missed,
+    /// It panicked, crashed or did not end.
+    Broke,
+}
+
+/// Runs a test, and waits for it.
+///
+/// # Errors
+/// When it cannot be started or watched.
+pub fn run(test: &Test, variables: &[(String, String)], log: &Path) -> Result<Trial> {
+    let out = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
+    let mut command = Command::new(&test.binary.program);
+    command.args(["--exact", &test.name, "--include-ignored", "--nocapture"]).current_dir(&test.binary.folder);
+    command.env("CARGO_MANIFEST_DIR", &test.binary.folder).envs(variables.iter().map(|(name, value)| (name, value)));
+    command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
+    let began = Instant::now();
+    let mut child = command.spawn().with_context(|| format!("cannot start {}", test.binary.program.display()))?;
+    let mut is_late = false;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if !is_late && began.elapsed() > LONGEST {
+            is_late = true;
+            stop::signal_tree(child.id(), Signal::KILL);
+        }
+        std::thread::sleep(LOOK);
+    };
+    let took = began.elapsed();
+    let mut said = String::from_utf8_lossy(&fs::read(log)?).into_owned();
+    fs::remove_file(log)?;
+    if is_late {
+        said.push_str(&format!("\nended after {LONGEST:?}: no test may take longer\n"));
+    }
+    let end = end_of(status.success(), is_late, &said);
+    Ok(Trial { end, took, said })
+}
+
+fn end_of(success: bool, is_late: bool, said: &str) -> End {
+    let missed_only = !is_late && !said.contains("panicked at") && said.contains("test result: FAILED");
+    match success {
+        // A name that the binary does not know is no failure to it.
+        true if said.contains("test result: ok. 1 passed") => End::Passed,
+        false if missed_only => End::Missed,
+        _ => End::Broke,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missed_bound_is_told_from_a_panic_and_a_crash() {
+        let result = "test result: FAILED. 0 passed; 1 failed";
+        let passed = "thread 'x' panicked at: expected\ntest result: ok. 1 passed; 0 failed";
+        assert_eq!(end_of(true, false, passed), End::Passed);
+        assert_eq!(end_of(true, false, "test result: ok. 0 passed; 0 failed"), End::Broke);
+        assert_eq!(end_of(false, false, &format!("Error: \"p95 of 3 s\"\n{result}")), End::Missed);
+        assert_eq!(end_of(false, false, &format!("thread 'x' panicked at a.rs\n{result}")), End::Broke);
+        assert_eq!(end_of(false, false, "running 1 test\n"), End::Broke);
+        assert_eq!(end_of(false, true, result), End::Broke);
+    }
+}
