@@ -327,21 +327,13 @@ impl Local {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
-
     use super::*;
 
     /// A configuration with a key file beside it.
     pub(crate) fn parse(text: &str) -> Result<Config, ConfigError> {
-        static FOLDERS: AtomicU64 = AtomicU64::new(0);
-        // One each: tests run side by side.
-        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("tidegate-control-config-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a folder");
-        std::fs::write(folder.join("key"), "the secret of the tests").expect("a file");
-        let config = Config::parse(text, &folder.join("control.toml"));
-        std::fs::remove_dir_all(&folder).expect("it was ours");
-        config
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("key"), "the secret of the tests").expect("a file");
+        Config::parse(text, &folder.path().join("control.toml"))
     }
 
     const LOCAL: &str = "key_file = \"key\"\n[provider]\nkind = \"local\"\ncommand = [\"server\", \"{port}\"]\nfirst_port = 9100\n\

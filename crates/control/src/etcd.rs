@@ -246,17 +246,33 @@ mod tests {
     use super::*;
     use std::io::{Read, Write};
     use std::net::TcpListener;
-    use std::time::Instant;
 
     #[test]
-    fn one_that_takes_connections_and_never_answers_is_away_in_bounded_time() {
+    fn one_that_takes_connections_and_never_answers_is_away() {
+        let error = ask_one_that_never_answers();
+        assert!(matches!(error, EtcdError::Away(_)), "{error}");
+    }
+
+    fn ask_one_that_never_answers() -> EtcdError {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address").to_string();
         let etcd = Etcd::new(&[address.clone(), address]).expect("a thread");
-        let began = Instant::now();
-        let error = etcd.get("a").expect_err("nobody answers");
-        assert!(matches!(error, EtcdError::Away(_)), "{error}");
-        assert!(began.elapsed() < 2 * PATIENCE);
+        etcd.get("a").expect_err("nobody answers")
+    }
+
+    mod measurements {
+        use std::time::Instant;
+
+        use super::super::PATIENCE;
+
+        #[test]
+        #[ignore = "a measurement: cargo xtask test runs it alone and watches the machine"]
+        fn one_that_never_answers_is_away_in_bounded_time() -> Result<(), String> {
+            let began = Instant::now();
+            super::ask_one_that_never_answers();
+            let (took, most) = (began.elapsed(), 2 * PATIENCE);
+            if took < most { Ok(()) } else { Err(format!("it took {took:.2?}, of {most:?} at most")) }
+        }
     }
 
     #[test]
@@ -267,11 +283,19 @@ mod tests {
             let address = listener.local_addr().expect("an address").to_string();
             let answer = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
             std::thread::spawn(move || {
-                let (mut stream, _) = listener.accept().expect("a connection");
-                // The answer says the same to every question.
-                let _ = (stream.read(&mut [0; 4096]), stream.write_all(answer.as_bytes()));
+                for mut stream in listener.incoming().flatten() {
+                    // The answer says the same to every question.
+                    let _ = (stream.read(&mut [0; 4096]), stream.write_all(answer.as_bytes()));
+                }
             });
-            Etcd::new(&[address]).expect("a thread").get("a").expect_err("no")
+            let etcd = Etcd::new(&[address]).expect("a thread");
+            loop {
+                match etcd.get("a").expect_err("no") {
+                    // This machine has too much to do.
+                    EtcdError::Away(why) if why.contains("in time") => {}
+                    error => return error,
+                }
+            }
         };
         let busy = said("429 Too Many Requests", "etcdserver: too many requests");
         assert!(matches!(&busy, EtcdError::Away(why) if why.contains("too many")), "{busy}");

@@ -285,14 +285,26 @@ pub(crate) fn causes(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
-    use std::time::Instant;
 
     use kube::core::Status;
 
     use super::*;
 
     #[test]
-    fn one_that_takes_connections_and_never_answers_is_away_in_bounded_time() {
+    fn one_that_takes_connections_and_never_answers_is_away() {
+        let error = ask_one_that_never_answers();
+        assert!(matches!(&error, ApiError::Away(why) if why.contains("reading ConfigMap a")), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("kubeconfig");
+        let error = ApiServer::find(Some(file.clone()), None).expect_err("there is no file");
+        assert!(error.contains(&file.display().to_string()), "{error}");
+    }
+
+    fn ask_one_that_never_answers() -> ApiError {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let server = format!("http://{}", listener.local_addr().expect("an address"));
         let text = json!({
@@ -301,18 +313,27 @@ mod tests {
             "users": [{ "name": "test", "user": {} }],
             "contexts": [{ "name": "test", "context": { "cluster": "test", "user": "test", "namespace": "home" } }],
         });
-        let file = std::env::temp_dir().join(format!("tidegate-kubeconfig-{}", std::process::id()));
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("kubeconfig");
         std::fs::write(&file, text.to_string()).expect("a file");
-        let way = ApiServer::find(Some(file.clone()), None).expect("a way");
+        let way = ApiServer::find(Some(file), None).expect("a way");
         assert_eq!(way.namespace(), "home");
-        let began = Instant::now();
-        let error = way.get::<ConfigMap>("a").expect_err("nobody answers");
-        assert!(matches!(&error, ApiError::Away(why) if why.contains("reading ConfigMap a")), "{error}");
-        assert!(began.elapsed() < 2 * PATIENCE);
-        // The file is temporary: leaving it harms nobody.
-        let _ = std::fs::remove_file(&file);
-        let error = ApiServer::find(Some(file.clone()), None).expect_err("there is no file");
-        assert!(error.contains(&file.display().to_string()), "{error}");
+        way.get::<ConfigMap>("a").expect_err("nobody answers")
+    }
+
+    mod measurements {
+        use std::time::Instant;
+
+        use super::super::PATIENCE;
+
+        #[test]
+        #[ignore = "a measurement: cargo xtask test runs it alone and watches the machine"]
+        fn one_that_never_answers_is_away_in_bounded_time() -> Result<(), String> {
+            let began = Instant::now();
+            super::ask_one_that_never_answers();
+            let (took, most) = (began.elapsed(), 2 * PATIENCE);
+            if took < most { Ok(()) } else { Err(format!("it took {took:.2?}, of {most:?} at most")) }
+        }
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! What a daemon makes of news that come late, or twice.
 
-use std::path::PathBuf;
-
+use tempfile::TempDir;
 use tidegate_wire::control::{FromSentry, Hello};
 use tokio::sync::mpsc::channel;
 
@@ -11,24 +10,24 @@ use crate::plane::What;
 /// A daemon on a store of its own, with nothing around it: it is told what a test says, and starts no threads.
 struct Alone {
     daemon: Daemon,
-    folder: PathBuf,
+    /// Where the store is.
+    _folder: TempDir,
 }
 
 impl Alone {
-    fn new(name: &str) -> Alone {
-        let folder = std::env::temp_dir().join(format!("tidegate-daemon-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a folder");
-        std::fs::write(folder.join("key"), "the secret of the tests").expect("a file");
+    fn new() -> Alone {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("key"), "the secret of the tests").expect("a file");
         let text = "key_file = \"key\"\n[provider]\nkind = \"static\"\naddresses = [\"127.0.0.1:1\", \"127.0.0.1:2\"]\n\
                     [[application]]\nname = \"shop\"\ntarget = \"1s\"\nservice_time = \"50ms\"\nmin_servers = 1\n";
-        let config = Config::parse(text, &folder.join("control.toml")).expect("makes sense");
-        let store = Store::open(&folder.join("store"), 1).expect("opens");
+        let config = Config::parse(text, &folder.path().join("control.toml")).expect("makes sense");
+        let store = Store::open(&folder.path().join("store"), 1).expect("opens");
         let (to_self, inbox) = channel(16);
         let mailbox = Mailbox { to_self, inbox, at_work: AtWork::default() };
         let mut daemon = Daemon::begin(config, false, store, mailbox, BTreeMap::new()).expect("begins");
         let now = daemon.clock.now();
         daemon.input(Input::Began { now }).expect("is written");
-        Alone { daemon, folder }
+        Alone { daemon, _folder: folder }
     }
 
     fn told(&mut self, message: Message) {
@@ -49,20 +48,13 @@ impl Alone {
     }
 }
 
-impl Drop for Alone {
-    fn drop(&mut self) {
-        // The folder is temporary: leaving it harms nobody.
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
-
 fn seen(place: Place, presence: Presence) -> Vec<Seen> {
     vec![Seen { server: 0, place, presence }]
 }
 
 #[test]
 fn a_look_counts_only_for_what_was_looked_at() {
-    let mut alone = Alone::new("look");
+    let mut alone = Alone::new();
     alone.start();
     let (term, coming) = (alone.daemon.store.term(), alone.place());
     assert!(matches!(coming, Place::Coming { .. }), "{coming:?}");
@@ -77,7 +69,7 @@ fn a_look_counts_only_for_what_was_looked_at() {
 
 #[test]
 fn a_step_that_failed_in_an_earlier_term_does_not_fail_what_serves() {
-    let mut alone = Alone::new("step");
+    let mut alone = Alone::new();
     let step = alone.start();
     let (term, coming) = (alone.daemon.store.term(), alone.place());
     alone.told(Message::Looked(term, seen(coming, Presence::Serving)));
@@ -90,7 +82,7 @@ fn a_step_that_failed_in_an_earlier_term_does_not_fail_what_serves() {
 
 #[test]
 fn a_sentry_that_comes_back_gives_up_its_connection_before() {
-    let mut alone = Alone::new("again");
+    let mut alone = Alone::new();
     let (first, mut of_first) = channel(16);
     let (second, mut of_second) = channel(16);
     for (connection, link) in [(1, first), (2, second)] {

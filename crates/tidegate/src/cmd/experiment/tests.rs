@@ -1,7 +1,5 @@
 //! The commands as they are typed.
 
-use std::path::PathBuf;
-
 use tidegate_sim::Played;
 
 use super::*;
@@ -32,25 +30,17 @@ const HOLDS: &str =
     r#"expect = [{ what = "gold is whole", class = "gold", metric = "offered_rate", over = "0s..30s", at_least = 5 }]"#;
 const CANARY: &str = r#"expect = [{ what = "a flood passes", arms = ["sentry"], metric = "refused_share", over = "10s..20s", at_most = 0.0 }]"#;
 
-struct Folder(PathBuf);
+struct Folder(tempfile::TempDir);
 
 impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("tidegate-experiment-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
+    fn new() -> Folder {
+        Folder(tempfile::tempdir().unwrap())
     }
 
     fn file(&self, name: &str, text: &str) -> String {
-        let path = self.0.join(name);
+        let path = self.0.path().join(name);
         std::fs::write(&path, text).unwrap();
         path.display().to_string()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -78,10 +68,10 @@ fn built_in_scenarios_are_sound_and_their_names_are_their_files() {
 
 #[test]
 fn same_seed_same_bytes_whatever_the_jobs() {
-    let folder = Folder::new("bytes");
+    let folder = Folder::new();
     let file = folder.file("tiny.toml", &format!("{TINY}{HOLDS}"));
     let written = |out: &str, more: &[&str]| {
-        let out = folder.0.join(out);
+        let out = folder.0.path().join(out);
         let line = [&["run", &file, "--seeds", "3", "--out", out.to_str().unwrap()], more].concat();
         assert!(same(experiment(&line), ExitCode::SUCCESS));
         ["report.json", "seconds.csv", "sentry.svg", "none.svg"]
@@ -94,9 +84,9 @@ fn same_seed_same_bytes_whatever_the_jobs() {
 
 #[test]
 fn the_canary_fails() {
-    let folder = Folder::new("canary");
+    let folder = Folder::new();
     let file = folder.file("canary.toml", &format!("{TINY}{CANARY}"));
-    let out = folder.0.join("out");
+    let out = folder.0.path().join("out");
     assert!(same(experiment(&["run", &file, "--out", out.to_str().unwrap()]), ExitCode::FAILURE));
     let json: serde_json::Value =
         serde_json::from_slice(&std::fs::read(out.join("tiny/report.json")).unwrap()).unwrap();
@@ -108,11 +98,11 @@ fn the_canary_fails() {
 
 #[test]
 fn nonsense_is_status_2_and_nothing_is_written() {
-    let folder = Folder::new("nonsense");
+    let folder = Folder::new();
     let good = folder.file("good.toml", &format!("{TINY}{HOLDS}"));
     let bad_key = folder.file("bad.toml", &TINY.replace("duration", "duratoin"));
     let bad_policy = folder.file("policy.toml", &TINY.replace("policy = \"none\"", "policy = \"nun\""));
-    let out = folder.0.join("out");
+    let out = folder.0.path().join("out");
     for last in [&bad_key, &bad_policy, "C99", "missing.toml"] {
         let status = experiment(&["run", &good, last, "--out", out.to_str().unwrap()]);
         assert!(same(status, ExitCode::from(2)), "{last}");
@@ -130,33 +120,36 @@ fn wrong_policies_name_the_arm_and_what_is_known() {
 
 #[test]
 fn what_was_run_is_on_one_page() {
-    let folder = Folder::new("page");
-    let out = folder.0.join("out");
+    let folder = Folder::new();
+    let out = folder.0.path().join("out");
     let out = out.to_str().unwrap();
     // Nothing there yet: not a page without results.
     assert!(same(experiment(&["report", "--in", out]), ExitCode::from(2)));
     let good = folder.file("good.toml", &format!("{TINY}{HOLDS}"));
     assert!(same(experiment(&["run", &good, "--out", out]), ExitCode::SUCCESS));
-    let by_run = std::fs::read_to_string(folder.0.join("out/report.html")).unwrap();
+    let by_run = std::fs::read_to_string(folder.0.path().join("out/report.html")).unwrap();
     assert!(by_run.contains("tiny: a short rush") && by_run.matches("<figure>").count() == 2);
-    let other = folder.0.join("other.html");
+    let other = folder.0.path().join("other.html");
     assert!(same(experiment(&["report", "--in", out, "--out", other.to_str().unwrap()]), ExitCode::SUCCESS));
     assert_eq!(std::fs::read_to_string(other).unwrap(), by_run);
 }
 
 #[test]
 fn without_a_refusing_arm_there_is_nothing_to_compare() {
-    let folder = Folder::new("agree");
+    let folder = Folder::new();
     let file = folder.file("none.toml", &TINY.replace("{ name = \"sentry\" }, ", ""));
-    assert!(same(experiment(&["agree", &file, "--out", folder.0.join("out").to_str().unwrap()]), ExitCode::from(2)));
+    assert!(same(
+        experiment(&["agree", &file, "--out", folder.0.path().join("out").to_str().unwrap()]),
+        ExitCode::from(2)
+    ));
 }
 
 #[test]
 fn a_sweep_runs_every_combination_and_sums_up() {
-    let folder = Folder::new("sweep");
+    let folder = Folder::new();
     let sweep = "sweep = { \"servers.count\" = [2, 4], \"sla.target\" = [\"250ms\", \"500ms\"] }";
     let file = folder.file("sweep.toml", &format!("{TINY}{sweep}"));
-    let out = folder.0.join("out");
+    let out = folder.0.path().join("out");
     assert!(same(experiment(&["run", &file, "--arm", "sentry", "--out", out.to_str().unwrap()]), ExitCode::SUCCESS));
     let table = std::fs::read_to_string(out.join("tiny.sweep.csv")).unwrap();
     let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split(',').collect()).collect();
@@ -170,10 +163,10 @@ fn a_sweep_runs_every_combination_and_sums_up() {
 
 #[test]
 fn what_only_the_simulator_can_do_is_not_run_live() {
-    let folder = Folder::new("live");
+    let folder = Folder::new();
     let file =
         folder.file("limit.toml", &TINY.replace("servers = { count = 2 }", "servers = { count = 2, limit = 4 }"));
-    let out = folder.0.join("out");
+    let out = folder.0.path().join("out");
     assert!(same(experiment(&["run", &file, "--live", "--out", out.to_str().unwrap()]), ExitCode::from(2)));
     assert!(!out.exists());
 }

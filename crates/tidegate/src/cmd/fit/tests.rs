@@ -1,4 +1,5 @@
 use clap::Parser;
+use tempfile::NamedTempFile;
 use tidegate_workload::scenario::Scenario;
 use tidegate_workload::{ArrivalProcess, Distribution, Profile, rng};
 
@@ -14,10 +15,11 @@ fn args(line: &[&str]) -> Args {
     Cli::try_parse_from(["fit"].iter().chain(line)).unwrap_or_else(|error| panic!("{error}")).args
 }
 
-fn file(name: &str, text: &str) -> PathBuf {
-    let path = std::env::temp_dir().join(format!("tidegate-fit-{name}-{}", std::process::id()));
-    std::fs::write(&path, text).unwrap();
-    path
+/// A file, removed when it is dropped.
+fn file(text: &str) -> NamedTempFile {
+    let file = NamedTempFile::new().unwrap();
+    std::fs::write(&file, text).unwrap();
+    file
 }
 
 fn report(path: &Path, more: &[&str]) -> Report {
@@ -41,8 +43,8 @@ fn bursts_of_lognormal_sizes() {
     let (sizes, mut rng) = (Distribution::lognormal(500.0, 1.0).unwrap(), rng(3, 0));
     let line = |at: Duration| format!("{:.9},{:.3}\n", at.as_secs_f64(), sizes.sample(&mut rng));
     let text: String = gaps.arrivals(&profile, 1, 0).map(line).collect();
-    let path = file("sizes", &format!("time,tokens\n{text}"));
-    let found = report(&path, &["--cost-per-unit", "10us"]);
+    let file = file(&format!("time,tokens\n{text}"));
+    let found = report(file.path(), &["--cost-per-unit", "10us"]);
     let names: Vec<&str> = found.variables.iter().map(|variable| variable.name.as_str()).collect();
     assert_eq!(names, ["gaps (s)", "tokens", "work (s)"]);
     for variable in &found.variables {
@@ -54,20 +56,18 @@ fn bursts_of_lognormal_sizes() {
     assert!(matches!(scenario.loads[0].arrivals, ArrivalProcess::Renewal(_)));
     assert!((scenario.requests[0].service.mean() - 0.005).abs() < 0.0005);
     assert!(found.to_string().contains("AIC above best"), "{found}");
-    let half = report(&path, &["--from", "0s", "--to", "100s"]);
+    let half = report(file.path(), &["--from", "0s", "--to", "100s"]);
     assert!((0.4..0.6).contains(&(half.requests as f64 / found.requests as f64)), "{}", half.requests);
-    std::fs::remove_file(path).unwrap();
 }
 
 #[test]
 fn counts_have_rates_only() {
     let text: String = (0..120).map(|at| format!("{},{}\n", at * 60, 100 + at % 7)).collect();
-    let path = file("counts", &format!("time,count\n{text}"));
-    let found = report(&path, &[]);
+    let file = file(&format!("time,count\n{text}"));
+    let found = report(file.path(), &[]);
     assert!(found.variables.is_empty() && found.popularity.is_none());
     assert_eq!(found.rates.iter().map(|scale| scale.stretch_s).collect::<Vec<_>>(), [60.0, 600.0]);
     assert_eq!(scenario(&found).loads[0].arrivals, ArrivalProcess::Poisson);
-    std::fs::remove_file(path).unwrap();
 }
 
 #[test]
@@ -79,20 +79,21 @@ fn an_access_log_has_popular_paths() {
         let path = law.sample(&mut rng);
         format!("h - - [10/Oct/2000:13:{minute:02}:{second:02} +0000] \"GET /{path} HTTP/1.1\" 200 {}\n", at % 900)
     };
-    let path = file("log", &(0..3000).map(&mut line).collect::<String>());
-    let found = report(&path, &[]);
+    let file = file(&(0..3000).map(&mut line).collect::<String>());
+    let found = report(file.path(), &[]);
     let exponent = found.popularity.as_ref().unwrap().zipf_exponent;
     assert!((exponent - 1.1).abs() < 0.1, "{exponent}");
     assert!(found.variables[1].zeros > 0 && found.to_string().contains("of them are 0"), "{found}");
     scenario(&found);
-    std::fs::remove_file(path).unwrap();
 }
 
 #[test]
 fn mistakes_are_status_2_and_write_nothing() {
-    let path = file("bad", "time,size\n0,1\n1,-1\n");
-    let name = path.to_str().unwrap();
-    let json = format!("{name}.json");
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (name, json) = (path("bad.csv"), path("bad.json"));
+    std::fs::write(&name, "time,size\n0,1\n1,-1\n").unwrap();
+    let name = name.as_str();
     assert_eq!(run(&args(&[name, "--json", &json])).unwrap(), ExitCode::from(2));
     assert!(!Path::new(&json).exists());
     let said = |line: &[&str]| format!("{:#}", args(line).fit().unwrap_err());
@@ -101,6 +102,4 @@ fn mistakes_are_status_2_and_write_nothing() {
     assert!(said(&[name, "--lenient", "--from", "9h"]).contains("there is no request in it"));
     assert_eq!(run(&args(&[name, "--lenient", "--json", &json])).unwrap(), ExitCode::SUCCESS);
     assert!(std::fs::read_to_string(&json).unwrap().contains("\"lines_left_out\": 1"));
-    std::fs::remove_file(path).unwrap();
-    std::fs::remove_file(json).unwrap();
 }

@@ -9,30 +9,22 @@ struct Cli {
 }
 
 /// A folder of its own, removed at the end.
-struct Folder(PathBuf);
+struct Folder(tempfile::TempDir);
 
 impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("tidegate-replay-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
+    fn new() -> Folder {
+        Folder(tempfile::tempdir().unwrap())
     }
 
     /// Lives as long as the tests do, so that it can stand among the literals of a command line.
     fn file(&self, name: &str, text: &str) -> &'static str {
-        let path = self.0.join(name);
+        let path = self.0.path().join(name);
         std::fs::write(&path, text).unwrap();
         path.display().to_string().leak()
     }
 
     fn read(&self, name: &str) -> String {
-        std::fs::read_to_string(self.0.join(name)).unwrap()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        std::fs::read_to_string(self.0.path().join(name)).unwrap()
     }
 }
 
@@ -63,7 +55,7 @@ fn all<'r>(report: &'r Report, policy: &str) -> &'r report::Group {
 
 #[test]
 fn without_a_policy_one_server_is_the_queue_of_theory() {
-    let folder = Folder::new("theory");
+    let folder = Folder::new();
     let trace = folder.file(
         "steady.csv",
         &format!("time,count\n{}", (0..400).map(|at| format!("{},250\n", at * 10)).collect::<String>()),
@@ -84,9 +76,9 @@ fn without_a_policy_one_server_is_the_queue_of_theory() {
 
 #[test]
 fn in_a_rush_a_policy_keeps_what_none_loses() {
-    let folder = Folder::new("rush");
+    let folder = Folder::new();
     let trace = folder.file("rush.csv", &rush());
-    let (json, csv) = (folder.0.join("r.json"), folder.0.join("r.csv"));
+    let (json, csv) = (folder.0.path().join("r.json"), folder.0.path().join("r.csv"));
     let line = [
         trace,
         "--policy",
@@ -137,7 +129,7 @@ fn in_a_rush_a_policy_keeps_what_none_loses() {
 
 #[test]
 fn sizes_are_the_work_in_their_order() {
-    let folder = Folder::new("sizes");
+    let folder = Folder::new();
     let lines: String = (0..50).map(|at| format!("{at},{},{}\n", 10 * (at % 5), at % 3)).collect();
     let trace = folder.file("sizes.csv", &format!("time,in,out\n{lines}"));
     let line = [
@@ -165,7 +157,7 @@ fn sizes_are_the_work_in_their_order() {
 
 #[test]
 fn classes_come_from_a_column_or_a_path() {
-    let folder = Folder::new("classes");
+    let folder = Folder::new();
     let lines: String = (0..30).map(|at| format!("{at},{},1\n", if at % 3 == 0 { "gold" } else { "rest" })).collect();
     let trace = folder.file("tiers.csv", &format!("time,tier,size\n{lines}"));
     let base = [trace, "--service", "1ms", "--policy", "none", "--class-column", "tier", "--class"];
@@ -188,7 +180,7 @@ fn classes_come_from_a_column_or_a_path() {
 
 #[test]
 fn windows_and_the_day_of_the_peak() {
-    let folder = Folder::new("window");
+    let folder = Folder::new();
     let count = |hour: u32| if hour == 30 { 500 } else { 50 };
     let line = |hour: u32| format!("1998-07-{:02} {:02}:00:00,{}\n", 6 + hour / 24, hour % 24, count(hour));
     let trace = folder.file("days.csv", &format!("time,count\n{}", (0..72).map(line).collect::<String>()));
@@ -206,7 +198,7 @@ fn windows_and_the_day_of_the_peak() {
 
 #[test]
 fn mistakes_say_what_to_do_and_write_nothing() {
-    let folder = Folder::new("mistakes");
+    let folder = Folder::new();
     let trace = folder.file("rush.csv", &rush());
     let sizes = folder.file("sizes.csv", "time,in,out\n0,1,2\n1,3,4\n");
     let bad = folder.file("bad.csv", &(rush() + "2000,1\n1990,1\n"));
@@ -231,9 +223,9 @@ fn mistakes_say_what_to_do_and_write_nothing() {
         let found = said(line);
         assert!(found.contains(part), "{line:?}: {found}");
     }
-    let json = folder.0.join("out.json").display().to_string();
+    let json = folder.0.path().join("out.json").display().to_string();
     assert_eq!(run(&args(&[bad, "--service", "1ms", "--json", &json])).unwrap(), ExitCode::from(2));
-    assert!(!folder.0.join("out.json").exists());
+    assert!(!folder.0.path().join("out.json").exists());
     let lenient = report(&[bad, "--service", "1ms", "--lenient", "--policy", "none"]).unwrap();
     assert_eq!(lenient.lines_left_out, 1);
     assert!(Cli::try_parse_from(["replay", trace, "--policy", "magic"]).is_err());

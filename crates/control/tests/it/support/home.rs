@@ -1,40 +1,42 @@
 //! An API server with nothing in it, and control planes that would lead there.
 
-#![allow(dead_code, reason = "each file of tests uses a part")]
-
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tempfile::TempDir;
 use tidegate_control::election::{Candidate, Leader, Turn};
 use tidegate_control::kubernetes::ApiServer;
 use tidegate_control::plane::{Input, Plane};
-use tidegate_control::store::{Store, StoreError};
+use tidegate_control::store::Store;
 use tidegate_engine::Timestamp;
 use tidegate_engine::provision::{ApplicationReport, FollowConfig, Pool, ProvisionConfig, SentryRule, Site};
 use tidegate_engine::units::Seconds;
 
-use crate::api::Api;
-use crate::application::application;
+use super::application::application;
+use super::cluster::api::Api;
+use super::folder::folder;
+use super::{PATIENCE, give, was_late};
 
 pub const PREFIX: &str = "test";
-pub const LEASE: Duration = Duration::from_secs(3);
+/// The shortest lease that a Lease can say.
+pub const SHORT: Duration = Duration::from_secs(1);
 /// Nothing is renewed while a test runs.
 pub const LONG: Duration = Duration::from_secs(60);
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Home {
     pub api: Api,
     pub kubeconfig: PathBuf,
+    /// For files of a test.
+    pub folder: TempDir,
 }
 
 impl Home {
-    pub fn start(name: &str) -> Home {
-        let api = Api::start();
-        let file = format!("tidegate-home-{name}-{}-{}", std::process::id(), api.address.port());
-        let kubeconfig = std::env::temp_dir().join(file);
+    pub fn start() -> Home {
+        let (api, folder) = (Api::start(), folder());
+        let kubeconfig = folder.path().join("kubeconfig");
         std::fs::write(&kubeconfig, api.kubeconfig()).expect("a file");
-        Home { api, kubeconfig }
+        Home { api, kubeconfig, folder }
     }
 
     /// A way of its own to the API server.
@@ -50,43 +52,62 @@ impl Home {
 impl Drop for Home {
     fn drop(&mut self) {
         self.api.stop();
-        // The file is temporary: leaving it harms nobody.
-        let _ = std::fs::remove_file(&self.kubeconfig);
     }
 }
 
 /// Leads at once: nobody else does.
 #[track_caller]
 pub fn lead(candidate: &Candidate) -> (Store, Plane) {
-    let Turn::Mine(leadership) = candidate.stand(1).expect("the API server answers") else { panic!("another leads") };
-    let mut store = Store::lead(leadership, PREFIX, 1).expect("reads");
-    let plane = store.plane(site()).expect("reads");
-    (store, plane)
+    loop {
+        match stand(candidate) {
+            Ok(Some(led)) => return led,
+            Ok(None) => {}
+            Err(leader) => panic!("{leader} leads"),
+        }
+    }
 }
 
-/// Gives an input until it is written: how often the API server was away.
+/// Looks as a control plane does that waits, until it is elected.
+#[track_caller]
+pub fn elected(candidate: &Candidate) -> (Store, Plane) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Ok(Some(led)) = stand(candidate) {
+            return led;
+        }
+        assert!(Instant::now() < deadline, "another one leads for ever");
+        thread::park_timeout(candidate.look_every());
+    }
+}
+
+/// Stands for election once, and reads what there is; `None`: a call was late. Else the name of who leads.
+fn stand(candidate: &Candidate) -> Result<Option<(Store, Plane)>, String> {
+    let leadership = match candidate.stand(1) {
+        Ok(Turn::Mine(leadership)) => leadership,
+        Ok(Turn::Others(leader)) => return Err(leader.name),
+        Err(error) if was_late(&error) => return Ok(None),
+        Err(error) => panic!("{error}"),
+    };
+    let mut store = Store::lead(leadership, PREFIX, 1).expect("nothing is asked yet");
+    match store.plane(site()) {
+        Ok(plane) => Ok(Some((store, plane))),
+        Err(error) if was_late(&error) => Ok(None),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Writes inputs, one after the other.
+#[track_caller]
+pub fn write(store: &mut Store, plane: &mut Plane, seconds: impl IntoIterator<Item = u64>) {
+    for second in seconds {
+        give(store, plane, &period(second), |why| was_late(&why)).expect("is written");
+    }
+}
+
+/// Gives an input until it is written, whatever goes wrong on purpose: how often the API server was away.
 #[track_caller]
 pub fn until_written(store: &mut Store, plane: &mut Plane, input: &Input) -> u32 {
-    let (deadline, mut away) = (Instant::now() + PATIENCE, 0);
-    loop {
-        match store.handle(plane, input) {
-            Ok(_) => return away,
-            Err(StoreError::Away(_)) => away += 1,
-            Err(error) => panic!("{error}"),
-        }
-        assert!(Instant::now() < deadline, "the API server does not come back");
-        thread::park_timeout(Duration::from_millis(20));
-    }
-}
-
-/// Waits for a condition.
-#[track_caller]
-pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
-        thread::park_timeout(Duration::from_millis(20));
-    }
+    give(store, plane, input, |_| true).expect("is written")
 }
 
 pub fn site() -> Site {

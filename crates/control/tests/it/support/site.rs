@@ -1,32 +1,20 @@
 //! A daemon on a thread of its own, and sentries as far as they speak with it.
 
-#![allow(dead_code, reason = "each file of tests uses a part")]
-
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::path::PathBuf;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
+use tempfile::TempDir;
 use tidegate_control::{Config, Handle, Member, Question};
 use tidegate_wire::control::{Channel, FromControl, FromSentry, Hello};
 
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Waits for a condition.
-#[track_caller]
-pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
-        std::thread::park_timeout(Duration::from_millis(20));
-    }
-}
+use super::PATIENCE;
+use super::folder::folder;
 
 /// A control plane with one application, `shop`, whose servers always run and never answer.
 pub struct Site {
-    folder: PathBuf,
+    folder: TempDir,
     text: String,
     running: Option<Running>,
 }
@@ -40,17 +28,14 @@ struct Running {
 
 impl Site {
     /// Starts it; `more` are further lines of its configuration.
-    pub fn start(name: &str, more: &str) -> Site {
-        Site::with(name, more, "kind = \"static\"\naddresses = [\"127.0.0.1:1\"]\n")
+    pub fn start(more: &str) -> Site {
+        Site::with(more, "kind = \"static\"\naddresses = [\"127.0.0.1:1\"]\n")
     }
 
     /// Starts one with this provider.
-    pub fn with(name: &str, more: &str, provider: &str) -> Site {
-        let folder = std::env::temp_dir().join(format!("tidegate-site-{name}-{}", std::process::id()));
-        // What another run left must not be taken for this one's.
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).expect("a folder");
-        std::fs::write(folder.join("key"), "the secret of the tests").expect("a file");
+    pub fn with(more: &str, provider: &str) -> Site {
+        let folder = folder();
+        std::fs::write(folder.path().join("key"), "the secret of the tests").expect("a file");
         let text = format!(
             "listen = \"127.0.0.1:0\"\nkey_file = \"key\"\nperiod = \"100ms\"\n{more}\n[provider]\n{provider}\n\
              [[application]]\nname = \"shop\"\ntarget = \"1s\"\n"
@@ -78,12 +63,16 @@ impl Site {
         records.as_array().expect("a list").iter().filter(|record| record["kind"] == kind).count()
     }
 
+    fn config(&self) -> Config {
+        Config::parse(&self.text, &self.folder.path().join("control.toml")).expect("makes sense")
+    }
+
     fn running(&self) -> &Running {
         self.running.as_ref().expect("it runs")
     }
 
     fn begin(&mut self) {
-        let config = Config::parse(&self.text, &self.folder.join("control.toml")).expect("makes sense");
+        let config = self.config();
         let (started, wait) = mpsc::sync_channel(1);
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -110,8 +99,6 @@ impl Drop for Site {
         if !std::thread::panicking() {
             self.end();
         }
-        // The folder is temporary: leaving it harms nobody.
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -126,8 +113,7 @@ impl Sentry {
     pub fn connect(site: &Site, name: &str, address: &str) -> Sentry {
         let stream = TcpStream::connect(site.running().address).expect("connects");
         stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
-        let key = Config::parse(&site.text, &site.folder.join("control.toml")).expect("makes sense").key;
-        let mut sentry = Sentry { stream, channel: Channel::connecting(&key) };
+        let mut sentry = Sentry { stream, channel: Channel::connecting(&site.config().key) };
         let address: IpAddr = address.parse().expect("an address");
         let hello: FromSentry = FromSentry::Hello(Hello {
             sentry: name.to_owned(),
@@ -142,6 +128,7 @@ impl Sentry {
     }
 
     /// The addresses of its servers, as soon as they are as many.
+    #[cfg(feature = "kubernetes")]
     pub fn servers(&mut self, count: usize) -> Vec<String> {
         loop {
             let FromControl::Orders(orders) = self.next() else { continue };

@@ -1,14 +1,17 @@
 //! A real etcd on loopback.
-#![allow(dead_code, reason = "each test program uses a part of it")]
+#![allow(dead_code, reason = "each of the two crates whose tests take it uses a part of it")]
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tempfile::TempDir;
 use tidegate_control::etcd::{Etcd, EtcdTls};
+
+use super::folder::quick_folder;
+use super::ports::take;
 
 /// Whether etcd is there. With `CI=true`, or where the tests' programs were installed, it must be.
 pub fn etcd_is_present() -> bool {
@@ -24,7 +27,7 @@ pub fn etcd_is_present() -> bool {
 
 /// A server, killed at the end.
 pub struct EtcdServer {
-    folder: PathBuf,
+    folder: TempDir,
     client: SocketAddr,
     peer: SocketAddr,
     /// Where `ca.pem`, `server.pem` and `server-key.pem` are; it wants certificates of its clients then.
@@ -35,19 +38,15 @@ pub struct EtcdServer {
 }
 
 impl EtcdServer {
-    pub fn start(name: &str) -> EtcdServer {
-        EtcdServer::start_with(name, None)
+    pub fn start() -> EtcdServer {
+        EtcdServer::start_with(None)
     }
 
     /// One that is spoken to by TLS, with certificates in a folder.
-    pub fn start_with(name: &str, tls: Option<(PathBuf, EtcdTls)>) -> EtcdServer {
-        let folder = std::env::temp_dir().join(format!("tidegate-etcd-{name}-{}", std::process::id()));
-        // What an earlier run left.
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).expect("a folder");
+    pub fn start_with(tls: Option<(PathBuf, EtcdTls)>) -> EtcdServer {
         let (client, peer) = (free_address(), free_address());
         let (certificates, tls) = tls.unzip();
-        let mut server = EtcdServer { folder, client, peer, certificates, tls, process: None };
+        let mut server = EtcdServer { folder: quick_folder(), client, peer, certificates, tls, process: None };
         server.begin();
         server
     }
@@ -66,17 +65,19 @@ impl EtcdServer {
             command.arg("--cert-file").arg(folder.join("server.pem"));
             command.arg("--key-file").arg(folder.join("server-key.pem"));
         }
-        command.arg("--data-dir").arg(self.folder.join("data")).arg("--name").arg("one");
+        command.arg("--data-dir").arg(self.file("data")).arg("--name").arg("one");
         command.arg("--listen-client-urls").arg(&client).arg("--advertise-client-urls").arg(&client);
         command.arg("--listen-peer-urls").arg(&peer).arg("--initial-advertise-peer-urls").arg(&peer);
         command.arg("--initial-cluster").arg(format!("one={peer}"));
-        let log = std::fs::File::create(self.folder.join("log")).expect("a file");
+        // It has nobody to wait for when it elects itself.
+        command.args(["--heartbeat-interval", "20", "--election-timeout", "200"]);
+        let log = std::fs::File::create(self.file("log")).expect("a file");
         let errors = log.try_clone().expect("a file");
         self.process = Some(command.stdin(Stdio::null()).stdout(log).stderr(errors).spawn().expect("etcd starts"));
         let deadline = Instant::now() + Duration::from_secs(60);
         let way = Etcd::to(&[self.address()], self.tls.clone()).expect("a thread");
         while way.get("/is-it-there").is_err() {
-            let log = || std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
+            let log = || std::fs::read_to_string(self.file("log")).unwrap_or_default();
             assert!(Instant::now() < deadline, "etcd does not come up: {}", log());
             thread::park_timeout(Duration::from_millis(20));
         }
@@ -95,13 +96,15 @@ impl EtcdServer {
     pub fn stand_still(&self, is: bool) {
         signal(self.process.as_ref().expect("it runs").id(), if is { "-STOP" } else { "-CONT" });
     }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
 }
 
 impl Drop for EtcdServer {
     fn drop(&mut self) {
         self.kill();
-        // The folder is temporary: leaving it harms nobody.
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -110,13 +113,17 @@ pub fn signal(pid: u32, signal: &str) {
     assert!(status.is_ok_and(|status| status.success()), "no {signal} to {pid}");
 }
 
-/// Below the ports that the system gives to clients, who would take one before etcd is there.
+/// Where etcd is put: below the ports that the system gives to clients, who would take one before etcd is there, and
+/// below those where tests of the program put theirs.
+const PORTS: std::ops::Range<u16> = 17_000..20_000;
+
+/// An address that is nobody's, and is given to no other process while this one lives.
 fn free_address() -> SocketAddr {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let begin = std::process::id() as u16 % 2_000;
-    let mut places = (0..2_000).map(|_| 30_000 + (begin + NEXT.fetch_add(1, Ordering::Relaxed)) % 2_000);
-    let free = places.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("a port that is free");
-    SocketAddr::from(([127, 0, 0, 1], free))
+    // Each process begins elsewhere: few ports are tried in vain.
+    let begin = (std::process::id() % PORTS.len() as u32) as u16;
+    let mut ports = (0..PORTS.len() as u16).map(|at| PORTS.start + (begin + at) % PORTS.len() as u16);
+    let free = ports.find(|port| take(*port) && TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok());
+    SocketAddr::from((Ipv4Addr::LOCALHOST, free.expect("a port that is free")))
 }
 
 /// Stands before a server: passes connections on, and can lose answers.

@@ -6,11 +6,11 @@
 pub mod api;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
@@ -19,22 +19,14 @@ use kube::api::{Api as KubeApi, DeleteParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Error};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tidegate_control::config::{Check, Deployment as Named, Kubernetes, Provider as ProviderConfig};
 use tidegate_control::plane::{Process, Step, What};
 use tidegate_control::provider::{Adopted, Presence, Provider, build};
 use tokio::runtime::Runtime;
 
-use api::Api;
-
-/// Waits for a condition.
-#[track_caller]
-pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(40);
-    while !condition() {
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
-        std::thread::park_timeout(Duration::from_millis(20));
-    }
-}
+use super::folder::folder;
+use api::{Api, CONTROLLERS};
 
 /// A namespace of its own with a deployment `shop` and its controllers.
 pub struct Cluster {
@@ -42,7 +34,7 @@ pub struct Cluster {
     pub api: Option<Api>,
     pub kubeconfig: PathBuf,
     pub namespace: String,
-    folder: PathBuf,
+    folder: TempDir,
     runtime: Arc<Runtime>,
     client: Client,
     controllers: Controllers,
@@ -61,22 +53,27 @@ pub struct Controllers {
 impl Cluster {
     /// With a deployment of so many pods.
     pub fn start(name: &str, replicas: u32) -> Cluster {
-        let folder = std::env::temp_dir().join(format!("tidegate-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a folder");
+        let folder = folder();
         let (api, kubeconfig) = match std::env::var_os("TIDEGATE_TEST_KUBECONFIG") {
             Some(real) => (None, PathBuf::from(real)),
             None => {
                 let api = Api::start();
-                let path = folder.join("kubeconfig");
-                std::fs::write(&path, kubeconfig(&format!("http://{}", api.address), &folder)).expect("a file");
-                std::fs::write(folder.join("token"), "first").expect("a file");
+                let path = folder.path().join("kubeconfig");
+                let token = folder.path().join("token");
+                std::fs::write(&path, kubeconfig(&format!("http://{}", api.address), &token)).expect("a file");
+                std::fs::write(&token, "first").expect("a file");
                 (Some(api), path)
             }
         };
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = Arc::new(runtime.expect("a runtime"));
         let client = runtime.block_on(async {
-            let read = Kubeconfig::read_from(&kubeconfig).expect("a kubeconfig");
+            let mut read = Kubeconfig::read_from(&kubeconfig).expect("a kubeconfig");
+            if api.is_some() {
+                // The tests' own controllers are somebody else, whose token stays.
+                let user = read.auth_infos[0].auth_info.as_mut().expect("a user");
+                (user.token_file, user.token) = (None, Some(CONTROLLERS.to_owned().into()));
+            }
             let config = kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
             Client::try_from(config.expect("a configuration")).expect("a client")
         });
@@ -139,7 +136,7 @@ impl Cluster {
     }
 
     pub fn write_token(&self, token: &str) {
-        std::fs::write(self.folder.join("token"), token).expect("a file");
+        std::fs::write(self.folder.path().join("token"), token).expect("a file");
     }
 
     fn make(&self, replicas: u32) {
@@ -201,8 +198,6 @@ impl Drop for Cluster {
             // It is only left behind.
             let _ = self.runtime.block_on(all.delete(&self.namespace, &DeleteParams::default()));
         }
-        // The folder is temporary: leaving it harms nobody.
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -299,8 +294,7 @@ fn parse<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).expect("an object")
 }
 
-fn kubeconfig(server: &str, folder: &std::path::Path) -> String {
-    let token = folder.join("token");
+fn kubeconfig(server: &str, token: &Path) -> String {
     json!({
         "apiVersion": "v1",
         "kind": "Config",

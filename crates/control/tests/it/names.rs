@@ -1,7 +1,5 @@
 //! Names over the wire: real queries by UDP and TCP, bytes that are no queries, and sentries that come and go.
 
-mod support;
-
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
@@ -12,9 +10,11 @@ use proptest::prelude::*;
 use tidegate_control::config::Dns;
 use tidegate_control::names::Names;
 
-use support::{Sentry, Site, until};
+use crate::support::site::{Sentry, Site};
+use crate::support::{PATIENCE, until};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+/// After so long a datagram may be lost, and is sent again.
+const AGAIN: Duration = Duration::from_secs(5);
 
 fn start(addresses: &[IpAddr]) -> Names {
     let name = |text: &str| Name::from_ascii(text).expect("a name");
@@ -37,10 +37,14 @@ fn query(name: &str, kind: RecordType) -> Message {
 
 fn udp_bytes(server: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
-    socket.set_read_timeout(Some(PATIENCE)).expect("a limit");
-    socket.send_to(bytes, server).expect("sends");
-    let mut buffer = vec![0; 65_536];
-    let (length, from) = socket.recv_from(&mut buffer).expect("an answer");
+    socket.set_read_timeout(Some(AGAIN)).expect("a limit");
+    let (mut buffer, mut answer) = (vec![0; 65_536], None);
+    until("an answer", || {
+        socket.send_to(bytes, server).expect("sends");
+        answer = socket.recv_from(&mut buffer).ok();
+        answer.is_some()
+    });
+    let (length, from) = answer.expect("it was waited for");
     assert_eq!(from, server);
     buffer.truncate(length);
     buffer
@@ -213,7 +217,7 @@ proptest! {
 
 #[test]
 fn names_follow_the_sentries() {
-    let mut site = Site::start("names", "[dns]\nlisten = \"127.0.0.1:0\"\nzone = \"z.test\"\n");
+    let mut site = Site::start("[dns]\nlisten = \"127.0.0.1:0\"\nzone = \"z.test\"\n");
     let ask = |site: &Site| addresses(&udp(site.names(), &query("shop.z.test.", RecordType::A)));
     let code = |site: &Site| udp(site.names(), &query("shop.z.test.", RecordType::A)).metadata.response_code;
     assert_eq!(code(&site), ResponseCode::ServFail, "nobody was ever known");

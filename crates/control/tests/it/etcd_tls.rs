@@ -1,13 +1,13 @@
 //! A real etcd that is spoken to by TLS, and wants to know who we are.
-#![cfg(feature = "etcd-tls")]
 
-mod etcd_server;
-
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use etcd_server::{EtcdServer, etcd_is_present};
 use tidegate_control::etcd::{Etcd, EtcdError, EtcdTls, Txn};
+
+use crate::support::etcd_server::{EtcdServer, etcd_is_present};
+use crate::support::folder::folder;
+use crate::support::{answer, until, was_late};
 
 const CURVE: [&str; 5] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
 
@@ -16,35 +16,37 @@ fn etcd_is_spoken_to_by_tls_and_told_who_we_are() {
     if !etcd_is_present() {
         return;
     }
-    let (folder, other) = (folder("one"), folder("two"));
-    let tls = authority(&folder);
-    let mut etcd = EtcdServer::start_with("tls", Some((folder.clone(), tls.clone())));
+    let (folder, other) = (folder(), folder());
+    let tls = authority(folder.path());
+    let mut etcd = EtcdServer::start_with(Some((folder.path().to_owned(), tls.clone())));
     let way = Etcd::to(&[etcd.address()], Some(tls.clone())).expect("a thread");
-    assert!(way.commit(&Txn::default().put("/a", b"text")).expect("it answers").done);
-    assert_eq!(way.get("/a").expect("it answers").expect("it is there").value, b"text");
+    assert!(answer(|| way.commit(&Txn::default().put("/a", b"text"))).done);
+    assert_eq!(answer(|| way.get("/a")).expect("it is there").value, b"text");
 
     let refused = |what: &str, tls: Option<EtcdTls>| {
         let way = Etcd::to(&[etcd.address()], tls).expect("a thread");
-        match way.get("/a") {
-            Err(EtcdError::Away(why)) => why,
+        let mut why = String::new();
+        until(what, || match way.get("/a") {
+            Err(EtcdError::Away(said)) => {
+                why = said;
+                !was_late(&why)
+            }
             other => panic!("{what}: {other:?}"),
-        }
+        });
+        why
     };
     refused("clear text", None);
     refused("nobody", Some(EtcdTls { identity: None, ..tls.clone() }));
-    let others = authority(&other);
+    let others = authority(other.path());
     refused("a stranger", Some(EtcdTls { identity: others.identity, ..tls.clone() }));
     let impostor = refused("an impostor", Some(EtcdTls { ca_file: others.ca_file, ..tls.clone() }));
     assert!(impostor.contains("certificate"), "{impostor}");
 
     // All certificates are renewed, and etcd starts again: nobody has to start us again.
     etcd.kill();
-    authority(&folder);
+    authority(folder.path());
     etcd.begin();
-    assert_eq!(way.get("/a").expect("it answers").expect("it is there").value, b"text");
-    for folder in [folder, other] {
-        std::fs::remove_dir_all(folder).expect("it was ours");
-    }
+    assert_eq!(answer(|| way.get("/a")).expect("it is there").value, b"text");
 }
 
 /// Makes an authority, a server's and a client's certificate.
@@ -64,12 +66,4 @@ fn authority(folder: &Path) -> EtcdTls {
     }
     let file = |name: &str| folder.join(name);
     EtcdTls { ca_file: file("ca.pem"), identity: Some((file("client.pem"), file("client-key.pem"))) }
-}
-
-fn folder(name: &str) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("tidegate-etcd-tls-{name}-{}", std::process::id()));
-    // What an earlier run left.
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).expect("a folder");
-    folder
 }

@@ -1,18 +1,15 @@
 //! Real processes: a sentry that steals from a data server, whose cores a nucleus divides; and what may go wrong. On a
 //! machine with one core there is nothing to divide, and nothing is tested.
 
-mod support;
-
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal};
 use rustix::thread::{CpuSet, sched_getaffinity};
 use serde_json::Value;
 
-use support::{Folder, Process, free_port, get, until};
+use crate::support::{Folder, Process, free_port, get, loopback, signal, until};
 
 /// A sentry, an application server that holds one request at a time within the target, a data server.
 struct Site {
@@ -22,26 +19,25 @@ struct Site {
     data: SocketAddr,
     _application: Process,
     stolen_from: Option<Process>,
-    data_service: Child,
+    data_service: Process,
     nucleus: Option<Process>,
     _sentry: Process,
 }
 
 impl Site {
     /// `None` with one core.
-    fn new(name: &str, has_software: bool) -> Option<Site> {
+    fn new(has_software: bool) -> Option<Site> {
         if thread::available_parallelism().map_or(1, std::num::NonZero::get) < 2 {
             eprintln!("one core: there is nothing to divide");
             return None;
         }
-        let folder = Folder::new(name);
-        let loopback = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+        let folder = Folder::new();
         let (listen, admin) = (loopback(free_port()), loopback(free_port()));
         let (application, data) = (loopback(free_port()), loopback(free_port()));
         let reports = loopback(free_port());
         let started = emulate(&folder, "application", application);
         let stolen_from = has_software.then(|| emulate(&folder, "data", data));
-        let data_service = Command::new("sleep").arg("120").stdout(Stdio::null()).spawn().expect("sleep starts");
+        let data_service = Process::idle();
         let text = format!(
             "[admin]\nlisten = \"{admin}\"\n[sentry]\nworkers = 1\n[reports]\nlisten = \"{reports}\"\nkey_file = \"key\"\n\
              [[application]]\nlisten = \"{listen}\"\nadmission = \"none\"\n\
@@ -49,13 +45,13 @@ impl Site {
              [application.dispatch]\npolicy = \"softscale\"\nn_app = 1\npeak = \"1000/s\"\n\
              steps = [{{ below = 0.8, n_data = 4, cores = 1 }}]\n[application.health]\ninterval = \"100ms\"\n"
         );
-        std::fs::write(folder.path("sentry.toml"), text).expect("a file");
+        folder.write("sentry.toml", &text);
         let text = format!(
             "server = \"{data}\"\nto = [\"{reports}\"]\nkey_file = \"key\"\n[isolation]\nstate_file = \"state.json\"\n\
              cores = \"0-1\"\ndata = {{ pid_file = \"service.pid\" }}\n"
         );
-        std::fs::write(folder.path("nucleus.toml"), text).expect("a file");
-        std::fs::write(folder.path("service.pid"), data_service.id().to_string()).expect("a file");
+        folder.write("nucleus.toml", &text);
+        folder.write("service.pid", &data_service.id().to_string());
         let sentry = Process::start(&["run", "-c", &folder.path("sentry.toml")]);
         let mut site = Site {
             folder,
@@ -106,22 +102,13 @@ impl Site {
     }
 }
 
-impl Drop for Site {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.data_service.kill();
-        let _ = self.data_service.wait();
-    }
-}
-
 /// A server that takes a fifth of a second for each request.
 fn emulate(folder: &Folder, name: &str, listen: SocketAddr) -> Process {
     let service = "{ \"distribution\": \"constant\", \"value\": \"200ms\" }";
     let text = format!(
         "{{ \"listen\": \"{listen}\", \"cores\": 64, \"routes\": [{{ \"prefix\": \"/\", \"service\": {service} }}] }}"
     );
-    let file = folder.path(&format!("{name}.json"));
-    std::fs::write(&file, text).expect("a file");
+    let file = folder.write(&format!("{name}.json"), &text);
     let process = Process::start(&["emulate", "--spec", &file]);
     until("the server answers", || get(listen, "/").is_some());
     process
@@ -136,7 +123,7 @@ fn mask(process: u32) -> String {
 
 #[test]
 fn cores_are_divided_and_put_back_whoever_is_killed() {
-    let Some(mut site) = Site::new("stealing-kill", true) else { return };
+    let Some(mut site) = Site::new(true) else { return };
     until("one core is given", || site.isolation("in_force") == 1);
     assert_eq!(site.cores(), ["0", "1"]);
     assert_eq!(site.isolation("problem"), Value::Null);
@@ -160,14 +147,14 @@ fn cores_are_divided_and_put_back_whoever_is_killed() {
 
     // It stops in good order.
     let nucleus = site.nucleus.take().expect("running");
-    kill_process(Pid::from_raw(nucleus.id() as i32).expect("a number"), Signal::TERM).expect("it runs");
+    signal(nucleus.id(), Signal::TERM).expect("it runs");
     until("the cores are put back", || site.cores() == ["01", "01"]);
     assert_eq!(site.ask(4), 4);
 }
 
 #[test]
 fn a_data_server_that_dies_while_stolen_from_costs_nothing_after() {
-    let Some(mut site) = Site::new("stealing-dies", true) else { return };
+    let Some(mut site) = Site::new(true) else { return };
     until("one core is given", || site.isolation("in_force") == 1);
     until("it is stolen from", || site.ask(4) == 4 && site.stolen() > 0);
     let killed = AtomicBool::new(false);
@@ -208,7 +195,7 @@ fn ask(listen: SocketAddr, at_once: usize) -> usize {
 
 #[test]
 fn where_the_applications_software_is_missing_nothing_is_stolen() {
-    let Some(site) = Site::new("stealing-missing", false) else { return };
+    let Some(site) = Site::new(false) else { return };
     // Nothing listens where it should: the nucleus says so, and has nothing to move.
     until("it is known to be missing", || site.isolation("problem") == "no-application");
     assert_eq!((site.ask(6), site.stolen()), (6, 0));

@@ -1,14 +1,11 @@
 //! Killed anywhere, again and again: nothing is lost and nothing doubled.
 
-#[path = "support/application.rs"]
-mod application;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use application::application;
 use proptest::prelude::*;
+use tempfile::TempDir;
 use tidegate_control::plane::{Input, Plane, Process, Step, What};
 use tidegate_control::store::{Store, StoreError};
 use tidegate_engine::Timestamp;
@@ -16,6 +13,9 @@ use tidegate_engine::provision::{
     ApplicationReport, FollowConfig, Place, Pool, ProvisionConfig, SentryRule, ServerNews, Site,
 };
 use tidegate_engine::units::Seconds;
+
+use crate::support::application::application;
+use crate::support::folder::quick_folder;
 
 const SERVERS: u32 = 8;
 
@@ -83,22 +83,24 @@ impl Machine {
 
 /// A daemon, as far as it matters here, that can be killed at any moment.
 struct Daemon {
-    path: PathBuf,
     open: Option<(Store, Plane)>,
     now: u64,
+    folder: TempDir,
 }
 
 impl Daemon {
-    fn new(name: &str) -> Daemon {
-        let path = std::env::temp_dir().join(format!("tidegate-{name}-{}.redb", std::process::id()));
-        let _ = std::fs::remove_file(&path);
-        let mut daemon = Daemon { path, open: None, now: 1_000_000_000 };
+    fn new() -> Daemon {
+        let mut daemon = Daemon { open: None, now: 1_000_000_000, folder: quick_folder() };
         daemon.begin();
         daemon
     }
 
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("control.redb")
+    }
+
     fn begin(&mut self) {
-        let mut store = Store::open(&self.path, 1).expect("opens");
+        let mut store = Store::open(&self.path(), 1).expect("opens");
         let plane = store.plane(site()).expect("reads");
         self.open = Some((store, plane));
         let now = Timestamp::from_nanos(self.now);
@@ -109,7 +111,7 @@ impl Daemon {
     fn kill(&mut self) {
         let before = serde_json::to_string(&self.plane().state()).expect("text");
         self.open = None;
-        let mut store = Store::open(&self.path, 1).expect("opens");
+        let mut store = Store::open(&self.path(), 1).expect("opens");
         let plane = store.plane(site()).expect("reads");
         assert_eq!(serde_json::to_string(&plane.state()).expect("text"), before, "nothing is lost");
         drop(store);
@@ -144,13 +146,6 @@ impl Daemon {
         let now = Timestamp::from_nanos(self.now);
         self.input(&Input::Done { now, step: step.number, process });
         true
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        self.open = None;
-        let _ = std::fs::remove_file(&self.path);
     }
 }
 
@@ -197,8 +192,8 @@ fn play(daemon: &mut Daemon, machine: &mut Machine, turn: &Turn) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
     #[test]
-    fn every_step_is_carried_out_once_whatever_is_killed_when(turns in prop::collection::vec(turn(), 1..40), case in any::<u32>()) {
-        let mut daemon = Daemon::new(&format!("crash-{case:x}"));
+    fn every_step_is_carried_out_once_whatever_is_killed_when(turns in prop::collection::vec(turn(), 1..40)) {
+        let mut daemon = Daemon::new();
         let mut machine = Machine::default();
         for turn in &turns {
             play(&mut daemon, &mut machine, turn);
@@ -225,7 +220,7 @@ proptest! {
 
 #[test]
 fn a_long_run_is_kept_short_and_goes_on() {
-    let mut daemon = Daemon::new("long");
+    let mut daemon = Daemon::new();
     let mut machine = Machine::default();
     let busy = Turn { rates: [100, 10], dies: None, kills: vec![0; 6] };
     let quiet = Turn { rates: [5, 5], ..busy.clone() };
@@ -270,7 +265,7 @@ fn of_a_provider_that_hangs_few_steps_wait_and_nothing_is_doubled_afterwards() {
 
 #[test]
 fn whatever_sentries_say_the_state_can_be_read_again() {
-    let mut daemon = Daemon::new("nonsense");
+    let mut daemon = Daemon::new();
     let odd = [f64::MAX, f64::MIN_POSITIVE, -1.0, 0.0, 1e300];
     for turn in 0..400_u64 {
         daemon.now += if turn % 3 == 0 { 1 } else { 1_000_000_000 };
@@ -295,15 +290,14 @@ fn whatever_sentries_say_the_state_can_be_read_again() {
 
 #[test]
 fn a_store_belongs_to_one_control_plane_and_one_site() {
-    let daemon = Daemon::new("held");
-    let error = Store::open(&daemon.path, 1).expect_err("is held");
+    let mut daemon = Daemon::new();
+    let path = daemon.path();
+    let error = Store::open(&path, 1).expect_err("is held");
     assert!(matches!(error, StoreError::Held { .. }), "{error}");
-    let busy = Store::look(&daemon.path).expect_err("is held");
+    let busy = Store::look(&path).expect_err("is held");
     assert!(matches!(busy, StoreError::Busy { .. }) && busy.to_string().contains("admin"), "{busy}");
-    let path = daemon.path.clone();
     let (term, before) = (daemon.store().term(), serde_json::to_string(&daemon.plane().state()).expect("text"));
     let records = daemon.store().audit(0, 100).expect("reads");
-    let mut daemon = daemon;
     daemon.open = None;
     for _ in 0..2 {
         let mut looked = Store::look(&path).expect("is free");

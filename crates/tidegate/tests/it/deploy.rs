@@ -1,12 +1,12 @@
 //! What `deploy/` holds is valid, by the programs that will read it.
 
-#[path = "../../testbed/tests/support/program.rs"]
-mod program;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+
+use crate::support::folder::folder;
+use crate::support::{Folder, program};
 
 fn deploy(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(path)
@@ -42,14 +42,9 @@ fn example_configurations_are_valid_and_raise_no_doubts() {
 
 #[test]
 fn the_example_nucleus_measures() {
-    let folder = std::env::temp_dir().join(format!("tidegate-deploy-{}", std::process::id()));
-    fs::create_dir_all(&folder).expect("a folder");
-    fs::write(folder.join("key"), "the secret of the tests\n").expect("a file");
-    fs::write(folder.join("nucleus.toml"), read("examples/nucleus.toml")).expect("a file");
-    let file = folder.join("nucleus.toml");
-    let ran = run(env!("CARGO_BIN_EXE_tidegate"), &["nucleus", "-c", file.to_str().expect("UTF-8"), "--once"]);
-    // The folder is temporary: leaving it harms nobody.
-    let _ = fs::remove_dir_all(&folder);
+    let folder = Folder::new();
+    let file = folder.write("nucleus.toml", &read("examples/nucleus.toml"));
+    let ran = run(env!("CARGO_BIN_EXE_tidegate"), &["nucleus", "-c", &file, "--once"]);
     assert!(ran.is_ok(), "{ran:?}");
 }
 
@@ -62,18 +57,12 @@ fn the_example_control_plane_is_valid_and_fits_its_unit() {
     let state = unit.lines().find_map(|line| line.strip_prefix("StateDirectory=")).expect("a folder");
     assert!(example.contains(&format!("store = \"/var/lib/{state}/")), "the store is elsewhere");
     assert!(unit.contains("\nKillMode=process\n"), "servers of the local provider outlive the control plane");
-    let folder = std::env::temp_dir().join(format!("tidegate-deploy-control-{}", std::process::id()));
-    fs::create_dir_all(&folder).expect("a folder");
-    fs::write(folder.join("control.key"), "the secret of the tests\n").expect("a file");
-    let file = folder.join("control.toml");
-    fs::write(&file, example.replace(key, "control.key")).expect("a file");
+    let folder = Folder::new();
+    let file = folder.write("control.toml", &example.replace(key, "key"));
     // As the unit does it, but for the places.
     let line = unit.lines().find_map(|line| line.strip_prefix("ExecStartPre=/usr/bin/tidegate ")).expect("a check");
-    let place = file.to_str().expect("UTF-8");
-    let words: Vec<&str> = line.split(' ').map(|word| if word.starts_with('/') { place } else { word }).collect();
+    let words: Vec<&str> = line.split(' ').map(|word| if word.starts_with('/') { &file } else { word }).collect();
     let checked = run(env!("CARGO_BIN_EXE_tidegate"), &words);
-    // The folder is temporary: leaving it harms nobody.
-    let _ = fs::remove_dir_all(&folder);
     assert_eq!(checked, Ok(String::new()));
 }
 
@@ -181,13 +170,10 @@ fn promtool_takes_the_queries_of_the_board() {
         .enumerate()
         .map(|(at, target)| serde_json::json!({ "record": format!("query:{at}"), "expr": target["expr"] }))
         .collect();
-    let file = std::env::temp_dir().join(format!("tidegate-board-{}.yml", std::process::id()));
     // JSON is YAML.
     let text = serde_json::json!({ "groups": [{ "name": "board", "rules": rules }] }).to_string();
-    fs::write(&file, text).expect("a file");
-    let ran = run("promtool", &["check", "rules", file.to_str().expect("UTF-8")]);
-    // The folder is temporary: leaving the file harms nobody.
-    let _ = fs::remove_file(&file);
+    let folder = Folder::new();
+    let ran = run("promtool", &["check", "rules", &folder.write("board.yml", &text)]);
     assert!(ran.is_ok(), "{}", ran.unwrap_err());
 }
 
@@ -196,7 +182,8 @@ fn systemd_takes_the_units() {
     if !program::is_present("systemd-analyze") {
         return println!("skipped: no systemd-analyze");
     }
-    let folder = std::env::temp_dir().join(format!("tidegate-units-{}", std::process::id()));
+    let temporary = folder();
+    let folder = temporary.path();
     for drop_in in ["tidegate.service.d/kernel-policing.conf", "tidegate-control.service.d/local-servers.conf"] {
         fs::create_dir_all(folder.join(drop_in).parent().expect("a folder")).expect("a folder");
         fs::write(folder.join(drop_in), read(&format!("systemd/{drop_in}"))).expect("a file");
@@ -211,6 +198,4 @@ fn systemd_takes_the_units() {
         let ours: Vec<&str> = said.lines().filter(|line| line.contains("tidegate")).collect();
         assert_eq!(ours, Vec::<&str>::new(), "{unit}");
     }
-    // The folder is temporary: leaving it harms nobody.
-    let _ = fs::remove_dir_all(&folder);
 }

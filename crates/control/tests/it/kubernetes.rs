@@ -1,20 +1,9 @@
 //! The provider `kubernetes` against an API server: the tests' own, or a real one (see `cluster`).
 
-#![cfg(feature = "kubernetes")]
-
-#[path = "support/application.rs"]
-mod application;
-mod cluster;
-#[path = "support/home.rs"]
-mod home;
-mod support;
-
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use cluster::api;
-use cluster::{Cluster, START, serves, start_all, step, until};
 use kube::config::Kubeconfig;
 use serde_json::{Value, json};
 use tidegate_control::Config;
@@ -25,7 +14,10 @@ use tidegate_control::plane::What;
 use tidegate_control::provider::Presence;
 use tidegate_control::store::Store;
 
-use support::{Sentry, Site};
+use crate::support::cluster::{Cluster, START, serves, start_all, step};
+use crate::support::folder::folder;
+use crate::support::site::{Sentry, Site};
+use crate::support::{answer, home, until};
 
 #[test]
 fn as_many_pods_as_places_and_the_right_one_goes() {
@@ -135,6 +127,7 @@ fn one_that_is_too_busy_or_fails_is_asked_again() {
     api.fail(2, "PUT /apis/apps", 500, None);
     api.fail(1, "PUT /apis/apps", 503, None);
     start_all(&provider, 0..1);
+    // tidy-allow(measured-time): a lower bound, which holds on any machine
     assert!(began.elapsed().as_secs_f64() > 0.99, "it asked to be left alone for a second");
     assert_eq!(cluster.replicas(), 1);
     // As long as nothing can be read, what was known last holds.
@@ -172,12 +165,13 @@ fn tokens_are_replaced_while_in_use() {
     provider.adopt(&[]);
     start_all(&provider, 0..1);
     until("one serves", || serves(&provider, 0));
-    let before = cluster.pods();
-    // The tests' own controllers have the old one, and rest.
+    assert_eq!(cluster.replicas(), 1);
     cluster.write_token("second");
     api.accept("second");
     provider.apply(&step(7, 1, START), None).expect("with the new token");
-    assert!(api.asked("PUT /apis/apps") > 0 && cluster.pods() == before);
+    assert_eq!(cluster.replicas(), 2);
+    api.end_watches(false);
+    until("both serve", || serves(&provider, 0) && serves(&provider, 1));
 }
 
 #[test]
@@ -185,23 +179,23 @@ fn what_does_not_pass_by_itself_is_said_at_once() {
     let cluster = Cluster::start("wrong", 0);
     let missing = cluster.provider_for("shops");
     missing.adopt(&[]);
-    let began = Instant::now();
     let error = missing.apply(&step(1, 0, START), None).expect_err("fails").to_string();
     assert!(error.contains("shops") && error.contains("404") && error.contains("deployments and namespace"), "{error}");
     assert_eq!(missing.look(0, None), Presence::Absent);
     let Some(api) = &cluster.api else { return };
+    assert_eq!(api.asked("/deployments/shops/scale"), 1, "it is asked once");
     let provider = cluster.provider();
     provider.adopt(&[]);
     api.fail(1, "PUT /apis/apps", 403, None);
     let error = provider.apply(&step(1, 0, START), None).expect_err("fails").to_string();
     assert!(error.contains("403") && error.contains("give its role this permission"), "{error}");
+    assert_eq!(api.asked("PUT /apis/apps"), 1, "it is asked once");
     // Without the permission to name the pod to go, another one may go; the number is right all the same.
     start_all(&provider, 0..2);
     api.fail(1, "PATCH /api/v1", 403, None);
     provider.apply(&step(9, 0, What::Stop), None).expect("stops");
     assert_eq!(cluster.replicas(), 1);
     assert!(provider.take_notes().iter().any(|(_, text)| text.contains("another pod may go")));
-    assert!(began.elapsed().as_secs() < 25, "nothing was waited for");
 }
 
 #[test]
@@ -253,7 +247,7 @@ fn sentries_are_told_where_pods_are() {
         cluster.kubeconfig.display(),
         cluster.namespace
     );
-    let mut site = Site::with("pods", "", &provider);
+    let mut site = Site::with("", &provider);
     let mut sentry = Sentry::connect(&site, "one", "127.0.0.1");
     let first = sentry.servers(1);
     assert_eq!((cluster.replicas(), first[0].starts_with("10.1.0.")), (1, true), "{first:?}");
@@ -298,7 +292,6 @@ fn the_example_manifest_permits_what_is_asked_and_no_more() {
     }
     let cluster = Cluster::start("rbac", 0);
     let Some(api) = &cluster.api else { return };
-    // From here on the tests' own controllers have a token of their own.
     cluster.write_token("provider");
     let provider = cluster.provider();
     provider.adopt(&[]);
@@ -311,12 +304,12 @@ fn the_example_manifest_permits_what_is_asked_and_no_more() {
         let way = ApiServer::find(Some(cluster.kubeconfig.clone()), Some(cluster.namespace.clone())).expect("a way");
         let me = Leader { name: name.to_owned(), pod: Some(format!("control-{name}")), ..Leader::default() };
         let candidate = Candidate::in_cluster(way, "tidegate-control", Duration::from_secs(60), me);
-        let Ok(Turn::Mine(leadership)) = candidate.stand(1) else { panic!("another one leads") };
-        let mut store = Store::lead(leadership, "tidegate-control", 1).expect("reads");
-        let mut plane = store.plane(home::site()).expect("reads");
+        let Turn::Mine(leadership) = answer(|| candidate.stand(1)) else { panic!("another one leads") };
+        let mut store = Store::lead(leadership, "tidegate-control", 1).expect("nothing is asked yet");
+        let mut plane = answer(|| store.plane(home::site()));
         for second in 1..=3 {
-            store.handle(&mut plane, &home::period(second)).expect("is written");
-            store.keep_state(&plane).expect("is written");
+            home::write(&mut store, &mut plane, [second]);
+            answer(|| store.keep_state(&plane));
         }
         // What is old is deleted beside the work.
         until("it is deleted", || api.names("configmaps").len() <= 3);
@@ -349,13 +342,10 @@ fn the_example_manifest_hangs_together() {
     let container = &template["spec"]["containers"][0];
     assert_eq!(named(&container["volumeMounts"]), named(&template["spec"]["volumes"]));
     let text = of_kind(&documents, "ConfigMap")["data"]["control.toml"].as_str().expect("text");
-    let folder = std::env::temp_dir().join(format!("tidegate-manifest-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder");
-    std::fs::write(folder.join("key"), "the secret of the tests").expect("a file");
+    let folder = folder();
+    std::fs::write(folder.path().join("key"), "the secret of the tests").expect("a file");
     let text = text.replace("/etc/tidegate-key/control.key", "key");
-    let config = Config::parse(&text, &folder.join("control.toml")).expect("makes sense");
-    // The folder is temporary: leaving it harms nobody.
-    let _ = std::fs::remove_dir_all(&folder);
+    let config = Config::parse(&text, &folder.path().join("control.toml")).expect("makes sense");
     let Provider::Kubernetes(kubernetes) = &config.provider else { panic!("another provider") };
     let rules = &of_kind(&documents, "Role")["rules"];
     let scaled: Vec<&str> = kubernetes.deployments.iter().map(|deployment| deployment.name.as_str()).collect();

@@ -1,17 +1,13 @@
-//! What versions before this one have stored: a state and the inputs after it, kept in `stored/`, one file for each
-//! policy. Later versions must read it. Where one cannot, the store has another format: count `FORMAT` up, and say in
-//! the changelog how an operator gets from one to the other; the files here stay as they were written.
+//! What versions before this one have stored: a state and the inputs after it, kept in `tests/stored/`, one file for
+//! each policy. Later versions must read it. Where one cannot, the store has another format: count `FORMAT` up, and
+//! say in the changelog how an operator gets from one to the other; the files here stay as they were written.
 //!
 //! `TIDEGATE_STORED=new` makes the files that are missing.
-
-#[path = "support/application.rs"]
-mod application;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use application::application;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidegate_control::plane::{Input, Plane, PlaneState, Process, What};
@@ -21,7 +17,9 @@ use tidegate_engine::provision::{
     ServerNews, Site,
 };
 
-/// A file of `stored/`.
+use crate::support::application::application;
+
+/// A file of `tests/stored/`.
 #[derive(Deserialize, Serialize)]
 struct Stored {
     state: Value,

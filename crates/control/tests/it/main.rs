@@ -1,0 +1,19 @@
+//! The control plane from outside: its store, its election, its names and its providers.
+
+mod crash;
+mod etcd;
+#[cfg(feature = "etcd-tls")]
+mod etcd_tls;
+#[cfg(feature = "kubernetes")]
+mod kubernetes;
+#[cfg(feature = "kubernetes")]
+mod lease;
+#[cfg(feature = "kubernetes")]
+mod lease_killed;
+#[cfg(feature = "kubernetes")]
+mod lease_pair;
+#[cfg(feature = "kubernetes")]
+mod measurements;
+mod names;
+mod support;
+mod upgrade;

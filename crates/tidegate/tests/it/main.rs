@@ -1,0 +1,11 @@
+//! The program from outside: what it says, and what becomes of it and its servers when processes are killed.
+
+mod cli;
+mod control;
+mod deploy;
+mod election;
+mod measurements;
+mod nucleus;
+mod profile;
+mod stealing;
+mod support;
