@@ -33,16 +33,28 @@ fn cpu_time() -> f64 {
 mod tests {
     use super::*;
 
+    /// Processor time, seconds, of so much work.
+    fn took(seconds: f64) -> f64 {
+        let began = cpu_time();
+        work(seconds);
+        cpu_time() - began
+    }
+
     #[test]
-    fn work_takes_the_processor_time_that_it_is_given() {
-        let took = || {
-            let began = cpu_time();
-            work(0.02);
-            cpu_time() - began
-        };
-        // A host that takes the processor away at its end may be counted as work: of ten times the shortest counts.
-        let took: Vec<f64> = (0..10).map(|_| took()).collect();
-        let shortest = took.iter().copied().fold(f64::INFINITY, f64::min);
-        assert!((0.02..0.03).contains(&shortest), "{took:?}");
+    fn work_takes_no_less_processor_time_than_it_is_given() {
+        let took = took(0.02);
+        assert!(took >= 0.02, "{took}");
+    }
+
+    mod measurements {
+        use super::*;
+
+        /// A host that takes the processor away at its end may be counted as work.
+        #[test]
+        #[ignore = "a measurement: cargo xtask test runs it alone and watches the machine"]
+        fn work_takes_the_processor_time_that_it_is_given() -> Result<(), String> {
+            let took = took(0.02);
+            if took < 0.03 { Ok(()) } else { Err(format!("{took} s for work of 0.02 s, less than 0.03 is due")) }
+        }
     }
 }

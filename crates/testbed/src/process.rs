@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Who does not start or stop within this does not.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// Between two looks at one that starts or stops.
 pub(crate) const PAUSE: Duration = Duration::from_millis(10);
 

@@ -153,7 +153,7 @@ mod tests {
         let client = std::net::TcpStream::connect(server.local_addr().unwrap()).unwrap();
         let port = client.local_addr().unwrap().port();
         let url = format!("mysql://mail:pw@127.0.0.1:{port}/mail");
-        let error = MariaDb::connect(&url, Duration::from_secs(5)).err().unwrap();
+        let error = MariaDb::connect(&url, Duration::from_secs(60)).err().unwrap();
         assert!(matches!(error, DatabaseError::Unreachable(_)), "{error}");
     }
 

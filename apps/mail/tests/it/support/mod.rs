@@ -1,7 +1,6 @@
 //! A running service on loopback, and a visitor with a browser of sorts.
 
-#![allow(dead_code, reason = "each test program uses a part of it")]
-
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,6 +17,7 @@ use tidegate_mail::http::{Limits, listen, router, serve};
 use tidegate_mail::policy::{Options, Policy};
 use tidegate_mail::private_mariadb::PrivateMariaDb;
 use tidegate_mail::service::Service;
+use tidegate_testbed::free_address;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
@@ -46,15 +46,30 @@ impl Drop for Folder {
     }
 }
 
-/// A MariaDB of the test's own; none where it is not installed, which continuous integration does not accept.
-pub fn mariadb(folder: &Folder) -> Option<PrivateMariaDb> {
-    if PrivateMariaDb::is_installed() {
-        return Some(PrivateMariaDb::start(&folder.0, 0).unwrap());
-    }
+/// Whether MariaDB is there. With `CI=true`, or where the tests' programs were installed, it must be.
+pub fn has_mariadb() -> bool {
     let in_ci = std::env::var("CI").is_ok_and(|value| value == "true" || value == "1");
-    assert!(!in_ci, "MariaDB is not installed: cargo xtask programs");
-    eprintln!("skipped: MariaDB is not installed (Debian package mariadb-server)");
-    None
+    let wanted = in_ci || std::env::var_os("TIDEGATE_HAVE_MARIADBD").is_some();
+    let installed = PrivateMariaDb::is_installed();
+    assert!(installed || !wanted, "MariaDB is not installed: cargo xtask programs");
+    if !installed {
+        println!("skipped: MariaDB is not installed (Debian package mariadb-server)");
+    }
+    installed
+}
+
+/// A MariaDB of the test's own, at an address that nobody else is given while it is away; none where there is none.
+pub fn mariadb(folder: &Folder) -> Option<PrivateMariaDb> {
+    let port = free_address().unwrap().port();
+    has_mariadb().then(|| PrivateMariaDb::start(&folder.0, port).unwrap())
+}
+
+/// The seeds to run with: those kept because a test failed with them, then that of `TIDEGATE_SEED`, else a new one.
+pub fn seeds(kept: &[u64]) -> Vec<u64> {
+    let given = std::env::var("TIDEGATE_SEED").ok().map(|text| text.parse().expect("TIDEGATE_SEED is a number"));
+    let seed = given.unwrap_or_else(|| RandomState::new().build_hasher().finish());
+    println!("TIDEGATE_SEED={seed}");
+    kept.iter().copied().chain([seed]).collect()
 }
 
 /// A little mail: user1 and user2, one with 120 messages.
@@ -70,7 +85,6 @@ pub fn options() -> Options {
 
 pub struct Site {
     pub address: SocketAddr,
-    pub service: Arc<Service>,
     _stop: oneshot::Sender<()>,
 }
 
@@ -85,8 +99,8 @@ impl Site {
         let until = async {
             drop(stopped.await);
         };
-        tokio::spawn(serve(listener, limits, router(Arc::clone(&service)), until));
-        Site { address, service, _stop: stop }
+        tokio::spawn(serve(listener, limits, router(service), until));
+        Site { address, _stop: stop }
     }
 
     pub fn visitor(&self) -> Visitor {

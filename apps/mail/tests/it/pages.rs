@@ -1,10 +1,9 @@
 //! Every page and every action over loopback, on both databases.
 
-mod support;
-
 use http::StatusCode;
-use support::{Folder, Site, fill, mariadb, options};
 use tidegate_mail::database::Database;
+
+use crate::support::{Folder, Site, fill, mariadb, options};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_page_and_action_on_sqlite() {

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use tidegate_testbed::{EmulatedCluster, EmulatedServer, Mode, ServerSpec, StartError, Stats};
+use tidegate_testbed::{EmulatedCluster, EmulatedServer, Mode, ServerSpec, StartError, Stats, free_address};
 use tidegate_workload::ServiceTime;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+use crate::support::PATIENCE;
 
 fn spec(seconds: f64) -> ServerSpec {
     ServerSpec::new(ServiceTime::constant(seconds).unwrap(), 5)
@@ -91,11 +91,13 @@ async fn a_client_that_leaves_takes_its_work_along() {
 
 #[tokio::test]
 async fn a_graceful_stop_answers_what_is_under_way() {
-    let server = EmulatedServer::start(spec(0.2)).await.unwrap();
+    let server = EmulatedServer::start(spec(0.001)).await.unwrap();
+    server.set_speed(0.0);
     let mut stream = send(&server, "GET / HTTP/1.1").await;
     stream.write_all(b"\r\n").await.unwrap();
     until(&server, |s| s.in_service == 1).await;
-    let stats = server.stop(PATIENCE).await;
+    // It is told to stop, and then goes on.
+    let (stats, ()) = tokio::join!(server.stop(PATIENCE), async { server.set_speed(1.0) });
     assert_eq!((stats.completed, stats.in_service), (1, 0));
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
@@ -105,11 +107,12 @@ async fn a_graceful_stop_answers_what_is_under_way() {
 
 #[tokio::test]
 async fn a_stop_without_patience_breaks_connections_and_frees_the_address() {
-    let server = EmulatedServer::start(spec(3000.0)).await.unwrap();
+    // An address that no client of another test is given while the server is away.
+    let listen = free_address().unwrap();
+    let server = EmulatedServer::start(ServerSpec { listen, ..spec(3000.0) }).await.unwrap();
     let mut stream = send(&server, "GET / HTTP/1.1").await;
     stream.write_all(b"\r\n").await.unwrap();
     until(&server, |s| s.in_service == 1).await;
-    let listen = server.address();
     let stats = server.stop(Duration::ZERO).await;
     assert_eq!((stats.in_service, stats.abandoned), (0, 1));
     let mut answer = Vec::new();

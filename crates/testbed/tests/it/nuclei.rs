@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tidegate_engine::{ServerSnapshot, Status};
 use tidegate_loadgen::{LoadRun, Plan, Stream};
@@ -14,25 +14,16 @@ use tidegate_sentry::reports::NucleusState;
 use tidegate_sentry::{Sentry, SentryHandle};
 use tidegate_testbed::{EmulatedServer, Nuclei, ServerSpec, free_address};
 use tidegate_wire::{Key, Rejected};
-use tidegate_workload::ServiceTime;
+use tidegate_workload::{ArrivalProcess, ServiceTime};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+
+use crate::support::{PATIENCE, until};
 
 const INTERVAL: Duration = Duration::from_millis(100);
 
 fn key() -> Key {
     Key::derive(b"a secret of the tests")
-}
-
-/// Waits for something that must happen.
-#[track_caller]
-fn until(what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !holds() {
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
-        // tidy-allow(sleeping-tests): polls the condition above, with a deadline
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 /// Servers that can be killed and come back at their address.
@@ -118,10 +109,11 @@ fn shown(sentry: &SentryHandle, at: usize) -> ServerSnapshot {
     sentry.apps()[0].snapshot().servers[at].clone()
 }
 
-/// Twenty seconds of 250/s at most; stopped when the test is done.
+/// 250/s, stopped when the test is done.
 fn load(at: SocketAddr) -> LoadRun {
     let stream = Stream::new("all", "250/s".parse().unwrap()).url(&format!("http://{at}/"), 1.0).unwrap();
-    LoadRun::start(Plan::new(vec![stream.timeout(Duration::from_secs(5))], Duration::from_secs(60))).unwrap()
+    let stream = stream.arrivals(ArrivalProcess::Constant).timeout(Duration::from_secs(5));
+    LoadRun::start(Plan::new(vec![stream], 60 * PATIENCE)).unwrap()
 }
 
 fn admitted(load: &LoadRun) -> u64 {

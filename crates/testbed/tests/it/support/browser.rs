@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// Nothing that a browser is asked for takes this long unless it is broken.
-const PATIENCE: Duration = Duration::from_secs(60);
+use super::{PATIENCE, temporary};
 
 /// The browser, as Debian calls it.
 pub const PROGRAM: &str = "chromium";
@@ -29,7 +28,7 @@ pub struct Browser {
 impl Browser {
     /// Starts one that can reach nothing but this machine.
     pub fn start() -> Browser {
-        let profile = std::env::temp_dir().join(format!("tidegate-browser-{}", std::process::id()));
+        let profile = temporary("browser");
         // The protocol is spoken on descriptors 3 and 4, which a shell can arrange for.
         let script = r#"exec "$0" "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1"#;
         let mut process = Command::new("sh")

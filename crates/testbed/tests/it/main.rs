@@ -1,0 +1,13 @@
+//! Emulated servers, the live arm of scenarios and the load generator before them, from outside; in one program.
+
+mod capacity;
+mod dashboard;
+mod faults;
+mod lifecycle;
+mod load;
+mod measurements;
+mod nuclei;
+mod prometheus;
+mod scenario;
+mod support;
+mod theory;
