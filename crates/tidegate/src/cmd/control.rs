@@ -94,6 +94,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 async fn serve(config: Config, dry_run: bool) -> Result<ExitCode> {
     super::run::raise_file_limit();
+    // Before anybody can see that it runs: a signal that nobody waits for yet would end it as a kill does.
+    let mut terminate = signal(SignalKind::terminate()).context("cannot receive signals")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot receive signals")?;
     let (listen_admin, store) = (config.admin, config.store_of(dry_run));
     let (member, handle) = Member::start(config, dry_run).await?;
     let shown = match listen_admin {
@@ -113,8 +116,6 @@ async fn serve(config: Config, dry_run: bool) -> Result<ExitCode> {
     if let Some(address) = member.names_address() {
         eprintln!("  names    {address}, UDP and TCP");
     }
-    let mut terminate = signal(SignalKind::terminate()).context("cannot receive signals")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot receive signals")?;
     let running = tokio::spawn(member.run());
     let stopper = tokio::spawn(async move {
         tokio::select! {

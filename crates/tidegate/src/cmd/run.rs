@@ -81,10 +81,14 @@ pub fn run(args: Args) -> Result<ExitCode> {
         eprintln!("warning: {}", warning.at(&source));
     }
     raise_file_limit();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot wait for signals")?;
+    // Before anybody can see that it runs: a signal that nobody waits for yet would end it.
+    let signals = runtime.block_on(async { Signals::new() }).context("cannot receive signals")?;
     refuse_taken_ports(&config)?;
     let running = Running::start(config, file)?;
     eprint!("{}", running.announcement());
-    running.until_told()
+    runtime.block_on(running.until_told(signals))
 }
 
 impl Args {
@@ -186,16 +190,11 @@ impl Running {
         text
     }
 
-    fn until_told(self) -> Result<ExitCode> {
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot wait for signals")?;
-        runtime.block_on(async {
-            let mut signals = Signals::new().context("cannot receive signals")?;
-            while let Told::Reload = signals.next().await {
-                self.reload();
-            }
-            self.drain(signals).await
-        })
+    async fn until_told(self, mut signals: Signals) -> Result<ExitCode> {
+        while let Told::Reload = signals.next().await {
+            self.reload();
+        }
+        self.drain(signals).await
     }
 
     fn reload(&self) {

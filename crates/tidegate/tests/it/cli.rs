@@ -1,12 +1,13 @@
 //! The program from outside: exit statuses and messages.
 
-use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, TcpListener};
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Output, Stdio};
 
+use rustix::fs::OFlags;
 use rustix::process::Signal;
 
-use crate::support::{Folder, Process, answer, signal, tidegate, until};
+use crate::support::{Folder, Process, answer, free_port, loopback, signal, tidegate, until};
 
 fn output(arguments: &[&str]) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } = tidegate(arguments).output().expect("runs");
@@ -130,4 +131,43 @@ fn it_runs_reloads_and_drains() {
     running.signal(Signal::TERM);
     running.until("stopped");
     assert_eq!(running.end(), Some(0));
+}
+
+/// A pipe that takes nothing more: who writes to it waits until somebody reads.
+fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    let wait = rustix::fs::fcntl_getfl(&writer).expect("flags");
+    rustix::fs::fcntl_setfl(&writer, wait | OFlags::NONBLOCK).expect("flags");
+    while writer.write(&[b'\n'; 4096]).is_ok() {}
+    rustix::fs::fcntl_setfl(&writer, wait).expect("flags");
+    (reader, writer)
+}
+
+/// Starts it, gives it signals while it still says where it listens, and waits until it has ended: what it said.
+fn signal_at_once(arguments: &[&str], listens: u16, signals: &[Signal]) -> (Option<i32>, String) {
+    let (mut reader, writer) = full_pipe();
+    let child = tidegate(arguments).stderr(writer).stdout(Stdio::null()).spawn().expect("starts");
+    let mut process = Process(child);
+    until("it listens", || TcpStream::connect(loopback(listens)).is_ok());
+    signals.iter().for_each(|what| signal(process.id(), *what).expect("it runs"));
+    let mut said = String::new();
+    reader.read_to_string(&mut said).expect("UTF-8");
+    (process.0.wait().expect("waits").code(), said)
+}
+
+#[test]
+fn signals_that_come_as_soon_as_it_listens_are_heard() {
+    let (folder, port) = (Folder::new(), free_port());
+    let text = format!("[[application]]\nlisten = \"127.0.0.1:{port}\"\nservers = \"127.0.0.1:9\"\n");
+    let file = folder.write("run.toml", &text);
+    let (status, said) = signal_at_once(&["run", "-c", &file], port, &[Signal::HUP, Signal::TERM]);
+    assert!(status == Some(0) && said.contains("tidegate: stopped"), "{status:?}: {said}");
+
+    let text = format!(
+        "listen = \"127.0.0.1:{port}\"\nkey_file = \"key\"\n[provider]\nkind = \"static\"\n\
+         addresses = [\"127.0.0.1:9\"]\n[[application]]\nname = \"shop\"\ntarget = \"1s\"\n"
+    );
+    let file = folder.write("control.toml", &text);
+    let (status, said) = signal_at_once(&["control", "-c", &file], port, &[Signal::TERM]);
+    assert!(status == Some(0) && said.contains("the control plane stops"), "{status:?}: {said}");
 }
