@@ -5,7 +5,7 @@ use std::process::Command;
 
 use tidegate_control::etcd::{Etcd, EtcdError, EtcdTls, Txn};
 
-use crate::support::etcd_server::{EtcdServer, etcd_is_present};
+use crate::support::etcd_server::{EtcdServer, etcd_is_present, is_present};
 use crate::support::folder::folder;
 use crate::support::{answer, until, was_late};
 
@@ -13,7 +13,7 @@ const CURVE: [&str; 5] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime2
 
 #[test]
 fn etcd_is_spoken_to_by_tls_and_told_who_we_are() {
-    if !etcd_is_present() {
+    if !etcd_is_present() || !is_present("openssl") {
         return;
     }
     let (folder, other) = (folder(), folder());

@@ -13,14 +13,19 @@ use tidegate_control::etcd::{Etcd, EtcdTls};
 use super::folder::quick_folder;
 use super::ports::take;
 
-/// Whether etcd is there. With `CI=true`, or where the tests' programs were installed, it must be.
 pub fn etcd_is_present() -> bool {
+    is_present("etcd")
+}
+
+/// Whether a program is there. With `CI=true`, or where the tests' programs were installed, it must be.
+pub fn is_present(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let present = std::env::split_paths(&path).any(|folder| folder.join("etcd").is_file());
-    let wanted = std::env::var("CI").is_ok_and(|ci| ci == "true") || std::env::var("TIDEGATE_HAVE_ETCD").is_ok();
-    assert!(present || !wanted, "etcd is not in PATH; cargo xtask programs installs it");
+    let present = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    let installed = format!("TIDEGATE_HAVE_{}", program.to_uppercase());
+    let wanted = std::env::var("CI").is_ok_and(|ci| ci == "true") || std::env::var(installed).is_ok();
+    assert!(present || !wanted, "{program} is not in PATH; cargo xtask programs installs it");
     if !present {
-        eprintln!("skipped: there is no etcd");
+        eprintln!("skipped: there is no {program}");
     }
     present
 }
