@@ -13,6 +13,7 @@ mod binaries;
 mod durations;
 mod live;
 mod measure;
+mod plain;
 mod pool;
 mod trial;
 
@@ -29,7 +30,8 @@ use crate::command::{cargo, run as run_command, target};
 use crate::programs::{self, PROGRAMS};
 use crate::steps::Steps;
 use background::Background;
-use binaries::{BUILD, Kind, Test};
+pub use binaries::BUILD;
+use binaries::{Kind, Test};
 use durations::Durations;
 use live::{LIVE, Live};
 use measure::Run;
@@ -139,6 +141,7 @@ pub fn add_to(steps: &mut Steps, options: &Options) {
             run_command(cargo(["test", "--quiet", "--doc"]).args(BUILD))
         });
         steps.run("release build", || release.take().context("it was not started")??.join());
+        steps.run("a build without optional features names them", || plain::check(&bench.folder));
         live_checks(steps, Kind::Correctness, no_namespaces.as_deref());
     }
     if !options.quick {

@@ -6,6 +6,7 @@
 //! before those that computed. A measurement may know more, for example that its load generator was late, and says so
 //! in a line that begins with [`SAID`].
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::sync::Arc;
@@ -27,6 +28,8 @@ const TAKEN: f64 = 0.10;
 const LATE: f64 = 0.02;
 
 const NAP: Duration = Duration::from_millis(2);
+/// Between two looks at what our processes have used: one that ends without anybody waiting for it takes that along.
+const LOOK: Duration = Duration::from_millis(500);
 /// The kernel may let a thread that computes go on for so long before another one has its turn.
 const GRACE: Duration = Duration::from_millis(10);
 
@@ -67,9 +70,9 @@ impl fmt::Display for Disturbance {
 #[derive(Debug)]
 pub struct Watch {
     since: Instant,
-    before: Use,
+    before: Machine,
     stop: Arc<AtomicBool>,
-    probe: JoinHandle<(Duration, Duration)>,
+    probe: JoinHandle<Probed>,
 }
 
 impl Watch {
@@ -79,9 +82,9 @@ impl Watch {
     /// When `/proc` does not tell what it should.
     pub fn start() -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
-        let stopped = stop.clone();
-        let probe = thread::Builder::new().name("probe".into()).spawn(move || probe(&stopped))?;
-        Ok(Self { since: Instant::now(), before: Use::now()?, stop, probe })
+        let (stopped, ours) = (stop.clone(), Ours::begin(std::process::id()));
+        let probe = thread::Builder::new().name("probe".into()).spawn(move || probe(&stopped, ours))?;
+        Ok(Self { since: Instant::now(), before: Machine::now()?, stop, probe })
     }
 
     /// Ends, and says what was seen.
@@ -89,41 +92,69 @@ impl Watch {
     /// # Errors
     /// When `/proc` does not tell what it should.
     pub fn finish(self) -> Result<Disturbance> {
-        let after = Use::now()?;
+        let after = Machine::now()?;
         let seconds = self.since.elapsed().as_secs_f64();
         self.stop.store(true, Ordering::Relaxed);
-        let (overslept, longest) = self.probe.join().ok().context("the probe panicked")?;
-        let share = |before: f64, after: f64| ((after - before) / seconds).max(0.0);
+        let probed = self.probe.join().ok().context("the probe panicked")?;
+        let share = |time: f64| (time / seconds).max(0.0);
         Ok(Disturbance {
-            stolen: share(self.before.stolen, after.stolen),
-            taken: share(self.before.others(), after.others()),
-            late: overslept.as_secs_f64() / seconds,
-            longest,
+            stolen: share(after.stolen - self.before.stolen),
+            taken: share(after.used - self.before.used - probed.ours),
+            late: share(probed.overslept.as_secs_f64()),
+            longest: probed.longest,
         })
     }
 }
 
-/// Processor time used so far, in seconds.
+/// Processor time of the machine so far, in seconds.
 #[derive(Debug, Clone, Copy)]
-struct Use {
+struct Machine {
     /// By all programs.
-    all: f64,
-    /// By this one and those that it started, the ended ones included.
-    ours: f64,
+    used: f64,
     stolen: f64,
 }
 
-impl Use {
+impl Machine {
     fn now() -> Result<Self> {
         let text = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
-        let (all, stolen) = machine_ticks(&text).context("/proc/stat has no line `cpu`")?;
+        let (used, stolen) = machine_ticks(&text).context("/proc/stat has no line `cpu`")?;
         let tick = 1.0 / rustix::param::clock_ticks_per_second() as f64;
-        let ours = proc_fs::tree_micros(std::process::id())? / 1e6;
-        Ok(Self { all: all as f64 * tick, ours, stolen: stolen as f64 * tick })
+        Ok(Self { used: used as f64 * tick, stolen: stolen as f64 * tick })
+    }
+}
+
+/// Processor time, in seconds, that this program and those that it started have used since the beginning.
+///
+/// The kernel adds what an ended process used to its parent, if that waits for it. A browser that is ended does not wait
+/// for its own. So each process is looked at while it lives, too, and the larger sum counts: both leave something out.
+#[derive(Debug)]
+struct Ours {
+    root: u32,
+    /// With ended ones, at the beginning and at the last look.
+    waited_for: (f64, f64),
+    /// Each process's own at the last look at it, and the sum at the beginning.
+    seen: BTreeMap<u32, f64>,
+    seen_before: f64,
+}
+
+impl Ours {
+    fn begin(root: u32) -> Self {
+        let mut ours = Self { root, waited_for: (0.0, 0.0), seen: BTreeMap::new(), seen_before: 0.0 };
+        ours.look();
+        ours.waited_for.0 = ours.waited_for.1;
+        ours.seen_before = ours.seen.values().sum();
+        ours
     }
 
-    fn others(&self) -> f64 {
-        self.all - self.ours
+    fn look(&mut self) {
+        let used = proc_fs::used_by_tree(self.root);
+        self.waited_for.1 = used.iter().map(|used| used.own + used.ended).sum();
+        self.seen.extend(used.iter().map(|used| (used.pid, used.own)));
+    }
+
+    fn so_far(&self) -> f64 {
+        let seen: f64 = self.seen.values().sum();
+        (self.waited_for.1 - self.waited_for.0).max(seen - self.seen_before)
     }
 }
 
@@ -134,21 +165,38 @@ fn machine_ticks(stat: &str) -> Option<(u64, u64)> {
     Some((numbers.get(..3)?.iter().sum(), *numbers.get(7)?))
 }
 
-/// Sleeps and sums up by how much it overslept beyond the grace, and the longest time.
-fn probe(stop: &AtomicBool) -> (Duration, Duration) {
-    let (mut overslept, mut longest) = (Duration::ZERO, Duration::ZERO);
+/// What the probe found.
+#[derive(Debug)]
+struct Probed {
+    /// Summed up, beyond the grace each time.
+    overslept: Duration,
+    longest: Duration,
+    /// See [`Ours::so_far`].
+    ours: f64,
+}
+
+/// Sleeps, sums up by how much it overslept, and looks at our processes now and then.
+fn probe(stop: &AtomicBool, mut ours: Ours) -> Probed {
+    let (mut overslept, mut longest, mut looked) = (Duration::ZERO, Duration::ZERO, Instant::now());
     while !stop.load(Ordering::Relaxed) {
         let began = Instant::now();
         thread::sleep(NAP);
         let late = began.elapsed().saturating_sub(NAP);
         overslept += late.saturating_sub(GRACE);
         longest = longest.max(late);
+        if looked.elapsed() > LOOK {
+            ours.look();
+            looked = Instant::now();
+        }
     }
-    (overslept, longest)
+    ours.look();
+    Probed { overslept, longest, ours: ours.so_far() }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::process::Stdio;
+
     use super::*;
 
     const CALM: Disturbance = Disturbance { stolen: 0.0, taken: 0.02, late: 0.0, longest: Duration::from_millis(3) };
@@ -174,15 +222,36 @@ mod tests {
         assert_eq!(machine_ticks("intr 0\n"), None);
     }
 
+    const BURN: &str = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+
+    fn shell(script: &str) -> std::process::Child {
+        std::process::Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).spawn().unwrap()
+    }
+
     #[test]
     fn what_this_program_started_is_ours_also_when_it_has_ended() {
-        let before = Use::now().unwrap();
-        let burnt =
-            std::process::Command::new("sh").args(["-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"]).status();
-        assert!(burnt.unwrap().success());
-        let after = Use::now().unwrap();
-        assert!(after.ours - before.ours >= 0.02, "{before:?} {after:?}");
-        assert!(after.all - before.all >= 0.02);
+        let mut ours = Ours::begin(std::process::id());
+        let before = Machine::now().unwrap();
+        assert!(shell(BURN).wait().unwrap().success());
+        ours.look();
+        assert!(ours.so_far() >= 0.02, "{ours:?}");
+        assert!(Machine::now().unwrap().used - before.used >= 0.02);
+    }
+
+    #[test]
+    fn what_nobody_waited_for_is_ours_if_it_was_seen_alive() {
+        let mut ours = Ours::begin(std::process::id());
+        // The inner shell computes and waits; the outer one is killed, and so waits for nobody.
+        let mut outer = shell(&format!("sh -c '{BURN}; read end' & wait"));
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while ours.so_far() < 0.02 {
+            assert!(Instant::now() < deadline, "it does not compute: {ours:?}");
+            ours.look();
+        }
+        outer.kill().unwrap();
+        outer.wait().unwrap();
+        ours.look();
+        assert!(ours.so_far() >= 0.02, "{ours:?}");
     }
 
     #[test]

@@ -27,16 +27,25 @@ pub fn cpu_micros_with_ended(pid: u32) -> Result<f64> {
     Ok(ticks as f64 * 1e6 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// CPU time used so far by a process and all that it started, living or ended, in microseconds. What an ended process
-/// had started and nobody waited for is left out.
-///
-/// # Errors
-/// When the process is gone.
-pub fn tree_micros(pid: u32) -> Result<f64> {
-    read_stat(pid)?;
-    let all = tree(pid).into_iter().filter_map(|pid| read_stat(pid).ok());
-    let ticks: u64 = all.map(|stat| stat.ticks + stat.ended_ticks).sum();
-    Ok(ticks as f64 * 1e6 / rustix::param::clock_ticks_per_second() as f64)
+/// Processor time of a process and of those that it started, in seconds.
+#[derive(Debug, Clone, Copy)]
+pub struct Used {
+    /// The process.
+    pub pid: u32,
+    /// By itself.
+    pub own: f64,
+    /// By what it started, that has ended and that it waited for.
+    pub ended: f64,
+}
+
+/// What a process and its living descendants have used so far.
+pub fn used_by_tree(root: u32) -> Vec<Used> {
+    let tick = 1.0 / rustix::param::clock_ticks_per_second() as f64;
+    let seconds = |pid: u32| {
+        let stat = read_stat(pid).ok()?;
+        Some(Used { pid, own: stat.ticks as f64 * tick, ended: stat.ended_ticks as f64 * tick })
+    };
+    tree(root).into_iter().filter_map(seconds).collect()
 }
 
 /// Processor time of a core, microseconds, that the machine below this one gave to others.
