@@ -125,8 +125,9 @@ impl Machine {
 
 /// Processor time, in seconds, that this program and those that it started have used since the beginning.
 ///
-/// The kernel adds what an ended process used to its parent, if that waits for it. A browser that is ended does not wait
-/// for its own. So each process is looked at while it lives, too, and the larger sum counts: both leave something out.
+/// The kernel adds what an ended process used to its parent, if that waits for it. A browser that is ended does not
+/// wait for its own. So each process is looked at while it lives, too, and the larger sum counts: both leave something
+/// out.
 #[derive(Debug)]
 struct Ours {
     root: u32,

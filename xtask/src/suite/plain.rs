@@ -1,5 +1,5 @@
-//! The program as most people build it, without optional features: it says what it would have to be built with. The tests
-//! are built with all of them, so no test sees that.
+//! The program as most people build it, without optional features: it says what it would have to be built with. The
+//! tests are built with all of them, so no test sees that.
 
 use std::fs;
 use std::path::Path;
