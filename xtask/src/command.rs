@@ -59,17 +59,48 @@ pub fn target() -> PathBuf {
     root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
-/// Our own program, as [`build_tidegate`] leaves it.
-pub fn tidegate() -> PathBuf {
-    target().join("release/tidegate")
+/// How our own program is built: a profile of the workspace's Cargo.toml.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    /// Quickly built: checks.
+    Release,
+    /// As it is installed: records of speed.
+    Dist,
 }
 
-/// Builds our own program in release mode.
+impl Profile {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Dist => "dist",
+        }
+    }
+
+    /// Our own program, as [`build`](Self::build) leaves it.
+    pub fn tidegate(self) -> PathBuf {
+        target().join(self.name()).join("tidegate")
+    }
+
+    /// Builds our own program.
+    ///
+    /// # Errors
+    /// When it does not build.
+    pub fn build(self) -> Result<()> {
+        run(&mut cargo(["build", "--profile", self.name(), "--locked", "-p", "tidegate"]))
+    }
+}
+
+/// Our own program, as [`build_tidegate`] leaves it.
+pub fn tidegate() -> PathBuf {
+    Profile::Release.tidegate()
+}
+
+/// Builds our own program for a check.
 ///
 /// # Errors
 /// When it does not build.
 pub fn build_tidegate() -> Result<()> {
-    run(&mut cargo(["build", "--release", "--locked", "-p", "tidegate"]))
+    Profile::Release.build()
 }
 
 /// The command as one would type it.

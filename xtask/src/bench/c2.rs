@@ -62,8 +62,8 @@ pub fn run(mut args: Args) -> Result<()> {
         bail!("--rounds must be at least 1 and --seconds at least 1");
     }
     raise_file_limit(OPEN_FILES)?;
-    let contenders: Vec<&Contender> =
-        CONTENDERS.iter().filter(|contender| contender.duties.contains(&Duty::RefuseTested)).collect();
+    let contenders: Vec<Contender> =
+        CONTENDERS.iter().filter(|contender| contender.duties.contains(&Duty::RefuseTested)).copied().collect();
     contenders.first().context("no contender refuses after a test")?.build()?;
     let engine = engine(short)?;
     let scratch = Scratch::new("c2")?;

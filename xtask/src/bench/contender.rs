@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use super::service::{Service, free_address};
-use crate::command::{self, find_program, output};
+use crate::command::{Profile, find_program, output};
 
 /// What a proxy has to do in a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub enum Duty {
 }
 
 /// One proxy, or one of its ways to refuse.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Contender {
     /// Its name in tables and in `--only`.
     pub name: &'static str,
@@ -43,7 +43,7 @@ enum Program {
     Nginx,
     Haproxy,
     Envoy,
-    Tidegate,
+    Tidegate(Profile),
     Before,
 }
 
@@ -84,7 +84,7 @@ pub const CONTENDERS: &[Contender] = &[
     Contender {
         name: "tidegate",
         duties: &[Duty::Pass, Duty::Refuse],
-        program: Program::Tidegate,
+        program: Program::Tidegate(Profile::Dist),
         configure: |place| match place.duty {
             Duty::Pass => tidegate(place, "{ policy = \"sentry\" }"),
             _ => tidegate(place, "{ policy = \"concurrency\", limit = 0, queue = 0 }"),
@@ -104,7 +104,7 @@ pub const CONTENDERS: &[Contender] = &[
     Contender {
         name: "tidegate-threshold",
         duties: &[Duty::Refuse, Duty::RefuseTested],
-        program: Program::Tidegate,
+        program: Program::Tidegate(Profile::Dist),
         configure: |place| match place.duty {
             Duty::RefuseTested => tidegate_c2(place, "{ policy = \"threshold\", fixed = 0.0 }"),
             _ => tidegate(place, "{ policy = \"threshold\", fixed = 0.0 }"),
@@ -114,13 +114,22 @@ pub const CONTENDERS: &[Contender] = &[
     Contender {
         name: "tidegate-batch",
         duties: &[Duty::RefuseTested],
-        program: Program::Tidegate,
+        program: Program::Tidegate(Profile::Dist),
         configure: |place| tidegate_c2(place, "{ policy = \"batch\", delays = [\"0ms\", \"50ms\"] }"),
         arguments: tidegate_arguments,
     },
 ];
 
 impl Contender {
+    /// The same, as checks build it if it is our own: for a look that is no record.
+    pub fn quickly_built(self) -> Self {
+        let program = match self.program {
+            Program::Tidegate(_) => Program::Tidegate(Profile::Release),
+            other => other,
+        };
+        Self { program, ..self }
+    }
+
     /// The program's file; none when this machine lacks it.
     pub fn program(&self) -> Option<PathBuf> {
         match self.program {
@@ -130,7 +139,7 @@ impl Contender {
                 let given = std::env::var_os("ENVOY").map(PathBuf::from);
                 given.or_else(|| find_program("envoy"))
             }
-            Program::Tidegate => Some(command::tidegate()),
+            Program::Tidegate(profile) => Some(profile.tidegate()),
             Program::Before => std::env::var_os("TIDEGATE_BEFORE").map(PathBuf::from),
         }
     }
@@ -141,7 +150,7 @@ impl Contender {
     /// When it does not build.
     pub fn build(&self) -> Result<()> {
         match self.program {
-            Program::Tidegate => command::build_tidegate(),
+            Program::Tidegate(profile) => profile.build(),
             Program::Nginx | Program::Haproxy | Program::Envoy | Program::Before => Ok(()),
         }
     }
@@ -175,7 +184,7 @@ impl Contender {
         match self.program {
             Program::Nginx | Program::Haproxy => "conf",
             Program::Envoy => "yaml",
-            Program::Tidegate | Program::Before => "toml",
+            Program::Tidegate(_) | Program::Before => "toml",
         }
     }
 }

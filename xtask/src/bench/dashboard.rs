@@ -22,7 +22,7 @@ use super::service::{Service, free_address};
 use super::stop::Scratch;
 use super::{machine, proc_fs, record_folder};
 use crate::args::Args;
-use crate::command::{build_tidegate, tidegate};
+use crate::command::Profile;
 
 const VIEWERS: usize = 5;
 const RATE: u32 = 10_000;
@@ -47,7 +47,7 @@ pub fn run(mut args: Args) -> Result<()> {
     if rounds == 0 || seconds == 0 {
         bail!("--rounds and --seconds must be at least 1");
     }
-    build_tidegate()?;
+    Profile::Dist.build()?;
     let scratch = Scratch::new("dashboard")?;
     let setting = Setting::start(scratch.path())?;
     let whole = WARM_UP.as_secs() + 2 * rounds as u64 * (seconds + 2) + 5;
@@ -98,7 +98,7 @@ impl Setting {
             class("silver")
         );
         fs::write(&file, text)?;
-        let mut command = Command::new(tidegate());
+        let mut command = Command::new(Profile::Dist.tidegate());
         command.args(["run", "-c"]).arg(&file);
         let sentry = Service::start("tidegate", command, 0, listen, dir)?;
         Ok(Setting { sentry, listen, admin })
@@ -213,7 +213,7 @@ struct Load {
 
 impl Load {
     fn start(to: SocketAddr, rate: u32, seconds: u64) -> Result<Self> {
-        let mut command = Command::new(tidegate());
+        let mut command = Command::new(Profile::Dist.tidegate());
         command.args(["load", "--to", &format!("http://{to}/"), "--rate", &format!("{rate}/s")]);
         command.args(["--duration", &format!("{seconds}s"), "--connections", "64"]);
         super::service::pin(&mut command, 1);

@@ -5,6 +5,8 @@
 //! figure that matters is the CPU time of the proxy's processes per response: it does not depend on who the
 //! bottleneck was.
 //!
+//! Ours is built as it is installed (profile `dist`); with `--short`, as checks build it.
+//!
 //! To compare two builds of our own in one run, name the other's program in `TIDEGATE_BEFORE`.
 
 use std::net::SocketAddr;
@@ -78,6 +80,8 @@ const CASES: &[Case] = &[
 
 /// What was asked for.
 struct Options {
+    /// Few rounds, of what checks build.
+    short: bool,
     rounds: usize,
     seconds: f64,
     only: Option<Vec<String>>,
@@ -109,6 +113,7 @@ impl Options {
         let (rounds, seconds) = if short { (2, 2.0) } else { (5, 5.0) };
         let list = |text: String| text.split(',').map(str::to_owned).collect::<Vec<_>>();
         let options = Self {
+            short,
             rounds: args.option("--rounds")?.unwrap_or(rounds),
             seconds: args.option("--seconds")?.unwrap_or(seconds),
             only: args.option::<String>("--only")?.map(list),
@@ -127,11 +132,12 @@ impl Options {
     }
 
     /// Who takes part; what this machine lacks is said, not passed over.
-    fn contenders(&self) -> Result<Vec<&'static Contender>> {
+    fn contenders(&self) -> Result<Vec<Contender>> {
         let asked =
             |contender: &&Contender| self.only.as_ref().is_none_or(|only| only.iter().any(|n| n == contender.name));
         let mut here = Vec::new();
         for contender in CONTENDERS.iter().filter(asked) {
+            let contender = if self.short { contender.quickly_built() } else { *contender };
             match contender.program() {
                 Some(_) => {
                     contender.build()?;
@@ -159,7 +165,7 @@ fn all_known(kind: &str, asked: Option<&[String]>, known: &[&str]) -> Result<()>
     }
 }
 
-fn measure(options: &Options, contenders: &[&Contender], dir: &Path) -> Result<Report> {
+fn measure(options: &Options, contenders: &[Contender], dir: &Path) -> Result<Report> {
     let origin = start_origin(LOAD_CORE, dir)?;
     let mut report = Report {
         name: "proxy",
@@ -186,7 +192,7 @@ fn measure(options: &Options, contenders: &[&Contender], dir: &Path) -> Result<R
 pub fn measure_case(
     case: &Case,
     (rounds, seconds): (usize, f64),
-    contenders: &[&Contender],
+    contenders: &[Contender],
     origin: SocketAddr,
     dir: &Path,
 ) -> Result<CaseReport> {
@@ -280,7 +286,7 @@ fn method(options: &Options) -> String {
 }
 
 /// The machine, and the programs' versions.
-pub fn facts(contenders: &[&Contender]) -> Vec<(String, String)> {
+pub fn facts(contenders: &[Contender]) -> Vec<(String, String)> {
     let machine = machine::facts().into_iter().map(|(name, value)| (name.to_owned(), value));
     let versions = contenders.iter().map(|contender| (contender.name.to_owned(), contender.version()));
     machine.chain(versions).collect()

@@ -68,6 +68,7 @@ pub const LIVE: &[Live] = &[
             "xtask",
             "bench",
             "proxy",
+            "--short",
             "--rounds",
             "1",
             "--seconds",

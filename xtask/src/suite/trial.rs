@@ -4,16 +4,21 @@
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::binaries::Test;
-use crate::bench::stop;
 
 /// No test may take longer.
 const LONGEST: Duration = Duration::from_secs(300);
+
+/// The variable by which all that a test starts is known, whoever its parent is by then.
+const MARK: &str = "TIDEGATE_TRIAL";
+
+static TRIALS: AtomicUsize = AtomicUsize::new(0);
 
 /// Between two looks at a process.
 const LOOK: Duration = Duration::from_millis(3);
@@ -45,6 +50,8 @@ pub fn run(test: &Test, variables: &[(String, String)], log: &Path) -> Result<Tr
     let mut command = Command::new(&test.binary.program);
     command.args(["--exact", &test.name, "--include-ignored", "--nocapture"]).current_dir(&test.binary.folder);
     command.env("CARGO_MANIFEST_DIR", &test.binary.folder).envs(variables.iter().map(|(name, value)| (name, value)));
+    let mark = format!("{}-{}", std::process::id(), TRIALS.fetch_add(1, Ordering::Relaxed));
+    command.env(MARK, &mark);
     command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
     let began = Instant::now();
     let mut child = command.spawn().with_context(|| format!("cannot start {}", test.binary.program.display()))?;
@@ -55,7 +62,7 @@ pub fn run(test: &Test, variables: &[(String, String)], log: &Path) -> Result<Tr
         }
         if !is_late && began.elapsed() > LONGEST {
             is_late = true;
-            stop::signal_tree(child.id(), Signal::KILL);
+            kill_all_of(&mark);
         }
         std::thread::sleep(LOOK);
     };
@@ -66,7 +73,24 @@ pub fn run(test: &Test, variables: &[(String, String)], log: &Path) -> Result<Tr
         said.push_str(&format!("\nended after {LONGEST:?}: no test may take longer\n"));
     }
     let end = end_of(status.success(), is_late, &said);
+    if end == End::Broke {
+        kill_all_of(&mark);
+    }
     Ok(Trial { end, took, said })
+}
+
+/// Ends every process of the trial with this mark: of a test that ended before it cleaned up, some have no parent left.
+fn kill_all_of(mark: &str) {
+    let marked = format!("{MARK}={mark}");
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw) else {
+            continue;
+        };
+        let variables = fs::read(entry.path().join("environ")).unwrap_or_default();
+        if variables.split(|byte| *byte == 0).any(|variable| variable == marked.as_bytes()) {
+            let _already_ended = kill_process(pid, Signal::KILL);
+        }
+    }
 }
 
 fn end_of(success: bool, is_late: bool, said: &str) -> End {
@@ -82,6 +106,30 @@ fn end_of(success: bool, is_late: bool, said: &str) -> End {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Starts a shell whose child sleeps, and ends the shell: nobody is the parent of what sleeps.
+    fn orphan(mark: &str) -> Pid {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "sleep 60 </dev/null >/dev/null 2>&1 & echo $!"]).env(MARK, mark);
+        let said = crate::command::output(&mut shell).unwrap();
+        Pid::from_raw(said.trim().parse().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn what_a_broken_test_started_ends_with_it_even_without_a_parent() {
+        let (own, other) = (orphan("own"), orphan("other"));
+        kill_all_of("own");
+        let is_gone = |pid: Pid| {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+            // Who adopts it may take a while to bury it.
+            stat.is_empty() || stat.contains(") Z ")
+        };
+        while !is_gone(own) {
+            std::thread::sleep(LOOK);
+        }
+        assert!(!is_gone(other));
+        kill_all_of("other");
+    }
 
     #[test]
     fn a_missed_bound_is_told_from_a_panic_and_a_crash() {
