@@ -31,7 +31,7 @@ pub const TARGETS: &[Target] = &[
 /// # Panics
 /// When they do not.
 pub fn classifier(data: &[u8]) {
-    tidegate_engine::fuzz::compare(data);
+    tidegate_classify::testing::compare(data);
 }
 
 /// Byte 0 picks a policy of the table, byte 1 the seed, every four more are an operation: the conformance suite's model

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hickory_server::proto::rr::Name;
 use thiserror::Error;
-use tidegate_engine::provision::{ProvisionError, Site};
+use tidegate_provision::{ProvisionError, Site};
 use tidegate_wire::KeyError;
 use tidegate_wire::control::ControlKey;
 

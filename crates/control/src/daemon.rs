@@ -18,7 +18,7 @@ use std::time::Duration;
 use serde_json::Value;
 use thiserror::Error;
 use tidegate_engine::Timestamp;
-use tidegate_engine::provision::Place;
+use tidegate_provision::Place;
 use tidegate_wire::control::FromControl;
 use tokio::sync::mpsc::{Receiver, Sender};
 use tokio::sync::oneshot;

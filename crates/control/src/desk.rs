@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use tidegate_engine::Timestamp;
-use tidegate_engine::provision::ApplicationReport;
+use tidegate_provision::ApplicationReport;
 use tidegate_wire::control::{ApplicationOrders, ApplicationSeen, Hello, Report};
 
 /// Reports by which the newest orders are not in force: then they are said again, and ever less often.

@@ -17,11 +17,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tidegate_engine::provision::{
+use tidegate_engine::{Sla, Timestamp};
+use tidegate_provision::{
     ApplicationReport, Place, ProvisionAction, ProvisionError, ProvisionEvent, Provisioner, ProvisionerState,
     RestoreError, ServerNews, Site, repartition,
 };
-use tidegate_engine::{Sla, Timestamp};
 
 use crate::names::Roll;
 

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use thiserror::Error;
-use tidegate_engine::provision::{ProvisionError, RestoreError, Site};
+use tidegate_provision::{ProvisionError, RestoreError, Site};
 
 use crate::config::Place;
 #[cfg(feature = "kubernetes")]

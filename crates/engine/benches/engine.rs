@@ -7,47 +7,24 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use tidegate_engine::{
-    AdmissionConfig, Affinity, AffinityKey, ClassId, ClassSetup, Classifier, ClassifierSetup, Controller, Decision,
-    DispatchConfig, NoEvents, Outcome, PartitionConfig, PathMatch, Request, RequestTypeId, RequestView, Rule, ServerId,
-    ServerSetup, Setup, Sla, Statistic, Ticket, Timestamp, UrlKey, ValueMatch, ValuePattern,
+    AdmissionConfig, Affinity, AffinityKey, ClassId, ClassSetup, Controller, Decision, DispatchConfig, NoEvents,
+    Outcome, PartitionConfig, Request, RequestTypeId, ServerId, ServerSetup, Setup, Sla, Statistic, Ticket, Timestamp,
+    UrlKey,
 };
 
+// Shared with the classifier's benchmark.
+#[path = "rows/mod.rs"]
+mod rows;
+use rows::{HEAD, Scale, print_row, row};
+
 fn main() {
-    // `cargo test --benches` runs this file too, to see that it works.
-    let is_test = std::env::args().any(|argument| argument == "--test");
-    let short = is_test || std::env::var_os("TIDEGATE_BENCH_SHORT").is_some();
-    let scale = Scale { rounds: if short { 25 } else { 201 }, most_waiting: if short { 100_000 } else { 1_000_000 } };
-    println!("| what | median ns | fastest | slowest | bar |\n|---|---|---|---|---|");
+    let scale = Scale::asked_for();
+    println!("{HEAD}");
     policing(scale);
-    classifying(scale);
     whole_requests(scale);
     dispatching(scale);
     batches(scale);
     rounds_by_waiting(scale);
-}
-
-#[derive(Clone, Copy)]
-struct Scale {
-    rounds: usize,
-    most_waiting: u32,
-}
-
-/// Measures `work`, which does `calls` calls, once to warm up and then `rounds` times; prints a row.
-fn row(scale: Scale, what: &str, bar: Option<f64>, calls: u64, mut work: impl FnMut()) {
-    work();
-    let times = (0..scale.rounds).map(|_| {
-        let start = Instant::now();
-        work();
-        start.elapsed().as_secs_f64() * 1e9 / calls as f64
-    });
-    print_row(what, bar, times.collect());
-}
-
-fn print_row(what: &str, bar: Option<f64>, mut times: Vec<f64>) {
-    times.sort_by(f64::total_cmp);
-    let (median, first, last) = (times[times.len() / 2], times[0], times[times.len() - 1]);
-    let bar = bar.map_or(String::new(), |bar| format!("{bar:.0} {}", if median <= bar { "held" } else { "MISSED" }));
-    println!("| {what} | {median:.1} | {first:.1} | {last:.1} | {bar} |");
 }
 
 fn policing(scale: Scale) {
@@ -57,19 +34,6 @@ fn policing(scale: Scale) {
         row(scale, what, Some(40.0), 20_000, || {
             for i in 0..20_000 {
                 black_box(policer.police(0, Timestamp::from_nanos(i), ClassId(0)));
-            }
-        });
-    }
-}
-
-fn classifying(scale: Scale) {
-    for count in [20, 1000] {
-        let classifier = Classifier::compile(&rules(count)).expect("sound rules");
-        let requests: Vec<Plain> =
-            (0..64).map(|i| Plain { path: format!("/area{}/item/{i}?q=1", i * 37 % count) }).collect();
-        row(scale, &format!("classify with {count} rules"), None, 1_024, || {
-            for i in 0..1_024 {
-                black_box(classifier.classify(&requests[i % 64]));
             }
         });
     }
@@ -268,43 +232,4 @@ fn setup(policy: &str, dispatch: &str, servers: usize) -> Setup {
     setup.admission = serde_json::from_str(policy).unwrap_or_else(|error| panic!("{policy}: {error}"));
     setup.dispatch = DispatchConfig::from_name(dispatch).expect("a policy of the table");
     setup
-}
-
-/// `count` rules over ten classes: prefixes, and every tenth with a cookie.
-fn rules(count: usize) -> ClassifierSetup {
-    let cookie = || ValueMatch { name: "tier".into(), value: ValuePattern::Exact("gold".into()) };
-    let rule = |i: usize| Rule {
-        path: Some(PathMatch::Prefix(format!("/area{i}"))),
-        cookies: if i.is_multiple_of(10) { vec![cookie()] } else { Vec::new() },
-        ..Rule::default()
-    };
-    let mut classes: Vec<Vec<Rule>> = (0..10).map(|class| (class..count).step_by(10).map(rule).collect()).collect();
-    classes.push(Vec::new());
-    ClassifierSetup { classes, ..ClassifierSetup::default() }
-}
-
-struct Plain {
-    path: String,
-}
-
-impl RequestView for Plain {
-    fn method(&self) -> &str {
-        "GET"
-    }
-
-    fn host(&self) -> Option<&str> {
-        Some("shop.example.org")
-    }
-
-    fn path(&self) -> &str {
-        &self.path
-    }
-
-    fn header(&self, lowercase_name: &str) -> Option<&[u8]> {
-        (lowercase_name == "cookie").then_some(b"theme=dark; tier=gold")
-    }
-
-    fn client(&self) -> Option<std::net::IpAddr> {
-        None
-    }
 }

@@ -6,7 +6,7 @@
 //! user who needs something that was never on a page (a message out of an empty folder) does something else. A
 //! service that answers nobody is asked little: read response times and time-outs together, never the rate alone.
 //! *Source.* Welsh and Culler 2003, section 4.1: users of a mail service, 20 ms of thinking, and 5 s after a refusal
-//! before the user signs in again. The tables are those of scenario files ([`tidegate_workload::scenario::Users`]).
+//! before the user signs in again. The tables are those of scenario files ([`tidegate_workload::Users`]).
 
 mod drive;
 mod file;

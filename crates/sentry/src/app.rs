@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use thiserror::Error;
+use tidegate_classify::ClassifyError;
 use tidegate_engine::{
-    Action, ClassId, ClassifyError, Controller, LoadReport, Rejection, ServerId, ServerState, SetupError, Snapshot,
-    Status, Ticket, Timestamp,
+    Action, ClassId, Controller, LoadReport, Rejection, ServerId, ServerState, SetupError, Snapshot, Status, Ticket,
+    Timestamp,
 };
 use tokio::sync::{Notify, oneshot};
 

@@ -18,7 +18,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tidegate_engine::{ClassifierSetup, Network, Rule, Setup};
+use tidegate_classify::{ClassifierSetup, Network, Rule};
+use tidegate_engine::Setup;
 
 pub use error::{ConfigErrors, Problem};
 pub use parse::{Checked, OneLine, fuzz};

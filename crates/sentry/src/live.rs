@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
 
-use tidegate_engine::{ClassId, Classifier, ClassifierSetup, Controller, Policer, RequestView, ServerId, Status};
+use tidegate_classify::{Classifier, ClassifierSetup, RequestView};
+use tidegate_engine::{ClassId, Controller, Policer, ServerId, Status};
 
 use crate::app::AppError;
 use crate::config;

@@ -2,8 +2,9 @@
 
 use std::rc::Rc;
 
+use tidegate_classify::RequestView;
 use tidegate_engine::{
-    Decision, MeasuredCost, Outcome, Reason, Rejection, Request, RequestView, ServerId, Ticket, Timestamp, Verdict,
+    Decision, MeasuredCost, Outcome, Reason, Rejection, Request, ServerId, Ticket, Timestamp, Verdict,
 };
 use tokio::sync::oneshot;
 

@@ -10,7 +10,8 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header, request};
 use http_body::Body;
 use hyper::body::Incoming;
-use tidegate_engine::{AffinityKey, Outcome, Rejection, RequestView, ServerId, Status, Timestamp};
+use tidegate_classify::RequestView;
+use tidegate_engine::{AffinityKey, Outcome, Rejection, ServerId, Status, Timestamp};
 
 use crate::body::{RequestBody, ResponseBody};
 use crate::client::{Client, Wait};

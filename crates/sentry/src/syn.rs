@@ -11,7 +11,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
-use tidegate_engine::{Network, Timestamp, TokenBucket};
+use tidegate_classify::Network;
+use tidegate_engine::{Timestamp, TokenBucket};
 
 use crate::config;
 

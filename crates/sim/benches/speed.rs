@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_engine::{AdmissionConfig, ClassSetup, DispatchConfig, ServerSetup, Setup, Sla, Statistic};
 use tidegate_sim::{Discipline, ServerModel, Stream, Url, World};
-use tidegate_workload::outcome::Second;
+use tidegate_workload::Second;
 use tidegate_workload::{ArrivalProcess, Profile, Rate, ServiceTime};
 
 /// A world, and the happenings per second that it must reach.

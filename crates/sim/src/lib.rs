@@ -1,7 +1,7 @@
 //! The engine in virtual time: emulated servers and offered load around the unchanged controller.
 //!
 //! [`World::run`] plays a [`World`] (servers, tiers, clients, an engine setup) and gives a [`Report`]. Equal seeds give
-//! equal reports. [`Played`] makes worlds from scenario files.
+//! equal reports.
 //!
 //! | question | answer |
 //! |---|---|
@@ -14,10 +14,8 @@
 mod agenda;
 mod model;
 mod park;
-mod plan;
 mod report;
 mod run;
-mod scenario;
 mod site;
 mod station;
 pub mod theory;
@@ -27,9 +25,7 @@ pub use model::{
     Action, Channel, Fault, FaultKind, Host, Knee, Link, Power, Program, Reading, Resource, SentryModel, ServerModel,
     Step, Tier, WarmUp,
 };
-pub use plan::{Plan, PlanError, PlannedRun, in_parallel};
 pub use report::{ClassReport, ClientReport, Report, Second, Usage};
-pub use scenario::{ArmError, Played, setup, tags, tags_of};
-pub use site::{SiteError, SiteReport, SiteWorld};
+pub use site::{Provision, SiteError, SiteReport, SiteWorld};
 pub use station::{Discipline, Station};
 pub use world::{Retry, Sessions, Stream, Url, Users, Wait, World};

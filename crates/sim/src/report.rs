@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_engine::{ControllerState, Event, EventSink, ResourceState, Setup, Snapshot, Timestamp};
-use tidegate_workload::outcome::{Course, Responses};
+use tidegate_workload::{Course, Responses};
 
 pub use crate::park::Usage;
 

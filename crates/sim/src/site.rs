@@ -12,11 +12,10 @@ mod lane;
 
 use std::time::Duration;
 
-use tidegate_engine::provision::{
+use tidegate_engine::{SetupError, Timestamp};
+use tidegate_provision::{
     ApplicationReport, Place, ProvisionAction, ProvisionError, ProvisionEvent, Provisioner, ServerNews, Site,
 };
-use tidegate_engine::{SetupError, Timestamp};
-use tidegate_workload::outcome::Provision;
 
 use crate::report::Report;
 use crate::world::World;
@@ -49,6 +48,21 @@ pub struct SiteReport {
     pub events: Vec<(Timestamp, ProvisionEvent)>,
     /// Server-seconds that were paid for while requests arrived: from asking for a server until it was stopped.
     pub server_seconds: f64,
+}
+
+/// What an application had in one second.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Provision {
+    /// Servers that served.
+    pub servers: f64,
+    /// Sentries.
+    pub sentries: f64,
+    /// The most that the target might relax to, seconds.
+    pub ceiling: f64,
+    /// CPU of the first sentry in use, 0 to 1.
+    pub sentry_cpu: f64,
+    /// The highest CPU of any sentry less the lowest.
+    pub sentry_spread: f64,
 }
 
 /// Why a site cannot be played.

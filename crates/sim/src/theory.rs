@@ -8,8 +8,7 @@
 use std::time::Duration;
 
 use tidegate_engine::{AdmissionConfig, ServerSetup, Setup, SetupError, Sla, Statistic};
-use tidegate_workload::outcome::{Course, Second};
-use tidegate_workload::{ArrivalProcess, Profile, Rate, ServiceTime};
+use tidegate_workload::{ArrivalProcess, Course, Profile, Rate, Second, ServiceTime};
 
 use crate::model::ServerModel;
 use crate::station::Discipline;

@@ -124,9 +124,9 @@ pub struct Sessions {
     /// Their class, 0 = most important.
     pub class: u8,
     /// When they begin, what they ask for, and what objects and bytes cost.
-    pub source: tidegate_workload::scenario::Sessions,
+    pub source: tidegate_workload::Sessions,
     /// One URL or more for each kind of page, in the order of
-    /// [`types`](tidegate_workload::scenario::Sessions::types).
+    /// [`types`](tidegate_workload::Sessions::types).
     pub urls: [Vec<Url>; 4],
 }
 

@@ -4,44 +4,31 @@
 //! when each request would be done is worked out in [`Cores`], and the answer waits for that instant. So a cluster of
 //! dozens fits on two real cores and behaves the same on every machine that keeps up with the HTTP.
 //!
-//! [`LiveRun`] plays an arm of a scenario on them, through a real sentry; [`MailRun`] one on the mail service (a
-//! program of its own), with users who wait for their answers; [`StealingRun`] one with a data server that is real;
-//! [`ProvisionRun`] one with a control plane, whose servers and sentries come and go.
-//! [`report`] writes down what came of it (or of a simulation).
-//!
-//! [`faults`] has the opposite: servers that break the protocol in one known way each, for tests.
+//! [`faults`] has the opposite: servers that break the protocol in one known way each, for tests. [`Nuclei`] are the
+//! real agents beside emulated servers; [`Process`] is a program that ends with its owner.
 
-mod apache;
 mod cluster;
 mod compute;
 mod cores;
 pub mod faults;
 mod filler;
-mod live;
 mod machine;
-mod mail;
 mod memcached;
 mod nuclei;
 mod pinned;
 mod ports;
 mod process;
-mod provision;
-pub mod report;
 mod serve;
 mod server;
 mod service;
 mod spec;
-mod stealing;
 
-pub use apache::ApacheError;
 pub use cluster::{EmulatedCluster, ThreadedCluster};
 pub use cores::{Cores, Discipline, JobId, Stats};
-pub use live::{LiveError, LiveRun};
-pub use mail::{MailError, MailProgramError, MailRun};
-pub use nuclei::{Nuclei, NucleiError};
+pub use memcached::{Client as MemcachedClient, scatter};
+pub use nuclei::{Nuclei, NucleiError, STATUS_PATH};
+pub use pinned::pinned;
 pub use ports::{free_address, free_addresses};
-pub use process::ProcessError;
-pub use provision::{ProvisionRun, ProvisionRunError};
+pub use process::{PATIENCE, PAUSE, Process, ProcessError};
 pub use server::{EmulatedServer, StartError};
 pub use spec::{LookUps, Mode, Overflow, Resource, Route, ServerSpec, SpecError, Step};
-pub use stealing::{StealingError, StealingRun};

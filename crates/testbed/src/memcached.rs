@@ -71,10 +71,14 @@ impl Memcached {
 
 /// A connection of one's own, for whoever asks from a thread.
 #[derive(Debug)]
-pub(crate) struct Client(BufReader<TcpStream>);
+pub struct Client(BufReader<TcpStream>);
 
 impl Client {
-    pub(crate) fn connect(to: SocketAddr) -> io::Result<Client> {
+    /// Connects.
+    ///
+    /// # Errors
+    /// When nobody listens there.
+    pub fn connect(to: SocketAddr) -> io::Result<Client> {
         let stream = TcpStream::connect_timeout(&to, PATIENCE)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -82,7 +86,7 @@ impl Client {
     }
 
     /// Stores a value under every key.
-    pub(crate) fn fill(&mut self, keys: u32, value_bytes: u32) -> io::Result<()> {
+    pub fn fill(&mut self, keys: u32, value_bytes: u32) -> io::Result<()> {
         let value = "v".repeat(value_bytes as usize);
         for first in (0..keys).step_by(LOT as usize) {
             let lot = first..keys.min(first + LOT);
@@ -100,7 +104,7 @@ impl Client {
     }
 
     /// Looks one key up.
-    pub(crate) fn look_up(&mut self, key: u32) -> io::Result<()> {
+    pub fn look_up(&mut self, key: u32) -> io::Result<()> {
         self.0.get_mut().write_all(request(key).as_bytes())?;
         let mut line = String::new();
         self.0.read_line(&mut line)?;
@@ -113,7 +117,7 @@ impl Client {
 }
 
 /// Neighbours lie far apart.
-pub(crate) fn scatter(number: u32) -> u32 {
+pub fn scatter(number: u32) -> u32 {
     number.wrapping_mul(0x9e37_79b1).rotate_left(15)
 }
 

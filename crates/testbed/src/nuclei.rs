@@ -12,7 +12,7 @@ use tidegate_nucleus::{Config, ConfigError, Given, Nucleus};
 use tidegate_wire::Key;
 
 /// Where servers with a nucleus tell how they are doing. Apache gives its page in a form for programs for the query.
-pub(crate) const STATUS_PATH: &str = "/tidegate-status?auto";
+pub const STATUS_PATH: &str = "/tidegate-status?auto";
 
 /// The nuclei of several servers, which report to one sentry. Dropping it ends them without a word, as a crash does.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl Nuclei {
     }
 
     /// As [`Nuclei::start`]; with `connections` they also measure processor time by connection.
-    pub(crate) fn begin(
+    pub fn begin(
         servers: &[SocketAddr],
         to: SocketAddr,
         key: &Key,

@@ -4,7 +4,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Runs `start` so that the threads and processes that it starts have only those processors of ours that `pick`
 /// chooses, from their numbers. Where that is not allowed, or it chooses none, they have all.
-pub(crate) fn pinned<T: Send>(pick: impl FnOnce(&[usize]) -> &[usize] + Send, start: impl FnOnce() -> T + Send) -> T {
+pub fn pinned<T: Send>(pick: impl FnOnce(&[usize]) -> &[usize] + Send, start: impl FnOnce() -> T + Send) -> T {
     let run = || {
         if let Ok(all) = sched_getaffinity(None) {
             let all: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| all.is_set(cpu)).collect();

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Who does not start or stop within this does not.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Between two looks at one that starts or stops.
-pub(crate) const PAUSE: Duration = Duration::from_millis(10);
+pub const PAUSE: Duration = Duration::from_millis(10);
 
 /// A process, which ends with this.
 #[derive(Debug)]
-pub(crate) struct Process(Child);
+pub struct Process(Child);
 
 /// Why a program does not run.
 #[derive(Debug, thiserror::Error)]
@@ -39,8 +39,11 @@ pub enum ProcessError {
 }
 
 impl Process {
-    /// Its messages go to `NAME.log` in the folder.
-    pub(crate) fn start(name: &str, mut command: Command, folder: &Path) -> Result<Process, ProcessError> {
+    /// Starts it; its messages go to `NAME.log` in the folder.
+    ///
+    /// # Errors
+    /// When the log cannot be made, or the program not be started.
+    pub fn start(name: &str, mut command: Command, folder: &Path) -> Result<Process, ProcessError> {
         let path = folder.join(format!("{name}.log"));
         let log = File::create(&path).map_err(|error| ProcessError::File { path, error })?;
         let program = command.get_program().to_string_lossy().into_owned();
@@ -49,22 +52,23 @@ impl Process {
     }
 
     /// Its number.
-    pub(crate) fn id(&self) -> u32 {
+    pub fn id(&self) -> u32 {
         self.0.id()
     }
 
     /// The first line it prints, where its output was kept.
-    pub(crate) fn first_line(&mut self) -> Option<String> {
+    pub fn first_line(&mut self) -> Option<String> {
         let mut line = String::new();
         BufReader::new(self.0.stdout.take()?).read_line(&mut line).ok().map(|_| line)
     }
 
-    pub(crate) fn runs(&mut self) -> bool {
+    /// Whether it has not ended.
+    pub fn runs(&mut self) -> bool {
         matches!(self.0.try_wait(), Ok(None))
     }
 
     /// Asks it to end and waits; a line of text when it ended before, or did not.
-    pub(crate) fn stop(&mut self, name: &str) -> Option<String> {
+    pub fn stop(&mut self, name: &str) -> Option<String> {
         if !self.runs() {
             return Some(format!("{name} had ended before the run was over"));
         }

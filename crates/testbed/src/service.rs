@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
 use tidegate_loadgen::timer::FineTimer;
 use tidegate_workload::{Rng, ServiceTime, rng};
 use tokio::sync::{Notify, oneshot};
-
-use serde_json::{Value, json};
 
 use crate::cores::{Cores, JobId, Stats};
 use crate::machine::{Machine, Use};

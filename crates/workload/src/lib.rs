@@ -2,7 +2,7 @@
 //!
 //! Shared by the simulator, the load generator and the emulated servers, so that one scenario means the same to
 //! all of them. No clock and no hidden randomness: whoever draws passes a seed or a generator, and equal seeds give
-//! equal numbers on every machine. Files are read only where a caller names one: scenarios, traces, measured values.
+//! equal numbers on every machine. Files are read only where a caller names one: traces, measured values.
 //!
 //! | question | answer |
 //! |---|---|
@@ -11,8 +11,8 @@
 //! | how much work is each? | [`ServiceTime`], a [`Distribution`] of seconds |
 //! | what do Web users ask for? | [`Surge`] |
 //! | what was asked of a real service? | [`trace::TraceReader`], [`trace::Playback`] |
-//! | what is a whole experiment? | [`scenario::Scenario`] |
-//! | what came of it, and does it show what it must? | [`outcome::Outcome`], [`outcome::Check`] |
+//! | who waits for answers, and tries again? | [`Users`], [`Retry`], [`Sessions`] |
+//! | what came of a stream of requests? | [`Course`], [`Responses`] |
 //!
 //! ```
 //! use tidegate_workload::{ArrivalProcess, Profile, ServiceTime, rng};
@@ -27,25 +27,30 @@
 //! ```
 
 mod arrivals;
+mod clients;
+mod course;
 mod distribution;
 pub mod fit;
 mod intern;
-pub mod outcome;
 mod profile;
-pub mod scenario;
 mod seconds;
 mod service;
+mod sessions;
 mod surge;
 mod text;
+pub mod time;
 pub mod trace;
 
 pub use arrivals::{ArrivalProcess, Arrivals, Mmpp, MmppState, ProcessError};
+pub use clients::{Retry, Users, Wait};
+pub use course::{Course, Responses, Row, Second};
 pub use distribution::{Distribution, DistributionConfig, DistributionError, Empirical};
 pub use profile::{Profile, ProfileBuilder, ProfileError};
 pub use seconds::{Seconds, parse_duration};
 pub use service::{ServiceTime, ServiceTimeConfig, ServiceTimeError};
+pub use sessions::Sessions;
 pub use surge::{Asked, Page, Surge, SurgeError, SurgePage, SurgePages, SurgeRequest, SurgeRequests};
-pub use text::{ParseError, Rate};
+pub use text::{Cursor, ParseError, Rate};
 
 /// The generator used throughout: small, fast, and its sequence for a seed is part of its definition.
 pub type Rng = rand::rngs::Xoshiro256PlusPlus;

@@ -73,29 +73,33 @@ pub struct ParseError {
     pub found: String,
 }
 
-/// A place in a text that is being read.
-pub(crate) struct Cursor<'a> {
+/// A place in a text of rates and times that is being read.
+#[derive(Debug)]
+pub struct Cursor<'a> {
     text: &'a str,
     at: usize,
 }
 
 impl<'a> Cursor<'a> {
-    pub(crate) fn new(text: &'a str) -> Self {
+    /// At the beginning of a text.
+    pub fn new(text: &'a str) -> Self {
         Cursor { text, at: 0 }
     }
 
-    pub(crate) fn position(&mut self) -> usize {
+    /// The next byte that is no space.
+    pub fn position(&mut self) -> usize {
         self.skip_space();
         self.at
     }
 
-    pub(crate) fn at_end(&mut self) -> bool {
+    /// Whether nothing but space is left.
+    pub fn at_end(&mut self) -> bool {
         self.skip_space();
         self.at == self.text.len()
     }
 
     /// Steps over `token` if it comes next.
-    pub(crate) fn eat(&mut self, token: &str) -> bool {
+    pub fn eat(&mut self, token: &str) -> bool {
         self.skip_space();
         let found = self.rest().starts_with(token);
         if found {
@@ -104,16 +108,27 @@ impl<'a> Cursor<'a> {
         found
     }
 
-    pub(crate) fn expect(&mut self, token: &str, expected: &str) -> Result<(), ParseError> {
+    /// Steps over `token`.
+    ///
+    /// # Errors
+    /// `expected`, when something else comes.
+    pub fn expect(&mut self, token: &str, expected: &str) -> Result<(), ParseError> {
         if self.eat(token) { Ok(()) } else { Err(self.error(expected)) }
     }
 
-    pub(crate) fn end(&mut self, expected: &str) -> Result<(), ParseError> {
+    /// Is at the end.
+    ///
+    /// # Errors
+    /// `expected`, when something comes.
+    pub fn end(&mut self, expected: &str) -> Result<(), ParseError> {
         if self.at_end() { Ok(()) } else { Err(self.error(expected)) }
     }
 
     /// A rate such as `200/s`.
-    pub(crate) fn rate(&mut self) -> Result<Rate, ParseError> {
+    ///
+    /// # Errors
+    /// What was expected, when something else comes.
+    pub fn rate(&mut self) -> Result<Rate, ParseError> {
         let number = self.number("a rate such as 200/s")?;
         let multiple = if self.eat("k") {
             1e3
@@ -132,7 +147,10 @@ impl<'a> Cursor<'a> {
     }
 
     /// A duration such as `500ms`, in seconds.
-    pub(crate) fn seconds(&mut self) -> Result<f64, ParseError> {
+    ///
+    /// # Errors
+    /// What was expected, when something else comes.
+    pub fn seconds(&mut self) -> Result<f64, ParseError> {
         let number = self.number("a duration such as 500ms or 30s")?;
         let start = self.at;
         let unit = self.word();
@@ -147,13 +165,13 @@ impl<'a> Cursor<'a> {
     }
 
     /// An error at the place reached.
-    pub(crate) fn error(&mut self, expected: &str) -> ParseError {
+    pub fn error(&mut self, expected: &str) -> ParseError {
         self.skip_space();
         self.error_at(self.at, expected)
     }
 
     /// An error at the byte `at`.
-    pub(crate) fn error_at(&self, at: usize, expected: &str) -> ParseError {
+    pub fn error_at(&self, at: usize, expected: &str) -> ParseError {
         let rest: String = self.text[at..].chars().take(12).collect();
         ParseError {
             text: self.text.to_owned(),

@@ -14,41 +14,57 @@ struct Allowed {
     in_tests: &'static [&'static str],
 }
 
-/// The direction of imports. Nothing imports what is not named in its row.
+/// The direction of imports: a crate imports what its row names, no more and no less.
 const ALLOWED: &[Allowed] = &[
     Allowed { package: "tidegate-engine", always: &[], in_tests: &[] },
     Allowed { package: "tidegate-workload", always: &[], in_tests: &[] },
     Allowed { package: "tidegate-kernel", always: &[], in_tests: &[] },
-    Allowed { package: "tidegate-wire", always: &["engine"], in_tests: &[] },
-    Allowed { package: "tidegate-sim", always: &["engine", "workload"], in_tests: &[] },
-    Allowed { package: "tidegate-stage", always: &["engine"], in_tests: &["loadgen", "testbed", "workload"] },
-    Allowed {
-        package: "tidegate-sentry",
-        always: &["engine", "kernel", "nucleus", "wire"],
-        in_tests: &["loadgen", "testbed", "workload"],
-    },
-    Allowed { package: "tidegate-nucleus", always: &["engine", "wire"], in_tests: &["testbed"] },
-    Allowed { package: "tidegate-control", always: &["engine", "wire"], in_tests: &["testbed"] },
+    Allowed { package: "tidegate-classify", always: &["engine"], in_tests: &["classify"] },
+    Allowed { package: "tidegate-provision", always: &["engine"], in_tests: &[] },
+    Allowed { package: "tidegate-wire", always: &[], in_tests: &[] },
+    Allowed { package: "tidegate-sim", always: &["engine", "provision", "workload"], in_tests: &[] },
+    Allowed { package: "tidegate-stage", always: &["engine"], in_tests: &[] },
+    Allowed { package: "tidegate-nucleus", always: &["engine", "wire"], in_tests: &[] },
+    Allowed { package: "tidegate-sentry", always: &["classify", "engine", "kernel", "nucleus", "wire"], in_tests: &[] },
+    Allowed { package: "tidegate-control", always: &["engine", "provision", "wire"], in_tests: &[] },
     Allowed { package: "tidegate-loadgen", always: &["workload"], in_tests: &[] },
     Allowed {
         package: "tidegate-testbed",
-        always: &["engine", "workload", "sentry", "loadgen", "sim", "control", "nucleus", "wire", "kernel"],
+        always: &["loadgen", "nucleus", "wire", "workload"],
+        in_tests: &["engine", "sentry"],
+    },
+    Allowed {
+        package: "tidegate-experiment",
+        always: &["classify", "engine", "loadgen", "provision", "sentry", "sim", "testbed", "wire", "workload"],
         in_tests: &[],
     },
     Allowed {
         package: "tidegate",
         always: &[
-            "engine", "workload", "sim", "stage", "sentry", "nucleus", "control", "wire", "loadgen", "testbed",
-            "kernel",
+            "control",
+            "engine",
+            "experiment",
+            "loadgen",
+            "nucleus",
+            "provision",
+            "sentry",
+            "sim",
+            "testbed",
+            "wire",
+            "workload",
         ],
         in_tests: &[],
     },
-    Allowed { package: "tidegate-mail", always: &["engine", "stage"], in_tests: &["loadgen", "testbed", "workload"] },
-    Allowed { package: "tidegate-fuzz", always: &["engine", "sentry", "wire"], in_tests: &[] },
+    Allowed {
+        package: "tidegate-mail",
+        always: &["stage"],
+        in_tests: &["experiment", "loadgen", "testbed", "workload"],
+    },
+    Allowed { package: "tidegate-fuzz", always: &["classify", "engine", "sentry", "wire"], in_tests: &[] },
     Allowed { package: "xtask", always: &[], in_tests: &[] },
 ];
 
-/// Every import among our crates is in [`ALLOWED`].
+/// The imports among our crates are those of [`ALLOWED`].
 pub fn check(tree: &Tree) -> Vec<Finding> {
     manifests(tree).flat_map(|(file, manifest)| check_manifest(file, &manifest)).collect()
 }
@@ -69,6 +85,7 @@ pub const CANARIES: &[&[(&str, &str)]] = &[
         "package.name = \"tidegate-workload\"\n[target.'cfg(unix)'.dependencies]\n\
          e = { package = \"tidegate-engine\", path = \"../engine\" }\n",
     )],
+    &[("crates/wire/Cargo.toml", "package.name = \"tidegate-wire\"\n")],
     &[("crates/new/Cargo.toml", "package.name = \"tidegate-new\"\n")],
     &[("crates/bad/Cargo.toml", "package = {\n")],
 ];
@@ -122,6 +139,10 @@ fn check_manifest(file: &File, manifest: &Result<Table, toml::de::Error>) -> Vec
         return vec![Finding::at(&file.path, 1, what)];
     };
     let imports = imports_of(manifest);
+    let unused = row.unused(&imports).map(|name| {
+        let what = format!("the table of imports lets `{package}` import `{name}`, and it does not; take that out");
+        Finding::at(&file.path, 1, what)
+    });
     let refused = imports.iter().filter(|import| !row.allows(import));
     refused
         .map(|import| {
@@ -130,6 +151,7 @@ fn check_manifest(file: &File, manifest: &Result<Table, toml::de::Error>) -> Vec
                 format!("`{package}` may not import `{}`; move the code, or turn the import round", import.package);
             Finding::at(&file.path, line, what)
         })
+        .chain(unused)
         .collect()
 }
 
@@ -144,6 +166,19 @@ impl Allowed {
     fn allows(&self, import: &Import) -> bool {
         let name = import.package.strip_prefix("tidegate-").unwrap_or(&import.package);
         self.always.contains(&name) || (import.in_tests && self.in_tests.contains(&name))
+    }
+
+    /// What may be imported and is not.
+    fn unused(&self, imports: &[Import]) -> impl Iterator<Item = &'static str> {
+        let is_used = |name: &str, in_tests: bool| {
+            imports.iter().any(|import| {
+                import.in_tests == in_tests
+                    && import.package.strip_prefix("tidegate-").unwrap_or(&import.package) == name
+            })
+        };
+        let always: Vec<_> = self.always.iter().filter(|name| !is_used(name, false)).collect();
+        let in_tests: Vec<_> = self.in_tests.iter().filter(|name| !is_used(name, true)).collect();
+        always.into_iter().chain(in_tests).copied()
     }
 }
 
@@ -170,16 +205,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tests_of_the_sentry_may_use_the_testbed() {
-        let text = "[package]\nname = \"tidegate-sentry\"\n[dependencies]\ntidegate-engine.workspace = true\n\
-            tokio = \"1\"\n[dev-dependencies]\ntidegate-testbed.workspace = true\n";
-        assert_eq!(check(&Tree::from_texts(&[("crates/sentry/Cargo.toml", text)])), []);
+    fn what_the_table_says_is_what_a_crate_imports() {
+        let text = "[package]\nname = \"tidegate-loadgen\"\n[dependencies]\ntidegate-workload.workspace = true\n\
+            tokio = \"1\"\n";
+        assert_eq!(check(&Tree::from_texts(&[("crates/loadgen/Cargo.toml", text)])), []);
+        let in_tests = text.replace("[dependencies]", "[dev-dependencies]");
+        let found = check(&Tree::from_texts(&[("crates/loadgen/Cargo.toml", &in_tests)]));
+        assert!(found.len() == 1 && found[0].to_string().contains("take that out"), "{found:?}");
     }
 
     #[test]
     fn a_finding_stands_on_the_imports_line() {
         let text = "[package]\nname = \"tidegate-sim\"\n[dependencies]\ntidegate-sentry.workspace = true\n";
         let found = check(&Tree::from_texts(&[("crates/sim/Cargo.toml", text)]));
-        assert!(found[0].to_string().starts_with("crates/sim/Cargo.toml:4: "), "{found:?}");
+        assert!(found.iter().any(|one| one.to_string().starts_with("crates/sim/Cargo.toml:4: ")), "{found:?}");
     }
 }

@@ -3,15 +3,21 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tidegate_testbed::MailRun;
-use tidegate_testbed::report::RunReport;
-use tidegate_workload::outcome::Outcome;
-use tidegate_workload::scenario::Scenario;
+use tidegate_experiment::outcome::Outcome;
+use tidegate_experiment::report::RunReport;
+use tidegate_experiment::scenario::Scenario;
+use tidegate_experiment::service::{self, Lab, Running, ServiceError};
 
 use crate::support::{Folder, MINUTE, has_mariadb, seeds};
 
 /// Seeds with which a test of this file has failed.
 const REGRESSIONS: &[u64] = &[];
+
+/// Starts the scenario's first arm on this program.
+fn start(scenario: &Scenario, seed: u64, program: &Path, folder: &Path) -> Result<Box<dyn Running>, ServiceError> {
+    let lab = Lab { tidegate: "tidegate".into(), mail: program.to_owned(), folder: folder.to_owned() };
+    service::of(&scenario.on()).start(scenario, &scenario.arms[0], seed, &lab)
+}
 
 /// Six seconds of W7: both classes from the second second on. Eight users of each sign in at once, of whom one a second
 /// is let in, and those of the high class try again soon: whatever the machine, some are let in and some are not.
@@ -19,7 +25,7 @@ fn scenario(database: &str) -> Scenario {
     let text = include_str!("../../../../scenarios/w7.toml");
     let mut scenario: toml::Table = toml::from_str(text).unwrap();
     let live = format!(
-        "time_scale = 0.012\narms = [\"equal\"]\nmail = {{ database = \"{database}\", accounts = 3, largest = 200 }}\n\
+        "on = \"mail\"\ntime_scale = 0.012\narms = [\"equal\"]\nmail = {{ database = \"{database}\", accounts = 3, largest = 200 }}\n\
          set = {{ \"users.low.count\" = 8, \"users.high.count\" = 8, \"users.high.pause.min\" = \"400ms\", \
          \"users.high.pause.max\" = \"600ms\", \"arm.equal.admission.controller.max_rate\" = 1, \
          \"arm.equal.admission.controller.initial_rate\" = 1 }}"
@@ -32,7 +38,7 @@ fn scenario(database: &str) -> Scenario {
 fn play(scenario: &Scenario, seed: u64, folder: &Folder) -> Outcome {
     let program = Path::new(env!("CARGO_BIN_EXE_tidegate-mail"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let run = MailRun::start(scenario, &scenario.arms[0], seed, program, &folder.0).unwrap();
+    let run = start(scenario, seed, program, &folder.0).unwrap();
     runtime.block_on(async { tokio::time::timeout(2 * MINUTE, run.wait()).await }).unwrap().unwrap()
 }
 
@@ -78,9 +84,7 @@ fn on_mariadb() {
 #[test]
 fn a_program_that_is_none_is_told_apart() {
     let (scenario, folder) = (scenario("sqlite"), Folder::new());
-    let start = |program: &str| {
-        MailRun::start(&scenario, &scenario.arms[0], 1, Path::new(program), &folder.0).unwrap_err().to_string()
-    };
-    assert!(start("/no/such/program").contains("cargo build --release -p tidegate-mail"));
-    assert!(start("/bin/false").contains("ended with"));
+    let problem = |program: &str| start(&scenario, 1, Path::new(program), &folder.0).unwrap_err().to_string();
+    assert!(problem("/no/such/program").contains("cargo build --release -p tidegate-mail"));
+    assert!(problem("/bin/false").contains("ended with"));
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tidegate_control::plane::{Input, Plane, What};
 use tidegate_engine::Timestamp;
-use tidegate_engine::provision::{ApplicationReport, Place, ServerNews, Site};
+use tidegate_provision::{ApplicationReport, Place, ServerNews, Site};
 
 /// Inputs that are told together, as the daemon does.
 const LOT: usize = 500;

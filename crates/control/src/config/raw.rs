@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
-use tidegate_engine::provision::{ApplicationSetup, Pool, ProvisionConfig, Replica, SentryRule, mean_bound};
 use tidegate_engine::units::{PerSecond, Seconds};
 use tidegate_engine::{Sla, SlaError, Statistic, Step};
+use tidegate_provision::{ApplicationSetup, Pool, ProvisionConfig, Replica, SentryRule, mean_bound};
 
 use super::kubernetes::{self, RawCluster, RawDeployment};
 use super::{Check, Dns, EtcdConfig, Kubernetes, Local, Provider};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tidegate_engine::Timestamp;
-use tidegate_engine::provision::{Place, ServerNews};
+use tidegate_provision::{Place, ServerNews};
 
 use super::{Daemon, DaemonError, Message, Seen, name};
 use crate::plane::{Input, Plane, Process, Step, What};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tidegate_engine::Timestamp;
-use tidegate_engine::provision::ServerNews;
+use tidegate_provision::ServerNews;
 
 use super::{Daemon, DaemonError, line};
 use crate::plane::Input;

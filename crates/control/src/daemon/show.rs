@@ -1,7 +1,7 @@
 //! What the daemon shows of itself.
 
 use serde_json::{Value, json};
-use tidegate_engine::provision::Place;
+use tidegate_provision::Place;
 
 use super::{Daemon, Question, name};
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use tidegate_engine::Timestamp;
-use tidegate_engine::provision::{ApplicationReport, Measured, ServerNews};
+use tidegate_provision::{ApplicationReport, Measured, ServerNews};
 
 use crate::names::Roll;
 

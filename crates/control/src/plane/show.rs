@@ -1,7 +1,7 @@
 //! What a plane shows: how many servers there are, and what it would do now.
 
 use serde::Serialize;
-use tidegate_engine::provision::{ApplicationSetup, Measured, ProvisionEvent, Provisioner};
+use tidegate_provision::{ApplicationSetup, Measured, ProvisionEvent, Provisioner};
 
 use super::Plane;
 

@@ -18,7 +18,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tidegate_engine::provision::Site;
+use tidegate_provision::Site;
 
 use super::packed::{pack, unpack};
 use super::{EVERY, FORMAT, StoreError, in_office, numbered};

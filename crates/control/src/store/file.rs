@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use redb::{Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, TableDefinition};
 use serde_json::Value;
-use tidegate_engine::provision::Site;
+use tidegate_provision::Site;
 
 use super::{EVERY, FORMAT, RECORDS, StoreError, numbered};
 use crate::plane::{Input, Plane, PlaneState, Record};

@@ -31,7 +31,7 @@ mod state;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::Value;
-use tidegate_engine::provision::Site;
+use tidegate_provision::Site;
 
 use super::packed::unpack;
 use super::{EVERY, FORMAT, StoreError, in_office, numbered};

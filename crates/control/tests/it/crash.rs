@@ -9,10 +9,8 @@ use tempfile::TempDir;
 use tidegate_control::plane::{Input, Plane, Process, Step, What};
 use tidegate_control::store::{Store, StoreError};
 use tidegate_engine::Timestamp;
-use tidegate_engine::provision::{
-    ApplicationReport, FollowConfig, Place, Pool, ProvisionConfig, SentryRule, ServerNews, Site,
-};
 use tidegate_engine::units::Seconds;
+use tidegate_provision::{ApplicationReport, FollowConfig, Place, Pool, ProvisionConfig, SentryRule, ServerNews, Site};
 
 use crate::support::application::application;
 use crate::support::folder::quick_folder;

@@ -8,8 +8,8 @@ use tidegate_control::etcd::{Etcd, Txn};
 use tidegate_control::plane::{Input, Plane};
 use tidegate_control::store::{Store, StoreError};
 use tidegate_engine::Timestamp;
-use tidegate_engine::provision::{ApplicationReport, FollowConfig, Pool, ProvisionConfig, SentryRule, Site};
 use tidegate_engine::units::Seconds;
+use tidegate_provision::{ApplicationReport, FollowConfig, Pool, ProvisionConfig, SentryRule, Site};
 
 use crate::support::application::application;
 use crate::support::etcd_server::{Between, EtcdServer, etcd_is_present};

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidegate_control::plane::{Input, Plane, PlaneState, Process, What};
 use tidegate_engine::Timestamp;
-use tidegate_engine::provision::{
+use tidegate_provision::{
     ApplicationReport, CataclysmConfig, CpuTargetConfig, FollowConfig, Place, Pool, ProvisionConfig, SentryRule,
     ServerNews, Site,
 };

@@ -1,7 +1,6 @@
 //! The engine's tests from outside, in one program.
 
 mod allocation;
-mod classify;
 mod conformance;
 mod counting;
 mod documentation;

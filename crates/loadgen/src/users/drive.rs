@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use tidegate_workload::scenario::Users;
+use tidegate_workload::Users;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 

@@ -5,8 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tidegate_workload::Seconds;
-use tidegate_workload::scenario::{Users, Wait};
+use tidegate_workload::{Seconds, Users, Wait};
 
 use super::template::{Known, Template};
 use crate::plan::LONGEST;

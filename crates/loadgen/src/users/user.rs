@@ -8,8 +8,7 @@ use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, COOKIE, HOST, HeaderValue, RETRY_AFTER, SET_COOKIE};
 use http::{HeaderMap, Request, Uri};
 use http_body_util::Full;
-use tidegate_workload::scenario::{Retry, Wait};
-use tidegate_workload::{Rng, rng, uniform};
+use tidegate_workload::{Retry, Rng, Wait, rng, uniform};
 use tokio::time::{sleep_until, timeout_at};
 
 use super::drive::Shared;

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
+use tidegate_classify::{AffinityBy, Network, PathMatch, Rule, ValueMatch, ValuePattern};
 use tidegate_engine::units::format_duration;
-use tidegate_engine::{
-    AffinityBy, ClassSetup, Network, PathMatch, Rule, Sla, Tags, ValueMatch, ValuePattern, WhenAllDown,
-};
+use tidegate_engine::{ClassSetup, Sla, Tags, WhenAllDown};
 use toml::{Table, Value};
 
 use super::{
@@ -213,7 +212,7 @@ fn classes(app: &Application) -> Vec<Value> {
 
 fn request_types(app: &Application) -> Vec<Value> {
     let named = app.setup.request_types.iter().skip(1).zip(&app.classifier.request_types);
-    let request_type = |(name, given): (&String, &tidegate_engine::TypeRules)| {
+    let request_type = |(name, given): (&String, &tidegate_classify::TypeRules)| {
         let mut out = Table::new();
         put(&mut out, "name", name.clone());
         put(&mut out, "match", rules(&given.rules));

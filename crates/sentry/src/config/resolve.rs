@@ -127,7 +127,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         let application = Application {
             name,
             listen,
-            classifier: tidegate_engine::ClassifierSetup {
+            classifier: tidegate_classify::ClassifierSetup {
                 classes: class_rules,
                 request_types: type_rules,
                 seed: process_seed(),

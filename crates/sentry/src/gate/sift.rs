@@ -4,7 +4,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
-use tidegate_engine::{RequestView, Timestamp};
+use tidegate_classify::RequestView;
+use tidegate_engine::Timestamp;
 
 use super::head::{Bad, Examined, Framing, Head, examine, header_table, leading_lines};
 use crate::ending;

@@ -126,7 +126,7 @@ fn a_session_stays_with_the_server_whose_answer_began_it() {
 fn a_session_by_header_is_one_server_s_and_requests_without_one_are_spread() {
     let servers = cluster(3);
     let mut app = configured(&servers, "");
-    app.classifier.affinity = Some(tidegate_engine::AffinityBy::Header("x-session".into()));
+    app.classifier.affinity = Some(tidegate_classify::AffinityBy::Header("x-session".into()));
     let sentry = Running::start(app);
     let ask = |field: &str| sentry.ask(&format!("GET / HTTP/1.1\r\nHost: t\r\n{field}\r\n")).text();
     let home = ask("X-Session: 7\r\n");

@@ -4,7 +4,8 @@ use std::io::Write as _;
 
 use crate::support::{Client, RawServer, Running, admission, application, refuse_all, until};
 use serde_json::json;
-use tidegate_engine::{ClassSetup, PathMatch, Rule, ServerSetup};
+use tidegate_classify::{PathMatch, Rule};
+use tidegate_engine::{ClassSetup, ServerSetup};
 use tidegate_sentry::config::Application;
 use tidegate_sentry::counters::Counter;
 

@@ -340,8 +340,8 @@ fn exempt_requests_are_never_policed() {
     let server = RawServer::echo();
     let mut app = application(&[server.address]);
     app.setup.admission = refuse_all();
-    let path = Some(tidegate_engine::PathMatch::Exact(String::from("/healthz")));
-    app.exempt = vec![tidegate_engine::Rule { path, ..Default::default() }];
+    let path = Some(tidegate_classify::PathMatch::Exact(String::from("/healthz")));
+    app.exempt = vec![tidegate_classify::Rule { path, ..Default::default() }];
     let sentry = Running::start(app);
     assert_eq!(sentry.ask(GET).status, 503);
     assert_eq!(sentry.ask("GET /healthz HTTP/1.1\r\nHost: t\r\n\r\n").status, 200);

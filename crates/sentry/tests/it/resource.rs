@@ -89,8 +89,8 @@ fn a_short_resource_is_refused_with_its_reason() {
     application.setup.tags = vec!["in_service".into()];
     application.tags = vec!["in_service".into()];
     application.setup.request_types.push("heavy".into());
-    application.classifier.request_types = vec![tidegate_engine::TypeRules {
-        rules: vec![tidegate_engine::Rule { dynamic: Some(true), ..Default::default() }],
+    application.classifier.request_types = vec![tidegate_classify::TypeRules {
+        rules: vec![tidegate_classify::Rule { dynamic: Some(true), ..Default::default() }],
         tags: tidegate_engine::Tags(1),
     }];
     let running = Running::start(application);

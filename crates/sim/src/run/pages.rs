@@ -1,7 +1,7 @@
 //! Web users: pages of sessions arrive, whatever becomes of those before.
 
 use tidegate_engine::Timestamp;
-use tidegate_workload::{Asked, Rng, SurgePage, SurgePages, rng, scenario};
+use tidegate_workload::{Asked, Rng, SurgePage, SurgePages, rng};
 
 use super::clients::{Client, task};
 use super::menu::Menu;
@@ -64,7 +64,7 @@ impl Run<'_> {
     pub(super) fn ask_for_page(&mut self, now: Timestamp, at: u16) {
         let source = &mut self.sources[usize::from(at)];
         let Some(page) = source.next.take() else { return };
-        let menu = source.first_menu + scenario::Sessions::position(page.kind) as u16;
+        let menu = source.first_menu + tidegate_workload::Sessions::position(page.kind) as u16;
         let urls = &self.menus[usize::from(menu)];
         let url = urls.draw(&mut source.rng);
         let mut task = task(&urls.urls[url as usize], &mut source.rng);

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use tidegate_engine::provision::{Replica, mean_bound};
 use tidegate_engine::{ServerSetup, Statistic};
+use tidegate_provision::{Replica, mean_bound};
 use tidegate_workload::ServiceTime;
 
 use crate::support::{admission, stream, world};

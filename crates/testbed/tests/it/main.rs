@@ -1,4 +1,4 @@
-//! Emulated servers, the live arm of scenarios and the load generator before them, from outside; in one program.
+//! Emulated servers and the load generator before them, from outside; in one program.
 
 mod capacity;
 mod dashboard;
@@ -8,6 +8,5 @@ mod load;
 mod measurements;
 mod nuclei;
 mod prometheus;
-mod scenario;
 mod support;
 mod theory;

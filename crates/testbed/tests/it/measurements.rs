@@ -4,7 +4,6 @@ mod capacity;
 mod dashboard;
 mod load;
 mod prometheus;
-mod scenario;
 
 use tidegate_loadgen::Report;
 

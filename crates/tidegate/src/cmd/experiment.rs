@@ -16,8 +16,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Result, anyhow};
-use tidegate_testbed::report::Mode;
-use tidegate_workload::scenario::Scenario;
+use tidegate_experiment::report::Mode;
+use tidegate_experiment::scenario::Scenario;
 
 pub(super) use run::PlayArgs;
 

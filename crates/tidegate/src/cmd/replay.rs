@@ -10,12 +10,11 @@ mod report;
 use std::io::{Write, stderr, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
+use tidegate_experiment::plan::in_parallel;
 use tidegate_workload::parse_duration;
 use tidegate_workload::trace::Spread;
 
@@ -171,25 +170,10 @@ pub(super) fn put(path: &Path, text: &str) -> Result<()> {
 fn play_all(plan: &Plan, jobs: usize) -> Result<Vec<Vec<Tally>>> {
     let tasks: Vec<(&Policy, u64)> =
         plan.policies.iter().flat_map(|policy| plan.seeds.iter().map(move |&seed| (policy, seed))).collect();
-    let results: Mutex<Vec<Option<Result<Tally>>>> = Mutex::new(tasks.iter().map(|_| None).collect());
-    let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
     let bar = bar((plan.expected() * tasks.len() as f64) as u64);
-    std::thread::scope(|scope| {
-        for _ in 0..jobs.min(tasks.len()) {
-            scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    let Some((policy, seed)) = tasks.get(at) else { break };
-                    let result = plan.play(policy, *seed, |requests| bar.inc(requests));
-                    stop.fetch_or(result.is_err(), Ordering::Relaxed);
-                    results.lock().expect("no run panics while it holds the results")[at] = Some(result);
-                }
-            });
-        }
-    });
+    let all = in_parallel(&tasks, jobs, |(policy, seed)| plan.play(policy, *seed, |requests| bar.inc(requests)));
     bar.finish_and_clear();
-    let results = results.into_inner().expect("no run panics while it holds the results");
-    let all: Vec<Tally> = results.into_iter().flatten().collect::<Result<_>>()?;
+    let all = all?;
     let mut all = all.into_iter();
     Ok(plan.policies.iter().map(|_| all.by_ref().take(plan.seeds.len()).collect()).collect())
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use tidegate_testbed::report::Mode;
+use tidegate_experiment::report::Mode;
 
 use super::experiment::PlayArgs;
 

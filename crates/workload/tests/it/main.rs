@@ -1,4 +1,3 @@
 //! The workloads' tests from outside, in one program.
 
 mod documentation;
-mod schema;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tidegate_engine::provision::{ApplicationSetup, Replica};
 use tidegate_engine::{Sla, Statistic};
+use tidegate_provision::{ApplicationSetup, Replica};
 
 pub fn application(name: &str) -> ApplicationSetup {
     ApplicationSetup {

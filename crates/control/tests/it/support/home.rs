@@ -10,8 +10,8 @@ use tidegate_control::kubernetes::ApiServer;
 use tidegate_control::plane::{Input, Plane};
 use tidegate_control::store::Store;
 use tidegate_engine::Timestamp;
-use tidegate_engine::provision::{ApplicationReport, FollowConfig, Pool, ProvisionConfig, SentryRule, Site};
 use tidegate_engine::units::Seconds;
+use tidegate_provision::{ApplicationReport, FollowConfig, Pool, ProvisionConfig, SentryRule, Site};
 
 use super::application::application;
 use super::cluster::api::Api;

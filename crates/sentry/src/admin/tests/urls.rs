@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_engine::{Decision, Outcome, RequestView, Timestamp};
+use tidegate_classify::RequestView;
+use tidegate_engine::{Decision, Outcome, Timestamp};
 
 use super::board;
 use crate::board::Board;

@@ -179,10 +179,10 @@ fn overlap(a: &SocketAddr, b: &SocketAddr) -> bool {
 }
 
 /// Used by rules and forwarding: `10.0.0.0/8`, or a single address.
-pub(super) fn network(given: &At<String>, report: &mut section::Report<'_>) -> Option<tidegate_engine::Network> {
+pub(super) fn network(given: &At<String>, report: &mut section::Report<'_>) -> Option<tidegate_classify::Network> {
     let text = given.value.trim();
-    let single = text.parse::<IpAddr>().map(tidegate_engine::Network::from);
-    let parsed = single.or_else(|_| text.parse::<tidegate_engine::Network>()).ok();
+    let single = text.parse::<IpAddr>().map(tidegate_classify::Network::from);
+    let parsed = single.or_else(|_| text.parse::<tidegate_classify::Network>()).ok();
     if parsed.is_none() {
         let message = format!("\"{}\" is not a network; write it like \"10.0.0.0/8\"", given.value);
         report.error(&given.span, message);

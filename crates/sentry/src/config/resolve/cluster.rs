@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use tidegate_engine::{Affinity, AffinityBy, MaxConn, Seconds};
+use tidegate_classify::AffinityBy;
+use tidegate_engine::{Affinity, MaxConn, Seconds};
 
 use super::super::raw::{RawAffinity, RawMaxConn};
 use super::super::section::{At, List};

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use tidegate_engine::{ClassSetup, Matcher, PathMatch, Rule, Tags, TypeRules, ValueMatch, ValuePattern};
+use tidegate_classify::{Matcher, PathMatch, Rule, TypeRules, ValueMatch, ValuePattern};
+use tidegate_engine::{ClassSetup, Tags};
 
 use super::super::raw::{RawClass, RawRule, RawType, RawValueMatch};
 use super::super::section::{At, List};
@@ -179,7 +180,7 @@ impl Resolver<'_, '_, '_> {
     }
 
     /// Networks; those that cannot be read are reported.
-    pub(super) fn networks(&mut self, list: Option<At<List<String>>>) -> Vec<tidegate_engine::Network> {
+    pub(super) fn networks(&mut self, list: Option<At<List<String>>>) -> Vec<tidegate_classify::Network> {
         let list = list.map(|list| list.value.0).unwrap_or_default();
         list.iter().filter_map(|given| network(given, self.report)).collect()
     }

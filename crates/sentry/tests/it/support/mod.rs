@@ -9,7 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tidegate_engine::{AdmissionConfig, ClassifierSetup, ServerSetup, Setup, Sla, Statistic};
+use tidegate_classify::ClassifierSetup;
+use tidegate_engine::{AdmissionConfig, ServerSetup, Setup, Sla, Statistic};
 use tidegate_sentry::app::App;
 use tidegate_sentry::config::{
     AccessLog, Admin, Application, Config, Forwarded, Health, Limits, Pool, RejectionPages, Retry, SentryConfig,

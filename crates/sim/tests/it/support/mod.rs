@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate_engine::{AdmissionConfig, ClassSetup, Event, ServerSetup, Setup, Sla, Statistic};
 use tidegate_sim::{Discipline, Fault, FaultKind, Report, ServerModel, Stream, Url, World};
-use tidegate_workload::outcome::Course;
+use tidegate_workload::Course;
 use tidegate_workload::{ArrivalProcess, ServiceTime};
 
 /// Classes of the experiments, most important first.

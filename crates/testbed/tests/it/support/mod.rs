@@ -5,7 +5,6 @@ pub mod capacity;
 pub mod load;
 pub mod program;
 pub mod prometheus;
-pub mod scenario;
 pub mod shop;
 
 use std::hash::{BuildHasher, Hasher, RandomState};

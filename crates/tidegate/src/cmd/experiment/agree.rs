@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use tidegate_testbed::report::{ArmReport, ExperimentReport, Mode};
-use tidegate_workload::outcome::Outcome;
-use tidegate_workload::scenario::{Arm, Scenario};
+use tidegate_experiment::outcome::Outcome;
+use tidegate_experiment::report::{ArmReport, ExperimentReport, Mode};
+use tidegate_experiment::scenario::{Arm, Scenario};
 
-use super::run::mail_beside_this;
+use super::run::lab;
 use super::{find, folder_of, jobs, play};
 
 /// Compare the simulator with real HTTP: the same scenarios, run both ways
@@ -69,14 +69,13 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     );
     write!(stdout(), "{table}")?;
     let mut all_agree = true;
-    let (program, folder) = (mail_beside_this(), args.out.join("mail"));
-    let mail = play::Mail { program: &program, folder: &folder };
+    let lab = lab(None, &args.out)?;
     for scenario in &scenarios {
         let (mut simulated, mut live) = (Vec::new(), Vec::new());
         for arm in &scenario.arms {
             let one = Scenario { arms: vec![arm.clone()], ..scenario.clone() };
             simulated.extend(play::simulate(&one, &args.seeds(scenario), jobs(None))?);
-            live.extend(play::live(&one, &args.seeds(scenario)[..1], &mail)?);
+            live.extend(play::live(&one, &args.seeds(scenario)[..1], &lab)?);
             let (row, agrees) = args.compare(&one, simulated.last(), live.last());
             all_agree &= agrees;
             write!(stdout(), "{row}")?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use tidegate_testbed::report::{SavedReport, chapter, page};
+use tidegate_experiment::report::{SavedReport, chapter, page};
 
 /// Make one HTML page of every result in a folder: tables, checks, figures
 ///

@@ -8,12 +8,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use serde::Deserialize;
-use tidegate_engine::provision::{
-    ApplicationSetup, CpuTargetConfig, FollowConfig, Pool, ProvisionConfig, SentryRule, Site,
-};
 use tidegate_engine::{ServerSetup, Setup, Sla, Statistic, Timestamp};
-use tidegate_sim::{Discipline, ServerModel, SiteReport, SiteWorld, Stream, Url, World, in_parallel};
-use tidegate_workload::outcome::Course;
+use tidegate_experiment::plan::in_parallel;
+use tidegate_provision::{ApplicationSetup, CpuTargetConfig, FollowConfig, Pool, ProvisionConfig, SentryRule, Site};
+use tidegate_sim::{Discipline, ServerModel, SiteReport, SiteWorld, Stream, Url, World};
+use tidegate_workload::Course;
 use tidegate_workload::trace::{Instant, TraceReader, What};
 use tidegate_workload::{ArrivalProcess, Profile, Rate, ServiceTime, parse_duration};
 
@@ -113,8 +112,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
         }
     }
     let target = args.target.as_secs_f64();
-    let rows = in_parallel(&tasks, jobs(args.jobs), |(world, seed)| world.run(*seed).map(|r| row(&r, target)));
-    let rows = rows.into_iter().collect::<Result<Vec<Row>, _>>()?;
+    let rows = in_parallel(&tasks, jobs(args.jobs), |(world, seed)| world.run(*seed).map(|r| row(&r, target)))?;
     let mut out = stdout();
     writeln!(out, "| day | policy | requests | server hours | refused, % | minutes over the target |")?;
     writeln!(out, "|---|---|---:|---:|---:|---:|")?;

@@ -1,13 +1,13 @@
 //! `tidegate experiment run` and `tidegate simulate`: scenarios from reading to the written results.
 
 use std::io::{Write, stdout};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow};
-use tidegate_sim::Played;
-use tidegate_testbed::report::{ExperimentReport, Mode};
-use tidegate_workload::scenario::{Point, Scenario, Space};
+use tidegate_experiment::report::{ExperimentReport, Mode};
+use tidegate_experiment::scenario::{Point, Scenario, Space};
+use tidegate_experiment::service::{Lab, Played};
 
 use super::{find, folder_of, jobs, page, play, space, sweep};
 
@@ -95,7 +95,7 @@ impl PlayArgs {
             Mode::Simulated => scenario.for_simulation(),
         };
         if mode == Mode::Live {
-            let beyond = scenario.simulator_only();
+            let beyond = tidegate_experiment::service::of(&scenario.on()).cannot_do(&scenario);
             anyhow::ensure!(
                 beyond.is_empty(),
                 "{name}: only the simulator can do {}; leave out --live, or these keys",
@@ -138,18 +138,16 @@ impl PlayArgs {
         let first = self.seed.unwrap_or(scenario.seed);
         let seeds: Vec<u64> = (0..self.seeds).map(|n| first.wrapping_add(n)).collect();
         let arms = match mode {
-            Mode::Live => {
-                let (program, folder) = (self.mail.clone().unwrap_or_else(mail_beside_this), self.out.join("mail"));
-                play::live(&scenario, &seeds, &play::Mail { program: &program, folder: &folder })?
-            }
+            Mode::Live => play::live(&scenario, &seeds, &lab(self.mail.clone(), &self.out)?)?,
             Mode::Simulated => play::simulate(&scenario, &seeds, jobs(self.jobs))?,
         };
         Ok(ExperimentReport { scenario, mode, short: self.short, arms })
     }
 }
 
-/// Both programs are built into one folder, and installed so.
-pub(super) fn mail_beside_this() -> PathBuf {
-    let name = "tidegate-mail";
-    std::env::current_exe().map_or_else(|_| name.into(), |this| this.with_file_name(name))
+/// Where live runs find programs and leave files. Both programs are built into one folder, and installed so.
+pub(super) fn lab(mail: Option<PathBuf>, out: &Path) -> Result<Lab> {
+    let tidegate = std::env::current_exe()?;
+    let mail = mail.unwrap_or_else(|| tidegate.with_file_name("tidegate-mail"));
+    Ok(Lab { tidegate, mail, folder: out.join("mail") })
 }

@@ -8,9 +8,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
 use tidegate_engine::{DispatchConfig, StealingProfile};
-use tidegate_testbed::report::ExperimentReport;
+use tidegate_experiment::report::ExperimentReport;
+use tidegate_experiment::scenario::{Point, Scenario, Space};
 use tidegate_workload::Rate;
-use tidegate_workload::scenario::{Point, Scenario, Space};
 
 /// Collects a sweep's runs into the figure.
 pub(super) struct Figure {
@@ -48,7 +48,7 @@ impl Figure {
         let scenario = &points.first().context("a sweep has a point")?.scenario;
         let arm = scenario.arms.iter().find(|arm| arm.name == space.outer);
         let arm = arm.ok_or_else(|| anyhow!("{}: [space] needs the arm \"{}\"", scenario.id, space.outer))?;
-        let DispatchConfig::Softscale(profile) = tidegate_sim::setup(scenario, arm)?.dispatch else {
+        let DispatchConfig::Softscale(profile) = tidegate_experiment::configure::setup(scenario, arm)?.dispatch else {
             return Err(anyhow!("{}: [space]: arm \"{}\" has no dispatch = softscale", scenario.id, arm.name));
         };
         let lending = scenario.tiers.iter().filter(|tier| tier.lends.is_some()).map(|tier| tier.count).sum::<usize>();

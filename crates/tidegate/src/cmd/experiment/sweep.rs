@@ -5,7 +5,7 @@ use std::io::{Write, stdout};
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use tidegate_testbed::report::{ArmReport, ExperimentReport};
+use tidegate_experiment::report::{ArmReport, ExperimentReport};
 
 /// Keys and values of a combination.
 type Settings = Vec<(String, String)>;

@@ -1,6 +1,6 @@
 //! The commands as they are typed.
 
-use tidegate_sim::Played;
+use tidegate_experiment::service::Played;
 
 use super::*;
 use clap::Parser;

@@ -1,6 +1,6 @@
 use clap::Parser;
 use tempfile::NamedTempFile;
-use tidegate_workload::scenario::Scenario;
+use tidegate_experiment::scenario::Scenario;
 use tidegate_workload::{ArrivalProcess, Distribution, Profile, rng};
 
 use super::*;

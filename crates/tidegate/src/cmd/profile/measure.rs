@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use tidegate_engine::units::format_duration;
+use tidegate_experiment::report::{Curve, curves};
 use tidegate_loadgen::capacity::{Bounds, Found, Loops, Step, Target, find};
-use tidegate_testbed::report::{Curve, curves};
 use tidegate_workload::{Rate, parse_duration};
 
 use super::file::{File, Measured};

@@ -13,7 +13,7 @@ use tidegate_engine::{
     Action, ClassId, Controller, Decision, NoEvents, Outcome, Request, Setup, SetupError, Ticket, Timestamp, UrlKey,
 };
 use tidegate_sim::{Discipline, Station};
-use tidegate_workload::outcome::Course;
+use tidegate_workload::Course;
 use tidegate_workload::trace::TraceError;
 
 /// What a run is made of, but for its requests and its seed.

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use serde::Serialize;
-use tidegate_workload::outcome::{Course, Responses};
+use tidegate_workload::{Course, Responses};
 
 use super::plan::Plan;
 use super::play::Tally;

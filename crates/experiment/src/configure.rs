@@ -1,0 +1,218 @@
+//! From a scenario to the configuration of what runs it: the engine's setup, and the sentry's application.
+//!
+//! Class and request type are in the path, `/CLASS/TYPE/NUMBER`; requests of sessions keep their class in a cookie.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use tidegate_classify::{ClassifierSetup, PathMatch, Rule, TypeRules, ValueMatch, ValuePattern};
+use tidegate_engine::{
+    AdmissionConfig, ClassSetup, DispatchConfig, MaxConn, PartitionConfig, Role, ServerSetup, Setup, SetupError, Sla,
+    SlaError, Statistic, Step, Tags,
+};
+use tidegate_sentry::config::{self, Application, Config};
+
+use crate::scenario::{self, Arm, Scenario};
+
+/// The cookie that names the class of a session's requests.
+pub(crate) const CLASS_COOKIE: &str = "class";
+/// Before the paths of sessions; no class is called so.
+pub(crate) const SESSION_PREFIX: &str = "/~/";
+
+/// How long the sentry may take to close its connections.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// Why an arm of a scenario cannot be run: the policy is the engine's to understand.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ArmError {
+    /// A policy's table has no `policy`, an unknown name, or a key or value that the policy does not know.
+    #[error("arm \"{arm}\": {family}: {problem}")]
+    Policy {
+        /// The arm.
+        arm: String,
+        /// `admission`, `dispatch` or `partition`.
+        family: &'static str,
+        /// What is wrong and what is known.
+        problem: String,
+    },
+    /// The target makes no sense to the engine.
+    #[error("sla: {0}")]
+    Sla(#[from] SlaError),
+    /// Applications, servers and provisioning do not fit.
+    #[error("arm \"{arm}\": {source}")]
+    Site {
+        /// The arm.
+        arm: String,
+        /// What is wrong.
+        source: tidegate_provision::ProvisionError,
+    },
+    /// The setup makes no sense to the engine.
+    #[error("arm \"{arm}\": {source}")]
+    Setup {
+        /// The arm.
+        arm: String,
+        /// What is wrong.
+        source: SetupError,
+    },
+}
+
+/// What the engine needs to know of an arm. Request type `i + 1` is the scenario's request type `i`.
+///
+/// # Errors
+/// When the engine does not take its policies.
+pub fn setup(scenario: &Scenario, arm: &Arm) -> Result<Setup, ArmError> {
+    let cores = (!scenario.servers.learned).then_some(f64::from(scenario.servers.cores));
+    let server = |at| ServerSetup { cores, ..ServerSetup::new(format!("server-{at}")) };
+    let mut setup = Setup::simple(&scenario.id, sla(&scenario.sla)?, (0..scenario.servers.count).map(server));
+    for tier in scenario.tiers.iter().filter(|tier| tier.lends.is_some()) {
+        let server = |at| {
+            let cores = Some(f64::from(tier.cores));
+            ServerSetup { role: Role::Data, cores, ..ServerSetup::new(format!("{}-{at}", tier.name)) }
+        };
+        setup.servers.extend((0..tier.count).map(server));
+    }
+    setup.classes = scenario.classes.iter().map(class).collect();
+    setup.request_types.extend(scenario.requests.iter().map(|request| request.name.clone()));
+    setup.tags = tags(scenario);
+    setup.admission = policy(arm, "admission", &arm.admission, AdmissionConfig::NAMES)?;
+    setup.dispatch = policy(arm, "dispatch", &arm.dispatch, DispatchConfig::NAMES)?;
+    setup.partition = policy(arm, "partition", &arm.partition, PartitionConfig::NAMES)?;
+    setup.max_conn = scenario.max_conn.iter().map(max_conn).collect();
+    setup.check().map_err(|source| ArmError::Setup { arm: arm.name.clone(), source })?;
+    Ok(setup)
+}
+
+/// Names of the resource tags of request types, each once: bit `i` is the `i`-th.
+pub fn tags(scenario: &Scenario) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for tag in scenario.requests.iter().flat_map(|request| &request.tags) {
+        if !names.contains(tag) {
+            names.push(tag.clone());
+        }
+    }
+    names
+}
+
+/// The tags of a request type.
+pub fn tags_of(scenario: &Scenario, request: usize) -> Tags {
+    let bit = |tag: &String| tags(scenario).iter().position(|name| name == tag).map_or(0, |at| 1 << at);
+    Tags(scenario.requests[request].tags.iter().map(bit).fold(0, |tags, bit| tags | bit))
+}
+
+fn max_conn(kind: &scenario::MaxConn) -> MaxConn {
+    MaxConn {
+        name: kind.name.clone(),
+        request_types: kind.requests.clone(),
+        within_target: kind.within_target,
+        most: kind.most,
+    }
+}
+
+fn class(class: &scenario::Class) -> ClassSetup {
+    ClassSetup { revenue: class.revenue, min_rate: class.min_rate.per_second(), ..ClassSetup::new(&class.name) }
+}
+
+fn sla(sla: &scenario::Sla) -> Result<Sla, SlaError> {
+    let statistic = Statistic::of(&sla.statistic).unwrap_or_default();
+    if let Some(target) = sla.target {
+        return Sla::constant(statistic, target);
+    }
+    let step = |step: &scenario::Step| Step {
+        below: step.below.map_or(f64::INFINITY, |below| below.per_second()),
+        target: step.target,
+    };
+    Sla::new(statistic, sla.steps.iter().map(step).collect())
+}
+
+/// Reads a policy's table as the engine does; an empty one is the default policy.
+pub(crate) fn policy<T: Default + serde::de::DeserializeOwned>(
+    arm: &Arm,
+    family: &'static str,
+    table: &toml::Table,
+    names: &[&str],
+) -> Result<T, ArmError> {
+    if table.is_empty() {
+        return Ok(T::default());
+    }
+    let error = |problem: String| ArmError::Policy { arm: arm.name.clone(), family, problem };
+    if !table.contains_key("policy") {
+        return Err(error(format!("does not say which policy; add policy = one of {}", names.join(", "))));
+    }
+    T::deserialize(toml::Value::Table(table.clone())).map_err(|e| error(e.message().trim().to_owned()))
+}
+
+/// The application of the sentry: `servers` are the addresses of the setup's, in its order.
+pub(crate) fn application(scenario: &Scenario, setup: tidegate_engine::Setup, servers: &[SocketAddr]) -> Application {
+    let of_cookie =
+        |name: &str| ValueMatch { name: CLASS_COOKIE.to_owned(), value: ValuePattern::Exact(name.to_owned()) };
+    let classes = scenario.classes.iter().map(|class| {
+        let cookie = Rule { cookies: vec![of_cookie(&class.name)], ..rule(SESSION_PREFIX.to_owned()) };
+        vec![rule(format!("/{}/", class.name)), cookie]
+    });
+    let request_types = (0..scenario.requests.len()).map(|request| {
+        let by_class = (0..scenario.classes.len()).map(|class| rule(prefix(scenario, class, request)));
+        let rules = by_class.chain([rule(session_prefix(scenario, request))]).collect();
+        TypeRules { rules, tags: tags_of(scenario, request) }
+    });
+    let classifier =
+        ClassifierSetup { classes: classes.collect(), request_types: request_types.collect(), seed: 0, affinity: None };
+    let server = |(setup, address): (&tidegate_engine::ServerSetup, &SocketAddr)| config::Server {
+        name: setup.name.clone(),
+        address: address.to_string(),
+    };
+    Application {
+        name: scenario.id.clone(),
+        listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
+        servers: setup.servers.iter().zip(servers).map(server).collect(),
+        setup,
+        classifier,
+        tags: tags(scenario),
+        timeouts: config::Timeouts::default(),
+        limits: config::Limits::default(),
+        health: config::Health::default(),
+        retry: config::Retry::default(),
+        pool: config::Pool::default(),
+        forwarded: config::Forwarded::default(),
+        syn: config::SynPolicing::default(),
+        rejection: config::RejectionPages {
+            status: 503,
+            pages: vec![None; scenario.classes.len()],
+            decision_on_admitted: false,
+        },
+        exempt: Vec::new(),
+    }
+}
+
+/// A sentry with nothing but this application, on one worker.
+pub(crate) fn process(application: Application, reports: Option<config::Reports>) -> Config {
+    Config {
+        sentry: config::SentryConfig { workers: 1, drain: DRAIN },
+        admin: config::Admin::default(),
+        reports,
+        traces: None,
+        control: None,
+        access_log: config::AccessLog::Off,
+        applications: vec![application],
+        source: None,
+    }
+}
+
+/// Every class with every request type.
+pub(crate) fn pairs(scenario: &Scenario) -> impl Iterator<Item = (usize, usize)> {
+    let requests = scenario.requests.len();
+    (0..scenario.classes.len()).flat_map(move |class| (0..requests).map(move |request| (class, request)))
+}
+
+/// The beginning of the paths of a class and a request type.
+pub(crate) fn prefix(scenario: &Scenario, class: usize, request: usize) -> String {
+    format!("/{}/{}/", scenario.classes[class].name, scenario.requests[request].name)
+}
+
+fn rule(prefix: String) -> Rule {
+    Rule { path: Some(PathMatch::Prefix(prefix)), ..Rule::default() }
+}
+
+/// The beginning of the paths of a session's requests of a type.
+pub(crate) fn session_prefix(scenario: &Scenario, request: usize) -> String {
+    format!("{SESSION_PREFIX}{}/", scenario.requests[request].name)
+}

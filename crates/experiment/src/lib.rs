@@ -1,0 +1,22 @@
+//! Experiments: scenario files, what they run on, and whether they show what they must.
+//!
+//! | question | answer |
+//! |---|---|
+//! | what is an experiment? | [`scenario::Scenario`]: servers, load, policies to compare, expectations |
+//! | what does the engine, what does a sentry get of it? | `configure.rs` |
+//! | what is it run on? | [`service`]: the simulator, or real HTTP to one of five kinds of services |
+//! | what came of a run, and does it show what it must? | [`outcome::Outcome`], [`measure::Check`] |
+//! | which runs, how many at a time? | [`plan`] |
+//! | how is it written down? | [`report`] |
+//!
+//! The life of one: [`scenario::Scenario::load`] reads and checks the file; [`plan`] runs its arms with each seed; a
+//! [`service`] plays a run and gives an [`outcome::Outcome`]; [`measure::Measure`] makes checks of that; [`report`]
+//! writes all of it.
+
+pub mod configure;
+pub mod measure;
+pub mod outcome;
+pub mod plan;
+pub mod report;
+pub mod scenario;
+pub mod service;

@@ -1,0 +1,331 @@
+//! From an outcome to the numbers that a scenario makes demands on.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tidegate_sim::Provision;
+use tidegate_workload::{Course, Second};
+
+use crate::outcome::Outcome;
+use crate::scenario::{Arm, Expect, Metric, Scenario, Span};
+
+/// One expectation, measured.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Check {
+    /// What it shows, in words.
+    pub what: String,
+    /// The class, load or request type it is about, or `all`.
+    pub subject: String,
+    /// What was measured.
+    pub metric: Metric,
+    /// When.
+    pub over: Span,
+    /// What is demanded.
+    pub bound: String,
+    /// What was measured; `None` when there was nothing to measure, which never passes.
+    pub measured: Option<f64>,
+    /// Whether it is as demanded.
+    pub pass: bool,
+}
+
+/// Measures an outcome.
+#[derive(Debug, Clone, Copy)]
+pub struct Measure<'a> {
+    scenario: &'a Scenario,
+    outcome: &'a Outcome,
+}
+
+impl<'a> Measure<'a> {
+    /// A measure of what came of `scenario`.
+    pub fn new(scenario: &'a Scenario, outcome: &'a Outcome) -> Measure<'a> {
+        Measure { scenario, outcome }
+    }
+
+    /// Every expectation about `arm`, in the order of the scenario.
+    pub fn checks(&self, arm: &Arm) -> Vec<Check> {
+        arm.expectations(self.scenario).map(|expect| self.check(expect)).collect()
+    }
+
+    /// One expectation.
+    pub fn check(&self, expect: &Expect) -> Check {
+        let measured = match expect.relative_to {
+            None => self.metric(expect),
+            Some(before) => {
+                let before = self.metric(&Expect { over: before, ..expect.clone() });
+                self.metric(expect).zip(before).and_then(|(now, before)| (before > 0.0).then(|| now / before))
+            }
+        };
+        Check {
+            what: expect.what.clone(),
+            subject: expect.subject().to_owned(),
+            metric: expect.metric,
+            over: expect.over,
+            bound: expect.bound(),
+            measured,
+            pass: measured.is_some_and(|measured| expect.allows(measured)),
+        }
+    }
+
+    /// The value of a metric; `None` when there is nothing to measure.
+    fn metric(&self, expect: &Expect) -> Option<f64> {
+        let course = match (&expect.load, &expect.request) {
+            (Some(load), _) => self.outcome.load(load),
+            (_, Some(request)) => self.outcome.request(request),
+            _ => self.outcome.class(expect.class.as_deref()),
+        };
+        let Span { from, to } = expect.over;
+        let sum = course.span(from, to);
+        let all = || self.outcome.class(None).span(from, to);
+        // Whole seconds are what was summed up.
+        let seconds = to.as_secs_f64().ceil() - from.as_secs_f64().floor();
+        let rate = |count: u64| Some(count as f64 / seconds);
+        match expect.metric {
+            Metric::AdmittedShare => share(sum.admitted(), sum.offered),
+            Metric::RefusedShare => share(sum.refused, sum.offered),
+            Metric::FailedShare => share(sum.failed, sum.offered),
+            Metric::PartOfAdmitted => share(sum.admitted(), all().admitted()),
+            Metric::PartOfRefused => share(sum.refused, all().refused),
+            Metric::OfferedRate => rate(sum.offered),
+            Metric::AdmittedRate => rate(sum.admitted()),
+            Metric::RefusedRate => rate(sum.refused),
+            Metric::GoodputRate => rate(sum.good),
+            Metric::Mean => sum.responses.mean(),
+            Metric::P50 => sum.responses.quantile(0.50),
+            Metric::P90 => sum.responses.quantile(0.90),
+            Metric::P95 => sum.responses.quantile(0.95),
+            Metric::P99 => sum.responses.quantile(0.99),
+            Metric::P90WorstWindow => worst(&course, expect, 0.90),
+            Metric::P95WorstWindow => worst(&course, expect, 0.95),
+            Metric::P95WindowsOver => self.windows_over(&course, expect),
+            Metric::InFlight => self.in_flight(expect),
+            Metric::ServersLeast => self.servers(expect).min().map(|count| count as f64),
+            Metric::ServersMost => self.servers(expect).max().map(|count| count as f64),
+            Metric::ServersChanges => {
+                let counts: Vec<usize> = self.servers(expect).collect();
+                let changes = counts.windows(2).filter(|pair| pair[0] != pair[1]).count();
+                (!counts.is_empty()).then_some(changes as f64)
+            }
+            Metric::Servers => self.provisioned(expect, |second| second.servers),
+            Metric::Sentries => self.provisioned(expect, |second| second.sentries),
+            Metric::Ceiling => self.provisioned(expect, |second| second.ceiling),
+            Metric::SentryCpu => self.provisioned(expect, |second| second.sentry_cpu),
+            Metric::SentrySpread => self.provisioned(expect, |second| second.sentry_spread),
+            Metric::RateLeast => self.rates(expect).into_iter().flatten().reduce(f64::min),
+            Metric::RateLast => self.rates(expect).iter().filter_map(|rates| rates.last().copied()).reduce(f64::min),
+            Metric::RateFall => self.steps(expect).map(|(before, after)| before - after).reduce(f64::max),
+            Metric::RateRise => self.steps(expect).map(|(before, after)| after - before).reduce(f64::max),
+        }
+    }
+
+    /// What the application that the expectation is about is offered at an instant.
+    fn offered_at(&self, expect: &Expect, at: Duration) -> f64 {
+        let application = self.application(expect);
+        let loads = self.scenario.loads.iter().filter(|load| self.scenario.application_of(&load.class) == application);
+        loads.map(|load| load.rate.rate_at(at).per_second()).sum()
+    }
+
+    /// The mean over the span, of the application that the expectation is about.
+    fn provisioned(&self, expect: &Expect, of: impl Fn(&Provision) -> f64) -> Option<f64> {
+        let seconds = &self.outcome.provisioned.get(self.application(expect))?.seconds;
+        let to = (expect.over.to.as_secs_f64().ceil() as usize).min(seconds.len());
+        let span = seconds.get(expect.over.from.as_secs() as usize..to)?;
+        (!span.is_empty()).then(|| span.iter().map(of).sum::<f64>() / span.len() as f64)
+    }
+
+    fn application(&self, expect: &Expect) -> usize {
+        let loads = || self.scenario.loads.iter().find(|load| Some(load.label()) == expect.load.as_deref());
+        let class = expect.class.as_deref().or_else(|| loads().map(|load| load.class.as_str()));
+        class.map_or(0, |class| self.scenario.application_of(class))
+    }
+
+    /// What was in flight, on average over the seconds.
+    fn in_flight(&self, expect: &Expect) -> Option<f64> {
+        let is_about = |stream: &(usize, &crate::outcome::StreamOutcome)| match (&expect.load, &expect.class) {
+            (Some(load), _) => stream.1.name == *load,
+            (_, class) => class.as_ref().is_none_or(|class| stream.1.class == *class),
+        };
+        let streams: Vec<usize> = self.outcome.streams.iter().enumerate().filter(is_about).map(|(at, _)| at).collect();
+        let sum = |second: &Vec<u32>| streams.iter().filter_map(|&at| second.get(at)).sum::<u32>();
+        let Span { from, to } = expect.over;
+        let seconds =
+            self.outcome.in_flight.iter().take(to.as_secs_f64().ceil() as usize).skip(from.as_secs() as usize);
+        let sums: Vec<u32> = seconds.map(sum).collect();
+        share(sums.iter().map(|&sum| u64::from(sum)).sum(), sums.len() as u64)
+    }
+
+    /// The servers of the class, second by second.
+    fn servers(&self, expect: &Expect) -> impl Iterator<Item = usize> {
+        let class = expect.class.as_ref().and_then(|class| self.scenario.class_index(class));
+        let Span { from, to } = expect.over;
+        let seconds = self.outcome.partitions.iter().skip(from.as_secs() as usize);
+        let seconds = seconds.take((to.as_secs_f64().ceil() - from.as_secs_f64().floor()) as usize);
+        // Classes beyond the last partition share it.
+        seconds.filter_map(move |sizes| sizes.get(class?.min(sizes.len().saturating_sub(1))).copied())
+    }
+
+    /// The rates of the resource's controllers, each second by second.
+    fn rates(&self, expect: &Expect) -> Vec<Vec<f64>> {
+        let resource = expect.resource.as_deref().unwrap_or_default();
+        let Span { from, to } = expect.over;
+        let mut controllers: Vec<(&str, Vec<f64>)> = Vec::new();
+        for control in &self.outcome.controls {
+            let at = Duration::from_secs(control.second);
+            let is_its = control.request.split(" at ").next() == Some(resource);
+            let Some(rate) = control.rate.filter(|_| is_its && at >= from && at < to) else { continue };
+            match controllers.iter_mut().find(|(name, _)| *name == control.request) {
+                Some((_, rates)) => rates.push(rate),
+                None => controllers.push((&control.request, vec![rate])),
+            }
+        }
+        controllers.into_iter().map(|(_, rates)| rates).collect()
+    }
+
+    /// Each rate with the one a second later.
+    fn steps(&self, expect: &Expect) -> impl Iterator<Item = (f64, f64)> {
+        let pairs = |rates: Vec<f64>| rates.windows(2).map(|pair| (pair[0], pair[1])).collect::<Vec<_>>();
+        self.rates(expect).into_iter().flat_map(pairs)
+    }
+
+    fn windows_over(&self, course: &Course, expect: &Expect) -> Option<f64> {
+        let (mut over, mut counted) = (0u64, 0u64);
+        for (from, sum) in windows(course, expect) {
+            let target = self.scenario.target(self.offered_at(expect, from)).as_secs_f64();
+            let Some(p95) = p95(&sum) else { continue };
+            counted += 1;
+            over += u64::from(p95 > target);
+        }
+        share(over, counted)
+    }
+}
+
+/// The windows of an expectation's span, the last one perhaps shorter: beginning and sum.
+fn windows<'c>(course: &'c Course, expect: &Expect) -> impl Iterator<Item = (Duration, Second)> + 'c {
+    let (Span { from, to }, window) = (expect.over, expect.window);
+    let starts =
+        std::iter::successors(Some(from), move |start| Some(*start + window)).take_while(move |start| *start < to);
+    starts.map(move |start| (start, course.span(start, (start + window).min(to))))
+}
+
+/// The highest quantile of any window.
+fn worst(course: &Course, expect: &Expect, q: f64) -> Option<f64> {
+    windows(course, expect).filter_map(|(_, sum)| sum.responses.quantile(q)).reduce(f64::max)
+}
+
+fn p95(sum: &Second) -> Option<f64> {
+    sum.responses.quantile(0.95)
+}
+
+fn share(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::StreamOutcome;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Ten seconds: gold is answered in 100 ms, and from 5 s on in 2 s; bronze is refused every other time.
+    fn outcome() -> Outcome {
+        let (mut gold, mut bronze) = (Course::default(), Course::default());
+        for second in 0..10 {
+            let at = second * SECOND;
+            for turn in 0..20 {
+                gold.offered(at);
+                gold.answered(at, if second < 5 { SECOND / 10 } else { 2 * SECOND }, SECOND);
+                bronze.offered(at);
+                if turn % 2 == 0 { bronze.refused(at) } else { bronze.answered(at, SECOND / 2, SECOND) }
+            }
+        }
+        let stream = |name: &str, course| StreamOutcome { name: name.into(), class: name.into(), course };
+        let types = vec![("page".to_owned(), gold.clone())];
+        Outcome { streams: vec![stream("gold", gold), stream("bronze", bronze)], types, ..Outcome::default() }
+    }
+
+    fn scenario(expects: &str) -> Scenario {
+        let text = r#"
+            id = "t"
+            title = "t"
+            duration = "10s"
+            sla = { target = "1s" }
+            servers = { count = 1 }
+            class = [{ name = "gold" }, { name = "bronze" }]
+            request = [{ name = "page", service = { distribution = "constant", value = "1ms" } }]
+            load = [{ class = "gold", requests = { page = 1 }, rate = "20/s" }, { class = "bronze", requests = { page = 1 }, rate = "20/s" }]
+            arm = [{ name = "a" }]
+        "#;
+        Scenario::parse(&format!("{text}{expects}"), "t.toml").unwrap()
+    }
+
+    fn measured(expect: &str) -> (Option<f64>, bool) {
+        let scenario = scenario(&format!("expect = [{{ {expect} }}]"));
+        let checks = Measure::new(&scenario, &outcome()).checks(&scenario.arms[0]);
+        (checks[0].measured, checks[0].pass)
+    }
+
+    #[test]
+    fn shares_rates_and_parts() {
+        let over = r#"over = "0s..10s""#;
+        let of = |text: &str| measured(&format!("{over}, {text}"));
+        assert_eq!(of(r#"metric = "admitted_share", class = "bronze", at_least = 0.5"#), (Some(0.5), true));
+        assert_eq!(of(r#"metric = "refused_share", at_most = 0.2"#), (Some(0.25), false));
+        assert_eq!(of(r#"metric = "refused_share", at_most = 0.2, tolerance = 0.06"#), (Some(0.25), true));
+        assert_eq!(of(r#"metric = "part_of_refused", class = "bronze", at_least = 0.99"#), (Some(1.0), true));
+        assert_eq!(of(r#"metric = "offered_rate", request = "page", at_least = 20"#), (Some(20.0), true));
+        assert_eq!(of(r#"metric = "offered_rate", at_least = 40"#), (Some(40.0), true));
+        assert_eq!(of(r#"metric = "goodput_rate", class = "gold", at_least = 11"#), (Some(10.0), false));
+    }
+
+    #[test]
+    fn quantiles_and_windows() {
+        let near = |text: &str, wanted: f64| {
+            let found = measured(text).0.unwrap();
+            assert!((found / wanted - 1.0).abs() < 0.003, "{text}: {found}");
+        };
+        near(r#"over = "0s..5s", metric = "p95", at_most = 1"#, 0.5);
+        near(r#"over = "0s..10s", metric = "p95_worst_window", window = "1s", at_most = 1"#, 2.0);
+        near(r#"over = "0s..10s", metric = "p90_worst_window", window = "1s", at_most = 1"#, 2.0);
+        near(r#"over = "0s..10s", metric = "p95_windows_over", window = "1s", at_most = 1"#, 0.5);
+        near(r#"over = "4s..6s", metric = "p50", class = "gold", at_most = 1"#, 0.1);
+    }
+
+    #[test]
+    fn servers_of_a_class() {
+        let scenario = scenario(
+            r#"expect = [
+                { over = "0s..4s", metric = "servers_least", class = "gold", at_least = 1 },
+                { over = "1s..4s", metric = "servers_most", class = "bronze", at_least = 1 },
+                { over = "0s..4s", metric = "servers_changes", class = "gold", at_most = 1 },
+                { over = "2s..4s", metric = "servers_changes", class = "gold", at_most = 0 },
+            ]"#,
+        );
+        let outcome = Outcome { partitions: [[5, 5], [4, 6], [5, 5], [5, 5]].map(Vec::from).to_vec(), ..outcome() };
+        let checks = Measure::new(&scenario, &outcome).checks(&scenario.arms[0]);
+        let measured: Vec<_> = checks.iter().map(|check| (check.measured, check.pass)).collect();
+        assert_eq!(measured, [(Some(4.0), true), (Some(6.0), true), (Some(2.0), false), (Some(0.0), true)]);
+    }
+
+    #[test]
+    fn requests_in_flight() {
+        let scenario = scenario(
+            r#"expect = [
+                { over = "0s..10s", metric = "in_flight", load = "gold", at_least = 1 },
+                { over = "0s..10s", metric = "in_flight", at_least = 1 },
+                { over = "0s..5s", metric = "in_flight", class = "bronze", at_least = 9 },
+            ]"#,
+        );
+        let outcome = Outcome { in_flight: (0..10).map(|second| vec![second, 2]).collect(), ..outcome() };
+        let checks = Measure::new(&scenario, &outcome).checks(&scenario.arms[0]);
+        let measured: Vec<_> = checks.iter().map(|check| (check.measured, check.pass)).collect();
+        assert_eq!(measured, [(Some(4.5), true), (Some(6.5), true), (Some(2.0), false)]);
+    }
+
+    #[test]
+    fn nothing_to_measure_never_passes() {
+        let scenario = scenario(r#"expect = [{ over = "0s..5s", metric = "p95", at_most = 9, class = "gold" }]"#);
+        let silent = Outcome::default();
+        let check = Measure::new(&scenario, &silent).check(&scenario.expects[0]);
+        assert_eq!((check.measured, check.pass), (None, false));
+    }
+}

@@ -1,0 +1,155 @@
+//! The runs of an experiment: every arm with every seed, simulated several at a time, or with real HTTP one after the
+//! other.
+//!
+//! Simulated runs share nothing, so they scale with the processors; results come in the order of arms and seeds,
+//! whoever is ready first, so that the same scenario gives the same bytes whatever `jobs` is.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use tidegate_loadgen::Progress;
+use tidegate_sim::SiteError;
+
+use crate::configure::ArmError;
+use crate::report::{ArmReport, RunReport};
+use crate::scenario::{Arm, Scenario};
+use crate::service::{self, Lab, Played, Running, ServiceError};
+
+/// Why a simulation gave nothing.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum SimulateError {
+    /// An arm makes no sense to the engine.
+    #[error(transparent)]
+    Arm(#[from] ArmError),
+    /// A world makes no sense to the simulator.
+    #[error(transparent)]
+    World(#[from] SiteError),
+}
+
+/// A live run gave nothing.
+#[derive(Debug, thiserror::Error)]
+#[error("{title}")]
+pub struct LiveError {
+    /// Which: scenario, arm and seed.
+    pub title: String,
+    /// Why.
+    pub source: ServiceError,
+}
+
+/// Simulates every arm with every seed, `jobs` at a time, and calls `done` after each run.
+///
+/// # Errors
+/// When the engine or the simulator does not take an arm.
+pub fn simulate(
+    scenario: &Scenario,
+    seeds: &[u64],
+    jobs: usize,
+    done: impl Fn() + Sync,
+) -> Result<Vec<ArmReport>, SimulateError> {
+    let runs: Vec<(&Arm, u64)> =
+        scenario.arms.iter().flat_map(|arm| seeds.iter().map(move |&seed| (arm, seed))).collect();
+    let reports = in_parallel(&runs, jobs, |&(arm, seed)| {
+        let outcome = Played::new(scenario, arm)?.play(seed)?;
+        done();
+        Ok::<_, SimulateError>(RunReport::new(scenario, arm, seed, outcome))
+    })?;
+    let mut reports = reports.into_iter();
+    let arm = |arm: &Arm| ArmReport { name: arm.name.clone(), runs: reports.by_ref().take(seeds.len()).collect() };
+    Ok(scenario.arms.iter().map(arm).collect())
+}
+
+/// Plays every arm of a scenario's live form with every seed, one after the other: they would take the processors from
+/// each other. `watch` is told which run is under way and how it goes, ten times a second.
+///
+/// # Errors
+/// When a run cannot be started, or its load not be sent.
+pub async fn live(
+    scenario: &Scenario,
+    seeds: &[u64],
+    lab: &Lab,
+    mut watch: impl FnMut(&str, &Progress),
+) -> Result<Vec<ArmReport>, LiveError> {
+    let service = service::of(&scenario.on());
+    let mut arms = Vec::new();
+    for arm in &scenario.arms {
+        let mut runs = Vec::new();
+        for &seed in seeds {
+            let title = format!("{} {} seed {seed}", scenario.id, arm.name);
+            let failed = |source| LiveError { title: title.clone(), source };
+            let run = service.start(scenario, arm, seed, lab).map_err(failed)?;
+            let outcome = until_done(run, |progress| watch(&title, progress)).await.map_err(failed)?;
+            runs.push(RunReport::new(scenario, arm, seed, outcome));
+        }
+        arms.push(ArmReport { name: arm.name.clone(), runs });
+    }
+    Ok(arms)
+}
+
+async fn until_done(
+    run: Box<dyn Running>,
+    mut watch: impl FnMut(&Progress),
+) -> Result<crate::outcome::Outcome, ServiceError> {
+    let mut progress = run.progress();
+    let mut done = run.wait();
+    loop {
+        tokio::select! {
+            outcome = &mut done => return outcome,
+            Ok(()) = progress.changed() => watch(&progress.borrow_and_update()),
+        }
+    }
+}
+
+/// `work` on each item, `jobs` at a time (1 at least), with results in the order of the items. After an error nothing
+/// more begins.
+///
+/// # Errors
+/// The first in the order of the items, of those that were worked on.
+pub fn in_parallel<T: Sync, R: Send, E: Send>(
+    items: &[T],
+    jobs: usize,
+    work: impl Fn(&T) -> Result<R, E> + Sync,
+) -> Result<Vec<R>, E> {
+    let results: Vec<Mutex<Option<Result<R, E>>>> = items.iter().map(|_| Mutex::new(None)).collect();
+    let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.clamp(1, items.len().max(1)) {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(item) = items.get(at) else { return };
+                    let result = work(item);
+                    stop.fetch_or(result.is_err(), Ordering::Relaxed);
+                    *results[at].lock().expect("nobody else has this result") = Some(result);
+                }
+            });
+        }
+    });
+    // What was not begun comes after an error.
+    results.into_iter().map_while(|result| result.into_inner().expect("nobody panicked with it")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_in_the_order_of_the_items_whatever_the_jobs() {
+        let items: Vec<u64> = (0..100).collect();
+        for jobs in [0, 1, 3, 200] {
+            let doubled = in_parallel(&items, jobs, |item| Ok::<_, ()>(item * 2));
+            assert_eq!(doubled, Ok(items.iter().map(|i| i * 2).collect::<Vec<_>>()));
+        }
+        assert_eq!(in_parallel(&[] as &[u64], 4, |item| Ok::<_, ()>(*item)), Ok(vec![]));
+    }
+
+    #[test]
+    fn after_an_error_nothing_more_begins() {
+        let begun = AtomicUsize::new(0);
+        let items: Vec<u64> = (0..100).collect();
+        let result = in_parallel(&items, 1, |item| {
+            begun.fetch_add(1, Ordering::Relaxed);
+            if *item == 7 { Err("seven") } else { Ok(*item) }
+        });
+        assert_eq!((result, begun.load(Ordering::Relaxed)), (Err("seven"), 8));
+    }
+}

@@ -1,0 +1,147 @@
+//! The simulator as a service: a scenario's arm in virtual time.
+
+mod machines;
+mod provision;
+
+use tidegate_engine::Timestamp;
+use tidegate_sim::{Report, SiteError, Stream, World};
+
+use crate::configure::{self, ArmError};
+use crate::outcome::{Control, Outcome, StreamOutcome};
+use crate::scenario;
+use crate::scenario::{Arm, Load, Scenario};
+
+/// A scenario's arm as a world that can be played with any seed.
+#[derive(Debug, Clone)]
+pub struct Played {
+    world: World,
+    names: Vec<(String, String)>,
+    /// In place of the world, where servers come and go.
+    site: Option<provision::PlayedSite>,
+}
+
+impl Played {
+    /// The world of one arm.
+    ///
+    /// # Errors
+    /// When the engine does not take its policies.
+    pub fn new(scenario: &Scenario, arm: &Arm) -> Result<Played, ArmError> {
+        let setup = configure::setup(scenario, arm)?;
+        let mut world = World::new(setup, Vec::new(), scenario.duration);
+        world.streams = scenario.loads.iter().map(|load| stream(scenario, load)).collect();
+        machines::furnish(&mut world, scenario);
+        // Outcomes are made from courses alone.
+        world.by_answer = false;
+        world.count_in_flight = scenario.expects.iter().any(|expect| expect.metric == scenario::Metric::InFlight);
+        let loads = scenario.loads.iter().map(|load| (load.label().to_owned(), load.class.clone()));
+        let users = scenario.users.iter().map(|users| (users.label().to_owned(), users.class.clone()));
+        let of =
+            |sessions: &tidegate_workload::Sessions| sessions.labels().map(|label| (label, sessions.class.clone()));
+        let sessions = scenario.sessions.iter().flat_map(of);
+        let site = provision::site(&world, scenario, arm)?;
+        Ok(Played { world, names: loads.chain(users).chain(sessions).collect(), site })
+    }
+
+    /// The world, to change what scenario files cannot say.
+    pub fn world_mut(&mut self) -> &mut World {
+        &mut self.world
+    }
+
+    /// Plays it. Equal seeds give equal outcomes.
+    ///
+    /// # Errors
+    /// When the world was changed into one that makes no sense.
+    pub fn play(&self, seed: u64) -> Result<Outcome, SiteError> {
+        if let Some(site) = &self.site {
+            return site.play(seed, &self.names);
+        }
+        Ok(self.outcome(self.world.run(seed)?))
+    }
+
+    /// The part of a report that scenarios make demands on.
+    pub fn outcome(&self, mut report: Report) -> Outcome {
+        let notes = notes(&report, &self.world);
+        let controls = controls(&report);
+        let courses = std::mem::take(&mut report.courses);
+        let in_flight = std::mem::take(&mut report.in_flight);
+        let partitions = std::mem::take(&mut report.partitions);
+        // The engine's first type is for what no rule matches: nothing, here.
+        let names = self.world.setup.request_types.iter().cloned();
+        let types = names.zip(std::mem::take(&mut report.types)).skip(1).collect();
+        let streams = self.names.iter().zip(courses).map(|((name, class), course)| StreamOutcome {
+            name: name.clone(),
+            class: class.clone(),
+            course,
+        });
+        let streams = streams.collect();
+        Outcome { streams, types, controls, partitions, in_flight, notes, ..Outcome::default() }
+    }
+}
+
+fn stream(scenario: &Scenario, load: &Load) -> Stream {
+    let class = scenario.class_index(&load.class).unwrap_or_default();
+    let urls = load.requests.iter().flat_map(|(name, weight)| machines::urls(scenario, class, name, *weight));
+    Stream {
+        class: class as u8,
+        profile: load.rate.clone(),
+        process: load.arrivals,
+        urls: urls.collect(),
+        retry: load.retry.as_ref().map(machines::retry),
+    }
+}
+
+/// What response-time and resource controllers did, in lines.
+fn controls(report: &Report) -> Vec<Control> {
+    let mut lines = Vec::new();
+    for (at, controllers) in &report.controls {
+        for controller in controllers {
+            lines.extend(controller.classes.iter().map(|class| Control {
+                second: at.as_secs(),
+                request: controller.request_type.clone().unwrap_or_else(|| "all".to_owned()),
+                class: class.class.clone(),
+                rate: controller.policing.then_some(class.rate),
+                percentile: class.percentile,
+                quality: controller.quality,
+            }));
+        }
+    }
+    for (at, resources) in &report.resources {
+        lines.extend(resources.iter().map(|resource| Control {
+            second: at.as_secs(),
+            request: match &resource.server {
+                Some(server) => format!("{} at {server}", resource.resource),
+                None => resource.resource.clone(),
+            },
+            class: "all".to_owned(),
+            rate: resource.rate,
+            percentile: None,
+            quality: 1.0,
+        }));
+    }
+    lines
+}
+
+/// What the engine said, in lines, and then what there is to say of models that only the simulator has.
+fn notes(report: &Report, world: &World) -> Vec<(f64, String)> {
+    let line = |(at, event): &(Timestamp, tidegate_engine::Event)| (at.as_secs_f64(), format!("{event:?}"));
+    let mut notes: Vec<(f64, String)> = report.events.iter().map(line).collect();
+    let end = report.duration.as_secs_f64();
+    let mut note = |text: String| notes.push((end, text));
+    if report.events_left_out > 0 {
+        note(format!("{} more events were not kept", report.events_left_out));
+    }
+    if let Some(cpu) = report.sentry_cpu {
+        note(format!("the sentry's CPU was in use for {:.1} % of the time", cpu * 100.0));
+    }
+    if report.joules() > 0.0 {
+        note(format!("servers drew {:.0} kJ", report.joules() / 1e3));
+    }
+    for (at, client) in report.clients.iter().enumerate() {
+        let retries = world.streams.get(at).is_none_or(|stream| stream.retry.is_some());
+        if retries {
+            let (wanted, satisfied, given_up) = (client.wanted, client.satisfied, client.given_up);
+            note(format!("load {}: {wanted} wanted, {satisfied} answered, {given_up} given up", at + 1));
+        }
+    }
+    notes
+}
