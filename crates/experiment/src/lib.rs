@@ -13,6 +13,7 @@
 //! [`service`] plays a run and gives an [`outcome::Outcome`]; [`measure::Measure`] makes checks of that; [`report`]
 //! writes all of it.
 
+pub mod built_in;
 pub mod configure;
 pub mod measure;
 pub mod outcome;

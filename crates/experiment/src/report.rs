@@ -13,6 +13,8 @@ mod page;
 mod plot;
 mod profile;
 mod saved;
+mod space;
+mod sweep;
 mod text;
 
 use std::fs;
@@ -27,6 +29,8 @@ pub use book::{Chapter, chapter};
 pub use page::page;
 pub use profile::{Curve, curves};
 pub use saved::{ReadError, SavedReport};
+pub use space::{SpaceError, SpaceReport};
+pub use sweep::{Settings, settings, sweep_csv, sweep_text};
 
 /// Where outcomes come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

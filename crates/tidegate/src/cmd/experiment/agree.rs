@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use tidegate_experiment::built_in;
 use tidegate_experiment::outcome::Outcome;
 use tidegate_experiment::report::{ArmReport, ExperimentReport, Mode};
 use tidegate_experiment::scenario::{Arm, Scenario};
 
 use super::run::lab;
-use super::{find, folder_of, jobs, play};
+use super::{folder_of, jobs, play};
 
 /// Compare the simulator with real HTTP: the same scenarios, run both ways
 ///
@@ -92,7 +93,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
 
 impl Args {
     fn prepare(&self, name: &str) -> Result<Scenario> {
-        let mut scenario = find(name)?;
+        let mut scenario = built_in::find(name)?;
         if self.short {
             scenario = scenario.shortened();
         }

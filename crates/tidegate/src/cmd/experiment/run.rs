@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow};
-use tidegate_experiment::report::{ExperimentReport, Mode};
+use tidegate_experiment::built_in;
+use tidegate_experiment::report::{ExperimentReport, Mode, SpaceReport, settings, sweep_csv, sweep_text};
 use tidegate_experiment::scenario::{Point, Scenario, Space};
 use tidegate_experiment::service::{Lab, Played};
 
-use super::{find, folder_of, jobs, page, play, space, sweep};
+use super::{folder_of, jobs, page, play};
 
 /// What to run, and how.
 #[derive(Debug, clap::Args)]
@@ -76,7 +77,9 @@ impl PlayArgs {
                 reports.push((point.settings, report));
             }
             if sweeps {
-                sweep::conclude(&self.out, &reports)?;
+                write!(stdout(), "{}", sweep_text(&reports))?;
+                self.put(&format!("{}.sweep.csv", reports[0].1.scenario.id), &sweep_csv(&reports))?;
+                writeln!(stdout())?;
             }
         }
         if is_written {
@@ -89,7 +92,7 @@ impl PlayArgs {
     /// The scenario as it is to be run, once for every combination of its sweep. Policies are tried too, so that
     /// nothing fails halfway for a wrong key.
     fn prepare(&self, name: &str, mode: Mode) -> Result<Prepared> {
-        let mut scenario = find(name)?;
+        let mut scenario = built_in::find(name)?;
         scenario = match mode {
             Mode::Live => scenario.for_live()?,
             Mode::Simulated => scenario.for_simulation(),
@@ -118,20 +121,33 @@ impl PlayArgs {
                 Played::new(&point.scenario, arm).with_context(|| name.to_owned())?;
             }
             if !point.settings.is_empty() {
-                point.scenario.title += &format!(" ({})", sweep::settings(&point.settings));
+                point.scenario.title += &format!(" ({})", settings(&point.settings));
             }
         }
         Ok(Prepared { space: scenario.space, points })
     }
 
-    /// Plays a sweep of which only the figure matters.
+    /// Plays a sweep of which only the figures matter.
     fn play_space(&self, space: &Space, points: Vec<Point>, mode: Mode) -> Result<bool> {
-        let mut figure = space::Figure::new(space, &points)?;
+        let mut spaces = SpaceReport::new(space, &points)?;
         for point in points {
             let report = self.play(point.scenario, mode)?;
-            figure.add(&point.settings, &report)?;
+            spaces.add(&point.settings, &report)?;
         }
-        figure.conclude(&self.out)
+        std::fs::create_dir_all(&self.out).with_context(|| format!("cannot make {}", self.out.display()))?;
+        for figure in 0..spaces.figures() {
+            write!(stdout(), "{}", spaces.text(figure))?;
+            self.put(&format!("{}.svg", spaces.name(figure)), &spaces.svg(figure)?)?;
+            self.put(&format!("{}.csv", spaces.name(figure)), &spaces.csv(figure))?;
+        }
+        Ok(spaces.pass())
+    }
+
+    /// Writes a file into the folder of the results.
+    fn put(&self, name: &str, text: &str) -> Result<()> {
+        let file = self.out.join(name);
+        std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+        Ok(writeln!(stdout(), "written: {}", file.display())?)
     }
 
     fn play(&self, scenario: Scenario, mode: Mode) -> Result<ExperimentReport> {

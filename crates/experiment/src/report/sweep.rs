@@ -1,40 +1,43 @@
 //! What a sweep came to: a line for every combination and arm.
 
 use std::fmt::Write as _;
-use std::io::{Write, stdout};
-use std::path::Path;
 
-use anyhow::{Context, Result};
-use tidegate_experiment::report::{ArmReport, ExperimentReport};
+use super::{ArmReport, ExperimentReport};
 
 /// Keys and values of a combination.
-type Settings = Vec<(String, String)>;
+pub type Settings = Vec<(String, String)>;
 
 /// The settings in words.
-pub(super) fn settings(settings: &[(String, String)]) -> String {
+pub fn settings(settings: &[(String, String)]) -> String {
     settings.iter().map(|(key, value)| format!("{key} = {value}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Prints the table and writes it as `<id>.sweep.csv` into `folder`.
-pub(super) fn conclude(folder: &Path, reports: &[(Settings, ExperimentReport)]) -> Result<()> {
-    let Some((first, report)) = reports.first() else { return Ok(()) };
-    let mut csv = String::new();
-    for (key, _) in first {
-        let _ = write!(csv, "{},", quoted(key));
-    }
-    csv += "arm,offered_per_s,admitted_per_s,refused_per_s,failed_per_s,good_per_s,p50_s,p95_s,checks_missed\n";
-    writeln!(stdout(), "{}: {} combinations", report.scenario.id, reports.len())?;
+/// A line of words for every combination and arm.
+pub fn sweep_text(reports: &[(Settings, ExperimentReport)]) -> String {
+    let Some((_, first)) = reports.first() else { return String::new() };
+    let mut text = format!("{}: {} combinations\n", first.scenario.id, reports.len());
     for (settings, report) in reports {
         for arm in &report.arms {
-            let line = Line::of(report, arm);
-            writeln!(stdout(), "{}, {}: {}", self::settings(settings), arm.name, line.words())?;
-            let values: String = settings.iter().map(|(_, value)| quoted(value) + ",").collect();
-            let _ = writeln!(csv, "{values}{},{}", arm.name, line.csv());
+            let words = Line::of(report, arm).words();
+            let _ = writeln!(text, "{}, {}: {words}", self::settings(settings), arm.name);
         }
     }
-    let file = folder.join(format!("{}.sweep.csv", report.scenario.id));
-    std::fs::write(&file, csv).with_context(|| format!("cannot write {}", file.display()))?;
-    Ok(writeln!(stdout(), "written: {}\n", file.display())?)
+    text
+}
+
+/// The same as a table.
+pub fn sweep_csv(reports: &[(Settings, ExperimentReport)]) -> String {
+    let keys: String =
+        reports.first().into_iter().flat_map(|(first, _)| first).map(|(key, _)| quoted(key) + ",").collect();
+    let mut csv = keys;
+    csv += "arm,offered_per_s,admitted_per_s,refused_per_s,failed_per_s,good_per_s,p50_s,p95_s,checks_missed\n";
+    for (settings, report) in reports {
+        let values: String = settings.iter().map(|(_, value)| quoted(value) + ",").collect();
+        for arm in &report.arms {
+            let _ = writeln!(csv, "{values}{},{}", arm.name, Line::of(report, arm).csv());
+        }
+    }
+    csv
 }
 
 /// Means over the runs of an arm.
