@@ -136,7 +136,7 @@ mod tests {
             "applications": [{ "application": "shop", "serving": 3, "coming": 1, "wanted": 4 }],
             "sentries": [{ "connected": true }, { "connected": false }],
             "role": "leads",
-            "store_away": "etcd does not answer",
+            "store_away": "the API server does not answer",
             "pending": 1,
             "counts": { "reports": 17 },
         }));

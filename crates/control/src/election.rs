@@ -2,7 +2,6 @@
 //!
 //! | file | question |
 //! |---|---|
-//! | `etcd.rs` | by a key in etcd that lives as long as its lease is kept alive |
 //! | `kubernetes.rs` | by a Lease of a cluster's API server |
 //! | `label.rs` | the label on the leader's pod there |
 //!
@@ -11,7 +10,6 @@
 //! this machine's monotonic clock, counted from before it was renewed. When the store is away that is over after a
 //! lease's time, and comes back with it if nobody else could be elected meanwhile.
 
-mod etcd;
 #[cfg(feature = "kubernetes")]
 mod kubernetes;
 #[cfg(feature = "kubernetes")]
@@ -23,12 +21,9 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::etcd::{Etcd, EtcdError};
 #[cfg(feature = "kubernetes")]
 use crate::kubernetes::{ApiError, ApiServer};
 
-pub use etcd::leader;
-pub(crate) use etcd::{Seat as EtcdSeat, said};
 #[cfg(feature = "kubernetes")]
 pub(crate) use kubernetes::Seat as KubernetesSeat;
 
@@ -41,7 +36,6 @@ pub struct Candidate(Stands);
 
 #[derive(Clone, Debug)]
 enum Stands {
-    Etcd(etcd::Candidate),
     #[cfg(feature = "kubernetes")]
     Kubernetes(kubernetes::Candidate),
 }
@@ -80,7 +74,6 @@ pub struct Leadership(pub(crate) Seat);
 
 #[derive(Debug)]
 pub(crate) enum Seat {
-    Etcd(EtcdSeat),
     #[cfg(feature = "kubernetes")]
     Kubernetes(KubernetesSeat),
 }
@@ -111,9 +104,6 @@ struct Held {
 /// Why it is not known who leads.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ElectionError {
-    /// As etcd says.
-    #[error(transparent)]
-    Etcd(#[from] EtcdError),
     /// As the API server says.
     #[cfg(feature = "kubernetes")]
     #[error(transparent)]
@@ -121,12 +111,7 @@ pub enum ElectionError {
 }
 
 impl Candidate {
-    /// One that stands for election below `prefix` in etcd. A lease has whole seconds, as etcd counts them.
-    pub fn new(etcd: Etcd, prefix: &str, lease: Duration, me: Leader) -> Candidate {
-        Candidate(Stands::Etcd(etcd::Candidate::new(etcd, prefix, lease, me)))
-    }
-
-    /// One that stands for election by the Lease `prefix` of a cluster; it has whole seconds, too.
+    /// One that stands for election by the Lease `prefix` of a cluster; it has whole seconds.
     #[cfg(feature = "kubernetes")]
     pub fn in_cluster(server: ApiServer, prefix: &str, lease: Duration, me: Leader) -> Candidate {
         Candidate(Stands::Kubernetes(kubernetes::Candidate::new(server, prefix, lease, me)))
@@ -138,7 +123,6 @@ impl Candidate {
     /// When who counts the votes does not answer, or does not want to.
     pub fn stand(&self, wall: u64) -> Result<Turn, ElectionError> {
         match &self.0 {
-            Stands::Etcd(candidate) => Ok(candidate.stand(wall)?),
             #[cfg(feature = "kubernetes")]
             Stands::Kubernetes(candidate) => Ok(candidate.stand(wall)?),
         }
@@ -147,7 +131,6 @@ impl Candidate {
     /// How long to wait between two looks at who leads.
     pub fn look_every(&self) -> Duration {
         match &self.0 {
-            Stands::Etcd(_) => etcd::LOOK,
             #[cfg(feature = "kubernetes")]
             Stands::Kubernetes(_) => kubernetes::LOOK,
         }
@@ -158,7 +141,6 @@ impl Leadership {
     /// Counts up with every election.
     pub fn term(&self) -> u64 {
         match &self.0 {
-            Seat::Etcd(seat) => seat.tenure().term(),
             #[cfg(feature = "kubernetes")]
             Seat::Kubernetes(seat) => seat.tenure().term(),
         }
@@ -221,6 +203,12 @@ impl Lease {
 /// The term after `last`. Not below the time: a store that is made anew begins above the one before it.
 fn term_after(last: u64, wall: u64) -> u64 {
     (last + 1).max(wall / 1_000_000_000)
+}
+
+/// What a leader says of itself.
+#[cfg(feature = "kubernetes")]
+pub(crate) fn said(value: &[u8]) -> Leader {
+    serde_json::from_slice(value).unwrap_or_default()
 }
 
 fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {

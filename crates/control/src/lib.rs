@@ -4,8 +4,7 @@
 //! |---|---|
 //! | `config.rs` | what an operator says |
 //! | `plane.rs` | what is decided: pure, made again from its journal |
-//! | `store.rs`, `store/` | what survives a kill -9: in a file, in etcd, or in a cluster's ConfigMaps |
-//! | `etcd.rs`, `etcd/` | calls to etcd that end in bounded time |
+//! | `store.rs`, `store/` | what survives a kill -9: in a file, or in a cluster's ConfigMaps |
 //! | `kubernetes.rs` | calls to a cluster's API server that end in bounded time (feature `kubernetes`) |
 //! | `election.rs`, `election/` | which of several control planes leads |
 //! | `member.rs` | one of them: it waits, leads, and waits again |
@@ -24,7 +23,6 @@ pub mod config;
 pub mod daemon;
 pub mod desk;
 pub mod election;
-pub mod etcd;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
 mod link;

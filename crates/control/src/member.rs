@@ -1,6 +1,6 @@
 //! One control plane of a site: it leads, or waits until it can.
 //!
-//! *Intuition.* With a file as its store it leads from the beginning to the end. With etcd or a cluster's API server
+//! *Intuition.* With a file as its store it leads from the beginning to the end. With a cluster's API server
 //! it stands for election again and again; elected, it reads what the one before it wrote and goes on as after a
 //! kill -9; deposed, it forgets all of that and waits again. The address that sentries connect to stays: while it
 //! waits they are told who leads.
@@ -19,7 +19,6 @@ use crate::config::{Config, Place};
 use crate::daemon::{AtWork, Daemon, DaemonError, Ended, Handle, Mailbox, Message, Question};
 use crate::desk::Connection;
 use crate::election::{Candidate, ElectionError, Leader, Leadership, Turn};
-use crate::etcd::Etcd;
 #[cfg(feature = "kubernetes")]
 use crate::kubernetes::ApiServer;
 use crate::link::{self, News};
@@ -63,7 +62,7 @@ impl Member {
         // Before anything is listened on: a store that is held is what a second start is told of.
         let store = match &place {
             Place::File(path) => Some(Store::open(path, wall())?),
-            Place::Etcd(_) | Place::Kubernetes(_) => None,
+            Place::Kubernetes(_) => None,
         };
         let listener = TcpListener::bind(config.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -126,16 +125,10 @@ fn standby(config: &Config, place: &Place, address: SocketAddr, mailbox: Mailbox
     let admin = config.admin.map(|admin| admin.to_string());
     let (name, pod) = match place {
         Place::File(_) => (String::new(), None),
-        Place::Etcd(etcd) => (etcd.name.clone(), None),
         Place::Kubernetes(cluster) => (cluster.name.clone(), cluster.pod.clone()),
     };
     let me = Leader { name, listen: address.to_string(), admin, pod, ..Leader::default() };
     let (candidate, prefix) = match place {
-        Place::Etcd(etcd) => {
-            let way =
-                Etcd::to(&etcd.endpoints, etcd.tls.clone()).map_err(|error| StoreError::Away(error.to_string()))?;
-            (Candidate::new(way, &etcd.prefix, etcd.lease, me), etcd.prefix.clone())
-        }
         #[cfg(feature = "kubernetes")]
         Place::Kubernetes(cluster) => {
             let way = ApiServer::find(cluster.kubeconfig.clone(), cluster.namespace.clone());

@@ -7,10 +7,8 @@
 //! | file | question |
 //! |---|---|
 //! | `file.rs` | a file of this machine, one control plane |
-//! | `etcd.rs` | etcd, and several of them |
 //! | `kubernetes.rs`, `kubernetes/` | ConfigMaps of a cluster, and several of them |
 
-mod etcd;
 mod file;
 #[cfg(feature = "kubernetes")]
 mod kubernetes;
@@ -25,8 +23,7 @@ use tidegate_engine::provision::{ProvisionError, RestoreError, Site};
 use crate::config::Place;
 #[cfg(feature = "kubernetes")]
 use crate::election::KubernetesSeat;
-use crate::election::{EtcdSeat, Leader, Leadership, Lease, Seat, Tenure};
-use crate::etcd::{Etcd, EtcdError};
+use crate::election::{Leader, Leadership, Lease, Seat, Tenure};
 #[cfg(feature = "kubernetes")]
 use crate::kubernetes::{ApiError, ApiServer};
 use crate::plane::{Input, Plane, Record};
@@ -48,7 +45,6 @@ pub struct Store(Kind);
 #[derive(Debug)]
 enum Kind {
     File(file::FileStore),
-    Etcd(Box<etcd::EtcdStore>),
     #[cfg(feature = "kubernetes")]
     Kubernetes(Box<kubernetes::ClusterStore>),
 }
@@ -58,7 +54,6 @@ macro_rules! each {
     ($kind:expr, $store:ident => $what:expr) => {
         match $kind {
             Kind::File($store) => $what,
-            Kind::Etcd($store) => $what,
             #[cfg(feature = "kubernetes")]
             Kind::Kubernetes($store) => $what,
         }
@@ -116,7 +111,7 @@ pub enum StoreError {
         leader: Option<Box<Leader>>,
     },
     /// One control plane is to wait for another one, and this store is one's alone.
-    #[error("{place}: this store is one control plane's; for several give [etcd] or [kubernetes]")]
+    #[error("{place}: this store is one control plane's; for several give [kubernetes]")]
     Alone {
         /// Where.
         place: String,
@@ -162,18 +157,9 @@ impl Store {
     /// When the store does not answer, or this one does not lead any more.
     pub fn lead(leadership: Leadership, prefix: &str, wall: u64) -> Result<Store, StoreError> {
         Ok(Store(match leadership.0 {
-            Seat::Etcd(seat) => Kind::Etcd(Box::new(etcd::EtcdStore::lead(seat, prefix, wall)?)),
             #[cfg(feature = "kubernetes")]
             Seat::Kubernetes(seat) => Kind::Kubernetes(Box::new(kubernetes::ClusterStore::lead(seat, prefix, wall))),
         }))
-    }
-
-    /// What is below `prefix` in etcd, only to look.
-    ///
-    /// # Errors
-    /// When etcd does not answer, or has nothing there.
-    pub fn look_in_etcd(etcd: &Etcd, prefix: &str) -> Result<Store, StoreError> {
-        Ok(Store(Kind::Etcd(Box::new(etcd::EtcdStore::look(etcd, prefix)?))))
     }
 
     /// What is in the ConfigMaps that begin with `prefix`, only to look.
@@ -193,10 +179,6 @@ impl Store {
         let failed = |problem: String| StoreError::Failed { place: place.to_string(), problem };
         match place {
             Place::File(path) => Store::look(path),
-            Place::Etcd(etcd) => {
-                let way = Etcd::to(&etcd.endpoints, etcd.tls.clone()).map_err(|error| failed(error.to_string()))?;
-                Store::look_in_etcd(&way, &etcd.prefix)
-            }
             #[cfg(feature = "kubernetes")]
             Place::Kubernetes(cluster) => {
                 let way = ApiServer::find(cluster.kubeconfig.clone(), cluster.namespace.clone()).map_err(failed)?;
@@ -265,7 +247,6 @@ impl Store {
     pub fn resign(&self) {
         match &self.0 {
             Kind::File(_) => {}
-            Kind::Etcd(etcd) => etcd.seat().map_or((), EtcdSeat::resign),
             #[cfg(feature = "kubernetes")]
             Kind::Kubernetes(cluster) => cluster.seat().map_or((), KubernetesSeat::resign),
         }
@@ -293,7 +274,6 @@ impl Store {
     fn tenure(&self) -> Option<&Tenure> {
         match &self.0 {
             Kind::File(_) => None,
-            Kind::Etcd(etcd) => etcd.seat().map(EtcdSeat::tenure),
             #[cfg(feature = "kubernetes")]
             Kind::Kubernetes(cluster) => cluster.seat().map(KubernetesSeat::tenure),
         }
@@ -310,15 +290,6 @@ fn in_office<S>(seat: Option<&S>, tenure: impl Fn(&S) -> &Tenure) -> Result<&S, 
         // Until the lease could be renewed, asking takes long and leads nowhere.
         Some(why) => Err(StoreError::Away(why)),
         None => Ok(seat),
-    }
-}
-
-impl From<EtcdError> for StoreError {
-    fn from(error: EtcdError) -> StoreError {
-        match error {
-            EtcdError::Away(_) => StoreError::Away(error.to_string()),
-            EtcdError::Answer(problem) => StoreError::Failed { place: String::from("etcd"), problem },
-        }
     }
 }
 

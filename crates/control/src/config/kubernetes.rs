@@ -208,7 +208,6 @@ mod tests {
         assert!(message("namespace = \"/\"").contains("is no name of a namespace"));
         assert!(message("pod = \"One\"").contains("[kubernetes] pod: \"One\" is no name of a pod"));
         assert!(message("lease = \"1s\"").contains("from 2s to 60s"));
-        assert!(message("[etcd]\nendpoints = [\"a:1\"]\n").contains("not both"));
     }
 
     #[test]

@@ -5,8 +5,8 @@
 //! times in it, which are another machine's, are only shown and never compared. Every write names the version of the
 //! Lease that was read before: of two that would take it, one does.
 //!
-//! *Awkward cases.* A Lease stands still when its holder stood still; unlike a key in etcd it does not go away, so that
-//! what the store takes does not hang on it: who takes over seals the journal first (`store/kubernetes.rs`). Of a write
+//! *Awkward cases.* A Lease stands still when its holder stood still; it does not go away, so that what the store takes
+//! does not hang on it: who takes over seals the journal first (`store/kubernetes.rs`). Of a write
 //! that was not answered the next look tells whether it was carried out: a name is used by one candidate only, and
 //! whoever finds its own goes on in a new term. Somebody may have deleted the Lease: then who led by it leads no more,
 //! and the next term is above that of the state.

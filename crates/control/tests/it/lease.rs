@@ -76,6 +76,27 @@ fn a_clean_stop_hands_over_at_once_and_leaves_no_garbage() {
 }
 
 #[test]
+fn who_was_deposed_writes_nothing_and_is_told_who_leads() {
+    let home = Home::start();
+    let (mut store, mut plane) = lead(&home.candidate("one", LONG));
+    write(&mut store, &mut plane, [1]);
+    let before = text(&plane);
+    // As if it had stood still for longer than its lease.
+    home.api.delete("leases", PREFIX);
+    let (mut new, mut its_plane) = lead(&home.candidate("other", LONG));
+    assert_eq!(text(&its_plane), before);
+    assert!(store.leads(), "it does not know");
+    match give(&mut store, &mut plane, &period(2), |why| was_late(&why)) {
+        Err(StoreError::Deposed { leader: Some(leader) }) => assert_eq!(leader.name, "other"),
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(store.keep_state(&plane), Err(StoreError::Deposed { .. })));
+    assert!(!store.leads(), "nor does it begin anything outside of the store");
+    assert_eq!(text(&plane), before, "what was not written has not taken effect");
+    write(&mut new, &mut its_plane, [2]);
+}
+
+#[test]
 fn what_was_deposed_in_the_midst_of_an_append_is_either_taken_over_or_refused() {
     // Between each two requests of a takeover the one before writes, and between each two of a write it is taken over.
     for written in [0, 3, 15, 16, 17] {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-/// So much room a store may need in memory, bytes: etcd takes more for its journal than it has to say.
+/// So much room a store may need in memory, bytes.
 const ROOM: u64 = 2 << 30;
 
 /// An empty folder.

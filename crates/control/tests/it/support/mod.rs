@@ -3,11 +3,9 @@
 pub mod application;
 #[cfg(feature = "kubernetes")]
 pub mod cluster;
-pub mod etcd_server;
 pub mod folder;
 #[cfg(feature = "kubernetes")]
 pub mod home;
-pub mod ports;
 #[cfg(feature = "kubernetes")]
 pub mod running;
 pub mod site;
@@ -36,7 +34,7 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
 /// again.
 pub fn was_late(why: &impl Display) -> bool {
     let why = why.to_string();
-    ["nothing within", "no answer in time", "no connection in time", "too busy"].iter().any(|late| why.contains(late))
+    ["nothing within", "too busy"].iter().any(|late| why.contains(late))
 }
 
 /// Asks until the answer comes in time.
