@@ -1,6 +1,6 @@
 //! The configuration of a control plane: one TOML file.
 
-mod kubernetes;
+pub(crate) mod kubernetes;
 mod raw;
 
 use std::net::SocketAddr;
@@ -16,8 +16,6 @@ use tidegate_wire::control::ControlKey;
 use raw::Raw;
 
 pub use kubernetes::ClusterConfig;
-#[cfg(not(feature = "kubernetes"))]
-pub(crate) use kubernetes::NOT_BUILT;
 
 /// Everything a control plane does.
 #[derive(Clone, Debug)]

@@ -23,15 +23,14 @@ use tidegate_wire::control::FromControl;
 use tokio::sync::mpsc::{Receiver, Sender};
 use tokio::sync::oneshot;
 
+use crate::backend::{Leader, Store, StoreError};
 use crate::clock::{Clock, wall};
 use crate::config::Config;
 use crate::desk::{Connection, Desk};
-use crate::election::Leader;
 use crate::link::News;
 use crate::names::{Names, NamesError};
 use crate::plane::{Input, Plane, Process, Step};
 use crate::provider::{self, Presence, Pretend, Provider, ProviderError};
-use crate::store::{Store, StoreError};
 
 pub(crate) use provide::AtWork;
 use record::Away;
@@ -49,7 +48,7 @@ pub(crate) struct Daemon {
     config: Config,
     dry_run: bool,
     plane: Plane,
-    store: Store,
+    store: Box<dyn Store>,
     provider: Arc<dyn Provider>,
     clock: Clock,
     /// What was odd about the time when it began.
@@ -195,7 +194,7 @@ impl Daemon {
     pub(crate) fn begin(
         config: Config,
         dry_run: bool,
-        mut store: Store,
+        mut store: Box<dyn Store>,
         mailbox: Mailbox,
         links: BTreeMap<Connection, Sender<FromControl>>,
     ) -> Result<Daemon, DaemonError> {
@@ -207,7 +206,7 @@ impl Daemon {
     pub(crate) fn go_on(
         config: Config,
         dry_run: bool,
-        store: Store,
+        store: Box<dyn Store>,
         plane: Plane,
         mailbox: Mailbox,
         links: BTreeMap<Connection, Sender<FromControl>>,

@@ -12,8 +12,8 @@ use tidegate_engine::Timestamp;
 use tidegate_engine::provision::ServerNews;
 
 use super::{Daemon, DaemonError, line};
+use crate::backend::StoreError;
 use crate::plane::Input;
-use crate::store::StoreError;
 
 /// Inputs that wait for the store, at most.
 const OWED: usize = 10_000;

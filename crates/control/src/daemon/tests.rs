@@ -5,6 +5,7 @@ use tidegate_wire::control::{FromSentry, Hello};
 use tokio::sync::mpsc::channel;
 
 use super::*;
+use crate::backend::FileBackend;
 use crate::plane::What;
 
 /// A daemon on a store of its own, with nothing around it: it is told what a test says, and starts no threads.
@@ -21,7 +22,7 @@ impl Alone {
         let text = "key_file = \"key\"\n[provider]\nkind = \"static\"\naddresses = [\"127.0.0.1:1\", \"127.0.0.1:2\"]\n\
                     [[application]]\nname = \"shop\"\ntarget = \"1s\"\nservice_time = \"50ms\"\nmin_servers = 1\n";
         let config = Config::parse(text, &folder.path().join("control.toml")).expect("makes sense");
-        let store = Store::open(&folder.path().join("store"), 1).expect("opens");
+        let store = FileBackend::new(&folder.path().join("store")).open(1).expect("opens");
         let (to_self, inbox) = channel(16);
         let mailbox = Mailbox { to_self, inbox, at_work: AtWork::default() };
         let mut daemon = Daemon::begin(config, false, store, mailbox, BTreeMap::new()).expect("begins");

@@ -1,4 +1,5 @@
 //! What several files of tests need.
+#![cfg_attr(not(feature = "kubernetes"), allow(dead_code, reason = "most of it is for tests with that feature"))]
 
 pub mod application;
 #[cfg(feature = "kubernetes")]
@@ -14,8 +15,11 @@ use std::fmt::Display;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tidegate_control::backend::{self, StoreError};
 use tidegate_control::plane::{Input, Plane};
-use tidegate_control::store::{Store, StoreError};
+
+/// Whichever it is.
+pub type Store = Box<dyn backend::Store>;
 
 /// How long a test waits for what must come; a machine that has much to do gets there later.
 pub const PATIENCE: Duration = Duration::from_secs(60);

@@ -56,7 +56,7 @@ impl Api {
 
     /// Takes requests and answers none of them, as a process that is stopped; or goes on with those that still wait.
     pub fn stand_still(&self, is: bool) {
-        drop(self.stands_still.send_replace(is));
+        self.stands_still.send_replace(is);
     }
 
     /// The write of ConfigMaps after `skip` of them is answered as if it were not carried out; it is so `after`
