@@ -16,9 +16,11 @@ use tidegate_engine::units::Seconds;
 
 use crate::support::Store;
 use crate::support::application::application;
-use crate::support::folder::quick_folder;
+use crate::support::folder::folder;
 
 const SERVERS: u32 = 8;
+/// So much room a store may need in memory, bytes.
+const ROOM: u64 = 2 << 30;
 
 fn site() -> Site {
     let follow = FollowConfig {
@@ -80,6 +82,15 @@ impl Machine {
     fn is_running(&self, server: usize) -> bool {
         self.running.get(&server).is_some_and(|there| !there.is_empty())
     }
+}
+
+/// A folder for what is written to the disk again and again: in memory where there is room. A test kills programs and cuts
+/// no machine's power, and no test waits for a disk that others use.
+fn quick_folder() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    let has_room = rustix::fs::statvfs(memory).is_ok_and(|fs| fs.f_bavail.saturating_mul(fs.f_frsize) >= ROOM);
+    let made = has_room.then(|| tempfile::Builder::new().prefix("tidegate-").tempdir_in(memory).ok());
+    made.flatten().unwrap_or_else(folder)
 }
 
 fn open(path: &Path) -> Result<Store, StoreError> {
