@@ -3,6 +3,7 @@
 //! One task owns everything; connections, the provider's threads and the admin API send it messages. So there is one
 //! order of inputs, and the journal has it.
 
+mod log;
 mod named;
 mod provide;
 mod record;
@@ -34,7 +35,6 @@ use crate::provider::{self, Presence, Pretend, Provider, ProviderError};
 
 pub(crate) use provide::AtWork;
 use record::Away;
-pub use show::line;
 
 /// A sentry that says nothing for so many periods is cut off.
 const SILENT_PERIODS: u32 = 5;

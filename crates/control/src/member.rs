@@ -14,6 +14,7 @@ use tidegate_wire::control::{FromControl, FromSentry};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{self, Sender};
 use tokio::time::sleep;
+use tracing::{info, warn};
 
 use crate::backend::{self, Backend, Contact, Leader, Store, StoreError, Turn};
 use crate::clock::wall;
@@ -104,7 +105,7 @@ impl Member {
                     Ended::Stopped => return Ok(()),
                     Ended::Deposed(mailbox, leader) => {
                         let by = leader.as_ref().map_or(String::new(), |leader| format!("; {} does", leader.name));
-                        eprintln!("tidegate: deposed: this control plane does not lead any more{by}");
+                        warn!("deposed: this control plane does not lead any more{by}");
                         let backend = backend::at(&config.store_of(dry_run))?;
                         let mut standby = Standby::new(backend, &config, address, mailbox);
                         standby.leader = leader.map(|leader| *leader);
@@ -140,7 +141,8 @@ impl Standby {
 
     /// Goes on from what the one before this one wrote; waits on when the store is gone again.
     fn lead(self: Box<Self>, config: &Config, dry_run: bool, mut store: Box<dyn Store>) -> Result<Role, DaemonError> {
-        eprintln!("tidegate: elected: this control plane leads, in term {}", store.term());
+        let term = store.term();
+        info!(term, "elected: this control plane leads, in term {term}");
         let plane = match store.plane(config.site.clone()) {
             Ok(plane) => plane,
             Err(error) => return self.not_yet(error),
@@ -153,7 +155,7 @@ impl Standby {
     fn not_yet(mut self: Box<Self>, error: StoreError) -> Result<Role, DaemonError> {
         match error {
             StoreError::Away(_) | StoreError::Deposed { .. } => {
-                eprintln!("tidegate: not-elected: {error}");
+                warn!("not-elected: {error}");
                 self.problem = Some(error.to_string());
                 Ok(Role::Waits(self))
             }
@@ -216,7 +218,8 @@ impl Standby {
     fn follows(&mut self, leader: Leader) {
         self.problem = None;
         if self.leader.as_ref() != Some(&leader) {
-            eprintln!("tidegate: waits: {} at {} leads, in term {}", leader.name, leader.listen, leader.term);
+            let Leader { name, listen, term, .. } = &leader;
+            info!(leader = name, listen, term, "waits: {name} at {listen} leads, in term {term}");
             self.leader = Some(leader);
         }
     }
@@ -225,7 +228,7 @@ impl Standby {
         let why = error.to_string();
         // Its details may change with every try.
         if self.problem.is_none() {
-            eprintln!("tidegate: store-away: {why}; it is tried again");
+            warn!("store-away: {why}; it is tried again");
         }
         (self.leader, self.problem) = (None, Some(why));
     }

@@ -7,11 +7,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use serde_json::Value;
 use tidegate_engine::Timestamp;
 use tidegate_engine::provision::ServerNews;
+use tracing::warn;
 
-use super::{Daemon, DaemonError, line};
+use super::log::log;
+use super::{Daemon, DaemonError};
 use crate::backend::StoreError;
 use crate::plane::Input;
 
@@ -68,7 +69,7 @@ impl Daemon {
             Some(away) => away.owe(input),
             None => {
                 if let Some(away) = self.write(input)? {
-                    eprintln!("tidegate: store-away: {}; nothing is changed until it is back", away.why);
+                    warn!("store-away: {}; nothing is changed until it is back", away.why);
                     self.away = Some(away);
                 }
             }
@@ -108,7 +109,7 @@ impl Daemon {
         match self.store.handle(&mut self.plane, &input) {
             Ok(records) => {
                 self.counts.inputs += 1;
-                records.iter().for_each(|record: &Value| eprintln!("tidegate: {}", line(record)));
+                records.iter().for_each(log);
                 Ok(None)
             }
             Err(StoreError::Away(why)) => {

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use tidegate_engine::provision::Place;
+use tracing::error;
 
 use super::{Daemon, Question, name};
 
@@ -18,7 +19,7 @@ impl Daemon {
             // Who asks must not be able to end it.
             Question::Audit(after) => self.store.audit(after, PAGE).map_or_else(
                 |error| {
-                    eprintln!("tidegate: the audit log cannot be read: {error}");
+                    error!("the audit log cannot be read: {error}");
                     Value::Null
                 },
                 Value::Array,
@@ -93,17 +94,4 @@ impl Daemon {
             "counts": self.counts(),
         })
     }
-}
-
-/// A record in a line.
-pub fn line(record: &Value) -> String {
-    let text = |key: &str| record[key].as_str().unwrap_or_default();
-    let mut line = text("kind").to_owned();
-    if let Some(application) = record["application"].as_str() {
-        line.push_str(&format!(" {application}"));
-    }
-    if let Some(server) = record["server"].as_u64() {
-        line.push_str(&format!(" server {server}"));
-    }
-    format!("{line}: {}", text("text"))
 }

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio::time::timeout;
+use tracing::warn;
 
 use super::lease::RENEW;
 use crate::backend::WeakTenure;
@@ -107,8 +108,9 @@ impl Work {
         }
         let problem = trouble.map(|error| error.to_string());
         if let Some(problem) = problem.as_ref().filter(|_| !self.is_said) {
-            eprintln!(
-                "tidegate: label: {problem}; a service that selects by {KEY} may miss the leader; it is tried again"
+            warn!(
+                pod = self.pod,
+                "label: {problem}; a service that selects by {KEY} may miss the leader; it is tried again"
             );
         }
         self.is_said = problem.is_some();
