@@ -1,8 +1,8 @@
 //! A term in office, and how sure it is.
 //!
-//! *Intuition.* What a leader writes to its store, the store itself refuses once another one leads. What is done outside
-//! of it, starting a server for example, cannot be guarded so: it is done only while the lease surely holds by this
-//! machine's monotonic clock, counted from before it was renewed.
+//! *Intuition.* What a leader writes to its store, the store itself refuses once another one leads. What is done
+//! outside of it, starting a server for example, cannot be guarded so: it is done only while the lease surely holds by
+//! this machine's monotonic clock, counted from before it was renewed.
 //!
 //! *Awkward cases.* When the store is away that is over after a lease's time, and comes back with it if nobody else
 //! could be elected meanwhile.

@@ -84,8 +84,8 @@ impl Machine {
     }
 }
 
-/// A folder for what is written to the disk again and again: in memory where there is room. A test kills programs and cuts
-/// no machine's power, and no test waits for a disk that others use.
+/// A folder for what is written to the disk again and again: in memory where there is room. A test kills programs and
+/// cuts no machine's power, and no test waits for a disk that others use.
 fn quick_folder() -> TempDir {
     let memory = Path::new("/dev/shm");
     let has_room = rustix::fs::statvfs(memory).is_ok_and(|fs| fs.f_bavail.saturating_mul(fs.f_frsize) >= ROOM);
