@@ -16,10 +16,7 @@ const CONTROL: &str = "key_file = \"key\"\n[provider]\nkind = \"static\"\naddres
 fn cases() -> [(&'static [&'static str], String, &'static str); 2] {
     let sentry =
         "[[application]]\nlisten = \"127.0.0.1:1\"\nservers = \"127.0.0.1:2\"\n[traces]\nendpoint = \"http://a:1\"\n";
-    [
-        (&["control", "-c"], format!("{CONTROL}[kubernetes]\n"), "kubernetes"),
-        (&["check"], sentry.to_owned(), "otel"),
-    ]
+    [(&["control", "-c"], format!("{CONTROL}[kubernetes]\n"), "kubernetes"), (&["check"], sentry.to_owned(), "otel")]
 }
 
 /// Gives the release build a configuration that needs each of the features; it must refuse, and name the feature.
