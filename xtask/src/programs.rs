@@ -47,8 +47,6 @@ pub const PROGRAMS: &[Program] = &[
     program("wrk", "wrk", "the comparison of proxies"),
     program("mariadbd", "mariadb-server", "the mail service on MariaDB, and its database going away"),
     program("memcached", "memcached", "stealing from a real data server"),
-    program("etcd", "etcd-server", "several control planes that elect one to lead"),
-    program("openssl", "openssl", "certificates for an etcd that is spoken to by TLS"),
     program("curl", "curl", "checks with an independent client"),
     program("chromium", "chromium", "the dashboard in a real browser"),
     program("promtool", "prometheus", "alert rules and their tests"),

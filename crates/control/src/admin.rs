@@ -11,6 +11,7 @@ use axum::{Json, Router};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::net::TcpListener;
+use tracing::error;
 
 use crate::daemon::{Handle, Question};
 
@@ -31,7 +32,7 @@ pub async fn serve(listen: SocketAddr, handle: Handle) -> std::io::Result<Socket
         .with_state(handle);
     tokio::spawn(async move {
         if let Err(error) = axum::serve(listener, router).await {
-            eprintln!("tidegate: the admin API ended: {error}");
+            error!(%address, "the admin API ended: {error}");
         }
     });
     Ok(address)
@@ -136,7 +137,7 @@ mod tests {
             "applications": [{ "application": "shop", "serving": 3, "coming": 1, "wanted": 4 }],
             "sentries": [{ "connected": true }, { "connected": false }],
             "role": "leads",
-            "store_away": "etcd does not answer",
+            "store_away": "the API server does not answer",
             "pending": 1,
             "counts": { "reports": 17 },
         }));

@@ -1,6 +1,6 @@
 //! The configuration of a control plane: one TOML file.
 
-mod kubernetes;
+pub(crate) mod kubernetes;
 mod raw;
 
 use std::net::SocketAddr;
@@ -13,12 +13,9 @@ use tidegate_provision::{ProvisionError, Site};
 use tidegate_wire::KeyError;
 use tidegate_wire::control::ControlKey;
 
-use crate::etcd::EtcdTls;
 use raw::Raw;
 
 pub use kubernetes::ClusterConfig;
-#[cfg(not(feature = "kubernetes"))]
-pub(crate) use kubernetes::NOT_BUILT;
 
 /// Everything a control plane does.
 #[derive(Clone, Debug)]
@@ -27,11 +24,9 @@ pub struct Config {
     pub listen: SocketAddr,
     /// What sentries and the control plane share.
     pub key: ControlKey,
-    /// The file with its state; with etcd or a cluster only that of a dry run.
+    /// The file with its state; with a cluster only that of a dry run.
     pub store: PathBuf,
     /// Where several control planes have their state, and elect one that leads.
-    pub etcd: Option<EtcdConfig>,
-    /// The same in a cluster; never both.
     pub kubernetes: Option<ClusterConfig>,
     /// Where its own state is shown, loopback only; `None` for nowhere.
     pub admin: Option<SocketAddr>,
@@ -47,28 +42,11 @@ pub struct Config {
     pub site: Site,
 }
 
-/// Several control planes on etcd.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EtcdConfig {
-    /// Its servers, `host:port`.
-    pub endpoints: Vec<String>,
-    /// What all keys begin with.
-    pub prefix: String,
-    /// When nothing was heard of the one that leads for so long, another one is elected.
-    pub lease: Duration,
-    /// What this control plane is called among the others.
-    pub name: String,
-    /// How it is spoken to by TLS; `None`: in clear text.
-    pub tls: Option<EtcdTls>,
-}
-
 /// Where the state is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// In a file.
     File(PathBuf),
-    /// In etcd.
-    Etcd(EtcdConfig),
     /// In ConfigMaps of a cluster.
     Kubernetes(ClusterConfig),
 }
@@ -203,7 +181,7 @@ impl Config {
     /// The first thing that is wrong.
     pub fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
         let wrong = |problem: String| ConfigError::Wrong { path: path.to_owned(), problem };
-        let raw: Raw = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        let raw = Raw::read(text).map_err(&wrong)?;
         let folder = path.parent().unwrap_or(Path::new("")).to_owned();
         let from_here = |given: &Path| folder.join(given);
         if let Some(admin) = raw.admin.filter(|admin| !admin.ip().is_loopback()) {
@@ -235,9 +213,6 @@ impl Config {
         if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(wrong(format!("application \"{}\" is there twice; give each a name of its own", twice[0])));
         }
-        if raw.etcd.is_some() && raw.kubernetes.is_some() {
-            return Err(wrong(String::from("give [etcd] or [kubernetes], not both: the state is in one place")));
-        }
         let dns = raw.dns.map(|dns| dns.resolve(&names)).transpose().map_err(&wrong)?;
         for (key, time) in [("period", raw.period), ("forget_after", raw.forget_after)] {
             if !(0.05..=86_400.0).contains(&time.0) {
@@ -248,7 +223,6 @@ impl Config {
             listen: raw.listen,
             key: ControlKey::load(&from_here(&raw.key_file))?,
             store: from_here(&raw.store),
-            etcd: raw.etcd.map(|etcd| etcd.resolve(raw.listen, &folder)).transpose().map_err(&wrong)?,
             kubernetes: raw
                 .kubernetes
                 .map(|cluster| cluster.resolve(&folder, raw.listen))
@@ -267,11 +241,10 @@ impl Config {
 impl Config {
     /// Where the state is. A dry run has a file of its own.
     pub fn store_of(&self, dry_run: bool) -> Place {
-        match (&self.etcd, &self.kubernetes) {
+        match &self.kubernetes {
             _ if dry_run => Place::File(self.store.with_extension("dry.redb")),
-            (Some(etcd), _) => Place::Etcd(etcd.clone()),
-            (_, Some(cluster)) => Place::Kubernetes(cluster.clone()),
-            (None, None) => Place::File(self.store.clone()),
+            Some(cluster) => Place::Kubernetes(cluster.clone()),
+            None => Place::File(self.store.clone()),
         }
     }
 }
@@ -280,7 +253,6 @@ impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Place::File(path) => path.display().fmt(f),
-            Place::Etcd(etcd) => write!(f, "etcd at {}, {}", etcd.endpoints.join(", "), etcd.prefix),
             Place::Kubernetes(cluster) => match &cluster.namespace {
                 Some(namespace) => write!(f, "Kubernetes, {namespace}/{}", cluster.prefix),
                 None => write!(f, "Kubernetes, {}", cluster.prefix),
@@ -348,21 +320,11 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_state_is_in_a_file_or_in_etcd_and_a_dry_run_has_its_own() {
+    fn the_state_is_in_a_file_and_a_dry_run_has_its_own() {
         let text = format!("{LOCAL}[[application]]\nname = \"shop\"\ntarget = \"500ms\"\n");
         let config = parse(&text).expect("valid");
         assert!(matches!(config.store_of(false), Place::File(path) if path.ends_with("control.redb")));
         assert!(matches!(config.store_of(true), Place::File(path) if path.ends_with("control.dry.redb")));
-        let config =
-            parse(&format!("{text}[etcd]\nendpoints = [\"http://10.0.0.1:2379/\", \"b:1\"]\n")).expect("valid");
-        let etcd = config.etcd.clone().expect("etcd");
-        assert_eq!(
-            (etcd.endpoints, etcd.name.as_str()),
-            (vec!["10.0.0.1:2379".into(), "b:1".into()], "127.0.0.1:9910")
-        );
-        assert_eq!((etcd.prefix.as_str(), etcd.lease), ("/tidegate", Duration::from_secs(3)));
-        assert!(matches!(config.store_of(false), Place::Etcd(_)));
-        assert!(matches!(config.store_of(true), Place::File(_)));
     }
 
     #[test]
@@ -379,26 +341,17 @@ pub(crate) mod tests {
         assert!(many.contains("9 servers together, of 8"), "{many}");
         let open = message(&format!("admin = \"0.0.0.0:1\"\n{LOCAL}{app}target = \"1s\"\n"));
         assert!(open.contains("not of this machine"), "{open}");
-        let etcd = |etcd: &str| message(&format!("{LOCAL}{app}target = \"1s\"\n[etcd]\n{etcd}"));
-        assert!(etcd("endpoints = []").contains("endpoints = [\"127.0.0.1:2379\"]"));
-        let tls = etcd("endpoints = [\"https://a:1\"]");
-        assert!(
-            tls.contains(if cfg!(feature = "etcd-tls") { "needs ca_file" } else { "--features etcd-tls" }),
-            "{tls}"
-        );
-        assert!(etcd("endpoints = [\"https://a:1\", \"b:1\"]").contains("for all of them"));
-        assert!(etcd("endpoints = [\"a:1\"]\nca_file = \"ca\"").contains("are for endpoints with https://"));
-        if cfg!(feature = "etcd-tls") {
-            let by_tls = |files: &str| etcd(&format!("endpoints = [\"https://a:1\"]\n{files}"));
-            assert!(by_tls("ca_file = \"ca\"\nkey_file = \"k\"").contains("go together"));
-            assert!(by_tls("ca_file = \"none\"").contains("none: No such file"));
-            let no_pem = by_tls("ca_file = \"key\"");
-            assert!(no_pem.contains("there is no certificate in it"), "{no_pem}");
-        }
-        assert!(etcd("endpoints = [\"a\"]").contains("\"a\" is no host:port"));
-        assert!(etcd("endpoints = [\"a:1\"]\nlease = \"500ms\"").contains("whole seconds"));
-        assert!(etcd("endpoints = [\"a:1\"]\nprefix = \"x/\"").contains("begin with /"));
         let twice = message(&format!("{LOCAL}{app}target = \"1s\"\n{app}target = \"1s\"\n"));
         assert!(twice.contains("is there twice"), "{twice}");
+    }
+
+    #[test]
+    fn who_still_names_etcd_is_told_what_to_use_instead() {
+        let text = format!("{LOCAL}[[application]]\nname = \"shop\"\ntarget = \"1s\"\n");
+        for etcd in ["[etcd]\nendpoints = [\"10.0.0.1:2379\"]\nname = \"one\"\n", "[etcd]\n"] {
+            let error = parse(&format!("{text}{etcd}")).expect_err("is gone").to_string();
+            assert!(error.contains("[etcd]") && error.contains("store = \"FILE\""), "{error}");
+            assert!(error.contains("[kubernetes]"), "{error}");
+        }
     }
 }

@@ -2,40 +2,51 @@
 //!
 //! One task owns everything; connections, the provider's threads and the admin API send it messages. So there is one
 //! order of inputs, and the journal has it.
+//!
+//! | file | question |
+//! |---|---|
+//! | `ledger.rs` | what is decided, written first; what while the store is away |
+//! | `log.rs` | how records are logged |
+//! | `sentries.rs`, `tell.rs` | who the sentries are; what they are told |
+//! | `steps.rs` | which steps are under way |
+//! | `looks.rs` | how servers are |
+//! | `named.rs` | which names stand for whom |
+//! | `show.rs` | what is shown |
 
+mod ledger;
+mod log;
+mod looks;
 mod named;
-mod provide;
-mod record;
 mod sentries;
 mod show;
+mod steps;
 mod tell;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 use thiserror::Error;
-use tidegate_engine::Timestamp;
-use tidegate_provision::Place;
 use tidegate_wire::control::FromControl;
 use tokio::sync::mpsc::{Receiver, Sender};
 use tokio::sync::oneshot;
 
-use crate::clock::{Clock, wall};
+use crate::backend::{Leader, Store, StoreError};
 use crate::config::Config;
 use crate::desk::{Connection, Desk};
-use crate::election::Leader;
 use crate::link::News;
-use crate::names::{Names, NamesError};
+use crate::names::NamesError;
 use crate::plane::{Input, Plane, Process, Step};
-use crate::provider::{self, Presence, Pretend, Provider, ProviderError};
-use crate::store::{Store, StoreError};
+use crate::provider::{self, Pretend, Provider, ProviderError};
 
-pub(crate) use provide::AtWork;
-use record::Away;
-pub use show::line;
+use ledger::Ledger;
+use looks::{Looks, Seen};
+use named::Named;
+use sentries::Sentries;
+pub(crate) use steps::AtWork;
+use steps::{Steps, adopted};
 
 /// A sentry that says nothing for so many periods is cut off.
 const SILENT_PERIODS: u32 = 5;
@@ -48,34 +59,12 @@ const AT_ONCE: usize = 1000;
 pub(crate) struct Daemon {
     config: Config,
     dry_run: bool,
-    plane: Plane,
-    store: Store,
+    ledger: Ledger,
     provider: Arc<dyn Provider>,
-    clock: Clock,
-    /// What was odd about the time when it began.
-    odd: Option<String>,
-    desk: Desk,
-    links: BTreeMap<Connection, Sender<FromControl>>,
-    names: Option<Names>,
-    revision: u64,
-    /// Servers that a thread is busy with, and since when.
-    busy: BTreeMap<usize, (Timestamp, bool)>,
-    /// Steps that failed, and when they are tried again.
-    again: BTreeMap<u64, Timestamp>,
-    /// Since when servers that serve have not answered.
-    silent: BTreeMap<usize, Timestamp>,
-    looking: bool,
-    without_sentries: BTreeSet<usize>,
-    counts: Counts,
-    /// Sentries that spoke first since what follows from it was done.
-    arrived: Vec<String>,
-    /// What follows from sentries that left is to be done.
-    left: bool,
-    /// Inputs that are written together.
-    batch: Vec<Input>,
-    /// The server that is looked at next, where there are too many to look at all.
-    look_next: usize,
-    away: Option<Away>,
+    steps: Steps,
+    looks: Looks,
+    sentries: Sentries,
+    names: Named,
     mailbox: Mailbox,
 }
 
@@ -96,16 +85,6 @@ pub(crate) enum Ended {
     Deposed(Mailbox, Option<Box<Leader>>),
 }
 
-/// What is counted since the start.
-#[derive(Debug, Default)]
-struct Counts {
-    inputs: u64,
-    steps: u64,
-    failures: u64,
-    reports: u64,
-    refused: u64,
-}
-
 /// What the daemon is told.
 #[derive(Debug)]
 pub(crate) enum Message {
@@ -117,15 +96,6 @@ pub(crate) enum Message {
     Looked(u64, Vec<Seen>),
     Ask(Question, oneshot::Sender<Value>),
     Stop,
-}
-
-/// How a server was.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
-    server: usize,
-    /// Where it was when it was asked.
-    place: Place,
-    presence: Presence,
 }
 
 impl From<News> for Message {
@@ -195,7 +165,7 @@ impl Daemon {
     pub(crate) fn begin(
         config: Config,
         dry_run: bool,
-        mut store: Store,
+        mut store: Box<dyn Store>,
         mailbox: Mailbox,
         links: BTreeMap<Connection, Sender<FromControl>>,
     ) -> Result<Daemon, DaemonError> {
@@ -207,46 +177,24 @@ impl Daemon {
     pub(crate) fn go_on(
         config: Config,
         dry_run: bool,
-        store: Store,
+        store: Box<dyn Store>,
         plane: Plane,
         mailbox: Mailbox,
         links: BTreeMap<Connection, Sender<FromControl>>,
     ) -> Result<Daemon, DaemonError> {
-        let (clock, odd) = Clock::start(plane.now(), store.origin(), wall());
         let provider: Arc<dyn Provider> =
             if dry_run { Arc::new(Pretend) } else { provider::build(&config.provider, store.id())? };
-        provider.adopt(&provide::adopted(&plane));
-        let applications: Vec<(String, usize)> =
-            config.site.applications.iter().map(|a| (a.name.clone(), a.revenues.len())).collect();
-        let known: Vec<Vec<String>> = (0..applications.len()).map(|at| plane.sentries(at).to_vec()).collect();
-        let desk = Desk::new(applications, config.forget_after, &known, clock.now());
-        let mut daemon = Daemon {
-            config,
-            dry_run,
-            plane,
-            store,
-            provider,
-            clock,
-            odd,
-            desk,
-            links,
-            names: None,
-            revision: 0,
-            busy: BTreeMap::new(),
-            again: BTreeMap::new(),
-            silent: BTreeMap::new(),
-            looking: false,
-            without_sentries: BTreeSet::new(),
-            counts: Counts::default(),
-            arrived: Vec::new(),
-            left: false,
-            batch: Vec::new(),
-            look_next: 0,
-            away: None,
-            mailbox,
-        };
-        daemon.answer_names()?;
-        Ok(daemon)
+        provider.adopt(&adopted(&plane));
+        let ledger = Ledger::new(store, plane);
+        let applications = &config.site.applications;
+        let known: Vec<Vec<String>> = (0..applications.len()).map(|at| ledger.plane().sentries(at).to_vec()).collect();
+        let applications = applications.iter().map(|a| (a.name.clone(), a.revenues.len())).collect();
+        let mut desk = Desk::new(applications, config.forget_after, &known, ledger.now());
+        // A dry run answers nobody.
+        let names = Named::begin(config.dns.as_ref().filter(|_| !dry_run), &ledger, &mut desk)?;
+        let sentries = Sentries::new(desk, links, config.forget_after);
+        let (steps, looks) = (Steps::default(), Looks::default());
+        Ok(Daemon { config, dry_run, ledger, provider, steps, looks, sentries, names, mailbox })
     }
 
     /// Runs until it is told to stop, or does not lead any more.
@@ -259,25 +207,22 @@ impl Daemon {
             Err(DaemonError::Store(StoreError::Deposed { leader })) => return Ok(Ended::Deposed(self.mailbox, leader)),
             Err(error) => return Err(error),
         }
-        match self.store.keep_state(&self.plane) {
-            // The journal has everything.
-            Ok(()) | Err(StoreError::Away(_) | StoreError::Deposed { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-        self.store.resign();
+        self.ledger.close()?;
         Ok(Ended::Stopped)
+    }
+
+    /// Where DNS queries are answered.
+    pub(crate) fn names_address(&self) -> Option<SocketAddr> {
+        self.names.address()
     }
 
     async fn serve(&mut self) -> Result<(), DaemonError> {
         // Here and not before: it may have been deposed by now, which is no reason to end.
-        self.input(Input::Began { now: self.clock.now() })?;
-        if let Some(odd) = self.odd.take() {
-            self.note("clock", odd)?;
-        }
+        self.ledger.begin()?;
         let mut periods = tokio::time::interval(self.config.period);
         periods.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            self.carry_out();
+            self.steps.carry_out(&self.ledger, &self.provider, &self.mailbox);
             tokio::select! {
                 _ = periods.tick() => self.period()?,
                 message = self.mailbox.inbox.recv() => {
@@ -301,13 +246,14 @@ impl Daemon {
 
     fn take(&mut self, message: Message) -> Result<(), DaemonError> {
         match message {
-            Message::Link(News::Opened(connection, sender)) => drop(self.links.insert(connection, sender)),
-            Message::Link(News::Said(connection, said)) => self.said(connection, said)?,
-            Message::Link(News::Closed(connection, why)) => self.closed(connection, &why),
+            Message::Link(News::Opened(connection, link)) => self.sentries.opened(connection, link),
+            Message::Link(News::Said(connection, said)) => {
+                self.sentries.said(&mut self.ledger, self.config.period, connection, said)?;
+            }
+            Message::Link(News::Closed(connection, why)) => self.sentries.closed(&mut self.ledger, connection, &why),
             // Of a time when this one led before: others have gone on since, or this one has begun it anew.
-            Message::Applied(term, ..) | Message::Looked(term, _) if term != self.store.term() => {}
-            Message::Applied(_, step, Some(result)) => self.applied(&step, result)?,
-            Message::Applied(_, step, None) => drop(self.busy.remove(&step.server)),
+            Message::Applied(term, ..) | Message::Looked(term, _) if term != self.ledger.term() => {}
+            Message::Applied(_, step, result) => self.steps.applied(&mut self.ledger, &step, result)?,
             Message::Looked(_, seen) => self.looked(&seen)?,
             Message::Ask(question, answer) => {
                 // Who asked may have gone.
@@ -320,44 +266,71 @@ impl Daemon {
 
     /// A period is over: what was offered, what is drained, who has gone, and what follows.
     fn period(&mut self) -> Result<(), DaemonError> {
-        let now = self.clock.now();
-        self.back_again()?;
-        if let Some(jump) = self.clock.jump(wall()) {
-            self.note("clock", jump)?;
-        }
-        for connection in self.desk.silent(now, self.config.period * SILENT_PERIODS + Duration::from_secs(1)) {
-            self.closed(connection, "it says nothing any more");
-        }
-        if self.away.is_some() {
-            self.write_batch()?;
-            self.shake();
+        let Daemon { config, ledger, sentries, .. } = self;
+        let now = ledger.now();
+        ledger.back_again()?;
+        ledger.watch_clock()?;
+        sentries.cut_off_silent(ledger, now, config.period * SILENT_PERIODS + Duration::from_secs(1));
+        if ledger.is_away() {
+            ledger.write_batch()?;
+            if ledger.shake() {
+                sentries.let_go();
+            }
             self.tell();
             return Ok(());
         }
-        for name in self.desk.forget(now) {
-            self.note_later(
-                "sentry-forgotten",
-                format!("{name} was not heard for too long; its servers go to the others"),
-            );
-        }
-        self.write_batch()?;
+        sentries.forget(ledger, now);
+        ledger.write_batch()?;
         self.follow_sentries()?;
-        let seconds = now.seconds_since(self.plane.last_period());
-        let applications = 0..self.config.site.applications.len();
-        let reports: Vec<_> = applications.clone().map(|at| self.desk.take_report(at, seconds)).collect();
-        for at in applications.clone() {
-            self.watch_for_sentries(at)?;
-        }
-        let sentries =
-            applications.flat_map(|at| self.desk.cpus(at).into_iter().map(move |(sentry, cpu)| (at, sentry, cpu)));
-        let sentries = sentries.collect();
-        self.input(Input::Period { now, reports, sentries })?;
-        self.drained()?;
-        self.hanging()?;
-        self.look();
+        let Daemon { ledger, sentries, .. } = self;
+        let reports = sentries.take_reports(now.seconds_since(ledger.plane().last_period()));
+        sentries.watch_for_none(ledger)?;
+        ledger.input(Input::Period { now, reports, sentries: sentries.cpus() })?;
+        sentries.watch_drains(ledger, self.dry_run)?;
+        self.steps.watch(ledger)?;
+        self.looks.look(ledger, &self.provider, &self.mailbox.to_self);
         self.tell();
         Ok(())
     }
+
+    /// What follows when sentries came and left.
+    fn settle(&mut self) -> Result<(), DaemonError> {
+        self.ledger.write_batch()?;
+        if self.sentries.settle(&mut self.ledger)? {
+            self.follow_sentries()?;
+            self.tell();
+        }
+        Ok(())
+    }
+
+    /// The plane and the names learn who the sentries are.
+    fn follow_sentries(&mut self) -> Result<(), DaemonError> {
+        self.sentries.register(&mut self.ledger)?;
+        Ok(self.names.follow(&mut self.ledger, &self.sentries.desk)?)
+    }
+
+    /// What follows from how servers were.
+    fn looked(&mut self, seen: &[Seen]) -> Result<(), DaemonError> {
+        let patience = self.config.provider.check().hung_after;
+        if self.looks.looked(&mut self.ledger, &self.provider, seen, patience)? {
+            self.tell();
+        }
+        Ok(())
+    }
+
+    /// Tells sentries what they do not know yet.
+    fn tell(&mut self) {
+        if self.dry_run {
+            return;
+        }
+        let address = |server: usize| address(&self.config, &*self.provider, server);
+        self.sentries.tell(&self.ledger, &address);
+    }
+}
+
+/// Where a server listens; `None` while it is nowhere.
+fn address(config: &Config, provider: &dyn Provider, server: usize) -> Option<String> {
+    config.provider.address(server).or_else(|| provider.address(server))
 }
 
 /// A server's name at sentries.

@@ -179,6 +179,16 @@ impl Desk {
         self.sentries.values().filter(silent).filter_map(|known| known.connection).collect()
     }
 
+    /// How many applications there are.
+    pub fn applications(&self) -> usize {
+        self.applications.len()
+    }
+
+    /// An application's name.
+    pub fn application(&self, application: usize) -> &str {
+        &self.applications[application].0
+    }
+
     /// The sentries of an application, by name.
     pub fn names(&self, application: usize) -> Vec<String> {
         self.of(application).map(|(name, _)| name.clone()).collect()

@@ -1,6 +1,6 @@
 //! Objects of a cluster's API server: calls that block and end in bounded time, whatever the API server does.
 //!
-//! *Intuition.* As with etcd, a thread of its own moves the bytes (`worker.rs`). An object has a version; a write names
+//! *Intuition.* A thread of its own moves the bytes (`worker.rs`). An object has a version; a write names
 //! the one that it was made for, and is refused when there is another by now.
 //!
 //! *Awkward cases.* A call that was not answered may have been carried out all the same, or be so later: who writes

@@ -4,10 +4,8 @@
 //! |---|---|
 //! | `config.rs` | what an operator says |
 //! | `plane.rs` | what is decided: pure, made again from its journal |
-//! | `store.rs`, `store/` | what survives a kill -9: in a file, in etcd, or in a cluster's ConfigMaps |
-//! | `etcd.rs`, `etcd/` | calls to etcd that end in bounded time |
+//! | `backend.rs`, `backend/` | what survives a kill -9, and which of several control planes leads |
 //! | `kubernetes.rs` | calls to a cluster's API server that end in bounded time (feature `kubernetes`) |
-//! | `election.rs`, `election/` | which of several control planes leads |
 //! | `member.rs` | one of them: it waits, leads, and waits again |
 //! | `provider.rs`, `provider/` | who starts and stops servers |
 //! | `desk.rs` | who the sentries are, and what they say |
@@ -19,12 +17,11 @@
 //! | `clock.rs` | what time it is |
 
 pub mod admin;
+pub mod backend;
 mod clock;
 pub mod config;
 pub mod daemon;
 pub mod desk;
-pub mod election;
-pub mod etcd;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
 mod link;
@@ -32,7 +29,7 @@ mod member;
 pub mod names;
 pub mod plane;
 pub mod provider;
-pub mod store;
+#[cfg(feature = "kubernetes")]
 mod worker;
 
 pub use clock::wall;

@@ -1,29 +1,27 @@
 //! One control plane of a site: it leads, or waits until it can.
 //!
-//! *Intuition.* With a file as its store it leads from the beginning to the end. With etcd or a cluster's API server
+//! *Intuition.* With a file as its store it leads from the beginning to the end. With a cluster's API server
 //! it stands for election again and again; elected, it reads what the one before it wrote and goes on as after a
 //! kill -9; deposed, it forgets all of that and waits again. The address that sentries connect to stays: while it
 //! waits they are told who leads.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tidegate_wire::control::{FromControl, FromSentry};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{self, Sender};
 use tokio::time::sleep;
+use tracing::{info, warn};
 
+use crate::backend::{self, Backend, Contact, Leader, Store, StoreError, Turn};
 use crate::clock::wall;
-use crate::config::{Config, Place};
+use crate::config::Config;
 use crate::daemon::{AtWork, Daemon, DaemonError, Ended, Handle, Mailbox, Message, Question};
 use crate::desk::Connection;
-use crate::election::{Candidate, ElectionError, Leader, Leadership, Turn};
-use crate::etcd::Etcd;
-#[cfg(feature = "kubernetes")]
-use crate::kubernetes::ApiServer;
 use crate::link::{self, News};
-use crate::store::{Store, StoreError};
 
 /// A control plane that runs.
 #[derive(Debug)]
@@ -43,8 +41,8 @@ enum Role {
 /// One that waits for its turn.
 #[derive(Debug)]
 struct Standby {
-    candidate: Candidate,
-    prefix: String,
+    backend: Arc<dyn Backend>,
+    contact: Contact,
     mailbox: Mailbox,
     links: BTreeMap<Connection, Sender<FromControl>>,
     leader: Option<Leader>,
@@ -59,24 +57,21 @@ impl Member {
     /// When the store cannot be used, or the address not be listened on.
     pub async fn start(config: Config, dry_run: bool) -> Result<(Member, Handle), DaemonError> {
         let failed = |source| DaemonError::Listen { address: config.listen, source };
-        let place = config.store_of(dry_run);
+        let backend = backend::at(&config.store_of(dry_run))?;
         // Before anything is listened on: a store that is held is what a second start is told of.
-        let store = match &place {
-            Place::File(path) => Some(Store::open(path, wall())?),
-            Place::Etcd(_) | Place::Kubernetes(_) => None,
-        };
+        let store = backend.open_alone(wall())?;
         let listener = TcpListener::bind(config.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let (to_self, inbox) = mpsc::channel(1024);
         tokio::spawn(link::listen(listener, config.key.clone(), to_self.clone()));
         let handle = Handle(to_self.clone());
         let mailbox = Mailbox { to_self, inbox, at_work: AtWork::default() };
-        let role = match (store, place) {
-            (Some(store), _) => {
+        let role = match store {
+            Some(store) => {
                 let daemon = Daemon::begin(config.clone(), dry_run, store, mailbox, BTreeMap::new())?;
                 Role::Leads(Box::new(daemon))
             }
-            (None, place) => Role::Waits(Box::new(standby(&config, &place, address, mailbox)?)),
+            None => Role::Waits(Box::new(Standby::new(backend, &config, address, mailbox))),
         };
         Ok((Member { config, dry_run, address, role }, handle))
     }
@@ -104,15 +99,15 @@ impl Member {
             role = match role {
                 Role::Waits(mut standby) => match standby.wait().await {
                     None => return Ok(()),
-                    Some(leadership) => standby.lead(&config, dry_run, leadership)?,
+                    Some(store) => standby.lead(&config, dry_run, store)?,
                 },
                 Role::Leads(daemon) => match daemon.run().await? {
                     Ended::Stopped => return Ok(()),
                     Ended::Deposed(mailbox, leader) => {
                         let by = leader.as_ref().map_or(String::new(), |leader| format!("; {} does", leader.name));
-                        eprintln!("tidegate: deposed: this control plane does not lead any more{by}");
-                        let place = config.store_of(dry_run);
-                        let mut standby = standby(&config, &place, address, mailbox)?;
+                        warn!("deposed: this control plane does not lead any more{by}");
+                        let backend = backend::at(&config.store_of(dry_run))?;
+                        let mut standby = Standby::new(backend, &config, address, mailbox);
                         standby.leader = leader.map(|leader| *leader);
                         Role::Waits(Box::new(standby))
                     }
@@ -122,55 +117,32 @@ impl Member {
     }
 }
 
-fn standby(config: &Config, place: &Place, address: SocketAddr, mailbox: Mailbox) -> Result<Standby, DaemonError> {
-    let admin = config.admin.map(|admin| admin.to_string());
-    let (name, pod) = match place {
-        Place::File(_) => (String::new(), None),
-        Place::Etcd(etcd) => (etcd.name.clone(), None),
-        Place::Kubernetes(cluster) => (cluster.name.clone(), cluster.pod.clone()),
-    };
-    let me = Leader { name, listen: address.to_string(), admin, pod, ..Leader::default() };
-    let (candidate, prefix) = match place {
-        Place::Etcd(etcd) => {
-            let way =
-                Etcd::to(&etcd.endpoints, etcd.tls.clone()).map_err(|error| StoreError::Away(error.to_string()))?;
-            (Candidate::new(way, &etcd.prefix, etcd.lease, me), etcd.prefix.clone())
-        }
-        #[cfg(feature = "kubernetes")]
-        Place::Kubernetes(cluster) => {
-            let way = ApiServer::find(cluster.kubeconfig.clone(), cluster.namespace.clone());
-            let way = way.map_err(|problem| StoreError::Failed { place: place.to_string(), problem })?;
-            (Candidate::in_cluster(way, &cluster.prefix, cluster.lease, me), cluster.prefix.clone())
-        }
-        // Of a file there is one control plane, and configurations for what is not built in are refused.
-        place => return Err(StoreError::Alone { place: place.to_string() }.into()),
-    };
-    Ok(Standby { candidate, prefix, mailbox, links: BTreeMap::new(), leader: None, problem: None })
-}
-
 impl Standby {
+    fn new(backend: Arc<dyn Backend>, config: &Config, address: SocketAddr, mailbox: Mailbox) -> Standby {
+        let admin = config.admin.map(|admin| admin.to_string());
+        let contact = Contact { listen: address.to_string(), admin };
+        Standby { backend, contact, mailbox, links: BTreeMap::new(), leader: None, problem: None }
+    }
+
     /// Waits until this one is elected; `None`: it is told to stop.
-    async fn wait(&mut self) -> Option<Leadership> {
+    async fn wait(&mut self) -> Option<Box<dyn Store>> {
         loop {
-            let candidate = self.candidate.clone();
-            let standing = tokio::task::spawn_blocking(move || candidate.stand(wall()));
+            let (backend, contact) = (self.backend.clone(), self.contact.clone());
+            let standing = tokio::task::spawn_blocking(move || backend.stand(&contact, wall()));
             match self.meanwhile(standing).await? {
-                Ok(Ok(Turn::Mine(leadership))) => return Some(leadership),
+                Ok(Ok(Turn::Mine(store))) => return Some(store),
                 Ok(Ok(Turn::Others(leader))) => self.follows(leader),
                 Ok(Err(error)) => self.is_lost(&error),
                 Err(_) => {}
             }
-            self.meanwhile(sleep(self.candidate.look_every())).await?;
+            self.meanwhile(sleep(self.backend.look_every())).await?;
         }
     }
 
     /// Goes on from what the one before this one wrote; waits on when the store is gone again.
-    fn lead(self: Box<Self>, config: &Config, dry_run: bool, leadership: Leadership) -> Result<Role, DaemonError> {
-        eprintln!("tidegate: elected: this control plane leads, in term {}", leadership.term());
-        let mut store = match Store::lead(leadership, &self.prefix, wall()) {
-            Ok(store) => store,
-            Err(error) => return self.not_yet(error),
-        };
+    fn lead(self: Box<Self>, config: &Config, dry_run: bool, mut store: Box<dyn Store>) -> Result<Role, DaemonError> {
+        let term = store.term();
+        info!(term, "elected: this control plane leads, in term {term}");
         let plane = match store.plane(config.site.clone()) {
             Ok(plane) => plane,
             Err(error) => return self.not_yet(error),
@@ -183,7 +155,7 @@ impl Standby {
     fn not_yet(mut self: Box<Self>, error: StoreError) -> Result<Role, DaemonError> {
         match error {
             StoreError::Away(_) | StoreError::Deposed { .. } => {
-                eprintln!("tidegate: not-elected: {error}");
+                warn!("not-elected: {error}");
                 self.problem = Some(error.to_string());
                 Ok(Role::Waits(self))
             }
@@ -246,16 +218,17 @@ impl Standby {
     fn follows(&mut self, leader: Leader) {
         self.problem = None;
         if self.leader.as_ref() != Some(&leader) {
-            eprintln!("tidegate: waits: {} at {} leads, in term {}", leader.name, leader.listen, leader.term);
+            let Leader { name, listen, term, .. } = &leader;
+            info!(leader = name, listen, term, "waits: {name} at {listen} leads, in term {term}");
             self.leader = Some(leader);
         }
     }
 
-    fn is_lost(&mut self, error: &ElectionError) {
+    fn is_lost(&mut self, error: &StoreError) {
         let why = error.to_string();
         // Its details may change with every try.
         if self.problem.is_none() {
-            eprintln!("tidegate: store-away: {why}; it is tried again");
+            warn!("store-away: {why}; it is tried again");
         }
         (self.leader, self.problem) = (None, Some(why));
     }

@@ -22,6 +22,7 @@ use std::time::Duration;
 use hickory_server::proto::rr::Name;
 use thiserror::Error;
 use tokio::sync::oneshot;
+use tracing::error;
 
 use crate::config::Dns;
 use zone::Zone;
@@ -68,7 +69,7 @@ impl Names {
         let thread = std::thread::Builder::new().name(String::from("tidegate-names"));
         let thread = thread.spawn(move || {
             if let Err(error) = runtime.block_on(serve::serve(sockets, shared, stopped)) {
-                eprintln!("tidegate: DNS queries are not answered any more: {error}");
+                error!(%address, "DNS queries are not answered any more: {error}");
             }
         });
         Ok(Names { zone, address, stop: Some(stop), thread: Some(thread.map_err(failed)?) })

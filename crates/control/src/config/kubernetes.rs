@@ -165,10 +165,6 @@ pub(super) fn is_there() -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    #[cfg(feature = "kubernetes")]
-    use super::*;
-    #[cfg(feature = "kubernetes")]
-    use crate::config::Provider;
     use crate::config::tests::parse;
 
     const TEXT: &str = "key_file = \"key\"\n[provider]\nkind = \"kubernetes\"\nservers = 8\n[[application]]\nname = \"shop\"\n\
@@ -182,55 +178,6 @@ mod tests {
         for text in [TEXT, several] {
             assert!(parse(text).expect_err("is not there").to_string().contains("--features kubernetes"));
         }
-    }
-
-    #[test]
-    #[cfg(feature = "kubernetes")]
-    fn the_state_can_be_in_a_cluster_whoever_provides_servers() {
-        use crate::config::Place;
-        let text = "key_file = \"key\"\n[provider]\nkind = \"static\"\naddresses = [\"a:1\"]\n\
-                    [[application]]\nname = \"shop\"\ntarget = \"1s\"\n[kubernetes]\n";
-        let config = parse(text).expect("valid");
-        let Place::Kubernetes(cluster) = config.store_of(false) else { panic!("elsewhere") };
-        assert_eq!((cluster.prefix.as_str(), cluster.lease), ("tidegate-control", Duration::from_secs(3)));
-        assert!(cluster.name.ends_with(":9910") && cluster.namespace.is_none(), "{}", cluster.name);
-        assert!(matches!(config.store_of(true), Place::File(_)));
-        let given = "kubeconfig = \"here\"\nnamespace = \"shop\"\nprefix = \"a\"\nlease = \"15s\"\nname = \"one\"\n";
-        let Place::Kubernetes(cluster) = parse(&format!("{text}{given}")).expect("valid").store_of(false) else {
-            panic!("elsewhere")
-        };
-        assert!(cluster.kubeconfig.is_some_and(|path| path.is_absolute() && path.ends_with("here")));
-        assert_eq!((cluster.prefix.as_str(), cluster.name.as_str()), ("a", "one"));
-        assert_eq!((cluster.namespace.as_deref(), cluster.lease), (Some("shop"), Duration::from_secs(15)));
-        let message = |more: &str| parse(&format!("{text}{more}")).expect_err("wrong").to_string();
-        assert!(message("prefix = \"A_b\"").contains("is no name of an object"));
-        assert!(message(&format!("prefix = \"{}\"", "a".repeat(64))).contains("up to 63"));
-        assert!(message("namespace = \"/\"").contains("is no name of a namespace"));
-        assert!(message("pod = \"One\"").contains("[kubernetes] pod: \"One\" is no name of a pod"));
-        assert!(message("lease = \"1s\"").contains("from 2s to 60s"));
-        assert!(message("[etcd]\nendpoints = [\"a:1\"]\n").contains("not both"));
-    }
-
-    #[test]
-    #[cfg(feature = "kubernetes")]
-    fn the_pod_is_said_by_the_file_or_else_by_the_environment() {
-        let text = |text: &str| Some(text.to_owned());
-        assert_eq!(pod(text("one"), text("two")), Ok(text("one")));
-        assert_eq!(
-            (pod(None, text("two")), pod(None, text("")), pod(None, None)),
-            (Ok(text("two")), Ok(None), Ok(None))
-        );
-        assert_eq!(pod(None, text("a/b")), Err(String::from("POD_NAME: \"a/b\" is no name of a pod")));
-    }
-
-    #[test]
-    #[cfg(feature = "kubernetes")]
-    fn a_short_table_is_complete() {
-        let config = parse(TEXT).expect("valid");
-        let Provider::Kubernetes(kubernetes) = &config.provider else { panic!("another one") };
-        assert_eq!((config.provider.servers(), config.provider.address(0), &kubernetes.namespace), (8, None, &None));
-        let shop = Deployment { name: String::from("shop"), service: String::from("shop"), port: None };
-        assert_eq!(kubernetes.deployments, [shop]);
     }
 
     #[test]
@@ -249,5 +196,60 @@ mod tests {
         assert!(twice.contains("two applications'"), "{twice}");
         let none = parse(&TEXT.replace("servers = 8\n", "")).expect_err("wrong").to_string();
         assert!(none.contains("needs servers"), "{none}");
+    }
+
+    #[cfg(feature = "kubernetes")]
+    mod with_the_feature {
+        use super::super::*;
+        use super::{TEXT, parse};
+        use crate::config::{Place, Provider};
+
+        #[test]
+        fn the_state_can_be_in_a_cluster_whoever_provides_servers() {
+            let text = "key_file = \"key\"\n[provider]\nkind = \"static\"\naddresses = [\"a:1\"]\n\
+                        [[application]]\nname = \"shop\"\ntarget = \"1s\"\n[kubernetes]\n";
+            let config = parse(text).expect("valid");
+            let Place::Kubernetes(cluster) = config.store_of(false) else { panic!("elsewhere") };
+            assert_eq!((cluster.prefix.as_str(), cluster.lease), ("tidegate-control", Duration::from_secs(3)));
+            assert!(cluster.name.ends_with(":9910") && cluster.namespace.is_none(), "{}", cluster.name);
+            assert!(matches!(config.store_of(true), Place::File(_)));
+            let given =
+                "kubeconfig = \"here\"\nnamespace = \"shop\"\nprefix = \"a\"\nlease = \"15s\"\nname = \"one\"\n";
+            let Place::Kubernetes(cluster) = parse(&format!("{text}{given}")).expect("valid").store_of(false) else {
+                panic!("elsewhere")
+            };
+            assert!(cluster.kubeconfig.is_some_and(|path| path.is_absolute() && path.ends_with("here")));
+            assert_eq!((cluster.prefix.as_str(), cluster.name.as_str()), ("a", "one"));
+            assert_eq!((cluster.namespace.as_deref(), cluster.lease), (Some("shop"), Duration::from_secs(15)));
+            let message = |more: &str| parse(&format!("{text}{more}")).expect_err("wrong").to_string();
+            assert!(message("prefix = \"A_b\"").contains("is no name of an object"));
+            assert!(message(&format!("prefix = \"{}\"", "a".repeat(64))).contains("up to 63"));
+            assert!(message("namespace = \"/\"").contains("is no name of a namespace"));
+            assert!(message("pod = \"One\"").contains("[kubernetes] pod: \"One\" is no name of a pod"));
+            assert!(message("lease = \"1s\"").contains("from 2s to 60s"));
+        }
+
+        #[test]
+        fn the_pod_is_said_by_the_file_or_else_by_the_environment() {
+            let text = |text: &str| Some(text.to_owned());
+            assert_eq!(pod(text("one"), text("two")), Ok(text("one")));
+            assert_eq!(
+                (pod(None, text("two")), pod(None, text("")), pod(None, None)),
+                (Ok(text("two")), Ok(None), Ok(None))
+            );
+            assert_eq!(pod(None, text("a/b")), Err(String::from("POD_NAME: \"a/b\" is no name of a pod")));
+        }
+
+        #[test]
+        fn a_short_table_is_complete() {
+            let config = parse(TEXT).expect("valid");
+            let Provider::Kubernetes(kubernetes) = &config.provider else { panic!("another one") };
+            assert_eq!(
+                (config.provider.servers(), config.provider.address(0), &kubernetes.namespace),
+                (8, None, &None)
+            );
+            let shop = Deployment { name: String::from("shop"), service: String::from("shop"), port: None };
+            assert_eq!(kubernetes.deployments, [shop]);
+        }
     }
 }

@@ -11,8 +11,7 @@ use tidegate_engine::{Sla, SlaError, Statistic, Step};
 use tidegate_provision::{ApplicationSetup, Pool, ProvisionConfig, Replica, SentryRule, mean_bound};
 
 use super::kubernetes::{self, RawCluster, RawDeployment};
-use super::{Check, Dns, EtcdConfig, Kubernetes, Local, Provider};
-use crate::etcd::EtcdTls;
+use super::{Check, Dns, Kubernetes, Local, Provider};
 use crate::names;
 
 /// The file.
@@ -24,7 +23,6 @@ pub(super) struct Raw {
     pub(super) key_file: PathBuf,
     #[serde(default = "store")]
     pub(super) store: PathBuf,
-    pub(super) etcd: Option<RawEtcd>,
     pub(super) kubernetes: Option<RawCluster>,
     pub(super) admin: Option<SocketAddr>,
     #[serde(default = "period")]
@@ -39,6 +37,23 @@ pub(super) struct Raw {
     pub(super) sentries: SentryRule,
     #[serde(default)]
     pub(super) application: Vec<RawApplication>,
+}
+
+/// What a configuration for etcd is told.
+const NO_ETCD: &str = "[etcd] is not supported any more; remove it: one control plane keeps its state in a file, store = \
+                       \"FILE\", and several use [kubernetes], a Lease and ConfigMaps of a cluster (docs/kubernetes.md)";
+
+impl Raw {
+    /// Reads a file's text.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with its form.
+    pub(super) fn read(text: &str) -> Result<Raw, String> {
+        toml::from_str(text).map_err(|error| match toml::from_str::<toml::Table>(text) {
+            Ok(table) if table.contains_key("etcd") => String::from(NO_ETCD),
+            _ => error.to_string(),
+        })
+    }
 }
 
 fn listen() -> SocketAddr {
@@ -57,96 +72,16 @@ fn forget_after() -> Seconds {
     Seconds(60.0)
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RawEtcd {
-    #[serde(default)]
-    endpoints: Vec<String>,
-    #[serde(default = "prefix")]
-    prefix: String,
-    #[serde(default = "lease")]
-    lease: Seconds,
-    name: Option<String>,
-    ca_file: Option<PathBuf>,
-    cert_file: Option<PathBuf>,
-    key_file: Option<PathBuf>,
-}
-
-fn prefix() -> String {
-    String::from("/tidegate")
-}
-
 pub(super) fn lease() -> Seconds {
     Seconds(3.0)
 }
 
-/// A lease's length. etcd counts whole seconds and gives none shorter than two; a Lease of Kubernetes is held to the
-/// same.
+/// A lease's length: a Lease of Kubernetes counts whole seconds.
 pub(super) fn checked_lease(table: &str, lease: Seconds) -> Result<Duration, String> {
     if !(2.0..=60.0).contains(&lease.0) || lease.0.fract() != 0.0 {
         return Err(format!("[{table}] lease must be whole seconds, from 2s to 60s"));
     }
     Ok(lease.duration())
-}
-
-impl RawEtcd {
-    /// Paths are from `folder`.
-    pub(super) fn resolve(self, listen: SocketAddr, folder: &Path) -> Result<EtcdConfig, String> {
-        if self.endpoints.is_empty() {
-            return Err(String::from("[etcd] needs its servers: endpoints = [\"127.0.0.1:2379\"]"));
-        }
-        let tls = self.tls(folder)?;
-        let bare = |given: &String| {
-            let address = given.trim_start_matches("http://").trim_start_matches("https://");
-            address.trim_end_matches('/').to_owned()
-        };
-        let endpoints: Vec<String> = self.endpoints.iter().map(bare).collect();
-        if let Some(bad) = endpoints.iter().find(|at| !is_address(at)) {
-            return Err(format!("[etcd] endpoints: \"{bad}\" is no host:port"));
-        }
-        if !self.prefix.starts_with('/') || self.prefix.ends_with('/') || self.prefix.contains('~') {
-            return Err(String::from("[etcd] prefix must begin with /, and not end with one, such as \"/tidegate\""));
-        }
-        let lease = checked_lease("etcd", self.lease)?;
-        let name = self.name.unwrap_or_else(|| listen.to_string());
-        Ok(EtcdConfig { endpoints, prefix: self.prefix, lease, name, tls })
-    }
-
-    fn tls(&self, folder: &Path) -> Result<Option<EtcdTls>, String> {
-        let by_tls = self.endpoints.iter().filter(|endpoint| endpoint.starts_with("https://")).count();
-        let files = [&self.ca_file, &self.cert_file, &self.key_file];
-        if by_tls == 0 {
-            return match files.iter().any(|file| file.is_some()) {
-                true => Err(String::from("[etcd] ca_file, cert_file and key_file are for endpoints with https://")),
-                false => Ok(None),
-            };
-        }
-        if by_tls < self.endpoints.len() {
-            return Err(String::from("[etcd] endpoints: give https:// for all of them, or for none"));
-        }
-        if !cfg!(feature = "etcd-tls") {
-            return Err(String::from(
-                "[etcd] endpoints: https:// needs a tidegate that is built with --features etcd-tls; without it etcd is \
-                 spoken to in clear text",
-            ));
-        }
-        let from_here = |path: &PathBuf| folder.join(path);
-        let ca_file = self.ca_file.as_ref().map(from_here);
-        let ca_file = ca_file.ok_or("[etcd] https:// needs ca_file: who signs the servers' certificates, PEM")?;
-        let identity = match (&self.cert_file, &self.key_file) {
-            (Some(cert), Some(key)) => Some((from_here(cert), from_here(key))),
-            (None, None) => None,
-            _ => return Err(String::from("[etcd] cert_file and key_file go together")),
-        };
-        let tls = EtcdTls { ca_file, identity };
-        #[cfg(feature = "etcd-tls")]
-        tls.check().map_err(|error| format!("[etcd] {error}"))?;
-        Ok(Some(tls))
-    }
-}
-
-fn is_address(text: &str) -> bool {
-    text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok())
 }
 
 #[derive(Deserialize)]

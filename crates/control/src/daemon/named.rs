@@ -4,77 +4,85 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde_json::{Value, json};
 
-use super::{Daemon, DaemonError};
+use super::DaemonError;
+use super::ledger::Ledger;
+use crate::backend::StoreError;
 use crate::clock::wall;
+use crate::config::Dns;
+use crate::desk::Desk;
 use crate::names::{Candidate, Names, Roll, roll};
 use crate::plane::Input;
 
-impl Daemon {
-    /// Begins to answer, by what the store has. A dry run answers nobody.
-    pub(super) fn answer_names(&mut self) -> Result<(), DaemonError> {
-        let Some(dns) = self.config.dns.as_ref().filter(|_| !self.dry_run) else { return Ok(()) };
-        let applications = self.config.site.applications.iter().map(|application| application.name.clone());
-        let applications: Vec<String> = applications.collect();
+/// The names of applications, where they are answered.
+#[derive(Debug)]
+pub(super) struct Named(Option<Names>);
+
+impl Named {
+    /// Begins to answer, by what the store has; `None`: nobody is answered.
+    ///
+    /// # Errors
+    /// When its address cannot be listened on.
+    pub(super) fn begin(dns: Option<&Dns>, ledger: &Ledger, desk: &mut Desk) -> Result<Named, DaemonError> {
+        let Some(dns) = dns else { return Ok(Named(None)) };
+        let applications: Vec<String> = (0..desk.applications()).map(|at| desk.application(at).to_owned()).collect();
         // Serials wrap around by their standard (RFC 1982).
         let names = Names::start(dns, &applications, (wall() / 1_000_000_000) as u32)?;
         for application in 0..applications.len() {
-            let roll = self.plane.names(application);
+            let roll = ledger.plane().names(application);
             names.set(application, &addresses(roll));
             for (sentry, addresses) in roll {
-                if let Some(known) = self.desk.sentry_mut(sentry) {
+                if let Some(known) = desk.sentry_mut(sentry) {
                     known.remember(application, addresses);
                 }
             }
         }
-        self.names = Some(names);
-        Ok(())
+        Ok(Named(Some(names)))
     }
 
     /// What changes is on the disk before it is answered.
-    pub(super) fn follow_names(&mut self) -> Result<(), DaemonError> {
-        if self.names.is_none() || self.away.is_some() {
-            // What cannot be written down is not answered either: it follows when the store is back.
+    pub(super) fn follow(&self, ledger: &mut Ledger, desk: &Desk) -> Result<(), StoreError> {
+        let Some(names) = &self.0 else { return Ok(()) };
+        // What cannot be written down is not answered either: it follows when the store is back.
+        if ledger.is_away() {
             return Ok(());
         }
-        for application in 0..self.config.site.applications.len() {
-            let last = self.plane.names(application);
-            let roll = roll(&self.candidates(application), last);
+        for application in 0..desk.applications() {
+            let last = ledger.plane().names(application);
+            let roll = roll(&candidates(desk, application), last);
             if roll == *last {
                 continue;
             }
-            let (now, addresses) = (self.clock.now(), addresses(&roll));
-            self.input(Input::Names { now, application, roll })?;
-            if let Some(names) = &self.names {
-                names.set(application, &addresses);
-            }
+            let addresses = addresses(&roll);
+            ledger.input(Input::Names { now: ledger.now(), application, roll })?;
+            names.set(application, &addresses);
         }
         Ok(())
     }
 
     /// What each application's name stands for; null where names are not answered.
-    pub(super) fn names_shown(&self) -> Value {
-        let shown = |at: usize| json!({ "application": self.config.site.applications[at].name, "sentries": self.plane.names(at) });
-        match self.names {
-            Some(_) => (0..self.config.site.applications.len()).map(shown).collect(),
+    pub(super) fn shown(&self, ledger: &Ledger, desk: &Desk) -> Value {
+        let shown = |at: usize| json!({ "application": desk.application(at), "sentries": ledger.plane().names(at) });
+        match self.0 {
+            Some(_) => (0..desk.applications()).map(shown).collect(),
             None => Value::Null,
         }
     }
 
     /// Where DNS queries are answered.
-    pub(crate) fn names_address(&self) -> Option<SocketAddr> {
-        self.names.as_ref().map(Names::address)
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        self.0.as_ref().map(Names::address)
     }
+}
 
-    fn candidates(&self, application: usize) -> Vec<Candidate<'_>> {
-        let known = self.desk.sentries().filter(|(_, known)| known.applications().contains(&application));
-        known
-            .map(|(name, known)| Candidate {
-                name,
-                is_connected: known.connection.is_some(),
-                addresses: known.addresses(application),
-            })
-            .collect()
-    }
+fn candidates(desk: &Desk, application: usize) -> Vec<Candidate<'_>> {
+    let known = desk.sentries().filter(|(_, known)| known.applications().contains(&application));
+    known
+        .map(|(name, known)| Candidate {
+            name,
+            is_connected: known.connection.is_some(),
+            addresses: known.addresses(application),
+        })
+        .collect()
 }
 
 fn addresses(roll: &Roll) -> Vec<IpAddr> {

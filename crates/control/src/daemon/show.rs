@@ -2,11 +2,10 @@
 
 use serde_json::{Value, json};
 use tidegate_provision::Place;
+use tracing::error;
 
-use super::{Daemon, Question, name};
-
-/// The most records of one answer.
-const PAGE: usize = 1000;
+use super::{Daemon, Question, address, name};
+use crate::desk::Known;
 
 impl Daemon {
     pub(super) fn answer(&self, question: Question) -> Value {
@@ -14,11 +13,11 @@ impl Daemon {
             Question::Status => self.status(),
             Question::Metrics => self.metrics(),
             Question::State => self.state(),
-            Question::Plan => json!(self.plane.plan()),
+            Question::Plan => json!(self.ledger.plane().plan()),
             // Who asks must not be able to end it.
-            Question::Audit(after) => self.store.audit(after, PAGE).map_or_else(
+            Question::Audit(after) => self.ledger.audit(after).map_or_else(
                 |error| {
-                    eprintln!("tidegate: the audit log cannot be read: {error}");
+                    error!("the audit log cannot be read: {error}");
                     Value::Null
                 },
                 Value::Array,
@@ -30,33 +29,35 @@ impl Daemon {
         json!({
             "role": "leads",
             "dry_run": self.dry_run,
-            "term": self.store.term(),
-            "store_away": self.away.as_ref().map(|away| &away.why),
-            "label_problem": self.store.label_problem(),
+            "term": self.ledger.term(),
+            "store_away": self.ledger.why_away(),
+            "label_problem": self.ledger.label_problem(),
         })
     }
 
     /// What is counted: no more work than reading it.
     fn metrics(&self) -> Value {
-        let sentry = |(_, known): (&String, &crate::desk::Known)| json!({ "connected": known.connection.is_some() });
+        let sentry = |(_, known): (&String, &Known)| json!({ "connected": known.connection.is_some() });
         json!({
             "role": "leads",
-            "term": self.store.term(),
-            "store_away": self.away.as_ref().map(|away| &away.why),
-            "applications": self.plane.numbers(),
-            "sentries": self.desk.sentries().map(sentry).collect::<Vec<_>>(),
-            "pending": self.plane.pending().count(),
+            "term": self.ledger.term(),
+            "store_away": self.ledger.why_away(),
+            "applications": self.ledger.plane().numbers(),
+            "sentries": self.sentries.desk.sentries().map(sentry).collect::<Vec<_>>(),
+            "pending": self.ledger.plane().pending().count(),
             "counts": self.counts(),
         })
     }
 
+    /// What is counted since the start.
     fn counts(&self) -> Value {
+        let ((steps, failures), (reports, refused)) = (self.steps.counts(), self.sentries.counts());
         json!({
-            "inputs": self.counts.inputs,
-            "steps": self.counts.steps,
-            "provider_failures": self.counts.failures,
-            "reports": self.counts.reports,
-            "sentries_refused": self.counts.refused,
+            "inputs": self.ledger.inputs(),
+            "steps": steps,
+            "provider_failures": failures,
+            "reports": reports,
+            "sentries_refused": refused,
         })
     }
 
@@ -64,13 +65,13 @@ impl Daemon {
         let server = |(at, place): (usize, &Place)| {
             json!({
                 "server": name(at),
-                "address": self.server_address(at),
+                "address": address(&self.config, &*self.provider, at),
                 "place": place,
-                "process": self.plane.process(at),
+                "process": self.ledger.plane().process(at),
             })
         };
-        let now = self.clock.now();
-        let sentry = |(name, known): (&String, &crate::desk::Known)| {
+        let now = self.ledger.now();
+        let sentry = |(name, known): (&String, &Known)| {
             json!({
                 "name": name,
                 "connected": known.connection.is_some(),
@@ -82,28 +83,15 @@ impl Daemon {
         json!({
             "role": "leads",
             "dry_run": self.dry_run,
-            "term": self.store.term(),
-            "store_away": self.away.as_ref().map(|away| &away.why),
-            "revision": self.revision,
-            "applications": self.plane.plan(),
-            "servers": self.plane.places().iter().enumerate().map(server).collect::<Vec<_>>(),
-            "sentries": self.desk.sentries().map(sentry).collect::<Vec<_>>(),
-            "names": self.names_shown(),
-            "pending": self.plane.pending().collect::<Vec<_>>(),
+            "term": self.ledger.term(),
+            "store_away": self.ledger.why_away(),
+            "revision": self.sentries.revision,
+            "applications": self.ledger.plane().plan(),
+            "servers": self.ledger.plane().places().iter().enumerate().map(server).collect::<Vec<_>>(),
+            "sentries": self.sentries.desk.sentries().map(sentry).collect::<Vec<_>>(),
+            "names": self.names.shown(&self.ledger, &self.sentries.desk),
+            "pending": self.ledger.plane().pending().collect::<Vec<_>>(),
             "counts": self.counts(),
         })
     }
-}
-
-/// A record in a line.
-pub fn line(record: &Value) -> String {
-    let text = |key: &str| record[key].as_str().unwrap_or_default();
-    let mut line = text("kind").to_owned();
-    if let Some(application) = record["application"].as_str() {
-        line.push_str(&format!(" {application}"));
-    }
-    if let Some(server) = record["server"].as_u64() {
-        line.push_str(&format!(" server {server}"));
-    }
-    format!("{line}: {}", text("text"))
 }

@@ -8,24 +8,28 @@ use tidegate_wire::control::{
     ApplicationOrders, Coming, FromControl, Orders, ServerOrder, Step as TargetStep, TargetOrder,
 };
 
-use super::{Daemon, name};
-use crate::desk::Connection;
+use super::ledger::Ledger;
+use super::name;
+use super::sentries::Sentries;
+use crate::plane::Plane;
 
-impl Daemon {
-    /// Tells sentries what they do not know yet.
-    pub(super) fn tell(&mut self) {
-        if self.dry_run {
-            return;
-        }
-        // The same for all sentries of an application.
-        let mut common: BTreeMap<usize, (TargetOrder, Vec<Coming>)> = BTreeMap::new();
+/// What is the same for all sentries of an application.
+type Common = (TargetOrder, Vec<Coming>);
+
+impl Sentries {
+    /// Tells sentries what they do not know yet. `address` says where a server listens; `None` while it is nowhere.
+    pub(super) fn tell(&mut self, ledger: &Ledger, address: &impl Fn(usize) -> Option<String>) {
+        let plane = ledger.plane();
+        let mut common: BTreeMap<usize, Common> = BTreeMap::new();
         let names: Vec<String> = self.desk.sentries().map(|(name, _)| name.clone()).collect();
         for sentry in names {
             let Some(known) = self.desk.sentry_mut(&sentry) else { continue };
             let (Some(connection), at) = (known.connection, known.applications().to_vec()) else { continue };
-            let applications = at.iter().map(|at| {
-                let known = common.entry(*at).or_insert_with(|| self.common_orders(*at));
-                self.orders(*at, &sentry, known.clone())
+            let applications = at.into_iter().map(|at| {
+                let (target, coming) = common.entry(at).or_insert_with(|| common_orders(plane, at)).clone();
+                let server = |server: usize| Some(ServerOrder { name: name(server), address: address(server)? });
+                let servers = plane.servers_of(at, &sentry).into_iter().filter_map(server).collect();
+                ApplicationOrders { name: self.desk.application(at).to_owned(), servers, target, coming }
             });
             let applications: Vec<ApplicationOrders> = applications.collect();
             let Some(known) = self.desk.sentry_mut(&sentry) else { continue };
@@ -33,39 +37,17 @@ impl Daemon {
                 continue;
             }
             self.revision += 1;
-            known.tell((self.store.term(), self.revision), applications.clone());
-            let orders = Orders { term: self.store.term(), revision: self.revision, applications };
+            known.tell((ledger.term(), self.revision), applications.clone());
+            let orders = Orders { term: ledger.term(), revision: self.revision, applications };
             self.send(connection, FromControl::Orders(orders));
         }
     }
+}
 
-    fn orders(&self, at: usize, sentry: &str, (target, coming): (TargetOrder, Vec<Coming>)) -> ApplicationOrders {
-        let server = |server: usize| Some(ServerOrder { name: name(server), address: self.server_address(server)? });
-        ApplicationOrders {
-            name: self.config.site.applications[at].name.clone(),
-            servers: self.plane.servers_of(at, sentry).into_iter().filter_map(server).collect(),
-            target,
-            coming,
-        }
-    }
-
-    /// Where a server listens; `None` while it is nowhere.
-    pub(super) fn server_address(&self, server: usize) -> Option<String> {
-        self.config.provider.address(server).or_else(|| self.provider.address(server))
-    }
-
-    fn common_orders(&self, application: usize) -> (TargetOrder, Vec<Coming>) {
-        let coming = |(time, servers): (Duration, f64)| Coming { in_ms: time.as_millis() as u64, servers };
-        let coming = self.plane.coming(application).into_iter().map(coming).collect();
-        (target(&self.plane.target(application)), coming)
-    }
-
-    /// One that lags too far is cut off, and told everything when it comes back.
-    pub(super) fn send(&mut self, connection: Connection, message: FromControl) {
-        if self.links.get(&connection).is_some_and(|link| link.try_send(message).is_err()) {
-            self.links.remove(&connection);
-        }
-    }
+fn common_orders(plane: &Plane, application: usize) -> Common {
+    let coming = |(time, servers): (Duration, f64)| Coming { in_ms: time.as_millis() as u64, servers };
+    let coming = plane.coming(application).into_iter().map(coming).collect();
+    (target(&plane.target(application)), coming)
 }
 
 fn target(sla: &Sla) -> TargetOrder {

@@ -1,11 +1,15 @@
 //! What a daemon makes of news that come late, or twice.
 
 use tempfile::TempDir;
+use tidegate_engine::Timestamp;
+use tidegate_provision::Place;
 use tidegate_wire::control::{FromSentry, Hello};
 use tokio::sync::mpsc::channel;
 
 use super::*;
+use crate::backend::FileBackend;
 use crate::plane::What;
+use crate::provider::Presence;
 
 /// A daemon on a store of its own, with nothing around it: it is told what a test says, and starts no threads.
 struct Alone {
@@ -21,12 +25,11 @@ impl Alone {
         let text = "key_file = \"key\"\n[provider]\nkind = \"static\"\naddresses = [\"127.0.0.1:1\", \"127.0.0.1:2\"]\n\
                     [[application]]\nname = \"shop\"\ntarget = \"1s\"\nservice_time = \"50ms\"\nmin_servers = 1\n";
         let config = Config::parse(text, &folder.path().join("control.toml")).expect("makes sense");
-        let store = Store::open(&folder.path().join("store"), 1).expect("opens");
+        let store = FileBackend::new(&folder.path().join("store")).open(1).expect("opens");
         let (to_self, inbox) = channel(16);
         let mailbox = Mailbox { to_self, inbox, at_work: AtWork::default() };
         let mut daemon = Daemon::begin(config, false, store, mailbox, BTreeMap::new()).expect("begins");
-        let now = daemon.clock.now();
-        daemon.input(Input::Began { now }).expect("is written");
+        daemon.ledger.begin().expect("is written");
         Alone { daemon, _folder: folder }
     }
 
@@ -36,14 +39,14 @@ impl Alone {
     }
 
     fn place(&self) -> Place {
-        self.daemon.plane.places()[0]
+        self.daemon.ledger.plane().places()[0]
     }
 
     /// The first server was asked for, and the provider is through with it.
     fn start(&mut self) -> Step {
-        let step = self.daemon.plane.pending().next().cloned().expect("a server is asked for");
+        let step = self.daemon.ledger.plane().pending().next().cloned().expect("a server is asked for");
         assert_eq!(step.what, What::Start { application: 0 });
-        self.told(Message::Applied(self.daemon.store.term(), step.clone(), Some(Ok(None))));
+        self.told(Message::Applied(self.daemon.ledger.term(), step.clone(), Some(Ok(None))));
         step
     }
 }
@@ -56,7 +59,7 @@ fn seen(place: Place, presence: Presence) -> Vec<Seen> {
 fn a_look_counts_only_for_what_was_looked_at() {
     let mut alone = Alone::new();
     alone.start();
-    let (term, coming) = (alone.daemon.store.term(), alone.place());
+    let (term, coming) = (alone.daemon.ledger.term(), alone.place());
     assert!(matches!(coming, Place::Coming { .. }), "{coming:?}");
     let drained = Place::Draining { application: 0, since: Timestamp::ZERO };
     alone.told(Message::Looked(term, seen(drained, Presence::Absent)));
@@ -71,7 +74,7 @@ fn a_look_counts_only_for_what_was_looked_at() {
 fn a_step_that_failed_in_an_earlier_term_does_not_fail_what_serves() {
     let mut alone = Alone::new();
     let step = alone.start();
-    let (term, coming) = (alone.daemon.store.term(), alone.place());
+    let (term, coming) = (alone.daemon.ledger.term(), alone.place());
     alone.told(Message::Looked(term, seen(coming, Presence::Serving)));
     let late = || Some(Err(ProviderError::Superseded { step: 1 }));
     alone.told(Message::Applied(term - 1, step.clone(), late()));
@@ -103,7 +106,7 @@ fn a_sentry_that_comes_back_gives_up_its_connection_before() {
     }
     assert!(matches!(of_second.try_recv(), Ok(FromControl::Welcome { .. })));
     alone.told(Message::Link(News::Closed(1, String::from("the connection was closed"))));
-    assert_eq!(alone.daemon.desk.sentries().filter(|(_, known)| known.connection == Some(2)).count(), 1);
+    assert_eq!(alone.daemon.sentries.desk.sentries().filter(|(_, known)| known.connection == Some(2)).count(), 1);
 }
 
 #[test]

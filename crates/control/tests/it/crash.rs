@@ -6,16 +6,19 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tempfile::TempDir;
+use tidegate_control::backend::{Backend, FileBackend, StoreError};
 use tidegate_control::plane::{Input, Plane, Process, Step, What};
-use tidegate_control::store::{Store, StoreError};
 use tidegate_engine::Timestamp;
 use tidegate_engine::units::Seconds;
 use tidegate_provision::{ApplicationReport, FollowConfig, Place, Pool, ProvisionConfig, SentryRule, ServerNews, Site};
 
+use crate::support::Store;
 use crate::support::application::application;
-use crate::support::folder::quick_folder;
+use crate::support::folder::folder;
 
 const SERVERS: u32 = 8;
+/// So much room a store may need in memory, bytes.
+const ROOM: u64 = 2 << 30;
 
 fn site() -> Site {
     let follow = FollowConfig {
@@ -79,6 +82,19 @@ impl Machine {
     }
 }
 
+/// A folder for what is written to the disk again and again: in memory where there is room. A test kills programs and
+/// cuts no machine's power, and no test waits for a disk that others use.
+fn quick_folder() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    let has_room = rustix::fs::statvfs(memory).is_ok_and(|fs| fs.f_bavail.saturating_mul(fs.f_frsize) >= ROOM);
+    let made = has_room.then(|| tempfile::Builder::new().prefix("tidegate-").tempdir_in(memory).ok());
+    made.flatten().unwrap_or_else(folder)
+}
+
+fn open(path: &Path) -> Result<Store, StoreError> {
+    FileBackend::new(path).open(1)
+}
+
 /// A daemon, as far as it matters here, that can be killed at any moment.
 struct Daemon {
     open: Option<(Store, Plane)>,
@@ -98,7 +114,7 @@ impl Daemon {
     }
 
     fn begin(&mut self) {
-        let mut store = Store::open(&self.path(), 1).expect("opens");
+        let mut store = open(&self.path()).expect("opens");
         let plane = store.plane(site()).expect("reads");
         self.open = Some((store, plane));
         let now = Timestamp::from_nanos(self.now);
@@ -109,7 +125,7 @@ impl Daemon {
     fn kill(&mut self) {
         let before = serde_json::to_string(&self.plane().state()).expect("text");
         self.open = None;
-        let mut store = Store::open(&self.path(), 1).expect("opens");
+        let mut store = open(&self.path()).expect("opens");
         let plane = store.plane(site()).expect("reads");
         assert_eq!(serde_json::to_string(&plane.state()).expect("text"), before, "nothing is lost");
         drop(store);
@@ -290,23 +306,23 @@ fn whatever_sentries_say_the_state_can_be_read_again() {
 fn a_store_belongs_to_one_control_plane_and_one_site() {
     let mut daemon = Daemon::new();
     let path = daemon.path();
-    let error = Store::open(&path, 1).expect_err("is held");
+    let error = open(&path).expect_err("is held");
     assert!(matches!(error, StoreError::Held { .. }), "{error}");
-    let busy = Store::look(&path).expect_err("is held");
+    let busy = FileBackend::new(&path).look().expect_err("is held");
     assert!(matches!(busy, StoreError::Busy { .. }) && busy.to_string().contains("admin"), "{busy}");
     let (term, before) = (daemon.store().term(), serde_json::to_string(&daemon.plane().state()).expect("text"));
     let records = daemon.store().audit(0, 100).expect("reads");
     daemon.open = None;
     for _ in 0..2 {
-        let mut looked = Store::look(&path).expect("is free");
+        let mut looked = FileBackend::new(&path).look().expect("is free");
         assert_eq!(looked.term(), term, "looking changes nothing");
         let plane = looked.plane(site()).expect("reads");
         assert_eq!(serde_json::to_string(&plane.state()).expect("text"), before);
         assert_eq!(looked.audit(0, 100).expect("reads"), records);
         assert!(looked.audit(u64::MAX, 100).expect("reads").is_empty());
     }
-    assert!(matches!(Store::look(Path::new("/nonexistent/store")), Err(StoreError::Missing { .. })));
-    let mut store = Store::open(&path, 1).expect("is free");
+    assert!(matches!(FileBackend::new(Path::new("/nonexistent/store")).look(), Err(StoreError::Missing { .. })));
+    let mut store = open(&path).expect("is free");
     assert_eq!(store.term(), term + 1);
     let (mut plane, now) = (store.plane(site()).expect("reads"), Timestamp::from_nanos(1));
     store.handle(&mut plane, &Input::Began { now }).expect("is written");
@@ -316,5 +332,5 @@ fn a_store_belongs_to_one_control_plane_and_one_site() {
     let error = store.plane(other).expect_err("another site").to_string();
     assert!(error.contains("begin with an empty store"), "{error}");
     drop(store);
-    assert!(Store::open(Path::new("/nonexistent/folder/store"), 1).is_err());
+    assert!(open(Path::new("/nonexistent/folder/store")).is_err());
 }

@@ -7,12 +7,10 @@ use std::time::{Duration, Instant};
 use kube::config::Kubeconfig;
 use serde_json::{Value, json};
 use tidegate_control::Config;
-use tidegate_control::config::{Place, Provider};
-use tidegate_control::election::{Candidate, Leader, Turn};
-use tidegate_control::kubernetes::ApiServer;
+use tidegate_control::backend::{Backend, ClusterBackend, Contact, Turn};
+use tidegate_control::config::{ClusterConfig, Place, Provider};
 use tidegate_control::plane::What;
 use tidegate_control::provider::Presence;
-use tidegate_control::store::Store;
 
 use crate::support::cluster::{Cluster, START, serves, start_all, step};
 use crate::support::folder::folder;
@@ -301,11 +299,17 @@ fn the_example_manifest_permits_what_is_asked_and_no_more() {
     provider.apply(&step(9, 0, What::Stop), None).expect("stops");
     // One leads, its state grows old, and another one follows it.
     for name in ["one", "other"] {
-        let way = ApiServer::find(Some(cluster.kubeconfig.clone()), Some(cluster.namespace.clone())).expect("a way");
-        let me = Leader { name: name.to_owned(), pod: Some(format!("control-{name}")), ..Leader::default() };
-        let candidate = Candidate::in_cluster(way, "tidegate-control", Duration::from_secs(60), me);
-        let Turn::Mine(leadership) = answer(|| candidate.stand(1)) else { panic!("another one leads") };
-        let mut store = Store::lead(leadership, "tidegate-control", 1).expect("nothing is asked yet");
+        let config = ClusterConfig {
+            kubeconfig: Some(cluster.kubeconfig.clone()),
+            namespace: Some(cluster.namespace.clone()),
+            prefix: String::from("tidegate-control"),
+            lease: Duration::from_secs(60),
+            name: name.to_owned(),
+            pod: Some(format!("control-{name}")),
+        };
+        let candidate = ClusterBackend::find(&config).expect("a way");
+        let stood = answer(|| candidate.stand(&Contact::default(), 1));
+        let Turn::Mine(mut store) = stood else { panic!("another one leads") };
         let mut plane = answer(|| store.plane(home::site()));
         for second in 1..=3 {
             home::write(&mut store, &mut plane, [second]);

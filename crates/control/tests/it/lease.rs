@@ -5,13 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use tidegate_control::election::Turn;
+use tidegate_control::backend::{StoreError, Turn};
 use tidegate_control::plane::{Input, Plane};
-use tidegate_control::store::{Store, StoreError};
 use tidegate_engine::Timestamp;
 
 use crate::support::home::{
-    Home, LONG, PREFIX, SHORT, elected, lead, numbers, period, site, text, until_written, write,
+    Home, LONG, PREFIX, SHORT, elected, lead, numbers, period, site, stand, text, until_written, write,
 };
 use crate::support::{answer, give, until, was_late};
 
@@ -26,7 +25,7 @@ fn the_next_leader_goes_on_where_the_one_before_it_was() {
         write(&mut store, &mut plane, second + 1..=second + ends);
         second += ends;
         let looks = Instant::now();
-        assert!(matches!(answer(|| next.stand(1)), Turn::Others(leader) if leader.term == store.term()));
+        assert!(matches!(answer(|| stand(next)), Turn::Others(leader) if leader.term == store.term()));
         let (id, origin, term, before) = (store.id(), store.origin(), store.term(), text(&plane));
         let records = answer(|| store.audit(0, 100_000));
         assert!(records.len() > 20, "{} records", records.len());
@@ -45,7 +44,7 @@ fn the_next_leader_goes_on_where_the_one_before_it_was() {
         assert_eq!(answer(|| store.audit(after, 3)), records[half + 1..half + 4]);
     }
     write(&mut store, &mut plane, [second + 1]);
-    let mut seen = answer(|| Store::look_in_cluster(&home.way(), PREFIX));
+    let mut seen = answer(|| home.look());
     assert_eq!(text(&answer(|| seen.plane(site()))), text(&plane), "who only looks sees the same");
     assert_eq!(answer(|| seen.audit(0, 100_000)), answer(|| store.audit(0, 100_000)));
     assert!(matches!(seen.handle(&mut plane, &period(9999)), Err(StoreError::Deposed { .. })));
@@ -61,7 +60,7 @@ fn a_clean_stop_hands_over_at_once_and_leaves_no_garbage() {
     let (mut store, mut plane) = elected(&one);
     write(&mut store, &mut plane, 1..=50);
     answer(|| store.keep_state(&plane));
-    assert!(matches!(answer(|| other.stand(1)), Turn::Others(_)));
+    assert!(matches!(answer(|| stand(&other)), Turn::Others(_)));
     store.resign();
     assert!(!store.leads());
     assert!(matches!(store.handle(&mut plane, &period(51)), Err(StoreError::Deposed { .. })));
@@ -73,6 +72,27 @@ fn a_clean_stop_hands_over_at_once_and_leaves_no_garbage() {
     assert!(all().iter().any(|name| *name == format!("{PREFIX}-state")), "{:?}", all());
     let labels = &home.api.object("configmaps", &all()[0])["metadata"]["labels"];
     assert_eq!(labels["app.kubernetes.io/managed-by"], "tidegate-control");
+}
+
+#[test]
+fn who_was_deposed_writes_nothing_and_is_told_who_leads() {
+    let home = Home::start();
+    let (mut store, mut plane) = lead(&home.candidate("one", LONG));
+    write(&mut store, &mut plane, [1]);
+    let before = text(&plane);
+    // As if it had stood still for longer than its lease.
+    home.api.delete("leases", PREFIX);
+    let (mut new, mut its_plane) = lead(&home.candidate("other", LONG));
+    assert_eq!(text(&its_plane), before);
+    assert!(store.leads(), "it does not know");
+    match give(&mut store, &mut plane, &period(2), |why| was_late(&why)) {
+        Err(StoreError::Deposed { leader: Some(leader) }) => assert_eq!(leader.name, "other"),
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(store.keep_state(&plane), Err(StoreError::Deposed { .. })));
+    assert!(!store.leads(), "nor does it begin anything outside of the store");
+    assert_eq!(text(&plane), before, "what was not written has not taken effect");
+    write(&mut new, &mut its_plane, [2]);
 }
 
 #[test]
@@ -174,13 +194,12 @@ fn of_two_that_take_over_at_once_one_does() {
         write(&mut store, &mut plane, 1..=20);
         home.api.delete("leases", PREFIX);
         let (two, three) = (home.candidate("two", LONG), home.candidate("three", LONG));
-        let Turn::Mine(leadership) = answer(|| two.stand(1)) else { panic!("nobody leads") };
-        let term = leadership.term();
+        let Turn::Mine(mut late) = answer(|| stand(&two)) else { panic!("nobody leads") };
+        let term = late.term();
         home.api.delete("leases", PREFIX);
         let third = Arc::new(Mutex::new(None));
         let its = third.clone();
         home.api.before("configmaps", cut, move || *its.lock().expect("a lock") = Some(lead(&three)));
-        let mut late = Store::lead(leadership, PREFIX, 1).expect("nothing is asked yet");
         let outcome = late.plane(site());
         let came_between = !home.api.forget_before();
         // What takes longer than a call may is not waited for by who called.
@@ -233,7 +252,7 @@ fn an_answer_that_was_lost_doubles_nothing() {
     let mut alone = Plane::new(site()).expect("a site");
     (1..=350).for_each(|second| alone.handle(&period(second)));
     assert_eq!(text(&plane), text(&alone), "each took effect once");
-    let mut seen = answer(|| Store::look_in_cluster(&home.way(), PREFIX));
+    let mut seen = answer(|| home.look());
     assert_eq!(text(&answer(|| seen.plane(site()))), text(&alone), "each was written once");
     let mut sorted = numbers(&seen);
     sorted.dedup();
@@ -285,7 +304,7 @@ fn while_the_api_server_is_away_nothing_is_written_and_then_it_goes_on() {
     let asked = home.api.asked("configmaps");
     assert!(matches!(store.handle(&mut plane, &period(2)), Err(StoreError::Away(_))));
     assert_eq!(home.api.asked("configmaps"), asked, "it is known, and not asked for each time");
-    assert!(other.stand(1).is_err());
+    assert!(stand(&other).is_err());
     assert_eq!(text(&plane), before);
     until("the lease ends by this machine's clock, too", || !store.leads());
     home.api.gone_after(None);
@@ -320,7 +339,7 @@ fn somebody_who_touches_the_objects_does_no_harm_and_who_deletes_the_lease_depos
 #[test]
 fn a_state_of_several_pieces_is_read_as_it_was_and_a_store_without_one_is_no_store() {
     let home = Home::start();
-    assert!(matches!(Store::look_in_cluster(&home.way(), PREFIX), Err(StoreError::Missing { .. })));
+    assert!(matches!(home.look(), Err(StoreError::Missing { .. })));
     let (mut store, mut plane) = lead(&home.candidate("one", LONG));
     let mut seed = 1_u64;
     let mut letters = |count: usize| -> String {
@@ -350,7 +369,7 @@ fn a_state_of_several_pieces_is_read_as_it_was_and_a_store_without_one_is_no_sto
     assert!(error.contains("more than an object may have"), "{error}");
     let pieces = home.api.names("configmaps").into_iter().filter(|name| name.contains("-state-"));
     pieces.for_each(|piece| home.api.delete("configmaps", &piece));
-    let mut seen = answer(|| Store::look_in_cluster(&home.way(), PREFIX));
+    let mut seen = answer(|| home.look());
     let error = seen.plane(site()).map(drop).expect_err("torn").to_string();
     assert!(error.contains("a piece of the state is missing"), "{error}");
 }

@@ -2,11 +2,10 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use tidegate_control::election::Turn;
+use tidegate_control::backend::{StoreError, Turn};
 use tidegate_control::plane::{Input, Plane};
-use tidegate_control::store::{Store, StoreError};
 
-use crate::support::home::{Home, LONG, PREFIX, lead, numbers, period, site, text};
+use crate::support::home::{Home, LONG, PREFIX, lead, numbers, period, site, stand, text};
 use crate::support::until;
 
 /// Seeds with which it once failed.
@@ -41,11 +40,10 @@ fn killed_again_and_again(seed: u64) {
         // In the midst of taking over, or later.
         home.api.gone_after((dice(3) == 0).then(|| dice(40) as usize));
         let candidate = home.candidate(&format!("life-{life}"), LONG);
-        let leadership = candidate.stand(1).ok().and_then(|turn| match turn {
-            Turn::Mine(leadership) => Some(leadership),
+        let store = stand(&candidate).ok().and_then(|turn| match turn {
+            Turn::Mine(store) => Some(store),
             Turn::Others(_) => None,
         });
-        let store = leadership.map(|leadership| Store::lead(leadership, PREFIX, 1).expect("nothing is asked yet"));
         if let Some((mut plane, mut store)) = store.and_then(|mut store| Some((store.plane(site()).ok()?, store))) {
             alone.follows(&plane, pending.take());
             assert_eq!(text(&plane), text(&alone.plane), "seed {seed}, life {life}");

@@ -1,9 +1,6 @@
 //! The control plane from outside: its store, its election, its names and its providers.
 
 mod crash;
-mod etcd;
-#[cfg(feature = "etcd-tls")]
-mod etcd_tls;
 #[cfg(feature = "kubernetes")]
 mod kubernetes;
 #[cfg(feature = "kubernetes")]

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate_control::election::Turn;
+use tidegate_control::backend::Turn;
 
-use crate::support::home::{Home, elected, write};
+use crate::support::home::{Home, elected, stand, write};
 use crate::support::running::Running;
 use crate::support::{answer, until};
 
@@ -25,7 +25,7 @@ fn after_a_kill_the_next_leader_leads_within_five_seconds() -> Result<(), String
     let (mut store, mut plane) = elected(&one);
     write(&mut store, &mut plane, 1..=650);
     // It has seen who leads, as one does that waits.
-    assert!(matches!(answer(|| other.stand(1)), Turn::Others(_)), "the first one leads");
+    assert!(matches!(answer(|| stand(&other)), Turn::Others(_)), "the first one leads");
     // As a kill -9 does: nothing is given back.
     drop(store);
     let killed = Instant::now();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
-use tidegate_control::store::Store;
+use tidegate_control::backend::{self, Store};
 use tidegate_control::{Config, Member, admin};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -228,6 +228,6 @@ async fn running(config: &Config, path: &str) -> Result<Option<Value>> {
 }
 
 /// The store, only to look.
-fn open(config: &Config, dry_run: bool) -> Result<Store> {
-    Ok(Store::look_at(&config.store_of(dry_run))?)
+fn open(config: &Config, dry_run: bool) -> Result<Box<dyn Store>> {
+    Ok(backend::at(&config.store_of(dry_run))?.look()?)
 }

@@ -1,44 +1,12 @@
-//! Two control planes on a real etcd, their servers and a sentry as real processes: leaders and etcd are killed. The
-//! same on an API server, where the program has the feature `kubernetes`.
+//! Two control planes on an API server, their servers and a sentry as real processes: leaders are killed, and the API
+//! server goes away or stands still.
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::etcd_server::{EtcdServer, etcd_is_present};
+use crate::support::api::Api;
 use crate::support::pair::Pair;
-#[cfg(feature = "kubernetes")]
-use crate::support::{Folder, api};
 use crate::support::{get, signal, until};
-
-#[test]
-fn a_leader_that_is_killed_under_load_is_followed_at_once_and_nothing_is_doubled() {
-    if !etcd_is_present() {
-        return;
-    }
-    let etcd = EtcdServer::start();
-    follows_under_load(Pair::on_etcd(&etcd));
-}
-
-#[test]
-#[cfg(feature = "kubernetes")]
-fn in_a_cluster_a_leader_that_is_killed_under_load_is_followed_at_once_and_nothing_is_doubled() {
-    let (server, folder) = (api::Api::start(), Folder::new());
-    follows_under_load(Pair::start(&store_in(&server, &folder)));
-}
-
-#[test]
-#[cfg(feature = "kubernetes")]
-fn in_a_cluster_a_leader_that_stood_still_gives_way() {
-    let (server, folder) = (api::Api::start(), Folder::new());
-    gives_way(&Pair::start(&store_in(&server, &folder)));
-}
-
-/// The table that has the state in a cluster.
-#[cfg(feature = "kubernetes")]
-pub fn store_in(server: &api::Api, folder: &Folder) -> String {
-    let kubeconfig = folder.write("kubeconfig", &server.kubeconfig());
-    format!("[kubernetes]\nkubeconfig = \"{kubeconfig}\"")
-}
 
 /// Load runs, and servers come for it.
 pub fn until_servers_come(pair: &Pair, leader: usize) {
@@ -48,8 +16,9 @@ pub fn until_servers_come(pair: &Pair, leader: usize) {
     });
 }
 
-/// The leader is killed twice.
-fn follows_under_load(mut pair: Pair) {
+#[test]
+fn a_leader_that_is_killed_under_load_is_followed_at_once_and_nothing_is_doubled() {
+    let mut pair = Pair::start(&Api::start());
     let load = pair.load();
     for _ in 0..2 {
         let first = pair.one_that_leads();
@@ -69,7 +38,10 @@ fn follows_under_load(mut pair: Pair) {
     let requests = load.end();
     assert!(requests > 300, "{requests} requests");
     let (plan, told) = pair.output(1 - leader, &["plan"]);
-    assert!(plan.starts_with("shop: ") && told.contains("leads"), "who waits shows what is in etcd: {plan} {told}");
+    assert!(
+        plan.starts_with("shop: ") && told.contains("leads"),
+        "who waits shows what is in the store: {plan} {told}"
+    );
     let (audit, _) = pair.output(1 - leader, &["audit"]);
     let numbers: Vec<u64> = audit
         .lines()
@@ -80,21 +52,18 @@ fn follows_under_load(mut pair: Pair) {
 }
 
 #[test]
-fn without_etcd_the_last_state_is_served_and_with_it_it_goes_on() {
-    if !etcd_is_present() {
-        return;
-    }
-    let mut etcd = EtcdServer::start();
-    let pair = Pair::on_etcd(&etcd);
+fn without_its_store_the_last_state_is_served_and_with_it_it_goes_on() {
+    let server = Api::start();
+    let pair = Pair::start(&server);
     let leader = pair.one_that_leads();
     let available = |member: usize| pair.members[member].metric("tidegate_control_store_available ");
     until("the sentry has orders", || pair.sentry_term() > 0);
     let (running, term) = (pair.pool.servers(), pair.sentry_term());
-    etcd.kill();
+    server.gone_after(Some(0));
     until("it says so", || available(leader) == Some(0));
     assert_eq!(pair.members[leader].metric("tidegate_control_leads "), Some(1));
     let (plan, told) = pair.output(leader, &["plan"]);
-    assert!(plan.starts_with("shop: ") && told.contains("nothing is changed now: etcd"), "{plan} {told}");
+    assert!(plan.starts_with("shop: ") && told.contains("nothing is changed now: the API server"), "{plan} {told}");
     // Load that needs more servers, for longer than the lease.
     let (load, offered) = (pair.load(), pair.offered());
     until("many have asked", || pair.offered() > offered + 300);
@@ -103,7 +72,7 @@ fn without_etcd_the_last_state_is_served_and_with_it_it_goes_on() {
     assert_eq!(pair.pool.servers(), running, "nothing was started that could not be written down");
     assert_eq!(pair.sentry_term(), term, "the sentry is still spoken to");
     assert!(get(pair.listen, "/").is_some());
-    etcd.begin();
+    server.gone_after(None);
     until("it is back", || pair.leader().is_some_and(|leader| available(leader) == Some(1)));
     let load = pair.load();
     until("servers come again", || pair.leader().is_some_and(|leader| pair.members[leader].serving() >= 3));
@@ -118,17 +87,14 @@ fn without_etcd_the_last_state_is_served_and_with_it_it_goes_on() {
 
 #[test]
 fn a_leader_that_stood_still_gives_way() {
-    if !etcd_is_present() {
-        return;
-    }
-    let etcd = EtcdServer::start();
-    let pair = Pair::on_etcd(&etcd);
+    let server = Api::start();
+    let pair = Pair::start(&server);
     let (first, next) = gives_way(&pair);
-    // etcd stands still, for longer than the lease.
-    etcd.stand_still(true);
+    // The API server stands still, for longer than the lease.
+    server.stand_still(true);
     let available = |member: usize| pair.members[member].metric("tidegate_control_store_available ");
     until("both say so", || available(first) == Some(0) && available(next) == Some(0));
-    etcd.stand_still(false);
+    server.stand_still(false);
     until("one leads", || pair.leader().is_some_and(|leader| available(leader) == Some(1)));
     until("nothing is doubled or lost", || pair.nothing_is_doubled_or_lost());
     until("it serves", || get(pair.listen, "/").is_some());

@@ -3,6 +3,7 @@
 mod cli;
 mod control;
 mod deploy;
+#[cfg(feature = "kubernetes")]
 mod election;
 mod measurements;
 mod nucleus;

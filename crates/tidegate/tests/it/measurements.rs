@@ -4,13 +4,18 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::control::Site;
-use crate::support::etcd_server::{EtcdServer, etcd_is_present};
+#[cfg(feature = "kubernetes")]
+use crate::election;
+#[cfg(feature = "kubernetes")]
+use crate::support::api::Api;
+#[cfg(feature = "kubernetes")]
 use crate::support::pair::Pair;
 use crate::support::pool::Pool;
 use crate::support::{Folder, until};
-use crate::{election, nucleus, profile};
+use crate::{nucleus, profile};
 
 /// From the leader's end to the next one's first decision.
+#[cfg(feature = "kubernetes")]
 const TAKEOVER: Duration = Duration::from_secs(5);
 
 /// `Err` unless it is so.
@@ -20,24 +25,10 @@ fn judge(found: String, is_good: bool) -> Result<(), String> {
 }
 
 #[test]
-#[ignore = "a measurement: cargo xtask test runs it alone and watches the machine"]
-fn a_leader_that_is_killed_under_load_is_followed_within_five_seconds() -> Result<(), String> {
-    if !etcd_is_present() {
-        return Ok(());
-    }
-    let etcd = EtcdServer::start();
-    is_followed_in_time(Pair::on_etcd(&etcd))
-}
-
-#[test]
 #[cfg(feature = "kubernetes")]
 #[ignore = "a measurement: cargo xtask test runs it alone and watches the machine"]
-fn in_a_cluster_a_leader_that_is_killed_under_load_is_followed_within_five_seconds() -> Result<(), String> {
-    let (server, folder) = (crate::support::api::Api::start(), Folder::new());
-    is_followed_in_time(Pair::start(&election::store_in(&server, &folder)))
-}
-
-fn is_followed_in_time(mut pair: Pair) -> Result<(), String> {
+fn a_leader_that_is_killed_under_load_is_followed_within_five_seconds() -> Result<(), String> {
+    let mut pair = Pair::start(&Api::start());
     let load = pair.load();
     let first = pair.one_that_leads();
     election::until_servers_come(&pair, first);

@@ -5,10 +5,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use tidegate_control::election::{Candidate, Leader, Turn};
-use tidegate_control::kubernetes::ApiServer;
+use tidegate_control::backend::{Backend, ClusterBackend, Contact, StoreError, Turn};
+use tidegate_control::config::ClusterConfig;
 use tidegate_control::plane::{Input, Plane};
-use tidegate_control::store::Store;
 use tidegate_engine::Timestamp;
 use tidegate_engine::units::Seconds;
 use tidegate_provision::{ApplicationReport, FollowConfig, Pool, ProvisionConfig, SentryRule, Site};
@@ -16,7 +15,7 @@ use tidegate_provision::{ApplicationReport, FollowConfig, Pool, ProvisionConfig,
 use super::application::application;
 use super::cluster::api::Api;
 use super::folder::folder;
-use super::{PATIENCE, give, was_late};
+use super::{PATIENCE, Store, give, was_late};
 
 pub const PREFIX: &str = "test";
 /// The shortest lease that a Lease can say.
@@ -39,13 +38,22 @@ impl Home {
         Home { api, kubeconfig, folder }
     }
 
-    /// A way of its own to the API server.
-    pub fn way(&self) -> ApiServer {
-        ApiServer::find(Some(self.kubeconfig.clone()), None).expect("a way")
+    /// One that would lead, with a way of its own to the API server.
+    pub fn candidate(&self, name: &str, lease: Duration) -> ClusterBackend {
+        let config = ClusterConfig {
+            kubeconfig: Some(self.kubeconfig.clone()),
+            namespace: None,
+            prefix: PREFIX.to_owned(),
+            lease,
+            name: name.to_owned(),
+            pod: None,
+        };
+        ClusterBackend::find(&config).expect("a way")
     }
 
-    pub fn candidate(&self, name: &str, lease: Duration) -> Candidate {
-        Candidate::in_cluster(self.way(), PREFIX, lease, Leader { name: name.to_owned(), ..Leader::default() })
+    /// The store, only to look.
+    pub fn look(&self) -> Result<Store, StoreError> {
+        self.candidate("nobody", LONG).look()
     }
 }
 
@@ -55,11 +63,16 @@ impl Drop for Home {
     }
 }
 
+/// Stands for election once.
+pub fn stand(candidate: &ClusterBackend) -> Result<Turn, StoreError> {
+    candidate.stand(&Contact::default(), 1)
+}
+
 /// Leads at once: nobody else does.
 #[track_caller]
-pub fn lead(candidate: &Candidate) -> (Store, Plane) {
+pub fn lead(candidate: &ClusterBackend) -> (Store, Plane) {
     loop {
-        match stand(candidate) {
+        match try_to_lead(candidate) {
             Ok(Some(led)) => return led,
             Ok(None) => {}
             Err(leader) => panic!("{leader} leads"),
@@ -69,10 +82,10 @@ pub fn lead(candidate: &Candidate) -> (Store, Plane) {
 
 /// Looks as a control plane does that waits, until it is elected.
 #[track_caller]
-pub fn elected(candidate: &Candidate) -> (Store, Plane) {
+pub fn elected(candidate: &ClusterBackend) -> (Store, Plane) {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        if let Ok(Some(led)) = stand(candidate) {
+        if let Ok(Some(led)) = try_to_lead(candidate) {
             return led;
         }
         assert!(Instant::now() < deadline, "another one leads for ever");
@@ -81,14 +94,13 @@ pub fn elected(candidate: &Candidate) -> (Store, Plane) {
 }
 
 /// Stands for election once, and reads what there is; `None`: a call was late. Else the name of who leads.
-fn stand(candidate: &Candidate) -> Result<Option<(Store, Plane)>, String> {
-    let leadership = match candidate.stand(1) {
-        Ok(Turn::Mine(leadership)) => leadership,
+fn try_to_lead(candidate: &ClusterBackend) -> Result<Option<(Store, Plane)>, String> {
+    let mut store = match stand(candidate) {
+        Ok(Turn::Mine(store)) => store,
         Ok(Turn::Others(leader)) => return Err(leader.name),
         Err(error) if was_late(&error) => return Ok(None),
         Err(error) => panic!("{error}"),
     };
-    let mut store = Store::lead(leadership, PREFIX, 1).expect("nothing is asked yet");
     match store.plane(site()) {
         Ok(plane) => Ok(Some((store, plane))),
         Err(error) if was_late(&error) => Ok(None),

@@ -3,13 +3,11 @@
 #[cfg(feature = "kubernetes")]
 #[path = "../../../../control/tests/it/support/cluster/api.rs"]
 pub mod api;
-#[path = "../../../../control/tests/it/support/etcd_server.rs"]
-pub mod etcd_server;
 #[path = "../../../../control/tests/it/support/folder.rs"]
 pub mod folder;
+#[cfg(feature = "kubernetes")]
 pub mod pair;
 pub mod pool;
-#[path = "../../../../control/tests/it/support/ports.rs"]
 pub mod ports;
 #[path = "../../../../testbed/tests/it/support/program.rs"]
 pub mod program;

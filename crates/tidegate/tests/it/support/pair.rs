@@ -8,9 +8,8 @@ use std::thread::{self, JoinHandle};
 
 use serde_json::Value;
 
-use super::etcd_server::EtcdServer;
 use super::pool::Pool;
-use super::{Folder, Process, free_port, get, loopback, tidegate, until};
+use super::{Folder, Process, api, free_port, get, loopback, tidegate, until};
 
 /// One of the two.
 pub struct Member {
@@ -67,20 +66,18 @@ pub struct Pair {
 }
 
 impl Pair {
-    pub fn on_etcd(etcd: &EtcdServer) -> Pair {
-        Pair::start(&format!("[etcd]\nendpoints = [\"{}\"]", etcd.address()))
-    }
-
-    /// `store`: the table that says where their state is, but for their names.
-    pub fn start(store: &str) -> Pair {
+    /// With their state on this API server.
+    pub fn start(server: &api::Api) -> Pair {
         let (folder, pool) = (Folder::new(), Pool::new());
+        let kubeconfig = folder.write("kubeconfig", &server.kubeconfig());
         let (listen, sentry_admin) = (loopback(free_port()), loopback(free_port()));
         let mut connect = Vec::new();
         let members = ["one", "two"].map(|member| {
             let (control, admin) = (loopback(free_port()), loopback(free_port()));
             connect.push(format!("\"{control}\""));
             let head = format!("listen = \"{control}\"\nadmin = \"{admin}\"\nkey_file = \"key\"\nperiod = \"200ms\"\n");
-            let text = format!("{head}{store}\nname = \"{member}\"\nlease = \"3s\"\n{}", pool.tables());
+            let store = format!("[kubernetes]\nkubeconfig = \"{kubeconfig}\"\nname = \"{member}\"\nlease = \"3s\"\n");
+            let text = format!("{head}{store}{}", pool.tables());
             Member { admin, file: folder.write(&format!("{member}.toml"), &text), process: None }
         });
         let mut text = format!("[admin]\nlisten = \"{sentry_admin}\"\n[sentry]\nworkers = 1\n");

@@ -30,6 +30,7 @@ pub const CONTROLLERS: &str = "controllers";
 pub struct Api {
     state: Arc<Mutex<Inner>>,
     changed: Arc<watch::Sender<u64>>,
+    stands_still: Arc<watch::Sender<bool>>,
     pub address: SocketAddr,
     stop: Arc<Mutex<Option<tokio::sync::oneshot::Sender<()>>>>,
 }
@@ -79,6 +80,7 @@ impl Api {
                 let api = Api {
                     state: Arc::default(),
                     changed: Arc::new(watch::channel(0).0),
+                    stands_still: Arc::new(watch::channel(false).0),
                     address: listener.local_addr().expect("an address"),
                     stop: Arc::new(Mutex::new(Some(stop))),
                 };
@@ -161,6 +163,8 @@ async fn answer(
         uri.path(),
         if is_watch { "?" } else { "" }
     );
+    // The sender lives as long as the server.
+    let _ = api.stands_still.subscribe().wait_for(|still| !still).await;
     let hook = api.inner().faults.take_hook(&line);
     if let Some(hook) = hook {
         tokio::task::spawn_blocking(hook).await.expect("what is done before a request");

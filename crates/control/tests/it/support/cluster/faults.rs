@@ -54,6 +54,11 @@ impl Api {
         self.inner().faults.gone_after = requests;
     }
 
+    /// Takes requests and answers none of them, as a process that is stopped; or goes on with those that still wait.
+    pub fn stand_still(&self, is: bool) {
+        self.stands_still.send_replace(is);
+    }
+
     /// The write of ConfigMaps after `skip` of them is answered as if it were not carried out; it is so `after`
     /// requests later.
     pub fn delay(&self, skip: usize, after: usize) {

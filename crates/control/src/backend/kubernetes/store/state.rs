@@ -12,10 +12,10 @@
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::Value;
 
-use super::super::packed::{inflate, pack, squeeze};
-use super::super::{FORMAT, StoreError};
 use super::layout::{Book, Meta, Names, Writer, meta_text, packed_bytes, term_of};
+use super::packed::{inflate, pack, squeeze};
 use super::{ClusterStore, TRIES};
+use crate::backend::{FORMAT, StoreError};
 use crate::kubernetes::{ApiError, ApiServer};
 use crate::plane::Plane;
 
@@ -197,7 +197,7 @@ impl ClusterStore {
 }
 
 /// The last term of a store below `prefix`; 0: there is none.
-pub(crate) fn term_in_cluster(server: &ApiServer, prefix: &str) -> Result<u64, ApiError> {
+pub(in crate::backend::kubernetes) fn term_in_cluster(server: &ApiServer, prefix: &str) -> Result<u64, ApiError> {
     let names = Names { prefix: prefix.to_owned() };
     let object: Option<ConfigMap> = server.get(&names.state())?;
     Ok(object.and_then(|object| term_of(&object.metadata)).unwrap_or(0))

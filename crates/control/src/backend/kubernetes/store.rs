@@ -1,7 +1,7 @@
-//! ConfigMaps of a cluster, for several control planes of which one leads.
+//! Journal, state and audit log in ConfigMaps of a cluster.
 //!
 //! ```text
-//! PREFIX                            the Lease (election/kubernetes.rs)
+//! PREFIX                            the Lease (lease.rs)
 //! PREFIX-state                      format, id, origin, writer, the first input after the state, its pieces, books
 //! PREFIX-state-WRITER-FIRST-PIECE   a state, packed, in pieces that the API server takes
 //! PREFIX-journal-WRITER-FIRST       inputs since, up to 16 in each
@@ -10,9 +10,10 @@
 //!
 //! | file | question |
 //! |---|---|
-//! | `kubernetes/layout.rs` | what the objects look like: pure |
-//! | `kubernetes/journal.rs` | how an input is written, and how a journal ends |
-//! | `kubernetes/state.rs` | how a state is written, and what is deleted after it |
+//! | `store/layout.rs` | what the objects look like: pure |
+//! | `store/journal.rs` | how an input is written, and how a journal ends |
+//! | `store/state.rs` | how a state is written, and what is deleted after it |
+//! | `store/packed.rs` | how it is made small |
 //!
 //! *Intuition.* The API server has no transactions, but a write can name the version that it was made for. The journal
 //! is a chain in which each input has one place, and so has its end: who takes over first writes the end into the
@@ -27,22 +28,22 @@
 
 mod journal;
 mod layout;
+mod packed;
 mod state;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::Value;
 use tidegate_provision::Site;
 
-use super::packed::unpack;
-use super::{EVERY, FORMAT, StoreError, in_office, numbered};
-use crate::election::{KubernetesSeat, Leader};
+use super::lease::Seat;
+use crate::backend::{EVERY, FORMAT, Leader, Store, StoreError, Tenure, numbered};
 use crate::kubernetes::{ApiError, ApiServer};
 use crate::plane::{Input, Plane};
 use layout::{Chapter, Meta, Names, Writer};
+use packed::unpack;
 use state::number;
 
-pub(crate) use layout::{MANAGED_BY, MANAGER};
-pub(crate) use state::term_in_cluster;
+pub(super) use state::term_in_cluster;
 
 /// The most bytes of an input: with a chapter that is nearly full below what an object may have.
 const INPUT: usize = 640 * 1024;
@@ -57,7 +58,7 @@ pub(super) struct ClusterStore {
     server: ApiServer,
     names: Names,
     /// `None`: it is only looked.
-    seat: Option<KubernetesSeat>,
+    seat: Option<Seat>,
     /// This one, if it leads.
     writer: Writer,
     /// The number of the next input.
@@ -79,7 +80,8 @@ pub(super) struct ClusterStore {
 }
 
 impl ClusterStore {
-    pub(super) fn lead(seat: KubernetesSeat, prefix: &str, wall: u64) -> ClusterStore {
+    /// That of a leader; nothing is asked yet.
+    pub(super) fn lead(seat: Seat, prefix: &str, wall: u64) -> ClusterStore {
         let mut store = ClusterStore::new(seat.server().clone(), prefix);
         store.writer = Writer { term: seat.tenure().term(), mark: tidegate_wire::random_u64() as u32 };
         (store.meta.id, store.meta.origin) = (tidegate_wire::random_u64(), wall);
@@ -87,6 +89,10 @@ impl ClusterStore {
         store
     }
 
+    /// Only to look at.
+    ///
+    /// # Errors
+    /// When the API server does not answer, or has nothing there.
     pub(super) fn look(server: &ApiServer, prefix: &str) -> Result<ClusterStore, StoreError> {
         let mut store = ClusterStore::new(server.clone(), prefix);
         let Some((meta, version)) = store.read_meta()? else {
@@ -116,8 +122,10 @@ impl ClusterStore {
             unsaved: Vec::new(),
         }
     }
+}
 
-    pub(super) fn plane(&mut self, site: Site) -> Result<Plane, StoreError> {
+impl Store for ClusterStore {
+    fn plane(&mut self, site: Site) -> Result<Plane, StoreError> {
         for _ in 0..TRIES {
             if let Some(plane) = self.try_plane(&site)? {
                 return Ok(plane);
@@ -126,7 +134,7 @@ impl ClusterStore {
         Err(StoreError::Away(format!("{} changes all the time", self.place())))
     }
 
-    pub(super) fn handle(&mut self, plane: &mut Plane, input: &Input) -> Result<Vec<Value>, StoreError> {
+    fn handle(&mut self, plane: &mut Plane, input: &Input) -> Result<Vec<Value>, StoreError> {
         self.settle()?;
         let text = serde_json::to_string(input).map_err(|error| self.failed(error))?;
         let bytes = text.len();
@@ -151,7 +159,7 @@ impl ClusterStore {
         Ok(kept)
     }
 
-    pub(super) fn keep_state(&mut self, plane: &Plane) -> Result<(), StoreError> {
+    fn keep_state(&mut self, plane: &Plane) -> Result<(), StoreError> {
         self.settle()?;
         self.guard()?;
         if self.meta.since == self.next && self.meta.pieces > 0 {
@@ -161,37 +169,44 @@ impl ClusterStore {
         self.flip_mine(after)
     }
 
-    pub(super) fn audit(&self, from: u64, most: usize) -> Result<Vec<Value>, StoreError> {
+    fn audit(&self, after: u64, most: usize) -> Result<Vec<Value>, StoreError> {
         let mut records: Vec<Value> = Vec::new();
-        for book in self.meta.books.iter().filter(|book| book.last >= from) {
+        for book in self.meta.books.iter().filter(|book| book.last > after) {
             if records.len() >= most {
                 break;
             }
             for line in self.read_book(book)?.lines() {
                 let record: Value = serde_json::from_str(line).map_err(|error| self.failed(error))?;
-                if number(&record) >= from && records.len() < most {
+                if number(&record) > after && records.len() < most {
                     records.push(record);
                 }
             }
         }
         let room = most - records.len();
-        records.extend(self.unsaved.iter().filter(|record| number(record) >= from).take(room).cloned());
+        records.extend(self.unsaved.iter().filter(|record| number(record) > after).take(room).cloned());
         Ok(records)
     }
 
-    /// `None`: it is only looked.
-    pub(super) fn seat(&self) -> Option<&KubernetesSeat> {
-        self.seat.as_ref()
+    fn resign(&self) {
+        if let Some(seat) = &self.seat {
+            seat.resign();
+        }
     }
 
-    pub(super) fn id(&self) -> u64 {
+    fn id(&self) -> u64 {
         self.meta.id
     }
 
-    pub(super) fn origin(&self) -> u64 {
+    fn origin(&self) -> u64 {
         self.meta.origin
     }
 
+    fn tenure(&self) -> Option<&Tenure> {
+        self.seat.as_ref().map(Seat::tenure)
+    }
+}
+
+impl ClusterStore {
     /// Reads everything once, and takes over if this one leads; `None`: it changed meanwhile.
     fn try_plane(&mut self, site: &Site) -> Result<Option<Plane>, StoreError> {
         let Some((meta, version)) = self.read_meta()? else { return self.begin(site) };
@@ -275,8 +290,14 @@ impl ClusterStore {
     }
 
     /// That this one leads, as far as it knows.
-    fn guard(&self) -> Result<&KubernetesSeat, StoreError> {
-        in_office(self.seat(), KubernetesSeat::tenure)
+    fn guard(&self) -> Result<(), StoreError> {
+        let tenure = self.tenure().filter(|tenure| !tenure.has_ended());
+        let tenure = tenure.ok_or(StoreError::Deposed { leader: None })?;
+        match tenure.away() {
+            // Until the lease could be renewed, asking takes long and leads nowhere.
+            Some(why) => Err(StoreError::Away(why)),
+            None => Ok(()),
+        }
     }
 
     /// Makes an object, or writes it in the place of the version that it names: its version then.

@@ -9,14 +9,16 @@
 //! refused is said once, and tried again as often as the Lease is renewed. A container that starts again has the pod of
 //! the one before it, with its label: it is taken away first of all.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio::time::timeout;
+use tracing::warn;
 
-use super::{Held, RENEW, lock};
+use super::lease::RENEW;
+use crate::backend::WeakTenure;
 use crate::kubernetes::{ApiError, ApiServer, Calls};
 
 /// What the leader's pod has.
@@ -32,7 +34,7 @@ pub(super) struct Label(watch::Sender<Order>);
 #[derive(Clone, Debug, Default)]
 struct Order {
     /// Of the last term in office; gone or ended: this one waits.
-    held: Weak<Mutex<Held>>,
+    tenure: WeakTenure,
     /// Pods that are to have the label no more.
     former: Vec<String>,
     /// Is told when the order was carried out, or was refused.
@@ -58,8 +60,8 @@ impl Label {
     }
 
     /// This one leads by now, and these pods did before it.
-    pub(super) fn give(&self, held: Weak<Mutex<Held>>, former: &[String]) {
-        drop(self.0.send_replace(Order { held, former: former.to_vec(), done: None }));
+    pub(super) fn give(&self, tenure: WeakTenure, former: &[String]) {
+        drop(self.0.send_replace(Order { tenure, former: former.to_vec(), done: None }));
     }
 
     /// This one leads no more. What is received: that it was done, or refused.
@@ -91,7 +93,7 @@ impl Work {
     }
 
     async fn carry_out(&mut self, order: &mut Order, lease: Duration) {
-        let Some(leads) = leads(&order.held) else { return };
+        let Some(leads) = order.tenure.leads() else { return };
         let mut trouble = None;
         if self.given.is_none_or(|(given, at)| given != leads || at.elapsed() > lease * AGAIN) {
             let (calls, pod) = (&self.calls, &self.pod);
@@ -106,14 +108,13 @@ impl Work {
         }
         let problem = trouble.map(|error| error.to_string());
         if let Some(problem) = problem.as_ref().filter(|_| !self.is_said) {
-            eprintln!(
-                "tidegate: label: {problem}; a service that selects by {KEY} may miss the leader; it is tried again"
+            warn!(
+                pod = self.pod,
+                "label: {problem}; a service that selects by {KEY} may miss the leader; it is tried again"
             );
         }
         self.is_said = problem.is_some();
-        if let Some(held) = order.held.upgrade() {
-            lock(&held).label_problem = problem;
-        }
+        order.tenure.note_label(problem);
     }
 
     /// Takes the label from these pods; those where it was taken from are left out.
@@ -129,15 +130,5 @@ impl Work {
             }
         }
         outcome
-    }
-}
-
-/// Whether this one is in office; `None`: it is not sure.
-fn leads(held: &Weak<Mutex<Held>>) -> Option<bool> {
-    let Some(held) = held.upgrade() else { return Some(false) };
-    let held = lock(&held);
-    match held.ended {
-        true => Some(false),
-        false => (Instant::now() < held.until).then_some(true),
     }
 }

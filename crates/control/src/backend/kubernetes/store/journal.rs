@@ -12,9 +12,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::layout::{Chapter, Ends, Meta, Writer};
 use super::{ClusterStore, TRIES};
-use crate::election::Leader;
+use crate::backend::{Leader, StoreError};
 use crate::kubernetes::ApiError;
-use crate::store::StoreError;
 
 impl ClusterStore {
     /// Writes an input behind the others.

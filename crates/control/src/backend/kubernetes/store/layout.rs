@@ -7,12 +7,9 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
-use crate::election::{Leader, said};
+use crate::backend::Leader;
+use crate::backend::kubernetes::{MANAGED_BY, MANAGER, said};
 
-/// The label of whatever this program makes in a cluster.
-pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-/// Its value.
-pub(crate) const MANAGER: &str = "tidegate-control";
 /// The label of what belongs to one store.
 const INSTANCE: &str = "app.kubernetes.io/instance";
 /// The label with the term in which an object was made.

@@ -1,19 +1,19 @@
-//! By a Lease of a cluster's API server, as `kubectl` shows it and client-go's programs use it.
+//! Leader election by a Lease of a cluster's API server, as `kubectl` shows it and client-go's programs use it.
 //!
 //! *Intuition.* The Lease names who leads, and that one writes to it again and again. It is taken when nobody is named,
 //! or when it was seen to stay the same for as long as it says: seen by this machine's monotonic clock, so that the
 //! times in it, which are another machine's, are only shown and never compared. Every write names the version of the
 //! Lease that was read before: of two that would take it, one does.
 //!
-//! *Awkward cases.* A Lease stands still when its holder stood still; unlike a key in etcd it does not go away, so that
-//! what the store takes does not hang on it: who takes over seals the journal first (`store/kubernetes.rs`). Of a write
+//! *Awkward cases.* A Lease stands still when its holder stood still; it does not go away, so that what the store takes
+//! does not hang on it: who takes over seals the journal first (`store.rs`). Of a write
 //! that was not answered the next look tells whether it was carried out: a name is used by one candidate only, and
 //! whoever finds its own goes on in a new term. Somebody may have deleted the Lease: then who led by it leads no more,
 //! and the next term is above that of the state.
 //!
 //! *Source.* client-go, `tools/leaderelection`.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::coordination::v1::{Lease as Object, LeaseSpec};
@@ -24,15 +24,16 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::label::Label;
-use super::{Held, Leader, Leadership, RENEW, Tenure, Turn, lock, said, term_after};
+use super::store::term_in_cluster;
+use super::{MANAGED_BY, MANAGER, said};
+use crate::backend::{Contact, Leader, Tenure, WeakTenure, term_after};
 use crate::clock::wall;
+use crate::config::ClusterConfig;
 use crate::kubernetes::{ApiError, ApiServer, Calls};
-use crate::store::{MANAGED_BY, MANAGER, term_in_cluster};
 use crate::worker::PATIENCE;
 
-/// Between two looks at who leads. With the shortest lease that is usual another one leads well within 5 s, and an API
-/// server is asked twice a second by each that waits.
-pub(super) const LOOK: Duration = Duration::from_millis(500);
+/// Of a lease's time, after so much of it it is renewed.
+pub(super) const RENEW: u32 = 5;
 /// What who leads says of itself.
 const LEADER: &str = "tidegate/leader";
 /// From so many pods of those before it a leader takes the label: more than one, for the next one may have died before
@@ -42,23 +43,34 @@ const FORMER: usize = 4;
 const TRIES: usize = 5;
 
 /// One that would lead.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Candidate {
     server: ApiServer,
+    /// That of the Lease.
     name: String,
     lease: Duration,
+    /// What it says of itself, but for where it is reached.
     me: Leader,
     /// The holder's name: this candidate's alone.
     identity: String,
     /// What the Lease said, and since when it has.
-    seen: Arc<Mutex<Option<(LeaseSpec, Instant)>>>,
-    /// `None`: it has no pod.
-    label: Option<Arc<Label>>,
+    seen: Mutex<Option<(LeaseSpec, Instant)>>,
+    /// Begun when it stands first; `None`: it has no pod.
+    label: OnceLock<Option<Arc<Label>>>,
 }
 
-/// Being the leader.
+/// What came of standing for election.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(super) enum Vote {
+    /// This one leads.
+    Mine(Seat),
+    /// Another one does.
+    Others(Leader),
+}
+
+/// Being the leader. Dropped, the Lease is not renewed any more.
+#[derive(Debug)]
+pub(super) struct Seat {
     server: ApiServer,
     holder: Holder,
     me: Leader,
@@ -75,21 +87,29 @@ struct Holder {
 }
 
 impl Candidate {
-    pub(super) fn new(server: ApiServer, name: &str, lease: Duration, me: Leader) -> Candidate {
-        let identity = format!("{}_{:016x}", me.name, tidegate_wire::random_u64());
-        let label = me.pod.as_ref().map(|pod| Arc::new(Label::start(&server, pod, lease)));
-        Candidate { server, name: name.to_owned(), lease, me, identity, seen: Arc::default(), label }
+    pub(super) fn new(server: ApiServer, config: &ClusterConfig) -> Candidate {
+        Candidate {
+            server,
+            name: config.prefix.clone(),
+            lease: config.lease,
+            me: Leader { name: config.name.clone(), pod: config.pod.clone(), ..Leader::default() },
+            identity: format!("{}_{:016x}", config.name, tidegate_wire::random_u64()),
+            seen: Mutex::default(),
+            label: OnceLock::new(),
+        }
     }
 
-    pub(super) fn stand(&self, wall: u64) -> Result<Turn, ApiError> {
+    pub(super) fn stand(&self, contact: &Contact, wall: u64) -> Result<Vote, ApiError> {
+        let label = self.label.get_or_init(|| self.start_label());
         let asked = Instant::now();
         let there: Option<Object> = self.server.get(&self.name)?;
         if let Some(there) = there.as_ref().filter(|there| self.is_taken(there, asked)) {
-            return Ok(Turn::Others(leader_of(there)));
+            return Ok(Vote::Others(leader_of(there)));
         }
         let before = there.as_ref().map(leader_of).unwrap_or_default();
         let term = term_after(before.term.max(term_in_cluster(&self.server, &self.name)?), wall);
-        let me = Leader { term, former_pods: self.former_pods(before), ..self.me.clone() };
+        let Contact { listen, admin } = contact.clone();
+        let me = Leader { listen, admin, term, former_pods: self.former_pods(before), ..self.me.clone() };
         let object = self.mine(there.as_ref(), &me, wall);
         let sent = Instant::now();
         let written = match there {
@@ -101,19 +121,22 @@ impl Candidate {
             // Another one took it first, or deleted it: the next look tells.
             Err(ApiError::Conflict(_) | ApiError::Missing(_)) => {
                 let there: Option<Object> = self.server.get(&self.name)?;
-                return Ok(Turn::Others(there.as_ref().map(leader_of).unwrap_or_default()));
+                return Ok(Vote::Others(there.as_ref().map(leader_of).unwrap_or_default()));
             }
             Err(error) => return Err(error),
         };
         let holder = Holder { name: self.name.clone(), identity: self.identity.clone(), term };
         let tenure = Tenure::new(term, sent + self.lease);
-        let renewing = renew(self.server.calls(), holder.clone(), object, self.lease, Arc::downgrade(&tenure.held));
-        self.server.spawn(renewing);
-        if let Some(label) = &self.label {
-            label.give(Arc::downgrade(&tenure.held), &me.former_pods);
+        self.server.spawn(renew(self.server.calls(), holder.clone(), object, self.lease, tenure.downgrade()));
+        if let Some(label) = label {
+            label.give(tenure.downgrade(), &me.former_pods);
         }
-        let seat = Seat { server: self.server.clone(), holder, me, tenure, label: self.label.clone() };
-        Ok(Turn::Mine(Leadership(super::Seat::Kubernetes(seat))))
+        Ok(Vote::Mine(Seat { server: self.server.clone(), holder, me, tenure, label: label.clone() }))
+    }
+
+    fn start_label(&self) -> Option<Arc<Label>> {
+        let pod = self.me.pod.as_ref()?;
+        Some(Arc::new(Label::start(&self.server, pod, self.lease)))
     }
 
     /// The pods of those that led before this one.
@@ -168,21 +191,22 @@ impl Candidate {
 
 impl Seat {
     /// Where it writes.
-    pub(crate) fn server(&self) -> &ApiServer {
+    pub(super) fn server(&self) -> &ApiServer {
         &self.server
     }
 
     /// Who this one is.
-    pub(crate) fn me(&self) -> &Leader {
+    pub(super) fn me(&self) -> &Leader {
         &self.me
     }
 
-    pub(crate) fn tenure(&self) -> &Tenure {
+    /// Its term in office.
+    pub(super) fn tenure(&self) -> &Tenure {
         &self.tenure
     }
 
     /// Leaves it to another one at once; the label of its pod goes at the same time, and is waited for last.
-    pub(crate) fn resign(&self) {
+    pub(super) fn resign(&self) {
         self.tenure.end();
         let taken_away = self.label.as_ref().map(|label| label.take_away());
         self.give_back();
@@ -218,23 +242,17 @@ impl Holder {
 }
 
 /// Renews the Lease until nobody wants it any more, or another one has it.
-async fn renew(calls: Arc<Calls>, holder: Holder, mut object: Object, lasts: Duration, held: Weak<Mutex<Held>>) {
+async fn renew(calls: Arc<Calls>, holder: Holder, mut object: Object, lasts: Duration, tenure: WeakTenure) {
     loop {
         sleep(lasts / RENEW).await;
         let sent = Instant::now();
-        if held.upgrade().is_none_or(|held| lock(&held).ended) {
+        if tenure.is_over() {
             return;
         }
-        let outcome = renew_once(&calls, &holder, &mut object, lasts / 2).await;
-        let Some(held) = held.upgrade() else { return };
-        let mut held = lock(&held);
-        match outcome {
-            Ok(true) => (held.until, held.away) = (sent + lasts, None),
-            Ok(false) => {
-                (held.ended, held.away) = (true, None);
-                return;
-            }
-            Err(error) => held.away = Some(error.to_string()),
+        match renew_once(&calls, &holder, &mut object, lasts / 2).await {
+            Ok(true) => tenure.renewed(sent + lasts),
+            Ok(false) => return tenure.lost(),
+            Err(error) => tenure.missed(&error.to_string()),
         }
     }
 }

@@ -2,13 +2,15 @@
 //!
 //! *Source.* redb: an embedded store in Rust, transactions, a file that another process cannot open meanwhile.
 
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use redb::{Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, TableDefinition};
 use serde_json::Value;
 use tidegate_provision::Site;
 
-use super::{EVERY, FORMAT, RECORDS, StoreError, numbered};
+use super::{Backend, Contact, EVERY, FORMAT, RECORDS, Store, StoreError, Turn, numbered, term_after};
 use crate::plane::{Input, Plane, PlaneState, Record};
 
 const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
@@ -18,9 +20,51 @@ const AUDIT: TableDefinition<u64, &[u8]> = TableDefinition::new("audit");
 /// Inputs whose records are kept: some months of a quiet site.
 const KEPT_INPUTS: u64 = 8_000_000;
 
+/// Between two tries to open a file that another process may have.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// A file, with or without a store in it.
+#[derive(Clone, Debug)]
+pub struct FileBackend {
+    path: PathBuf,
+}
+
+impl FileBackend {
+    /// The file at `path`.
+    pub fn new(path: &Path) -> FileBackend {
+        FileBackend { path: path.to_owned() }
+    }
+
+    /// Opens it, or makes one. `wall` is the time, nanoseconds since 1970.
+    ///
+    /// # Errors
+    /// When another process has it, or it cannot be read.
+    pub fn open(&self, wall: u64) -> Result<Box<dyn Store>, StoreError> {
+        Ok(Box::new(FileStore::open(&self.path, wall)?))
+    }
+}
+
+impl Backend for FileBackend {
+    fn open_alone(&self, wall: u64) -> Result<Option<Box<dyn Store>>, StoreError> {
+        self.open(wall).map(Some)
+    }
+
+    fn stand(&self, _contact: &Contact, wall: u64) -> Result<Turn, StoreError> {
+        self.open(wall).map(Turn::Mine)
+    }
+
+    fn look_every(&self) -> Duration {
+        LOOK
+    }
+
+    fn look(&self) -> Result<Box<dyn Store>, StoreError> {
+        Ok(Box::new(FileStore::look(&self.path)?))
+    }
+}
+
 /// A store, held by this process alone.
 #[derive(Debug)]
-pub(super) struct FileStore {
+struct FileStore {
     path: PathBuf,
     database: Database,
     /// Nothing is written.
@@ -35,13 +79,13 @@ pub(super) struct FileStore {
 }
 
 impl FileStore {
-    pub(super) fn open(path: &Path, wall: u64) -> Result<FileStore, StoreError> {
+    fn open(path: &Path, wall: u64) -> Result<FileStore, StoreError> {
         let mut store = FileStore::new(path, Database::create(path))?;
         store.begin(wall)?;
         Ok(store)
     }
 
-    pub(super) fn look(path: &Path) -> Result<FileStore, StoreError> {
+    fn look(path: &Path) -> Result<FileStore, StoreError> {
         if !path.exists() {
             return Err(StoreError::Missing { place: path.display().to_string() });
         }
@@ -63,8 +107,10 @@ impl FileStore {
         let path = path.to_owned();
         Ok(FileStore { path, database, looks: false, next: 1, since: 1, term: 1, id: 0, origin: 0 })
     }
+}
 
-    pub(super) fn plane(&mut self, site: Site) -> Result<Plane, StoreError> {
+impl Store for FileStore {
+    fn plane(&mut self, site: Site) -> Result<Plane, StoreError> {
         let read = self.database.begin_read().map_err(|error| self.failed(error))?;
         let meta = read.open_table(META).map_err(|error| self.failed(error))?;
         let kept = meta.get("state").map_err(|error| self.failed(error))?;
@@ -87,7 +133,7 @@ impl FileStore {
         Ok(plane)
     }
 
-    pub(super) fn handle(&mut self, plane: &mut Plane, input: &Input) -> Result<Vec<Value>, StoreError> {
+    fn handle(&mut self, plane: &mut Plane, input: &Input) -> Result<Vec<Value>, StoreError> {
         let number = self.next;
         let text = serde_json::to_vec(input).map_err(|error| self.failed(error))?;
         self.write(Durability::Immediate, |write| {
@@ -104,7 +150,7 @@ impl FileStore {
         Ok(kept)
     }
 
-    pub(super) fn keep_state(&mut self, plane: &Plane) -> Result<(), StoreError> {
+    fn keep_state(&mut self, plane: &Plane) -> Result<(), StoreError> {
         let text = serde_json::to_vec(&plane.state()).map_err(|error| self.failed(error))?;
         let next = self.next;
         self.write(Durability::Immediate, |write| {
@@ -120,11 +166,10 @@ impl FileStore {
         Ok(())
     }
 
-    /// From this number.
-    pub(super) fn audit(&self, from: u64, most: usize) -> Result<Vec<Value>, StoreError> {
+    fn audit(&self, after: u64, most: usize) -> Result<Vec<Value>, StoreError> {
         let read = self.database.begin_read().map_err(|error| self.failed(error))?;
         let table = read.open_table(AUDIT).map_err(|error| self.failed(error))?;
-        let range = table.range(from..).map_err(|error| self.failed(error))?;
+        let range = table.range((Bound::Excluded(after), Bound::Unbounded)).map_err(|error| self.failed(error))?;
         let value = |entry: Result<(redb::AccessGuard<'_, u64>, redb::AccessGuard<'_, &[u8]>), redb::StorageError>| {
             let (_, bytes) = entry.map_err(|error| self.failed(error))?;
             serde_json::from_slice(bytes.value()).map_err(|error| self.failed(error))
@@ -132,18 +177,20 @@ impl FileStore {
         range.take(most).map(value).collect()
     }
 
-    pub(super) fn term(&self) -> u64 {
+    fn term(&self) -> u64 {
         self.term
     }
 
-    pub(super) fn id(&self) -> u64 {
+    fn id(&self) -> u64 {
         self.id
     }
 
-    pub(super) fn origin(&self) -> u64 {
+    fn origin(&self) -> u64 {
         self.origin
     }
+}
 
+impl FileStore {
     fn begin(&mut self, wall: u64) -> Result<(), StoreError> {
         let write = self.database.begin_write().map_err(|error| self.failed(error))?;
         let fresh = tidegate_wire::random_u64();
@@ -158,9 +205,7 @@ impl FileStore {
                 meta.insert(key, value.to_le_bytes().as_slice())?;
                 Ok(value)
             };
-            // Not below the time: a store that is made anew begins above the one before it.
-            let least = wall / 1_000_000_000;
-            let term = number("term", 1, 1)?.max(least);
+            let term = term_after(number("term", 0, 0)?, wall);
             let numbers = (
                 number("format", FORMAT, 0)?,
                 term,
