@@ -19,6 +19,8 @@
 //! is told and decides, `syn` which new connections are let in, `guard` who sees to that in the kernel and measures
 //! what is on this machine.
 
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 mod accept;
 pub mod access_log;
 pub mod admin;
@@ -54,6 +56,10 @@ mod times;
 mod tunnel;
 mod upstream;
 mod worker;
+
+#[cfg(test)]
+#[path = "../../stage/tests/it/support/events.rs"]
+mod events;
 
 pub use app::{App, AppError};
 pub use config::Config;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio::task::spawn_local;
+use tracing::error;
 
 use crate::accept::accept;
 use crate::app::App;
@@ -42,7 +43,7 @@ pub(crate) fn run(job: Job) -> Left {
     match runtime {
         Ok(runtime) => runtime.block_on(work(job)),
         Err(error) => {
-            eprintln!("tidegate: worker {} cannot start: {error}", job.index);
+            error!(worker = job.index, %error, "a worker cannot start");
             Left::default()
         }
     }

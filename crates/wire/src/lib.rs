@@ -31,6 +31,8 @@
 //! A receiver takes its own [`VERSION`] only and counts others. Within a version, gauges may be added: unknown ones are
 //! skipped.
 
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 #[cfg(feature = "control")]
 pub mod control;
 mod datagram;

@@ -19,6 +19,9 @@ use tidegate_sentry::reload::{Reloader, Watcher};
 use tidegate_sentry::syn::{InForce, Mechanism};
 use tidegate_sentry::{Sentry, SentryHandle, StartError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::{info, warn};
+
+use crate::log;
 
 /// Protects a service: one in a line, or what a file says.
 ///
@@ -78,7 +81,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         Err(errors) => return Ok(super::bad_configuration(errors)),
     };
     for warning in &warnings {
-        eprintln!("warning: {}", warning.at(&source));
+        warn!(target: "tidegate", "{}", warning.at(&source));
     }
     raise_file_limit();
     let runtime =
@@ -87,7 +90,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let signals = runtime.block_on(async { Signals::new() }).context("cannot receive signals")?;
     refuse_taken_ports(&config)?;
     let running = Running::start(config, file)?;
-    eprint!("{}", running.announcement());
+    log::announce(running.announcement().trim_end());
     runtime.block_on(running.until_told(signals))
 }
 
@@ -201,7 +204,9 @@ impl Running {
         self.log.reopen();
         match &self.watcher {
             Some(watcher) => watcher.reload(),
-            None => eprintln!("tidegate: there is no configuration file to read again; the access log is reopened"),
+            None => {
+                info!(target: "tidegate", "there is no configuration file to read again; the access log is reopened")
+            }
         }
     }
 
@@ -213,13 +218,13 @@ impl Running {
         drop(follower);
         let grace = board.config().sentry.drain;
         board.drain();
-        eprintln!("tidegate: draining, for at most {}; a second signal stops at once", format_duration(grace));
+        info!(target: "tidegate", "draining, for at most {}; a second signal stops at once", format_duration(grace));
         let Some(sentry) = Arc::into_inner(sentry) else { bail!("the sentry is still in use") };
         let shutdown = tokio::task::spawn_blocking(move || sentry.shutdown(grace));
         let cut = tokio::select! {
             cut = shutdown => cut.context("the drain broke off")?,
             () = signals.stop() => {
-                eprintln!("tidegate: stopped at once");
+                warn!(target: "tidegate", "stopped at once");
                 log.flush();
                 std::process::exit(1);
             }
@@ -227,8 +232,10 @@ impl Running {
         drop(admin);
         log.flush();
         match cut.connections {
-            0 => eprintln!("tidegate: stopped"),
-            open => eprintln!("tidegate: stopped; {open} connections with {} requests were cut off", cut.requests),
+            0 => info!(target: "tidegate", "stopped"),
+            open => {
+                warn!(target: "tidegate", "stopped; {open} connections with {} requests were cut off", cut.requests);
+            }
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -305,7 +312,7 @@ pub(super) fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     if setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).is_err() {
-        eprintln!("warning: at most {} files may be open", limit.current.unwrap_or_default());
+        warn!(target: "tidegate", "at most {} files may be open", limit.current.unwrap_or_default());
     }
 }
 
