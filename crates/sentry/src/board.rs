@@ -80,7 +80,7 @@ impl NoticeKind {
 
 impl Board {
     /// A board for a process that starts now. `dropped_records` is the access log's counter.
-    pub fn new(config: Config, applications: Vec<Arc<App>>, dropped_records: Arc<AtomicU64>) -> Self {
+    pub(crate) fn new(config: Config, applications: Vec<Arc<App>>, dropped_records: Arc<AtomicU64>) -> Self {
         Board {
             applications: ArcSwap::from_pointee(applications),
             config: ArcSwap::from_pointee(config),

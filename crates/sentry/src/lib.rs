@@ -13,7 +13,7 @@
 //! 7. `body`: both bodies, counted and bounded. `tunnel`: what follows a `101`.
 //! 8. `ending`: the outcome for the engine and the record for the log, once the last byte is flushed.
 //!
-//! Around it: `sentry` starts and stops, `run` is a worker thread, `worker` what a worker keeps per application,
+//! Around it: `process` is the whole, `sentry` starts and stops the data path, `run` is a worker thread, `worker` what a worker keeps per application,
 //! `app` and `live` what workers share, `timer` and `health` the application's own tasks, `client` a
 //! connection's state and its deadlines, `reports` what nuclei beside the servers say, `control` what a control plane
 //! is told and decides, `syn` which new connections are let in, `guard` who sees to that in the kernel and measures
@@ -41,6 +41,7 @@ pub mod history;
 pub mod live;
 pub mod metrics;
 mod permit;
+mod process;
 mod proxy;
 pub mod record;
 mod reject;
@@ -64,4 +65,5 @@ mod events;
 pub use app::{App, AppError};
 pub use config::Config;
 pub use guard::SynRequired;
+pub use process::{Process, ProcessError};
 pub use sentry::{ReloadError, Sentry, SentryHandle, Shutdown, StartError};
