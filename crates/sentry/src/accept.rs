@@ -18,8 +18,8 @@ use crate::counters::Counter;
 use crate::gate::Gate;
 use crate::gate::sift::{Step, sift};
 use crate::serve::{Registered, Serve};
-use crate::syn::reset;
-use crate::worker::{Scratch, WorkerApp};
+use crate::share::{Scratch, WorkerApp};
+use crate::syn_policing::reset;
 
 /// Connections the kernel keeps until they are accepted.
 const BACKLOG: i32 = 4096;

@@ -16,8 +16,8 @@ use crate::counters::Counter;
 use crate::ending::Ending;
 use crate::gate::head::Bad;
 use crate::record::RecordEnd;
+use crate::share::WorkerApp;
 use crate::upstream::ServerConn;
-use crate::worker::WorkerApp;
 
 /// A request's body on its way to a server.
 #[derive(Debug)]

@@ -12,9 +12,9 @@ use crate::counters::Counter;
 use crate::gate::head::Head;
 use crate::permit::{Arrival, Permit, Policed};
 use crate::record::{Decided, RecordEnd, RequestRecord};
+use crate::share::{Local, WorkerApp};
 use crate::spans::Trace;
 use crate::times::Example;
-use crate::worker::{Local, WorkerApp};
 
 /// A request on its way to its end. Dropped unreported, the client has left.
 #[derive(Debug)]

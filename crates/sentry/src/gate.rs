@@ -28,7 +28,7 @@ use self::head::{Bad, Framing};
 use self::sift::{Passing, Step, sift};
 use self::wire::poll_read_straight;
 use crate::client::{Client, Wait};
-use crate::worker::{Scratch, WorkerApp};
+use crate::share::{Scratch, WorkerApp};
 
 /// How much a client may send ahead while its request is being answered.
 const HOLD_AT_MOST: usize = 64 * 1024;

@@ -20,10 +20,10 @@ use crate::headers::{self, Wishes};
 use crate::permit::{Arrival, Policed, police};
 use crate::record::{Decided, RecordEnd};
 use crate::reject;
+use crate::share::{Local, WorkerApp};
 use crate::tunnel::ServerEnd;
 use crate::upstream::pool::Pool;
 use crate::upstream::send::{Answer, Failed, Failure, send};
-use crate::worker::{Local, WorkerApp};
 
 /// Answers one request.
 pub(crate) async fn handle(

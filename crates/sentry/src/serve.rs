@@ -18,8 +18,8 @@ use crate::counters::Counter;
 use crate::gate::head::Bad;
 use crate::gate::{Gate, Turn};
 use crate::proxy::handle;
+use crate::share::WorkerApp;
 use crate::tunnel;
-use crate::worker::WorkerApp;
 
 /// How long a closed connection is kept so that the client reads its last answer before anything resets it.
 const LINGER: Duration = Duration::from_secs(2);

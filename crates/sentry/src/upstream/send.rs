@@ -18,7 +18,7 @@ use crate::client::{Client, Wait};
 use crate::counters::Counter;
 use crate::gate::head::Bad;
 use crate::record::RecordEnd;
-use crate::worker::WorkerApp;
+use crate::share::WorkerApp;
 
 /// A server's answer, and the connection its body comes from.
 #[derive(Debug)]

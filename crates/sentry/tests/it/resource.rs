@@ -11,7 +11,7 @@ use serde_json::json;
 use tidegate_engine::{LoadReport, ServerId, Signal};
 use tidegate_sentry::config::{Application, SynPolicing, SynWith};
 use tidegate_sentry::record::NoRecords;
-use tidegate_sentry::syn::Mechanism;
+use tidegate_sentry::syn_policing::Mechanism;
 use tidegate_sentry::{Process, Sentry, StartError};
 
 /// Connections per second: so few that none is let in during a test but those that may come at once.

@@ -10,7 +10,7 @@ use clap::builder::PossibleValuesParser;
 use tidegate_engine::AdmissionConfig;
 use tidegate_engine::units::format_duration;
 use tidegate_sentry::config::{Application, Checked, Config, ConfigErrors, OneLine};
-use tidegate_sentry::syn::{InForce, Mechanism};
+use tidegate_sentry::syn_policing::{Mechanism, Settled};
 use tidegate_sentry::{Process, ProcessError, StartError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{info, warn};
@@ -216,7 +216,7 @@ fn policy(app: &Application) -> String {
 }
 
 /// What turns new connections away when the policy wants that, and why not something better.
-fn syn(in_force: &InForce) -> Option<String> {
+fn syn(in_force: &Settled) -> Option<String> {
     let what = match in_force.mechanism {
         Mechanism::Off if in_force.why.is_empty() => return None,
         Mechanism::Off => "new connections are never turned away",
