@@ -21,7 +21,9 @@ use bytes::Bytes;
 use tidegate_engine::{ClassifierSetup, Network, Rule, Setup};
 
 pub use error::{ConfigErrors, Problem};
-pub use parse::{Checked, OneLine, fuzz};
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use parse::fuzz;
+pub use parse::{Checked, OneLine};
 
 /// Everything a sentry process does.
 #[derive(Clone, Debug)]

@@ -9,8 +9,9 @@
 
 pub(crate) mod bad;
 pub(crate) mod chunked;
-pub mod fuzz;
-pub mod head;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzz;
+pub(crate) mod head;
 pub(crate) mod sift;
 pub(crate) mod wire;
 

@@ -22,32 +22,34 @@
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod accept;
-pub mod access_log;
+mod access_log;
 pub mod admin;
 pub mod app;
-pub mod board;
+mod board;
 mod body;
 mod client;
 pub mod config;
-pub mod control;
+mod control;
 pub mod counters;
 mod ending;
-pub mod event_ring;
-pub mod gate;
-pub mod headers;
+mod event_ring;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
+mod gate;
+mod headers;
 mod health;
-pub mod history;
-pub mod in_force;
-pub mod metrics;
+mod history;
+mod in_force;
+mod metrics;
 mod monitor;
 mod permit;
 mod process;
 mod proxy;
 pub mod record;
 mod reject;
-pub mod reload;
+mod reload;
 pub mod reports;
-pub mod sentry;
+mod sentry;
 mod serve;
 mod share;
 mod spans;
@@ -62,8 +64,11 @@ mod worker;
 #[path = "../../stage/tests/it/support/events.rs"]
 mod events;
 
+pub use access_log::AccessLog;
 pub use app::{App, AppError};
+pub use board::{Board, Notice, NoticeKind};
 pub use config::Config;
+pub use in_force::{InForce, Server};
 pub use monitor::SynRequired;
 pub use process::{Process, ProcessError};
 pub use sentry::{ReloadError, Sentry, SentryHandle, Shutdown, StartError};

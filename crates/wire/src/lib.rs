@@ -36,6 +36,7 @@
 #[cfg(feature = "control")]
 pub mod control;
 mod datagram;
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 mod gauge;
 mod isolation;
