@@ -136,7 +136,7 @@ impl Ending {
         }
         let lane = self.worker.lane();
         lane.add(Counter::BytesOut, self.bytes_out);
-        let bytes_in = self.client.bytes_in.take();
+        let bytes_in = self.client.upload.bytes.take();
         lane.add(Counter::BytesIn, bytes_in);
         if self.status != 0 {
             lane.status(self.status);
