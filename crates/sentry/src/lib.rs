@@ -13,11 +13,11 @@
 //! 7. `body`: both bodies, counted and bounded. `tunnel`: what follows a `101`.
 //! 8. `ending`: the outcome for the engine and the record for the log, once the last byte is flushed.
 //!
-//! Around it: `process` is the whole, `sentry` starts and stops the data path, `worker` is a worker thread, `share` what
-//! a worker keeps per application, `app` and `in_force` what workers share, `timer` and `health` the application's own
-//! tasks, `client` a connection's state and its deadlines, `reports` what nuclei beside the servers say, `control` what a
-//! control plane is told and decides, `syn_policing` which new connections are let in, `monitor` who sees to that in the
-//! kernel and measures what is on this machine, `board` what the admin API and metrics show of the process.
+//! Around it: `process` is the whole, `sentry` starts and stops the data path, `worker` is a worker thread, `share`
+//! what a worker keeps per application, `app` and `in_force` what workers share, `timer` and `health` the application's
+//! own tasks, `client` a connection's state and its deadlines, `reports` what nuclei beside the servers say, `control`
+//! what a control plane is told and decides, `syn_policing` which new connections are let in, `monitor` who sees to
+//! that in the kernel and measures what is on this machine, `board` what the admin API and metrics show of the process.
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 

@@ -1,5 +1,5 @@
-//! The monitor of an application with the policy `resource`: a thread that measures what is on this machine, and carries
-//! out the rate of new connections in the kernel.
+//! The monitor of an application with the policy `resource`: a thread that measures what is on this machine, and
+//! carries out the rate of new connections in the kernel.
 //!
 //! Measured are the sentry's own listeners (TCP_INFO), and, where no nuclei report, the servers that share this machine
 //! with the sentry, by the nucleus's own sampler.

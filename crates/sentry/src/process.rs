@@ -95,8 +95,8 @@ impl Process {
     }
 
     /// Stops: `/readyz` fails from now on, no new connections are taken, what was begun is finished; what is left after
-    /// `grace` is cut off. The admin API answers to the last, so that whoever asks sees why it is not ready. Blocks until
-    /// all is over.
+    /// `grace` is cut off. The admin API answers to the last, so that whoever asks sees why it is not ready. Blocks
+    /// until all is over.
     pub fn shutdown(self, grace: Duration) -> Shutdown {
         let Process { watcher, follower, sentry, admin, board, log } = self;
         drop(watcher);

@@ -1,9 +1,8 @@
 //! Reports of nuclei: a UDP listener on a thread of its own.
 //!
-//! `nuclei` judges each datagram and keeps what is known of every server's nucleus, `cores` how the cores of data servers
-//! are divided; this file moves datagrams and time.
-//! Datagrams are taken in lots, a few milliseconds apart, so that a thousand nuclei cost a few hundred wake-ups a
-//! second and one turn of each application's lock per lot.
+//! `nuclei` judges each datagram and keeps what is known of every server's nucleus, `cores` how the cores of data
+//! servers are divided; this file moves datagrams and time. Datagrams are taken in lots, a few milliseconds apart, so
+//! that a thousand nuclei cost a few hundred wake-ups a second and one turn of each application's lock per lot.
 
 mod cores;
 pub(crate) mod cost;

@@ -119,8 +119,8 @@ impl<F: Fn(&Notice) + Send + Sync + 'static> NoticeSink for F {
     }
 }
 
-/// Whether anybody hears of notices: a sink, or a log that is not silent. Two loads; asked when something changed, never
-/// for each event.
+/// Whether anybody hears of notices: a sink, or a log that is not silent. Two loads; asked when something changed,
+/// never for each event.
 pub(crate) fn is_heard(has_sink: bool) -> bool {
     has_sink || LevelFilter::current() >= LevelFilter::INFO
 }

@@ -42,8 +42,8 @@ pub enum Command {
 }
 
 impl Command {
-    /// What is logged unless something else is asked for. Whoever runs a service wants to know what it does; whoever asks
-    /// for a figure, only what keeps it from being right.
+    /// What is logged unless something else is asked for. Whoever runs a service wants to know what it does; whoever
+    /// asks for a figure, only what keeps it from being right.
     pub fn log_level(&self) -> LevelFilter {
         match self {
             Command::Run(_) | Command::Nucleus(_) | Command::Control(_) => LevelFilter::INFO,

@@ -177,8 +177,8 @@ impl Nuclei {
         }
     }
 
-    /// The lot is over: controllers are told, and silence is looked for. Then [`Nuclei::poll_command`] has what is to be
-    /// sent.
+    /// The lot is over: controllers are told, and silence is looked for. Then [`Nuclei::poll_command`] has what is to
+    /// be sent.
     pub(super) fn finish(&mut self) {
         if self.divides || self.now >= self.next_sweep {
             self.next_sweep = self.now + SWEEP;
