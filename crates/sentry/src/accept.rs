@@ -49,7 +49,7 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// A nicety: without it the request is there a little later, so a failure is no error.
+/// Best effort: without it the request is there a little later, so a failure is no error.
 fn defer_accept(socket: &Socket) {
     let seconds = DEFER_ACCEPT.as_secs() as libc::c_int;
     // SAFETY: the descriptor is open for as long as `socket` is borrowed, and the option's value is a `c_int` whose

@@ -198,7 +198,7 @@ fn with_hyper(gate: Gate, worker: Rc<WorkerApp>, client: Rc<Client>) -> Pin<Box<
     })
 }
 
-/// One hyper more, until dropped.
+/// Counts a connection that has hyper, until dropped.
 struct Counted(Rc<WorkerApp>);
 
 impl Counted {
@@ -216,7 +216,7 @@ impl Drop for Counted {
 
 /// Why hyper is no longer polled.
 enum Over {
-    /// It has said its last word.
+    /// The connection ended.
     Ended(hyper::Result<()>),
     /// There is nothing for it to do.
     Idle,
