@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use tidegate_sentry::gate::head::HeadLimits;
+use tidegate_sentry::fuzz::HeadLimits;
 
 #[path = "../../crates/engine/tests/support/mod.rs"]
 mod support;
@@ -55,7 +55,7 @@ pub fn controller(data: &[u8]) {
 /// # Panics
 /// When it does not.
 pub fn config(data: &[u8]) {
-    tidegate_sentry::config::fuzz(&String::from_utf8_lossy(data));
+    tidegate_sentry::fuzz::config(&String::from_utf8_lossy(data));
 }
 
 /// Any bytes as a request's head: what a server gets of it has no hop-by-hop field and names the client.
@@ -63,7 +63,7 @@ pub fn config(data: &[u8]) {
 /// # Panics
 /// When it does not hold.
 pub fn headers(data: &[u8]) {
-    tidegate_sentry::headers::fuzz(data);
+    tidegate_sentry::fuzz::headers(data);
 }
 
 /// Any bytes as a connection: wherever the gate would answer, hyper read the same request.
@@ -72,7 +72,7 @@ pub fn headers(data: &[u8]) {
 /// When it did not.
 pub fn gate(data: &[u8]) {
     let limits = HeadLimits { bytes: 16 * 1024, headers: 100, body: None };
-    if let Some(finding) = tidegate_sentry::gate::fuzz::disagreement(data, &limits) {
+    if let Some(finding) = tidegate_sentry::fuzz::disagreement(data, &limits) {
         panic!("{finding}");
     }
 }

@@ -11,6 +11,7 @@
 //! way (`//checkout`, `/x/../checkout`, `/%63heckout`): `path.rs` says which readings are folded together. Paths keep
 //! their case. The query plays no part.
 
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 #![no_std]
 
 extern crate alloc;

@@ -16,6 +16,8 @@
 //! | `worker.rs` | a thread that moves bytes beside the daemon |
 //! | `clock.rs` | what time it is |
 
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 pub mod admin;
 pub mod backend;
 mod clock;

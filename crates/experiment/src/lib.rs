@@ -13,6 +13,8 @@
 //! [`service`] plays a run and gives an [`outcome::Outcome`]; [`measure::Measure`] makes checks of that; [`report`]
 //! writes all of it.
 
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 pub mod built_in;
 pub mod configure;
 pub mod measure;

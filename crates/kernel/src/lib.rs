@@ -19,6 +19,8 @@
 //! compiler or a binary in the tree, native drivers to be cheaper, and is not taken by every interface. A dead band
 //! keeps changes rare instead ([`SynPolicer::set_rate`]).
 
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 mod netlink;
 mod owner;
 mod policer;

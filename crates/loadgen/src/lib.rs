@@ -34,6 +34,8 @@
 //! | how much a service holds | `capacity.rs`, `capacity/` |
 //! | whether the generator kept up | `health.rs` |
 
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 pub mod capacity;
 mod exchange;
 mod generator;

@@ -26,6 +26,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use tidegate_wire::{Gauge, Gauges, IsolationProblem};
+use tracing::warn;
 
 use cpuset::Cpusets;
 use list::CoreList;
@@ -130,7 +131,7 @@ impl Isolation {
             }
         }
         if let Some(problem) = self.problem.filter(|_| self.problem != before) {
-            eprintln!("tidegate nucleus: cores are not divided: {problem}");
+            warn!(%problem, "cores are not divided");
         }
     }
 

@@ -6,6 +6,8 @@
 //! hears their challenges and commands; `isolation` divides cores as they say; `nucleus` is the loop around both. All
 //! files are read below a root path, so tests give it trees of their own.
 
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 mod config;
 mod isolation;
 mod lean;
@@ -19,6 +21,10 @@ mod sampler;
 mod source;
 mod status;
 mod workers;
+
+#[cfg(test)]
+#[path = "../../stage/tests/it/support/events.rs"]
+mod events;
 
 pub use config::{Config, ConfigError, Given, Service};
 pub use isolation::{GivenIsolation, GivenSide, IsolationConfig, Method, Side};

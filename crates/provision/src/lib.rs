@@ -19,6 +19,7 @@
 //!
 //! *Source.* Cataclysm, section 4.
 
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 #![no_std]
 
 extern crate alloc;

@@ -18,8 +18,8 @@ use crate::counters::Counter;
 use crate::gate::Gate;
 use crate::gate::sift::{Step, sift};
 use crate::serve::{Registered, Serve};
-use crate::syn::reset;
-use crate::worker::{Scratch, WorkerApp};
+use crate::share::{Scratch, WorkerApp};
+use crate::syn_policing::reset;
 
 /// Connections the kernel keeps until they are accepted.
 const BACKLOG: i32 = 4096;
@@ -49,7 +49,7 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// A nicety: without it the request is there a little later, so a failure is no error.
+/// Best effort: without it the request is there a little later, so a failure is no error.
 fn defer_accept(socket: &Socket) {
     let seconds = DEFER_ACCEPT.as_secs() as libc::c_int;
     // SAFETY: the descriptor is open for as long as `socket` is borrowed, and the option's value is a `c_int` whose

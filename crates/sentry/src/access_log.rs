@@ -63,7 +63,7 @@ impl AccessLog {
     }
 
     /// Writes to another place from now on (a reload). When it cannot be opened, the old one stays in use and the
-    /// reason is printed to standard error.
+    /// reason is logged.
     pub fn redirect(&self, destination: &config::AccessLog) {
         self.control(Message::Redirect(destination.clone()));
         self.enabled.store(*destination != config::AccessLog::Off, Relaxed);

@@ -25,6 +25,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
 use axum::serve::ListenerExt;
 use tokio::sync::oneshot;
+use tracing::error;
 
 use crate::board::Board;
 use crate::config;
@@ -100,7 +101,7 @@ async fn serve(listener: TcpListener, state: Arc<Admin>, stopped: oneshot::Recei
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => {
-            eprintln!("tidegate: the admin API cannot listen: {error}");
+            error!(%error, "the admin API cannot listen");
             return;
         }
     };
@@ -113,7 +114,7 @@ async fn serve(listener: TcpListener, state: Arc<Admin>, stopped: oneshot::Recei
     tokio::select! {
         served = async { axum::serve(listener, router(state)).await } => {
             if let Err(error) = served {
-                eprintln!("tidegate: the admin API ended: {error}");
+                error!(%error, "the admin API ended");
             }
         }
         () = background.board.measure_cpu() => {}

@@ -19,10 +19,10 @@ use tokio::sync::{Notify, oneshot};
 use crate::config;
 use crate::counters::Counters;
 use crate::event_ring::EventRing;
-use crate::live::{Live, Server};
+use crate::in_force::{InForce, Server};
 use crate::record::RecordSink;
 use crate::spans::Spans;
-use crate::syn::Syn;
+use crate::syn_policing::Syn;
 
 pub use governed::Governed;
 
@@ -32,7 +32,7 @@ pub struct App {
     name: String,
     origin: Instant,
     core: Mutex<Core>,
-    live: ArcSwap<Live>,
+    live: ArcSwap<InForce>,
     generation: AtomicU64,
     draining: AtomicBool,
     /// What the control plane decided; over what the file says.
@@ -63,7 +63,7 @@ pub(crate) struct Core {
     pub(crate) armed: Timestamp,
     /// Carries out the rate of new connections.
     pub(crate) syn: Arc<Syn>,
-    /// Which [`Live`] the controller's setup belongs to.
+    /// Which [`InForce`] the controller's setup belongs to.
     pub(crate) generation: u64,
 }
 
@@ -120,7 +120,7 @@ impl App {
         let events = EventRing::new();
         let controller = Controller::new(config.setup.clone(), lanes, seed, Box::new(events.clone()))
             .map_err(|source| AppError::Setup { app: name.clone(), source })?;
-        let live = Live::new(config, &controller, 0, None)?;
+        let live = InForce::new(config, &controller, 0, None)?;
         let syn = Arc::new(Syn::default());
         let core = Core {
             controller,
@@ -172,7 +172,7 @@ impl App {
     }
 
     /// What is in force now.
-    pub fn live(&self) -> Arc<Live> {
+    pub fn live(&self) -> Arc<InForce> {
         self.live.load_full()
     }
 
@@ -244,7 +244,7 @@ impl App {
         if let Some(governed) = &*self.governed.lock().unwrap_or_else(PoisonError::into_inner) {
             governed.govern(&mut config);
         }
-        Live::check(&config)?;
+        InForce::check(&config)?;
         self.engine(|core, now| self.put_in_force(core, now, config))
     }
 
@@ -317,7 +317,7 @@ impl App {
         let failed = |source| AppError::Setup { app: self.name.clone(), source };
         core.controller.reconfigure(now, config.setup.clone()).map_err(failed)?;
         let generation = core.generation + 1;
-        let live = Live::new(config, &core.controller, generation, Some(&old))?;
+        let live = InForce::new(config, &core.controller, generation, Some(&old))?;
         core.generation = generation;
         self.live.store(Arc::new(live));
         self.generation.store(generation, Ordering::Release);

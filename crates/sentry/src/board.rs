@@ -1,5 +1,5 @@
 //! The sentry process as a whole, as the admin API and metrics see it: its applications, its configuration, and what
-//! happened to the process itself.
+//! happened to the process itself. What is put up here is logged here.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -8,6 +8,7 @@ use std::time::{Instant, SystemTime};
 
 use arc_swap::ArcSwap;
 use tokio::sync::broadcast;
+use tracing::{debug, error, info, warn};
 
 use crate::app::App;
 use crate::config::Config;
@@ -79,7 +80,7 @@ impl NoticeKind {
 
 impl Board {
     /// A board for a process that starts now. `dropped_records` is the access log's counter.
-    pub fn new(config: Config, applications: Vec<Arc<App>>, dropped_records: Arc<AtomicU64>) -> Self {
+    pub(crate) fn new(config: Config, applications: Vec<Arc<App>>, dropped_records: Arc<AtomicU64>) -> Self {
         Board {
             applications: ArcSwap::from_pointee(applications),
             config: ArcSwap::from_pointee(config),
@@ -135,9 +136,18 @@ impl Board {
         self.control.get().map(|view| &**view)
     }
 
-    /// Records what came of the control plane.
+    /// Records that the control plane is heard, and what it said.
     pub fn control_news(&self, what: impl Into<String>) {
-        self.notice(NoticeKind::Control, what.into());
+        let what = what.into();
+        info!("{what}");
+        self.notice(NoticeKind::Control, what);
+    }
+
+    /// Records that the control plane is not heard, or cannot be followed, and why.
+    pub fn control_trouble(&self, what: impl Into<String>) {
+        let what = what.into();
+        warn!("{what}");
+        self.notice(NoticeKind::Control, what);
     }
 
     /// Puts up what a reload brought. `text` says what changed.
@@ -145,24 +155,33 @@ impl Board {
         self.config.store(Arc::new(config));
         self.applications.store(Arc::new(applications));
         self.reloads.fetch_add(1, Relaxed);
-        self.notice(NoticeKind::Reloaded, text.into());
+        let text = text.into();
+        info!("{text}");
+        self.notice(NoticeKind::Reloaded, text);
     }
 
     /// Records that a new configuration was refused, and why.
     pub fn reload_failed(&self, why: impl Into<String>) {
         self.reload_failures.fetch_add(1, Relaxed);
-        self.notice(NoticeKind::ReloadFailed, why.into());
+        let why = why.into();
+        error!("the new configuration is refused, the old one stays in force:\n{why}");
+        self.notice(NoticeKind::ReloadFailed, why);
     }
 
     /// Records that a person changed something through the admin API, and what.
     pub fn changed(&self, what: impl Into<String>) {
-        self.notice(NoticeKind::Changed, what.into());
+        let what = what.into();
+        info!("changed by hand: {what}");
+        self.notice(NoticeKind::Changed, what);
     }
 
     /// Says that no new requests are taken: `/readyz` fails from now on.
     pub fn drain(&self) {
         if !self.draining.swap(true, Relaxed) {
-            self.notice(NoticeKind::Draining, "the sentry finishes what it has and takes nothing new".to_owned());
+            let text = "the sentry finishes what it has and takes nothing new";
+            // At this level as whoever drains it knows more: for how long.
+            debug!("{text}");
+            self.notice(NoticeKind::Draining, text.to_owned());
         }
     }
 

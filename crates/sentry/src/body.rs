@@ -16,8 +16,8 @@ use crate::counters::Counter;
 use crate::ending::Ending;
 use crate::gate::head::Bad;
 use crate::record::RecordEnd;
+use crate::share::WorkerApp;
 use crate::upstream::ServerConn;
-use crate::worker::WorkerApp;
 
 /// A request's body on its way to a server.
 #[derive(Debug)]
@@ -45,8 +45,8 @@ pub(crate) enum BodyError {
 
 impl RequestBody {
     pub(crate) fn new(incoming: Incoming, client: &Rc<Client>, worker: &Rc<WorkerApp>, most: Option<u64>) -> Self {
-        client.body_fault.set(None);
-        client.starved.set(false);
+        client.upload.fault.set(None);
+        client.upload.is_starved.set(false);
         RequestBody {
             incoming: Some(incoming),
             client: client.clone(),
@@ -61,7 +61,7 @@ impl RequestBody {
     }
 
     fn fault(&self, bad: Bad) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        self.client.body_fault.set(Some(bad));
+        self.client.upload.fault.set(Some(bad));
         Poll::Ready(Some(Err(BodyError::Request)))
     }
 
@@ -81,7 +81,7 @@ impl Body for RequestBody {
         let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
         let polled = Pin::new(&mut *incoming).poll_frame(cx);
         let last = incoming.is_end_stream();
-        self.client.starved.set(polled.is_pending());
+        self.client.upload.is_starved.set(polled.is_pending());
         match polled {
             Poll::Pending => Poll::Pending,
             Poll::Ready(None) => {
@@ -91,8 +91,8 @@ impl Body for RequestBody {
             Poll::Ready(Some(Err(_))) => self.fault(Bad::Body),
             Poll::Ready(Some(Ok(frame))) => {
                 let length = frame.data_ref().map_or(0, Bytes::len) as u64;
-                let total = self.client.bytes_in.get() + length;
-                self.client.bytes_in.set(total);
+                let total = self.client.upload.bytes.get() + length;
+                self.client.upload.bytes.set(total);
                 if total > self.most {
                     return self.fault(Bad::BodyTooLarge);
                 }
@@ -243,12 +243,7 @@ impl Body for ResponseBody {
 impl Drop for ResponseBody {
     /// hyper drops the body when its last byte is in hyper's own buffer. What is left is the flush.
     fn drop(&mut self) {
-        self.client.answered.set(true);
-        if let Some(ending) = self.ending.take()
-            && ending.end != RecordEnd::ClientGone
-        {
-            *self.client.ending.borrow_mut() = Some(ending);
-        }
+        self.client.answer(self.ending.take().filter(|ending| ending.end != RecordEnd::ClientGone));
     }
 }
 

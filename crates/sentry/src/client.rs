@@ -42,27 +42,47 @@ pub(crate) enum Wait {
     Request,
 }
 
+/// How far the current request is, with what one step of its way leaves for the next. The methods of [`Client`] are all
+/// the steps there are.
+#[derive(Debug, Default)]
+enum Phase {
+    /// There is none: the gate reads.
+    #[default]
+    Idle,
+    /// hyper gets a request from the gate, which has decided about it if it was plain.
+    Arrived(Option<Box<Arrival>>),
+    /// The service answers it.
+    Serving,
+    /// The service answers it with a `101`: a tunnel to the server follows.
+    Upgrading(Box<ServerEnd>),
+    /// hyper has let go of the answer's body: after the next flush the message is over. `None`: it is, or the client is
+    /// gone; either was reported.
+    Answered(Option<Box<Ending>>),
+    /// The same of a `101`.
+    Upgraded(Option<Box<Ending>>, Box<ServerEnd>),
+}
+
+/// The current request's body, as it comes.
+#[derive(Debug, Default)]
+pub(crate) struct Upload {
+    /// How many bytes of it came.
+    pub(crate) bytes: Cell<u64>,
+    /// Why it cannot be read on, once it cannot.
+    pub(crate) fault: Cell<Option<Bad>>,
+    /// The server would take more of it, and the client does not send it.
+    pub(crate) is_starved: Cell<bool>,
+}
+
 /// One client's connection. Ten thousand of these may be idle, so what only a request needs is boxed.
 #[derive(Debug)]
 pub(crate) struct Client {
     /// The other end.
     pub(crate) peer: SocketAddr,
-    /// The gate's decision about the request it lets through, for the service to take.
-    pub(crate) arrival: RefCell<Option<Box<Arrival>>>,
-    /// The answer to the current request is complete but for the flush.
-    pub(crate) ending: RefCell<Option<Box<Ending>>>,
-    /// hyper has let go of the answer's body: after the next flush the message is over.
-    pub(crate) answered: Cell<bool>,
-    /// Body bytes of the current request.
-    pub(crate) bytes_in: Cell<u64>,
-    /// Why the current request's body cannot be read on, once it cannot.
-    pub(crate) body_fault: Cell<Option<Bad>>,
-    /// The server would take more of the body, and the client does not send it.
-    pub(crate) starved: Cell<bool>,
+    phase: RefCell<Phase>,
+    /// The current request's body.
+    pub(crate) upload: Upload,
     /// The connection closes after the current answer.
     pub(crate) close: Cell<bool>,
-    /// The server's side of a tunnel, once the service has opened one.
-    pub(crate) tunnel: RefCell<Option<Box<ServerEnd>>>,
     /// hyper is not needed, or not there: set by the sweep when nothing happens.
     pub(crate) shed: Cell<bool>,
     /// The peer's address as a header value, kept while hyper is there.
@@ -80,14 +100,9 @@ impl Client {
     pub(crate) fn new(peer: SocketAddr, deadline: Timestamp) -> Rc<Self> {
         Rc::new(Client {
             peer,
-            arrival: RefCell::default(),
-            ending: RefCell::default(),
-            answered: Cell::default(),
-            bytes_in: Cell::default(),
-            body_fault: Cell::default(),
-            starved: Cell::default(),
+            phase: RefCell::default(),
+            upload: Upload::default(),
             close: Cell::default(),
-            tunnel: RefCell::default(),
             shed: Cell::new(true),
             forwarded_for: RefCell::default(),
             wait: Cell::default(),
@@ -97,6 +112,74 @@ impl Client {
             was_idle: Cell::default(),
             waker: OnceCell::new(),
         })
+    }
+
+    /// The gate lets a request through to hyper.
+    pub(crate) fn pass(&self, arrival: Option<Box<Arrival>>) {
+        self.phase.replace(Phase::Arrived(arrival));
+    }
+
+    /// The service takes the request; the gate's decision, if it has made one.
+    pub(crate) fn serve(&self) -> Option<Box<Arrival>> {
+        match self.phase.replace(Phase::Serving) {
+            Phase::Arrived(arrival) => arrival,
+            // Framing was lost, so the gate saw no head of it.
+            _ => None,
+        }
+    }
+
+    /// The service answers with a `101`, after which `server` is at the other end.
+    pub(crate) fn upgrade(&self, server: Box<ServerEnd>) {
+        self.phase.replace(Phase::Upgrading(server));
+    }
+
+    /// hyper has let go of the answer's body. `ending`: what is to be reported once it is flushed.
+    pub(crate) fn answer(&self, ending: Option<Box<Ending>>) {
+        let answered = match self.phase.take() {
+            Phase::Upgrading(server) => Phase::Upgraded(ending, server),
+            _ => Phase::Answered(ending),
+        };
+        self.phase.replace(answered);
+    }
+
+    /// Whether hyper has let go of the answer's body.
+    pub(crate) fn is_answered(&self) -> bool {
+        matches!(*self.phase.borrow(), Phase::Answered(_) | Phase::Upgraded(..))
+    }
+
+    /// Whether all of the answer is flushed, too.
+    pub(crate) fn is_reported(&self) -> bool {
+        matches!(*self.phase.borrow(), Phase::Answered(None))
+    }
+
+    /// What is to be reported now that the answer is flushed.
+    pub(crate) fn take_ending(&self) -> Option<Box<Ending>> {
+        match &mut *self.phase.borrow_mut() {
+            Phase::Answered(ending) | Phase::Upgraded(ending, _) => ending.take(),
+            _ => None,
+        }
+    }
+
+    /// Whether a tunnel follows the answer.
+    pub(crate) fn is_upgrading(&self) -> bool {
+        matches!(*self.phase.borrow(), Phase::Upgrading(_) | Phase::Upgraded(..))
+    }
+
+    /// The server's side of the tunnel that follows.
+    pub(crate) fn take_tunnel(&self) -> Option<Box<ServerEnd>> {
+        let (ending, server) = match self.phase.take() {
+            Phase::Upgrading(server) => (None, Some(server)),
+            Phase::Upgraded(ending, server) => (ending, Some(server)),
+            _ => (None, None),
+        };
+        self.phase.replace(Phase::Answered(ending));
+        server
+    }
+
+    /// The message is over, or the connection is. An answer that was never flushed, a request that hyper never got:
+    /// dropped here, both report that the client left.
+    pub(crate) fn end_message(&self) {
+        drop(self.phase.take());
     }
 
     /// What it waits for.
@@ -192,4 +275,24 @@ impl Client {
 fn address_value(peer: SocketAddr) -> HeaderValue {
     let address = peer.ip().to_canonical().to_string();
     HeaderValue::from_str(&address).unwrap_or_else(|_| HeaderValue::from_static("unknown"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_goes_through_its_phases_and_the_next_begins_anew() {
+        let client = Client::new(([192, 0, 2, 7], 1).into(), Timestamp::MAX);
+        for _ in 0..2 {
+            assert!(!client.is_answered() && !client.is_reported());
+            client.pass(None);
+            assert!(client.serve().is_none(), "the gate left the decision to the service");
+            assert!(!client.is_answered(), "the service has it");
+            client.answer(None);
+            assert!(client.is_answered() && client.is_reported() && !client.is_upgrading());
+            assert!(client.take_ending().is_none());
+            client.end_message();
+        }
+    }
 }

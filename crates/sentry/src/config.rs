@@ -22,7 +22,9 @@ use tidegate_classify::{ClassifierSetup, Network, Rule};
 use tidegate_engine::Setup;
 
 pub use error::{ConfigErrors, Problem};
-pub use parse::{Checked, OneLine, fuzz};
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use parse::fuzz;
+pub use parse::{Checked, OneLine};
 
 /// Everything a sentry process does.
 #[derive(Clone, Debug)]

@@ -198,9 +198,8 @@ impl Thread {
         self.view.lock().problem = Some(why.clone());
         // With several, each has its own reason, and they take turns.
         if told.is_none() || (self.control.connect.len() == 1 && told.as_ref() != Some(&why)) {
-            let text = format!("the control plane at {connect} is not heard: {why}; its last word holds");
-            eprintln!("tidegate: {text}");
-            self.board.control_news(text);
+            self.board
+                .control_trouble(format!("the control plane at {connect} is not heard: {why}; its last word holds"));
             *told = Some(why);
         }
     }
@@ -300,7 +299,7 @@ impl Thread {
         seen.orders_refused += 1;
         seen.problem = Some(why.clone());
         drop(seen);
-        self.board.control_news(format!("orders of the control plane are not followed: {why}"));
+        self.board.control_trouble(format!("orders of the control plane are not followed: {why}"));
     }
 
     fn pause(&self, time: Duration) {

@@ -12,9 +12,9 @@ use crate::counters::Counter;
 use crate::gate::head::Head;
 use crate::permit::{Arrival, Permit, Policed};
 use crate::record::{Decided, RecordEnd, RequestRecord};
+use crate::share::{Local, WorkerApp};
 use crate::spans::Trace;
 use crate::times::Example;
-use crate::worker::{Local, WorkerApp};
 
 /// A request on its way to its end. Dropped unreported, the client has left.
 #[derive(Debug)]
@@ -136,7 +136,7 @@ impl Ending {
         }
         let lane = self.worker.lane();
         lane.add(Counter::BytesOut, self.bytes_out);
-        let bytes_in = self.client.bytes_in.take();
+        let bytes_in = self.client.upload.bytes.take();
         lane.add(Counter::BytesIn, bytes_in);
         if self.status != 0 {
             lane.status(self.status);

@@ -9,8 +9,9 @@
 
 pub(crate) mod bad;
 pub(crate) mod chunked;
-pub mod fuzz;
-pub mod head;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzz;
+pub(crate) mod head;
 pub(crate) mod sift;
 pub(crate) mod wire;
 
@@ -28,7 +29,7 @@ use self::head::{Bad, Framing};
 use self::sift::{Passing, Step, sift};
 use self::wire::poll_read_straight;
 use crate::client::{Client, Wait};
-use crate::worker::{Scratch, WorkerApp};
+use crate::share::{Scratch, WorkerApp};
 
 /// How much a client may send ahead while its request is being answered.
 const HOLD_AT_MOST: usize = 64 * 1024;
@@ -289,8 +290,7 @@ impl Gate {
         let chunks = (passing.framing == Framing::Chunked).then(Follower::default);
         let body = if let Framing::Length(length) = passing.framing { length } else { 0 };
         self.mode = Mode::Giving { fixed: passing.head as u64 + body, chunks };
-        *self.client.arrival.borrow_mut() = passing.arrival;
-        self.client.answered.set(false);
+        self.client.pass(passing.arrival);
         let deadline = self.worker.deadline(|timeouts| timeouts.header);
         self.client.wait(Wait::RequestBody, deadline);
     }
@@ -387,7 +387,7 @@ impl Gate {
     }
 
     fn poll_loose(&mut self, cx: &mut Context<'_>, mut to: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        if self.client.answered.get() {
+        if self.client.is_answered() {
             return Poll::Ready(Ok(()));
         }
         if self.held_is_empty() {
@@ -413,14 +413,14 @@ impl Gate {
 
     /// hyper has written all of an answer: the message is over, and the next one may begin.
     fn end_of_message(&mut self, cx: &Context<'_>) {
-        if let Some(ending) = self.client.ending.borrow_mut().take() {
+        if let Some(ending) = self.client.take_ending() {
             ending.report();
         }
-        if !matches!(self.mode, Mode::Answering) || self.client.tunnel.borrow().is_some() {
+        if !matches!(self.mode, Mode::Answering) || self.client.is_upgrading() {
             // The client still sends its body: hyper drains it or closes.
             return;
         }
-        self.client.answered.set(false);
+        self.client.end_message();
         self.mode = Mode::BOUNDARY;
         self.worker.idle(&self.client);
         // hyper saw `Pending` for bytes that were held back, and nothing else would wake it.

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
 use crate::app::App;
-use crate::live::Server;
+use crate::in_force::Server;
 use crate::upstream::connect::open;
 
 /// Good and failed checks in a row, one of which is zero.

@@ -119,13 +119,9 @@ impl History {
     }
 
     /// Seconds kept now.
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.seconds.len()
-    }
-
-    /// Whether no second is kept yet.
-    pub fn is_empty(&self) -> bool {
-        self.seconds.is_empty()
     }
 
     /// After a reload: what is kept follows the classes' names; what is kept of a class that is gone, goes.

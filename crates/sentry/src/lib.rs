@@ -13,49 +13,62 @@
 //! 7. `body`: both bodies, counted and bounded. `tunnel`: what follows a `101`.
 //! 8. `ending`: the outcome for the engine and the record for the log, once the last byte is flushed.
 //!
-//! Around it: `sentry` starts and stops, `run` is a worker thread, `worker` what a worker keeps per application,
-//! `app` and `live` what workers share, `timer` and `health` the application's own tasks, `client` a
-//! connection's state and its deadlines, `reports` what nuclei beside the servers say, `control` what a control plane
-//! is told and decides, `syn` which new connections are let in, `guard` who sees to that in the kernel and measures
-//! what is on this machine.
+//! Around it: `process` is the whole, `sentry` starts and stops the data path, `worker` is a worker thread, `share`
+//! what a worker keeps per application, `app` and `in_force` what workers share, `timer` and `health` the application's
+//! own tasks, `client` a connection's state and its deadlines, `reports` what nuclei beside the servers say, `control`
+//! what a control plane is told and decides, `syn_policing` which new connections are let in, `monitor` who sees to
+//! that in the kernel and measures what is on this machine, `board` what the admin API and metrics show of the process.
+
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod accept;
-pub mod access_log;
+mod access_log;
 pub mod admin;
 pub mod app;
-pub mod board;
+mod board;
 mod body;
 mod client;
 pub mod config;
-pub mod control;
+mod control;
 pub mod counters;
 mod ending;
-pub mod event_ring;
-pub mod gate;
-mod guard;
-pub mod headers;
+mod event_ring;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
+mod gate;
+mod headers;
 mod health;
-pub mod history;
-pub mod live;
-pub mod metrics;
+mod history;
+mod in_force;
+mod metrics;
+mod monitor;
 mod permit;
+mod process;
 mod proxy;
 pub mod record;
 mod reject;
-pub mod reload;
+mod reload;
 pub mod reports;
-mod run;
-pub mod sentry;
+mod sentry;
 mod serve;
+mod share;
 mod spans;
-pub mod syn;
+pub mod syn_policing;
 mod timer;
 mod times;
 mod tunnel;
 mod upstream;
 mod worker;
 
+#[cfg(test)]
+#[path = "../../stage/tests/it/support/events.rs"]
+mod events;
+
+pub use access_log::AccessLog;
 pub use app::{App, AppError};
+pub use board::{Board, Notice, NoticeKind};
 pub use config::Config;
-pub use guard::SynRequired;
+pub use in_force::{InForce, Server};
+pub use monitor::SynRequired;
+pub use process::{Process, ProcessError};
 pub use sentry::{ReloadError, Sentry, SentryHandle, Shutdown, StartError};

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::app::{Core, Woken};
 use crate::counters::Counter;
-use crate::worker::{Local, WorkerApp};
+use crate::share::{Local, WorkerApp};
 
 /// A request that was classified and policed, once.
 #[derive(Debug)]

@@ -21,10 +21,10 @@ use crate::headers::{self, Wishes};
 use crate::permit::{Arrival, Policed, police};
 use crate::record::{Decided, RecordEnd};
 use crate::reject;
+use crate::share::{Local, WorkerApp};
 use crate::tunnel::ServerEnd;
 use crate::upstream::pool::Pool;
 use crate::upstream::send::{Answer, Failed, Failure, send};
-use crate::worker::{Local, WorkerApp};
 
 /// Answers one request.
 pub(crate) async fn handle(
@@ -34,7 +34,7 @@ pub(crate) async fn handle(
 ) -> Result<Response<ResponseBody>, Infallible> {
     let (parts, body) = request.into_parts();
     // The gate has policed what was plain; the rest is policed here.
-    let arrival = client.arrival.borrow_mut().take();
+    let arrival = client.serve();
     let arrival =
         arrival.unwrap_or_else(|| Box::new(police(&worker, &View { parts: &parts, client: &client }, worker.now())));
     let Arrival { at, request: class, policed, local } = *arrival;
@@ -239,7 +239,7 @@ impl Exchange {
             permit.complete(Outcome::answered(), None);
         }
         self.ending.end = RecordEnd::Upgraded;
-        *self.client.tunnel.borrow_mut() = Some(Box::new(ServerEnd::from(server)));
+        self.client.upgrade(Box::new(ServerEnd::from(server)));
         Response::from_parts(parts, ResponseBody::whole(Bytes::new(), &self.client, &self.worker, self.ending))
     }
 

@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use tidegate_engine::{ClassId, Reason, Rejection};
 
 use crate::gate::head::Bad;
-use crate::live::Live;
+use crate::in_force::InForce;
 
 /// Distinct refusals that are kept; far more than there are classes, reasons and forms together.
 const KEPT: usize = 1024;
@@ -70,7 +70,7 @@ impl Refusals {
     /// Appends the answer to `out`; how many bytes its body has.
     pub(crate) fn append(
         &mut self,
-        live: &Live,
+        live: &InForce,
         rejection: &Rejection,
         wanted: &Wanted<'_>,
         out: &mut Vec<u8>,
@@ -108,7 +108,7 @@ impl Refusals {
 }
 
 /// The same refusal as a response for hyper to send.
-pub(crate) fn response(live: &Live, rejection: &Rejection, headers: &HeaderMap) -> Response<Bytes> {
+pub(crate) fn response(live: &InForce, rejection: &Rejection, headers: &HeaderMap) -> Response<Bytes> {
     if is_grpc(headers) {
         return grpc(live, rejection);
     }
@@ -125,7 +125,7 @@ pub(crate) fn response(live: &Live, rejection: &Rejection, headers: &HeaderMap) 
 }
 
 /// `Tidegate-Decision` of an admitted request.
-pub(crate) fn admitted(live: &Live, class: ClassId) -> HeaderValue {
+pub(crate) fn admitted(live: &InForce, class: ClassId) -> HeaderValue {
     visible(&format!("admitted; class={}", token(live.class_name(class))))
 }
 
@@ -170,7 +170,7 @@ fn whole_seconds(duration: Duration) -> u64 {
     (duration.as_secs() + u64::from(duration.subsec_nanos() > 0)).max(1)
 }
 
-fn page(live: &Live, rejection: &Rejection, format: Format) -> Page {
+fn page(live: &InForce, rejection: &Rejection, format: Format) -> Page {
     let pages = &live.config.rejection;
     let class = live.class_name(rejection.class);
     let retry_after = whole_seconds(rejection.retry_after);
@@ -274,7 +274,7 @@ fn is_grpc(headers: &HeaderMap) -> bool {
 }
 
 /// gRPC's own way: status UNAVAILABLE in a response without messages, and when to push again.
-fn grpc(live: &Live, rejection: &Rejection) -> Response<Bytes> {
+fn grpc(live: &InForce, rejection: &Rejection) -> Response<Bytes> {
     let mut response = Response::new(Bytes::new());
     let pushback = rejection.retry_after.as_millis().max(1).min(u128::from(u32::MAX)) as u64;
     let page = page(live, rejection, Format::Text);

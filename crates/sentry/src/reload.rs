@@ -6,6 +6,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
+use tracing::warn;
+
 use crate::access_log::AccessLog;
 use crate::board::Board;
 use crate::config::Config;
@@ -55,20 +57,16 @@ impl<T: Target> Reloader<T> {
         }
     }
 
-    /// Reads the file and puts it in force. An invalid file changes nothing; why is said on standard error, as a
+    /// Reads the file and puts it in force. An invalid file changes nothing; why is said in the log, as a
     /// notice and in the metrics.
     pub fn reload(&mut self) {
         self.read = print(&self.path);
-        match self.try_reload() {
-            Ok(text) => eprintln!("tidegate: {text}"),
-            Err(why) => {
-                eprintln!("tidegate: the new configuration is refused, the old one stays in force:\n{why}");
-                self.board.reload_failed(why);
-            }
+        if let Err(why) = self.try_reload() {
+            self.board.reload_failed(why);
         }
     }
 
-    fn try_reload(&self) -> Result<String, String> {
+    fn try_reload(&self) -> Result<(), String> {
         let checked = Config::load(&self.path).map_err(|errors| errors.to_string())?;
         let config = checked.config;
         needs_restart(&self.board.config(), &config)?;
@@ -76,11 +74,10 @@ impl<T: Target> Reloader<T> {
         self.log.redirect(&config.access_log);
         let source = self.path.display().to_string();
         for warning in &checked.warnings {
-            eprintln!("tidegate: {}", warning.at(&source));
+            warn!("{}", warning.at(&source));
         }
-        let text = format!("{source} is in force");
-        self.board.reloaded(config, self.board.applications().to_vec(), text.as_str());
-        Ok(text)
+        self.board.reloaded(config, self.board.applications().to_vec(), format!("{source} is in force"));
+        Ok(())
     }
 }
 
@@ -162,6 +159,7 @@ fn watch<T: Target>(mut reloader: Reloader<T>, rings: &Receiver<()>) {
 mod tests {
     use super::*;
     use crate::board::NoticeKind;
+    use crate::events::Events;
     use std::sync::Mutex;
 
     /// Keeps what was applied; refuses applications called "bad".
@@ -237,12 +235,14 @@ mod tests {
 
     #[test]
     fn an_invalid_file_changes_nothing_and_says_why() {
-        let mut bench = Bench::new("invalid");
+        let (mut bench, logged) = (Bench::new("invalid"), Events::catch());
         bench.write("[[application]]\ntagret = \"500ms\"\n");
         assert!(bench.applied().is_empty());
         assert_eq!(bench.board.reload_counts(), (0, 1));
         let notice = bench.board.notices().pop().expect("a notice");
         assert_eq!(notice.kind, NoticeKind::ReloadFailed);
+        let refused = "ERROR the new configuration is refused, the old one stays in force:\n";
+        assert_eq!(logged.lines(), [format!("{refused}{}", notice.text)]);
         assert!(
             notice.text.contains(":2: unknown key \"tagret\" in [[application]]; did you mean \"target\"?"),
             "{notice:?}"
@@ -251,6 +251,7 @@ mod tests {
         assert_eq!(bench.board.reload_counts(), (0, 2), "refused by the sentry");
         bench.write(&file("shop", "3s"));
         assert_eq!((bench.applied(), bench.board.reload_counts()), (vec![Duration::from_secs(3)], (1, 2)));
+        assert_eq!(logged.lines().pop(), Some(format!("INFO {} is in force", bench.path.display())));
     }
 
     #[test]

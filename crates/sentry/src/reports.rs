@@ -1,14 +1,13 @@
 //! Reports of nuclei: a UDP listener on a thread of its own.
 //!
-//! `desk` judges each datagram and keeps what is known of every server's nucleus, `cores` how the cores of data servers
-//! are divided; this file moves datagrams and time.
-//! Datagrams are taken in lots, a few milliseconds apart, so that a thousand nuclei cost a few hundred wake-ups a
-//! second and one turn of each application's lock per lot.
+//! `nuclei` judges each datagram and keeps what is known of every server's nucleus, `cores` how the cores of data
+//! servers are divided; this file moves datagrams and time. Datagrams are taken in lots, a few milliseconds apart, so
+//! that a thousand nuclei cost a few hundred wake-ups a second and one turn of each application's lock per lot.
 
 mod cores;
 pub(crate) mod cost;
-mod desk;
 pub(crate) mod ledger;
+mod nuclei;
 mod signals;
 
 use std::io;
@@ -24,10 +23,10 @@ use tidegate_wire::{Counts, MAX_DATAGRAM, Rejected};
 
 use crate::app::App;
 use crate::config;
-use desk::Desk;
+use nuclei::Nuclei;
 
 pub use cores::Division;
-pub use desk::NucleusState;
+pub use nuclei::NucleusState;
 pub(crate) use signals::signals;
 
 /// How often silence is looked for when nothing comes.
@@ -53,7 +52,7 @@ pub struct Listener {
 pub struct View {
     address: SocketAddr,
     counts: Arc<Counts>,
-    desk: Mutex<Desk>,
+    nuclei: Mutex<Nuclei>,
     origin: Instant,
 }
 
@@ -68,8 +67,8 @@ impl Listener {
         // What the system does not give is missed under load only.
         let _ = socket2::SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BUFFER);
         let counts = Arc::new(Counts::default());
-        let desk = Mutex::new(Desk::new(config, apps.to_vec(), counts.clone()));
-        let view = Arc::new(View { address: socket.local_addr()?, counts, desk, origin: Instant::now() });
+        let nuclei = Mutex::new(Nuclei::new(config, apps.to_vec(), counts.clone()));
+        let view = Arc::new(View { address: socket.local_addr()?, counts, nuclei, origin: Instant::now() });
         let stop = Arc::new(AtomicBool::new(false));
         let (shared, stopped) = (view.clone(), stop.clone());
         let listen = move || listen(&socket, &shared, &stopped);
@@ -136,8 +135,8 @@ impl View {
         self.lock().configure(silent_after, when_silent);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Nuclei> {
+        self.nuclei.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn now(&self) -> u64 {
@@ -151,24 +150,24 @@ fn listen(socket: &UdpSocket, view: &View, stop: &AtomicBool) {
     while !stop.load(Relaxed) {
         let first = socket.recv_from(&mut buffer).ok();
         let came = first.is_some();
-        let mut desk = view.lock();
-        desk.advance(view.now());
+        let mut nuclei = view.lock();
+        nuclei.advance(view.now());
         let mut next = first;
         for _ in 0..LOT {
             let Some((length, from)) = next else { break };
-            if let Some(answer) = desk.handle(&buffer[..length], from) {
+            if let Some(answer) = nuclei.handle(&buffer[..length], from) {
                 // A challenge that is lost is sent again with the next report.
                 let _ = socket.send_to(answer, from);
             }
             next = receive(socket, &mut buffer);
         }
-        desk.finish();
-        while let Some((command, to)) = desk.poll_command() {
+        nuclei.finish();
+        while let Some((command, to)) = nuclei.poll_command() {
             // One that is lost is sent again with the next report.
             let _ = socket.send_to(command, to);
         }
-        let rest = if desk.divides() { SHORT_REST } else { REST };
-        drop(desk);
+        let rest = if nuclei.divides() { SHORT_REST } else { REST };
+        drop(nuclei);
         if came {
             std::thread::sleep(rest);
         }

@@ -12,13 +12,13 @@ use tokio::sync::watch;
 use crate::accept::listen;
 use crate::app::{App, AppError};
 use crate::config::Config;
-use crate::guard::{self, Guard, SynRequired};
-use crate::live::Live;
+use crate::in_force::InForce;
+use crate::monitor::{self, Monitor, SynRequired};
 use crate::record::RecordSink;
 use crate::reports::{Listener, View};
-use crate::run::{Job, Left, run};
 use crate::spans::Spans;
 use crate::timer::CpuMeter;
+use crate::worker::{Job, Left, run};
 
 /// Starts sentries.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub struct SentryHandle {
     addresses: Vec<Vec<SocketAddr>>,
     workers: Vec<JoinHandle<Left>>,
     reports: Option<Listener>,
-    guards: Vec<Guard>,
+    monitors: Vec<Monitor>,
     stop: watch::Sender<bool>,
     deadline: watch::Sender<Option<Instant>>,
 }
@@ -126,8 +126,8 @@ impl Sentry {
             ),
             None => None,
         };
-        let guards = guards(&apps, &addresses, &listeners, reports.is_none())?;
-        let mut handle = SentryHandle { apps, addresses, workers: Vec::new(), reports, guards, stop, deadline };
+        let monitors = monitors(&apps, &addresses, &listeners, reports.is_none())?;
+        let mut handle = SentryHandle { apps, addresses, workers: Vec::new(), reports, monitors, stop, deadline };
         for (index, sockets) in listeners.into_iter().enumerate() {
             let job = Job {
                 index,
@@ -204,10 +204,10 @@ impl SentryHandle {
                 return needs_restart(format!("application \"{}\": syn_policing", app.name()));
             }
             let (before, after) = (&now.setup.admission, &application.setup.admission);
-            if guard::is_needed(after) && !guard::is_needed(before) {
+            if monitor::is_needed(after) && !monitor::is_needed(before) {
                 return needs_restart(format!("application \"{}\": the policy to \"resource\"", app.name()));
             }
-            Live::check(application)?;
+            InForce::check(application)?;
         }
         Ok(())
     }
@@ -220,7 +220,7 @@ impl SentryHandle {
 
     fn stop_workers(&mut self, grace: Duration) -> Shutdown {
         // First: they hold the listeners too, at which nobody would accept any more.
-        self.guards.clear();
+        self.monitors.clear();
         for app in &self.apps {
             app.drain();
         }
@@ -248,22 +248,22 @@ impl Drop for SentryHandle {
 /// The addresses with the ports they got, and each worker's sockets.
 type Listening = (Vec<SocketAddr>, Vec<Vec<TcpListener>>);
 
-/// A guard for each application whose policy needs one.
-fn guards(
+/// A monitor for each application whose policy needs one.
+fn monitors(
     apps: &[Arc<App>],
     addresses: &[Vec<SocketAddr>],
     workers: &[Vec<Vec<TcpListener>>],
     samples: bool,
-) -> Result<Vec<Guard>, StartError> {
-    let mut guards = Vec::new();
+) -> Result<Vec<Monitor>, StartError> {
+    let mut monitors = Vec::new();
     for (at, app) in apps.iter().enumerate() {
-        if guard::is_needed(&app.live().config.setup.admission) {
+        if monitor::is_needed(&app.live().config.setup.admission) {
             let listeners = workers.iter().flat_map(|worker| &worker[at]);
             let listeners = listeners.filter_map(|listener| listener.try_clone().ok()).collect();
-            guards.extend(Guard::start(app, &addresses[at], listeners, samples)?);
+            monitors.extend(Monitor::start(app, &addresses[at], listeners, samples)?);
         }
     }
-    Ok(guards)
+    Ok(monitors)
 }
 
 /// One socket per worker for each address; the kernel spreads connections over them.

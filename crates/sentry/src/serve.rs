@@ -18,8 +18,8 @@ use crate::counters::Counter;
 use crate::gate::head::Bad;
 use crate::gate::{Gate, Turn};
 use crate::proxy::handle;
+use crate::share::WorkerApp;
 use crate::tunnel;
-use crate::worker::WorkerApp;
 
 /// How long a closed connection is kept so that the client reads its last answer before anything resets it.
 const LINGER: Duration = Duration::from_secs(2);
@@ -99,7 +99,7 @@ impl Part {
     }
 
     fn tunnel(gate: Gate, read: &[u8], worker: &Rc<WorkerApp>, client: &Rc<Client>) -> Part {
-        let Some(end) = client.tunnel.borrow_mut().take() else { return Part::Over };
+        let Some(end) = client.take_tunnel() else { return Part::Over };
         let (io, held) = gate.into_parts();
         let ahead = [read, &held[..]].concat();
         let (worker, client) = (worker.clone(), client.clone());
@@ -125,9 +125,7 @@ impl Drop for Registered {
     fn drop(&mut self) {
         self.worker.clients.borrow_mut().remove(self.key);
         self.worker.lane().bump(Counter::ConnectionsClosed);
-        // An answer that was never flushed, a request that hyper never got: both mean the client left.
-        drop(self.client.ending.borrow_mut().take());
-        drop(self.client.arrival.borrow_mut().take());
+        self.client.end_message();
     }
 }
 
@@ -189,7 +187,7 @@ fn with_hyper(gate: Gate, worker: Rc<WorkerApp>, client: Rc<Client>) -> Pin<Box<
         let (gate, read) = (parts.io, parts.read_buf);
         match over {
             Over::Cut => After::Cut,
-            Over::Ended(_) if client.tunnel.borrow().is_some() => After::Tunnel(gate, read),
+            Over::Ended(_) if client.is_upgrading() => After::Tunnel(gate, read),
             Over::Idle if gate.at_rest() && read.is_empty() => After::Rest(gate),
             Over::Ended(Err(error)) if error.is_parse() => {
                 worker.lane().bad(Bad::Syntax);
@@ -200,7 +198,7 @@ fn with_hyper(gate: Gate, worker: Rc<WorkerApp>, client: Rc<Client>) -> Pin<Box<
     })
 }
 
-/// One hyper more, until dropped.
+/// Counts a connection that has hyper, until dropped.
 struct Counted(Rc<WorkerApp>);
 
 impl Counted {
@@ -218,7 +216,7 @@ impl Drop for Counted {
 
 /// Why hyper is no longer polled.
 enum Over {
-    /// It has said its last word.
+    /// The connection ended.
     Ended(hyper::Result<()>),
     /// There is nothing for it to do.
     Idle,

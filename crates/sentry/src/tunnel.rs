@@ -15,8 +15,8 @@ use tokio::net::TcpStream;
 
 use crate::client::{Client, Wait};
 use crate::counters::Counter;
+use crate::share::WorkerApp;
 use crate::upstream::ServerConn;
-use crate::worker::WorkerApp;
 
 /// The server's side of a tunnel.
 #[derive(Debug)]

@@ -21,7 +21,7 @@ use tokio::net::TcpStream;
 use self::pool::Pool;
 use crate::body::RequestBody;
 use crate::gate::wire::{poll_read_straight, write_together};
-use crate::worker::WorkerApp;
+use crate::share::WorkerApp;
 
 /// A connection to a server, in use by one request or at rest in its pool.
 #[derive(Debug)]

@@ -11,6 +11,8 @@
 //! | several applications, servers that come and go? | [`SiteWorld`] |
 //! | how does it go? | `run.rs`: a request's way; `park.rs`: the machines; `agenda.rs`: what is next |
 
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 mod agenda;
 mod model;
 mod park;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tidegate_engine::seda::Controller;
 use tidegate_engine::{ClassId, Timestamp};
 
-use crate::notice::What;
+use crate::notice::{What, is_heard};
 use crate::refused::RefusalReason;
 use crate::settings::{Settings, SettingsError};
 
@@ -29,7 +29,7 @@ pub(crate) struct Gate {
     /// Rates of the classes when last looked at.
     rates: Vec<f64>,
     notices: Vec<(Timestamp, What)>,
-    is_heard: bool,
+    has_sink: bool,
 }
 
 /// What happened to the events of one class since the start.
@@ -87,8 +87,8 @@ impl Published {
 }
 
 impl Gate {
-    /// A gate that refuses as `settings` say; `is_heard`: whether anybody wants its notices.
-    pub(crate) fn new(settings: &Settings, now: Timestamp, is_heard: bool) -> Result<Gate, SettingsError> {
+    /// A gate that refuses as `settings` say; `has_sink`: whether its notices go to more than the log.
+    pub(crate) fn new(settings: &Settings, now: Timestamp, has_sink: bool) -> Result<Gate, SettingsError> {
         settings.check()?;
         let targets = settings.target_of_each_class();
         let mut controller = Controller::new(settings.parameters.clone(), &targets, settings.classes)?;
@@ -106,7 +106,7 @@ impl Gate {
         let rates = (0..settings.classes).map(|class| controller.rate(ClassId(class as u8))).collect();
         let counts = vec![ClassCounts::default(); settings.classes];
         let timeout = controller.next_timeout();
-        Ok(Gate { controller, counts, published, timeout, latest: now, rates, notices: Vec::new(), is_heard })
+        Ok(Gate { controller, counts, published, timeout, latest: now, rates, notices: Vec::new(), has_sink })
     }
 
     /// The class as this gate counts it: one beyond the last is the last.
@@ -192,7 +192,7 @@ impl Gate {
             let over = counts.refusing.filter(|refusing| now.since(refusing.last) >= REFUSAL_ENDS);
             if let Some(Refusing { count, .. }) = over {
                 counts.refusing = None;
-                if self.is_heard {
+                if is_heard(self.has_sink) {
                     self.notices.push((now, What::RefusalEnded { class: class as u8, refused: count }));
                 }
             }
@@ -256,7 +256,7 @@ impl Gate {
             Some(refusing) => *refusing = Refusing { last: now, count: refusing.count + 1 },
             began @ None => {
                 *began = Some(Refusing { last: now, count: 1 });
-                if self.is_heard {
+                if is_heard(self.has_sink) {
                     self.notices.push((now, What::RefusalBegan { class: class.0, reason }));
                 }
             }
@@ -272,17 +272,17 @@ impl Gate {
             let bits = percentile.unwrap_or(f64::NAN).to_bits();
             self.published.percentiles[index].store(bits, Ordering::Relaxed);
             let from = std::mem::replace(known, rate);
-            if self.is_heard && from != rate {
+            if from != rate && is_heard(self.has_sink) {
                 self.notices.push((now, What::RateChanged { class: class.0, from, to: rate, percentile }));
             }
         }
         let quality = self.controller.quality();
         let from = f64::from_bits(self.published.quality.swap(quality.to_bits(), Ordering::Relaxed));
-        if self.is_heard && from != quality {
+        if from != quality && is_heard(self.has_sink) {
             self.notices.push((now, What::QualityChanged { from, to: quality }));
         }
         let on = self.controller.policing();
-        if self.published.policing.swap(on, Ordering::Relaxed) != on && self.is_heard {
+        if self.published.policing.swap(on, Ordering::Relaxed) != on && is_heard(self.has_sink) {
             self.notices.push((now, What::PolicingSwitched { on }));
         }
     }

@@ -100,8 +100,8 @@
 //!
 //! [`Graph::snapshot`] is everything as data: [`GraphSnapshot::to_json`], a drawing as [`GraphSnapshot::to_svg`], and
 //! [`GraphSnapshot::to_dot`] and [`GraphSnapshot::to_mermaid`] for other tools. [`render_metrics`] is OpenMetrics text.
-//! What stages *do* (a rate moves, refusing begins, a handler panics) goes to the sink of
-//! [`GraphBuilder::with_sink`] as [`Notice`]s.
+//! What stages *do* (a rate moves, refusing begins, a handler panics) goes to the log as `tracing` events, and to the
+//! sink of [`GraphBuilder::with_sink`] as [`Notice`]s.
 //!
 //! # Stopping
 //!
@@ -116,6 +116,8 @@
 //!
 //! The repository's `docs/stages.md` has the settings and metrics as tables, and `crates/stage/examples` a service for
 //! each of axum, hyper, tonic and plain stages.
+
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod admission;
 mod batch;

@@ -1,9 +1,12 @@
-//! Notices: what stages did and why, for logs, dashboards and tests.
+//! Notices: what stages did and why. Each goes to the log, as a `tracing` event, and to the sink, for dashboards and
+//! tests.
 
 use std::sync::Arc;
 
 use serde::Serialize;
 use tidegate_engine::Timestamp;
+use tracing::level_filters::LevelFilter;
+use tracing::{debug, error, info};
 
 /// Something a stage did that a person may ask about later.
 #[derive(Clone, Debug, PartialEq)]
@@ -116,6 +119,12 @@ impl<F: Fn(&Notice) + Send + Sync + 'static> NoticeSink for F {
     }
 }
 
+/// Whether anybody hears of notices: a sink, or a log that is not silent. Two loads; asked when something changed,
+/// never for each event.
+pub(crate) fn is_heard(has_sink: bool) -> bool {
+    has_sink || LevelFilter::current() >= LevelFilter::INFO
+}
+
 /// A stage's name with the sink, if there is one.
 #[derive(Clone)]
 pub(crate) struct Reporter {
@@ -124,11 +133,12 @@ pub(crate) struct Reporter {
 }
 
 impl Reporter {
-    pub(crate) fn is_heard(&self) -> bool {
+    pub(crate) fn has_sink(&self) -> bool {
         self.sink.is_some()
     }
 
     pub(crate) fn report(&self, at: Timestamp, what: What) {
+        log(&self.stage, &what);
         if let Some(sink) = &self.sink {
             sink.record(&Notice { at, stage: self.stage.clone(), what });
         }
@@ -138,5 +148,23 @@ impl Reporter {
         for (at, what) in notices {
             self.report(at, what);
         }
+    }
+}
+
+/// A handler that panics needs a person; refusals, drains and switches change the state; the rest is detail.
+fn log(stage: &str, what: &What) {
+    match what {
+        What::RateChanged { class, from, to, percentile } => {
+            debug!(stage, class, from, to, percentile, "another rate is admitted");
+        }
+        What::RefusalBegan { class, reason } => info!(stage, class, reason = reason.name(), "refusals began"),
+        What::RefusalEnded { class, refused } => info!(stage, class, refused, "refusals ended"),
+        What::QualityChanged { from, to } => debug!(stage, from, to, "answers have another quality"),
+        What::PolicingSwitched { on } => info!(stage, on, "admission control was switched"),
+        What::WorkersChanged { from, to } => debug!(stage, from, to, "the number of workers changed"),
+        What::BatchChanged { from, to } => debug!(stage, from, to, "the limit of a batch changed"),
+        What::HandlerPanicked { message, lost } => error!(stage, panic = message, lost, "a handler panicked"),
+        What::Draining => info!(graph = stage, "draining"),
+        What::Stopped => info!(graph = stage, "stopped"),
     }
 }

@@ -91,7 +91,7 @@ impl<T> Stage<T> {
         reporter: Reporter,
         shared: Arc<Shared>,
     ) -> Result<Self, SettingsError> {
-        let gate = Gate::new(&settings, clock::now(), reporter.is_heard())?;
+        let gate = Gate::new(&settings, clock::now(), reporter.has_sink())?;
         let published = gate.published().clone();
         let core = Core {
             gate,

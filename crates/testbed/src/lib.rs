@@ -7,6 +7,8 @@
 //! [`faults`] has the opposite: servers that break the protocol in one known way each, for tests. [`Nuclei`] are the
 //! real agents beside emulated servers; [`Process`] is a program that ends with its owner.
 
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 mod cluster;
 mod compute;
 mod cores;

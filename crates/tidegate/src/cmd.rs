@@ -17,6 +17,9 @@ mod top;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::log;
 
 /// What to do.
 #[derive(Debug, clap::Subcommand)]
@@ -39,6 +42,15 @@ pub enum Command {
 }
 
 impl Command {
+    /// What is logged unless something else is asked for. Whoever runs a service wants to know what it does; whoever
+    /// asks for a figure, only what keeps it from being right.
+    pub fn log_level(&self) -> LevelFilter {
+        match self {
+            Command::Run(_) | Command::Nucleus(_) | Command::Control(_) => LevelFilter::INFO,
+            _ => LevelFilter::WARN,
+        }
+    }
+
     /// Does it.
     ///
     /// # Errors
@@ -64,6 +76,6 @@ impl Command {
 
 /// Says what makes no sense; the status for that.
 fn bad_configuration(message: impl std::fmt::Display) -> ExitCode {
-    eprintln!("{message}");
+    log::complain(message);
     ExitCode::from(2)
 }

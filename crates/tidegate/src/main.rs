@@ -5,6 +5,7 @@
 mod cmd;
 #[cfg(test)]
 mod documents;
+mod log;
 
 use std::process::ExitCode;
 
@@ -22,16 +23,20 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 struct Cli {
     #[command(subcommand)]
     command: cmd::Command,
+    #[command(flatten)]
+    log: log::LogArgs,
 }
 
 fn main() -> ExitCode {
     // Ten thousand idle connections are ten thousand small things: in huge pages they would hold twice the memory.
     // Where the system knows no such setting, nothing is lost.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
-    match Cli::parse().command.run() {
+    let Cli { command, log } = Cli::parse();
+    log.start(command.log_level());
+    match command.run() {
         Ok(status) => status,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            log::complain(format_args!("error: {error:#}"));
             ExitCode::FAILURE
         }
     }

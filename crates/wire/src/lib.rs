@@ -31,9 +31,12 @@
 //! A receiver takes its own [`VERSION`] only and counts others. Within a version, gauges may be added: unknown ones are
 //! skipped.
 
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 #[cfg(feature = "control")]
 pub mod control;
 mod datagram;
+#[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 mod gauge;
 mod isolation;

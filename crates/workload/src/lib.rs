@@ -26,6 +26,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
 mod arrivals;
 mod clients;
 mod course;

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use tracing::{error, warn};
 
 use super::list::CoreList;
 use super::masks::{Process, mask_of};
@@ -45,12 +46,12 @@ impl Saved {
     pub(super) fn open(file: &Path) -> Saved {
         let was = match fs::read_to_string(file) {
             Ok(text) => serde_json::from_str(&text).unwrap_or_else(|error| {
-                eprintln!("tidegate nucleus: {}: {error}; it is ignored", file.display());
+                warn!(file = %file.display(), %error, "the state file makes no sense and is ignored");
                 Was::default()
             }),
             Err(error) => {
                 if error.kind() != io::ErrorKind::NotFound {
-                    eprintln!("tidegate nucleus: {}: {error}; what it says is not put back", file.display());
+                    error!(file = %file.display(), %error, "the state file cannot be read; what it says is not put back");
                 }
                 Was::default()
             }
@@ -185,4 +186,29 @@ fn cpuset_of(pid: u32) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
     let group = |line: &str| line.split_once(":cpuset:").map(|(_, group)| group.to_owned());
     text.lines().find_map(group)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::Events;
+
+    #[test]
+    fn a_state_file_that_makes_no_sense_is_ignored_and_told_of() {
+        let folder = std::env::temp_dir().join(format!("tidegate-saved-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let file = folder.join("state.json");
+        let logged = Events::catch();
+        assert!(Saved::open(&file).was.processes.is_empty());
+        assert_eq!(logged.lines(), Vec::<String>::new(), "there need not be one");
+        fs::write(&file, "nonsense").expect("a file");
+        assert!(Saved::open(&file).was.processes.is_empty());
+        // A folder is no file that can be read.
+        assert!(Saved::open(&folder).was.processes.is_empty());
+        let lines = logged.lines();
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines[0].starts_with("WARN the state file makes no sense and is ignored file="), "{lines:?}");
+        assert!(lines[1].starts_with("ERROR the state file cannot be read"), "{lines:?}");
+        fs::remove_dir_all(folder).expect("cleans up");
+    }
 }

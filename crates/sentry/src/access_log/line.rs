@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 use tidegate_engine::{RequestTypeId, ServerId};
 
-use crate::live::Live;
+use crate::in_force::InForce;
 use crate::record::{Decided, RequestRecord};
 
 /// The keys, in this order. Times are milliseconds. What does not apply is left out.
@@ -54,7 +54,7 @@ enum Name<'a> {
 
 /// Where names are found.
 #[derive(Clone, Copy)]
-pub(super) struct Names<'a>(pub(super) Option<&'a Live>);
+pub(super) struct Names<'a>(pub(super) Option<&'a InForce>);
 
 impl<'a> Names<'a> {
     fn server(self, id: ServerId) -> Name<'a> {

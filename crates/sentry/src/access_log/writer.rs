@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender};
 
+use tracing::error;
+
 use super::line;
 use crate::config::AccessLog as Destination;
 
@@ -30,7 +32,7 @@ pub(super) struct Writer {
     dropped: Arc<AtomicU64>,
     /// How many of the dropped lines the log admits to.
     told: u64,
-    /// The last write failed: one message on standard error is enough.
+    /// The last write failed: one message is enough.
     failing: bool,
 }
 
@@ -82,7 +84,7 @@ impl Writer {
                 self.out = BufWriter::with_capacity(64 * 1024, sink);
                 self.destination = destination;
             }
-            Err(error) => eprintln!("tidegate: the access log cannot be opened and goes on as before: {error}"),
+            Err(error) => error!(%error, "the access log cannot be opened and goes on as before"),
         }
     }
 
@@ -107,7 +109,7 @@ impl Writer {
             Ok(()) => self.failing = false,
             Err(error) => {
                 if !self.failing {
-                    eprintln!("tidegate: the access log cannot be written: {error}; lines are lost until it can");
+                    error!(%error, "the access log cannot be written; lines are lost until it can");
                 }
                 self.failing = true;
                 self.forget();

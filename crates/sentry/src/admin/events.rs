@@ -24,7 +24,7 @@ use super::Admin;
 use crate::app::App;
 use crate::board::{Board, Notice};
 use crate::event_ring::Stamped;
-use crate::live::Live;
+use crate::in_force::InForce;
 
 /// Viewers at one time.
 const VIEWERS: usize = 64;
@@ -173,7 +173,7 @@ fn from_notice(notice: &Notice) -> Item {
     Item { source: PROCESS.into(), number: notice.number, name: notice.kind.name(), data }
 }
 
-fn from_app(app: &App, live: &Live, stamped: &Stamped) -> Item {
+fn from_app(app: &App, live: &InForce, stamped: &Stamped) -> Item {
     let mut data = describe(&stamped.event, live);
     data["application"] = app.name().into();
     data["at"] = stamped.at.as_secs_f64().into();
@@ -183,7 +183,7 @@ fn from_app(app: &App, live: &Live, stamped: &Stamped) -> Item {
 }
 
 /// An event's particulars, with names for numbers.
-fn describe(event: &Event, live: &Live) -> Value {
+fn describe(event: &Event, live: &InForce) -> Value {
     let class = |id: ClassId| json!({ "rank": id.index() + 1, "name": live.class_name(id) });
     let server = |id: ServerId| match live.server(id) {
         Some(server) => Value::from(server.name.as_str()),

@@ -6,7 +6,9 @@ use toml::de::{DeTable, Error};
 
 use super::error::{ConfigErrors, Problem};
 use super::raw::{RawAdmin, RawApplication, RawConfig, RawSentry, RawServer, RawServerTable};
-use super::resolve::{NoWorld, RealWorld, Resolver, World};
+#[cfg(any(test, feature = "fuzzing"))]
+use super::resolve::NoWorld;
+use super::resolve::{RealWorld, Resolver, World};
 use super::section::{At, List, Report, Time};
 use super::{Config, policy};
 
@@ -79,7 +81,8 @@ impl Config {
 ///
 /// # Panics
 /// When it does not: that is the finding.
-pub fn fuzz(text: &str) {
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn fuzz(text: &str) {
     let Ok(checked) = parse_in(text, "fuzz.toml", None, &NoWorld) else { return };
     let rendered = checked.config.to_toml();
     let again = match parse_in(&rendered, "rendered.toml", None, &NoWorld) {

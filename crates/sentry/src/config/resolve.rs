@@ -28,7 +28,9 @@ use super::section::{At, List, Report};
 use super::{AccessLog, Admin, Application, Config, SentryConfig, Server};
 
 use profile::Profile;
-pub(super) use world::{NoWorld, RealWorld, World};
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) use world::NoWorld;
+pub(super) use world::{RealWorld, World};
 
 /// What is not in the file and is looked up, and where problems go.
 pub(super) struct Resolver<'w, 'r, 't> {

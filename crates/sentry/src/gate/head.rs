@@ -27,7 +27,7 @@ pub fn header_table<'b>() -> HeaderTable<'b> {
 pub struct HeadLimits {
     /// Bytes of the head.
     pub bytes: usize,
-    /// Header fields; at most [`MAX_HEADERS`] are kept.
+    /// Header fields; at most `MAX_HEADERS` are kept.
     pub headers: usize,
     /// Bytes of the body.
     pub body: Option<u64>,

@@ -11,7 +11,7 @@ use super::head::{Bad, Examined, Framing, Head, examine, header_table, leading_l
 use crate::ending;
 use crate::permit::{Arrival, Policed, police};
 use crate::reject;
-use crate::worker::WorkerApp;
+use crate::share::WorkerApp;
 
 /// A refused request's body of up to so many bytes is read and thrown away; for a longer one, closing is cheaper.
 const DISCARD_AT_MOST: usize = 64 * 1024;

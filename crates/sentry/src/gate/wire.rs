@@ -16,9 +16,9 @@ const TOGETHER: usize = 2048;
 impl hyper::rt::Read for Gate {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, to: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        if matches!(this.mode, Mode::Answering) && this.client.answered.get() && this.client.ending.borrow().is_none() {
+        if matches!(this.mode, Mode::Answering) && this.client.is_reported() {
             // The answer was complete before the request was: this is the first read after both.
-            this.client.answered.set(false);
+            this.client.end_message();
             this.mode = Mode::BOUNDARY;
             this.worker.idle(&this.client);
         }
@@ -59,7 +59,7 @@ impl hyper::rt::Write for Gate {
     /// hyper flushes once it has handed everything to `poll_write`: after the last byte of an answer, this is its end.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_flush_out(cx))?;
-        if self.client.answered.get() {
+        if self.client.is_answered() {
             self.end_of_message(cx);
         }
         Poll::Ready(Ok(()))

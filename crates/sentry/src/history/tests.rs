@@ -31,7 +31,7 @@ fn counts_become_what_each_second_added() {
     let mut now = snapshot(&["gold", "rest"]);
     now.classes[0].offered = 1000;
     history.sample(at(10), &now);
-    assert!(history.is_empty(), "what was before the first look belongs to no second");
+    assert_eq!(history.len(), 0, "what was before the first look belongs to no second");
     now.classes[0].offered = 1007;
     now.classes[0].rejected = vec![("threshold", 3)];
     now.classes[1].rejected = vec![("threshold", 4), ("no-server", 1)];

@@ -6,7 +6,7 @@ use tidegate_engine::ResourceState;
 
 use super::Seen;
 use super::family::{Families, Labels};
-use crate::syn::Counted;
+use crate::syn_policing::Counted;
 
 pub(super) fn write(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
     let of = |what: fn(&ResourceState) -> Option<f64>| {

@@ -10,7 +10,7 @@ use tokio::net::{TcpStream, lookup_host};
 
 use super::pool::Pool;
 use super::{ServerConn, ServerIo};
-use crate::live::Server;
+use crate::in_force::Server;
 
 /// Opens a connection to the pool's server.
 ///

@@ -10,7 +10,7 @@ use tidegate_engine::Timestamp;
 
 use super::ServerConn;
 use crate::counters::{Counter, Lane};
-use crate::live::Server;
+use crate::in_force::Server;
 
 /// Idle connections to a server.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use crate::client::{Client, Wait};
 use crate::counters::Counter;
 use crate::gate::head::Bad;
 use crate::record::RecordEnd;
-use crate::worker::WorkerApp;
+use crate::share::WorkerApp;
 
 /// A server's answer, and the connection its body comes from.
 #[derive(Debug)]
@@ -182,7 +182,7 @@ async fn exchange(
         Ok(Err(mut error)) => {
             let unsent = error.take_message();
             let error = error.into_error();
-            let why = match client.body_fault.get() {
+            let why = match client.upload.fault.get() {
                 Some(bad) => Failure::Bad(bad),
                 None if error.is_parse() => Failure::Garbage,
                 None => Failure::Broken,
@@ -196,7 +196,7 @@ async fn exchange(
 fn late(wait: Wait, client: &Client) -> Failure {
     match wait {
         Wait::Request => Failure::Request,
-        Wait::RequestBody if client.starved.get() => Failure::Bad(Bad::BodyTimeout),
+        Wait::RequestBody if client.upload.is_starved.get() => Failure::Bad(Bad::BodyTimeout),
         Wait::RequestBody => Failure::Unread,
         _ => Failure::FirstByte,
     }

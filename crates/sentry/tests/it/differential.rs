@@ -2,8 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::sample::select;
-use tidegate_sentry::gate::fuzz::{Stop, disagreement, hyper_reads, read_all};
-use tidegate_sentry::gate::head::HeadLimits;
+use tidegate_sentry::fuzz::{HeadLimits, Stop, disagreement, hyper_reads, read_all};
 
 const LIMITS: HeadLimits = HeadLimits { bytes: 4096, headers: 100, body: None };
 

@@ -1,6 +1,7 @@
 //! A real sentry from outside, in one program.
 
 mod cluster;
+#[cfg(feature = "fuzzing")]
 mod differential;
 mod faults;
 mod malformed;

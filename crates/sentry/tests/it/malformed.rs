@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::support::{RawServer, Running, application, config, ok, until};
-use tidegate_sentry::gate::head::Bad;
+use tidegate_sentry::counters::Bad;
 
 /// A name, the bytes, and the status; 0 for a connection that is closed without an answer.
 const TABLE: &[(&str, &str, u16)] = &[

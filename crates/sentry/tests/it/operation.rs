@@ -11,6 +11,7 @@ use serde_json::json;
 use tidegate_engine::ServerSetup;
 use tidegate_sentry::config::{Application, Server};
 use tidegate_sentry::counters::Counter;
+use tidegate_sentry::{Process, Shutdown};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: t\r\n\r\n";
 
@@ -340,4 +341,24 @@ fn a_connection_that_rested_without_hyper_goes_on() {
     }
     assert_eq!(sentry.count(Counter::ConnectionsAccepted), 1);
     sentry.assert_quiet();
+}
+
+/// What programs start: the data path with its admin API, stopped in the right order.
+#[test]
+fn a_process_serves_shows_itself_and_drains() {
+    let server = RawServer::echo();
+    let mut config = config(application(&[server.address]), 1);
+    config.admin.listen = Some(([127, 0, 0, 1], 0).into());
+    let process = Process::start(config, None).expect("a process");
+    let mut client = Client::connect(process.sentry().addresses("app")[0]);
+    client.send(GET);
+    assert_eq!(client.answer().status, 200);
+    let mut admin = Client::connect(process.admin_address().expect("an admin API"));
+    admin.send("GET /readyz HTTP/1.1\r\nHost: t\r\n\r\n");
+    assert_eq!(admin.answer().status, 200);
+    assert!(!process.reload(), "there is no file to read again");
+    let board = process.board().clone();
+    drop(client);
+    assert_eq!(process.shutdown(PATIENCE), Shutdown::default());
+    assert!(board.draining());
 }

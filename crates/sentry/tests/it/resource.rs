@@ -9,12 +9,10 @@ use std::time::Duration;
 use crate::support::{PATIENCE, RawServer, Running, admission, application, config, ok, until};
 use serde_json::json;
 use tidegate_engine::{LoadReport, ServerId, Signal};
-use tidegate_sentry::admin::AdminServer;
-use tidegate_sentry::board::Board;
-use tidegate_sentry::config::{Admin, Application, SynPolicing, SynWith};
+use tidegate_sentry::config::{Application, SynPolicing, SynWith};
 use tidegate_sentry::record::NoRecords;
-use tidegate_sentry::syn::Mechanism;
-use tidegate_sentry::{Sentry, StartError};
+use tidegate_sentry::syn_policing::Mechanism;
+use tidegate_sentry::{Process, Sentry, StartError};
 
 /// Connections per second: so few that none is let in during a test but those that may come at once.
 const RATE: f64 = 0.002;
@@ -199,26 +197,28 @@ fn health_checks_and_the_admin_port_are_never_policed() {
         application.listen = vec![([127, 0, 0, 1], 18081).into()];
         application.syn.exempt = vec!["127.9.9.9/32".parse().expect("a network")];
         application.health.interval = Duration::from_millis(20);
-        let running = Running::start(application.clone());
-        let board = Board::new(config(application, 1), running.handle.apps().to_vec(), Arc::default());
-        let admin = AdminServer::start(([127, 0, 0, 1], 0).into(), &Admin::default(), Arc::new(board)).expect("an API");
+        let mut config = config(application, 1);
+        config.admin.listen = Some(([127, 0, 0, 1], 0).into());
+        let process = Process::start(config, None).expect("a sentry");
+        let (address, admin) = (process.sentry().addresses("app")[0], process.admin_address().expect("an API"));
+        let counts = || process.sentry().apps()[0].syn.counts();
         until("connections are turned away", || {
-            let attempt = TcpStream::connect_timeout(&running.address, Duration::from_millis(20));
-            attempt.is_err() && running.app().syn.counts().iter().any(|class| class.refused > 0)
+            let attempt = TcpStream::connect_timeout(&address, Duration::from_millis(20));
+            attempt.is_err() && counts().iter().any(|class| class.refused > 0)
         });
         for _ in 0..30 {
-            assert_eq!(ask_from([127, 0, 0, 1], admin.address()), 200, "the admin port");
+            assert_eq!(ask_from([127, 0, 0, 1], admin), 200, "the admin port");
         }
         let checks = service.connections();
         until("the sentry still checks its server", || service.connections() > checks + 3);
         for _ in 0..30 {
-            assert_eq!(ask_from([127, 9, 9, 9], running.address), 200, "a load balancer's check");
+            assert_eq!(ask_from([127, 9, 9, 9], address), 200, "a load balancer's check");
         }
-        let refused = || running.app().syn.counts().iter().map(|class| class.refused).sum::<u64>();
+        let refused = || counts().iter().map(|class| class.refused).sum::<u64>();
         let before = refused();
         // Who gets in takes what has gathered meanwhile, a connection in a minute: the kernel knows no lower rate.
         until("others still are, and are counted", || {
-            let attempt = TcpStream::connect_timeout(&running.address, Duration::from_millis(20));
+            let attempt = TcpStream::connect_timeout(&address, Duration::from_millis(20));
             attempt.is_err() && refused() > before
         });
     });

@@ -10,7 +10,7 @@ use tidegate_stage::{
 };
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::support::{FIRST, Heard, at_rate, millis, open, work};
+use crate::support::{Events, FIRST, Heard, at_rate, millis, open, work};
 
 /// A graph of one stage, "only".
 fn one<T: Send + 'static>(settings: Settings, handler: impl Handler<T>) -> (Graph, Entry<T>) {
@@ -107,7 +107,7 @@ async fn a_sender_that_stops_waiting_leaves_its_room_to_others() {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_is_contained_counted_and_told() {
-    let heard = Heard::default();
+    let (heard, logged) = (Heard::default(), Events::catch());
     let mut builder = GraphBuilder::new("test").with_sink(heard.sink());
     let only = builder.stage("divide", open().workers(1, 1));
     builder.handle(
@@ -136,6 +136,24 @@ async fn a_panic_is_contained_counted_and_told() {
     let told = |what: &What| matches!(what, What::HandlerPanicked { message, lost: 1 } if message.contains("divide"));
     assert!(heard.any(told), "{:?}", heard.all());
     assert!(graph.drain(millis(100)).await.is_complete());
+    let lines = logged.lines();
+    assert!(lines.iter().any(|line| line.starts_with("ERROR a handler panicked stage=\"divide\"")), "{lines:?}");
+    assert!(lines.contains(&"INFO draining graph=\"test\"".to_owned()), "{lines:?}");
+}
+
+/// Without a sink: the log is enough for notices to be made, and there are few of them.
+#[tokio::test(start_paused = true)]
+async fn refusals_are_logged_when_they_begin_and_end_and_not_one_by_one() {
+    let logged = Events::catch();
+    let (graph, entry) = one(at_rate(10.0), each(|_: Event<u32>, _: &Context| async {}));
+    let refused = (0..50).filter(|n| entry.try_send(FIRST, *n).is_err()).count();
+    assert_eq!(refused, 49);
+    work(Duration::from_secs(3)).await;
+    assert!(graph.drain(millis(100)).await.is_complete());
+    let lines = logged.lines();
+    let refusals: Vec<_> = lines.iter().filter(|line| line.contains("refusals")).collect();
+    let began = "INFO refusals began stage=\"only\" class=0 reason=\"rate-limit\"";
+    assert_eq!(refusals, [began, "INFO refusals ended stage=\"only\" class=0 refused=49"]);
 }
 
 struct WholeBatches(mpsc::Sender<usize>);

@@ -25,7 +25,7 @@ fn the_dashboard_shows_an_overload_as_it_is() {
     let head = format!(
         "GET /<script>window.hacked=1</script> HTTP/1.1\r\nuser-agent: {evil}\r\nx-request-id: {evil}\r\ncookie: {evil}"
     );
-    http(service.sentry.addresses("shop")[0], &head);
+    http(service.sentry().addresses("shop")[0], &head);
     the_overload_is_told(&mut browser);
     names_are_text(&mut browser);
     pictures(&mut browser);
@@ -135,7 +135,7 @@ fn changes_are_refused_with_reasons(browser: &mut Browser, service: &Service) {
     browser.fill("#dialog-value", "12.5");
     browser.click("#dialog-confirm");
     browser.until("document.querySelector('#classes tbody').innerText.includes('13/s')");
-    assert_eq!(service.sentry.apps()[0].live().config.setup.classes[0].min_rate, 12.5);
+    assert_eq!(service.sentry().apps()[0].live().config.setup.classes[0].min_rate, 12.5);
 }
 
 fn it_says_when_data_is_stale_and_comes_back(browser: &mut Browser, service: &mut Service) {

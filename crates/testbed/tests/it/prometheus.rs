@@ -20,11 +20,11 @@ fn prometheus_counts_what_an_overloaded_sentry_does() {
     }
     for seed in seeds(REGRESSIONS) {
         let servers = server();
-        let (sentry, admin) = sentry(servers.addresses()[0]);
+        let (sentry, service, admin) = sentry(servers.addresses()[0]);
         // In `deploy/` it is five seconds.
-        let prometheus = Prometheus::start(admin.address(), Some("1s"));
+        let prometheus = Prometheus::start(admin, Some("1s"));
         prometheus.until("up", |up| up == 1.0);
-        let report = load(sentry.addresses("shop")[0], seed, Duration::from_secs(6)).join().expect("a report");
+        let report = load(service, seed, Duration::from_secs(6)).join().expect("a report");
         // One more scrape, so that the last second is in it.
         let counted = report.total.offered as f64;
         prometheus.until(&count("offered"), |offered| offered == counted);
@@ -33,7 +33,7 @@ fn prometheus_counts_what_an_overloaded_sentry_does() {
         assert!(rejected > 0.0);
         assert_eq!(rejected + admitted, counted, "who was not refused was admitted");
         prometheus.until("max_over_time(tidegate:load:ratio[10m])", |load| load > 0.0);
-        promtool_takes_the_metrics(admin.address());
+        promtool_takes_the_metrics(admin);
         sentry.shutdown(Duration::from_secs(1));
     }
 }

@@ -107,15 +107,12 @@ async fn serve(config: Config, dry_run: bool) -> Result<ExitCode> {
         None => "none (admin = \"ADDR\" in the file)".to_owned(),
     };
     let mode = if dry_run { "\n  dry run: nothing is done, and nobody is told" } else { "" };
-    eprintln!(
-        "tidegate control {}\n  sentries {}\n  admin    {shown}\n  store    {}{mode}",
+    let names = member.names_address().map_or(String::new(), |address| format!("\n  names    {address}, UDP and TCP"));
+    crate::log::announce(format_args!(
+        "tidegate control {}\n  sentries {}\n  admin    {shown}\n  store    {store}{mode}{names}",
         env!("CARGO_PKG_VERSION"),
         member.address(),
-        store
-    );
-    if let Some(address) = member.names_address() {
-        eprintln!("  names    {address}, UDP and TCP");
-    }
+    ));
     let running = tokio::spawn(member.run());
     let stopper = tokio::spawn(async move {
         tokio::select! {
@@ -127,7 +124,7 @@ async fn serve(config: Config, dry_run: bool) -> Result<ExitCode> {
     let ended = running.await.context("the control plane broke off")?;
     stopper.abort();
     ended?;
-    eprintln!("tidegate: the control plane stops; servers and sentries go on as they are");
+    tracing::info!(target: "tidegate", "the control plane stops; servers and sentries go on as they are");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -138,7 +135,7 @@ async fn plan(config: &Config, dry_run: bool, as_json: bool) -> Result<ExitCode>
         None => serde_json::to_value(open(config, dry_run)?.plane(config.site.clone())?.plan())?,
     };
     if let Some(why) = status.as_ref().and_then(|status| status["store_away"].as_str()) {
-        eprintln!("tidegate: nothing is changed now: {why}");
+        crate::log::announce(format_args!("tidegate: nothing is changed now: {why}"));
     }
     let mut out = stdout();
     if as_json {
@@ -208,7 +205,7 @@ async fn audit(config: &Config, dry_run: bool, mut after: u64) -> Result<ExitCod
 async fn leading(config: &Config, dry_run: bool) -> Result<Option<Value>> {
     let status = running(config, "/api/status").await?;
     if let Some(leader) = status.as_ref().and_then(|status| status["leader"]["name"].as_str()) {
-        eprintln!("tidegate: this control plane waits; {leader} leads");
+        crate::log::announce(format_args!("tidegate: this control plane waits; {leader} leads"));
     }
     Ok(status.filter(|status| status["role"] == "leads" && (status["dry_run"] == true) == dry_run))
 }

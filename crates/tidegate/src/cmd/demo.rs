@@ -6,16 +6,12 @@
 use std::io::{IsTerminal, Write, stderr};
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tidegate_loadgen::{ClassReport, LoadRun, Plan, Progress, Report, Stream};
-use tidegate_sentry::admin::AdminServer;
-use tidegate_sentry::board::Board;
 use tidegate_sentry::config::{Checked, Config};
-use tidegate_sentry::record::NoRecords;
-use tidegate_sentry::{Sentry, SentryHandle};
+use tidegate_sentry::{Process, ProcessError};
 use tidegate_testbed::{EmulatedCluster, ServerSpec, ThreadedCluster};
 use tidegate_workload::{Profile, Rate, ServiceTime};
 
@@ -89,20 +85,21 @@ struct Measured {
 /// Runs calm and flash, straight at fresh servers or through a sentry in front of them.
 fn arm(args: &Args, title: &str, through_sentry: bool) -> Result<Measured> {
     let cluster = servers(args.seed)?;
-    let addresses: Vec<String> = cluster.addresses().iter().map(ToString::to_string).collect();
-    let sentry = if through_sentry { Some(sentry(&addresses, &args.admin)?) } else { None };
+    let servers: Vec<String> = cluster.addresses().iter().map(ToString::to_string).collect();
+    let sentry = if through_sentry { Some(sentry(&servers, &args.admin)?) } else { None };
     let to = match &sentry {
-        Some(serving) => vec![serving.address()?.to_string()],
-        None => addresses,
+        Some(sentry) => {
+            let (service, admin) = addresses(sentry)?;
+            println!("{title}: watch it at http://{admin}/");
+            vec![service.to_string()]
+        }
+        None => servers,
     };
-    if let Some(serving) = &sentry {
-        println!("{title}: watch it at http://{}/", serving.admin.address());
-    }
     let (calm, flash) = if args.short { (2, 6) } else { (6, 20) };
     let calm = load(&format!("{title}: calm "), &to, Duration::from_secs(calm), args.seed, |class| class.2)?;
     let flash = load(&format!("{title}: flash"), &to, Duration::from_secs(flash), args.seed + 1, |class| class.3)?;
-    if let Some(serving) = sentry {
-        serving.sentry.shutdown(Duration::from_secs(2));
+    if let Some(sentry) = sentry {
+        sentry.shutdown(Duration::from_secs(2));
     }
     Ok(Measured { calm, flash })
 }
@@ -114,7 +111,7 @@ fn servers(seed: u64) -> Result<ThreadedCluster> {
 }
 
 /// The configuration that an operator would write for these three classes.
-fn sentry(servers: &[String], admin: &str) -> Result<Serving> {
+fn sentry(servers: &[String], admin: &str) -> Result<Process> {
     let list = servers.iter().map(|address| format!("{address:?}")).collect::<Vec<_>>().join(", ");
     let mut text = format!(
         "[admin]\nlisten = {admin:?}\n\n[[application]]\nname = \"demo\"\nlisten = \"127.0.0.1:0\"\n\
@@ -129,24 +126,17 @@ fn sentry(servers: &[String], admin: &str) -> Result<Serving> {
     }
     let Checked { mut config, .. } = Config::parse(&text, "demo.toml".as_ref())?;
     config.sentry.workers = 1;
-    let listen = config.admin.listen.context("the demo needs an admin address")?;
-    let sentry = Sentry::start(config.clone(), Arc::new(NoRecords)).context("cannot start the sentry")?;
-    let board = Arc::new(Board::new(config.clone(), sentry.apps().to_vec(), Arc::default()));
-    let admin = AdminServer::start(listen, &config.admin, board)
-        .with_context(|| format!("the admin API cannot listen on {listen}; give another address with --admin"))?;
-    Ok(Serving { sentry, admin })
+    Process::start(config, None).map_err(|error| match error {
+        ProcessError::Admin { address, source } => anyhow::Error::new(source)
+            .context(format!("the admin API cannot listen on {address}; give another address with --admin")),
+        error => anyhow::Error::new(error).context("cannot start the sentry"),
+    })
 }
 
-/// A sentry and its admin API.
-struct Serving {
-    sentry: SentryHandle,
-    admin: AdminServer,
-}
-
-impl Serving {
-    fn address(&self) -> Result<SocketAddr> {
-        self.sentry.addresses("demo").first().copied().context("the sentry listens nowhere")
-    }
+/// Where the sentry's service and its admin API are.
+fn addresses(sentry: &Process) -> Result<(SocketAddr, SocketAddr)> {
+    let service = sentry.sentry().addresses("demo").first().copied().context("the sentry listens nowhere")?;
+    Ok((service, sentry.admin_address().context("the demo needs an admin address")?))
 }
 
 type Class = (&'static str, &'static str, f64, f64);
@@ -263,12 +253,12 @@ fn verdict(with: &Measured, short: bool) -> Vec<String> {
 /// Keeps servers, sentry and a load at twice the capacity running, for a look around.
 fn stay(args: &Args) -> Result<()> {
     let cluster = servers(args.seed)?;
-    let addresses: Vec<String> = cluster.addresses().iter().map(ToString::to_string).collect();
-    let serving = sentry(&addresses, &args.admin)?;
-    let address = serving.address()?.to_string();
-    println!("\nStaying: http://{address}/gold is the service; Ctrl-C ends it (it ends by itself after an hour).");
-    println!("Its dashboard: http://{}/", serving.admin.address());
-    load("staying", &[address], Duration::from_secs(3600), args.seed, |class| class.3 * 0.4)?;
+    let servers: Vec<String> = cluster.addresses().iter().map(ToString::to_string).collect();
+    let sentry = sentry(&servers, &args.admin)?;
+    let (service, admin) = addresses(&sentry)?;
+    println!("\nStaying: http://{service}/gold is the service; Ctrl-C ends it (it ends by itself after an hour).");
+    println!("Its dashboard: http://{admin}/");
+    load("staying", &[service.to_string()], Duration::from_secs(3600), args.seed, |class| class.3 * 0.4)?;
     Ok(())
 }
 

@@ -7,6 +7,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use tidegate_engine::units::format_duration;
 use tidegate_nucleus::{Config, ConfigError, Given, Nucleus};
+use tracing::info;
+
+use crate::log;
 
 /// Measures a server and reports to its sentries, until it is told to stop.
 ///
@@ -71,18 +74,18 @@ pub fn run(args: Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let nucleus = Nucleus::new(&config)?;
-    eprintln!(
+    log::announce(format_args!(
         "tidegate nucleus {}: {} to {} every {}",
         env!("CARGO_PKG_VERSION"),
         config.server,
         config.to.join(" "),
         format_duration(config.interval)
-    );
+    ));
     // What reading the command line took, nobody needs any more.
     // SAFETY: takes no pointers; it may be called at any time.
     unsafe { libmimalloc_sys::mi_collect(true) };
     nucleus.run().context("cannot wait for signals")?;
-    eprintln!("tidegate nucleus: stopped");
+    info!(target: "tidegate", "stopped");
     Ok(ExitCode::SUCCESS)
 }
 

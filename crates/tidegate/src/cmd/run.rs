@@ -4,21 +4,18 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::builder::PossibleValuesParser;
 use tidegate_engine::AdmissionConfig;
 use tidegate_engine::units::format_duration;
-use tidegate_sentry::access_log::AccessLog;
-use tidegate_sentry::admin::AdminServer;
-use tidegate_sentry::board::Board;
 use tidegate_sentry::config::{Application, Checked, Config, ConfigErrors, OneLine};
-use tidegate_sentry::control::Follower;
-use tidegate_sentry::reload::{Reloader, Watcher};
-use tidegate_sentry::syn::{InForce, Mechanism};
-use tidegate_sentry::{Sentry, SentryHandle, StartError};
+use tidegate_sentry::syn_policing::{Mechanism, Settled};
+use tidegate_sentry::{Process, ProcessError, StartError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::{info, warn};
+
+use crate::log;
 
 /// Protects a service: one in a line, or what a file says.
 ///
@@ -78,7 +75,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         Err(errors) => return Ok(super::bad_configuration(errors)),
     };
     for warning in &warnings {
-        eprintln!("warning: {}", warning.at(&source));
+        warn!(target: "tidegate", "{}", warning.at(&source));
     }
     raise_file_limit();
     let runtime =
@@ -86,9 +83,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
     // Before anybody can see that it runs: a signal that nobody waits for yet would end it.
     let signals = runtime.block_on(async { Signals::new() }).context("cannot receive signals")?;
     refuse_taken_ports(&config)?;
-    let running = Running::start(config, file)?;
-    eprint!("{}", running.announcement());
-    runtime.block_on(running.until_told(signals))
+    let process = Process::start(config, file.as_deref()).map_err(explain)?;
+    log::announce(announcement(&process));
+    runtime.block_on(until_told(process, signals))
 }
 
 impl Args {
@@ -110,128 +107,62 @@ impl Args {
     }
 }
 
-/// A sentry and everything around it. The fields are dropped in this order: who reloads goes before what is reloaded.
-struct Running {
-    watcher: Option<Watcher>,
-    follower: Option<Follower>,
-    sentry: Arc<SentryHandle>,
-    admin: Option<AdminServer>,
-    board: Arc<Board>,
-    log: Arc<AccessLog>,
+/// What runs where, in one block.
+fn announcement(process: &Process) -> String {
+    let (config, sentry) = (process.board().config(), process.sentry());
+    let mut text = format!("tidegate {}\n", env!("CARGO_PKG_VERSION"));
+    for app in &config.applications {
+        let several = if config.applications.len() > 1 { format!("{}: ", app.name) } else { String::new() };
+        let mut line = |what: &str, value: String| text.push_str(&format!("  {several}{what:<9}{value}\n"));
+        line("listen", urls(sentry.addresses(&app.name)));
+        line("servers", app.servers.iter().map(|server| server.address.as_str()).collect::<Vec<_>>().join(" "));
+        line("target", target(app));
+        line("policy", policy(app));
+        let running = sentry.apps().iter().find(|running| running.name() == app.name);
+        if let Some(syn) = running.and_then(|app| syn(&app.syn.in_force())) {
+            line("syn", syn);
+        }
+    }
+    if let Some(view) = sentry.reports() {
+        text.push_str(&format!("  {:<9}udp {}\n", "reports", view.address()));
+    }
+    if let Some(control) = &config.control {
+        let connect = control.connect.join(", ");
+        text.push_str(&format!("  {:<9}{connect} (this sentry is \"{}\")\n", "control", control.name));
+    }
+    let admin = process.admin_address();
+    let admin = admin.map_or("none (--admin ADDR, or [admin] in a file)".to_owned(), |admin| urls(&[admin]));
+    text.push_str(&format!("  {:<9}{admin}\n  {:<9}{}", "admin", "workers", config.sentry.workers));
+    text
 }
 
-impl Running {
-    fn start(config: Config, file: Option<PathBuf>) -> Result<Self> {
-        let log = Arc::new(AccessLog::open(&config.access_log).context("cannot open the access log")?);
-        let sentry = Sentry::start(config.clone(), log.clone()).map_err(explain)?;
-        let sentry = Arc::new(sentry);
-        let board = Arc::new(Board::new(config.clone(), sentry.apps().to_vec(), log.dropped()));
-        log.attach(&board);
-        if let Some(view) = sentry.reports() {
-            board.show_reports(view.clone());
+async fn until_told(process: Process, mut signals: Signals) -> Result<ExitCode> {
+    while let Told::Reload = signals.next().await {
+        if !process.reload() {
+            info!(target: "tidegate", "there is no configuration file to read again; the access log is reopened");
         }
-        let admin = match config.admin.listen {
-            Some(listen) => Some(start_admin(listen, &config, &board)?),
-            None => None,
-        };
-        let watcher = match file {
-            Some(path) => {
-                let reloader = Reloader::new(&path, sentry.clone(), board.clone(), log.clone());
-                Some(Watcher::start(reloader).context("cannot watch the configuration file")?)
-            }
-            None => None,
-        };
-        let follower = match &config.control {
-            Some(control) => Some(
-                Follower::start(control, sentry.apps(), &board).context("cannot start following the control plane")?,
-            ),
-            None => None,
-        };
-        Ok(Running { watcher, follower, sentry, admin, board, log })
     }
+    drain(process, signals).await
+}
 
-    /// What runs where, in one block.
-    fn announcement(&self) -> String {
-        let config = self.board.config();
-        let mut text = format!("tidegate {}\n", env!("CARGO_PKG_VERSION"));
-        for app in &config.applications {
-            let several = if config.applications.len() > 1 { format!("{}: ", app.name) } else { String::new() };
-            let mut line = |what: &str, value: String| text.push_str(&format!("  {several}{what:<9}{value}\n"));
-            line("listen", urls(self.sentry.addresses(&app.name)));
-            line("servers", app.servers.iter().map(|server| server.address.as_str()).collect::<Vec<_>>().join(" "));
-            line("target", target(app));
-            line("policy", policy(app));
-            if let Some(syn) = self
-                .sentry
-                .apps()
-                .iter()
-                .find(|running| running.name() == app.name)
-                .and_then(|app| syn(&app.syn.in_force()))
-            {
-                line("syn", syn);
-            }
+/// Finishes what is there, or gives up at a second signal.
+async fn drain(process: Process, mut signals: Signals) -> Result<ExitCode> {
+    let (grace, log) = (process.board().config().sentry.drain, process.access_log().clone());
+    info!(target: "tidegate", "draining, for at most {}; a second signal stops at once", format_duration(grace));
+    let shutdown = tokio::task::spawn_blocking(move || process.shutdown(grace));
+    let cut = tokio::select! {
+        cut = shutdown => cut.context("the drain broke off")?,
+        () = signals.stop() => {
+            warn!(target: "tidegate", "stopped at once");
+            log.flush();
+            std::process::exit(1);
         }
-        let admin = self
-            .admin
-            .as_ref()
-            .map_or("none (--admin ADDR, or [admin] in a file)".to_owned(), |admin| urls(&[admin.address()]));
-        if let Some(view) = self.sentry.reports() {
-            text.push_str(&format!("  {:<9}udp {}\n", "reports", view.address()));
-        }
-        if let Some(control) = &config.control {
-            text.push_str(&format!(
-                "  {:<9}{} (this sentry is \"{}\")\n",
-                "control",
-                control.connect.join(", "),
-                control.name
-            ));
-        }
-        text.push_str(&format!("  {:<9}{admin}\n  {:<9}{}\n", "admin", "workers", config.sentry.workers));
-        text
+    };
+    match cut.connections {
+        0 => info!(target: "tidegate", "stopped"),
+        open => warn!(target: "tidegate", "stopped; {open} connections with {} requests were cut off", cut.requests),
     }
-
-    async fn until_told(self, mut signals: Signals) -> Result<ExitCode> {
-        while let Told::Reload = signals.next().await {
-            self.reload();
-        }
-        self.drain(signals).await
-    }
-
-    fn reload(&self) {
-        self.log.reopen();
-        match &self.watcher {
-            Some(watcher) => watcher.reload(),
-            None => eprintln!("tidegate: there is no configuration file to read again; the access log is reopened"),
-        }
-    }
-
-    /// Finishes what is there. The admin API answers to the last, so that whoever asks sees why it is not ready.
-    async fn drain(self, mut signals: Signals) -> Result<ExitCode> {
-        let Running { watcher, follower, sentry, admin, board, log } = self;
-        drop(watcher);
-        // Its servers go to the other sentries from now on.
-        drop(follower);
-        let grace = board.config().sentry.drain;
-        board.drain();
-        eprintln!("tidegate: draining, for at most {}; a second signal stops at once", format_duration(grace));
-        let Some(sentry) = Arc::into_inner(sentry) else { bail!("the sentry is still in use") };
-        let shutdown = tokio::task::spawn_blocking(move || sentry.shutdown(grace));
-        let cut = tokio::select! {
-            cut = shutdown => cut.context("the drain broke off")?,
-            () = signals.stop() => {
-                eprintln!("tidegate: stopped at once");
-                log.flush();
-                std::process::exit(1);
-            }
-        };
-        drop(admin);
-        log.flush();
-        match cut.connections {
-            0 => eprintln!("tidegate: stopped"),
-            open => eprintln!("tidegate: stopped; {open} connections with {} requests were cut off", cut.requests),
-        }
-        Ok(ExitCode::SUCCESS)
-    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The workers share ports among themselves (`SO_REUSEPORT`), so the system would also let a second sentry share them,
@@ -247,15 +178,10 @@ fn refuse_taken_ports(config: &Config) -> Result<()> {
     Ok(())
 }
 
-fn start_admin(listen: SocketAddr, config: &Config, board: &Arc<Board>) -> Result<AdminServer> {
-    let started = AdminServer::start(listen, &config.admin, board.clone());
-    started.map_err(|error| anyhow!("the admin API cannot listen on {listen}: {error}{}", hint(&error)))
-}
-
 /// What the system said, and what can be done about it.
-fn explain(error: StartError) -> anyhow::Error {
+fn explain(error: ProcessError) -> anyhow::Error {
     let hint = match &error {
-        StartError::Listen { source, .. } => hint(source),
+        ProcessError::Sentry(StartError::Listen { source, .. }) | ProcessError::Admin { source, .. } => hint(source),
         _ => "",
     };
     anyhow!("{error}{hint}")
@@ -290,7 +216,7 @@ fn policy(app: &Application) -> String {
 }
 
 /// What turns new connections away when the policy wants that, and why not something better.
-fn syn(in_force: &InForce) -> Option<String> {
+fn syn(in_force: &Settled) -> Option<String> {
     let what = match in_force.mechanism {
         Mechanism::Off if in_force.why.is_empty() => return None,
         Mechanism::Off => "new connections are never turned away",
@@ -305,7 +231,7 @@ pub(super) fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     if setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).is_err() {
-        eprintln!("warning: at most {} files may be open", limit.current.unwrap_or_default());
+        warn!(target: "tidegate", "at most {} files may be open", limit.current.unwrap_or_default());
     }
 }
 

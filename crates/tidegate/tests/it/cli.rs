@@ -1,7 +1,9 @@
 //! The program from outside: exit statuses and messages.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt;
 use std::process::{Output, Stdio};
 
 use rustix::fs::OFlags;
@@ -89,6 +91,31 @@ fn mistakes_are_status_2_with_file_and_line() {
     for usage in [&["run"][..], &["run", "--to", "127.0.0.1:1", "--policy", "magic"], &["walk"]] {
         assert_eq!(output(usage).0, Some(2), "{usage:?}");
     }
+}
+
+#[test]
+fn the_log_is_text_json_or_for_the_journal() {
+    let missing = ["check", "/nonexistent.toml"];
+    let (_, _, text) = output(&missing);
+    assert!(text.starts_with("/nonexistent.toml: cannot be read"), "{text}");
+    let (_, _, json) = output(&["check", "/nonexistent.toml", "--log-format", "json"]);
+    let event: serde_json::Value = serde_json::from_str(&json).expect("one object");
+    assert_eq!((&event["level"], &event["message"]), (&"ERROR".into(), &text.trim_end().into()));
+
+    // As systemd starts it: the numbers of standard error are in the environment.
+    let folder = Folder::new();
+    let log = File::create(folder.path("log")).expect("a file");
+    let own = log.metadata().expect("a file");
+    for (stream, prefix) in [(format!("{}:{}", own.dev(), own.ino()), "<3>"), ("1:1".to_owned(), "")] {
+        let error = log.try_clone().expect("a file");
+        let ended = tidegate(&missing).env("JOURNAL_STREAM", stream).stderr(error).status().expect("runs");
+        let said = folder.read("log");
+        let line = said.lines().last().unwrap_or_default();
+        assert_eq!((ended.code(), line), (Some(2), &*format!("{prefix}{}", text.trim_end())));
+    }
+
+    let (status, _, said) = output(&["check", "/nonexistent.toml", "--log", "verbose"]);
+    assert!(status == Some(2) && said.contains("\"verbose\" is no level; there are off, error, warn"), "{said}");
 }
 
 #[test]

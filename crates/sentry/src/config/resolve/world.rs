@@ -43,8 +43,10 @@ impl World for RealWorld {
 
 /// A world of two processors in which every name resolves and no file exists: for fuzzing, where nothing may be
 /// touched.
+#[cfg(any(test, feature = "fuzzing"))]
 pub(in crate::config) struct NoWorld;
 
+#[cfg(any(test, feature = "fuzzing"))]
 impl World for NoWorld {
     fn cores(&self) -> usize {
         2

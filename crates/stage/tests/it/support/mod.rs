@@ -1,9 +1,13 @@
 //! What several tests need.
 
+mod events;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate_stage::{ClassId, Notice, Parameters, Settings, What};
+
+pub use events::Events;
 
 /// The most important class.
 pub const FIRST: ClassId = ClassId(0);

@@ -18,10 +18,10 @@ fn prometheus_scrapes_an_overloaded_sentry_and_no_scrape_fails() -> Result<(), S
     }
     let seconds = std::env::var("TIDEGATE_SCRAPE_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(SECONDS);
     let servers = server();
-    let (sentry, admin) = sentry(servers.addresses()[0]);
-    let prometheus = Prometheus::start(admin.address(), None);
+    let (sentry, service, admin) = sentry(servers.addresses()[0]);
+    let prometheus = Prometheus::start(admin, None);
     prometheus.until("up", |up| up == 1.0);
-    let report = load(sentry.addresses("shop")[0], 1, Duration::from_secs(seconds)).join().expect("a report");
+    let report = load(service, 1, Duration::from_secs(seconds)).join().expect("a report");
     tell_disturbance(&report);
     // One more scrape, so that the last second is in it.
     let counted = report.total.offered as f64;

@@ -5,16 +5,12 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tidegate_loadgen::{LoadRun, Plan, Stream};
-use tidegate_sentry::admin::AdminServer;
-use tidegate_sentry::board::Board;
+use tidegate_sentry::Process;
 use tidegate_sentry::config::Config;
-use tidegate_sentry::record::NoRecords;
-use tidegate_sentry::{Sentry, SentryHandle};
 use tidegate_testbed::{EmulatedCluster, ServerSpec, ThreadedCluster, free_address};
 use tidegate_workload::{ArrivalProcess, ServiceTime};
 
@@ -46,17 +42,17 @@ pub fn answer(to: SocketAddr, request: &str) -> Option<String> {
     answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned())
 }
 
-pub fn sentry(server: SocketAddr) -> (SentryHandle, AdminServer) {
+/// A sentry, where its service is, and where its admin API is.
+pub fn sentry(server: SocketAddr) -> (Process, SocketAddr, SocketAddr) {
     let text = format!(
         "[admin]\nlisten = \"127.0.0.1:0\"\ntoken = \"{TOKEN}\"\n[[application]]\nname = \"shop\"\n\
          listen = \"127.0.0.1:0\"\ntarget = \"1s\"\nservers = \"{server}\"\n"
     );
     let mut config = Config::parse(&text, "prometheus.toml".as_ref()).expect("valid").config;
     config.sentry.workers = 1;
-    let sentry = Sentry::start(config.clone(), Arc::new(NoRecords)).expect("a sentry");
-    let board = Arc::new(Board::new(config.clone(), sentry.apps().to_vec(), Arc::default()));
-    let admin = AdminServer::start(SocketAddr::from(([127, 0, 0, 1], 0)), &config.admin, board).expect("an admin API");
-    (sentry, admin)
+    let sentry = Process::start(config, None).expect("a sentry");
+    let (service, admin) = (sentry.sentry().addresses("shop")[0], sentry.admin_address().expect("an admin API"));
+    (sentry, service, admin)
 }
 
 pub fn load(to: SocketAddr, seed: u64, duration: Duration) -> LoadRun {

@@ -2,16 +2,13 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_engine::Snapshot;
 use tidegate_loadgen::{LoadRun, Plan, Stream};
 use tidegate_sentry::admin::AdminServer;
-use tidegate_sentry::board::Board;
 use tidegate_sentry::config::Config;
-use tidegate_sentry::record::NoRecords;
-use tidegate_sentry::{Sentry, SentryHandle};
+use tidegate_sentry::{Process, SentryHandle};
 use tidegate_testbed::{EmulatedCluster, ServerSpec, ThreadedCluster, free_address};
 use tidegate_workload::{ArrivalProcess, ServiceTime};
 
@@ -29,9 +26,7 @@ pub const RATES: [f64; 2] = [30.0, 270.0];
 /// Servers, sentry and admin API in this process.
 pub struct Service {
     pub admin: Option<AdminServer>,
-    config: Config,
-    board: Arc<Board>,
-    pub sentry: SentryHandle,
+    process: Process,
     _servers: ThreadedCluster,
 }
 
@@ -49,16 +44,22 @@ impl Service {
         );
         let mut config = Config::parse(&text, "dashboard.toml".as_ref()).expect("valid").config;
         config.sentry.workers = 1;
-        let sentry = Sentry::start(config.clone(), Arc::new(NoRecords)).expect("a sentry");
-        let board = Arc::new(Board::new(config.clone(), sentry.apps().to_vec(), Arc::default()));
-        let mut service = Service { admin: None, config, board, sentry, _servers: servers };
+        // Started below, and stopped and started again by tests.
+        config.admin.listen = None;
+        let process = Process::start(config, None).expect("a sentry");
+        let mut service = Service { admin: None, process, _servers: servers };
         // One that nobody else is given while the API is away.
         service.listen(free_address().expect("an address"));
         service
     }
 
     pub fn listen(&mut self, at: SocketAddr) {
-        self.admin = Some(AdminServer::start(at, &self.config.admin, self.board.clone()).expect("an admin API"));
+        let board = self.process.board();
+        self.admin = Some(AdminServer::start(at, &board.config().admin, board.clone()).expect("an admin API"));
+    }
+
+    pub fn sentry(&self) -> &SentryHandle {
+        self.process.sentry()
     }
 
     pub fn admin(&self) -> SocketAddr {
@@ -67,7 +68,7 @@ impl Service {
 
     /// Runs until it is stopped.
     pub fn load(&self) -> LoadRun {
-        let address = self.sentry.addresses("shop")[0];
+        let address = self.sentry().addresses("shop")[0];
         let stream = |(name, rate): (&str, f64)| {
             let stream = Stream::new(name, format!("{rate}/s").parse().expect("a profile"));
             let stream = stream.arrivals(ArrivalProcess::Constant).timeout(PATIENCE);
@@ -80,7 +81,7 @@ impl Service {
     }
 
     pub fn snapshot(&self) -> Snapshot {
-        self.sentry.apps()[0].snapshot()
+        self.sentry().apps()[0].snapshot()
     }
 
     /// A counter of `/metrics`, all classes and reasons together.

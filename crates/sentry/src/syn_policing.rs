@@ -1,7 +1,7 @@
 //! New connections of an application: at which rate they are let in, by what, and how many were.
 //!
 //! The controller says the rate; who carries it out is settled at the start ([`Mechanism`]). The kernel does it before
-//! a handshake (`tidegate-kernel`, driven by `guard`). Where that is not possible the workers accept and reset, which
+//! a handshake (`tidegate-kernel`, driven by `monitor`). Where that is not possible the workers accept and reset, which
 //! costs a handshake, but answers no request and takes no memory. Requests on open connections, the admin port and
 //! exempt clients are never concerned.
 
@@ -42,7 +42,7 @@ impl Mechanism {
 
 /// What is in force, and why.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct InForce {
+pub struct Settled {
     /// What turns connections away.
     pub mechanism: Mechanism,
     /// Why not the next better one; empty for the best.
@@ -63,7 +63,7 @@ pub struct Counted {
 /// New connections of one application.
 #[derive(Debug, Default)]
 pub struct Syn {
-    in_force: OnceLock<InForce>,
+    in_force: OnceLock<Settled>,
     wanted: Mutex<Wanted>,
     /// Whether workers must ask [`Syn::lets_in`].
     asks: AtomicBool,
@@ -99,7 +99,7 @@ struct Buckets {
 
 impl Syn {
     /// What is in force, and why.
-    pub fn in_force(&self) -> InForce {
+    pub fn in_force(&self) -> Settled {
         self.in_force.get().cloned().unwrap_or_default()
     }
 
@@ -138,7 +138,7 @@ impl Syn {
         let mut buckets = lock(&self.buckets);
         buckets.classes = config.classes.iter().map(class).chain([rest]).collect();
         buckets.exempt = config.exempt.clone();
-        let _ = self.in_force.set(InForce { mechanism, why });
+        let _ = self.in_force.set(Settled { mechanism, why });
     }
 
     /// The controller wants another rate.

@@ -8,7 +8,7 @@ use tidegate_nucleus::{Given, Sampler};
 
 use crate::app::App;
 use crate::config;
-use crate::live::Live;
+use crate::in_force::InForce;
 use crate::reports::signals;
 
 /// Samplers of the servers on this machine.
@@ -17,7 +17,7 @@ pub(super) struct Local {
     /// Those that are here, by name.
     samplers: Vec<(String, Sampler)>,
     /// For which configuration they were made.
-    made_for: Option<Arc<Live>>,
+    made_for: Option<Arc<InForce>>,
 }
 
 impl Local {

@@ -15,7 +15,7 @@ use crate::times::Times;
 
 /// An application's configuration in force. Workers hold it for as long as a request needs it.
 #[derive(Debug)]
-pub struct Live {
+pub struct InForce {
     /// Counts up with every reload.
     pub generation: u64,
     /// What the file said.
@@ -56,12 +56,12 @@ pub struct Server {
     pub(crate) ledger: Ledger,
 }
 
-impl Live {
+impl InForce {
     pub(crate) fn new(
         config: config::Application,
         controller: &Controller,
         generation: u64,
-        before: Option<&Live>,
+        before: Option<&InForce>,
     ) -> Result<Self, AppError> {
         let (classifier, exempt) = compile(&config)?;
         let servers = servers(&config, controller, before);
@@ -71,7 +71,7 @@ impl Live {
             headers: config.limits.headers,
             body: config.limits.body_bytes,
         };
-        Ok(Live { generation, classifier, policer: controller.policer(), head, exempt, servers, times, config })
+        Ok(InForce { generation, classifier, policer: controller.policer(), head, exempt, servers, times, config })
     }
 
     /// Whether `config` could be put in force.
@@ -187,7 +187,7 @@ fn compile(config: &config::Application) -> Result<(Classifier, Option<Classifie
 }
 
 /// The histograms of classes, in their order; a class that was there before goes on with its own.
-fn times(config: &config::Application, before: Option<&Live>) -> Vec<Arc<Times>> {
+fn times(config: &config::Application, before: Option<&InForce>) -> Vec<Arc<Times>> {
     let kept = |name: &str| {
         let live = before?;
         let index = live.config.setup.classes.iter().position(|class| class.name == name)?;
@@ -197,7 +197,11 @@ fn times(config: &config::Application, before: Option<&Live>) -> Vec<Arc<Times>>
 }
 
 /// The servers by slot. The controller names the slots; a server that was removed keeps its entry while it drains.
-fn servers(config: &config::Application, controller: &Controller, before: Option<&Live>) -> Vec<Option<Arc<Server>>> {
+fn servers(
+    config: &config::Application,
+    controller: &Controller,
+    before: Option<&InForce>,
+) -> Vec<Option<Arc<Server>>> {
     let slot = |state: &tidegate_engine::ServerState| {
         let old = before.and_then(|live| live.server(state.id)).filter(|old| old.name == state.name);
         match (config.servers.iter().find(|server| server.name == state.name), old) {

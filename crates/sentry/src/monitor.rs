@@ -1,5 +1,5 @@
-//! What an application with the policy `resource` needs beside its workers: a thread that measures what is on this
-//! machine, and carries out the rate of new connections in the kernel.
+//! The monitor of an application with the policy `resource`: a thread that measures what is on this machine, and
+//! carries out the rate of new connections in the kernel.
 //!
 //! Measured are the sentry's own listeners (TCP_INFO), and, where no nuclei report, the servers that share this machine
 //! with the sentry, by the nucleus's own sampler.
@@ -17,7 +17,7 @@ use tidegate_kernel::{Plan, SourceClass, SynPolicer};
 
 use crate::app::App;
 use crate::config::{SynPolicing, SynWith};
-use crate::syn::{Counted, Mechanism};
+use crate::syn_policing::{Counted, Mechanism};
 use local::Local;
 
 /// Between two measurements.
@@ -29,7 +29,7 @@ const DEPTH: f64 = 20.0;
 
 /// The thread. Dropped, it ends, and its rules are removed.
 #[derive(Debug)]
-pub(crate) struct Guard {
+pub(crate) struct Monitor {
     stop: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -44,12 +44,12 @@ pub struct SynRequired {
     pub why: String,
 }
 
-/// Whether the application's policy needs a guard.
+/// Whether the application's policy needs a monitor.
 pub(crate) fn is_needed(admission: &AdmissionConfig) -> bool {
     matches!(admission, AdmissionConfig::Resource(_))
 }
 
-impl Guard {
+impl Monitor {
     /// Settles what turns connections away, and starts to measure. `listeners` are the application's, one of each
     /// address and worker; `samples`: whether servers on this machine are to be measured from here.
     ///
@@ -60,7 +60,7 @@ impl Guard {
         addresses: &[SocketAddr],
         listeners: Vec<TcpListener>,
         samples: bool,
-    ) -> Result<Option<Guard>, SynRequired> {
+    ) -> Result<Option<Monitor>, SynRequired> {
         let live = app.live();
         let AdmissionConfig::Resource(policy) = &live.config.setup.admission else { return Ok(None) };
         let config = &live.config.syn;
@@ -69,13 +69,13 @@ impl Guard {
         let local = samples.then(|| Local::new(&live.config));
         let (stop, stopped) = sync_channel(1);
         let work = Work { app: Arc::downgrade(app), listeners, local, policer, given: None, seen: (0, 0) };
-        let thread = std::thread::Builder::new().name(String::from("guard")).spawn(move || work.run(&stopped));
+        let thread = std::thread::Builder::new().name(String::from("monitor")).spawn(move || work.run(&stopped));
         // Without a thread nothing is measured, so the policy lets everything in.
-        Ok(Some(Guard { stop: Some(stop), thread: thread.ok() }))
+        Ok(Some(Monitor { stop: Some(stop), thread: thread.ok() }))
     }
 }
 
-impl Drop for Guard {
+impl Drop for Monitor {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {

@@ -1,4 +1,4 @@
-//! The desk and a data server that lends cores.
+//! A data server that lends cores.
 
 use super::*;
 use crate::reports::Division;
@@ -27,15 +27,15 @@ impl Bench {
 
     /// The command that the listener would send, with its destination.
     fn command(&mut self) -> Option<(u16, SocketAddr)> {
-        self.desk.advance(self.now);
-        self.desk.finish();
-        let (datagram, to) = self.desk.poll_command()?;
+        self.nuclei.advance(self.now);
+        self.nuclei.finish();
+        let (datagram, to) = self.nuclei.poll_command()?;
         let command = Message::read(&key(), datagram).expect("sound").command.expect("a command");
         Some((command.cores, to))
     }
 
     fn division(&self) -> Division {
-        self.desk.divisions().remove(0).1
+        self.nuclei.divisions().remove(0).1
     }
 
     fn lends(&self) -> bool {
@@ -61,7 +61,7 @@ fn a_data_servers_nucleus_is_told_how_to_divide_its_cores_until_it_has() {
     assert_eq!((division.wanted, division.in_force, division.problem), (1, Some(1), None));
     bench.pass(100);
     assert!(bench.division().age.is_some_and(|age| (0.09..0.2).contains(&age)));
-    assert_eq!(bench.desk.to_json()[1]["isolation"]["in_force"], 1);
+    assert_eq!(bench.nuclei.to_json()[1]["isolation"]["in_force"], 1);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn under_another_policy_nobody_is_told_to_divide() {
     config.setup.dispatch = tidegate_engine::DispatchConfig::default();
     bench.apps[0].reconfigure(config).expect("it makes sense");
     nucleus.report(&mut bench);
-    assert_eq!((bench.command(), bench.desk.divisions().len()), (None, 0));
+    assert_eq!((bench.command(), bench.nuclei.divisions().len()), (None, 0));
 }
 
 #[test]

@@ -72,7 +72,7 @@ impl NucleusState {
 
 /// Everything about nuclei.
 #[derive(Debug)]
-pub(super) struct Desk {
+pub(super) struct Nuclei {
     key: Key,
     secret: Secret,
     silent_after: Option<Duration>,
@@ -130,9 +130,9 @@ struct Told {
     costs: Vec<(ServerId, Vec<Request>, f64)>,
 }
 
-impl Desk {
-    pub(super) fn new(config: &config::Reports, apps: Vec<Arc<App>>, counts: Arc<Counts>) -> Desk {
-        let mut desk = Desk {
+impl Nuclei {
+    pub(super) fn new(config: &config::Reports, apps: Vec<Arc<App>>, counts: Arc<Counts>) -> Nuclei {
+        let mut nuclei = Nuclei {
             key: config.key.clone(),
             secret: Secret::random(),
             silent_after: config.silent_after,
@@ -151,8 +151,8 @@ impl Desk {
             owing: Vec::new(),
             answer: Box::new([0; MAX_DATAGRAM]),
         };
-        desk.follow_reloads();
-        desk
+        nuclei.follow_reloads();
+        nuclei
     }
 
     pub(super) fn configure(&mut self, silent_after: Option<Duration>, when_silent: WhenSilent) {
@@ -177,8 +177,8 @@ impl Desk {
         }
     }
 
-    /// The lot is over: controllers are told, and silence is looked for. Then [`Desk::poll_command`] has what is to be
-    /// sent.
+    /// The lot is over: controllers are told, and silence is looked for. Then [`Nuclei::poll_command`] has what is to
+    /// be sent.
     pub(super) fn finish(&mut self) {
         if self.divides || self.now >= self.next_sweep {
             self.next_sweep = self.now + SWEEP;

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use tidegate_engine::LoadReport;
 
-use super::{Desk, Entry, NucleusState};
+use super::{Entry, Nuclei, NucleusState};
 
-impl Desk {
+impl Nuclei {
     /// Servers may have come and gone.
     pub(super) fn follow_reloads(&mut self) {
         let generations: Vec<u64> = self.apps.iter().map(|app| app.generation()).collect();

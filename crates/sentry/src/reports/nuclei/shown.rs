@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 use tidegate_engine::ServerId;
 
 use super::super::cores::Division;
-use super::{Desk, Entry, NucleusState};
+use super::{Entry, Nuclei, NucleusState};
 
-impl Desk {
+impl Nuclei {
     pub(in crate::reports) fn state(&self, server: &str) -> Option<NucleusState> {
         self.names.get(server).map(|&at| self.entries[at].state)
     }

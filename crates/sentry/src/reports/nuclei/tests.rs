@@ -1,4 +1,4 @@
-//! The desk with real applications and datagrams made by hand; time is an argument.
+//! What is known of nuclei, with real applications and datagrams made by hand; time is an argument.
 
 use std::path::PathBuf;
 
@@ -31,9 +31,9 @@ fn app_under(admission: AdmissionConfig, name: &str, servers: &[&str]) -> Arc<Ap
     Arc::new(App::new(config, 1, 1, Arc::new(NoRecords)).expect("it makes sense"))
 }
 
-/// A desk, and its clock.
+/// What is known, and its clock.
 struct Bench {
-    desk: Desk,
+    nuclei: Nuclei,
     apps: Vec<Arc<App>>,
     counts: Arc<Counts>,
     now: u64,
@@ -49,7 +49,7 @@ impl Bench {
             when_silent,
         };
         let counts = Arc::new(Counts::default());
-        Bench { desk: Desk::new(&config, apps.clone(), counts.clone()), apps, counts, now: 0 }
+        Bench { nuclei: Nuclei::new(&config, apps.clone(), counts.clone()), apps, counts, now: 0 }
     }
 
     fn one() -> Bench {
@@ -60,16 +60,16 @@ impl Bench {
     fn pass(&mut self, ms: u64) {
         for _ in 0..ms / 10 {
             self.now += 10 * MS;
-            self.desk.advance(self.now);
-            self.desk.finish();
+            self.nuclei.advance(self.now);
+            self.nuclei.finish();
         }
     }
 
-    /// Hands a datagram to the desk; the answer.
+    /// Hands a datagram over; the answer.
     fn hand(&mut self, datagram: &[u8]) -> Option<Vec<u8>> {
-        self.desk.advance(self.now);
-        let answer = self.desk.handle(datagram, FROM).map(<[u8]>::to_vec);
-        self.desk.finish();
+        self.nuclei.advance(self.now);
+        let answer = self.nuclei.handle(datagram, FROM).map(<[u8]>::to_vec);
+        self.nuclei.finish();
         answer
     }
 
@@ -78,11 +78,11 @@ impl Bench {
     }
 
     fn state(&self, server: &str) -> NucleusState {
-        self.desk.state(server).expect("a known server")
+        self.nuclei.state(server).expect("a known server")
     }
 }
 
-/// A nucleus as the desk sees one.
+/// A nucleus as a sentry sees one.
 struct Nucleus {
     server: &'static str,
     sender: Sender,
@@ -153,7 +153,7 @@ fn silence_may_also_just_mean_to_estimate() {
     bench.pass(400);
     assert_eq!((bench.state("127.0.0.1:1"), bench.status(0)), (NucleusState::Silent, Status::Up));
     assert_eq!(bench.apps[0].snapshot().servers[0].queueing_delay, None, "back to what the sentry sees itself");
-    bench.desk.configure(None, WhenSilent::Exclude);
+    bench.nuclei.configure(None, WhenSilent::Exclude);
     assert_eq!(bench.status(0), Status::Down);
 }
 
@@ -209,7 +209,7 @@ fn a_killed_nucleus_is_replaced_within_its_silence() {
         next.report(&mut bench);
     }
     assert_eq!((bench.state("127.0.0.1:1"), bench.status(0)), (NucleusState::Speaks, Status::Up));
-    assert_eq!(bench.desk.to_json()[0]["restarts"], 1);
+    assert_eq!(bench.nuclei.to_json()[0]["restarts"], 1);
 }
 
 #[test]
@@ -349,7 +349,7 @@ fn a_server_that_moves_leaves_its_nucleus_behind() {
     config.servers[0].address = "127.0.0.1:3".to_owned();
     bench.apps[0].reconfigure(config).expect("it makes sense");
     bench.pass(20);
-    assert_eq!(bench.desk.state("127.0.0.1:3"), Some(NucleusState::Never));
+    assert_eq!(bench.nuclei.state("127.0.0.1:3"), Some(NucleusState::Never));
     let snapshot = bench.apps[0].snapshot();
     assert_eq!((snapshot.servers[0].queueing_delay, snapshot.servers[0].status), (None, Status::Up));
     bench.pass(1000);
@@ -365,7 +365,7 @@ fn signals_are_for_a_policy_that_acts_on_them_and_for_no_other() {
     nucleus.gauges.set(Gauge::QdiscPackets, 40.0);
     nucleus.enter(&mut bench);
     // Not through `hand`, which passes on at once what is told.
-    assert!(bench.desk.handle(&nucleus.datagram(), FROM).is_none());
+    assert!(bench.nuclei.handle(&nucleus.datagram(), FROM).is_none());
     let signals = |told: &Told| {
         let signal = |report: &LoadReport| match report {
             LoadReport::Signal { signal, value, .. } => Some((*signal, *value)),
@@ -373,6 +373,6 @@ fn signals_are_for_a_policy_that_acts_on_them_and_for_no_other() {
         };
         told.reports.iter().filter_map(signal).collect::<Vec<_>>()
     };
-    assert_eq!(signals(&bench.desk.told[0]), [(Signal::NicQueue, 40.0)]);
-    assert!(signals(&bench.desk.told[1]).is_empty() && !bench.desk.told[1].reports.is_empty());
+    assert_eq!(signals(&bench.nuclei.told[0]), [(Signal::NicQueue, 40.0)]);
+    assert!(signals(&bench.nuclei.told[1]).is_empty() && !bench.nuclei.told[1].reports.is_empty());
 }

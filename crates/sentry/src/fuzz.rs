@@ -1,0 +1,15 @@
+//! What the fuzz targets call: readers of what strangers send, as functions of bytes that panic on a finding.
+//!
+//! Not in a release: `fuzz/` and tests turn it on by the feature `fuzzing`.
+
+pub use crate::gate::fuzz::{HyperRead, Read, Stop, disagreement, hyper_reads, read_all};
+pub use crate::gate::head::{Framing, HeadLimits};
+pub use crate::headers::fuzz::headers;
+
+/// Any text as a configuration: what is accepted is accepted again as it is printed, and means the same.
+///
+/// # Panics
+/// When it does not: that is the finding.
+pub fn config(text: &str) {
+    crate::config::fuzz(text);
+}

@@ -1,0 +1,56 @@
+//! Any bytes as a request's head: what goes on to the server is what may.
+
+use http::Response;
+
+use super::*;
+
+/// Takes any bytes as a request's head and checks what a server would get: no hop-by-hop field, none that `Connection`
+/// names, none of the sentry's own, and the client named as it is.
+///
+/// # Panics
+/// When it does not hold: that is the finding.
+pub fn headers(data: &[u8]) {
+    let mut fields = [httparse::EMPTY_HEADER; 64];
+    let mut head = httparse::Request::new(&mut fields);
+    let Ok(httparse::Status::Complete(_)) = head.parse(data) else { return };
+    let mut request = http::Request::new(());
+    let target = head.path.and_then(|path| path.parse().ok());
+    *request.uri_mut() = target.unwrap_or_else(|| Uri::from_static("/"));
+    for field in head.headers.iter() {
+        let name = HeaderName::from_bytes(field.name.as_bytes());
+        if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(field.value)) {
+            request.headers_mut().append(name, value);
+        }
+    }
+    let named: Vec<HeaderName> = connection_names(request.headers());
+    let client = Client::new(([192, 0, 2, 7], 1).into(), tidegate_engine::Timestamp::MAX);
+    let rules = Forwarded { x_forwarded: true, forwarded: true, request_id: true, trust: Vec::new() };
+    let (mut parts, ()) = request.into_parts();
+    let wishes = to_server(&mut parts, &client, &rules, false, || HeaderValue::from_static("id"));
+    let headers = &parts.headers;
+    let ours = [X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST, X_REQUEST_ID, header::FORWARDED, header::HOST];
+    for name in named.iter().filter(|name| !ours.contains(name)) {
+        let wished = wishes.upgrade.is_some() || wishes.trailers;
+        let again = wished && [header::UPGRADE, header::TE, header::CONNECTION].contains(name);
+        assert!(again || !headers.contains_key(name), "{name} is named in Connection and went on");
+    }
+    for name in [KEEP_ALIVE, PROXY_CONNECTION, HTTP2_SETTINGS, header::TRANSFER_ENCODING] {
+        assert!(!headers.contains_key(&name), "{name} went on");
+    }
+    assert!(headers.keys().all(|name| !name.as_str().starts_with("tidegate-")), "one of our own fields went on");
+    assert_eq!(headers.get_all(X_FORWARDED_FOR).iter().collect::<Vec<_>>(), ["192.0.2.7"]);
+    assert_eq!(headers.get_all(X_REQUEST_ID).iter().count(), 1);
+    assert!(parts.uri.authority().is_none(), "the target is not in origin form");
+    let mut answer = Response::new(());
+    *answer.headers_mut() = headers.clone();
+    let (mut parts, ()) = answer.into_parts();
+    to_client(&mut parts, false);
+    assert!(!parts.headers.contains_key(header::CONNECTION), "Connection went back to the client");
+}
+
+/// The names that `Connection` lists.
+fn connection_names(headers: &HeaderMap) -> Vec<HeaderName> {
+    let values = headers.get_all(header::CONNECTION).iter();
+    let tokens = values.flat_map(|value| value.as_bytes().split(|&b| b == b','));
+    tokens.filter_map(|token| HeaderName::from_bytes(token.trim_ascii()).ok()).collect()
+}

@@ -1,0 +1,215 @@
+//! One worker's share of an application: what its requests need, with no lock and no other thread in sight.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use slab::Slab;
+use tidegate_engine::{ServerId, Timestamp};
+
+use crate::app::App;
+use crate::client::Client;
+use crate::config::Timeouts;
+use crate::counters::{Counter, Lane};
+use crate::in_force::InForce;
+use crate::reject::Refusals;
+use crate::upstream::pool::Pool;
+
+/// How much is read from a client at once.
+const SCRATCH: usize = 64 * 1024;
+
+/// How long a drain leaves idle connections open, so that a request already on its way is still answered.
+const DRAIN_IDLE: Duration = Duration::from_secs(1);
+
+/// While more connections than this have hyper, one that becomes idle gives it and its buffers (22 KiB) back at once,
+/// not after a second. Making them again costs a few hundredths of a request; keeping a thousand costs more memory than
+/// ten thousand idle connections take without them.
+const HYPERS_KEPT: usize = 64;
+
+/// A worker's share of one application.
+#[derive(Debug)]
+pub(crate) struct WorkerApp {
+    /// The application, shared by all workers.
+    pub(crate) app: Arc<App>,
+    /// This worker's number: its lane in counters and policer.
+    pub(crate) index: usize,
+    /// Where reads from clients land; never held across an `await`.
+    pub(crate) scratch: Rc<RefCell<Scratch>>,
+    /// Prepared refusals.
+    pub(crate) refusals: RefCell<Refusals>,
+    /// Connections from clients.
+    pub(crate) clients: RefCell<Slab<Rc<Client>>>,
+    /// How many of them have hyper.
+    pub(crate) hypers: Cell<usize>,
+    local: RefCell<Rc<Local>>,
+    /// The last reading of the clock: good enough for deadlines.
+    coarse: Cell<Timestamp>,
+    turn: Cell<usize>,
+    budget: Cell<f64>,
+    random: Cell<u64>,
+    drain_since: Cell<Option<Timestamp>>,
+}
+
+/// The configuration in force, with this worker's connections to each server.
+#[derive(Debug)]
+pub(crate) struct Local {
+    pub(crate) live: Arc<InForce>,
+    pools: Vec<Option<Rc<Pool>>>,
+}
+
+impl WorkerApp {
+    pub(crate) fn new(app: Arc<App>, index: usize, scratch: Rc<RefCell<Scratch>>, seed: u64) -> Rc<Self> {
+        let local = Local::new(app.live(), None);
+        let coarse = Cell::new(app.now());
+        Rc::new(WorkerApp {
+            app,
+            index,
+            scratch,
+            refusals: RefCell::default(),
+            clients: RefCell::default(),
+            hypers: Cell::default(),
+            local: RefCell::new(Rc::new(local)),
+            coarse,
+            turn: Cell::new(index),
+            budget: Cell::new(RETRY_BURST),
+            random: Cell::new(seed | 1),
+            drain_since: Cell::new(None),
+        })
+    }
+
+    /// The configuration in force: one relaxed load when nothing has changed.
+    pub(crate) fn local(&self) -> Rc<Local> {
+        let local = self.local.borrow().clone();
+        if local.live.generation == self.app.generation() { local } else { self.refresh(&local) }
+    }
+
+    #[cold]
+    fn refresh(&self, old: &Local) -> Rc<Local> {
+        let local = Rc::new(Local::new(self.app.live(), Some(old)));
+        self.refusals.borrow_mut().forget();
+        *self.local.borrow_mut() = local.clone();
+        local
+    }
+
+    /// Reads the clock.
+    pub(crate) fn now(&self) -> Timestamp {
+        let now = self.app.now();
+        self.coarse.set(now);
+        now
+    }
+
+    /// A deadline from now, without reading the clock: at most one sweep early.
+    pub(crate) fn deadline(&self, timeout: impl FnOnce(&Timeouts) -> Duration) -> Timestamp {
+        self.coarse.get() + timeout(&self.local.borrow().live.config.timeouts)
+    }
+
+    /// `client` now waits for its next request.
+    pub(crate) fn idle(&self, client: &Client) {
+        client.idle(self.deadline(|timeouts| timeouts.client_idle));
+        if self.hypers.get() > HYPERS_KEPT {
+            client.shed.set(true);
+        }
+    }
+
+    /// This worker's counters.
+    pub(crate) fn lane(&self) -> &Lane {
+        self.app.counters.lane(self.index)
+    }
+
+    /// A server for a request that is exempt from policing: each in turn.
+    pub(crate) fn server_in_turn(&self, live: &InForce) -> Option<ServerId> {
+        let turn = self.turn.get();
+        self.turn.set(turn.wrapping_add(1));
+        live.any_server(turn)
+    }
+
+    /// Random bits, for request ids. Not for secrets.
+    pub(crate) fn random(&self) -> u64 {
+        let mut x = self.random.get();
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        self.random.set(x);
+        x.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    /// A request is sent for the first time: it earns its share of the retry budget.
+    pub(crate) fn earn_retry(&self, share: f64) {
+        self.budget.set((self.budget.get() + share).min(RETRY_BURST));
+    }
+
+    /// Takes one retry from the budget, if there is one.
+    pub(crate) fn spend_retry(&self) -> bool {
+        let enough = self.budget.get() >= 1.0;
+        if enough {
+            self.budget.set(self.budget.get() - 1.0);
+        } else {
+            self.lane().bump(Counter::RetriesDenied);
+        }
+        enough
+    }
+
+    /// How often [`WorkerApp::sweep`] should be called: a quarter of the shortest time-out, within reason.
+    pub(crate) fn sweep_period(&self) -> Duration {
+        let live = self.local().live.clone();
+        let t = &live.config.timeouts;
+        let all = [t.header, t.body_idle, t.first_byte, t.client_idle, t.server_idle, t.request.unwrap_or(t.header)];
+        let shortest = all.into_iter().min().unwrap_or(t.header);
+        (shortest / 4).clamp(Duration::from_millis(20), Duration::from_secs(1))
+    }
+
+    /// Wakes connections whose time has come, and closes idle ones to servers.
+    pub(crate) fn sweep(&self) {
+        let now = self.now();
+        let draining = self.app.draining();
+        if draining && self.drain_since.get().is_none() {
+            self.drain_since.set(Some(now));
+        }
+        let idle_too = self.drain_since.get().is_some_and(|since| now.since(since) >= DRAIN_IDLE);
+        for (_, client) in &*self.clients.borrow() {
+            client.sweep(now, draining, idle_too);
+        }
+        let local = self.local();
+        let idle = local.live.config.timeouts.server_idle;
+        for pool in local.pools.iter().flatten() {
+            pool.sweep(now, idle, self.lane());
+        }
+    }
+}
+
+/// Retries that may come at once after a quiet time.
+const RETRY_BURST: f64 = 10.0;
+
+/// A worker's buffers for what clients send and for their refusals: connections own none while nothing is left over.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    /// What was read.
+    pub(crate) input: Box<[u8]>,
+    /// The answers to it.
+    pub(crate) out: Vec<u8>,
+}
+
+impl Scratch {
+    pub(crate) fn shared() -> Rc<RefCell<Scratch>> {
+        Rc::new(RefCell::new(Scratch { input: vec![0; SCRATCH].into_boxed_slice(), out: Vec::new() }))
+    }
+}
+
+impl Local {
+    /// Takes over the connections of servers that are still the same.
+    fn new(live: Arc<InForce>, before: Option<&Local>) -> Self {
+        let slots = live.servers().map(|server| server.id.index() + 1).max().unwrap_or(0);
+        let mut pools = vec![None; slots];
+        for server in live.servers() {
+            let old = before.and_then(|local| local.pool(server.id)).filter(|pool| Arc::ptr_eq(&pool.server, server));
+            pools[server.id.index()] = Some(old.cloned().unwrap_or_else(|| Pool::new(server.clone())));
+        }
+        Local { live, pools }
+    }
+
+    /// This worker's connections to a server.
+    pub(crate) fn pool(&self, id: ServerId) -> Option<&Rc<Pool>> {
+        self.pools.get(id.index())?.as_ref()
+    }
+}
