@@ -86,13 +86,6 @@ policies! {
     }
 }
 
-impl AdmissionConfig {
-    /// Whether the policy acts on [`LoadReport::Signal`]: of the others a driver need not tell any.
-    pub fn takes_signals(&self) -> bool {
-        matches!(self, AdmissionConfig::Resource(_))
-    }
-}
-
 /// Decides who gets in.
 pub trait AdmissionPolicy: Debug + Send {
     /// A request that conforms to no guarantee and that the published table does not decide.
@@ -405,20 +398,6 @@ pub(crate) fn mark(limit: &MaxConn, class: usize, classes: usize) -> f64 {
 /// Builds the policy that `config` describes.
 pub(crate) fn build(config: &AdmissionConfig, setup: &Setup) -> Box<dyn AdmissionPolicy> {
     config.build(setup)
-}
-
-impl AdmissionConfig {
-    /// Checks the settings that depend on the application.
-    ///
-    /// # Errors
-    /// The first setting that does not fit it.
-    pub(crate) fn fits(&self, setup: &Setup) -> Result<(), SetupError> {
-        match self {
-            AdmissionConfig::Aimd(config) => config.fits(setup),
-            AdmissionConfig::Resource(config) => config.fits(setup),
-            _ => Ok(()),
-        }
-    }
 }
 
 /// A setting that must be more than zero, or is out of range otherwise.

@@ -16,7 +16,7 @@ use crate::event::EventSink;
 use crate::request::{Request, ServerId};
 use crate::rng::Rng;
 use crate::server::{Role, ServerState, Status};
-use crate::setup::{Setup, SetupError};
+use crate::setup::Setup;
 use crate::snapshot::StealingSnapshot;
 use crate::table::policies;
 use crate::time::Timestamp;
@@ -32,24 +32,6 @@ policies! {
         Jsq("jsq") => jsq,
         /// By the shortest queue; what application servers cannot hold goes to data servers, as much as these can lend.
         Softscale("softscale") => softscale,
-    }
-}
-
-impl DispatchConfig {
-    /// Whether it has the cores of data servers divided.
-    pub fn divides_cores(&self) -> bool {
-        matches!(self, DispatchConfig::Softscale(profile) if profile.steps.iter().any(|step| step.cores.is_some()))
-    }
-
-    /// Checks the settings that depend on the application.
-    ///
-    /// # Errors
-    /// The first setting that does not fit it.
-    pub(crate) fn fits(&self, setup: &Setup) -> Result<(), SetupError> {
-        match self {
-            DispatchConfig::Softscale(profile) => profile.fits(setup),
-            _ => Ok(()),
-        }
     }
 }
 

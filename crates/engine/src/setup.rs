@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use crate::admission::AdmissionConfig;
 use crate::affinity::Affinity;
+use crate::demands::Demands;
 use crate::dispatch::DispatchConfig;
 use crate::max_conn::{self, MaxConn};
 use crate::partition::PartitionConfig;
@@ -118,6 +119,11 @@ impl Setup {
             default_cost: None,
             when_all_down: WhenAllDown::default(),
         }
+    }
+
+    /// What its policies need from the program that runs them.
+    pub fn demands(&self) -> Demands {
+        self.admission.demands().and(self.dispatch.demands()).and(self.partition.demands())
     }
 
     /// Checks what the types cannot.

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use crate::accept::listen;
 use crate::app::{App, AppError};
 use crate::config::Config;
-use crate::guard::{self, Guard, SynRequired};
+use crate::guard::{Guard, SynRequired};
 use crate::live::Live;
 use crate::record::RecordSink;
 use crate::reports::{Listener, View};
@@ -204,8 +204,8 @@ impl SentryHandle {
                 return needs_restart(format!("application \"{}\": syn_policing", app.name()));
             }
             let (before, after) = (&now.setup.admission, &application.setup.admission);
-            if guard::is_needed(after) && !guard::is_needed(before) {
-                return needs_restart(format!("application \"{}\": the policy to \"resource\"", app.name()));
+            if after.demands().signals && !before.demands().signals {
+                return needs_restart(format!("application \"{}\": the policy to \"{}\"", app.name(), after.name()));
             }
             Live::check(application)?;
         }
@@ -257,10 +257,10 @@ fn guards(
 ) -> Result<Vec<Guard>, StartError> {
     let mut guards = Vec::new();
     for (at, app) in apps.iter().enumerate() {
-        if guard::is_needed(&app.live().config.setup.admission) {
+        if app.live().config.setup.demands().signals {
             let listeners = workers.iter().flat_map(|worker| &worker[at]);
             let listeners = listeners.filter_map(|listener| listener.try_clone().ok()).collect();
-            guards.extend(Guard::start(app, &addresses[at], listeners, samples)?);
+            guards.push(Guard::start(app, &addresses[at], listeners, samples)?);
         }
     }
     Ok(guards)

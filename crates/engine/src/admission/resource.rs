@@ -329,7 +329,7 @@ impl Place {
 
 impl Connections {
     fn new(config: &Config) -> Connections {
-        let (law, depth) = config.syn.resolve(Signal::ListenQueue, 20.0).expect("it was checked with the setup");
+        let (law, depth) = config.connections_law().expect("it was checked with the setup");
         Connections {
             control: Control::new(law),
             depth,

@@ -28,6 +28,7 @@ use alloc::string::String;
 use core::time::Duration;
 
 use super::{DispatchPolicy, Lending, View};
+use crate::demands::Demands;
 use crate::estimate::Rate;
 use crate::event::{Event, EventSink};
 use crate::request::{Request, ServerId};
@@ -87,6 +88,11 @@ impl Config {
             return Err(dispatch_error("partition".into(), problem.into()));
         }
         self.misfit(&setup.servers).map_or(Ok(()), |(place, problem)| Err(dispatch_error(place, problem)))
+    }
+
+    pub(super) fn demands(&self) -> Demands {
+        let cores = self.steps.iter().any(|step| step.cores.is_some());
+        Demands { lenders: true, cores, ..Demands::default() }
     }
 
     pub(super) fn build(&self, _setup: &Setup) -> Softscale {

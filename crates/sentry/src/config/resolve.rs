@@ -19,7 +19,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use tidegate_engine::{
-    ClassSetup, DispatchConfig, Role, ServerSetup, Setup, SetupError, Sla, Statistic, Step, WhenAllDown,
+    AdmissionConfig, ClassSetup, DispatchConfig, Role, ServerSetup, Setup, SetupError, Sla, Statistic, Step, WhenAllDown,
 };
 
 use super::policy::DispatchChoice;
@@ -338,20 +338,33 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             self.report
                 .warn(span, format!("\"{}\" is in shadow mode: it decides and counts, but refuses nothing", app.name));
         }
+        self.unheeded(app, span);
+    }
+
+    /// What is said of servers and no policy goes by, and the other way round.
+    fn unheeded(&mut self, app: &Application, span: &Range<usize>) {
+        let demands = app.setup.demands();
         let lends = app.setup.servers.iter().any(|server| server.role == Role::Data);
-        if lends && app.setup.dispatch.name() != "softscale" {
-            self.report.warn(span, "servers with role = \"data\" get requests under dispatch = \"softscale\" only");
-        }
-        let weights = app.setup.servers.iter().any(|server| server.weight != 1.0);
-        let counts = app.setup.admission.name() == "switch" || app.setup.partition.name() != "none";
-        if weights && app.setup.dispatch.name() != "wrr" && !counts {
-            let message = "weight is used by dispatch = \"wrr\", admission = \"switch\" and partitions only; others go by \
-                           cores, given or learned";
+        if lends && !demands.lenders {
+            let stealing = quoted(&DispatchConfig::names_that_demand(|demands| demands.lenders));
+            let message = format!("servers with role = \"data\" get requests under dispatch = {stealing} only");
             self.report.warn(span, message);
         }
-        if counts && app.setup.max_conn.is_empty() {
-            let message = "admission = \"switch\" and partitions count requests in flight, but no [[application.max_conn]] says \
-                           how many a server holds: 104 within the target and 150 at most are assumed";
+        let counting = quoted(&AdmissionConfig::names_that_demand(|demands| demands.kinds));
+        let weights = app.setup.servers.iter().any(|server| server.weight != 1.0);
+        if weights && !demands.weights {
+            let weighing = quoted(&DispatchConfig::names_that_demand(|demands| demands.weights));
+            let message = format!(
+                "weight is used by dispatch = {weighing}, admission = {counting} and partitions only; others go by \
+                 cores, given or learned"
+            );
+            self.report.warn(span, message);
+        }
+        if demands.kinds && app.setup.max_conn.is_empty() {
+            let message = format!(
+                "admission = {counting} and partitions count requests in flight, but no [[application.max_conn]] says \
+                 how many a server holds: 104 within the target and 150 at most are assumed"
+            );
             self.report.warn(span, message);
         }
     }
@@ -381,6 +394,11 @@ struct Blame {
     dispatch: Range<usize>,
     partition: Range<usize>,
     max_conn: Range<usize>,
+}
+
+/// Names of policies, as they are written in the file.
+fn quoted(names: &[&str]) -> String {
+    names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(" or ")
 }
 
 fn span_of<T>(at: &Option<At<T>>) -> Option<Range<usize>> {

@@ -1,11 +1,11 @@
 //! What the kernel does before the sentry: it turns new connections away, and it measures.
 //!
-//! Every request is a connection of its own here. While a policy protects resources, nuclei tell it ten times a second
+//! Every request is a connection of its own here. While a policy demands signals, nuclei tell it ten times a second
 //! how much of each is in use; what they say goes through the world's channel.
 
 use std::time::Duration;
 
-use tidegate_engine::{AdmissionConfig, LoadReport, ServerId, Signal, Timestamp, TokenBucket};
+use tidegate_engine::{LoadReport, ServerId, Signal, Timestamp, TokenBucket};
 use tidegate_workload::uniform;
 
 use super::{Happening, Run};
@@ -45,7 +45,7 @@ impl Kernel {
 impl Run<'_> {
     /// Measures from now on, if anybody wants to know.
     pub(super) fn watch(&mut self) {
-        if let AdmissionConfig::Resource(_) = self.world.setup.admission {
+        if self.world.setup.demands().signals {
             self.kernel.busy = vec![0.0; self.world.servers.len()];
             self.plans.once(Timestamp::ZERO + EVERY, Happening::Measurement);
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_engine::{AdmissionConfig, PartitionConfig, Timestamp};
+use tidegate_engine::{PartitionConfig, Timestamp};
 
 use super::Run;
 
@@ -12,7 +12,7 @@ impl Run<'_> {
         let divides = self.world.setup.partition != PartitionConfig::default();
         let policy = self.controller.snapshot(now).policy;
         let (controllers, resources) = (policy.controllers, policy.resources);
-        let protects = matches!(self.world.setup.admission, AdmissionConfig::Resource(_));
+        let protects = self.world.setup.demands().signals;
         let counts = self.world.count_in_flight;
         if (controllers.is_empty() && !divides && !counts && !protects) || now >= self.end {
             self.look = Timestamp::MAX;

@@ -7,9 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{Law, Protection};
 use crate::admission::require;
+use crate::demands::Demands;
 use crate::setup::{Setup, SetupError};
 use crate::signal::Signal;
 use crate::units::{PerSecond, Seconds};
+
+/// New connections at once, where nothing is said.
+const CONNECTIONS_DEPTH: f64 = 20.0;
 
 /// Settings. Without any, `cpu` and `nic_queue` are protected, and connections by the queue of those that wait.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -119,7 +123,7 @@ impl Config {
                 return wrong(problem);
             }
         }
-        let problem = self.syn.resolve(Signal::ListenQueue, 20.0).err();
+        let problem = self.connections_law().err();
         problem.map_or(Ok(()), |problem| Err(SetupError::Resource { name: super::CONNECTIONS.into(), problem }))
     }
 
@@ -135,8 +139,18 @@ impl Config {
         }
     }
 
+    pub(in crate::admission) fn demands(&self) -> Demands {
+        let connections = self.connections.then(|| self.syn.depth.unwrap_or(CONNECTIONS_DEPTH));
+        Demands { signals: true, connections, ..Demands::default() }
+    }
+
     pub(in crate::admission) fn build(&self, setup: &Setup) -> Protection {
         Protection::new(self, setup)
+    }
+
+    /// The law of new connections, and how many may come at once.
+    pub(super) fn connections_law(&self) -> Result<(Law, f64), &'static str> {
+        self.syn.resolve(Signal::ListenQueue, CONNECTIONS_DEPTH)
     }
 
     pub(super) fn learns(&self) -> bool {
