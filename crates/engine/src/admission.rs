@@ -27,29 +27,29 @@ mod threshold;
 mod vegas;
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt::Debug;
 use core::time::Duration;
 
-use crate::controller::Group;
-use crate::decision::{Action, End, Reason};
+use crate::decision::{End, Reason};
+use crate::effect::Effect;
 use crate::estimate::{Calibration, Costs, Rate};
 use crate::event::{Event, EventSink};
-use crate::max_conn::{Kinds, MaxConn};
+use crate::facts::Facts;
+use crate::max_conn::{Group, Kinds};
 use crate::policer::{Policer, Share};
 use crate::report::LoadReport;
 use crate::request::{ClassId, Request, RequestTypeId, ServerId};
 use crate::rng::Rng;
-use crate::setup::{Setup, SetupError};
+use crate::setup::{Setup, SetupError, SetupPlace};
 use crate::table::policies;
 use crate::time::Timestamp;
 use crate::waiting::Waiting;
 
-pub use batch::{Delays, Order};
-pub use load::Load;
-pub use resource::{Beside, Control, Law, Look, Why};
-pub use state::{ClassControl, ControllerState, PolicyState, ResourceState, UseState};
+pub use batch::Delays;
+pub use state::PolicyState;
+
+pub(crate) use load::Load;
 
 policies! {
     /// An admission policy and its settings.
@@ -238,8 +238,7 @@ pub struct Context<'a> {
     pub(crate) waiting: &'a mut Waiting,
     pub(crate) flights: &'a mut crate::flight::Flights,
     pub(crate) released: &'a mut Vec<Released>,
-    pub(crate) actions: &'a mut VecDeque<Action>,
-    pub(crate) told_syn: &'a mut Option<f64>,
+    pub(crate) effects: &'a mut Vec<Effect>,
     pub(crate) sink: &'a mut dyn EventSink,
 }
 
@@ -277,7 +276,7 @@ impl Context<'_> {
     pub fn held(&self, class: ClassId, request_type: RequestTypeId) -> Option<Held> {
         let kind = self.kinds.of(request_type)?;
         let group = self.groups[class.index().min(self.groups.len() - 1)];
-        let threshold = group.weight * mark(&self.kinds.limits()[kind], class.index(), self.classes.len());
+        let threshold = group.weight * self.kinds.limits()[kind].mark(class.index(), self.classes.len());
         Some(Held { in_flight: f64::from(group.by_kind[kind]) + group.others[kind], threshold })
     }
 
@@ -355,44 +354,20 @@ impl Context<'_> {
         self.policer.publish(class, share);
     }
 
-    /// Publishes how good answers to a request type should be, 0 to 1.
-    pub fn publish_quality(&mut self, request_type: RequestTypeId, quality: f64) {
-        self.policer.publish_quality(request_type, quality);
+    /// Has something done beside the decisions.
+    pub fn act(&mut self, effect: Effect) {
+        self.effects.push(effect);
     }
 
-    /// Publishes how good answers to every request type should be, 0 to 1.
-    pub fn publish_quality_of_all(&mut self, quality: f64) {
-        self.policer.publish_quality_of_all(quality);
-    }
-
-    /// Has the driver let in so many new connections per second, `depth` at once; `None`: all. In shadow mode all.
-    pub fn set_syn_rate(&mut self, rate: Option<f64>, depth: f64) {
-        let rate = rate.filter(|_| !self.shadow);
-        if rate != *self.told_syn {
-            *self.told_syn = rate;
-            self.actions.push_back(Action::SynRate { rate, depth });
-        }
-    }
-
-    /// Reports an event.
-    pub fn emit(&mut self, event: Event) {
-        self.sink.record(self.now, event);
+    /// Reports an event of the policy's own.
+    pub fn say(&mut self, facts: Facts) {
+        self.sink.record(self.now, Event::Admission(facts));
     }
 
     /// The classes, most important first.
     pub fn class_ids(&self) -> impl Iterator<Item = ClassId> + use<> {
         self.policer.classes()
     }
-}
-
-/// How many of a kind a server may hold before a class is refused: the most important class has all that it can hold,
-/// the least important what it holds within the target, those between have marks evenly in between.
-pub(crate) fn mark(limit: &MaxConn, class: usize, classes: usize) -> f64 {
-    let importance = match classes {
-        0 | 1 => 1.0,
-        _ => (classes - 1 - class) as f64 / (classes - 1) as f64,
-    };
-    limit.within_target + (limit.most - limit.within_target) * importance
 }
 
 /// Builds the policy that `config` describes.
@@ -402,5 +377,5 @@ pub(crate) fn build(config: &AdmissionConfig, setup: &Setup) -> Box<dyn Admissio
 
 /// A setting that must be more than zero, or is out of range otherwise.
 fn require(holds: bool, policy: &'static str, key: &'static str, problem: &'static str) -> Result<(), SetupError> {
-    if holds { Ok(()) } else { Err(SetupError::Policy { policy, key, problem }) }
+    if holds { Ok(()) } else { Err(SetupError::wrong(SetupPlace::Admission(policy), format_args!("{key} {problem}"))) }
 }

@@ -9,6 +9,7 @@
 //! state, `controller/learn.rs` what is done ten times a second, `controller/reload.rs` a change of setup.
 
 mod core_state;
+mod effects;
 mod learn;
 mod partitions;
 mod reload;
@@ -36,7 +37,6 @@ use crate::time::Timestamp;
 pub(crate) use core_state::new_server;
 
 use core_state::Core;
-pub(crate) use partitions::Group;
 
 /// How often slow state is brought up to date.
 const TICK: Duration = Duration::from_millis(100);
@@ -160,7 +160,7 @@ impl Controller {
         }
         state.status = status;
         // Its nucleus may have been restarted: it is told again.
-        state.told_cores = None;
+        state.said_cores.forget();
         self.core.sink.record(now, Event::ServerChanged { server, status });
         self.core.count_servers();
         self.offer_places(now);
@@ -400,8 +400,11 @@ impl Controller {
         self.settle(now);
     }
 
-    /// Turns what the policy let go into actions.
+    /// Turns what the policy wants done, and whom it let go, into actions.
     fn settle(&mut self, now: Timestamp) {
+        if !self.core.effects.is_empty() {
+            self.core.carry_out();
+        }
         if !self.core.released.is_empty() {
             self.core.release(now);
         }

@@ -2,6 +2,7 @@
 
 use alloc::string::String;
 
+use crate::effect::Said;
 use crate::estimate::{Capacity, Reported};
 use crate::max_conn::MOST_KINDS;
 use crate::request::ServerId;
@@ -64,7 +65,7 @@ pub struct ServerState {
     pub(crate) told_capacity: Option<f64>,
     /// Of a data server: what it lends, and the cores that its nucleus was told to give.
     pub(crate) lent: u32,
-    pub(crate) told_cores: Option<u32>,
+    pub(crate) said_cores: Said<u32>,
     /// Of a data server: whether it can lend, as [`LoadReport::Lends`](crate::LoadReport::Lends) says.
     pub can_lend: bool,
 }

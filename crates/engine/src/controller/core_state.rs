@@ -12,6 +12,7 @@ use crate::admission::{ClassEstimate, Context, Released};
 use crate::affinity::Pins;
 use crate::decision::{Action, End, Outcome, Reason, Rejection};
 use crate::dispatch::{self, DispatchPolicy};
+use crate::effect::{Effect, Said};
 use crate::estimate::{Alpha, Calibration, Capacity, Costs, DecayedHistogram, Mark, Rate, Reported, Scale};
 use crate::event::EventSink;
 use crate::flight::{Flight, Flights, State};
@@ -44,15 +45,15 @@ pub(super) struct Core {
     follows_load: bool,
     pub(super) servers: Vec<ServerState>,
     pub(super) partitions: Partitions,
-    /// The sizes of partitions that the last event told.
-    pub(super) told_sizes: Vec<usize>,
     pub(super) pins: Option<Pins>,
     pub(super) flights: Flights,
     pub(super) waiting: Waiting,
     pub(super) released: Vec<Released>,
     pub(super) actions: VecDeque<Action>,
-    /// New connections per second that the driver was told to let in; `None`: all.
-    pub(super) told_syn: Option<f64>,
+    /// What policies want done, and is not yet.
+    pub(super) effects: Vec<Effect>,
+    /// New connections per second that the driver lets in; `None`: all.
+    pub(super) connections: Said<Option<f64>>,
     pub(super) classes: Vec<ClassEstimate>,
     pub(super) costs: Costs,
     pub(super) calibration: Calibration,
@@ -133,14 +134,14 @@ impl Core {
             dispatch: dispatch::build(&setup.dispatch, &setup),
             follows_load: false,
             partitions: Partitions::new(&setup),
-            told_sizes: Vec::new(),
             pins: setup.affinity.as_ref().map(Pins::new),
             servers: setup.servers.iter().enumerate().map(|(at, server)| new_server(at, server)).collect(),
             flights: Flights::new(),
             waiting: Waiting::new(classes, buckets),
             released: Vec::new(),
             actions: VecDeque::new(),
-            told_syn: None,
+            effects: Vec::new(),
+            connections: Said::already(None),
             classes: setup.classes.iter().map(new_class).collect(),
             costs: Costs::new(COST_ENTRIES, setup.request_types.len(), classes, default_cost(&setup)),
             calibration: Calibration::new(setup.sla.statistic()),
@@ -188,8 +189,7 @@ impl Core {
             waiting: &mut self.waiting,
             flights: &mut self.flights,
             released: &mut self.released,
-            actions: &mut self.actions,
-            told_syn: &mut self.told_syn,
+            effects: &mut self.effects,
             sink: &mut *self.sink,
         }
     }
@@ -374,7 +374,7 @@ pub(crate) fn new_server(at: usize, setup: &ServerSetup) -> ServerState {
         given_by_report: false,
         told_capacity: None,
         lent: 0,
-        told_cores: None,
+        said_cores: Said::default(),
         can_lend: true,
     }
 }

@@ -33,7 +33,7 @@ impl Core {
         self.refresh_capacities(now, held_back);
         self.calibration.refresh(now);
         self.refresh_target(now);
-        self.lend(now);
+        self.tick_dispatch(now);
         self.sum_reports();
         self.publish_retry_after(now);
         self.refreshed = now;

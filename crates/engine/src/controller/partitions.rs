@@ -5,8 +5,9 @@ use alloc::vec::Vec;
 
 use super::core_state::Core;
 use crate::dispatch::View;
+use crate::effect::Said;
 use crate::event::Event;
-use crate::max_conn::{Kinds, MOST_KINDS};
+use crate::max_conn::{Group, Kinds, MOST_KINDS};
 use crate::partition::{self, Division, PartitionPolicy};
 use crate::request::{AffinityKey, ClassId, Request, RequestTypeId, ServerId};
 use crate::server::{ServerState, Status};
@@ -19,24 +20,21 @@ pub(super) struct Partitions {
     pub(super) kinds: Kinds,
     /// Servers that take requests, by partition: one for all when nothing is divided.
     pub(super) sizes: Vec<usize>,
+    /// The sizes that the last event told.
+    said_sizes: Said<Vec<usize>>,
     pub(super) groups: Vec<Group>,
-}
-
-/// What the servers of a partition are and hold together.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Group {
-    /// Sum of the weights of the servers that take requests.
-    pub(crate) weight: f64,
-    /// In flight there, by kind.
-    pub(crate) by_kind: [u32; MOST_KINDS],
-    /// In service there that others sent, by kind, as nuclei tell.
-    pub(crate) others: [f64; MOST_KINDS],
 }
 
 impl Partitions {
     pub(super) fn new(setup: &Setup) -> Partitions {
         let policy = partition::build(&setup.partition, setup);
-        Partitions { policy, kinds: Kinds::new(setup), sizes: Vec::new(), groups: Vec::new() }
+        Partitions {
+            policy,
+            kinds: Kinds::new(setup),
+            sizes: Vec::new(),
+            said_sizes: Said::default(),
+            groups: Vec::new(),
+        }
     }
 
     /// The partition of a class; 0 when nothing is divided.
@@ -196,9 +194,9 @@ impl Core {
     }
 
     fn tell_partitions(&mut self, now: Timestamp) {
-        if self.partitions.policy.divides() && self.told_sizes != self.partitions.sizes {
-            self.told_sizes.clone_from(&self.partitions.sizes);
-            self.sink.record(now, Event::PartitionsSet { servers: self.told_sizes.clone() });
+        let Partitions { policy, sizes, said_sizes, .. } = &mut self.partitions;
+        if policy.divides() && said_sizes.is_news(sizes) {
+            self.sink.record(now, Event::PartitionsSet { servers: sizes.clone() });
         }
     }
 }

@@ -11,6 +11,7 @@ use super::core_state::{ClassStats, Core, default_cost, new_class, new_server};
 use crate::admission::{self, AdmissionPolicy};
 use crate::affinity::Pins;
 use crate::dispatch;
+use crate::effect::Effect;
 use crate::estimate::{Calibration, Capacity};
 use crate::flight::State;
 use crate::policer::{ClassCounts, Policer};
@@ -42,7 +43,7 @@ impl Controller {
             Some(policy) => {
                 self.admission = policy;
                 // Until the new policy asks for it.
-                self.core.context(now).set_syn_rate(None, 1.0);
+                self.core.effects.push(Effect::Connections { rate: None, depth: 1.0 });
             }
             None => self.admission.on_setup(&self.core.setup),
         }
@@ -141,7 +142,7 @@ impl Core {
                     (server.weight, server.max_connections) = (setup.weight, setup.max_connections);
                     server.role = setup.role;
                     // Told anew, as what it gives is set anew below.
-                    server.told_cores = None;
+                    server.said_cores.forget();
                     match setup.cores {
                         Some(cores) => {
                             server.capacity.set_given(cores);

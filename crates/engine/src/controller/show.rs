@@ -4,10 +4,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::core_state::{ClassStats, Core};
-use super::partitions::Group;
-use crate::admission::{AdmissionPolicy, PolicyState, mark};
+use crate::admission::{AdmissionPolicy, PolicyState};
 use crate::decision::Reason;
-use crate::max_conn::MaxConn;
+use crate::max_conn::{Group, MaxConn};
 use crate::policer::ClassCounts;
 use crate::request::ClassId;
 use crate::server::Status;
@@ -18,10 +17,7 @@ pub(super) fn snapshot(core: &Core, admission: &dyn AdmissionPolicy, now: Timest
     let name = core.setup.admission.name();
     let mut policy = PolicyState { policy: name, active: name, ..PolicyState::default() };
     admission.describe(&mut policy);
-    for state in &mut policy.resources {
-        let server = state.server_id.and_then(|id| core.servers.get(id.index()));
-        state.server = server.map(|server| String::from(&*server.name));
-    }
+    policy.own.name_servers(&|id| core.servers.get(id.index()).map(|server| server.name.clone()));
     Snapshot {
         application: core.setup.name.clone(),
         statistic: core.setup.sla.statistic().name(),
@@ -36,7 +32,7 @@ pub(super) fn snapshot(core: &Core, admission: &dyn AdmissionPolicy, now: Timest
         alpha: core.alpha.get(),
         policy,
         dispatch: core.setup.dispatch.name(),
-        stealing: core.dispatch.describe(),
+        dispatching: core.dispatch.describe(),
         partition: core.setup.partition.name(),
         partitions: partitions(core),
         classes: (0..core.classes.len()).map(|index| class(core, ClassId(index as u8))).collect(),
@@ -93,7 +89,7 @@ fn partitions(core: &Core) -> Vec<PartitionSnapshot> {
             elsewhere: group.others[kind],
             within_target: group.weight * limit.within_target,
             most: group.weight * limit.most,
-            thresholds: of.iter().map(|&class| group.weight * mark(limit, class, classes)).collect(),
+            thresholds: of.iter().map(|&class| group.weight * limit.mark(class, classes)).collect(),
         };
         PartitionSnapshot {
             classes: of.iter().map(|&class| core.setup.classes[class].name.clone()).collect(),

@@ -19,7 +19,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use tidegate_engine::{
-    AdmissionConfig, ClassSetup, DispatchConfig, Role, ServerSetup, Setup, SetupError, Sla, Statistic, Step, WhenAllDown,
+    AdmissionConfig, ClassSetup, DispatchConfig, Role, ServerSetup, Setup, SetupError, SetupPlace, Sla, Statistic,
+    Step, WhenAllDown,
 };
 
 use super::policy::DispatchChoice;
@@ -300,16 +301,20 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         if let Err(error) = setup.check() {
             // What contradicts the file here may stand in another one.
             let of_profile = |name: &str| profile.and_then(|profile| Some((profile, profile.place_of_kind(name)?)));
-            let (place, elsewhere) = match &error {
-                SetupError::Dispatch { .. } => {
+            let part = match &error {
+                SetupError::Wrong { place, .. } => Some(place),
+                _ => None,
+            };
+            let (place, elsewhere) = match part {
+                Some(SetupPlace::Dispatch(_)) => {
                     let stealing = stealing.or(profile.filter(|profile| profile.softscale.is_some()));
                     (&blame.dispatch, stealing.map_or_else(String::new, Profile::place_of_stealing))
                 }
-                SetupError::MaxConn { name, .. } => match of_profile(name) {
+                Some(SetupPlace::MaxConn(name)) => match of_profile(name) {
                     Some((profile, place)) => (&profile.span, place),
                     None => (&blame.max_conn, String::new()),
                 },
-                SetupError::Partition { .. } => (&blame.partition, String::new()),
+                Some(SetupPlace::Partition(_)) => (&blame.partition, String::new()),
                 _ => (&blame.admission, String::new()),
             };
             self.report.error(place, format!("{error}{elsewhere}"));

@@ -10,21 +10,17 @@ impl Run<'_> {
     /// Once a second, before anything happens then.
     pub(super) fn look_at_controllers(&mut self, now: Timestamp) {
         let divides = self.world.setup.partition != PartitionConfig::default();
-        let policy = self.controller.snapshot(now).policy;
-        let (controllers, resources) = (policy.controllers, policy.resources);
-        let protects = self.world.setup.demands().signals;
+        let shown = self.controller.snapshot(now).policy.own;
+        let listens = self.world.setup.demands().signals;
         let counts = self.world.count_in_flight;
-        if (controllers.is_empty() && !divides && !counts && !protects) || now >= self.end {
+        if (shown.is_empty() && !divides && !counts && !listens) || now >= self.end {
             self.look = Timestamp::MAX;
             return;
         }
         let second = Duration::from_secs(now.since(Timestamp::ZERO).as_secs());
         self.look = Timestamp::ZERO + second + Duration::from_secs(1);
-        if !controllers.is_empty() {
-            self.report.controls.push((second, controllers));
-        }
-        if !resources.is_empty() {
-            self.report.resources.push((second, resources));
+        if !shown.is_empty() {
+            self.report.shown.push((second, shown));
         }
         if counts {
             let mut sums = vec![0; self.report.courses.len()];

@@ -2,7 +2,7 @@
 
 use crate::admission::Load;
 use crate::decision::{Action, Reason};
-use crate::dispatch::Lending;
+use crate::effect::Lending;
 use crate::event::Event;
 use crate::request::ServerId;
 use crate::server::{Role, ServerState, Status};
@@ -47,19 +47,17 @@ impl Core {
         self.follows_load = self.dispatch.follows_load();
     }
 
-    /// Asks the dispatch policy what data servers lend, and has it done.
-    pub(in crate::controller) fn lend(&mut self, now: Timestamp) {
-        let Lending { limit, cores } = self.dispatch.on_tick(now, &mut *self.sink);
+    /// Data servers lend so much from now on.
+    pub(in crate::controller) fn lend(&mut self, Lending { limit, cores }: Lending) {
         let mut is_changed = false;
         for server in self.servers.iter_mut().filter(|server| server.role == Role::Data) {
             is_changed |= server.lent != limit;
             server.lent = limit;
-            if server.status != Status::Up || server.told_cores == cores {
+            // Who no longer divides cores leaves them as they are.
+            let Some(cores) = cores.filter(|_| server.status == Status::Up) else { continue };
+            if !server.said_cores.is_news(&cores) {
                 continue;
             }
-            // Who no longer divides cores leaves them as they are.
-            let Some(cores) = cores else { continue };
-            server.told_cores = Some(cores);
             self.actions.push_back(Action::Isolate { server: server.id, cores });
             if cores > 0 {
                 server.capacity.give(f64::from(cores));
