@@ -33,10 +33,11 @@ use core::time::Duration;
 
 use crate::decision::{End, Reason};
 use crate::effect::Effect;
-use crate::estimate::{Calibration, Costs, Rate};
+use crate::estimate::{Calibration, ClassEstimate, Costs};
 use crate::event::{Event, EventSink};
 use crate::facts::Facts;
-use crate::max_conn::{Group, Kinds};
+use crate::fleet::{Held, Partitions};
+use crate::flight::{Released, Traffic};
 use crate::policer::{Policer, Share};
 use crate::report::LoadReport;
 use crate::request::{ClassId, Request, RequestTypeId, ServerId};
@@ -44,7 +45,6 @@ use crate::rng::Rng;
 use crate::setup::{Setup, SetupError, SetupPlace};
 use crate::table::policies;
 use crate::time::Timestamp;
-use crate::waiting::Waiting;
 
 pub use batch::Delays;
 pub use state::PolicyState;
@@ -232,103 +232,68 @@ pub struct Context<'a> {
     pub rng: &'a mut Rng,
     /// Whether refusals are only counted. Nothing may wait then.
     pub shadow: bool,
-    pub(crate) kinds: &'a Kinds,
-    pub(crate) groups: &'a [Group],
+    pub(crate) partitions: &'a Partitions,
     pub(crate) policer: &'a Policer,
-    pub(crate) waiting: &'a mut Waiting,
-    pub(crate) flights: &'a mut crate::flight::Flights,
-    pub(crate) released: &'a mut Vec<Released>,
+    pub(crate) traffic: &'a mut Traffic,
     pub(crate) effects: &'a mut Vec<Effect>,
     pub(crate) sink: &'a mut dyn EventSink,
 }
 
-/// What is in flight of a kind of requests at the servers that a class may use.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Held {
-    /// In flight, and what others sent as nuclei tell.
-    pub in_flight: f64,
-    /// From how many on a request of the class is one too many.
-    pub threshold: f64,
-}
-
-/// What is known of a class.
-#[derive(Clone, Debug)]
-pub struct ClassEstimate {
-    /// Offered rate, requests per second.
-    pub offered: Rate,
-    /// Offered rate beyond the guarantee, requests per second.
-    pub excess: Rate,
-    /// Guaranteed rate, requests per second.
-    pub min_rate: f64,
-    /// Costs of the class's requests (seconds), for the delays' formula.
-    pub cost_spread: crate::estimate::DecayedHistogram,
-}
-
-/// A waiting request that a policy let go: to a server, or to a refusal.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Released {
-    pub(crate) slot: u32,
-    pub(crate) refused: Option<(Reason, Option<f64>)>,
-}
-
 impl Context<'_> {
     /// What the servers that a class may use hold of the kind of a request type; `None`: the type is counted nowhere.
-    pub fn held(&self, class: ClassId, request_type: RequestTypeId) -> Option<Held> {
-        let kind = self.kinds.of(request_type)?;
-        let group = self.groups[class.index().min(self.groups.len() - 1)];
-        let threshold = group.weight * self.kinds.limits()[kind].mark(class.index(), self.classes.len());
-        Some(Held { in_flight: f64::from(group.by_kind[kind]) + group.others[kind], threshold })
+    pub(crate) fn held(&self, class: ClassId, request_type: RequestTypeId) -> Option<Held> {
+        self.partitions.held(class, request_type)
     }
 
     /// Requests waiting in a class.
     pub fn waiting(&self, class: ClassId) -> usize {
-        self.waiting.class_len(class) as usize
+        self.traffic.waiting.class_len(class) as usize
     }
 
     /// Requests waiting in all classes.
     pub fn waiting_in_all(&self) -> usize {
-        self.waiting.len()
+        self.traffic.waiting.len()
     }
 
     /// Requests waiting in one bucket of a class.
     pub fn waiting_in(&self, class: ClassId, bucket: usize) -> usize {
-        self.waiting.bucket_len(class, bucket) as usize
+        self.traffic.waiting.bucket_len(class, bucket) as usize
     }
 
     /// Since when the first of a bucket waits.
     pub fn waiting_since(&self, class: ClassId, bucket: usize) -> Option<Timestamp> {
-        self.waiting.first(class, bucket).map(|slot| self.flights.arrived(slot))
+        self.traffic.waiting.first(class, bucket).map(|slot| self.traffic.flights.arrived(slot))
     }
 
     /// Lets the first `count` of a bucket in, and counts them as in flight at once.
     pub fn start(&mut self, class: ClassId, bucket: usize, count: usize) {
         for _ in 0..count {
-            let Some(slot) = self.waiting.pop(self.flights, class, bucket) else { return };
+            let Some(slot) = self.traffic.waiting.pop(&mut self.traffic.flights, class, bucket) else { return };
             self.let_in(slot);
         }
     }
 
     fn let_in(&mut self, slot: u32) {
-        self.released.push(Released { slot, refused: None });
+        self.traffic.released.push(Released { slot, refused: None });
         self.load.in_flight += 1;
         self.load.free = self.load.free.saturating_sub(1);
     }
 
     /// When the last of a bucket began to wait.
     pub fn newest_waiting_since(&self, class: ClassId, bucket: usize) -> Option<Timestamp> {
-        self.waiting.last(class, bucket).map(|slot| self.flights.arrived(slot))
+        self.traffic.waiting.last(class, bucket).map(|slot| self.traffic.flights.arrived(slot))
     }
 
     /// Lets the last of a bucket in, as [`Context::start`] does the first.
     pub fn start_newest(&mut self, class: ClassId, bucket: usize) {
-        let Some(slot) = self.waiting.pop_last(self.flights, class, bucket) else { return };
+        let Some(slot) = self.traffic.waiting.pop_last(&mut self.traffic.flights, class, bucket) else { return };
         self.let_in(slot);
     }
 
     /// Lets in everything that waits.
     pub fn start_all(&mut self) {
         for class in self.class_ids() {
-            for bucket in 0..self.waiting.buckets() {
+            for bucket in 0..self.traffic.waiting.buckets() {
                 self.start(class, bucket, usize::MAX);
             }
         }
@@ -337,14 +302,14 @@ impl Context<'_> {
     /// Refuses the first `count` of a bucket.
     pub fn refuse(&mut self, class: ClassId, bucket: usize, count: usize, reason: Reason, predicted: Option<f64>) {
         for _ in 0..count {
-            let Some(slot) = self.waiting.pop(self.flights, class, bucket) else { return };
-            self.released.push(Released { slot, refused: Some((reason, predicted)) });
+            let Some(slot) = self.traffic.waiting.pop(&mut self.traffic.flights, class, bucket) else { return };
+            self.traffic.released.push(Released { slot, refused: Some((reason, predicted)) });
         }
     }
 
     /// Refuses everything that waits in a class.
     pub fn refuse_class(&mut self, class: ClassId, reason: Reason) {
-        for bucket in 0..self.waiting.buckets() {
+        for bucket in 0..self.traffic.waiting.buckets() {
             self.refuse(class, bucket, usize::MAX, reason, None);
         }
     }

@@ -36,7 +36,7 @@ pub enum Event {
         /// Which server.
         server: ServerId,
         /// Its state now.
-        status: crate::server::Status,
+        status: crate::fleet::Status,
     },
     /// A server is in another partition now; it finishes what it has.
     ServerMoved {

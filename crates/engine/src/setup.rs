@@ -11,9 +11,9 @@ use crate::admission::AdmissionConfig;
 use crate::affinity::Affinity;
 use crate::demands::Demands;
 use crate::dispatch::DispatchConfig;
+use crate::fleet::Role;
 use crate::max_conn::{self, MaxConn};
 use crate::partition::PartitionConfig;
-use crate::server::Role;
 use crate::sla::Sla;
 
 /// One application, as its controller needs it.

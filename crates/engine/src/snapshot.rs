@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use crate::admission::PolicyState;
 use crate::facts::Facts;
-use crate::server::{Role, Status};
+use crate::fleet::{Role, Status};
 
 /// One application.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]

@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use super::forest::Forest;
 use super::{DispatchPolicy, View};
+use crate::fleet::{ServerState, Status};
 use crate::request::{Request, ServerId};
-use crate::server::{ServerState, Status};
 use crate::setup::Setup;
 
 /// No settings.

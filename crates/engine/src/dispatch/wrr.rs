@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 use super::forest::{Forest, group};
 use super::{DispatchPolicy, View};
 use crate::demands::Demands;
+use crate::fleet::{ServerState, Status};
 use crate::request::{Request, ServerId};
-use crate::server::{ServerState, Status};
 use crate::setup::Setup;
 
 /// No settings: weights belong to the servers.
