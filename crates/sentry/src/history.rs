@@ -10,7 +10,9 @@ mod tests;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tidegate_engine::{ClassSnapshot, Facts, PolicyState, Reason, Snapshot};
+use tidegate_engine::{ClassSnapshot, PolicyState, Reason, Snapshot};
+
+use crate::metrics::{controllers, stealing};
 
 /// Seconds kept.
 pub const KEPT: usize = 3600;
@@ -222,7 +224,7 @@ impl ClassTotals {
 
 /// Every number of the controller's own, by name. Names that end in `_s` are of seconds.
 fn gauges(now: &Snapshot, mut keep: impl FnMut(&str, f64)) {
-    let PolicyState { limit, threshold, delays, full, more, own, .. } = &now.policy;
+    let PolicyState { limit, threshold, delays, full, more, .. } = &now.policy;
     let known = [
         ("limit", *limit),
         // Classes are counted from 1 wherever people see them.
@@ -238,30 +240,14 @@ fn gauges(now: &Snapshot, mut keep: impl FnMut(&str, f64)) {
     for (class, delay) in now.classes.iter().zip(delays) {
         keep(&format!("delay {}_s", class.name), *delay);
     }
-    if let Some(stealing) = now.dispatching.facts("stealing") {
-        let mut keep = |name, key| stealing.number(key).into_iter().for_each(|value| keep(name, value));
-        keep("stolen", "stolen");
-        keep("stealing_limit", "limit");
-        keep("data_tier_load", "load");
-        keep("data_cores_lent", "cores");
-    }
+    stealing::gauges(now, &mut keep);
     if now.partitions.len() > 1 {
         now.partitions
             .iter()
             .for_each(|part| keep(&format!("servers of {}", part.classes.join(", ")), part.servers as f64));
     }
     // Last: with many request types these are what the bound on their number cuts off.
-    own.list("controllers").for_each(|controller| controller_gauges(controller, &mut keep));
-}
-
-fn controller_gauges(controller: &Facts, mut keep: impl FnMut(&str, f64)) {
-    let of = controller.text("request_type").map(|name| format!(" {name}")).unwrap_or_default();
-    controller.number("quality").into_iter().for_each(|quality| keep(&format!("quality{of}"), quality));
-    for class in controller.list("classes") {
-        let name = class.text("class").unwrap_or("");
-        class.number("rate").into_iter().for_each(|rate| keep(&format!("rate{of}, {name}"), rate));
-        class.number("percentile").into_iter().for_each(|time| keep(&format!("response{of}, {name}_s"), time));
-    }
+    controllers::gauges(now, &mut keep);
 }
 
 fn totals_by_reason(classes: &[ClassSnapshot]) -> [u64; REASONS] {

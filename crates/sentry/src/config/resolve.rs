@@ -23,7 +23,6 @@ use tidegate_engine::{
     Step, WhenAllDown,
 };
 
-use super::policy::DispatchChoice;
 use super::raw::{RawApplication, RawConfig, RawServerTable, RawSla};
 use super::section::{At, List, Report};
 use super::{AccessLog, Admin, Application, Config, SentryConfig, Server};
@@ -272,25 +271,6 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
                 Role::Application
             }
         }
-    }
-
-    /// The dispatch policy, and the profile that it names itself, if it does.
-    fn dispatch(
-        &mut self,
-        given: Option<At<DispatchChoice>>,
-        profile: Option<&Profile>,
-    ) -> (DispatchConfig, Option<Profile>) {
-        let Some(At { value: DispatchChoice { config, profile: named }, span }) = given else {
-            return (DispatchConfig::default(), None);
-        };
-        let Some(file) = named else { return (self.stealing_beside(config, Some(span), profile), None) };
-        let Some(mut named) = self.profile(Some(file)) else { return (config, None) };
-        let Some(table) = named.softscale.take() else {
-            self.report.error(&named.span, "this profile has no table softscale; measure it with --data, or write it");
-            return (config, None);
-        };
-        let config = DispatchConfig::Softscale(table.value);
-        (self.stealing_beside(config, Some(span), profile), Some(named))
     }
 
     /// What the engine checks itself, attached to the line most likely to blame.

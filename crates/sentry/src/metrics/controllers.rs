@@ -3,7 +3,7 @@
 use std::fmt;
 
 use prometheus_client::registry::Unit;
-use tidegate_engine::Facts;
+use tidegate_engine::{Facts, Snapshot};
 
 use super::family::{Families, Labels};
 use super::{Seen, flag};
@@ -20,6 +20,19 @@ pub(super) fn write(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
     out.gauge("tidegate_policy_policing", help, None, policing)?;
     let quality = all.iter().flat_map(types).filter_map(|(labels, of)| Some((labels, of.number("quality")?)));
     out.gauge("tidegate_policy_quality", "How good answers should be, 0 to 1.", None, quality)
+}
+
+/// The same by the names that the dashboard's history has.
+pub(crate) fn gauges(now: &Snapshot, keep: &mut dyn FnMut(&str, f64)) {
+    for controller in now.policy.own.list("controllers") {
+        let of = controller.text("request_type").map(|name| format!(" {name}")).unwrap_or_default();
+        controller.number("quality").into_iter().for_each(|quality| keep(&format!("quality{of}"), quality));
+        for class in controller.list("classes") {
+            let name = class.text("class").unwrap_or("");
+            class.number("rate").into_iter().for_each(|rate| keep(&format!("rate{of}, {name}"), rate));
+            class.number("percentile").into_iter().for_each(|time| keep(&format!("response{of}, {name}_s"), time));
+        }
+    }
 }
 
 fn types(seen: &Seen) -> impl Iterator<Item = (Labels<'_>, &Facts)> {

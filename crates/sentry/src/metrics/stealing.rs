@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use tidegate_engine::Snapshot;
+
 use super::family::Families;
 use super::{Seen, flag};
 
@@ -23,4 +25,14 @@ pub(super) fn write(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
         out.gauge(name, help, None, states().filter_map(|(labels, state)| Some((labels, state.number(key)?))))?;
     }
     Ok(())
+}
+
+/// The same by the names that the dashboard's history has.
+pub(crate) fn gauges(now: &Snapshot, keep: &mut dyn FnMut(&str, f64)) {
+    let Some(stealing) = now.dispatching.facts("stealing") else { return };
+    let mut keep = |name, key| stealing.number(key).into_iter().for_each(|value| keep(name, value));
+    keep("stolen", "stolen");
+    keep("stealing_limit", "limit");
+    keep("data_tier_load", "load");
+    keep("data_cores_lent", "cores");
 }
