@@ -6,9 +6,9 @@
 //!
 //! A request's way through: [`Controller::handle_arrival`] (police, then ask the policy, then dispatch) ->
 //! [`Controller::handle_completion`] (learn, then let the policy fill the place). `controller/core_state.rs` holds the
-//! state, in parts by question: `flight.rs` what is under way, `estimate/estimates.rs` what was learned, `fleet.rs` which
-//! servers there are, `controller/outbox.rs` what is said. `controller/learn.rs` is what is done ten times a second,
-//! `controller/reload.rs` a change of setup.
+//! state, in parts by question: `flight.rs` what is under way, `estimate/estimates.rs` what was learned, `fleet.rs`
+//! which servers there are, `controller/outbox.rs` what is said. `controller/learn.rs` is what is done ten times a
+//! second, `controller/reload.rs` a change of setup.
 
 mod core_state;
 mod learn;

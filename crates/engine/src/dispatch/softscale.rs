@@ -165,8 +165,8 @@ impl DispatchPolicy for Softscale {
             // Requests sent to data servers since the start, and whether some were within the last second.
             .with("stolen", self.stolen)
             .with("is_stealing", self.run.from.is_some())
-            // The most that each data server may have in flight at this load, and how many of its cores it is to give to
-            // application work; none: cores are not divided.
+            // The most that each data server may have in flight at this load, and how many of its cores it is to give
+            // to application work; none: cores are not divided.
             .with("limit", limit)
             .with("cores", cores)
             // Requests sent to servers per second, as a share of the data tier's peak.
