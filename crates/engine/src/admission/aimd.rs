@@ -313,6 +313,17 @@ mod tests {
         assert_eq!(bench.control(1, 1).text("step"), Some("kept"));
     }
 
+    /// The admin API's JSON: other programs read it.
+    #[test]
+    fn its_state_has_these_keys_in_this_order() {
+        let bench = Bench::new(r#"{ "policy": "aimd", "single": true, "by_class": false }"#);
+        let state = serde_json::to_string(&bench.engine.snapshot(bench.now).policy).expect("JSON");
+        let expected = r#"{"policy":"aimd","active":"aimd","limit":null,"threshold":null,"delays":[],"full":null,"#;
+        let own = r#""controllers":[{"request_type":null,"quality":1.0,"policing":true,"classes":[{"class":"all","#;
+        let class = r#""rate":100.0,"percentile":null,"target":1.0,"step":null}]}],"more":[]}"#;
+        assert_eq!(state, [expected, own, class].concat());
+    }
+
     #[test]
     fn a_refusal_says_when_the_bucket_has_a_token_again() {
         let mut bench = Bench::new(

@@ -109,6 +109,21 @@ fn only_what_strains_the_short_resource_is_refused() {
     assert_eq!(bench.syn, None, "connections are let in");
 }
 
+/// The admin API's JSON: other programs read it.
+#[test]
+fn its_state_has_these_keys_in_this_order() {
+    let mut bench = Bench::new(r#"{ "policy": "resource", "connections": false }"#, 1);
+    bench.signal(Some(0), Signal::Cpu, 50.0);
+    bench.second(1, 0, CPU);
+    let state = serde_json::to_string(&bench.engine.snapshot(bench.now).policy).expect("JSON");
+    let resource =
+        r#""full":null,"resources":[{"resource":"cpu","signal":"cpu","server":"one","rate":null,"parts":[],"#;
+    let numbers = r#""hits":1.0,"admitted":1,"refused":0,"input":50.0,"reference":90.0,"error":40.0,"step":8.0,"#;
+    let uses = r#""why":"never-short"}],"uses":[{"request_type":"default","requests":1,"cpu_seconds":"#;
+    let expected = [resource, numbers, uses].concat();
+    assert!(state.contains(&expected) && state.ends_with(r#","more":[]}"#), "{state}");
+}
+
 #[test]
 fn each_server_has_its_bucket_and_is_tested_when_it_is_chosen() {
     let mut bench = Bench::new(DEFAULT, 2);

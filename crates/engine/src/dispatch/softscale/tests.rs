@@ -71,6 +71,15 @@ fn the_first_request_too_many_goes_to_the_data_tier_and_the_limit_holds() {
     assert_eq!(send(&mut controller, Timestamp::ZERO, 1, &mut flying), "a");
 }
 
+/// The admin API's JSON: other programs read it.
+#[test]
+fn its_state_has_these_keys_in_this_order() {
+    let state = serde_json::to_string(&controller(1, 1).snapshot(Timestamp::ZERO)).expect("JSON");
+    let own = r#""stealing":{"stolen":0,"is_stealing":false,"limit":4,"cores":3,"load":0.0,"why_not":"#;
+    let expected = format!(r#""dispatch":"softscale",{own}"an application server has room"}},"partition":"none","#);
+    assert!(state.contains(&expected), "{state}");
+}
+
 #[test]
 fn lost_servers_are_excess_too() {
     let (mut controller, mut flying) = (controller(4, 2), Vec::new());
