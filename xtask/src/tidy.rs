@@ -5,6 +5,7 @@
 
 pub mod documents;
 mod engine;
+mod foreign;
 mod imports;
 mod kinds;
 mod policies;
@@ -14,6 +15,7 @@ mod source;
 
 mod text;
 mod tree;
+mod wide;
 
 use std::process::ExitCode;
 
@@ -36,6 +38,8 @@ const RULES: &[Rule] = &[
     Rule { name: "workspace-lints", check: imports::check_lints, canaries: imports::LINT_CANARIES },
     Rule { name: "pure-engine", check: engine::check, canaries: engine::CANARIES },
     Rule { name: "policy-tables", check: policies::check, canaries: policies::CANARIES },
+    Rule { name: "foreign-policies", check: foreign::check, canaries: foreign::CANARIES },
+    Rule { name: "wide-structs", check: wide::check, canaries: wide::CANARIES },
     Rule { name: "unfinished", check: text::check_unfinished, canaries: text::UNFINISHED_CANARIES },
     Rule { name: "sleeping-tests", check: sleep::check_sleep, canaries: sleep::SLEEP_CANARIES },
     Rule { name: "ignored-tests", check: kinds::check_ignore, canaries: kinds::IGNORE_CANARIES },

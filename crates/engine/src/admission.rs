@@ -27,29 +27,29 @@ mod threshold;
 mod vegas;
 
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt::Debug;
 use core::time::Duration;
 
-use crate::controller::Group;
-use crate::decision::{Action, End, Reason};
-use crate::estimate::{Calibration, Costs, Rate};
+use crate::decision::{End, Reason};
+use crate::effect::Effect;
+use crate::estimate::{Calibration, ClassEstimate, Costs};
 use crate::event::{Event, EventSink};
-use crate::max_conn::{Kinds, MaxConn};
+use crate::facts::Facts;
+use crate::fleet::{Held, Partitions};
+use crate::flight::{Released, Traffic};
 use crate::policer::{Policer, Share};
 use crate::report::LoadReport;
 use crate::request::{ClassId, Request, RequestTypeId, ServerId};
 use crate::rng::Rng;
-use crate::setup::{Setup, SetupError};
+use crate::setup::{Setup, SetupError, SetupPlace};
 use crate::table::policies;
 use crate::time::Timestamp;
-use crate::waiting::Waiting;
 
-pub use batch::{Delays, Order};
-pub use load::Load;
-pub use resource::{Beside, Control, Law, Look, Why};
-pub use state::{ClassControl, ControllerState, PolicyState, ResourceState, UseState};
+pub use batch::Delays;
+pub use state::PolicyState;
+
+pub(crate) use load::Load;
 
 policies! {
     /// An admission policy and its settings.
@@ -83,13 +83,6 @@ policies! {
         Threshold("threshold") => threshold,
         /// Batch while the sentry can afford it, threshold while it cannot.
         Sentry("sentry") => sentry,
-    }
-}
-
-impl AdmissionConfig {
-    /// Whether the policy acts on [`LoadReport::Signal`]: of the others a driver need not tell any.
-    pub fn takes_signals(&self) -> bool {
-        matches!(self, AdmissionConfig::Resource(_))
     }
 }
 
@@ -239,104 +232,68 @@ pub struct Context<'a> {
     pub rng: &'a mut Rng,
     /// Whether refusals are only counted. Nothing may wait then.
     pub shadow: bool,
-    pub(crate) kinds: &'a Kinds,
-    pub(crate) groups: &'a [Group],
+    pub(crate) partitions: &'a Partitions,
     pub(crate) policer: &'a Policer,
-    pub(crate) waiting: &'a mut Waiting,
-    pub(crate) flights: &'a mut crate::flight::Flights,
-    pub(crate) released: &'a mut Vec<Released>,
-    pub(crate) actions: &'a mut VecDeque<Action>,
-    pub(crate) told_syn: &'a mut Option<f64>,
+    pub(crate) traffic: &'a mut Traffic,
+    pub(crate) effects: &'a mut Vec<Effect>,
     pub(crate) sink: &'a mut dyn EventSink,
-}
-
-/// What is in flight of a kind of requests at the servers that a class may use.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Held {
-    /// In flight, and what others sent as nuclei tell.
-    pub in_flight: f64,
-    /// From how many on a request of the class is one too many.
-    pub threshold: f64,
-}
-
-/// What is known of a class.
-#[derive(Clone, Debug)]
-pub struct ClassEstimate {
-    /// Offered rate, requests per second.
-    pub offered: Rate,
-    /// Offered rate beyond the guarantee, requests per second.
-    pub excess: Rate,
-    /// Guaranteed rate, requests per second.
-    pub min_rate: f64,
-    /// Costs of the class's requests (seconds), for the delays' formula.
-    pub cost_spread: crate::estimate::DecayedHistogram,
-}
-
-/// A waiting request that a policy let go: to a server, or to a refusal.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Released {
-    pub(crate) slot: u32,
-    pub(crate) refused: Option<(Reason, Option<f64>)>,
 }
 
 impl Context<'_> {
     /// What the servers that a class may use hold of the kind of a request type; `None`: the type is counted nowhere.
-    pub fn held(&self, class: ClassId, request_type: RequestTypeId) -> Option<Held> {
-        let kind = self.kinds.of(request_type)?;
-        let group = self.groups[class.index().min(self.groups.len() - 1)];
-        let threshold = group.weight * mark(&self.kinds.limits()[kind], class.index(), self.classes.len());
-        Some(Held { in_flight: f64::from(group.by_kind[kind]) + group.others[kind], threshold })
+    pub(crate) fn held(&self, class: ClassId, request_type: RequestTypeId) -> Option<Held> {
+        self.partitions.held(class, request_type)
     }
 
     /// Requests waiting in a class.
     pub fn waiting(&self, class: ClassId) -> usize {
-        self.waiting.class_len(class) as usize
+        self.traffic.waiting.class_len(class) as usize
     }
 
     /// Requests waiting in all classes.
     pub fn waiting_in_all(&self) -> usize {
-        self.waiting.len()
+        self.traffic.waiting.len()
     }
 
     /// Requests waiting in one bucket of a class.
     pub fn waiting_in(&self, class: ClassId, bucket: usize) -> usize {
-        self.waiting.bucket_len(class, bucket) as usize
+        self.traffic.waiting.bucket_len(class, bucket) as usize
     }
 
     /// Since when the first of a bucket waits.
     pub fn waiting_since(&self, class: ClassId, bucket: usize) -> Option<Timestamp> {
-        self.waiting.first(class, bucket).map(|slot| self.flights.arrived(slot))
+        self.traffic.waiting.first(class, bucket).map(|slot| self.traffic.flights.arrived(slot))
     }
 
     /// Lets the first `count` of a bucket in, and counts them as in flight at once.
     pub fn start(&mut self, class: ClassId, bucket: usize, count: usize) {
         for _ in 0..count {
-            let Some(slot) = self.waiting.pop(self.flights, class, bucket) else { return };
+            let Some(slot) = self.traffic.waiting.pop(&mut self.traffic.flights, class, bucket) else { return };
             self.let_in(slot);
         }
     }
 
     fn let_in(&mut self, slot: u32) {
-        self.released.push(Released { slot, refused: None });
+        self.traffic.released.push(Released { slot, refused: None });
         self.load.in_flight += 1;
         self.load.free = self.load.free.saturating_sub(1);
     }
 
     /// When the last of a bucket began to wait.
     pub fn newest_waiting_since(&self, class: ClassId, bucket: usize) -> Option<Timestamp> {
-        self.waiting.last(class, bucket).map(|slot| self.flights.arrived(slot))
+        self.traffic.waiting.last(class, bucket).map(|slot| self.traffic.flights.arrived(slot))
     }
 
     /// Lets the last of a bucket in, as [`Context::start`] does the first.
     pub fn start_newest(&mut self, class: ClassId, bucket: usize) {
-        let Some(slot) = self.waiting.pop_last(self.flights, class, bucket) else { return };
+        let Some(slot) = self.traffic.waiting.pop_last(&mut self.traffic.flights, class, bucket) else { return };
         self.let_in(slot);
     }
 
     /// Lets in everything that waits.
     pub fn start_all(&mut self) {
         for class in self.class_ids() {
-            for bucket in 0..self.waiting.buckets() {
+            for bucket in 0..self.traffic.waiting.buckets() {
                 self.start(class, bucket, usize::MAX);
             }
         }
@@ -345,14 +302,14 @@ impl Context<'_> {
     /// Refuses the first `count` of a bucket.
     pub fn refuse(&mut self, class: ClassId, bucket: usize, count: usize, reason: Reason, predicted: Option<f64>) {
         for _ in 0..count {
-            let Some(slot) = self.waiting.pop(self.flights, class, bucket) else { return };
-            self.released.push(Released { slot, refused: Some((reason, predicted)) });
+            let Some(slot) = self.traffic.waiting.pop(&mut self.traffic.flights, class, bucket) else { return };
+            self.traffic.released.push(Released { slot, refused: Some((reason, predicted)) });
         }
     }
 
     /// Refuses everything that waits in a class.
     pub fn refuse_class(&mut self, class: ClassId, reason: Reason) {
-        for bucket in 0..self.waiting.buckets() {
+        for bucket in 0..self.traffic.waiting.buckets() {
             self.refuse(class, bucket, usize::MAX, reason, None);
         }
     }
@@ -362,28 +319,14 @@ impl Context<'_> {
         self.policer.publish(class, share);
     }
 
-    /// Publishes how good answers to a request type should be, 0 to 1.
-    pub fn publish_quality(&mut self, request_type: RequestTypeId, quality: f64) {
-        self.policer.publish_quality(request_type, quality);
+    /// Has something done beside the decisions.
+    pub fn act(&mut self, effect: Effect) {
+        self.effects.push(effect);
     }
 
-    /// Publishes how good answers to every request type should be, 0 to 1.
-    pub fn publish_quality_of_all(&mut self, quality: f64) {
-        self.policer.publish_quality_of_all(quality);
-    }
-
-    /// Has the driver let in so many new connections per second, `depth` at once; `None`: all. In shadow mode all.
-    pub fn set_syn_rate(&mut self, rate: Option<f64>, depth: f64) {
-        let rate = rate.filter(|_| !self.shadow);
-        if rate != *self.told_syn {
-            *self.told_syn = rate;
-            self.actions.push_back(Action::SynRate { rate, depth });
-        }
-    }
-
-    /// Reports an event.
-    pub fn emit(&mut self, event: Event) {
-        self.sink.record(self.now, event);
+    /// Reports an event of the policy's own.
+    pub fn say(&mut self, facts: Facts) {
+        self.sink.record(self.now, Event::Admission(facts));
     }
 
     /// The classes, most important first.
@@ -392,36 +335,12 @@ impl Context<'_> {
     }
 }
 
-/// How many of a kind a server may hold before a class is refused: the most important class has all that it can hold,
-/// the least important what it holds within the target, those between have marks evenly in between.
-pub(crate) fn mark(limit: &MaxConn, class: usize, classes: usize) -> f64 {
-    let importance = match classes {
-        0 | 1 => 1.0,
-        _ => (classes - 1 - class) as f64 / (classes - 1) as f64,
-    };
-    limit.within_target + (limit.most - limit.within_target) * importance
-}
-
 /// Builds the policy that `config` describes.
 pub(crate) fn build(config: &AdmissionConfig, setup: &Setup) -> Box<dyn AdmissionPolicy> {
     config.build(setup)
 }
 
-impl AdmissionConfig {
-    /// Checks the settings that depend on the application.
-    ///
-    /// # Errors
-    /// The first setting that does not fit it.
-    pub(crate) fn fits(&self, setup: &Setup) -> Result<(), SetupError> {
-        match self {
-            AdmissionConfig::Aimd(config) => config.fits(setup),
-            AdmissionConfig::Resource(config) => config.fits(setup),
-            _ => Ok(()),
-        }
-    }
-}
-
 /// A setting that must be more than zero, or is out of range otherwise.
 fn require(holds: bool, policy: &'static str, key: &'static str, problem: &'static str) -> Result<(), SetupError> {
-    if holds { Ok(()) } else { Err(SetupError::Policy { policy, key, problem }) }
+    if holds { Ok(()) } else { Err(SetupError::wrong(SetupPlace::Admission(policy), format_args!("{key} {problem}"))) }
 }

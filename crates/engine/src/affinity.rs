@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use crate::request::{AffinityKey, ServerId};
-use crate::setup::SetupError;
+use crate::setup::{SetupError, SetupPlace};
 use crate::time::Timestamp;
 use crate::units::Seconds;
 
@@ -43,11 +43,11 @@ impl Affinity {
     pub(crate) fn check(&self) -> Result<(), SetupError> {
         let idle = self.idle.0;
         if !(idle.is_finite() && idle > 0.0) {
-            return Err(SetupError::Affinity { key: "idle", problem: "must be more than zero" });
+            return Err(SetupError::wrong(SetupPlace::Affinity, "idle must be more than zero"));
         }
         match self.keys {
             1..=16_777_216 => Ok(()),
-            _ => Err(SetupError::Affinity { key: "keys", problem: "must be 1 to 16777216" }),
+            _ => Err(SetupError::wrong(SetupPlace::Affinity, "keys must be 1 to 16777216")),
         }
     }
 }

@@ -6,11 +6,13 @@
 //!
 //! A request's way through: [`Controller::handle_arrival`] (police, then ask the policy, then dispatch) ->
 //! [`Controller::handle_completion`] (learn, then let the policy fill the place). `controller/core_state.rs` holds the
-//! state, `controller/learn.rs` what is done ten times a second, `controller/reload.rs` a change of setup.
+//! state, in parts by question: `flight.rs` what is under way, `estimate/estimates.rs` what was learned, `fleet.rs`
+//! which servers there are, `controller/outbox.rs` what is said. `controller/learn.rs` is what is done ten times a
+//! second, `controller/reload.rs` a change of setup.
 
 mod core_state;
 mod learn;
-mod partitions;
+mod outbox;
 mod reload;
 mod reports;
 mod show;
@@ -23,20 +25,16 @@ use crate::admission::{self, Admission, AdmissionPolicy, Arrival, Ended};
 use crate::decision::{Action, Decision, End, Outcome, Reason, Rejection};
 use crate::estimate::Mark;
 use crate::event::{Event, EventSink};
+use crate::fleet::{ServerState, Status};
 use crate::flight::{Flight, State};
 use crate::policer::{Policer, Verdict};
 use crate::report::{LoadReport, MeasuredCost};
 use crate::request::{AffinityKey, Request, ServerId, Ticket};
-use crate::server::{ServerState, Status};
 use crate::setup::{Setup, SetupError};
 use crate::snapshot::Snapshot;
 use crate::time::Timestamp;
 
-#[cfg(test)]
-pub(crate) use core_state::new_server;
-
 use core_state::Core;
-pub(crate) use partitions::Group;
 
 /// How often slow state is brought up to date.
 const TICK: Duration = Duration::from_millis(100);
@@ -83,8 +81,8 @@ impl Controller {
 
     /// A request arrives on which [`Policer::police`] gave `verdict`.
     pub fn handle_policed(&mut self, now: Timestamp, request: Request, verdict: Verdict) -> Decision {
-        let arrival = Arrival { request, cost: self.core.costs.estimate(&request) };
-        self.core.classes[request.class.index()].cost_spread.record(now, arrival.cost);
+        let arrival = Arrival { request, cost: self.core.estimates.costs.estimate(&request) };
+        self.core.estimates.classes[request.class.index()].cost_spread.record(now, arrival.cost);
         let admission = match verdict {
             Verdict::Guaranteed | Verdict::Pass => Admission::Admit,
             Verdict::Ask => self.admission.on_arrival(&mut self.core.context(now), &arrival),
@@ -106,12 +104,12 @@ impl Controller {
 
     /// The answer to an admitted request is complete, or will not come.
     pub fn handle_completion(&mut self, now: Timestamp, ticket: Ticket, outcome: Outcome) {
-        match self.core.flights.get(ticket).map(|flight| flight.state) {
+        match self.core.traffic.flights.get(ticket).map(|flight| flight.state) {
             Some(State::InFlight { .. }) => {}
             // A waiting request cannot complete: the driver mixed up its tickets.
-            _ => return self.core.stale_tickets += 1,
+            _ => return self.core.traffic.stale_tickets += 1,
         }
-        if let Some(flight) = self.core.flights.remove(ticket) {
+        if let Some(flight) = self.core.traffic.flights.remove(ticket) {
             self.core.land(now, &flight, Some(outcome));
             self.tell_outcome(now, &flight, outcome);
         }
@@ -120,16 +118,7 @@ impl Controller {
 
     /// The client of a waiting or admitted request left. Moves no estimate.
     pub fn handle_cancel(&mut self, now: Timestamp, ticket: Ticket) {
-        let Some(flight) = self.core.flights.get(ticket).copied() else {
-            self.core.stale_tickets += 1;
-            return;
-        };
-        if let State::Waiting { bucket } = flight.state {
-            let Core { waiting, flights, .. } = &mut self.core;
-            waiting.unlink(flights, flight.request.class, bucket, ticket.slot);
-        }
-        self.core.flights.remove(ticket);
-        self.core.stats[flight.request.class.index()].cancelled += 1;
+        let Some(flight) = self.core.traffic.cancel(ticket) else { return };
         if matches!(flight.state, State::InFlight { .. }) {
             self.core.land(now, &flight, None);
             self.offer_places(now);
@@ -139,14 +128,15 @@ impl Controller {
     /// An admitted request goes to another server than `failed`, because nothing reached that one. `None`: no other
     /// server takes it; it stays where it is.
     pub fn handle_redispatch(&mut self, now: Timestamp, ticket: Ticket, failed: ServerId) -> Option<ServerId> {
-        let flight = *self.core.flights.get(ticket)?;
+        let core = &mut self.core;
+        let flight = *core.traffic.flights.get(ticket)?;
         let State::InFlight { server: old } = flight.state else { return None };
-        let server = self.core.choose_other(now, &flight.request, failed)?;
-        self.core.witness(now, &flight, old, 0.0, None);
-        let kind = self.core.kind_of(&flight);
-        self.core.leave(now, old, kind, 0.0);
-        let mark = self.core.enter(now, server, kind);
-        let flight = self.core.flights.get_mut(ticket)?;
+        let server = core.fleet.choose_other(now, &mut core.rng, &flight.request, failed)?;
+        core.witness(now, &flight, old, 0.0, None);
+        let kind = core.kind_of(&flight);
+        core.fleet.leave(now, old, kind, 0.0);
+        let mark = core.fleet.enter(now, server, kind);
+        let flight = core.traffic.flights.get_mut(ticket)?;
         (flight.state, flight.started) = (State::InFlight { server }, now);
         flight.mark = mark;
         Some(server)
@@ -154,30 +144,29 @@ impl Controller {
 
     /// A server came up, went down, or is to drain. Unknown servers are ignored.
     pub fn handle_server(&mut self, now: Timestamp, server: ServerId, status: Status) {
-        let Some(state) = self.core.servers.get_mut(server.index()) else { return };
-        if state.status == status || state.status == Status::Removed {
+        if !self.core.fleet.set_status(server, status) {
             return;
         }
-        state.status = status;
-        // Its nucleus may have been restarted: it is told again.
-        state.told_cores = None;
-        self.core.sink.record(now, Event::ServerChanged { server, status });
-        self.core.count_servers();
+        self.core.outbox.record(now, Event::ServerChanged { server, status });
         self.offer_places(now);
     }
 
     /// A measurement from outside.
     pub fn handle_report(&mut self, now: Timestamp, report: LoadReport) {
         match report {
-            LoadReport::Server { server, load } => self.core.take_report(now, server, &load),
-            LoadReport::Active { server, request_type, count } => self.core.take_active(server, request_type, count),
-            LoadReport::Silent(server) => self.core.lose_reports(server),
+            LoadReport::Server { server, load } => self.core.fleet.take_report(now, server, &load),
+            LoadReport::Active { server, request_type, count } => {
+                self.core.fleet.take_active(server, request_type, count);
+            }
+            LoadReport::Silent(server) => self.core.fleet.lose_reports(server),
             LoadReport::Lends { server, can } => {
-                self.core.set_can_lend(now, server, can);
+                if self.core.fleet.set_can_lend(server, can) {
+                    self.core.outbox.record(now, Event::LenderChanged { server, lends: can });
+                }
                 self.offer_places(now);
             }
             LoadReport::Coming(at) => {
-                self.core.coming = at;
+                self.core.fleet.coming = at;
                 self.core.publish_retry_after(now);
             }
             LoadReport::SentryCpu(_) | LoadReport::Signal { .. } | LoadReport::Connections { .. } => {}
@@ -194,7 +183,7 @@ impl Controller {
 
     /// The answer of `server` began a session: requests with `key` go there from now on.
     pub fn handle_session(&mut self, now: Timestamp, key: AffinityKey, server: ServerId) {
-        self.core.pin_session(now, key, server);
+        self.core.fleet.pin_session(now, key, server);
     }
 
     /// The time that [`Controller::poll_timeout`] named has come (calling earlier does no harm).
@@ -219,7 +208,7 @@ impl Controller {
 
     /// What to do about waiting requests. Poll after every `handle_*` until there is nothing more.
     pub fn poll_action(&mut self) -> Option<Action> {
-        self.core.actions.pop_front()
+        self.core.outbox.actions.pop_front()
     }
 
     /// Turns shadow mode on (decide and count, refuse nothing) or off.
@@ -235,12 +224,12 @@ impl Controller {
 
     /// The servers, by id.
     pub fn servers(&self) -> &[ServerState] {
-        &self.core.servers
+        &self.core.fleet.servers
     }
 
     /// Where an admitted request is.
     pub fn server_of(&self, ticket: Ticket) -> Option<ServerId> {
-        match self.core.flights.get(ticket)?.state {
+        match self.core.traffic.flights.get(ticket)?.state {
             State::InFlight { server } => Some(server),
             State::Waiting { .. } => None,
         }
@@ -248,23 +237,23 @@ impl Controller {
 
     /// What a request is expected to cost, seconds.
     pub fn expected_cost(&self, request: &Request) -> f64 {
-        self.core.costs.estimate(request)
+        self.core.estimates.costs.estimate(request)
     }
 
     /// Servers that take requests, by partition, that of the most important class first; one number when servers are
     /// not divided.
     pub fn partition_sizes(&self) -> &[usize] {
-        &self.core.partitions.sizes
+        self.core.fleet.partitions.sizes()
     }
 
     /// Requests in flight.
     pub fn in_flight(&self) -> usize {
-        self.core.flights.len() - self.core.waiting.len()
+        self.core.traffic.flying()
     }
 
     /// Requests waiting in class queues.
     pub fn waiting(&self) -> usize {
-        self.core.waiting.len()
+        self.core.traffic.waiting.len()
     }
 
     /// The setup in force.
@@ -278,7 +267,7 @@ impl Controller {
     }
 
     fn admit(&mut self, now: Timestamp, arrival: Arrival, shadow: Option<Rejection>) -> Decision {
-        let server = self.core.choose(now, &arrival.request, None);
+        let server = self.choose(now, &arrival);
         self.admit_at(now, arrival, shadow, server)
     }
 
@@ -291,16 +280,16 @@ impl Controller {
     ) -> Decision {
         let class = arrival.request.class;
         let Some(server) = server else {
-            let reason = self.core.no_server_reason();
+            let reason = self.core.fleet.no_server_reason();
             // Where shadow mode would have refused, it is counted already.
             if shadow.is_none() {
-                self.core.count_refusal(class, reason);
+                self.core.traffic.count_refusal(class, reason);
             }
             return Decision::Reject(self.core.reject(class, reason, None));
         };
-        let kind = self.core.kind(arrival.request.request_type).filter(|_| shadow.is_none());
-        let mark = self.core.enter(now, server, kind);
-        let ticket = self.core.flights.insert(Flight {
+        let kind = self.core.fleet.partitions.kind(arrival.request.request_type).filter(|_| shadow.is_none());
+        let mark = self.core.fleet.enter(now, server, kind);
+        let ticket = self.core.traffic.flights.insert(Flight {
             request: arrival.request,
             state: State::InFlight { server },
             arrived: now,
@@ -310,13 +299,13 @@ impl Controller {
             in_flight: self.core.in_flight() as u32 + 1,
             shadow: shadow.is_some(),
         });
-        self.core.count_admitted(class, shadow.is_some());
+        self.core.traffic.count_admitted(class, shadow.is_some());
         Decision::Admit { ticket, server, shadow }
     }
 
     /// Admits what the policy, asked again now that the server is known, does not refuse.
     fn admit_if_spared(&mut self, now: Timestamp, arrival: Arrival) -> Decision {
-        let Some(server) = self.core.choose(now, &arrival.request, None) else {
+        let Some(server) = self.choose(now, &arrival) else {
             return self.admit_at(now, arrival, None, None);
         };
         match self.admission.on_server(&mut self.core.context(now), &arrival, server) {
@@ -333,7 +322,7 @@ impl Controller {
 
     /// A refusal of the policy's, counted.
     fn refusal(&mut self, now: Timestamp, request: &Request, reason: Reason, predicted: Option<f64>) -> Rejection {
-        self.core.count_refusal(request.class, reason);
+        self.core.traffic.count_refusal(request.class, reason);
         let rejection = self.core.reject(request.class, reason, predicted);
         match self.admission.retry_after(now, request) {
             Some(after) => rejection.come_back_after(after),
@@ -342,8 +331,7 @@ impl Controller {
     }
 
     fn enqueue(&mut self, now: Timestamp, arrival: Arrival, bucket: usize) -> Decision {
-        let Core { waiting, flights, .. } = &mut self.core;
-        let ticket = flights.insert(Flight {
+        let flight = Flight {
             request: arrival.request,
             state: State::Waiting { bucket },
             arrived: now,
@@ -352,9 +340,13 @@ impl Controller {
             cost: arrival.cost,
             in_flight: 0,
             shadow: false,
-        });
-        waiting.push(flights, arrival.request.class, bucket, ticket.slot);
-        Decision::Enqueue { ticket }
+        };
+        Decision::Enqueue { ticket: self.core.traffic.enqueue(flight, bucket) }
+    }
+
+    fn choose(&mut self, now: Timestamp, arrival: &Arrival) -> Option<ServerId> {
+        let Core { fleet, rng, .. } = &mut self.core;
+        fleet.choose(now, rng, &arrival.request, None)
     }
 
     /// Refuses an arrival; in shadow mode only on paper.
@@ -395,14 +387,18 @@ impl Controller {
 
     fn tick(&mut self, now: Timestamp) {
         self.core.refresh(now);
-        self.core.balance_partitions(now);
+        let Core { fleet, outbox, .. } = &mut self.core;
+        fleet.balance(now, &mut *outbox.sink);
         self.admission.on_tick(&mut self.core.context(now));
         self.settle(now);
     }
 
-    /// Turns what the policy let go into actions.
+    /// Turns what the policy wants done, and whom it let go, into actions.
     fn settle(&mut self, now: Timestamp) {
-        if !self.core.released.is_empty() {
+        if !self.core.outbox.effects.is_empty() {
+            self.core.carry_out();
+        }
+        if !self.core.traffic.released.is_empty() {
             self.core.release(now);
         }
     }

@@ -101,13 +101,11 @@ pub enum Reason {
     ServerLimit,
     /// No server is up.
     NoServer,
-    /// The sentry is shutting down.
-    Draining,
 }
 
 impl Reason {
     /// Every reason, for tables and metrics.
-    pub const ALL: [Reason; 11] = [
+    pub const ALL: [Reason; 10] = [
         Reason::SlaTarget,
         Reason::MoreImportantFirst,
         Reason::Threshold,
@@ -118,7 +116,6 @@ impl Reason {
         Reason::ResourceLimit,
         Reason::ServerLimit,
         Reason::NoServer,
-        Reason::Draining,
     ];
 
     /// The reason's name in headers, metrics and logs.
@@ -134,7 +131,6 @@ impl Reason {
             Reason::ResourceLimit => "resource-limit",
             Reason::ServerLimit => "server-limit",
             Reason::NoServer => "no-server",
-            Reason::Draining => "draining",
         }
     }
 
@@ -151,7 +147,6 @@ impl Reason {
             Reason::ResourceLimit => "it needs more of something that is short than can be spared",
             Reason::ServerLimit => "every server is at its connection limit",
             Reason::NoServer => "no server is available",
-            Reason::Draining => "the service is shutting down",
         }
     }
 

@@ -10,14 +10,16 @@ mod softscale;
 mod wrr;
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::fmt::Debug;
 
-use crate::event::EventSink;
+use crate::effect::Effect;
+use crate::event::{Event, EventSink};
+use crate::facts::Facts;
+use crate::fleet::{Role, ServerState, Status};
 use crate::request::{Request, ServerId};
 use crate::rng::Rng;
-use crate::server::{Role, ServerState, Status};
-use crate::setup::{Setup, SetupError};
-use crate::snapshot::StealingSnapshot;
+use crate::setup::Setup;
 use crate::table::policies;
 use crate::time::Timestamp;
 
@@ -32,24 +34,6 @@ policies! {
         Jsq("jsq") => jsq,
         /// By the shortest queue; what application servers cannot hold goes to data servers, as much as these can lend.
         Softscale("softscale") => softscale,
-    }
-}
-
-impl DispatchConfig {
-    /// Whether it has the cores of data servers divided.
-    pub fn divides_cores(&self) -> bool {
-        matches!(self, DispatchConfig::Softscale(profile) if profile.steps.iter().any(|step| step.cores.is_some()))
-    }
-
-    /// Checks the settings that depend on the application.
-    ///
-    /// # Errors
-    /// The first setting that does not fit it.
-    pub(crate) fn fits(&self, setup: &Setup) -> Result<(), SetupError> {
-        match self {
-            DispatchConfig::Softscale(profile) => profile.fits(setup),
-            _ => Ok(()),
-        }
     }
 }
 
@@ -74,25 +58,35 @@ pub trait DispatchPolicy: Debug + Send {
         let _ = server;
     }
 
-    /// Ten times a second: what each data server lends from now on.
-    fn on_tick(&mut self, now: Timestamp, sink: &mut dyn EventSink) -> Lending {
-        let _ = (now, sink);
-        Lending::default()
+    /// Ten times a second.
+    fn on_tick(&mut self, cx: &mut Tick<'_>) {
+        let _ = cx;
     }
 
-    /// What it shows of stealing; `None` when it does not know how to.
-    fn describe(&self) -> Option<StealingSnapshot> {
-        None
+    /// What only this policy shows.
+    fn describe(&self) -> Facts {
+        Facts::default()
     }
 }
 
-/// What each data server lends to application work. Nothing is the default: only a policy that asks for it gets it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lending {
-    /// The most requests it may have in flight.
-    pub limit: u32,
-    /// How many of its cores application work has to itself; `None`: cores are not divided.
-    pub cores: Option<u32>,
+/// What a dispatch policy may do ten times a second.
+pub struct Tick<'a> {
+    /// The time.
+    pub now: Timestamp,
+    pub(crate) effects: &'a mut Vec<Effect>,
+    pub(crate) sink: &'a mut dyn EventSink,
+}
+
+impl Tick<'_> {
+    /// Has something done beside the decisions.
+    pub fn act(&mut self, effect: Effect) {
+        self.effects.push(effect);
+    }
+
+    /// Reports an event of the policy's own.
+    pub fn say(&mut self, facts: Facts) {
+        self.sink.record(self.now, Event::Dispatch(facts));
+    }
 }
 
 /// What a dispatch policy may see.

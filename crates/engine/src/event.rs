@@ -1,8 +1,9 @@
 //! Events: what the engine did and why. Metrics, logs, the dashboard and golden files are made from them.
 
-use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 
+use crate::facts::Facts;
 use crate::request::{ClassId, ServerId};
 use crate::time::Timestamp;
 
@@ -10,29 +11,10 @@ use crate::time::Timestamp;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
-    /// The `sentry` policy changed between batch and threshold policing.
-    PolicySwitched {
-        /// The policy in force before.
-        from: &'static str,
-        /// The policy in force now.
-        to: &'static str,
-        /// The measurement that decided it.
-        reason: String,
-    },
-    /// A new admission threshold (cataclysm.md, threshold policing).
-    ThresholdSet {
-        /// Classes above pass, classes below are refused.
-        class: ClassId,
-        /// The share of `class` that passes, 0 to 1.
-        admit: f64,
-    },
-    /// New processing delays d_i, seconds per class (cataclysm.md, delays).
-    DelaysSet {
-        /// One delay per class, most important first.
-        delays: Vec<f64>,
-        /// A class whose bound cannot be met within the cap, if any.
-        unmet: Option<ClassId>,
-    },
+    /// What only this admission policy says.
+    Admission(Facts),
+    /// What only this dispatch policy says.
+    Dispatch(Facts),
     /// A server's learned capacity moved by more than a quarter.
     CapacityLearned {
         /// Which server.
@@ -54,7 +36,7 @@ pub enum Event {
         /// Which server.
         server: ServerId,
         /// Its state now.
-        status: crate::server::Status,
+        status: crate::fleet::Status,
     },
     /// A server is in another partition now; it finishes what it has.
     ServerMoved {
@@ -84,27 +66,6 @@ pub enum Event {
         /// How many were refused since it began.
         refused: u64,
     },
-    /// The first requests went to data servers, after a second or more in which none did (SOFTScale).
-    StealingBegan {
-        /// The most that a data server may have in flight.
-        limit: u32,
-        /// The load, as a share of the data tier's peak.
-        load: f64,
-    },
-    /// No request went to a data server for a second.
-    StealingEnded {
-        /// How many did since it began.
-        stolen: u64,
-    },
-    /// Data servers lend more or less: the load went over a step of their profile.
-    LendingChanged {
-        /// The most that a data server might have in flight before.
-        from: u32,
-        /// The most that it may have now.
-        to: u32,
-        /// The load, as a share of the data tier's peak.
-        load: f64,
-    },
     /// The cores of a data server cannot be divided any more, so nothing is stolen there; or they can again.
     LenderChanged {
         /// Which server.
@@ -112,32 +73,13 @@ pub enum Event {
         /// Whether it can lend now.
         lends: bool,
     },
-    /// A resource's controller does something else than in the sample before.
-    ResourceControlled {
-        /// The resource; `syn`: new connections.
-        resource: String,
-        /// At which server; `None`: at all together.
-        server: Option<ServerId>,
-        /// Requests per second that it lets in; `None`: all.
-        rate: Option<f64>,
-        /// What was measured, in the signal's unit.
-        input: Option<f64>,
-        /// The reference less the input.
-        error: f64,
-        /// What the control law said, requests per second.
-        step: f64,
-        /// What was done, or why nothing was.
-        why: &'static str,
-    },
 }
 
 impl Event {
     /// A short name for metrics and the event stream.
-    pub const fn name(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
-            Event::PolicySwitched { .. } => "policy-switched",
-            Event::ThresholdSet { .. } => "threshold-set",
-            Event::DelaysSet { .. } => "delays-set",
+            Event::Admission(facts) | Event::Dispatch(facts) => facts.name(),
             Event::CapacityLearned { .. } => "capacity-learned",
             Event::TargetChanged { .. } => "target-changed",
             Event::ServerChanged { .. } => "server-changed",
@@ -145,11 +87,17 @@ impl Event {
             Event::PartitionsSet { .. } => "partitions-set",
             Event::RefusalBegan { .. } => "refusal-began",
             Event::RefusalEnded { .. } => "refusal-ended",
-            Event::StealingBegan { .. } => "stealing-began",
-            Event::StealingEnded { .. } => "stealing-ended",
-            Event::LendingChanged { .. } => "lending-changed",
             Event::LenderChanged { .. } => "lender-changed",
-            Event::ResourceControlled { .. } => "resource-controlled",
+        }
+    }
+}
+
+/// The event and its particulars, in a line.
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::Admission(facts) | Event::Dispatch(facts) => write!(f, "{facts:?}"),
+            event => write!(f, "{event:?}"),
         }
     }
 }

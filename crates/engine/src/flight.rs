@@ -1,147 +1,145 @@
-//! The flight table: every request that waits or is in flight, by ticket.
+//! What is under way: every request that waits or is in flight, and what became of those before.
+
+mod stats;
+mod table;
+mod waiting;
 
 use alloc::vec::Vec;
 
-use crate::estimate::Mark;
-use crate::request::{Request, ServerId, Ticket};
-use crate::time::Timestamp;
-use crate::waiting::{Link, Links, NIL};
+use crate::decision::Reason;
+use crate::request::{ClassId, RequestTypeId, Ticket};
 
-/// What a request does.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum State {
-    /// It waits in this bucket of its class queue.
-    Waiting { bucket: usize },
-    /// It is at this server.
-    InFlight { server: ServerId },
+pub(crate) use stats::ClassStats;
+pub(crate) use table::{Flight, Flights, State};
+pub(crate) use waiting::Waiting;
+
+/// The requests of an application, and counts of them.
+pub(crate) struct Traffic {
+    pub(crate) flights: Flights,
+    pub(crate) waiting: Waiting,
+    /// What the policy let go, and is not on its way yet.
+    pub(crate) released: Vec<Released>,
+    /// Per class.
+    pub(crate) stats: Vec<ClassStats>,
+    /// In flight in all, and of these in shadow only.
+    in_flight: usize,
+    in_shadow: usize,
+    /// Tickets used after their end.
+    pub(crate) stale_tickets: u64,
 }
 
-/// One request between its arrival and its end.
+/// A waiting request that a policy let go: to a server, or to a refusal.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Flight {
-    pub(crate) request: Request,
-    pub(crate) state: State,
-    pub(crate) arrived: Timestamp,
-    /// When it was sent to its server.
-    pub(crate) started: Timestamp,
-    /// The server's mark when it was sent: see [`Capacity::start`](crate::estimate::Capacity::start).
-    pub(crate) mark: Mark,
-    /// Expected inherent service time when it arrived, seconds.
-    pub(crate) cost: f64,
-    /// Requests in flight when it was sent to its server, itself included.
-    pub(crate) in_flight: u32,
-    /// It was refused, but in shadow mode. (Not the refusal itself: a million of these wait at times.)
-    pub(crate) shadow: bool,
+pub(crate) struct Released {
+    pub(crate) slot: u32,
+    pub(crate) refused: Option<(Reason, Option<f64>)>,
 }
 
-/// All of them. Slots are used again; a generation tells an old ticket from a new one.
-#[derive(Debug, Default)]
-pub(crate) struct Flights {
-    slots: Vec<Slot>,
-    free: u32,
-    len: usize,
-}
-
-#[derive(Debug)]
-struct Slot {
-    generation: u32,
-    link: Link,
-    flight: Option<Flight>,
-}
-
-impl Flights {
-    pub(crate) fn new() -> Self {
-        Flights { slots: Vec::new(), free: NIL, len: 0 }
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
-    pub(crate) fn insert(&mut self, flight: Flight) -> Ticket {
-        self.len += 1;
-        if self.free != NIL {
-            let slot = self.free;
-            let entry = &mut self.slots[slot as usize];
-            self.free = entry.link.next;
-            entry.link = Link::default();
-            entry.flight = Some(flight);
-            return Ticket { slot, generation: entry.generation };
-        }
-        let slot = self.slots.len() as u32;
-        self.slots.push(Slot { generation: 1, link: Link::default(), flight: Some(flight) });
-        Ticket { slot, generation: 1 }
-    }
-
-    pub(crate) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Flight> {
-        let slot = self.slots.get_mut(ticket.slot as usize)?;
-        if slot.generation == ticket.generation { slot.flight.as_mut() } else { None }
-    }
-
-    pub(crate) fn get(&self, ticket: Ticket) -> Option<&Flight> {
-        let slot = self.slots.get(ticket.slot as usize)?;
-        if slot.generation == ticket.generation { slot.flight.as_ref() } else { None }
-    }
-
-    /// Takes a request out; its ticket is dead from now on. It must not be linked in a queue any more.
-    pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<Flight> {
-        self.get(ticket)?;
-        let entry = &mut self.slots[ticket.slot as usize];
-        entry.generation = entry.generation.wrapping_add(1);
-        entry.link = Link { prev: NIL, next: self.free };
-        self.free = ticket.slot;
-        self.len -= 1;
-        entry.flight.take()
-    }
-
-    pub(crate) fn ticket(&self, slot: u32) -> Ticket {
-        Ticket { slot, generation: self.slots[slot as usize].generation }
-    }
-
-    /// When the request in `slot` arrived.
-    pub(crate) fn arrived(&self, slot: u32) -> Timestamp {
-        self.slots[slot as usize].flight.map_or(Timestamp::ZERO, |flight| flight.arrived)
-    }
-
-    /// Every request, with its slot, in the order of slots.
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Flight)> {
-        self.slots.iter_mut().enumerate().filter_map(|(slot, entry)| Some((slot as u32, entry.flight.as_mut()?)))
-    }
-}
-
-impl Links for Flights {
-    fn link(&mut self, slot: u32) -> &mut Link {
-        &mut self.slots[slot as usize].link
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn flight() -> Flight {
-        Flight {
-            request: Request::default(),
-            state: State::Waiting { bucket: 0 },
-            arrived: Timestamp::ZERO,
-            started: Timestamp::ZERO,
-            mark: Mark::default(),
-            cost: 0.0,
+impl Traffic {
+    pub(crate) fn new(classes: usize, buckets: usize) -> Traffic {
+        Traffic {
+            flights: Flights::new(),
+            waiting: Waiting::new(classes, buckets),
+            released: Vec::new(),
+            stats: alloc::vec![ClassStats::new(); classes],
             in_flight: 0,
-            shadow: false,
+            in_shadow: 0,
+            stale_tickets: 0,
         }
     }
 
-    #[test]
-    fn a_dead_ticket_never_names_a_later_request() {
-        let mut flights = Flights::new();
-        let first = flights.insert(flight());
-        assert!(flights.remove(first).is_some());
-        let second = flights.insert(flight());
-        assert_eq!(first.slot, second.slot, "slots are used again");
-        assert!(flights.get(first).is_none());
-        assert!(flights.remove(first).is_none());
-        assert!(flights.remove(second).is_some());
-        assert_eq!(flights.len(), 0);
+    /// A request begins to wait in the bucket that its state names.
+    pub(crate) fn enqueue(&mut self, flight: Flight, bucket: usize) -> Ticket {
+        let ticket = self.flights.insert(flight);
+        self.waiting.push(&mut self.flights, flight.request.class, bucket, ticket.slot);
+        ticket
+    }
+
+    /// Takes a request out whose client left; `None`: its ticket is stale.
+    pub(crate) fn cancel(&mut self, ticket: Ticket) -> Option<Flight> {
+        let Some(flight) = self.flights.get(ticket).copied() else {
+            self.stale_tickets += 1;
+            return None;
+        };
+        let class = flight.request.class;
+        if let State::Waiting { bucket } = flight.state {
+            self.waiting.unlink(&mut self.flights, class, bucket, ticket.slot);
+        }
+        self.flights.remove(ticket);
+        self.stats[class.index()].cancelled += 1;
+        Some(flight)
+    }
+
+    pub(crate) fn count_admitted(&mut self, class: ClassId, shadow: bool) {
+        self.in_flight += 1;
+        self.in_shadow += usize::from(shadow);
+        let stats = &mut self.stats[class.index()];
+        stats.admitted += 1;
+        stats.in_flight += 1;
+    }
+
+    pub(crate) fn count_refusal(&mut self, class: ClassId, reason: Reason) {
+        self.stats[class.index()].refused[reason.index()] += 1;
+    }
+
+    /// An admitted request ended.
+    pub(crate) fn count_ended(&mut self, flight: &Flight) {
+        self.in_flight -= 1;
+        self.in_shadow -= usize::from(flight.shadow);
+        self.stats[flight.request.class.index()].in_flight -= 1;
+    }
+
+    /// Gives requests the new numbers of their classes and types, by where these stood before; what is gone is of the
+    /// least important class, or of the default type.
+    pub(crate) fn rename(&mut self, classes: &[Option<usize>], types: &[Option<usize>]) {
+        let new_class = |old: ClassId| classes.iter().position(|&at| at == Some(old.index()));
+        let new_type = |old: RequestTypeId| types.iter().position(|&at| at == Some(old.index()));
+        let last = classes.len() - 1;
+        for (_, flight) in self.flights.iter_mut() {
+            let request = &mut flight.request;
+            request.class = ClassId(new_class(request.class).unwrap_or(last) as u8);
+            request.request_type = RequestTypeId(new_type(request.request_type).unwrap_or(0) as u16);
+        }
+    }
+
+    /// Keeps the counts of classes that were there before. Requests have their new classes already.
+    pub(crate) fn follow_classes(&mut self, classes: &[Option<usize>]) {
+        let old = core::mem::take(&mut self.stats);
+        self.stats = classes.iter().map(|at| at.map_or_else(ClassStats::new, |at| old[at].clone())).collect();
+        self.stats.iter_mut().for_each(|stats| stats.in_flight = 0);
+        for (_, flight) in self.flights.iter_mut().filter(|(_, flight)| matches!(flight.state, State::InFlight { .. }))
+        {
+            self.stats[flight.request.class.index()].in_flight += 1;
+        }
+    }
+
+    /// Puts waiting requests into the queues of the policy now in force. Their buckets are unknown to it: the first.
+    pub(crate) fn requeue(&mut self, buckets: usize) {
+        let mut waiting = Waiting::new(self.stats.len(), buckets);
+        let queued: Vec<(u32, ClassId, usize)> = self
+            .flights
+            .iter_mut()
+            .filter_map(|(slot, flight)| match &mut flight.state {
+                State::Waiting { bucket } => {
+                    *bucket = (*bucket).min(buckets - 1);
+                    Some((slot, flight.request.class, *bucket))
+                }
+                State::InFlight { .. } => None,
+            })
+            .collect();
+        for (slot, class, bucket) in queued {
+            waiting.push(&mut self.flights, class, bucket, slot);
+        }
+        self.waiting = waiting;
+    }
+
+    /// Requests in flight; in shadow mode only those that would have been admitted.
+    pub(crate) fn in_flight(&self, shadow: bool) -> usize {
+        if shadow { self.in_flight - self.in_shadow } else { self.in_flight }
+    }
+
+    /// Requests in flight, whatever would have become of them.
+    pub(crate) fn flying(&self) -> usize {
+        self.flights.len() - self.waiting.len()
     }
 }

@@ -11,7 +11,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::request::RequestTypeId;
-use crate::setup::{Setup, SetupError};
+use crate::setup::{Setup, SetupError, SetupPlace};
 
 /// So many kinds can be told apart.
 pub const MOST_KINDS: usize = 8;
@@ -41,6 +41,16 @@ impl MaxConn {
     /// The share of a server's limit that is used while the target is held: the paper's safety factor.
     pub fn safety(&self) -> f64 {
         self.within_target / self.most
+    }
+
+    /// How many of a kind a server may hold before a class is refused: the most important class has all that it can
+    /// hold, the least important what it holds within the target, those between have marks evenly in between.
+    pub(crate) fn mark(&self, class: usize, classes: usize) -> f64 {
+        let importance = match classes {
+            0 | 1 => 1.0,
+            _ => (classes - 1 - class) as f64 / (classes - 1) as f64,
+        };
+        self.within_target + (self.most - self.within_target) * importance
     }
 
     fn is_of(&self, request_type: &str) -> bool {
@@ -79,6 +89,17 @@ impl Kinds {
     }
 }
 
+/// What the servers of a partition are and hold together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Group {
+    /// Sum of the weights of the servers that take requests.
+    pub(crate) weight: f64,
+    /// In flight there, by kind.
+    pub(crate) by_kind: [u32; MOST_KINDS],
+    /// In service there that others sent, by kind, as nuclei tell.
+    pub(crate) others: [f64; MOST_KINDS],
+}
+
 /// Checks the marks.
 ///
 /// # Errors
@@ -89,7 +110,7 @@ pub(crate) fn check(setup: &Setup) -> Result<(), SetupError> {
         return Err(SetupError::Count { what: "entries of max_conn", least: 0, most: MOST_KINDS, given });
     }
     for (at, limit) in setup.max_conn.iter().enumerate() {
-        let bad = |problem| Err(SetupError::MaxConn { name: limit.name.clone(), problem });
+        let bad = |problem: &str| Err(SetupError::wrong(SetupPlace::MaxConn(limit.name.clone()), problem));
         if !(limit.within_target.is_finite() && limit.within_target > 0.0) {
             return bad("within_target must be more than zero");
         }

@@ -15,7 +15,7 @@ mod testing;
 use alloc::boxed::Box;
 use core::fmt::Debug;
 
-use crate::setup::{Setup, SetupError};
+use crate::setup::{Setup, SetupError, SetupPlace};
 use crate::table::policies;
 use crate::time::Timestamp;
 
@@ -60,5 +60,5 @@ pub(crate) fn build(config: &PartitionConfig, setup: &Setup) -> Box<dyn Partitio
 
 /// A setting that makes no sense.
 fn require(holds: bool, policy: &'static str, key: &'static str, problem: &'static str) -> Result<(), SetupError> {
-    if holds { Ok(()) } else { Err(SetupError::Partition { policy, key, problem }) }
+    if holds { Ok(()) } else { Err(SetupError::wrong(SetupPlace::Partition(policy), format_args!("{key} {problem}"))) }
 }

@@ -135,7 +135,7 @@ impl Controller {
     /// A controller for `classes` classes with these targets, seconds: one for each class, or one for all.
     ///
     /// # Errors
-    /// [`SetupError::ResponseTime`] when a setting is out of range, a target is not more than zero, or their number
+    /// [`SetupError::Wrong`] when a setting is out of range, a target is not more than zero, or their number
     /// fits neither; [`SetupError::Count`] when there is no class or there are more than 255.
     pub fn new(parameters: Parameters, targets: &[f64], classes: usize) -> Result<Self, SetupError> {
         parameters.check()?;

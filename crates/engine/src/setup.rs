@@ -1,16 +1,19 @@
 //! What an application is: classes, SLA, servers, policies. Plain data, checked once.
 
-use alloc::string::String;
+use alloc::format;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::fmt;
 use core::time::Duration;
 use thiserror::Error;
 
 use crate::admission::AdmissionConfig;
 use crate::affinity::Affinity;
+use crate::demands::Demands;
 use crate::dispatch::DispatchConfig;
+use crate::fleet::Role;
 use crate::max_conn::{self, MaxConn};
 use crate::partition::PartitionConfig;
-use crate::server::Role;
 use crate::sla::Sla;
 
 /// One application, as its controller needs it.
@@ -120,6 +123,11 @@ impl Setup {
         }
     }
 
+    /// What its policies need from the program that runs them.
+    pub fn demands(&self) -> Demands {
+        self.admission.demands().and(self.dispatch.demands()).and(self.partition.demands())
+    }
+
     /// Checks what the types cannot.
     ///
     /// # Errors
@@ -127,7 +135,10 @@ impl Setup {
     pub fn check(&self) -> Result<(), SetupError> {
         self.check_counts()?;
         for class in &self.classes {
-            let bad = |what, value| Err(SetupError::Class { class: class.name.clone(), what, value });
+            let bad = |what: &str, value: f64| {
+                let problem = format!("{what} = {value} is out of range");
+                Err(SetupError::wrong(SetupPlace::Class(class.name.clone()), problem))
+            };
             if !(class.min_rate.is_finite() && class.min_rate >= 0.0) {
                 return bad("min_rate", class.min_rate);
             }
@@ -139,7 +150,10 @@ impl Setup {
             }
         }
         for server in &self.servers {
-            let bad = |what, value| Err(SetupError::Server { server: server.name.clone(), what, value });
+            let bad = |what: &str, value: f64| {
+                let problem = format!("{what} = {value} is out of range; it must be more than zero");
+                Err(SetupError::wrong(SetupPlace::Server(server.name.clone()), problem))
+            };
             match server.cores {
                 Some(cores) if !(cores.is_finite() && cores > 0.0) => return bad("cores", cores),
                 _ => {}
@@ -150,6 +164,7 @@ impl Setup {
         }
         max_conn::check(self)?;
         self.partition.check()?;
+        self.partition.fits(self)?;
         self.affinity.as_ref().map_or(Ok(()), Affinity::check)?;
         self.admission.check()?;
         self.admission.fits(self)?;
@@ -173,7 +188,7 @@ impl Setup {
         }
         let twice = |name: &&ServerSetup| self.servers.iter().filter(|s| s.name == name.name).count() > 1;
         match self.servers.iter().find(twice) {
-            Some(server) => Err(SetupError::DuplicateServer { server: server.name.clone() }),
+            Some(server) => Err(SetupError::Duplicate { what: "server", name: server.name.clone() }),
             None => Ok(()),
         }
     }
@@ -195,98 +210,64 @@ pub enum SetupError {
         /// How many were given.
         given: usize,
     },
-    /// A class's number is out of range.
-    #[error("class \"{class}\": {what} = {value} is out of range")]
-    Class {
-        /// The class's name.
-        class: String,
-        /// The key.
+    /// Two of one name.
+    #[error("{what} \"{name}\" is there twice; give each {what} a name of its own")]
+    Duplicate {
+        /// Of what.
         what: &'static str,
-        /// What was given.
-        value: f64,
-    },
-    /// A server's number is out of range.
-    #[error("server \"{server}\": {what} = {value} is out of range; it must be more than zero")]
-    Server {
-        /// The server's name.
-        server: String,
-        /// The key.
-        what: &'static str,
-        /// What was given.
-        value: f64,
-    },
-    /// Two servers of one name.
-    #[error("server \"{server}\" is there twice; give each server a name of its own")]
-    DuplicateServer {
-        /// The name.
-        server: String,
-    },
-    /// A setting of a response-time controller ([`crate::seda`]) is out of range.
-    #[error("response-time controller: {key} {problem}")]
-    ResponseTime {
-        /// The key.
-        key: &'static str,
-        /// What is wrong and what to write.
-        problem: &'static str,
-    },
-    /// A setting names a request type that is not there.
-    #[error("admission policy \"aimd\": targets: there is no request type \"{name}\"")]
-    UnknownRequestType {
         /// The name.
         name: String,
     },
-    /// A dispatch policy's setting makes no sense.
-    #[error("dispatch policy \"{policy}\": {place} {problem}")]
-    Dispatch {
-        /// The policy.
-        policy: &'static str,
-        /// The key, with its place in a list.
-        place: String,
+    /// Something makes no sense.
+    #[error("{place}: {problem}")]
+    Wrong {
+        /// Where.
+        place: SetupPlace,
         /// What is wrong and what to write.
         problem: String,
     },
-    /// A resource of the policy `resource` makes no sense.
-    #[error("admission policy \"resource\": \"{name}\" {problem}")]
-    Resource {
-        /// The resource, or the tag that has none.
-        name: String,
-        /// What is wrong and what to write.
-        problem: &'static str,
-    },
-    /// What servers can have in flight makes no sense.
-    #[error("max_conn \"{name}\": {problem}")]
-    MaxConn {
-        /// The entry.
-        name: String,
-        /// What is wrong and what to write.
-        problem: &'static str,
-    },
-    /// A setting of affinity is out of range.
-    #[error("affinity: {key} {problem}")]
-    Affinity {
-        /// The key.
-        key: &'static str,
-        /// What is wrong and what to write.
-        problem: &'static str,
-    },
-    /// A partition policy's setting is out of range.
-    #[error("partition policy \"{policy}\": {key} {problem}")]
-    Partition {
-        /// The policy.
-        policy: &'static str,
-        /// The key.
-        key: &'static str,
-        /// What is wrong and what to write.
-        problem: &'static str,
-    },
-    /// A policy's setting is out of range.
-    #[error("admission policy \"{policy}\": {key} {problem}")]
-    Policy {
-        /// The policy.
-        policy: &'static str,
-        /// The key.
-        key: &'static str,
-        /// What is wrong and what to write.
-        problem: &'static str,
-    },
+}
+
+impl SetupError {
+    /// Something is wrong at `place`.
+    pub(crate) fn wrong(place: SetupPlace, problem: impl fmt::Display) -> SetupError {
+        SetupError::Wrong { place, problem: problem.to_string() }
+    }
+}
+
+/// The part of a setup that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SetupPlace {
+    /// The class of this name.
+    Class(String),
+    /// The server of this name.
+    Server(String),
+    /// The entry of this name in [`Setup::max_conn`].
+    MaxConn(String),
+    /// The affinity.
+    Affinity,
+    /// The settings of this admission policy.
+    Admission(&'static str),
+    /// The settings of this dispatch policy.
+    Dispatch(&'static str),
+    /// The settings of this partition policy.
+    Partition(&'static str),
+    /// The settings of a response-time controller ([`crate::seda`]).
+    ResponseTime,
+}
+
+impl fmt::Display for SetupPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SetupPlace::Class(name) => write!(f, "class \"{name}\""),
+            SetupPlace::Server(name) => write!(f, "server \"{name}\""),
+            SetupPlace::MaxConn(name) => write!(f, "max_conn \"{name}\""),
+            SetupPlace::Affinity => f.write_str("affinity"),
+            SetupPlace::Admission(policy) => write!(f, "admission policy \"{policy}\""),
+            SetupPlace::Dispatch(policy) => write!(f, "dispatch policy \"{policy}\""),
+            SetupPlace::Partition(policy) => write!(f, "partition policy \"{policy}\""),
+            SetupPlace::ResponseTime => f.write_str("response-time controller"),
+        }
+    }
 }

@@ -4,7 +4,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::admission::PolicyState;
-use crate::server::{Role, Status};
+use crate::facts::Facts;
+use crate::fleet::{Role, Status};
 
 /// One application.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
@@ -35,9 +36,9 @@ pub struct Snapshot {
     pub policy: PolicyState,
     /// The dispatch policy's name.
     pub dispatch: &'static str,
-    /// How it steals from data servers, when it can.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stealing: Option<StealingSnapshot>,
+    /// What only that policy shows.
+    #[serde(flatten)]
+    pub dispatching: Facts,
     /// The partition policy's name.
     pub partition: &'static str,
     /// The partitions, that of the most important class first; one of all servers when they are not divided.
@@ -96,23 +97,6 @@ impl ClassSnapshot {
     }
 }
 
-/// Stealing from the data tier, as the dispatch policy `softscale` does it.
-#[derive(Clone, Debug, PartialEq, serde::Serialize)]
-pub struct StealingSnapshot {
-    /// Requests sent to data servers since the start.
-    pub stolen: u64,
-    /// Whether some were within the last second.
-    pub is_stealing: bool,
-    /// The most that each data server may have in flight at this load.
-    pub limit: u32,
-    /// How many of its cores each data server is to give to application work; `None`: cores are not divided.
-    pub cores: Option<u32>,
-    /// Requests sent to servers per second, as a share of the data tier's peak.
-    pub load: f64,
-    /// Why the next request would not go to a data server; `None`: it would.
-    pub why_not: Option<&'static str>,
-}
-
 /// One partition.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct PartitionSnapshot {
@@ -139,7 +123,7 @@ pub struct HeldSnapshot {
     pub within_target: f64,
     /// How many at their breaking point.
     pub most: f64,
-    /// From how many on the policy `switch` refuses, per class of the partition.
+    /// From how many on a policy that counts by kind refuses, per class of the partition.
     pub thresholds: Vec<f64>,
 }
 

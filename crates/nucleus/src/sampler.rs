@@ -56,6 +56,12 @@ pub struct Sampler {
     status: Option<Watcher>,
     /// What does not change, and what was measured last of that which is not due.
     kept: Gauges,
+    due: Schedule,
+}
+
+/// What is read when: processors each time, disks and interfaces, counters, memory and pressure, limits.
+#[derive(Debug)]
+struct Schedule {
     every: Due,
     soon: Due,
     counters: Due,
@@ -96,11 +102,7 @@ impl Sampler {
             opened: None,
             status,
             kept,
-            every: Due::new(Duration::ZERO),
-            soon: Due::new(SOON),
-            counters: Due::new(SOON),
-            seldom: Due::new(SELDOM),
-            limits: Due { last: Some(Instant::now()), ..Due::new(LIMITS) },
+            due: Schedule::new(),
             root,
             group,
             cgroups,
@@ -109,22 +111,23 @@ impl Sampler {
 
     /// A sampler whose every sample asks every source.
     pub(crate) fn thorough(mut self) -> Sampler {
-        [&mut self.soon, &mut self.counters, &mut self.seldom].into_iter().for_each(|due| due.every = Duration::ZERO);
+        let Schedule { soon, counters, seldom, .. } = &mut self.due;
+        [soon, counters, seldom].into_iter().for_each(|due| due.every = Duration::ZERO);
         self
     }
 
     /// Measures. Rates are over the time since their source was read before; the first sample has none.
     pub fn sample(&mut self) -> Sample {
         let now = Instant::now();
-        if self.limits.is_due(now).is_some() {
+        if self.due.limits.is_due(now).is_some() {
             self.cpu.look_at_limits(&self.root, self.cgroups.as_ref(), &self.group);
             self.memory.look_at_limits(self.cgroups.as_ref(), &self.group);
         }
-        let seconds = self.every.is_due(now).unwrap_or(0.0);
-        if let Some(seconds) = self.soon.is_due(now) {
+        let seconds = self.due.every.is_due(now).unwrap_or(0.0);
+        if let Some(seconds) = self.due.soon.is_due(now) {
             self.read_soon(seconds);
         }
-        if self.seldom.is_due(now).is_some() {
+        if self.due.seldom.is_due(now).is_some() {
             self.read_seldom();
         }
         let mut sample = Sample { gauges: self.kept, ..Sample::default() };
@@ -164,7 +167,7 @@ impl Sampler {
 
     /// Connections accepted and lost; how many accepted per second.
     fn count(&mut self, gauges: &mut Gauges, now: Instant, somebody_waits: bool) -> Option<f64> {
-        let due = if somebody_waits { Some(self.counters.now(now)) } else { self.counters.is_due(now) };
+        let due = if somebody_waits { Some(self.due.counters.now(now)) } else { self.due.counters.is_due(now) };
         if let Some(seconds) = due {
             let counted = self.net.counted(seconds);
             self.kept.set(Gauge::ListenOverflows, counted.overflows);
@@ -244,6 +247,18 @@ impl Sampler {
     }
 }
 
+impl Schedule {
+    fn new() -> Schedule {
+        Schedule {
+            every: Due::new(Duration::ZERO),
+            soon: Due::new(SOON),
+            counters: Due::new(SOON),
+            seldom: Due::new(SELDOM),
+            limits: Due { last: Some(Instant::now()), ..Due::new(LIMITS) },
+        }
+    }
+}
+
 impl Due {
     fn new(every: Duration) -> Due {
         Due { every, last: None }
@@ -314,14 +329,14 @@ mod tests {
         let used = |sampler: &mut Sampler| sampler.sample().gauges.get(Gauge::MemoryUsed);
         assert_eq!((used(&mut sampler), used(&mut thorough)), (Some(6144.0), Some(6144.0)));
         let ahead = Instant::now() + Duration::from_secs(3600);
-        (sampler.seldom.last, sampler.counters.last) = (Some(ahead), Some(ahead));
+        (sampler.due.seldom.last, sampler.due.counters.last) = (Some(ahead), Some(ahead));
         tree.write("proc/meminfo", "MemTotal: 10 kB\nMemAvailable: 9 kB\n");
         assert_eq!((used(&mut sampler), used(&mut thorough)), (Some(6144.0), Some(1024.0)));
-        sampler.seldom.last = Instant::now().checked_sub(SELDOM);
+        sampler.due.seldom.last = Instant::now().checked_sub(SELDOM);
         assert_eq!(used(&mut sampler), Some(1024.0));
         // Counters are read at once while somebody waits, over the time since they were read.
         let (mut gauges, later) = (Gauges::default(), Instant::now() + Duration::from_secs(2));
-        sampler.counters.last = later.checked_sub(Duration::from_millis(100));
+        sampler.due.counters.last = later.checked_sub(Duration::from_millis(100));
         tree.write("proc/net/snmp", "Tcp: PassiveOpens\nTcp: 105\n");
         assert_eq!(sampler.count(&mut gauges, later, false), None, "not due, and not known");
         assert!(sampler.count(&mut gauges, later, true).is_some_and(|accepts| (accepts - 50.0).abs() < 1e-6));

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use tidegate_engine::{ClassSnapshot, PolicyState, Reason, Snapshot};
 
+use crate::metrics::{controllers, stealing};
+
 /// Seconds kept.
 pub const KEPT: usize = 3600;
 
@@ -218,7 +220,7 @@ impl ClassTotals {
 
 /// Every number of the controller's own, by name. Names that end in `_s` are of seconds.
 fn gauges(now: &Snapshot, mut keep: impl FnMut(&str, f64)) {
-    let PolicyState { limit, threshold, delays, full, more, controllers, .. } = &now.policy;
+    let PolicyState { limit, threshold, delays, full, more, .. } = &now.policy;
     let known = [
         ("limit", *limit),
         // Classes are counted from 1 wherever people see them.
@@ -234,26 +236,14 @@ fn gauges(now: &Snapshot, mut keep: impl FnMut(&str, f64)) {
     for (class, delay) in now.classes.iter().zip(delays) {
         keep(&format!("delay {}_s", class.name), *delay);
     }
-    if let Some(stealing) = &now.stealing {
-        keep("stolen", stealing.stolen as f64);
-        keep("stealing_limit", f64::from(stealing.limit));
-        keep("data_tier_load", stealing.load);
-        stealing.cores.into_iter().for_each(|cores| keep("data_cores_lent", f64::from(cores)));
-    }
+    stealing::gauges(now, &mut keep);
     if now.partitions.len() > 1 {
         now.partitions
             .iter()
             .for_each(|part| keep(&format!("servers of {}", part.classes.join(", ")), part.servers as f64));
     }
     // Last: with many request types these are what the bound on their number cuts off.
-    for controller in controllers {
-        let of = controller.request_type.as_deref().map(|name| format!(" {name}")).unwrap_or_default();
-        keep(&format!("quality{of}"), controller.quality);
-        for class in &controller.classes {
-            keep(&format!("rate{of}, {}", class.class), class.rate);
-            class.percentile.into_iter().for_each(|time| keep(&format!("response{of}, {}_s", class.class), time));
-        }
-    }
+    controllers::gauges(now, &mut keep);
 }
 
 fn totals_by_reason(classes: &[ClassSnapshot]) -> [u64; REASONS] {

@@ -4,11 +4,11 @@
 //! of the scrape, and cost the workers nothing between scrapes. Labels are names from the configuration and fixed
 //! lists only, so clients cannot make new series. `docs/metrics.md` lists the names.
 
-mod controllers;
+pub(crate) mod controllers;
 mod family;
 pub mod plain;
 mod resources;
-mod stealing;
+pub(crate) mod stealing;
 
 use std::fmt;
 use std::sync::Arc;

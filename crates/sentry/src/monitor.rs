@@ -1,4 +1,4 @@
-//! The monitor of an application with the policy `resource`: a thread that measures what is on this machine, and
+//! The monitor of an application whose policy demands signals: a thread that measures what is on this machine, and
 //! carries out the rate of new connections in the kernel.
 //!
 //! Measured are the sentry's own listeners (TCP_INFO), and, where no nuclei report, the servers that share this machine
@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tidegate_engine::{AdmissionConfig, LoadReport, Signal};
+use tidegate_engine::{LoadReport, Signal};
 use tidegate_kernel::{Plan, SourceClass, SynPolicer};
 
 use crate::app::App;
@@ -24,8 +24,6 @@ use local::Local;
 const EVERY: Duration = Duration::from_millis(100);
 /// Measurements between two renewals of the kernel's lease, which is ten times as long.
 const RENEWAL: u32 = 10;
-/// Connections at once, where the policy does not say.
-const DEPTH: f64 = 20.0;
 
 /// The thread. Dropped, it ends, and its rules are removed.
 #[derive(Debug)]
@@ -44,11 +42,6 @@ pub struct SynRequired {
     pub why: String,
 }
 
-/// Whether the application's policy needs a monitor.
-pub(crate) fn is_needed(admission: &AdmissionConfig) -> bool {
-    matches!(admission, AdmissionConfig::Resource(_))
-}
-
 impl Monitor {
     /// Settles what turns connections away, and starts to measure. `listeners` are the application's, one of each
     /// address and worker; `samples`: whether servers on this machine are to be measured from here.
@@ -60,18 +53,18 @@ impl Monitor {
         addresses: &[SocketAddr],
         listeners: Vec<TcpListener>,
         samples: bool,
-    ) -> Result<Option<Monitor>, SynRequired> {
+    ) -> Result<Monitor, SynRequired> {
         let live = app.live();
-        let AdmissionConfig::Resource(policy) = &live.config.setup.admission else { return Ok(None) };
-        let config = &live.config.syn;
-        let depth = policy.syn.depth.unwrap_or(DEPTH);
-        let policer = if policy.connections { choose(app, config, addresses, depth)? } else { None };
+        let policer = match live.config.setup.demands().connections {
+            Some(depth) => choose(app, &live.config.syn, addresses, depth)?,
+            None => None,
+        };
         let local = samples.then(|| Local::new(&live.config));
         let (stop, stopped) = sync_channel(1);
         let work = Work { app: Arc::downgrade(app), listeners, local, policer, given: None, seen: (0, 0) };
         let thread = std::thread::Builder::new().name(String::from("monitor")).spawn(move || work.run(&stopped));
         // Without a thread nothing is measured, so the policy lets everything in.
-        Ok(Some(Monitor { stop: Some(stop), thread: thread.ok() }))
+        Ok(Monitor { stop: Some(stop), thread: thread.ok() })
     }
 }
 

@@ -13,7 +13,7 @@ use crate::accept::listen;
 use crate::app::{App, AppError};
 use crate::config::Config;
 use crate::in_force::InForce;
-use crate::monitor::{self, Monitor, SynRequired};
+use crate::monitor::{Monitor, SynRequired};
 use crate::record::RecordSink;
 use crate::reports::{Listener, View};
 use crate::spans::Spans;
@@ -204,8 +204,8 @@ impl SentryHandle {
                 return needs_restart(format!("application \"{}\": syn_policing", app.name()));
             }
             let (before, after) = (&now.setup.admission, &application.setup.admission);
-            if monitor::is_needed(after) && !monitor::is_needed(before) {
-                return needs_restart(format!("application \"{}\": the policy to \"resource\"", app.name()));
+            if after.demands().signals && !before.demands().signals {
+                return needs_restart(format!("application \"{}\": the policy to \"{}\"", app.name(), after.name()));
             }
             InForce::check(application)?;
         }
@@ -257,10 +257,10 @@ fn monitors(
 ) -> Result<Vec<Monitor>, StartError> {
     let mut monitors = Vec::new();
     for (at, app) in apps.iter().enumerate() {
-        if monitor::is_needed(&app.live().config.setup.admission) {
+        if app.live().config.setup.demands().signals {
             let listeners = workers.iter().flat_map(|worker| &worker[at]);
             let listeners = listeners.filter_map(|listener| listener.try_clone().ok()).collect();
-            monitors.extend(Monitor::start(app, &addresses[at], listeners, samples)?);
+            monitors.push(Monitor::start(app, &addresses[at], listeners, samples)?);
         }
     }
     Ok(monitors)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_engine::{ControllerState, Event, EventSink, ResourceState, Setup, Snapshot, Timestamp};
+use tidegate_engine::{Event, EventSink, Facts, Setup, Snapshot, Timestamp};
 use tidegate_workload::{Course, Responses};
 
 pub use crate::park::Usage;
@@ -16,10 +16,8 @@ pub struct Report {
     pub courses: Vec<Course>,
     /// Per request type of the setup, by second of arrival.
     pub types: Vec<Course>,
-    /// What response-time controllers showed of themselves, second by second; empty without any.
-    pub controls: Vec<(Duration, Vec<ControllerState>)>,
-    /// What resource controllers showed of themselves, second by second; empty without any.
-    pub resources: Vec<(Duration, Vec<ResourceState>)>,
+    /// What the admission policy showed of its own, second by second; empty when it shows nothing.
+    pub shown: Vec<(Duration, Facts)>,
     /// Servers by partition, second by second; empty where they are not divided.
     pub partitions: Vec<Vec<usize>>,
     /// Requests in flight, second by second, in the order of `courses`; empty unless
@@ -129,8 +127,7 @@ pub(crate) struct ReportBuilder {
     classes: Vec<ClassReport>,
     pub(crate) courses: Vec<Course>,
     pub(crate) types: Vec<Course>,
-    pub(crate) controls: Vec<(Duration, Vec<ControllerState>)>,
-    pub(crate) resources: Vec<(Duration, Vec<ResourceState>)>,
+    pub(crate) shown: Vec<(Duration, Facts)>,
     pub(crate) partitions: Vec<Vec<usize>>,
     pub(crate) in_flight: Vec<Vec<u32>>,
     pub(crate) clients: Vec<ClientReport>,
@@ -160,8 +157,7 @@ impl ReportBuilder {
             classes,
             courses,
             types,
-            controls: Vec::new(),
-            resources: Vec::new(),
+            shown: Vec::new(),
             partitions: Vec::new(),
             in_flight: Vec::new(),
             clients,

@@ -24,11 +24,13 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Admission, AdmissionPolicy, Arrival, ClassControl, Context, ControllerState, Ended, PolicyState, require};
+use super::{Admission, AdmissionPolicy, Arrival, Context, Ended, PolicyState, require};
 use crate::decision::{End, Reason};
+use crate::effect::Effect;
+use crate::facts::Facts;
 use crate::request::{ClassId, Request, RequestTypeId};
 use crate::seda::{Controller, Parameters};
-use crate::setup::{Setup, SetupError};
+use crate::setup::{Setup, SetupError, SetupPlace};
 use crate::time::Timestamp;
 use crate::units::Seconds;
 
@@ -64,7 +66,10 @@ impl Config {
     /// Checks what depends on the application.
     pub(super) fn fits(&self, setup: &Setup) -> Result<(), SetupError> {
         match self.targets.keys().find(|name| !setup.request_types.contains(name)) {
-            Some(name) => Err(SetupError::UnknownRequestType { name: name.clone() }),
+            Some(name) => {
+                let problem = format_args!("targets: there is no request type \"{name}\"");
+                Err(SetupError::wrong(SetupPlace::Admission("aimd"), problem))
+            }
             None => Ok(()),
         }
     }
@@ -148,7 +153,8 @@ impl AdmissionPolicy for Aimd {
     }
 
     fn describe(&self, state: &mut PolicyState) {
-        state.controllers = self.types.iter().map(|of_type| of_type.describe(&self.classes)).collect();
+        let controllers: Vec<Facts> = self.types.iter().map(|of_type| of_type.describe(&self.classes)).collect();
+        state.own = Facts::new("aimd").with("controllers", controllers);
     }
 }
 
@@ -181,11 +187,8 @@ impl Aimd {
     /// A controller ran: its quality and its next time may have changed.
     fn ran(&mut self, cx: &mut Context<'_>) {
         for (at, of_type) in self.types.iter().enumerate() {
-            let quality = of_type.controller.quality();
-            match of_type.name {
-                Some(_) => cx.publish_quality(RequestTypeId(at as u16), quality),
-                None => cx.publish_quality_of_all(quality),
-            }
+            let request_type = of_type.name.as_ref().map(|_| RequestTypeId(at as u16));
+            cx.act(Effect::Quality { request_type, quality: of_type.controller.quality() });
         }
         self.find_next();
     }
@@ -210,24 +213,26 @@ impl Aimd {
 }
 
 impl Type {
-    fn describe(&self, classes: &[String]) -> ControllerState {
+    /// What its controller shows of itself, class by class.
+    fn describe(&self, classes: &[String]) -> Facts {
         let controller = &self.controller;
         let class = |(at, name): (usize, &String)| {
             let class = ClassId(at as u8);
-            ClassControl {
-                class: name.clone(),
-                rate: controller.rate(class),
-                percentile: controller.percentile(class),
-                target: controller.target(class),
-                step: controller.last_run(class).map(|run| run.step.name()),
-            }
+            Facts::new("class-control")
+                .with("class", name.clone())
+                // Requests per second that it lets in.
+                .with("rate", controller.rate(class))
+                // The smoothed percentile of the response time, seconds, once known, and its bound.
+                .with("percentile", controller.percentile(class))
+                .with("target", controller.target(class))
+                // What the last run did.
+                .with("step", controller.last_run(class).map(|run| run.step.name()))
         };
-        ControllerState {
-            request_type: self.name.clone(),
-            quality: controller.quality(),
-            policing: controller.policing(),
-            classes: classes.iter().enumerate().map(class).collect(),
-        }
+        Facts::new("controller-state")
+            .with("request_type", self.name.clone())
+            .with("quality", controller.quality())
+            .with("policing", controller.policing())
+            .with("classes", classes.iter().enumerate().map(class).collect::<Vec<_>>())
     }
 }
 
@@ -274,8 +279,10 @@ mod tests {
             self.engine.handle_completion(self.now, ticket, Outcome::answered());
         }
 
-        fn control(&self, request_type: usize, class: usize) -> ClassControl {
-            self.engine.snapshot(self.now).policy.controllers[request_type].classes[class].clone()
+        fn control(&self, request_type: usize, class: usize) -> Facts {
+            let own = self.engine.snapshot(self.now).policy.own;
+            let controller = own.list("controllers").nth(request_type).expect("every type has one");
+            controller.list("classes").nth(class).expect("every class has one").clone()
         }
     }
 
@@ -296,12 +303,25 @@ mod tests {
         let mut bench = Bench::new(ONE_SAMPLE);
         bench.serve(1, 0, 2000);
         let (page, search) = (bench.control(0, 1), bench.control(1, 1));
-        assert_eq!((page.target, page.percentile, page.step), (1.0, Some(2.0), Some("lowered")));
-        assert_eq!((search.target, search.percentile, search.rate), (3.0, None, 10.0));
-        assert!((page.rate - 10.0 / 1.2).abs() < 1e-9);
+        let numbers = |of: &Facts| ["target", "percentile", "rate"].map(|key| of.number(key));
+        let [target, percentile, rate] = numbers(&page);
+        assert_eq!((target, percentile, page.text("step")), (Some(1.0), Some(2.0), Some("lowered")));
+        assert_eq!(numbers(&search), [Some(3.0), None, Some(10.0)]);
+        assert!(rate.is_some_and(|rate| (rate - 10.0 / 1.2).abs() < 1e-9));
         // Two seconds are within the search's own target: in the dead band.
         bench.serve(1, 1, 2000);
-        assert_eq!(bench.control(1, 1).step, Some("kept"));
+        assert_eq!(bench.control(1, 1).text("step"), Some("kept"));
+    }
+
+    /// The admin API's JSON: other programs read it.
+    #[test]
+    fn its_state_has_these_keys_in_this_order() {
+        let bench = Bench::new(r#"{ "policy": "aimd", "single": true, "by_class": false }"#);
+        let state = serde_json::to_string(&bench.engine.snapshot(bench.now).policy).expect("JSON");
+        let expected = r#"{"policy":"aimd","active":"aimd","limit":null,"threshold":null,"delays":[],"full":null,"#;
+        let own = r#""controllers":[{"request_type":null,"quality":1.0,"policing":true,"classes":[{"class":"all","#;
+        let class = r#""rate":100.0,"percentile":null,"target":1.0,"step":null}]}],"more":[]}"#;
+        assert_eq!(state, [expected, own, class].concat());
     }
 
     #[test]
@@ -326,7 +346,7 @@ mod tests {
                  "controller": { "samples": 1, "smoothing": 0, "initial_rate": "1/s", "min_rate": "0.1/s" } }"#,
         );
         bench.serve(0, 1, 2000);
-        assert_eq!(bench.engine.snapshot(bench.now).policy.controllers.len(), 1);
+        assert_eq!(bench.engine.snapshot(bench.now).policy.own.list("controllers").count(), 1);
         assert!(bench.arrive(0, 0).is_ok());
         assert!(bench.arrive(0, 1).is_err(), "one bucket");
     }
@@ -337,7 +357,7 @@ mod tests {
         let mut bench = Bench::new(policy);
         assert!(bench.arrive(1, 0).is_ok());
         assert!(bench.arrive(0, 0).is_err());
-        assert_eq!(bench.control(0, 0).class, "all");
+        assert_eq!(bench.control(0, 0).text("class"), Some("all"));
     }
 
     #[test]
@@ -346,10 +366,10 @@ mod tests {
         for outcome in [Outcome::failed(), Outcome::timed_out()] {
             let ticket = bench.arrive(1, 0).expect("there is a token");
             bench.pass(2000);
-            assert_eq!(bench.control(0, 1).percentile, None);
+            assert_eq!(bench.control(0, 1).number("percentile"), None);
             bench.engine.handle_completion(bench.now, ticket, outcome);
         }
-        assert_eq!(bench.control(0, 1).percentile, Some(2.0));
+        assert_eq!(bench.control(0, 1).number("percentile"), Some(2.0));
     }
 
     #[test]

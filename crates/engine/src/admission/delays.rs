@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::Context;
-use crate::event::Event;
+use crate::facts::Facts;
 use crate::request::ClassId;
 use crate::time::Timestamp;
 
@@ -92,7 +92,7 @@ pub(super) fn recompute(cx: &mut Context<'_>, full: f64, epsilon: f64, delays: &
     let moved = |(old, new): (&Duration, &f64)| (old.as_secs_f64() - new).abs() > 1e-4;
     if delays.iter().zip(&seconds).any(moved) {
         delays.iter_mut().zip(&seconds).for_each(|(delay, new)| *delay = Duration::from_secs_f64(*new));
-        cx.emit(Event::DelaysSet { delays: seconds, unmet });
+        cx.say(Facts::new("delays-set").with("delays", seconds).with("unmet", unmet));
     }
 }
 

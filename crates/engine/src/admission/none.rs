@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{AdmissionPolicy, Context};
 use crate::policer::Share;
-use crate::setup::{Setup, SetupError};
+use crate::setup::Setup;
 
 /// No settings.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
@@ -12,10 +12,6 @@ use crate::setup::{Setup, SetupError};
 pub struct Config {}
 
 impl Config {
-    pub(super) fn check(&self) -> Result<(), SetupError> {
-        Ok(())
-    }
-
     pub(super) fn build(&self, _setup: &Setup) -> None {
         None
     }

@@ -20,6 +20,7 @@
 mod config;
 mod control;
 mod parts;
+mod show;
 #[cfg(test)]
 mod tests;
 mod uses;
@@ -28,19 +29,21 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::{Admission, AdmissionPolicy, Arrival, Context, Ended, PolicyState, ResourceState};
+use super::{Admission, AdmissionPolicy, Arrival, Context, Ended, PolicyState};
 use crate::decision::{End, Reason};
-use crate::event::Event;
+use crate::effect::Effect;
+use crate::facts::Facts;
 use crate::report::LoadReport;
 use crate::request::{Request, ServerId};
 use crate::setup::Setup;
 use crate::signal::Signal;
 use crate::time::Timestamp;
 use parts::Parts;
+use show::{describe, tell};
 use uses::{Heavy, Uses};
 
 pub use config::Config;
-pub use control::{Beside, Control, Law, Look, Why};
+use control::{Beside, Control, Law, Why};
 
 /// The name of the controller of connections.
 const CONNECTIONS: &str = "syn";
@@ -200,7 +203,7 @@ impl AdmissionPolicy for Protection {
             let before = connections.control.last().why;
             connections.sample(seconds, others_first, exhausted);
             tell(cx, CONNECTIONS, None, &connections.control, before);
-            cx.set_syn_rate(connections.control.rate(), connections.depth);
+            cx.act(Effect::Connections { rate: connections.control.rate(), depth: connections.depth });
         }
         self.sampled = cx.now;
         self.next = cx.now + Duration::from_secs_f64(self.period);
@@ -245,9 +248,10 @@ impl AdmissionPolicy for Protection {
         let places = self.resources.iter().flat_map(|resource| {
             resource.places.iter().flatten().map(move |place| place.describe(&resource.name, resource.signal))
         });
-        let connections = self.connections.iter().map(Connections::describe);
-        state.resources = places.chain(connections).collect();
-        state.uses = self.uses.describe(self.resources.iter().map(|resource| (&*resource.name, resource.signal)));
+        let resources: Vec<Facts> = places.chain(self.connections.iter().map(Connections::describe)).collect();
+        let uses = self.uses.describe(self.resources.iter().map(|resource| (&*resource.name, resource.signal)));
+        let all = [("resources", resources), ("uses", uses)].into_iter().filter(|(_, facts)| !facts.is_empty());
+        state.own = all.fold(Facts::new("resource"), |own, (key, facts)| own.with(key, facts));
     }
 }
 
@@ -320,16 +324,15 @@ impl Protected {
 }
 
 impl Place {
-    fn describe(&self, resource: &str, signal: Signal) -> ResourceState {
-        let state = describe(resource, signal, &self.control);
-        let (parts, server_id) = (self.parts.rates().to_vec(), self.server);
-        ResourceState { server_id, parts, admitted: self.admitted, refused: self.refused, ..state }
+    fn describe(&self, resource: &str, signal: Signal) -> Facts {
+        let (parts, counts) = (self.parts.rates().to_vec(), (self.admitted, self.refused));
+        describe(resource, signal, self.server, &self.control, parts, counts)
     }
 }
 
 impl Connections {
     fn new(config: &Config) -> Connections {
-        let (law, depth) = config.syn.resolve(Signal::ListenQueue, 20.0).expect("it was checked with the setup");
+        let (law, depth) = config.connections_law().expect("it was checked with the setup");
         Connections {
             control: Control::new(law),
             depth,
@@ -372,9 +375,9 @@ impl Connections {
         self.control.sample(queue, hits as f64 / seconds, beside);
     }
 
-    fn describe(&self) -> ResourceState {
-        let state = describe(CONNECTIONS, Signal::ListenQueue, &self.control);
-        ResourceState { admitted: self.admitted, refused: self.refused, ..state }
+    fn describe(&self) -> Facts {
+        let counts = (self.admitted, self.refused);
+        describe(CONNECTIONS, Signal::ListenQueue, None, &self.control, Vec::new(), counts)
     }
 }
 
@@ -392,42 +395,6 @@ impl Input {
             _ if signal.is_queue() => Some(input.last),
             count => Some(input.sum / f64::from(count)),
         }
-    }
-}
-
-fn describe(resource: &str, signal: Signal, control: &Control) -> ResourceState {
-    let Look { input, error, step, hits, why } = *control.last();
-    ResourceState {
-        resource: resource.into(),
-        signal: signal.name(),
-        server: None,
-        server_id: None,
-        rate: control.rate(),
-        parts: Vec::new(),
-        hits,
-        admitted: 0,
-        refused: 0,
-        input,
-        reference: control.law().reference,
-        error,
-        step,
-        why: why.name(),
-    }
-}
-
-/// Says so when a controller does something else than before.
-fn tell(cx: &mut Context<'_>, resource: &str, server: Option<ServerId>, control: &Control, before: Why) {
-    let look = control.last();
-    if look.why != before {
-        cx.emit(Event::ResourceControlled {
-            resource: resource.into(),
-            server,
-            rate: control.rate(),
-            input: look.input,
-            error: look.error,
-            step: look.step,
-            why: look.why.name(),
-        });
     }
 }
 

@@ -11,6 +11,7 @@
 //! when the switch comes is looked at once more and then gone, so nobody is stranded in a queue that nobody serves.
 
 use alloc::format;
+use alloc::string::String;
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +19,7 @@ use super::batch::{self, Batch};
 use super::threshold::{self, Threshold};
 use super::{Admission, AdmissionPolicy, Arrival, Context, Ended, PolicyState, require};
 use crate::decision::Reason;
-use crate::event::Event;
+use crate::facts::Facts;
 use crate::policer::Share;
 use crate::report::LoadReport;
 use crate::setup::{Setup, SetupError};
@@ -158,7 +159,7 @@ impl AdmissionPolicy for Sentry {
 }
 
 impl Sentry {
-    fn switch_to_threshold(&mut self, cx: &mut Context<'_>, reason: alloc::string::String) {
+    fn switch_to_threshold(&mut self, cx: &mut Context<'_>, reason: String) {
         if core::mem::replace(&mut self.in_threshold, true) {
             return;
         }
@@ -166,16 +167,21 @@ impl Sentry {
         self.threshold.expire();
         self.threshold.on_tick(cx);
         self.late_rounds = 0;
-        cx.emit(Event::PolicySwitched { from: "batch", to: "threshold", reason });
+        cx.say(switched("batch", "threshold", reason));
     }
 
-    fn switch_to_batch(&mut self, cx: &mut Context<'_>, reason: alloc::string::String) {
+    fn switch_to_batch(&mut self, cx: &mut Context<'_>, reason: String) {
         self.in_threshold = false;
         for class in cx.class_ids() {
             cx.publish(class, Share::Ask);
         }
-        cx.emit(Event::PolicySwitched { from: "threshold", to: "batch", reason });
+        cx.say(switched("threshold", "batch", reason));
     }
+}
+
+/// The event of a change between the parts; `reason`: the measurement that decided it.
+fn switched(from: &'static str, to: &'static str, reason: String) -> Facts {
+    Facts::new("policy-switched").with("from", from).with("to", to).with("reason", reason)
 }
 
 impl Batch {

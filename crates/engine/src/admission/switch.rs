@@ -23,7 +23,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Admission, AdmissionPolicy, Arrival, Context, PolicyState};
 use crate::decision::Reason;
-use crate::setup::{Setup, SetupError};
+use crate::demands::Demands;
+use crate::setup::Setup;
 
 /// No settings: what servers hold is the application's `max_conn`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
@@ -31,8 +32,8 @@ use crate::setup::{Setup, SetupError};
 pub struct Config {}
 
 impl Config {
-    pub(super) fn check(&self) -> Result<(), SetupError> {
-        Ok(())
+    pub(super) fn demands(&self) -> Demands {
+        Demands { kinds: true, weights: true, ..Demands::default() }
     }
 
     pub(super) fn build(&self, _setup: &Setup) -> Switch {

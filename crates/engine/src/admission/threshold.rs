@@ -21,7 +21,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{AdmissionPolicy, Context, PolicyState, require};
-use crate::event::Event;
+use crate::facts::Facts;
 use crate::policer::Share;
 use crate::request::ClassId;
 use crate::setup::{Setup, SetupError};
@@ -158,7 +158,7 @@ impl Threshold {
         }
         if moved(self.at, at) {
             let (class, admit) = at.unwrap_or((ClassId(cx.classes.len() as u8 - 1), 1.0));
-            cx.emit(Event::ThresholdSet { class, admit });
+            cx.say(Facts::new("threshold-set").with("class", class).with("admit", admit));
         }
         self.at = at;
     }

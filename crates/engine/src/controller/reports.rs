@@ -1,69 +1,19 @@
-//! What nuclei say of servers: taken into the sums that the admission test reads, server by server. A server without a
-//! nucleus, or whose nucleus fell silent, adds what the sentry knows itself.
+//! What was measured on servers of single requests, and who learns from it.
 
 use super::core_state::Core;
 use crate::estimate::Costs;
-use crate::max_conn::MOST_KINDS;
-use crate::report::{MeasuredCost, ServerLoad};
-use crate::request::{Request, RequestTypeId, ServerId};
-use crate::server::{ServerState, Status};
+use crate::fleet::Status;
+use crate::report::MeasuredCost;
+use crate::request::{Request, ServerId};
 use crate::time::Timestamp;
 
 impl Core {
-    pub(super) fn take_report(&mut self, now: Timestamp, server: ServerId, load: &ServerLoad) {
-        let taking = self.taking_status();
-        let Some(state) = self.servers.get_mut(server.index()).filter(|s| s.status != Status::Removed) else { return };
-        let before = part(state, taking);
-        let in_flight = state.in_flight;
-        let group = state.partition.unwrap_or(0);
-        let others_before: [f64; MOST_KINDS] = core::array::from_fn(|kind| state.reported.others(kind));
-        state.reported.take_kinds(now, &state.by_kind);
-        let is_counted = state.is_divided(taking);
-        if let Some(group) = self.partitions.groups.get_mut(usize::from(group)).filter(|_| is_counted) {
-            for (kind, sum) in group.others.iter_mut().enumerate() {
-                *sum += state.reported.others(kind) - others_before[kind];
-            }
-        }
-        state.reported.take(now, load, in_flight);
-        let changed = follow_processors(state, load.processors);
-        let after = part(state, taking);
-        self.queueing_delays += after.0 - before.0;
-        self.elsewhere += after.1 - before.1;
-        if changed {
-            self.count_servers();
-        }
-    }
-
-    /// A part of a report: requests in service of a type.
-    pub(super) fn take_active(&mut self, server: ServerId, request_type: RequestTypeId, count: f64) {
-        let Some(kind) = self.kind(request_type) else { return };
-        if let Some(state) = self.servers.get_mut(server.index()) {
-            state.reported.tell(kind, count);
-        }
-    }
-
-    pub(super) fn lose_reports(&mut self, server: ServerId) {
-        let Some(state) = self.servers.get_mut(server.index()) else { return };
-        state.reported.forget();
-        if follow_processors(state, None) {
-            self.count_servers();
-        }
-        self.sum_reports();
-        self.sum_others();
-    }
-
-    /// Anew, over all servers: when their states change, and regularly, so that rounding cannot add up.
-    pub(super) fn sum_reports(&mut self) {
-        let taking = self.taking_status();
-        let parts = self.servers.iter().map(|server| part(server, taking));
-        (self.queueing_delays, self.elsewhere) = parts.fold((0.0, 0.0), |sum, part| (sum.0 + part.0, sum.1 + part.1));
-    }
-
     pub(super) fn take_cost(&mut self, now: Timestamp, server: ServerId, request: &Request, cost: &MeasuredCost) {
-        let in_all = self.in_flight() as f64;
-        let processors = self.processors();
-        let Some(state) = self.servers.get_mut(server.index()).filter(|s| s.status != Status::Removed) else { return };
-        let known = self.classes.len() > request.class.index() && self.costs.types() > request.request_type.index();
+        let (in_all, processors) = (self.in_flight() as f64, self.fleet.sums.processors);
+        let server = self.fleet.servers.get_mut(server.index());
+        let Some(state) = server.filter(|server| server.status != Status::Removed) else { return };
+        let (classes, types) = (self.estimates.classes.len(), self.estimates.costs.types());
+        let known = classes > request.class.index() && types > request.request_type.index();
         let is_sound = |seconds: f64| seconds >= 0.0 && seconds.is_finite();
         if !(known && is_sound(cost.cpu) && is_sound(cost.io)) {
             return;
@@ -71,50 +21,20 @@ impl Core {
         state.reported.note_cost(now);
         let is_calm = f64::from(state.in_flight) <= state.capacity.processors() && in_all <= processors;
         if let Some(service_time) = cost.service_time.filter(|_| is_calm) {
-            self.alpha.record(service_time, cost.cpu, cost.io);
+            self.estimates.alpha.record(service_time, cost.cpu, cost.io);
         }
-        let inherent = self.alpha.inherent(cost.cpu, cost.io);
+        let inherent = self.estimates.alpha.inherent(cost.cpu, cost.io);
         self.learn_cost(|costs| costs.record_measured(request, inherent));
     }
 
     /// Lets the costs learn. When they find their unit, what capacities know in the old one goes.
     pub(super) fn learn_cost(&mut self, learn: impl FnOnce(&mut Costs)) {
-        let had_unit = self.costs.has_unit();
-        learn(&mut self.costs);
-        if !had_unit && self.costs.has_unit() {
-            self.servers.iter_mut().for_each(|server| server.capacity.forget_sharing());
+        let costs = &mut self.estimates.costs;
+        let had_unit = costs.has_unit();
+        learn(costs);
+        if !had_unit && costs.has_unit() {
+            self.fleet.servers.iter_mut().for_each(|server| server.capacity.forget_sharing());
         }
-    }
-}
-
-/// A server's part of the sums: Q, and the difference between in service and in flight here. None of a server that
-/// takes nothing.
-fn part(server: &ServerState, taking: Status) -> (f64, f64) {
-    if !server.is_taking(taking) {
-        return (0.0, 0.0);
-    }
-    let difference = server.reported.difference(server.capacity.is_given());
-    (server.reported.queueing_delay().unwrap_or(0.0), difference)
-}
-
-/// Takes the processors that a nucleus names, unless the setup names some; gives them up when it no longer does.
-/// Whether anything changed.
-fn follow_processors(server: &mut ServerState, named: Option<f64>) -> bool {
-    let configured = server.capacity.is_given() && !server.given_by_report;
-    match named.filter(|processors| processors.is_finite() && *processors > 0.0) {
-        _ if configured => false,
-        Some(processors) if server.given_by_report && server.capacity.processors() == processors => false,
-        Some(processors) => {
-            server.capacity.give(processors);
-            server.given_by_report = true;
-            true
-        }
-        None if server.given_by_report => {
-            server.capacity.release();
-            server.given_by_report = false;
-            true
-        }
-        None => false,
     }
 }
 
@@ -270,7 +190,7 @@ mod tests {
             controller.handle_completion(now, ticket, Outcome::answered());
             controller.handle_timeout(now);
         }
-        let costs = &controller.core.costs;
+        let costs = &controller.core.estimates.costs;
         let ratio = costs.estimate(&url(2)) / costs.estimate(&url(1));
         assert!((ratio / 4.0 - 1.0).abs() < 0.05, "{ratio}");
         let mean = costs.mean().expect("known");

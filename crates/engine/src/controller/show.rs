@@ -3,14 +3,14 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::core_state::{ClassStats, Core};
-use super::partitions::Group;
-use crate::admission::{AdmissionPolicy, PolicyState, mark};
+use super::core_state::Core;
+use crate::admission::{AdmissionPolicy, PolicyState};
 use crate::decision::Reason;
-use crate::max_conn::MaxConn;
+use crate::fleet::Status;
+use crate::flight::ClassStats;
+use crate::max_conn::{Group, MaxConn};
 use crate::policer::ClassCounts;
 use crate::request::ClassId;
-use crate::server::Status;
 use crate::snapshot::{ClassSnapshot, HeldSnapshot, PartitionSnapshot, ServerSnapshot, Snapshot};
 use crate::time::Timestamp;
 
@@ -18,36 +18,33 @@ pub(super) fn snapshot(core: &Core, admission: &dyn AdmissionPolicy, now: Timest
     let name = core.setup.admission.name();
     let mut policy = PolicyState { policy: name, active: name, ..PolicyState::default() };
     admission.describe(&mut policy);
-    for state in &mut policy.resources {
-        let server = state.server_id.and_then(|id| core.servers.get(id.index()));
-        state.server = server.map(|server| String::from(&*server.name));
-    }
+    policy.own.name_servers(&|id| core.fleet.servers.get(id.index()).map(|server| server.name.clone()));
     Snapshot {
         application: core.setup.name.clone(),
         statistic: core.setup.sla.statistic().name(),
-        target: core.target,
+        target: core.estimates.target,
         shadow: core.setup.shadow,
-        in_flight: core.flights.len() - core.waiting.len(),
-        waiting: core.waiting.len(),
-        processors: core.processors(),
-        mean_cost: core.costs.mean(),
-        calibration: core.calibration.factor(),
-        urls: core.costs.urls(),
-        alpha: core.alpha.get(),
+        in_flight: core.traffic.flying(),
+        waiting: core.traffic.waiting.len(),
+        processors: core.fleet.sums.processors,
+        mean_cost: core.estimates.costs.mean(),
+        calibration: core.estimates.calibration.factor(),
+        urls: core.estimates.costs.urls(),
+        alpha: core.estimates.alpha.get(),
         policy,
         dispatch: core.setup.dispatch.name(),
-        stealing: core.dispatch.describe(),
+        dispatching: core.fleet.dispatch.describe(),
         partition: core.setup.partition.name(),
         partitions: partitions(core),
-        classes: (0..core.classes.len()).map(|index| class(core, ClassId(index as u8))).collect(),
+        classes: (0..core.estimates.classes.len()).map(|index| class(core, ClassId(index as u8))).collect(),
         servers: servers(core, now),
-        stale_tickets: core.stale_tickets,
+        stale_tickets: core.traffic.stale_tickets,
     }
 }
 
 fn class(core: &Core, id: ClassId) -> ClassSnapshot {
     let index = id.index();
-    let stats = &core.stats[index];
+    let stats = &core.traffic.stats[index];
     let table = core.policer.counts(id);
     let quantile = |q| stats.responses.quantile(q);
     ClassSnapshot {
@@ -61,9 +58,9 @@ fn class(core: &Core, id: ClassId) -> ClassSnapshot {
         failed: stats.failed,
         cancelled: stats.cancelled,
         in_flight: stats.in_flight,
-        waiting: u64::from(core.waiting.class_len(id)),
-        offered_rate: core.classes[index].offered.get(),
-        mean_cost: core.costs.class_mean(index),
+        waiting: u64::from(core.traffic.waiting.class_len(id)),
+        offered_rate: core.estimates.classes[index].offered.get(),
+        mean_cost: core.estimates.costs.class_mean(index),
         p50: quantile(0.50),
         p95: quantile(0.95),
         p99: quantile(0.99),
@@ -86,28 +83,29 @@ fn rejected(stats: &ClassStats, table: ClassCounts) -> Vec<(&'static str, u64)> 
 fn partitions(core: &Core) -> Vec<PartitionSnapshot> {
     let classes = core.setup.classes.len();
     let partition = |(at, group): (usize, &Group)| {
-        let of: Vec<usize> = (0..classes).filter(|&class| core.partitions.of(ClassId(class as u8)) == at).collect();
+        let of: Vec<usize> =
+            (0..classes).filter(|&class| core.fleet.partitions.of(ClassId(class as u8)) == at).collect();
         let held = |(kind, limit): (usize, &MaxConn)| HeldSnapshot {
             kind: limit.name.clone(),
             in_flight: group.by_kind[kind],
             elsewhere: group.others[kind],
             within_target: group.weight * limit.within_target,
             most: group.weight * limit.most,
-            thresholds: of.iter().map(|&class| group.weight * mark(limit, class, classes)).collect(),
+            thresholds: of.iter().map(|&class| group.weight * limit.mark(class, classes)).collect(),
         };
         PartitionSnapshot {
             classes: of.iter().map(|&class| core.setup.classes[class].name.clone()).collect(),
-            servers: core.partitions.sizes[at],
+            servers: core.fleet.partitions.sizes()[at],
             weight: group.weight,
-            held: core.partitions.kinds.limits().iter().enumerate().map(held).collect(),
+            held: core.fleet.partitions.limits().iter().enumerate().map(held).collect(),
         }
     };
-    core.partitions.groups.iter().enumerate().map(partition).collect()
+    core.fleet.partitions.groups().iter().enumerate().map(partition).collect()
 }
 
 fn servers(core: &Core, now: Timestamp) -> Vec<ServerSnapshot> {
-    let shown = core.servers.iter().filter(|server| server.status != Status::Removed);
-    let server = |server: &crate::server::ServerState| ServerSnapshot {
+    let shown = core.fleet.servers.iter().filter(|server| server.status != Status::Removed);
+    let server = |server: &crate::fleet::ServerState| ServerSnapshot {
         name: String::from(&*server.name),
         role: server.role,
         status: server.status,

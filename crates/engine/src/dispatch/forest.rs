@@ -4,9 +4,9 @@
 use alloc::vec::Vec;
 
 use super::least::Least;
+use crate::fleet::ServerState;
 use crate::request::ServerId;
 use crate::rng::Rng;
-use crate::server::ServerState;
 
 /// Trees, and where each server stands.
 #[derive(Debug)]

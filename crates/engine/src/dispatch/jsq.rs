@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 
 use super::forest::Forest;
 use super::{DispatchPolicy, View};
+use crate::fleet::{ServerState, Status};
 use crate::request::{Request, ServerId};
-use crate::server::{ServerState, Status};
-use crate::setup::{Setup, SetupError};
+use crate::setup::Setup;
 
 /// No settings.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
@@ -26,10 +26,6 @@ use crate::setup::{Setup, SetupError};
 pub struct Config {}
 
 impl Config {
-    pub(super) fn check(&self) -> Result<(), SetupError> {
-        Ok(())
-    }
-
     pub(super) fn build(&self, _setup: &Setup) -> Jsq {
         Jsq { trees: None, taking: Status::Up }
     }

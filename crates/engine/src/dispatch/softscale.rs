@@ -27,13 +27,14 @@ mod profile;
 use alloc::string::String;
 use core::time::Duration;
 
-use super::{DispatchPolicy, Lending, View};
+use super::{DispatchPolicy, Tick, View};
+use crate::demands::Demands;
+use crate::effect::{Effect, Lending};
 use crate::estimate::Rate;
-use crate::event::{Event, EventSink};
+use crate::facts::Facts;
+use crate::fleet::{Role, ServerState, Status};
 use crate::request::{Request, ServerId};
-use crate::server::{Role, ServerState, Status};
-use crate::setup::{Setup, SetupError};
-use crate::snapshot::StealingSnapshot;
+use crate::setup::{Setup, SetupError, SetupPlace};
 use crate::time::Timestamp;
 use pool::Pool;
 
@@ -89,6 +90,11 @@ impl Config {
         self.misfit(&setup.servers).map_or(Ok(()), |(place, problem)| Err(dispatch_error(place, problem)))
     }
 
+    pub(super) fn demands(&self) -> Demands {
+        let cores = self.steps.iter().any(|step| step.cores.is_some());
+        Demands { lenders: true, cores, ..Demands::default() }
+    }
+
     pub(super) fn build(&self, _setup: &Setup) -> Softscale {
         Softscale {
             profile: self.clone(),
@@ -106,7 +112,7 @@ impl Config {
 }
 
 fn dispatch_error(place: String, problem: String) -> SetupError {
-    SetupError::Dispatch { policy: "softscale", place, problem }
+    SetupError::wrong(SetupPlace::Dispatch("softscale"), format_args!("{place} {problem}"))
 }
 
 impl DispatchPolicy for Softscale {
@@ -139,29 +145,35 @@ impl DispatchPolicy for Softscale {
         pool.set(server.id.index(), server.in_flight);
     }
 
-    fn on_tick(&mut self, now: Timestamp, sink: &mut dyn EventSink) -> Lending {
-        self.follow_load(now.seconds_since(self.ticked));
-        self.ticked = now;
+    fn on_tick(&mut self, cx: &mut Tick<'_>) {
+        self.follow_load(cx.now.seconds_since(self.ticked));
+        self.ticked = cx.now;
         let before = self.step;
         self.step = self.profile.step_at(self.load, self.step);
         if self.step != before {
             let limit = |step: usize| self.profile.steps.get(step).map_or(0, |step| step.n_data);
-            sink.record(now, Event::LendingChanged { from: limit(before), to: limit(self.step), load: self.load });
+            let facts = Facts::new("lending-changed").with("from", limit(before)).with("to", limit(self.step));
+            cx.say(facts.with("load", self.load));
         }
-        self.note_stealing(now, sink);
-        self.lending()
+        self.note_stealing(cx);
+        cx.act(Effect::Lend(self.lending()));
     }
 
-    fn describe(&self) -> Option<StealingSnapshot> {
+    fn describe(&self) -> Facts {
         let Lending { limit, cores } = self.lending();
-        Some(StealingSnapshot {
-            stolen: self.stolen,
-            is_stealing: self.run.from.is_some(),
-            limit,
-            cores,
-            load: self.load,
-            why_not: self.why_not(),
-        })
+        let stealing = Facts::new("stealing-snapshot")
+            // Requests sent to data servers since the start, and whether some were within the last second.
+            .with("stolen", self.stolen)
+            .with("is_stealing", self.run.from.is_some())
+            // The most that each data server may have in flight at this load, and how many of its cores it is to give
+            // to application work; none: cores are not divided.
+            .with("limit", limit)
+            .with("cores", cores)
+            // Requests sent to servers per second, as a share of the data tier's peak.
+            .with("load", self.load)
+            // Why the next request would not go to a data server; none: it would.
+            .with("why_not", self.why_not());
+        Facts::new("softscale").with("stealing", stealing)
     }
 }
 
@@ -202,19 +214,19 @@ impl Softscale {
         }
     }
 
-    fn note_stealing(&mut self, now: Timestamp, sink: &mut dyn EventSink) {
+    fn note_stealing(&mut self, cx: &mut Tick<'_>) {
         let run = &mut self.run;
         if self.stolen > run.seen {
             if run.from.is_none() {
                 let limit = self.profile.steps.get(self.step).map_or(0, |step| step.n_data);
-                sink.record(now, Event::StealingBegan { limit, load: self.load });
+                cx.say(Facts::new("stealing-began").with("limit", limit).with("load", self.load));
                 run.from = Some(run.seen);
             }
-            (run.seen, run.last) = (self.stolen, now);
+            (run.seen, run.last) = (self.stolen, cx.now);
         } else if let Some(from) = run.from
-            && now.since(run.last) >= STEALING_GAP
+            && cx.now.since(run.last) >= STEALING_GAP
         {
-            sink.record(now, Event::StealingEnded { stolen: self.stolen - from });
+            cx.say(Facts::new("stealing-ended").with("stolen", self.stolen - from));
             run.from = None;
         }
     }

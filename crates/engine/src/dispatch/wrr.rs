@@ -17,9 +17,10 @@ use serde::{Deserialize, Serialize};
 
 use super::forest::{Forest, group};
 use super::{DispatchPolicy, View};
+use crate::demands::Demands;
+use crate::fleet::{ServerState, Status};
 use crate::request::{Request, ServerId};
-use crate::server::{ServerState, Status};
-use crate::setup::{Setup, SetupError};
+use crate::setup::Setup;
 
 /// No settings: weights belong to the servers.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
@@ -27,8 +28,8 @@ use crate::setup::{Setup, SetupError};
 pub struct Config {}
 
 impl Config {
-    pub(super) fn check(&self) -> Result<(), SetupError> {
-        Ok(())
+    pub(super) fn demands(&self) -> Demands {
+        Demands { weights: true, ..Demands::default() }
     }
 
     pub(super) fn build(&self, setup: &Setup) -> Wrr {

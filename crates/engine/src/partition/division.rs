@@ -2,8 +2,8 @@
 
 use alloc::vec::Vec;
 
+use crate::fleet::{ServerState, Status};
 use crate::max_conn::{Kinds, MOST_KINDS, MaxConn};
-use crate::server::{ServerState, Status};
 
 /// What the servers of an application hold, and whose they are. Servers that take nothing are left out: they keep their
 /// partition for the time they come back, and count for nothing until then.

@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use super::division::{are_shares, least, shares};
 use super::{Division, PartitionPolicy, require};
+use crate::demands::Demands;
 use crate::max_conn::MOST_KINDS;
 use crate::setup::{Setup, SetupError};
 use crate::time::Timestamp;
@@ -56,6 +57,10 @@ impl Config {
         let period = self.period.0;
         require(period.is_finite() && period >= 0.1, "dynamic", "period", "must be at least 100ms")?;
         require((0.0..1.0).contains(&self.dead_band), "dynamic", "dead_band", "must be at least 0 and below 1")
+    }
+
+    pub(super) fn demands(&self) -> Demands {
+        Demands { kinds: true, weights: true, ..Demands::default() }
     }
 
     pub(super) fn build(&self, _setup: &Setup) -> Dynamic {

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::division::{are_shares, least, shares};
 use super::{Division, PartitionPolicy, require};
+use crate::demands::Demands;
 use crate::setup::{Setup, SetupError};
 
 /// Settings.
@@ -36,6 +37,10 @@ impl Config {
     pub(super) fn check(&self) -> Result<(), SetupError> {
         let key = "shares";
         require(are_shares(&self.shares), "static", key, "must each be 0 to 1, and at most 1 together")
+    }
+
+    pub(super) fn demands(&self) -> Demands {
+        Demands { kinds: true, weights: true, ..Demands::default() }
     }
 
     pub(super) fn build(&self, _setup: &Setup) -> Fixed {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::setup::SetupError;
+use crate::setup::{SetupError, SetupPlace};
 use crate::units::{Seconds, per_second};
 
 /// Settings of one [`super::Controller`]. The defaults are those of Welsh and Culler (2003), figure 4; the names behind
@@ -105,7 +105,7 @@ impl Parameters {
     /// Checks the settings.
     ///
     /// # Errors
-    /// [`SetupError::ResponseTime`] with the first key that is out of range.
+    /// [`SetupError::Wrong`] with the first key that is out of range.
     pub fn check(&self) -> Result<(), SetupError> {
         wrong_unless((1..=100_000).contains(&self.samples), "samples", "must lie between 1 and 100000")?;
         let timeout = self.timeout.0;
@@ -149,5 +149,5 @@ fn is_divisor(number: f64) -> bool {
 }
 
 pub(super) fn wrong_unless(holds: bool, key: &'static str, problem: &'static str) -> Result<(), SetupError> {
-    if holds { Ok(()) } else { Err(SetupError::ResponseTime { key, problem }) }
+    if holds { Ok(()) } else { Err(SetupError::wrong(SetupPlace::ResponseTime, format_args!("{key} {problem}"))) }
 }

@@ -1,6 +1,6 @@
 //! Every number that a snapshot shows is finite and within its bounds.
 
-use tidegate_engine::{AdmissionConfig, Delays, Setup, Snapshot};
+use tidegate_engine::{AdmissionConfig, Delays, Fact, Facts, Setup, Snapshot};
 
 /// Checks all numbers of a snapshot. `longest_target`: the largest target of any setup so far, seconds.
 ///
@@ -47,23 +47,24 @@ fn policy(snapshot: &Snapshot, setup: &Setup, longest_target: f64) -> Result<(),
     if !policy.delays.is_sorted() {
         return Err(format!("a more important class waits longer: {:?}", policy.delays));
     }
-    for controller in &policy.controllers {
-        within("quality", controller.quality, 0.0, 1.0)?;
-        for class in &controller.classes {
-            within("rate", class.rate, 0.05, 5000.0)?;
-            within("percentile", class.percentile.unwrap_or(0.0), 0.0, 1e9)?;
-            within("controller's target", class.target, 1e-9, longest_target)?;
+    for controller in policy.own.list("controllers") {
+        field(controller, "quality", 0.0, 1.0)?;
+        for class in controller.list("classes") {
+            field(class, "rate", 0.05, 5000.0)?;
+            field(class, "percentile", 0.0, 1e9)?;
+            field(class, "target", 1e-9, longest_target)?;
         }
     }
-    for resource in &policy.resources {
-        within("resource's rate", resource.rate.unwrap_or(10.0), 1e-9, 1e12)?;
-        within("resource's hits", resource.hits, 0.0, 1e12)?;
-        within("resource's input", resource.input.unwrap_or(0.0), 0.0, 1e12)?;
-        within("resource's error", resource.error, -1e12, 1e12)?;
-        within("resource's step", resource.step, -1e12, 1e12)?;
-        let parts: f64 = resource.parts.iter().sum();
-        let whole = resource.rate.filter(|_| !resource.parts.is_empty()).unwrap_or(parts);
-        within("resource's parts", parts, whole * 0.999, whole * 1.001)?;
+    for resource in policy.own.list("resources") {
+        field(resource, "rate", 1e-9, 1e12)?;
+        field(resource, "hits", 0.0, 1e12)?;
+        field(resource, "input", 0.0, 1e12)?;
+        field(resource, "error", -1e12, 1e12)?;
+        field(resource, "step", -1e12, 1e12)?;
+        let parts = resource.get("parts").map_or_else(Vec::new, numbers);
+        let sum: f64 = parts.iter().sum();
+        let whole = resource.number("rate").filter(|_| !parts.is_empty()).unwrap_or(sum);
+        within("resource's parts", sum, whole * 0.999, whole * 1.001)?;
     }
     for (name, value) in &policy.more {
         within(name, *value, f64::MIN, f64::MAX)?;
@@ -76,6 +77,20 @@ fn fixed(delays: &Delays) -> Option<f64> {
         Delays::Fixed(delays) => delays.last().map(|delay| delay.0),
         Delays::Computed(_) => None,
     }
+}
+
+/// A number of a policy's own, where it is there.
+fn field(facts: &Facts, key: &str, least: f64, most: f64) -> Result<(), String> {
+    match facts.number(key) {
+        Some(value) => within(&format!("{key} of {}", facts.name()), value, least, most),
+        None => Ok(()),
+    }
+}
+
+fn numbers(fact: &Fact) -> Vec<f64> {
+    let Fact::List(list) = fact else { return Vec::new() };
+    let number = |fact: &Fact| if let Fact::Number(number) = fact { *number } else { f64::NAN };
+    list.iter().map(number).collect()
 }
 
 fn within(what: &str, value: f64, least: f64, most: f64) -> Result<(), String> {

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::{Debug, Display};
 
 use tidegate_engine::{
-    Action, ClassId, Decision, End, Event, Outcome, Reason, Rejection, Request, Role, ServerId, Setup, Status, Ticket,
+    Action, ClassId, Decision, End, Outcome, Reason, Rejection, Request, Role, ServerId, Setup, Status, Ticket,
     Timestamp, WhenAllDown,
 };
 
@@ -211,9 +211,9 @@ impl Model {
 
     /// Cores are divided at data servers only, as the snapshot says, and the data service keeps one.
     fn isolates(&self, step: &Step, server: ServerId, cores: u32) -> Checked {
-        let shown = step.after.snapshot.stealing.as_ref().and_then(|stealing| stealing.cores);
+        let shown = step.after.snapshot.dispatching.facts("stealing").and_then(|stealing| stealing.count("cores"));
         let is_data = step.after.servers[server.index()].role == Role::Data;
-        let sound = is_data && cores < 4 && shown == Some(cores);
+        let sound = is_data && cores < 4 && shown == Some(u64::from(cores));
         require(sound, || format!("{server:?} is to give {cores} cores, shown are {shown:?}"))
     }
 
@@ -375,7 +375,7 @@ impl Model {
 }
 
 fn lending_changed(step: &Step) -> bool {
-    step.events.iter().any(|(_, event)| matches!(event, Event::LendingChanged { .. }))
+    step.events.iter().any(|(_, event)| event.name() == "lending-changed")
 }
 
 /// Whether a server is in the partition of a class.

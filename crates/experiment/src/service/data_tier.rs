@@ -133,7 +133,7 @@ impl Run {
             }
         };
         if let Some(app) = self.sentry.apps().first() {
-            notes.push((report.sent_for, format!("at the end: {:?}", app.snapshot().stealing)));
+            notes.push((report.sent_for, format!("at the end: {:?}", app.snapshot().dispatching.get("stealing"))));
         }
         self.sentry.shutdown(GRACE);
         let mut outcome = outcome(&self.scenario, report, notes);

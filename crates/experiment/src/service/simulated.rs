@@ -93,29 +93,31 @@ fn stream(scenario: &Scenario, load: &Load) -> Stream {
 /// What response-time and resource controllers did, in lines.
 fn controls(report: &Report) -> Vec<Control> {
     let mut lines = Vec::new();
-    for (at, controllers) in &report.controls {
-        for controller in controllers {
-            lines.extend(controller.classes.iter().map(|class| Control {
+    for (at, shown) in &report.shown {
+        for controller in shown.list("controllers") {
+            let request = controller.text("request_type").unwrap_or("all");
+            lines.extend(controller.list("classes").map(|class| Control {
                 second: at.as_secs(),
-                request: controller.request_type.clone().unwrap_or_else(|| "all".to_owned()),
-                class: class.class.clone(),
-                rate: controller.policing.then_some(class.rate),
-                percentile: class.percentile,
-                quality: controller.quality,
+                request: request.to_owned(),
+                class: class.text("class").unwrap_or_default().to_owned(),
+                rate: class.number("rate").filter(|_| controller.is_set("policing")),
+                percentile: class.number("percentile"),
+                quality: controller.number("quality").unwrap_or(1.0),
             }));
         }
-    }
-    for (at, resources) in &report.resources {
-        lines.extend(resources.iter().map(|resource| Control {
-            second: at.as_secs(),
-            request: match &resource.server {
-                Some(server) => format!("{} at {server}", resource.resource),
-                None => resource.resource.clone(),
-            },
-            class: "all".to_owned(),
-            rate: resource.rate,
-            percentile: None,
-            quality: 1.0,
+        lines.extend(shown.list("resources").map(|resource| {
+            let name = resource.text("resource").unwrap_or_default();
+            Control {
+                second: at.as_secs(),
+                request: match resource.text("server") {
+                    Some(server) => format!("{name} at {server}"),
+                    None => name.to_owned(),
+                },
+                class: "all".to_owned(),
+                rate: resource.number("rate"),
+                percentile: None,
+                quality: 1.0,
+            }
         }));
     }
     lines
@@ -123,7 +125,7 @@ fn controls(report: &Report) -> Vec<Control> {
 
 /// What the engine said, in lines, and then what there is to say of models that only the simulator has.
 fn notes(report: &Report, world: &World) -> Vec<(f64, String)> {
-    let line = |(at, event): &(Timestamp, tidegate_engine::Event)| (at.as_secs_f64(), format!("{event:?}"));
+    let line = |(at, event): &(Timestamp, tidegate_engine::Event)| (at.as_secs_f64(), event.to_string());
     let mut notes: Vec<(f64, String)> = report.events.iter().map(line).collect();
     let end = report.duration.as_secs_f64();
     let mut note = |text: String| notes.push((end, text));

@@ -64,10 +64,10 @@ fn in_a_cluster_only_the_busy_servers_scripts_are_limited() {
     });
     world.setup.dispatch = tidegate_engine::DispatchConfig::from_name("wrr").expect("a name of the table");
     let report = world.run(1).expect("the setup makes sense");
-    let (_, last) = report.resources.last().expect("it protects");
+    let (_, last) = report.shown.last().expect("it protects");
     let rate = |server: &str| {
-        let of = |state: &&tidegate_engine::ResourceState| state.server.as_deref() == Some(server);
-        last.iter().filter(|state| state.resource == "cpu").find(of).expect("it is measured").rate
+        let mut states = last.list("resources").filter(|state| state.text("resource") == Some("cpu"));
+        states.find(|state| state.text("server") == Some(server)).expect("it is measured").number("rate")
     };
     let (fast, slow) = (rate("server-0"), rate("server-1"));
     assert!(slow.is_some_and(|slow| fast.is_none_or(|fast| slow < 0.7 * fast)), "{fast:?}, {slow:?}");

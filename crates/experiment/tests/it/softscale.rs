@@ -139,7 +139,7 @@ fn hysteresis_keeps_the_boundary_still() {
         let DispatchConfig::Softscale(profile) = &mut world.setup.dispatch else { panic!("S1 steals") };
         profile.hysteresis = hysteresis;
         let report = run(&world);
-        report.events.iter().filter(|(_, event)| matches!(event, Event::LendingChanged { .. })).count()
+        report.events.iter().filter(|(_, event)| event.name() == "lending-changed").count()
     };
     let (without, with) = (moves(0.0), moves(0.02));
     assert!(without >= 10 && with <= 4 && 3 * with < without, "{without} {with}");
@@ -155,19 +155,23 @@ fn the_jump_of_figure_1() {
             let p95 = report.span_all(from, from + 10).quantile(0.95);
             writeln!(text_of, "{from:4}s p95 {p95:.2}").expect("a string takes all");
         }
-        if let Some(stealing) = &report.snapshot.stealing {
-            writeln!(text_of, "{} stolen, limit {}", stealing.stolen, stealing.limit).expect("a string takes all");
+        if let Some(stealing) = report.snapshot.dispatching.facts("stealing") {
+            let [stolen, limit] = ["stolen", "limit"].map(|key| stealing.count(key).expect("a count"));
+            writeln!(text_of, "{stolen} stolen, limit {limit}").expect("a string takes all");
         }
         for (at, event) in &report.events {
-            match event {
-                Event::StealingBegan { limit, load } => {
-                    writeln!(text_of, "{:6.1}s stealing, limit {limit}, load {load:.2}", at.as_secs_f64())
+            let Event::Dispatch(facts) = event else { continue };
+            let number = |key: &str| facts.number(key).expect("a number");
+            let at = at.as_secs_f64();
+            match facts.name() {
+                "stealing-began" => {
+                    writeln!(text_of, "{at:6.1}s stealing, limit {}, load {:.2}", number("limit"), number("load"))
                 }
-                Event::StealingEnded { stolen } => writeln!(text_of, "{:6.1}s ended, {stolen}", at.as_secs_f64()),
-                Event::LendingChanged { from, to, load } => {
-                    writeln!(text_of, "{:6.1}s {from} -> {to}, load {load:.2}", at.as_secs_f64())
+                "stealing-ended" => writeln!(text_of, "{at:6.1}s ended, {}", number("stolen")),
+                _ => {
+                    let [from, to] = ["from", "to"].map(number);
+                    writeln!(text_of, "{at:6.1}s {from} -> {to}, load {:.2}", number("load"))
                 }
-                _ => Ok(()),
             }
             .expect("a string takes all");
         }

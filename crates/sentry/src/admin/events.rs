@@ -15,8 +15,8 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::sse::{Event as Message, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{self, BoxStream, SelectAll, Stream, StreamExt};
-use serde_json::{Value, json};
-use tidegate_engine::{ClassId, Event, ServerId};
+use serde_json::{Map, Value, json};
+use tidegate_engine::{ClassId, Event, Fact, Facts, ServerId};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -190,9 +190,7 @@ fn describe(event: &Event, live: &InForce) -> Value {
         None => Value::from(id.0),
     };
     match event {
-        Event::PolicySwitched { from, to, reason } => json!({ "from": from, "to": to, "reason": reason }),
-        Event::ThresholdSet { class: id, admit } => json!({ "class": class(*id), "admit": admit }),
-        Event::DelaysSet { delays, unmet } => json!({ "delays": delays, "unmet": unmet.map(class) }),
+        Event::Admission(facts) => particulars(facts, &class, &server),
         Event::CapacityLearned { server: id, from, to } => json!({ "server": server(*id), "from": from, "to": to }),
         Event::TargetChanged { from, to } => json!({ "from": from, "to": to }),
         Event::ServerChanged { server: id, status } => json!({ "server": server(*id), "status": status }),
@@ -201,14 +199,20 @@ fn describe(event: &Event, live: &InForce) -> Value {
         }
         Event::PartitionsSet { servers } => json!({ "servers": servers }),
         Event::RefusalBegan { class: id, reason } => json!({ "class": class(*id), "reason": reason.name() }),
-        Event::ResourceControlled { resource, server: id, rate, input, error, step, why } => json!({
-            "resource": resource, "server": id.map(server), "rate": rate, "input": input, "error": error, "step": step,
-            "why": why,
-        }),
         Event::RefusalEnded { class: id, refused } => json!({ "class": class(*id), "refused": refused }),
-        // A newer engine's event: its name still says something.
+        // A newer engine's event, or a dispatch policy's: its name still says something.
         _ => json!({}),
     }
+}
+
+/// What only one policy says, with names for numbers.
+fn particulars(facts: &Facts, class: &dyn Fn(ClassId) -> Value, server: &dyn Fn(ServerId) -> Value) -> Value {
+    let named = |fact: &Fact| match fact.present() {
+        Some(Fact::Class(id)) => class(*id),
+        Some(Fact::Server(id)) => server(*id),
+        _ => json!(fact),
+    };
+    facts.iter().map(|(key, fact)| (key.to_owned(), named(fact))).collect::<Map<_, _>>().into()
 }
 
 /// A viewer's place, given back when it leaves.

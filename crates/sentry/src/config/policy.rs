@@ -64,7 +64,8 @@ impl Read for DispatchChoice {
             return wrong(profile, "profile", "a file, and no other setting beside it", report);
         };
         let file = At { value: file.to_owned(), span: profile.span() };
-        Some(DispatchChoice { config: DispatchConfig::from_name(STEALING)?, profile: Some(file) })
+        let config = DispatchConfig::from_name(table_policy(value)?)?;
+        Some(DispatchChoice { config, profile: Some(file) })
     }
 }
 
@@ -78,13 +79,15 @@ impl Read for PartitionChoice {
     }
 }
 
-/// The policy whose settings may be in a file.
-const STEALING: &str = "softscale";
-
+/// Where a file with the settings is named, by a policy that is measured beforehand: one that lends data servers.
 fn profile<'v, 'i>(value: &'v Value<'i>) -> Option<&'v Value<'i>> {
-    let table = value.get_ref().as_table()?;
-    let is_stealing = table.get("policy")?.get_ref().as_str() == Some(STEALING);
-    table.get("profile").filter(|_| is_stealing)
+    let config = DispatchConfig::from_name(table_policy(value)?)?;
+    value.get_ref().as_table()?.get("profile").filter(|_| config.demands().lenders)
+}
+
+/// The policy that a table names.
+fn table_policy<'v>(value: &'v Value<'_>) -> Option<&'v str> {
+    value.get_ref().as_table()?.get("policy")?.get_ref().as_str()
 }
 
 struct Family<'k, T> {

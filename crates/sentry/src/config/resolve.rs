@@ -19,10 +19,10 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use tidegate_engine::{
-    ClassSetup, DispatchConfig, Role, ServerSetup, Setup, SetupError, Sla, Statistic, Step, WhenAllDown,
+    AdmissionConfig, ClassSetup, DispatchConfig, Role, ServerSetup, Setup, SetupError, SetupPlace, Sla, Statistic,
+    Step, WhenAllDown,
 };
 
-use super::policy::DispatchChoice;
 use super::raw::{RawApplication, RawConfig, RawServerTable, RawSla};
 use super::section::{At, List, Report};
 use super::{AccessLog, Admin, Application, Config, SentryConfig, Server};
@@ -275,25 +275,6 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         }
     }
 
-    /// The dispatch policy, and the profile that it names itself, if it does.
-    fn dispatch(
-        &mut self,
-        given: Option<At<DispatchChoice>>,
-        profile: Option<&Profile>,
-    ) -> (DispatchConfig, Option<Profile>) {
-        let Some(At { value: DispatchChoice { config, profile: named }, span }) = given else {
-            return (DispatchConfig::default(), None);
-        };
-        let Some(file) = named else { return (self.stealing_beside(config, Some(span), profile), None) };
-        let Some(mut named) = self.profile(Some(file)) else { return (config, None) };
-        let Some(table) = named.softscale.take() else {
-            self.report.error(&named.span, "this profile has no table softscale; measure it with --data, or write it");
-            return (config, None);
-        };
-        let config = DispatchConfig::Softscale(table.value);
-        (self.stealing_beside(config, Some(span), profile), Some(named))
-    }
-
     /// What the engine checks itself, attached to the line most likely to blame.
     fn check(&mut self, setup: &Setup, blame: &Blame, profile: Option<&Profile>, stealing: Option<&Profile>) {
         if self.report.has_errors() {
@@ -302,16 +283,20 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         if let Err(error) = setup.check() {
             // What contradicts the file here may stand in another one.
             let of_profile = |name: &str| profile.and_then(|profile| Some((profile, profile.place_of_kind(name)?)));
-            let (place, elsewhere) = match &error {
-                SetupError::Dispatch { .. } => {
+            let part = match &error {
+                SetupError::Wrong { place, .. } => Some(place),
+                _ => None,
+            };
+            let (place, elsewhere) = match part {
+                Some(SetupPlace::Dispatch(_)) => {
                     let stealing = stealing.or(profile.filter(|profile| profile.softscale.is_some()));
                     (&blame.dispatch, stealing.map_or_else(String::new, Profile::place_of_stealing))
                 }
-                SetupError::MaxConn { name, .. } => match of_profile(name) {
+                Some(SetupPlace::MaxConn(name)) => match of_profile(name) {
                     Some((profile, place)) => (&profile.span, place),
                     None => (&blame.max_conn, String::new()),
                 },
-                SetupError::Partition { .. } => (&blame.partition, String::new()),
+                Some(SetupPlace::Partition(_)) => (&blame.partition, String::new()),
                 _ => (&blame.admission, String::new()),
             };
             self.report.error(place, format!("{error}{elsewhere}"));
@@ -340,20 +325,33 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             self.report
                 .warn(span, format!("\"{}\" is in shadow mode: it decides and counts, but refuses nothing", app.name));
         }
+        self.unheeded(app, span);
+    }
+
+    /// What is said of servers and no policy goes by, and the other way round.
+    fn unheeded(&mut self, app: &Application, span: &Range<usize>) {
+        let demands = app.setup.demands();
         let lends = app.setup.servers.iter().any(|server| server.role == Role::Data);
-        if lends && app.setup.dispatch.name() != "softscale" {
-            self.report.warn(span, "servers with role = \"data\" get requests under dispatch = \"softscale\" only");
-        }
-        let weights = app.setup.servers.iter().any(|server| server.weight != 1.0);
-        let counts = app.setup.admission.name() == "switch" || app.setup.partition.name() != "none";
-        if weights && app.setup.dispatch.name() != "wrr" && !counts {
-            let message = "weight is used by dispatch = \"wrr\", admission = \"switch\" and partitions only; others go by \
-                           cores, given or learned";
+        if lends && !demands.lenders {
+            let stealing = quoted(&DispatchConfig::names_that_demand(|demands| demands.lenders));
+            let message = format!("servers with role = \"data\" get requests under dispatch = {stealing} only");
             self.report.warn(span, message);
         }
-        if counts && app.setup.max_conn.is_empty() {
-            let message = "admission = \"switch\" and partitions count requests in flight, but no [[application.max_conn]] says \
-                           how many a server holds: 104 within the target and 150 at most are assumed";
+        let counting = quoted(&AdmissionConfig::names_that_demand(|demands| demands.kinds));
+        let weights = app.setup.servers.iter().any(|server| server.weight != 1.0);
+        if weights && !demands.weights {
+            let weighing = quoted(&DispatchConfig::names_that_demand(|demands| demands.weights));
+            let message = format!(
+                "weight is used by dispatch = {weighing}, admission = {counting} and partitions only; others go by \
+                 cores, given or learned"
+            );
+            self.report.warn(span, message);
+        }
+        if demands.kinds && app.setup.max_conn.is_empty() {
+            let message = format!(
+                "admission = {counting} and partitions count requests in flight, but no [[application.max_conn]] says \
+                 how many a server holds: 104 within the target and 150 at most are assumed"
+            );
             self.report.warn(span, message);
         }
     }
@@ -383,6 +381,11 @@ struct Blame {
     dispatch: Range<usize>,
     partition: Range<usize>,
     max_conn: Range<usize>,
+}
+
+/// Names of policies, as they are written in the file.
+fn quoted(names: &[&str]) -> String {
+    names.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(" or ")
 }
 
 fn span_of<T>(at: &Option<At<T>>) -> Option<Range<usize>> {

@@ -1,32 +1,37 @@
-//! Resource controllers (`resource`), and the policing of new connections.
+//! Controllers of resources, and the policing of new connections.
 
 use std::fmt;
 
-use tidegate_engine::ResourceState;
+use tidegate_engine::Facts;
 
 use super::Seen;
 use super::family::{Families, Labels};
 use crate::syn_policing::Counted;
 
+/// Gauges: name, help, and what the policy calls it.
+const GAUGES: [(&str, &str, &str); 5] = [
+    ("tidegate_resource_rate", "Requests per second that the resource's controller lets in; absent: all.", "rate"),
+    ("tidegate_resource_input", "What was measured of the resource last, in its signal's unit.", "input"),
+    ("tidegate_resource_reference", "What it should be.", "reference"),
+    ("tidegate_resource_step", "What the control law said last, requests per second.", "step"),
+    ("tidegate_resource_hits", "Requests per second that wanted in.", "hits"),
+];
+
+/// Counters, likewise.
+const COUNTERS: [(&str, &str, &str); 2] = [
+    ("tidegate_resource_admitted", "Requests that the resource's bucket let in.", "admitted"),
+    ("tidegate_resource_refused", "Requests that it did not let in.", "refused"),
+];
+
 pub(super) fn write(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
-    let of = |what: fn(&ResourceState) -> Option<f64>| {
-        all.iter().flat_map(states).filter_map(move |(labels, state)| Some((labels, what(state)?)))
-    };
-    let help = "Requests per second that the resource's controller lets in; absent: all.";
-    out.gauge("tidegate_resource_rate", help, None, of(|state| state.rate))?;
-    let help = "What was measured of the resource last, in its signal's unit.";
-    out.gauge("tidegate_resource_input", help, None, of(|state| state.input))?;
-    let help = "What it should be.";
-    out.gauge("tidegate_resource_reference", help, None, of(|state| Some(state.reference)))?;
-    let help = "What the control law said last, requests per second.";
-    out.gauge("tidegate_resource_step", help, None, of(|state| Some(state.step)))?;
-    let help = "Requests per second that wanted in.";
-    out.gauge("tidegate_resource_hits", help, None, of(|state| Some(state.hits)))?;
-    let admitted = all.iter().flat_map(states).map(|(labels, state)| (labels, state.admitted));
-    out.counter("tidegate_resource_admitted", "Requests that the resource's bucket let in.", admitted)?;
-    let refused = all.iter().flat_map(states).map(|(labels, state)| (labels, state.refused));
-    out.counter("tidegate_resource_refused", "Requests that it did not let in.", refused)?;
-    let why = all.iter().flat_map(states).map(|(labels, state)| (labels.and("why", state.why), 1.0));
+    let states = || all.iter().flat_map(states);
+    for (name, help, key) in GAUGES {
+        out.gauge(name, help, None, states().filter_map(|(labels, state)| Some((labels, state.number(key)?))))?;
+    }
+    for (name, help, key) in COUNTERS {
+        out.counter(name, help, states().filter_map(|(labels, state)| Some((labels, state.count(key)?))))?;
+    }
+    let why = states().filter_map(|(labels, state)| Some((labels.and("why", state.text("why")?), 1.0)));
     out.gauge("tidegate_resource_state", "1 for what the controller did last, or why it did nothing.", None, why)?;
     connections(out, all)
 }
@@ -51,9 +56,9 @@ fn connections(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
     out.counter("tidegate_syn_rate_changes", "How often the kernel was given another rate.", changes)
 }
 
-fn states(seen: &Seen) -> impl Iterator<Item = (Labels<'_>, &ResourceState)> {
-    seen.snapshot.policy.resources.iter().map(|state| {
-        let server = state.server.as_deref().unwrap_or("");
-        (seen.labels().and("resource", &state.resource).and("server", server), state)
+fn states(seen: &Seen) -> impl Iterator<Item = (Labels<'_>, &Facts)> {
+    seen.snapshot.policy.own.list("resources").map(|state| {
+        let text = |key| state.text(key).unwrap_or("");
+        (seen.labels().and("resource", text("resource")).and("server", text("server")), state)
     })
 }

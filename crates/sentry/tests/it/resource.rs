@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::support::{PATIENCE, RawServer, Running, admission, application, config, ok, until};
 use serde_json::json;
-use tidegate_engine::{LoadReport, ServerId, Signal};
+use tidegate_engine::{Facts, LoadReport, ServerId, Signal};
 use tidegate_sentry::config::{Application, SynPolicing, SynWith};
 use tidegate_sentry::record::NoRecords;
 use tidegate_sentry::syn_policing::Mechanism;
@@ -66,8 +66,8 @@ fn servers_on_this_machine_are_measured_without_a_nucleus() {
     application.syn = SynPolicing { with: SynWith::Off, ..SynPolicing::default() };
     let running = Running::start(application);
     let measured = |resource: &str| {
-        let resources = running.app().snapshot().policy.resources;
-        resources.into_iter().find(|state| state.resource == resource).and_then(|state| state.input)
+        let own = running.app().snapshot().policy.own;
+        own.list("resources").find(|state| state.text("resource") == Some(resource))?.number("input")
     };
     until("the server's processors are measured", || measured("cpu").is_some_and(|percent| percent <= 100.0));
     until("the queue of connections is measured", || measured("syn") == Some(0.0));
@@ -94,19 +94,19 @@ fn a_short_resource_is_refused_with_its_reason() {
     let running = Running::start(application);
     let report = LoadReport::Signal { server: Some(ServerId(0)), signal: Signal::InService, value: 5.0 };
     let heavy = "GET /x.cgi HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-    let (mut refused, mut state) = (None, Vec::new());
+    let (mut refused, mut state): (_, Vec<Facts>) = (None, Vec::new());
     until("a heavy request is refused, at the least rate", || {
         running.app().report(report);
         refused = Some(running.ask(heavy)).filter(|answer| answer.status == 503);
-        state = running.app().snapshot().policy.resources;
+        state = running.app().snapshot().policy.own.list("resources").cloned().collect();
         // Why is told of the last sample, for which the report may have come too late.
-        refused.is_some() && state[0].why == "at-least"
+        refused.is_some() && state[0].text("why") == Some("at-least")
     });
     let decision = refused.as_ref().and_then(|answer| answer.field("tidegate-decision")).unwrap_or_default().to_owned();
     assert!(decision.contains("reason=resource-limit") && decision.contains("policy=resource"), "{decision}");
     assert_eq!(running.ask(REQUEST).status, 200, "it strains nothing");
-    assert_eq!((state.len(), state[0].server.as_deref(), state[0].rate), (1, Some("s0"), Some(0.1)));
-    assert!(state[0].refused > 0, "{state:?}");
+    assert_eq!((state.len(), state[0].text("server"), state[0].number("rate")), (1, Some("s0"), Some(0.1)));
+    assert!(state[0].count("refused") > Some(0), "{state:?}");
 }
 
 /// In a network namespace of this test's own: its threads, and the sentry's, are all in it.
@@ -124,8 +124,9 @@ fn the_kernel_turns_connections_away_and_is_left_clean() {
             let attempt = TcpStream::connect_timeout(&running.address, Duration::from_millis(20));
             attempt.is_err() && running.app().syn.counts().iter().any(|class| class.refused > 0)
         });
-        let state = &running.app().snapshot().policy.resources;
-        assert_eq!(state.last().map(|state| (state.resource.as_str(), state.rate)), Some(("syn", Some(RATE))));
+        let own = running.app().snapshot().policy.own;
+        let last = own.list("resources").last().map(|state| (state.text("resource"), state.number("rate")));
+        assert_eq!(last, Some((Some("syn"), Some(RATE))));
         assert!(running.app().syn.change_took().is_some(), "the kernel was given a rate");
         application.syn.required = true;
         drop(running);

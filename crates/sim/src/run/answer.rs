@@ -29,7 +29,7 @@ impl Run<'_> {
     pub(super) fn answer(&mut self, now: Timestamp, request: u32) {
         let flying = &mut self.requests[request as usize];
         flying.served_in = now.since(flying.started);
-        let bytes = self.menus[flying.client.menu()].urls[flying.url as usize].bytes;
+        let bytes = self.clients.menus[flying.client.menu()].urls[flying.url as usize].bytes;
         match &mut self.way.shared {
             Some((per_byte, station, _)) if bytes > 0 && !flying.gone => {
                 station.start(now, request, *per_byte * bytes as f64);
@@ -50,7 +50,7 @@ impl Run<'_> {
     /// The answer is at the client.
     pub(super) fn received(&mut self, now: Timestamp, request: u32) {
         let flying = &self.requests[request as usize];
-        let in_time = flying.gone || self.report.answered(now, flying.subject);
+        let in_time = flying.gone || self.record.report.answered(now, flying.subject);
         self.close(now, request, if in_time { Fate::Answered } else { Fate::TooLate });
     }
 
@@ -58,9 +58,9 @@ impl Run<'_> {
     fn sent(&mut self, now: Timestamp, request: u32) {
         let flying = &mut self.requests[request as usize];
         if let Some(ticket) = flying.ticket.take() {
-            let bytes = self.menus[flying.client.menu()].urls[flying.url as usize].bytes;
+            let bytes = self.clients.menus[flying.client.menu()].urls[flying.url as usize].bytes;
             let outcome = Outcome { bytes: Some(bytes), ..Outcome::answered_in(flying.served_in) };
-            self.controller.handle_completion(now, ticket, outcome);
+            self.front.controller.handle_completion(now, ticket, outcome);
         }
         if self.way.latency.is_zero() {
             self.received(now, request);

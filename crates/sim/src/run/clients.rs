@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use tidegate_engine::{Decision, Timestamp};
-use tidegate_workload::{Rng, rng, uniform};
+use tidegate_workload::{Arrivals, Rng, rng, uniform};
 
 use super::menu::{Menu, draw, sums};
+use super::pages::Source;
+use super::part::{LANES, Part};
 use super::{Flying, Happening, Run};
+use crate::agenda::{Agenda, SlotId};
 use crate::park::{Task, in_billionths};
 use crate::report::Subject;
-use crate::world::{Retry, Url, Users, Wait};
+use crate::world::{Retry, Url, Users, Wait, World};
 
 /// Who made a request.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +35,20 @@ pub(super) enum Fate {
     TimedOut,
 }
 
+/// Who asks for something, and for what.
+pub(super) struct Clients<'w> {
+    pub(super) arrivals: Vec<(Arrivals, SlotId)>,
+    /// Of the streams, then of the users' groups by state, then of the sessions by kind of page.
+    pub(super) menus: Vec<Menu<'w>>,
+    groups: Vec<Group<'w>>,
+    pub(super) sources: Vec<Source<'w>>,
+    /// Which of the arrivals are this run's.
+    pub(super) part: Part,
+    rng: Rng,
+    /// What must not disturb the streams' numbers: losses of reports, and clients' waits.
+    pub(super) aside: Rng,
+}
+
 /// Users of one kind.
 pub(super) struct Group<'w> {
     users: &'w Users,
@@ -46,6 +63,38 @@ pub(super) struct Group<'w> {
 
 /// Streams of random numbers for users begin here; those for arrivals are numbered from 1.
 const USERS: u64 = 1 << 32;
+
+/// The streams' arrivals.
+pub(super) fn arrivals(world: &World, seed: u64, plans: &mut Agenda<Happening>) -> Vec<(Arrivals, SlotId)> {
+    let arrivals = world.streams.iter().enumerate().map(|(at, stream)| {
+        let profile = stream.profile.until(world.duration);
+        let slot = plans.slot(Happening::Arrival { stream: at as u16 });
+        (stream.process.arrivals(&profile, seed, at as u64 + 1), slot)
+    });
+    arrivals.collect()
+}
+
+impl<'w> Clients<'w> {
+    pub(super) fn new(
+        world: &'w World,
+        seed: u64,
+        lane: u64,
+        arrivals: Vec<(Arrivals, SlotId)>,
+        plans: &mut Agenda<Happening>,
+    ) -> Clients<'w> {
+        let mut menus: Vec<Menu<'w>> =
+            world.streams.iter().map(|stream| Menu::new(stream.class, &stream.urls)).collect();
+        Clients {
+            arrivals,
+            groups: Group::all(&world.users, seed, &mut menus),
+            sources: Source::all(world, seed, &mut menus, plans),
+            menus,
+            part: Part::new(world.streams.len()),
+            rng: rng(seed, lane.wrapping_mul(LANES)),
+            aside: rng(seed, u64::MAX - 1),
+        }
+    }
+}
 
 impl<'w> Group<'w> {
     pub(super) fn all(users: &'w [Users], seed: u64, menus: &mut Vec<Menu<'w>>) -> Vec<Group<'w>> {
@@ -94,22 +143,22 @@ impl Client {
 impl Run<'_> {
     /// A stream's request arrives.
     pub(super) fn arrive(&mut self, now: Timestamp, number: u16) {
-        let menu = &self.menus[usize::from(number)];
-        let url = menu.draw(&mut self.rng);
-        let task = task(&menu.urls[url as usize], &mut self.rng);
+        let menu = &self.clients.menus[usize::from(number)];
+        let url = menu.draw(&mut self.clients.rng);
+        let task = task(&menu.urls[url as usize], &mut self.clients.rng);
         let stream = &self.world.streams[usize::from(number)];
         let flying = self.flying(now, Client::Stream { number }, stream.class, number, url, task);
-        if self.desk.is_some() || stream.retry.is_some() {
+        if self.front.desk.is_some() || stream.retry.is_some() {
             return self.come(now, flying);
         }
         // The same in short, for what most requests are: a refused one leaves no trace but counts.
-        self.report.offered(flying.subject);
-        let let_in = self.kernel.lets_in(now);
-        let asked = self.menus[usize::from(number)].request(url);
-        let decision = let_in.then(|| self.controller.handle_arrival(now, asked));
+        self.record.report.offered(flying.subject);
+        let let_in = self.front.kernel.lets_in(now);
+        let asked = self.clients.menus[usize::from(number)].request(url);
+        let decision = let_in.then(|| self.front.controller.handle_arrival(now, asked));
         if let None | Some(Decision::Reject(_)) = decision {
-            self.report.refused(now, flying.subject);
-            self.report.clients[usize::from(number)].given_up += 1;
+            self.record.report.refused(now, flying.subject);
+            self.record.report.clients[usize::from(number)].given_up += 1;
         } else if let Some(decision) = decision {
             let request = self.requests.insert(flying) as u32;
             self.decided(now, request, decision);
@@ -118,7 +167,7 @@ impl Run<'_> {
 
     /// Every user begins with a pause of its own.
     pub(super) fn start_users(&mut self) {
-        for (at, group) in self.groups.iter_mut().enumerate() {
+        for (at, group) in self.clients.groups.iter_mut().enumerate() {
             for user in 0..group.users.count {
                 group.begin(user);
                 let think = group.users.think.sample(&mut group.rng);
@@ -130,12 +179,12 @@ impl Run<'_> {
 
     /// A user has thought, and asks.
     pub(super) fn ask(&mut self, now: Timestamp, at: u16, user: u32) {
-        let group = &mut self.groups[usize::from(at)];
+        let group = &mut self.clients.groups[usize::from(at)];
         if now > self.end || now >= Timestamp::ZERO + group.users.until {
             return;
         }
         let menu = group.first_menu + group.states[user as usize];
-        let urls = &self.menus[usize::from(menu)];
+        let urls = &self.clients.menus[usize::from(menu)];
         let url = urls.draw(&mut group.rng);
         let task = task(&urls.urls[url as usize], &mut group.rng);
         let (class, course) = (group.users.class, self.world.streams.len() as u16 + at);
@@ -148,10 +197,10 @@ impl Run<'_> {
         let mut flying = self.requests.remove(request as usize);
         let course = usize::from(flying.subject.course);
         if now > self.end {
-            self.report.clients[course].given_up += 1;
+            self.record.report.clients[course].given_up += 1;
             return;
         }
-        self.report.clients[course].retries += 1;
+        self.record.report.clients[course].retries += 1;
         flying.subject.arrived = now;
         flying.subject.target = self.world.target(now);
         let flying =
@@ -165,9 +214,9 @@ impl Run<'_> {
         (flying.timer, flying.gone) = (None, true);
         let was_waiting = std::mem::take(&mut flying.waiting);
         let (subject, ticket) = (flying.subject, flying.ticket.take());
-        self.report.failed(subject);
+        self.record.report.failed(subject);
         if let Some(ticket) = ticket {
-            self.controller.handle_cancel(now, ticket);
+            self.front.controller.handle_cancel(now, ticket);
         }
         self.go_on(now, request, Fate::TimedOut);
         if was_waiting {
@@ -195,8 +244,8 @@ impl Run<'_> {
         url: u32,
         task: Task,
     ) -> Flying {
-        self.report.clients[usize::from(course)].wanted += 1;
-        let request_type = self.menus[client.menu()].urls[url as usize].request_type;
+        self.record.report.clients[usize::from(course)].wanted += 1;
+        let request_type = self.clients.menus[client.menu()].urls[url as usize].request_type;
         Flying {
             subject: Subject { class, course, request_type, arrived: now, target: self.world.target(now) },
             client,
@@ -214,7 +263,7 @@ impl Run<'_> {
 
     /// A request comes to the sentry.
     pub(super) fn come(&mut self, now: Timestamp, flying: Flying) {
-        self.report.offered(flying.subject);
+        self.record.report.offered(flying.subject);
         let leaves = match flying.client {
             Client::Stream { number } => self.world.streams[usize::from(number)].retry.is_some(),
             Client::User { .. } => true,
@@ -231,14 +280,14 @@ impl Run<'_> {
     /// What a client does after a try.
     fn go_on(&mut self, now: Timestamp, request: u32, fate: Fate) {
         let Flying { client, subject, tries, .. } = self.requests[request as usize];
-        let counts = &mut self.report.clients[usize::from(subject.course)];
+        let counts = &mut self.record.report.clients[usize::from(subject.course)];
         if let Fate::Answered = fate {
             counts.satisfied += 1;
             return self.user_goes_on(now, client, true);
         }
         let retry = match client {
             Client::Stream { number } => self.world.streams[usize::from(number)].retry,
-            Client::User { group, .. } => Some(self.groups[usize::from(group)].users.retry),
+            Client::User { group, .. } => Some(self.clients.groups[usize::from(group)].users.retry),
             Client::Page { .. } => None,
         };
         match retry {
@@ -253,11 +302,11 @@ impl Run<'_> {
     /// The next try is a request of its own: of the one before, the server may still have work.
     fn plan_retry(&mut self, now: Timestamp, request: u32, retry: Retry, fate: Fate) {
         let seconds = match (retry.wait, fate) {
-            (Wait::Own(time), _) => time.sample(&mut self.aside),
+            (Wait::Own(time), _) => time.sample(&mut self.clients.aside),
             (Wait::RetryAfter, Fate::Refused(after)) => after.as_secs_f64(),
             _ => 0.0,
         };
-        let stretch = 1.0 + retry.jitter * uniform(&mut self.aside);
+        let stretch = 1.0 + retry.jitter * uniform(&mut self.clients.aside);
         let Flying { subject, client, url, task, tries, .. } = self.requests[request as usize];
         let again = Flying {
             subject,
@@ -278,7 +327,7 @@ impl Run<'_> {
 
     fn user_goes_on(&mut self, now: Timestamp, client: Client, satisfied: bool) {
         let Client::User { group: at, user, .. } = client else { return };
-        let group = &mut self.groups[usize::from(at)];
+        let group = &mut self.clients.groups[usize::from(at)];
         let stays = satisfied && group.step(user);
         let time = if stays {
             group.users.think.sample(&mut group.rng)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_engine::{AdmissionConfig, PartitionConfig, Timestamp};
+use tidegate_engine::{PartitionConfig, Timestamp};
 
 use super::Run;
 
@@ -10,32 +10,28 @@ impl Run<'_> {
     /// Once a second, before anything happens then.
     pub(super) fn look_at_controllers(&mut self, now: Timestamp) {
         let divides = self.world.setup.partition != PartitionConfig::default();
-        let policy = self.controller.snapshot(now).policy;
-        let (controllers, resources) = (policy.controllers, policy.resources);
-        let protects = matches!(self.world.setup.admission, AdmissionConfig::Resource(_));
+        let shown = self.front.controller.snapshot(now).policy.own;
+        let listens = self.world.setup.demands().signals;
         let counts = self.world.count_in_flight;
-        if (controllers.is_empty() && !divides && !counts && !protects) || now >= self.end {
-            self.look = Timestamp::MAX;
+        if (shown.is_empty() && !divides && !counts && !listens) || now >= self.end {
+            self.record.look = Timestamp::MAX;
             return;
         }
         let second = Duration::from_secs(now.since(Timestamp::ZERO).as_secs());
-        self.look = Timestamp::ZERO + second + Duration::from_secs(1);
-        if !controllers.is_empty() {
-            self.report.controls.push((second, controllers));
-        }
-        if !resources.is_empty() {
-            self.report.resources.push((second, resources));
+        self.record.look = Timestamp::ZERO + second + Duration::from_secs(1);
+        if !shown.is_empty() {
+            self.record.report.shown.push((second, shown));
         }
         if counts {
-            let mut sums = vec![0; self.report.courses.len()];
+            let mut sums = vec![0; self.record.report.courses.len()];
             let flying = self.requests.iter().filter(|(_, flying)| flying.ticket.is_some() && !flying.waiting);
             flying.for_each(|(_, flying)| sums[usize::from(flying.subject.course)] += 1);
-            self.report.in_flight.resize(second.as_secs() as usize + 1, sums);
+            self.record.report.in_flight.resize(second.as_secs() as usize + 1, sums);
         }
         if divides {
             // The controller ticks ten times a second, so that there is a look in every second.
-            let sizes = self.controller.partition_sizes();
-            self.report.partitions.resize(second.as_secs() as usize + 1, sizes.to_vec());
+            let sizes = self.front.controller.partition_sizes();
+            self.record.report.partitions.resize(second.as_secs() as usize + 1, sizes.to_vec());
         }
     }
 }

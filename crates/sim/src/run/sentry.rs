@@ -2,10 +2,25 @@
 
 use std::collections::VecDeque;
 
-use tidegate_engine::{Decision, LoadReport, Rejection, Request, ServerId, Timestamp};
+use tidegate_engine::{Controller, Decision, LoadReport, Rejection, Request, ServerId, Ticket, Timestamp};
 
+use super::kernel::Kernel;
 use super::{Happening, Run, clients::Fate};
+use crate::agenda::{Agenda, SlotId};
 use crate::model::SentryModel;
+
+/// What stands before the servers: the kernel, the sentry's workers if they are simulated, and the controller.
+pub(super) struct Front {
+    pub(super) controller: Controller,
+    pub(super) kernel: Kernel,
+    pub(super) desk: Option<Desk>,
+    /// The request that waits in the controller under a ticket, by the ticket's low half, which is unique among live
+    /// ones.
+    waiting: Vec<u32>,
+    /// When the controller wants to be called.
+    timeout: Timestamp,
+    timer: SlotId,
+}
 
 /// The workers.
 pub(super) struct Desk {
@@ -33,6 +48,50 @@ pub(crate) enum Then {
     Start(ServerId),
     Refuse { retry_after: std::time::Duration },
     Nothing,
+}
+
+impl Front {
+    pub(super) fn new(controller: Controller, desk: Option<SentryModel>, plans: &mut Agenda<Happening>) -> Front {
+        Front {
+            controller,
+            kernel: Kernel::default(),
+            desk: desk.map(Desk::new),
+            waiting: Vec::new(),
+            timeout: Timestamp::MAX,
+            timer: plans.slot(Happening::Timeout),
+        }
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Timestamp) {
+        self.timeout = Timestamp::MAX;
+        self.controller.handle_timeout(now);
+    }
+
+    pub(super) fn plan_timeout(&mut self, now: Timestamp, plans: &mut Agenda<Happening>) {
+        if let Some((at, _)) = self.controller.poll_timeout()
+            && at < self.timeout
+        {
+            self.timeout = at;
+            plans.plan(self.timer, at.max(now));
+        }
+    }
+
+    pub(super) fn note_waiting(&mut self, ticket: Ticket, request: u32) {
+        let at = low_half(ticket);
+        if self.waiting.len() <= at {
+            self.waiting.resize(at + 1, u32::MAX);
+        }
+        self.waiting[at] = request;
+    }
+
+    /// The request that waits under a ticket.
+    pub(super) fn who_waits(&self, ticket: Ticket) -> u32 {
+        self.waiting[low_half(ticket)]
+    }
+}
+
+fn low_half(ticket: Ticket) -> usize {
+    ticket.as_u64() as u32 as usize
 }
 
 impl Desk {
@@ -69,14 +128,14 @@ impl Desk {
 impl Run<'_> {
     /// A request is at the sentry.
     pub(super) fn at_sentry(&mut self, now: Timestamp, request: u32) {
-        if !self.kernel.lets_in(now) {
+        if !self.front.kernel.lets_in(now) {
             return self.turned_away(now, request);
         }
-        if self.desk.is_some() {
+        if self.front.desk.is_some() {
             return self.queue_errand(now, Errand::Decide { request });
         }
         let asked = self.asked(request);
-        let decision = self.controller.handle_arrival(now, asked);
+        let decision = self.front.controller.handle_arrival(now, asked);
         self.decided(now, request, decision);
     }
 
@@ -92,7 +151,7 @@ impl Run<'_> {
 
     /// A request that waited in the controller may start.
     pub(super) fn start_waiting(&mut self, now: Timestamp, request: u32, server: ServerId) {
-        match self.desk {
+        match self.front.desk {
             Some(_) => self.queue_errand(now, Errand::Relay { request, server }),
             None => self.start(now, request, server),
         }
@@ -100,13 +159,13 @@ impl Run<'_> {
 
     /// The first report is due one interval after the start.
     pub(super) fn open_desk(&mut self) {
-        if let Some(desk) = &self.desk {
+        if let Some(desk) = &self.front.desk {
             self.plans.once(Timestamp::ZERO + desk.model.report_every, Happening::SentryReport);
         }
     }
 
     pub(super) fn report_sentry(&mut self, now: Timestamp) {
-        let Some(desk) = &mut self.desk else { return };
+        let Some(desk) = &mut self.front.desk else { return };
         let cpu = desk.report(now);
         self.plans.once(now + desk.model.report_every, Happening::SentryReport);
         self.send(now, LoadReport::SentryCpu(cpu));
@@ -120,7 +179,7 @@ impl Run<'_> {
             Then::Refuse { retry_after } => self.refused_by_desk(now, request, retry_after),
             Then::Nothing => {}
         }
-        let Some(desk) = &mut self.desk else { return };
+        let Some(desk) = &mut self.front.desk else { return };
         desk.meter(now);
         desk.busy -= 1;
         if let Some(errand) = desk.queue.pop_front() {
@@ -136,13 +195,13 @@ impl Run<'_> {
     fn refused_by_desk(&mut self, now: Timestamp, request: u32, retry_after: std::time::Duration) {
         let flying = &self.requests[request as usize];
         if !flying.gone {
-            self.report.refused(now, flying.subject);
+            self.record.report.refused(now, flying.subject);
         }
         self.close(now, request, Fate::Refused(retry_after));
     }
 
     fn queue_errand(&mut self, now: Timestamp, errand: Errand) {
-        let Some(desk) = &mut self.desk else { return };
+        let Some(desk) = &mut self.front.desk else { return };
         if desk.busy < desk.model.workers {
             return self.take(now, errand);
         }
@@ -156,7 +215,7 @@ impl Run<'_> {
 
     /// A worker takes an errand.
     fn take(&mut self, now: Timestamp, errand: Errand) {
-        let Some(desk) = &mut self.desk else { return };
+        let Some(desk) = &mut self.front.desk else { return };
         let SentryModel { admitted, refused, .. } = desk.model;
         desk.meter(now);
         desk.busy += 1;
@@ -178,14 +237,14 @@ impl Run<'_> {
     /// Asks the controller.
     fn decide(&mut self, now: Timestamp, request: u32) -> Decision {
         let asked = self.asked(request);
-        let decision = self.controller.handle_arrival(now, asked);
+        let decision = self.front.controller.handle_arrival(now, asked);
         self.keep_ticket(request, &decision);
         decision
     }
 
     fn asked(&self, request: u32) -> Request {
         let flying = &self.requests[request as usize];
-        self.menus[flying.client.menu()].request(flying.url)
+        self.clients.menus[flying.client.menu()].request(flying.url)
     }
 
     fn keep_ticket(&mut self, request: u32, decision: &Decision) {

@@ -7,9 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{Law, Protection};
 use crate::admission::require;
-use crate::setup::{Setup, SetupError};
+use crate::demands::Demands;
+use crate::setup::{Setup, SetupError, SetupPlace};
 use crate::signal::Signal;
 use crate::units::{PerSecond, Seconds};
+
+/// New connections at once, where nothing is said.
+const CONNECTIONS_DEPTH: f64 = 20.0;
 
 /// Settings. Without any, `cpu` and `nic_queue` are protected, and connections by the queue of those that wait.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -105,7 +109,7 @@ impl Config {
         let shares = self.shares.iter().all(|share| share.is_finite() && *share > 0.0);
         require(shares, "resource", "shares", "must be more than zero")?;
         for (at, resource) in self.resources.iter().enumerate() {
-            let wrong = |problem| Err(SetupError::Resource { name: resource.name.clone(), problem });
+            let wrong = |problem| Err(wrong(&resource.name, problem));
             if self.resources[..at].iter().any(|other| other.name == resource.name) {
                 return wrong("is there twice; give each resource a name of its own");
             }
@@ -119,24 +123,34 @@ impl Config {
                 return wrong(problem);
             }
         }
-        let problem = self.syn.resolve(Signal::ListenQueue, 20.0).err();
-        problem.map_or(Ok(()), |problem| Err(SetupError::Resource { name: super::CONNECTIONS.into(), problem }))
+        let problem = self.connections_law().err();
+        problem.map_or(Ok(()), |problem| Err(wrong(super::CONNECTIONS, problem)))
     }
 
     /// Checks what depends on the application: a tag without a resource would do nothing.
     pub(in crate::admission) fn fits(&self, setup: &Setup) -> Result<(), SetupError> {
         let is_known = |tag: &&String| self.resources.iter().any(|resource| resource.name == **tag);
         match setup.tags.iter().find(|tag| !is_known(tag)) {
-            Some(name) => Err(SetupError::Resource {
-                name: name.clone(),
-                problem: "is a tag without a resource; add it to resources, or take it from the request type",
-            }),
+            Some(name) => {
+                let problem = "is a tag without a resource; add it to resources, or take it from the request type";
+                Err(wrong(name, problem))
+            }
             None => Ok(()),
         }
     }
 
+    pub(in crate::admission) fn demands(&self) -> Demands {
+        let connections = self.connections.then(|| self.syn.depth.unwrap_or(CONNECTIONS_DEPTH));
+        Demands { signals: true, connections, ..Demands::default() }
+    }
+
     pub(in crate::admission) fn build(&self, setup: &Setup) -> Protection {
         Protection::new(self, setup)
+    }
+
+    /// The law of new connections, and how many may come at once.
+    pub(super) fn connections_law(&self) -> Result<(Law, f64), &'static str> {
+        self.syn.resolve(Signal::ListenQueue, CONNECTIONS_DEPTH)
     }
 
     pub(super) fn learns(&self) -> bool {
@@ -211,6 +225,11 @@ impl Law {
             _ => Ok(()),
         }
     }
+}
+
+/// A resource, or a tag that has none, makes no sense.
+fn wrong(name: &str, problem: &str) -> SetupError {
+    SetupError::wrong(SetupPlace::Admission("resource"), format_args!("\"{name}\" {problem}"))
 }
 
 /// What a number should be where nothing is said.

@@ -62,10 +62,15 @@ impl Bench {
         self.now = to;
     }
 
-    fn state(&self, resource: &str) -> Vec<ResourceState> {
-        let resources = self.engine.snapshot(self.now).policy.resources;
-        resources.into_iter().filter(|state| state.resource == resource).collect()
+    fn state(&self, resource: &str) -> Vec<Facts> {
+        let own = self.engine.snapshot(self.now).policy.own;
+        own.list("resources").filter(|state| state.text("resource") == Some(resource)).cloned().collect()
     }
+}
+
+/// At which server, the rate, and why.
+fn shown(state: &Facts) -> (Option<&str>, Option<f64>, Option<&str>) {
+    (state.text("server"), state.number("rate"), state.text("why"))
 }
 
 fn setup(policy: &str, servers: usize) -> Setup {
@@ -89,8 +94,8 @@ fn only_what_strains_the_short_resource_is_refused() {
         bench.second(100, 0, CPU);
     }
     let state = &bench.state("cpu")[0];
-    assert_eq!((state.server.as_deref(), state.rate, state.why), (Some("one"), Some(10.0), "at-least"));
-    assert_eq!((state.input, state.error, state.step), (Some(100.0), -10.0, -2.0));
+    assert_eq!(shown(state), (Some("one"), Some(10.0), Some("at-least")));
+    assert_eq!(["input", "error", "step"].map(|key| state.number(key)), [Some(100.0), Some(-10.0), Some(-2.0)]);
     let second = |bench: &mut Bench, count, class, tags| {
         bench.signal(Some(0), Signal::Cpu, 100.0);
         bench.second(count, class, tags)
@@ -104,6 +109,21 @@ fn only_what_strains_the_short_resource_is_refused() {
     assert_eq!(bench.syn, None, "connections are let in");
 }
 
+/// The admin API's JSON: other programs read it.
+#[test]
+fn its_state_has_these_keys_in_this_order() {
+    let mut bench = Bench::new(r#"{ "policy": "resource", "connections": false }"#, 1);
+    bench.signal(Some(0), Signal::Cpu, 50.0);
+    bench.second(1, 0, CPU);
+    let state = serde_json::to_string(&bench.engine.snapshot(bench.now).policy).expect("JSON");
+    let resource =
+        r#""full":null,"resources":[{"resource":"cpu","signal":"cpu","server":"one","rate":null,"parts":[],"#;
+    let numbers = r#""hits":1.0,"admitted":1,"refused":0,"input":50.0,"reference":90.0,"error":40.0,"step":8.0,"#;
+    let uses = r#""why":"never-short"}],"uses":[{"request_type":"default","requests":1,"cpu_seconds":"#;
+    let expected = [resource, numbers, uses].concat();
+    assert!(state.contains(&expected) && state.ends_with(r#","more":[]}"#), "{state}");
+}
+
 #[test]
 fn each_server_has_its_bucket_and_is_tested_when_it_is_chosen() {
     let mut bench = Bench::new(DEFAULT, 2);
@@ -113,8 +133,8 @@ fn each_server_has_its_bucket_and_is_tested_when_it_is_chosen() {
         bench.second(100, 0, CPU);
     }
     let states = bench.state("cpu");
-    let shown: Vec<_> = states.iter().map(|state| (state.server.as_deref(), state.rate, state.why)).collect();
-    assert_eq!(shown, [(Some("one"), Some(10.0), "at-least"), (Some("two"), None, "never-short")]);
+    let shown: Vec<_> = states.iter().map(shown).collect();
+    assert_eq!(shown, [(Some("one"), Some(10.0), Some("at-least")), (Some("two"), None, Some("never-short"))]);
     // Every second request goes to the other server.
     assert!((59..=61).contains(&bench.second(100, 0, CPU)));
 }
@@ -127,7 +147,7 @@ fn a_resource_of_the_sentry_is_tested_for_every_server() {
         bench.second(60, 0, NIC);
     }
     let state = &bench.state("nic_queue")[0];
-    assert_eq!((state.server.as_deref(), state.rate, state.why), (None, Some(10.0), "at-least"));
+    assert_eq!(shown(state), (None, Some(10.0), Some("at-least")));
     assert!(bench.second(60, 0, NIC) < 15);
 }
 
@@ -141,15 +161,15 @@ fn connections_are_limited_by_the_queue_and_raised_only_while_processors_are_fre
         bench.second(offered, 0, Tags(0));
     };
     second(&mut bench, 10.0, 95.0, 300);
-    assert_eq!((bench.syn, bench.state("syn")[0].why), (None, "never-short"));
+    assert_eq!((bench.syn, bench.state("syn")[0].text("why")), (None, Some("never-short")));
     second(&mut bench, 200.0, 100.0, 800);
     let begun = 800.0 - 100.0 / 16.0 - 190.0 / 4.0;
     assert_eq!(bench.syn, Some(Some(begun)));
     second(&mut bench, 20.0, 95.0, 800);
-    assert_eq!((bench.syn, bench.state("syn")[0].why), (Some(Some(begun)), "cpu-busy"));
+    assert_eq!((bench.syn, bench.state("syn")[0].text("why")), (Some(Some(begun)), Some("cpu-busy")));
     second(&mut bench, 10.0, 60.0, 800);
-    assert!(bench.syn > Some(Some(begun)) && bench.state("syn")[0].why == "raised");
-    assert_eq!(bench.state("syn")[0].refused, 30 + 80 + 80 + 80);
+    assert!(bench.syn > Some(Some(begun)) && bench.state("syn")[0].text("why") == Some("raised"));
+    assert_eq!(bench.state("syn")[0].count("refused"), Some(30 + 80 + 80 + 80));
     bench.engine.set_shadow(bench.now, true);
     second(&mut bench, 400.0, 60.0, 800);
     assert_eq!(bench.syn, Some(None), "in shadow mode nothing is turned away");

@@ -11,8 +11,8 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::admission::state::UseState;
 use crate::estimate::{Average, CostTable};
+use crate::facts::Facts;
 use crate::request::{Request, Tags};
 use crate::setup::Setup;
 use crate::signal::Signal;
@@ -125,20 +125,20 @@ impl Uses {
     }
 
     /// What each request type uses, and the tags that follow for resources of these names and signals.
-    pub(super) fn describe<'a>(&self, resources: impl Iterator<Item = (&'a str, Signal)> + Clone) -> Vec<UseState> {
+    pub(super) fn describe<'a>(&self, resources: impl Iterator<Item = (&'a str, Signal)> + Clone) -> Vec<Facts> {
         let describe = |kind: &TypeUse| {
             let is_heavy = |level: &Level, use_of: &Average| use_of.get().is_some_and(|use_of| level.is_heavy(use_of));
             let heavy = Heavy { cpu: is_heavy(&self.cpu, &kind.cpu), bytes: is_heavy(&self.bytes, &kind.bytes) };
             let has = |at: &usize| u8::try_from(*at).is_ok_and(|at| kind.tags.contains(at));
             let proposed = resources.clone().filter(|(_, signal)| heavy.strains(*signal));
-            UseState {
-                request_type: kind.name.clone(),
-                requests: kind.requests,
-                cpu_seconds: kind.cpu.get(),
-                bytes: kind.bytes.get(),
-                tags: (0..self.tags.len()).filter(has).map(|at| self.tags[at].clone()).collect(),
-                proposed: proposed.map(|(name, _)| String::from(name)).collect(),
-            }
+            let tags = (0..self.tags.len()).filter(has).map(|at| self.tags[at].clone());
+            Facts::new("use-state")
+                .with("request_type", kind.name.clone())
+                .with("requests", kind.requests)
+                .with("cpu_seconds", kind.cpu.get())
+                .with("bytes", kind.bytes.get())
+                .with("tags", tags.collect::<Vec<_>>())
+                .with("proposed", proposed.map(|(name, _)| String::from(name)).collect::<Vec<_>>())
         };
         self.types.iter().filter(|kind| kind.requests > 0).map(describe).collect()
     }
@@ -161,6 +161,7 @@ impl Level {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::Fact;
     use crate::request::{RequestTypeId, UrlKey};
     use crate::setup::ServerSetup;
     use crate::sla::{Sla, Statistic};
@@ -195,14 +196,17 @@ mod tests {
         let mut uses = uses(false);
         uses.note(&request(1), 1.0, Some(1));
         let resources = [("cpu", Signal::Cpu), ("link", Signal::NicQueue), ("memory", Signal::Memory)];
-        assert!(uses.describe(resources.into_iter())[0].proposed.is_empty(), "one is too few");
+        let proposed = |kind: &Facts| kind.get("proposed").cloned();
+        assert_eq!(proposed(&uses.describe(resources.into_iter())[0]), Some(Fact::List(Vec::new())), "one is too few");
         fill(&mut uses);
         let all = uses.describe(resources.into_iter());
         let shown: Vec<_> =
-            all.iter().map(|kind| (kind.request_type.as_str(), &kind.tags[..], &kind.proposed[..])).collect();
-        let (cpu, link) = ([String::from("cpu")], [String::from("link")]);
-        assert_eq!(shown, [("other", &[][..], &[][..]), ("scripts", &cpu, &cpu), ("downloads", &[], &link)]);
-        assert_eq!((all[2].requests, all[2].bytes), (40, Some(140_000.0)));
+            all.iter().map(|kind| (kind.text("request_type"), kind.get("tags").cloned(), proposed(kind))).collect();
+        let none = || Some(Fact::List(Vec::new()));
+        let only = |name: &'static str| Some(Fact::from(alloc::vec![name]));
+        let scripts = (Some("scripts"), only("cpu"), only("cpu"));
+        assert_eq!(shown, [(Some("other"), none(), none()), scripts, (Some("downloads"), none(), only("link"))]);
+        assert_eq!((all[2].count("requests"), all[2].number("bytes")), (Some(40), Some(140_000.0)));
         assert_eq!(uses.heavy(&request(2), 1.0), Heavy::default(), "nothing is applied that was not asked for");
     }
 

@@ -6,8 +6,8 @@
 
 use alloc::vec::Vec;
 
+use crate::fleet::ServerState;
 use crate::rng::Rng;
-use crate::server::ServerState;
 
 /// Servers by requests in flight.
 #[derive(Debug, Default)]
@@ -123,7 +123,7 @@ mod tests {
     use proptest::prelude::{any, prop, prop_assert, prop_assert_eq, proptest};
 
     use super::*;
-    use crate::controller::new_server;
+    use crate::fleet::new_server;
     use crate::setup::ServerSetup;
 
     fn servers(lengths: &[u32]) -> Vec<ServerState> {

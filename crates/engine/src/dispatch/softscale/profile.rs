@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-use crate::server::Role;
+use crate::fleet::Role;
 use crate::setup::ServerSetup;
 use crate::units::per_second;
 

@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use proptest::prelude::*;
 
 use super::*;
+use crate::event::{Event, EventSink};
 use crate::setup::ServerSetup;
 use crate::{Action, AdmissionConfig, Controller, Decision, DispatchConfig, NoEvents, Outcome, Sla, Statistic, Ticket};
 
@@ -53,8 +54,8 @@ fn send(controller: &mut Controller, now: Timestamp, count: usize, flying: &mut 
     (0..count).map(&mut letter).collect()
 }
 
-fn shown(controller: &Controller) -> StealingSnapshot {
-    controller.snapshot(Timestamp::ZERO).stealing.expect("the policy shows it")
+fn shown(controller: &Controller) -> Facts {
+    controller.snapshot(Timestamp::ZERO).dispatching.facts("stealing").expect("the policy shows it").clone()
 }
 
 #[test]
@@ -62,12 +63,21 @@ fn the_first_request_too_many_goes_to_the_data_tier_and_the_limit_holds() {
     let (mut controller, mut flying) = (controller(2, 2), Vec::new());
     // 2 x 3 in the application tier, 2 x 4 in the data tier, the rest in the application tier again.
     assert_eq!(send(&mut controller, Timestamp::ZERO, 17, &mut flying), "aaaaaaddddddddaaa");
-    assert_eq!(shown(&controller).stolen, 8);
-    assert_eq!(shown(&controller).why_not, Some("every data server has as much as it may"));
+    assert_eq!(shown(&controller).count("stolen"), Some(8));
+    assert_eq!(shown(&controller).text("why_not"), Some("every data server has as much as it may"));
     // A place in the application tier is taken first: it ends by itself.
     (0..8).for_each(|_| controller.handle_completion(Timestamp::ZERO, flying.remove(0), Outcome::answered()));
-    assert_eq!(shown(&controller).why_not, Some("an application server has room"));
+    assert_eq!(shown(&controller).text("why_not"), Some("an application server has room"));
     assert_eq!(send(&mut controller, Timestamp::ZERO, 1, &mut flying), "a");
+}
+
+/// The admin API's JSON: other programs read it.
+#[test]
+fn its_state_has_these_keys_in_this_order() {
+    let state = serde_json::to_string(&controller(1, 1).snapshot(Timestamp::ZERO)).expect("JSON");
+    let own = r#""stealing":{"stolen":0,"is_stealing":false,"limit":4,"cores":3,"load":0.0,"why_not":"#;
+    let expected = format!(r#""dispatch":"softscale",{own}"an application server has room"}},"partition":"none","#);
+    assert!(state.contains(&expected), "{state}");
 }
 
 #[test]
@@ -89,7 +99,7 @@ fn a_data_server_without_the_software_is_not_stolen_from() {
     assert_eq!(controller.servers()[2].in_flight, 4);
     controller.handle_server(Timestamp::ZERO, ServerId(2), Status::Down);
     assert_eq!(
-        shown(&controller).why_not,
+        shown(&controller).text("why_not"),
         Some("no data server is up, has the application's software and can divide its cores")
     );
     // Not even when every application server is down and all are tried.
@@ -105,7 +115,7 @@ fn under_another_policy_data_servers_get_nothing() {
             setup.dispatch = DispatchConfig::from_name(name).expect("a name of the table");
             let mut controller = Controller::new(setup, 1, 1, Box::new(NoEvents)).expect("it makes sense");
             let snapshot = controller.snapshot(Timestamp::ZERO);
-            assert_eq!((snapshot.stealing, snapshot.processors), (None, applications as f64));
+            assert_eq!((snapshot.dispatching, snapshot.processors), (Facts::default(), applications as f64));
             let sent = send(&mut controller, Timestamp::ZERO, 100, &mut Vec::new());
             assert!(!sent.contains('d'), "{name}: {sent}");
         }
@@ -143,11 +153,11 @@ fn the_boundary_of_the_cores_moves_with_the_load_and_nuclei_are_told() {
     assert_eq!(cores(offer(&mut controller, 10_000, 40, 10)), [2]);
     assert_eq!(controller.servers()[2].capacity.processors(), 2.0);
     assert_eq!(cores(offer(&mut controller, 20_000, 90, 10)), [1, 0]);
-    assert_eq!((shown(&controller).limit, shown(&controller).cores), (0, Some(0)));
+    assert_eq!(["limit", "cores"].map(|key| shown(&controller).count(key)), [Some(0); 2]);
     // At 80 % of the peak and above nothing is stolen, whatever the excess.
     let sent = send(&mut controller, Timestamp::from_millis(30_000), 20, &mut Vec::new());
     assert!(!sent.contains('d'), "{sent}");
-    assert_eq!(shown(&controller).why_not, Some("the data tier needs its cores at this load"));
+    assert_eq!(shown(&controller).text("why_not"), Some("the data tier needs its cores at this load"));
     // A nucleus that was away is told again.
     controller.handle_server(Timestamp::from_millis(30_000), ServerId(2), Status::Down);
     controller.handle_server(Timestamp::from_millis(30_000), ServerId(2), Status::Up);
@@ -170,7 +180,7 @@ fn who_cannot_divide_its_cores_is_not_stolen_from_until_it_can() {
     assert_eq!((controller.servers()[1].in_flight, controller.servers()[2].in_flight), (0, 4));
     lends(&mut controller, 2, false);
     assert!(!send(&mut controller, now, 9, &mut flying).contains('d'));
-    assert!(shown(&controller).why_not.is_some_and(|why| why.contains("can divide its cores")));
+    assert!(shown(&controller).text("why_not").is_some_and(|why| why.contains("can divide its cores")));
     lends(&mut controller, 1, true);
     assert_eq!(send(&mut controller, now, 5, &mut flying), "dddda");
     lends(&mut controller, 900, false);
@@ -254,10 +264,10 @@ fn beginning_and_end_of_stealing_are_told_once() {
             controller.handle_completion(Timestamp::from_millis(100 * round), ticket, Outcome::answered());
         });
         tick(&mut controller, round + 1);
-        assert!(shown(&controller).is_stealing);
+        assert!(shown(&controller).is_set("is_stealing"));
     }
     (4..20).for_each(|tenth| tick(&mut controller, tenth));
-    assert!(!shown(&controller).is_stealing);
+    assert!(!shown(&controller).is_set("is_stealing"));
     let told = counts.0.each_ref().map(|count| count.load(Ordering::Relaxed));
     assert_eq!((told[0], told[1]), (1, 1));
 }
@@ -277,7 +287,7 @@ proptest! {
             match what {
                 0..7 => {
                     let before: Vec<_> = controller.servers().to_vec();
-                    let limit = shown(&controller).limit;
+                    let limit = shown(&controller).count("limit").expect("a count") as u32;
                     let any_up = before[..3].iter().any(|server| server.status == Status::Up);
                     let taking = if any_up { Status::Up } else { Status::Down };
                     let open: Vec<_> = before[..3].iter().filter(|server| server.status == taking).collect();

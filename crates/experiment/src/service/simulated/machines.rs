@@ -1,6 +1,5 @@
 //! From what a scenario file says of machines and clients to a world's models. Names were checked when it was read.
 
-use tidegate_engine::DispatchConfig;
 use tidegate_sim::{
     Action, Channel, Discipline, Fault, FaultKind, Host, Knee, Link, Power, Program, Resource, Retry, SentryModel,
     ServerModel, Sessions, Step, Tier, Url, Users, Wait, WarmUp, World,
@@ -91,10 +90,8 @@ fn front(servers: &scenario::Servers) -> Vec<ServerModel> {
 
 /// A tier's servers stand behind the sentry too. The machine's idle power is counted with the tier.
 fn lend(world: &mut World, servers: &scenario::Servers, at: usize, tier: &scenario::Tier, lends: scenario::Lends) {
-    let divided = match &world.setup.dispatch {
-        DispatchConfig::Softscale(profile) => profile.steps.iter().any(|step| step.cores.is_some()),
-        _ => true,
-    };
+    let demands = world.setup.demands();
+    let divided = demands.cores || !demands.lenders;
     let model = ServerModel {
         resources: servers.resources.iter().map(resource).collect(),
         power: tier.power.filter(|_| divided).map(|power| Power {

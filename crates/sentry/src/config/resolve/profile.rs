@@ -9,6 +9,7 @@ use tidegate_engine::units::{Seconds, format_duration};
 use tidegate_engine::{DispatchConfig, MaxConn, Sla, Statistic, StealingProfile};
 use toml::Spanned;
 
+use super::super::policy::DispatchChoice;
 use super::super::raw::RawServer;
 use super::super::section::{At, List};
 use super::{Resolver, World};
@@ -245,8 +246,27 @@ impl Resolver<'_, '_, '_> {
         all
     }
 
+    /// The dispatch policy, and the profile that it names itself, if it does.
+    pub(super) fn dispatch(
+        &mut self,
+        given: Option<At<DispatchChoice>>,
+        profile: Option<&Profile>,
+    ) -> (DispatchConfig, Option<Profile>) {
+        let Some(At { value: DispatchChoice { config, profile: named }, span }) = given else {
+            return (DispatchConfig::default(), None);
+        };
+        let Some(file) = named else { return (self.stealing_beside(config, Some(span), profile), None) };
+        let Some(mut named) = self.profile(Some(file)) else { return (config, None) };
+        let Some(table) = named.softscale.take() else {
+            self.report.error(&named.span, "this profile has no table softscale; measure it with --data, or write it");
+            return (config, None);
+        };
+        let config = DispatchConfig::Softscale(table.value);
+        (self.stealing_beside(config, Some(span), profile), Some(named))
+    }
+
     /// How to steal: from the profile, where the policy is named and nothing else is said of it.
-    pub(super) fn stealing_beside(
+    fn stealing_beside(
         &mut self,
         own: DispatchConfig,
         stated: Option<Range<usize>>,

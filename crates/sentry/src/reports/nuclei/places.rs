@@ -14,8 +14,8 @@ impl Nuclei {
             return;
         }
         self.generations = generations;
-        self.divides = self.apps.iter().any(|app| app.live().config.setup.dispatch.divides_cores());
-        self.takes_signals = self.apps.iter().map(|app| app.live().config.setup.admission.takes_signals()).collect();
+        self.divides = self.apps.iter().any(|app| app.live().config.setup.demands().cores);
+        self.takes_signals = self.apps.iter().map(|app| app.live().config.setup.demands().signals).collect();
         self.next_sweep = 0;
         let mut old: HashMap<String, Entry> =
             std::mem::take(&mut self.entries).into_iter().map(|entry| (entry.address.clone(), entry)).collect();
@@ -24,7 +24,7 @@ impl Nuclei {
         for (index, app) in self.apps.iter().enumerate() {
             let live = app.live();
             for server in live.servers() {
-                if !live.config.setup.dispatch.divides_cores() {
+                if !live.config.setup.demands().cores {
                     server.want_cores(None);
                 }
                 let at = *self.names.entry(server.address.clone()).or_insert_with(|| {

@@ -75,14 +75,15 @@ pub fn trajectory(report: &Report) -> String {
     let processors: Vec<String> = report.snapshot.servers.iter().map(|s| format!("{:.1}", s.processors)).collect();
     writeln!(text, "processors learned: {}", processors.join(" ")).expect("a string takes all");
     writeln!(text, "policy: {}", policy(report)).expect("a string takes all");
-    for controller in &report.snapshot.policy.controllers {
-        for class in &controller.classes {
-            let name = controller.request_type.as_deref().unwrap_or("all");
-            let percentile = class.percentile.map_or("-".to_owned(), |percentile| format!("{percentile:.2} s"));
-            writeln!(text, "{name}, {}: {:.1}/s, p90 {percentile}", class.class, class.rate)
-                .expect("a string takes all");
+    for controller in report.snapshot.policy.own.list("controllers") {
+        for class in controller.list("classes") {
+            let name = controller.text("request_type").unwrap_or("all");
+            let percentile =
+                class.number("percentile").map_or("-".to_owned(), |percentile| format!("{percentile:.2} s"));
+            let (class, rate) = (class.text("class").expect("a name"), class.number("rate").expect("a rate"));
+            writeln!(text, "{name}, {class}: {rate:.1}/s, p90 {percentile}").expect("a string takes all");
         }
-        writeln!(text, "quality: {:.2}", controller.quality).expect("a string takes all");
+        writeln!(text, "quality: {:.2}", controller.number("quality").expect("a number")).expect("a string takes all");
     }
     text.push_str(&events(report));
     text
@@ -104,7 +105,8 @@ fn events(report: &Report) -> String {
     let mut counts = std::collections::BTreeMap::new();
     for (at, event) in &report.events {
         match event {
-            Event::PolicySwitched { from, to, reason } => {
+            Event::Admission(facts) if facts.name() == "policy-switched" => {
+                let [from, to, reason] = ["from", "to", "reason"].map(|key| facts.text(key).expect("a text"));
                 writeln!(text, "{:7.1}s {from} -> {to}: {reason}", at.as_secs_f64()).expect("a string takes all");
             }
             Event::ServerMoved { server, from, to } => {

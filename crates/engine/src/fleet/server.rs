@@ -2,9 +2,11 @@
 
 use alloc::string::String;
 
+use crate::effect::Said;
 use crate::estimate::{Capacity, Reported};
 use crate::max_conn::MOST_KINDS;
 use crate::request::ServerId;
+use crate::setup::ServerSetup;
 
 /// Whether a server takes requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize)]
@@ -64,7 +66,7 @@ pub struct ServerState {
     pub(crate) told_capacity: Option<f64>,
     /// Of a data server: what it lends, and the cores that its nucleus was told to give.
     pub(crate) lent: u32,
-    pub(crate) told_cores: Option<u32>,
+    pub(crate) said_cores: Said<u32>,
     /// Of a data server: whether it can lend, as [`LoadReport::Lends`](crate::LoadReport::Lends) says.
     pub can_lend: bool,
 }
@@ -110,5 +112,27 @@ impl ServerState {
     /// Requests in flight per effective processor: what shortest-queue dispatch compares.
     pub fn relative_load(&self) -> f64 {
         f64::from(self.in_flight) / self.capacity.processors()
+    }
+}
+
+/// A server in slot `at` of which nothing is known but its setup.
+pub(crate) fn new_server(at: usize, setup: &ServerSetup) -> ServerState {
+    ServerState {
+        id: ServerId(at as u16),
+        name: setup.name.clone(),
+        role: setup.role,
+        status: Status::Up,
+        weight: setup.weight,
+        max_connections: setup.max_connections,
+        in_flight: 0,
+        by_kind: [0; MOST_KINDS],
+        partition: None,
+        capacity: setup.cores.map_or_else(Capacity::learned, Capacity::given),
+        reported: Reported::default(),
+        given_by_report: false,
+        told_capacity: None,
+        lent: 0,
+        said_cores: Said::default(),
+        can_lend: true,
     }
 }

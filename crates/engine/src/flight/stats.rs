@@ -1,0 +1,86 @@
+//! Counters of a class, and runs of refusals.
+
+use core::time::Duration;
+
+use crate::decision::Reason;
+use crate::estimate::DecayedHistogram;
+use crate::event::{Event, EventSink};
+use crate::policer::ClassCounts;
+use crate::request::ClassId;
+use crate::time::Timestamp;
+
+/// Displayed response times fade with this half-life, seconds.
+const RESPONSE_HALF_LIFE: f64 = 10.0;
+/// A class whose refusals paused this long was not being refused.
+const REFUSAL_GAP: Duration = Duration::from_secs(1);
+
+/// Counters of a class since the start.
+#[derive(Clone, Debug)]
+pub(crate) struct ClassStats {
+    pub(crate) admitted: u64,
+    pub(crate) completed: u64,
+    pub(crate) in_target: u64,
+    pub(crate) failed: u64,
+    pub(crate) cancelled: u64,
+    pub(crate) in_flight: u64,
+    pub(crate) refused: [u64; Reason::ALL.len()],
+    /// Counts of policers before a reload.
+    pub(crate) carried: ClassCounts,
+    pub(crate) responses: DecayedHistogram,
+    /// Refusals up to the last look, when the current run of them began, and when the last was seen.
+    refused_seen: u64,
+    refusing: Option<(Timestamp, u64)>,
+    refused_last: Timestamp,
+}
+
+impl ClassStats {
+    pub(crate) fn new() -> Self {
+        ClassStats {
+            admitted: 0,
+            completed: 0,
+            in_target: 0,
+            failed: 0,
+            cancelled: 0,
+            in_flight: 0,
+            refused: [0; Reason::ALL.len()],
+            carried: ClassCounts::default(),
+            responses: DecayedHistogram::new(RESPONSE_HALF_LIFE),
+            refused_seen: 0,
+            refusing: None,
+            refused_last: Timestamp::ZERO,
+        }
+    }
+
+    /// Whether requests of `class` were refused since the last look, by the published table or by the controller. Says
+    /// when a run of refusals begins and ends.
+    pub(crate) fn look(&mut self, now: Timestamp, class: ClassId, by_table: u64, sink: &mut dyn EventSink) -> bool {
+        let total = by_table + self.refused_by_controller() + self.carried.refused;
+        let before = core::mem::replace(&mut self.refused_seen, total);
+        let refused_now = total > before;
+        if refused_now {
+            self.refused_last = now;
+            if self.refusing.is_none() {
+                self.refusing = Some((now, before));
+                sink.record(now, Event::RefusalBegan { class, reason: self.most_frequent_reason() });
+            }
+        } else if let Some((_, before)) = self.refusing
+            && now.since(self.refused_last) >= REFUSAL_GAP
+        {
+            self.refusing = None;
+            sink.record(now, Event::RefusalEnded { class, refused: total - before });
+        }
+        refused_now
+    }
+
+    fn refused_by_controller(&self) -> u64 {
+        self.refused.iter().sum()
+    }
+
+    fn most_frequent_reason(&self) -> Reason {
+        let most = (0..Reason::ALL.len()).max_by_key(|&i| self.refused[i]);
+        match most {
+            Some(at) if self.refused[at] > 0 => Reason::ALL[at],
+            _ => Reason::Threshold,
+        }
+    }
+}

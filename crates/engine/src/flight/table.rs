@@ -1,0 +1,147 @@
+//! The flight table: every request that waits or is in flight, by ticket.
+
+use alloc::vec::Vec;
+
+use super::waiting::{Link, Links, NIL};
+use crate::estimate::Mark;
+use crate::request::{Request, ServerId, Ticket};
+use crate::time::Timestamp;
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum State {
+    /// It waits in this bucket of its class queue.
+    Waiting { bucket: usize },
+    /// It is at this server.
+    InFlight { server: ServerId },
+}
+
+/// One request between its arrival and its end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flight {
+    pub(crate) request: Request,
+    pub(crate) state: State,
+    pub(crate) arrived: Timestamp,
+    /// When it was sent to its server.
+    pub(crate) started: Timestamp,
+    /// The server's mark when it was sent: see [`Capacity::start`](crate::estimate::Capacity::start).
+    pub(crate) mark: Mark,
+    /// Expected inherent service time when it arrived, seconds.
+    pub(crate) cost: f64,
+    /// Requests in flight when it was sent to its server, itself included.
+    pub(crate) in_flight: u32,
+    /// It was refused, but in shadow mode. (Not the refusal itself: a million of these wait at times.)
+    pub(crate) shadow: bool,
+}
+
+/// All of them. Slots are used again; a generation tells an old ticket from a new one.
+#[derive(Debug, Default)]
+pub(crate) struct Flights {
+    slots: Vec<Slot>,
+    free: u32,
+    len: usize,
+}
+
+#[derive(Debug)]
+struct Slot {
+    generation: u32,
+    link: Link,
+    flight: Option<Flight>,
+}
+
+impl Flights {
+    pub(crate) fn new() -> Self {
+        Flights { slots: Vec::new(), free: NIL, len: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn insert(&mut self, flight: Flight) -> Ticket {
+        self.len += 1;
+        if self.free != NIL {
+            let slot = self.free;
+            let entry = &mut self.slots[slot as usize];
+            self.free = entry.link.next;
+            entry.link = Link::default();
+            entry.flight = Some(flight);
+            return Ticket { slot, generation: entry.generation };
+        }
+        let slot = self.slots.len() as u32;
+        self.slots.push(Slot { generation: 1, link: Link::default(), flight: Some(flight) });
+        Ticket { slot, generation: 1 }
+    }
+
+    pub(crate) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Flight> {
+        let slot = self.slots.get_mut(ticket.slot as usize)?;
+        if slot.generation == ticket.generation { slot.flight.as_mut() } else { None }
+    }
+
+    pub(crate) fn get(&self, ticket: Ticket) -> Option<&Flight> {
+        let slot = self.slots.get(ticket.slot as usize)?;
+        if slot.generation == ticket.generation { slot.flight.as_ref() } else { None }
+    }
+
+    /// Takes a request out; its ticket is dead from now on. It must not be linked in a queue any more.
+    pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<Flight> {
+        self.get(ticket)?;
+        let entry = &mut self.slots[ticket.slot as usize];
+        entry.generation = entry.generation.wrapping_add(1);
+        entry.link = Link { prev: NIL, next: self.free };
+        self.free = ticket.slot;
+        self.len -= 1;
+        entry.flight.take()
+    }
+
+    pub(crate) fn ticket(&self, slot: u32) -> Ticket {
+        Ticket { slot, generation: self.slots[slot as usize].generation }
+    }
+
+    /// When the request in `slot` arrived.
+    pub(crate) fn arrived(&self, slot: u32) -> Timestamp {
+        self.slots[slot as usize].flight.map_or(Timestamp::ZERO, |flight| flight.arrived)
+    }
+
+    /// Every request, with its slot, in the order of slots.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Flight)> {
+        self.slots.iter_mut().enumerate().filter_map(|(slot, entry)| Some((slot as u32, entry.flight.as_mut()?)))
+    }
+}
+
+impl Links for Flights {
+    fn link(&mut self, slot: u32) -> &mut Link {
+        &mut self.slots[slot as usize].link
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flight() -> Flight {
+        Flight {
+            request: Request::default(),
+            state: State::Waiting { bucket: 0 },
+            arrived: Timestamp::ZERO,
+            started: Timestamp::ZERO,
+            mark: Mark::default(),
+            cost: 0.0,
+            in_flight: 0,
+            shadow: false,
+        }
+    }
+
+    #[test]
+    fn a_dead_ticket_never_names_a_later_request() {
+        let mut flights = Flights::new();
+        let first = flights.insert(flight());
+        assert!(flights.remove(first).is_some());
+        let second = flights.insert(flight());
+        assert_eq!(first.slot, second.slot, "slots are used again");
+        assert!(flights.get(first).is_none());
+        assert!(flights.remove(first).is_none());
+        assert!(flights.remove(second).is_some());
+        assert_eq!(flights.len(), 0);
+    }
+}
