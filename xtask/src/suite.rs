@@ -119,6 +119,8 @@ pub fn add_to(steps: &mut Steps, options: &Options) {
         None => steps.run("network namespaces can be made", || Ok(())),
         Some(because) => lack(steps, "tests in network namespaces (connections policed in the kernel)", because),
     }
+    // In what time the processors have to spare, from the beginning: what has no tests waits for it last.
+    let mut release = options.is_whole().then(Background::release_build);
     let mut tests = Vec::new();
     steps.run("build of the tests", || {
         tests = binaries::build()?;
@@ -134,21 +136,21 @@ pub fn add_to(steps: &mut Steps, options: &Options) {
         Ok(bench) => bench,
         Err(error) => return steps.run(TESTS, || Err(error)),
     };
-    let mut release = options.is_whole().then(|| Background::release_build(&bench.folder));
     bench.correctness(steps, &tests, options.quick);
     if options.is_whole() {
         steps.run("examples in the documentation of the crates", || {
             run_command(cargo(["test", "--quiet", "--doc"]).args(BUILD))
         });
+        live_checks(steps, no_namespaces.as_deref(), |live| live.kind == Kind::Correctness && !live.needs_release());
         steps.run("release build", || release.take().context("it was not started")??.join());
         steps.run("a build without optional features names them", || plain::check(&bench.folder));
-        live_checks(steps, Kind::Correctness, no_namespaces.as_deref());
+        live_checks(steps, no_namespaces.as_deref(), |live| live.kind == Kind::Correctness && live.needs_release());
     }
     if !options.quick {
         bench.measurements(steps, &tests);
     }
     if options.is_whole() {
-        live_checks(steps, Kind::Measurement, no_namespaces.as_deref());
+        live_checks(steps, no_namespaces.as_deref(), |live| live.kind == Kind::Measurement);
     }
     bench.finish();
 }
@@ -248,8 +250,8 @@ impl Bench {
     }
 }
 
-fn live_checks(steps: &mut Steps, kind: Kind, no_namespaces: Option<&str>) {
-    for live in LIVE.iter().filter(|live| live.kind == kind) {
+fn live_checks(steps: &mut Steps, no_namespaces: Option<&str>, which: impl Fn(&Live) -> bool) {
+    for live in LIVE.iter().filter(|live| which(live)) {
         let because = match live.absent().as_slice() {
             [] => no_namespaces.filter(|_| live.is_in_namespaces()).map(str::to_owned),
             absent => {

@@ -196,7 +196,6 @@ fn unshare() -> Command {
 /// The programs that the documents are about, and whatever cargo needs, as scenes have no way to the Internet.
 fn build() -> Result<()> {
     command::run(&mut cargo(["fetch", "--quiet", "--locked"]))?;
-    command::build_tidegate()?;
     // As the tests are built, so that after them there is nothing to do.
     command::run(cargo(["test", "--quiet", "--no-run"]).args(crate::suite::BUILD))
 }

@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use crate::command::{output, root};
 
 /// The programs that a document's commands find by their names, and how they were built.
-const OURS: [(&str, &str); 2] = [("tidegate", "release"), ("tidegate-mail", "debug")];
+const OURS: [(&str, &str); 2] = [("tidegate", "debug"), ("tidegate-mail", "debug")];
 
 /// The most that one command may take, and one that compiles.
 const LONGEST: Duration = Duration::from_secs(60);

@@ -3,10 +3,12 @@
 //! It is the only build without optional features, so its warnings are looked at, too: code that is dead without one.
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+
+use crate::command::target;
 
 /// A command that runs meanwhile; ended when this is dropped.
 #[derive(Debug)]
@@ -17,11 +19,13 @@ pub struct Background {
 }
 
 impl Background {
-    /// Starts the release build of the program; what it says goes into a file in this folder.
+    /// Starts the release build of the program; what it says goes into a file.
     ///
     /// # Errors
     /// When it cannot be started.
-    pub fn release_build(folder: &Path) -> Result<Self> {
+    pub fn release_build() -> Result<Self> {
+        let folder = target().join("tests");
+        fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let log = folder.join("release-build.log");
         let said = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());

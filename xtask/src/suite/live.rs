@@ -91,6 +91,11 @@ impl Live {
         PROGRAMS.iter().filter(needed).filter(|program| !program.is_present()).collect()
     }
 
+    /// Whether it takes the optimised program.
+    pub fn needs_release(&self) -> bool {
+        self.cargo.contains(&"--release")
+    }
+
     /// Whether it works in network namespaces of its own.
     pub fn is_in_namespaces(&self) -> bool {
         self.needs.contains(&"nft")
