@@ -5,8 +5,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use crate::suite::Verdict;
-
 /// The steps run so far and how they ended.
 #[derive(Debug, Default)]
 pub struct Steps {
@@ -30,6 +28,16 @@ enum End {
     Failed(Duration),
     Skipped(String),
     NotJudged(Duration, String),
+}
+
+/// What is known of a measurement in the end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    Held,
+    /// A bound was missed on an undisturbed machine, or something broke.
+    Failed(String),
+    /// The machine never held still: for each run, how it ended and what disturbed it.
+    NotJudged(String),
 }
 
 impl Steps {

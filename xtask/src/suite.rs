@@ -28,14 +28,13 @@ use anyhow::{Context, Result, bail};
 use crate::args::Args;
 use crate::command::{cargo, run as run_command, target};
 use crate::programs::{self, PROGRAMS};
-use crate::steps::Steps;
+use crate::steps::{Steps, Verdict};
 use background::Background;
 pub use binaries::BUILD;
 use binaries::{Kind, Test};
 use durations::Durations;
 use live::{LIVE, Live};
 use measure::Run;
-pub use measure::Verdict;
 use trial::{End, Trial};
 
 /// The step that runs the tests.

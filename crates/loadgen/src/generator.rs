@@ -16,12 +16,11 @@ use tokio::time::timeout_at;
 
 use crate::exchange::exchange;
 use crate::health::{Health, warnings};
-use crate::plan::{Plan, Stream};
+use crate::plan::{Destinations, Plan, Stream};
 use crate::pool::Pool;
 use crate::progress::{Progress, ten_times_a_second};
 use crate::record::{ClassRecord, Outcome, summarise};
 use crate::report::{ErrorKind, Report};
-use crate::run::Destinations;
 use crate::script::ScriptedRequest;
 use crate::timer::FineTimer;
 

@@ -246,6 +246,9 @@ impl Stream {
     }
 }
 
+/// Host and port as written, and its addresses, once per destination.
+pub(crate) type Destinations = Vec<(String, Vec<SocketAddr>)>;
+
 #[cfg(test)]
 mod tests {
     use super::*;

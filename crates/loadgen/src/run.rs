@@ -11,7 +11,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::generator::generate;
 use crate::limits::raise_open_files_limit;
-use crate::plan::{Plan, PlanError};
+use crate::plan::{Destinations, Plan, PlanError};
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::users::{UsersPlan, UsersReport};
@@ -145,9 +145,6 @@ impl Stopper {
         self.0.send_replace(true);
     }
 }
-
-/// Host and port as written, and its addresses, once per destination.
-pub(crate) type Destinations = Vec<(String, Vec<SocketAddr>)>;
 
 fn resolve(plan: &Plan) -> Result<Destinations, LoadError> {
     let mut destinations: Destinations = Vec::new();

@@ -11,6 +11,7 @@
 mod drive;
 mod file;
 mod report;
+mod shared;
 mod template;
 mod user;
 

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::builder::GraphError;
 use crate::clock;
+use crate::error::GraphError;
+use crate::member::Member;
 use crate::notice::{NoticeSink, Reporter, What};
 use crate::shared::{Phase, Shared};
 use crate::snapshot::{GraphSnapshot, LinkSnapshot};
-use crate::stage::Member;
 
 /// Starts one worker of a stage.
 pub(crate) type Spawn = Box<dyn Fn(&Handle) -> std::io::Result<()> + Send + Sync>;

@@ -6,7 +6,7 @@ use std::sync::{OnceLock, Weak};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use crate::stage::Member;
+use crate::member::Member;
 
 /// A graph's life. Only forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -25,7 +25,7 @@ use crate::settings::{Settings, SettingsError};
 use crate::shared::{Phase, Shared};
 use crate::tag::Tag;
 
-pub(crate) use look::{Look, Member, as_member};
+pub(crate) use look::as_member;
 pub(crate) use pull::Pulled;
 
 /// Names a worker within its stage.

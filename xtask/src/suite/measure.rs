@@ -5,6 +5,7 @@
 
 use anyhow::Result;
 
+use crate::steps::Verdict;
 use crate::watch::{SAID, Watch};
 
 /// How often a measurement is run at most.
@@ -19,16 +20,6 @@ pub enum Run {
     Missed,
     /// Something that a disturbance does not excuse.
     Broke,
-}
-
-/// What is known of a measurement in the end.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    Held,
-    /// A bound was missed on an undisturbed machine, or something broke.
-    Failed(String),
-    /// The machine never held still: for each run, how it ended and what disturbed it.
-    NotJudged(String),
 }
 
 /// Runs a measurement until a run was not disturbed, [`RUNS`] times at most. `run` gives how it ended and all that it

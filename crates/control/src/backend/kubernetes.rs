@@ -18,6 +18,8 @@ use crate::kubernetes::{ApiError, ApiServer};
 use lease::{Candidate, Vote};
 use store::ClusterStore;
 
+/// Of a lease's time, after so much of it it is renewed.
+const RENEW: u32 = 5;
 /// The label of whatever this program makes in a cluster.
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Its value.

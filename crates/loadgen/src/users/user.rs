@@ -11,8 +11,8 @@ use http_body_util::Full;
 use tidegate_workload::{Retry, Rng, Wait, rng, uniform};
 use tokio::time::{sleep_until, timeout_at};
 
-use super::drive::Shared;
 use super::file::Capture;
+use super::shared::Shared;
 use super::template::Known;
 use crate::exchange::{Page, exchange};
 use crate::pool::Pool;

@@ -12,8 +12,8 @@ use tokio::runtime::Handle;
 
 use super::Part;
 use crate::clock;
+use crate::member::Look;
 use crate::shared::{Phase, Shared};
-use crate::stage::Look;
 
 /// Share of an entry's work that comes to a stage, from which on the stage counts as on everybody's way.
 const NEARLY_ALL: f64 = 0.9;

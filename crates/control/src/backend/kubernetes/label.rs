@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tracing::warn;
 
-use super::lease::RENEW;
+use super::RENEW;
 use crate::backend::WeakTenure;
 use crate::kubernetes::{ApiError, ApiServer, Calls};
 

@@ -25,15 +25,13 @@ use tokio::time::sleep;
 
 use super::label::Label;
 use super::store::term_in_cluster;
-use super::{MANAGED_BY, MANAGER, said};
+use super::{MANAGED_BY, MANAGER, RENEW, said};
 use crate::backend::{Contact, Leader, Tenure, WeakTenure, term_after};
 use crate::clock::wall;
 use crate::config::ClusterConfig;
 use crate::kubernetes::{ApiError, ApiServer, Calls};
 use crate::worker::PATIENCE;
 
-/// Of a lease's time, after so much of it it is renewed.
-pub(super) const RENEW: u32 = 5;
 /// What who leads says of itself.
 const LEADER: &str = "tidegate/leader";
 /// From so many pods of those before it a leader takes the label: more than one, for the next one may have died before
