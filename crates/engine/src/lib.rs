@@ -24,6 +24,8 @@
 //!     other => panic!("an idle controller admits: {other:?}"),
 //! }
 //! ```
+//!
+//! `examples/embed.rs` is a whole driver: it serves three servers at twice what they can do.
 
 #![no_std]
 
