@@ -1,17 +1,20 @@
-//! What is wrong with a configuration, in words that say where and what to do.
+//! What is wrong with a file, in words that say where and what to do.
 
 use std::fmt;
+use std::path::Path;
 
 /// One thing wrong, or doubtful, in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The line, from 1; `None` when it is about the file as a whole.
     pub line: Option<usize>,
+    /// The key with its place, such as `class[0].name`, where the message does not name it; else empty.
+    pub key: String,
     /// What is wrong and what to write.
     pub message: String,
 }
 
-/// Everything wrong with a configuration. Displays one line per problem: `shop.toml:14: ...`.
+/// Everything wrong with a file. Displays one line per problem: `shop.toml:14: ...`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigErrors {
     /// The file, or what stands for one.
@@ -22,18 +25,18 @@ pub struct ConfigErrors {
 
 impl ConfigErrors {
     /// One problem with the file as a whole.
-    pub(super) fn whole(source: &str, message: String) -> Self {
-        ConfigErrors { source: source.to_owned(), problems: vec![Problem { line: None, message }] }
+    pub fn whole(source: &str, message: String) -> Self {
+        let problem = Problem { line: None, key: String::new(), message };
+        ConfigErrors { source: source.to_owned(), problems: vec![problem] }
     }
 }
 
 impl Problem {
     /// The problem with its place in front.
     pub fn at(&self, source: &str) -> String {
-        match self.line {
-            Some(line) => format!("{source}:{line}: {}", self.message),
-            None => format!("{source}: {}", self.message),
-        }
+        let line = self.line.map_or_else(String::new, |line| format!("{line}:"));
+        let key = if self.key.is_empty() { String::new() } else { format!(" {}:", self.key) };
+        format!("{source}:{line}{key} {}", self.message)
     }
 }
 
@@ -46,47 +49,12 @@ impl fmt::Display for ConfigErrors {
 
 impl std::error::Error for ConfigErrors {}
 
-/// `; did you mean "x"?` when a known name is near, else the list of known names.
-pub(super) fn suggestion(given: &str, known: &[&str]) -> String {
-    let near = known.iter().map(|name| (distance(given, name), name)).min();
-    match near {
-        // A third of the letters may be wrong: enough for slips, too little for another word.
-        Some((distance, name)) if distance <= given.chars().count().max(3) / 3 => format!("; did you mean \"{name}\"?"),
-        Some(_) => format!("; known here: {}", known.join(", ")),
-        None => String::new(),
-    }
-}
-
-/// Letters to insert, delete, replace or swap with a neighbour to get from one word to the other.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
-    for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
-            let change = usize::from(a[i - 1] != b[j - 1]);
-            let mut best = (rows[i - 1][j] + 1).min(row[j - 1] + 1).min(rows[i - 1][j - 1] + change);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                best = best.min(rows[i - 2][j - 2] + 1);
-            }
-            row.push(best);
-        }
-        rows.push(row);
-    }
-    rows[a.len()][b.len()]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slips_are_near_and_other_words_are_not() {
-        for (given, wanted) in [("tagret", "target"), ("servres", "servers"), ("listn", "listen"), ("clas", "class")] {
-            let known = ["target", "servers", "listen", "class"];
-            assert_eq!(suggestion(given, &known), format!("; did you mean \"{wanted}\"?"));
-        }
-        assert_eq!(suggestion("colour", &["target", "class"]), "; known here: target, class");
-        assert_eq!(suggestion("x", &[]), "");
-    }
+/// Reads the text of a file.
+///
+/// # Errors
+/// When it cannot be read, or is not text.
+pub fn load(path: &Path) -> Result<String, ConfigErrors> {
+    let wrong = |message: String| ConfigErrors::whole(&path.display().to_string(), message);
+    let bytes = std::fs::read(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
+    String::from_utf8(bytes).map_err(|_| wrong("is not UTF-8 text; a configuration is TOML".to_owned()))
 }

@@ -5,12 +5,12 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
+use tidegate_config::{At, List};
 use tidegate_engine::units::{Seconds, format_duration};
 use tidegate_engine::{DispatchConfig, MaxConn, Sla, Statistic, StealingProfile};
 use toml::Spanned;
 
 use super::super::raw::RawServer;
-use super::super::section::{At, List};
 use super::{Resolver, World};
 
 /// What a profile says, and where.
