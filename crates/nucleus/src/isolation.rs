@@ -33,7 +33,8 @@ use masks::{Moved, Process};
 use saved::Saved;
 use select::Found;
 
-pub use settings::{GivenIsolation, GivenSide, IsolationConfig, Method, Side};
+pub(crate) use settings::RawIsolation;
+pub use settings::{GivenIsolation, IsolationConfig, Method, Side};
 
 /// Processes are looked for this often while cores are divided, and a step that failed is tried again.
 const SEARCH: Duration = Duration::from_secs(2);

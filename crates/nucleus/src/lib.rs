@@ -21,7 +21,7 @@ mod status;
 mod workers;
 
 pub use config::{Config, ConfigError, Given, Service};
-pub use isolation::{GivenIsolation, GivenSide, IsolationConfig, Method, Side};
+pub use isolation::{GivenIsolation, IsolationConfig, Method, Side};
 pub use nucleus::{Nucleus, StartError};
 pub use sample::Sample;
 pub use sampler::Sampler;
