@@ -24,7 +24,7 @@ mod values;
 
 pub use error::{ConfigErrors, Problem, load};
 pub use nearest::suggestion;
-pub use place::{Found, Step};
+pub use place::{Found, Place, Step};
 pub use report::{Report, parse_document};
 pub use section::{At, Fields, Key, Kind, List, Read, Section, Table, Value, wrong};
 pub use sla::{RawSla, RawStep, sla};

@@ -15,11 +15,14 @@ pub enum Step<'d> {
     Index(usize),
 }
 
+/// The way to a place from the top of the file.
+pub type Place = Vec<Step<'static>>;
+
 /// Something wrong, and where it stands in the document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The way there from the top of the file.
-    pub place: Vec<Step<'static>>,
+    /// Where.
+    pub place: Place,
     /// What is wrong and what to write.
     pub problem: String,
 }

@@ -40,7 +40,18 @@ const ALLOWED: &[Allowed] = &[
     },
     Allowed {
         package: "tidegate-experiment",
-        always: &["classify", "engine", "loadgen", "provision", "sentry", "sim", "testbed", "wire", "workload"],
+        always: &[
+            "classify",
+            "config",
+            "engine",
+            "loadgen",
+            "provision",
+            "sentry",
+            "sim",
+            "testbed",
+            "wire",
+            "workload",
+        ],
         in_tests: &[],
     },
     Allowed {
