@@ -32,7 +32,7 @@ const ALLOWED: &[Allowed] = &[
         in_tests: &[],
     },
     Allowed { package: "tidegate-control", always: &["engine", "provision", "wire"], in_tests: &[] },
-    Allowed { package: "tidegate-loadgen", always: &["workload"], in_tests: &[] },
+    Allowed { package: "tidegate-loadgen", always: &["config", "workload"], in_tests: &[] },
     Allowed {
         package: "tidegate-testbed",
         always: &["loadgen", "nucleus", "wire", "workload"],
