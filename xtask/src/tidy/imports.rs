@@ -57,6 +57,7 @@ const ALLOWED: &[Allowed] = &[
     Allowed {
         package: "tidegate",
         always: &[
+            "config",
             "control",
             "engine",
             "experiment",
@@ -73,7 +74,7 @@ const ALLOWED: &[Allowed] = &[
     },
     Allowed {
         package: "tidegate-mail",
-        always: &["stage"],
+        always: &["config", "stage"],
         in_tests: &["experiment", "loadgen", "testbed", "workload"],
     },
     Allowed { package: "tidegate-fuzz", always: &["classify", "engine", "sentry", "wire"], in_tests: &[] },
