@@ -16,6 +16,9 @@ use crate::error::{ConfigErrors, Problem};
 use crate::nearest::suggestion;
 use crate::place::{Node, Step, line_of, remove, value_at, way, way_to_key, written};
 
+/// So many mistakes are told at once; more are seldom read, and each costs a reading of the rest.
+const MOST: usize = 100;
+
 /// Reads a text; `source` is the file's name in messages.
 ///
 /// # Errors
@@ -56,7 +59,7 @@ fn read<T: DeserializeOwned>(document: &Spanned<DeTable<'_>>, found: &mut Findin
         }
         let last = way.last()?;
         // Without progress there would be no end.
-        if !remove(rest.get_mut(), &last.at) {
+        if found.problems.len() >= MOST || !remove(rest.get_mut(), &last.at) {
             return None;
         }
         taken.note(&way);
@@ -146,6 +149,7 @@ impl Findings<'_> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde::Deserialize;
     use tidegate_engine::Seconds;
 
@@ -188,11 +192,31 @@ mod tests {
         errors.to_string().lines().map(str::to_owned).collect()
     }
 
+    const GOOD: &str = "name = \"a\"\ntarget = \"1d\"\nlimits = { by = \"count\", most = 3 }\n\
+        [[class]]\nname = \"gold\"\nrevenue = 1\ndelays = [\"1s\"]\n";
+
+    proptest! {
+        /// What differs from a good file in a few places is read, or there is something to say about it, line by line.
+        #[test]
+        fn nothing_is_refused_without_a_word(changes in prop::collection::vec((0..GOOD.len(), "[ -~\\n]{0,3}"), 1..6)) {
+            let mut text = GOOD.to_owned();
+            for (at, to) in changes {
+                let at = at.min(text.len() - 1);
+                text.replace_range(at..=at, &to);
+                text.push('\n');
+            }
+            if let Err(errors) = parse::<Shop>(&text, "shop.toml") {
+                prop_assert!(!errors.problems.is_empty(), "{text}");
+                let lines = text.lines().count();
+                let is_there = |line: usize| (1..=lines + 1).contains(&line);
+                prop_assert!(errors.problems.iter().all(|problem| problem.line.is_none_or(is_there)), "{text}\n{errors}");
+            }
+        }
+    }
+
     #[test]
     fn a_good_file_is_read() {
-        let text = "name = \"a\"\ntarget = \"1d\"\nlimits = { by = \"count\", most = 3 }\n\
-            [[class]]\nname = \"gold\"\nrevenue = 1\ndelays = [\"1s\"]\n";
-        let shop: Shop = parse(text, "shop.toml").unwrap_or_else(|errors| panic!("{errors}"));
+        let shop: Shop = parse(GOOD, "shop.toml").unwrap_or_else(|errors| panic!("{errors}"));
         assert_eq!((shop.name.as_str(), shop.target), ("a", Seconds(86_400.0)));
         assert_eq!((shop.class[0].name.as_str(), shop.class[0].revenue), ("gold", 1.0));
         assert_eq!(shop.class[0].delays, [Seconds(1.0)]);

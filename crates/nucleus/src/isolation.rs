@@ -34,6 +34,8 @@ use saved::Saved;
 use select::Found;
 
 pub(crate) use settings::RawIsolation;
+#[cfg(test)]
+pub(crate) use settings::RawSide;
 pub use settings::{GivenIsolation, IsolationConfig, Method, Side};
 
 /// Processes are looked for this often while cores are divided, and a step that failed is tried again.

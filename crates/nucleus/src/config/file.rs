@@ -111,6 +111,7 @@ pub(crate) fn parsed<T: ToString, U>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::isolation::RawSide;
 
     fn told(text: &str) -> Vec<String> {
         let errors = Given::parse(text, "nucleus.toml").expect_err("wrong");
@@ -136,6 +137,19 @@ mod tests {
                 "nucleus.toml:9: port = \"0\": write one from 1 to 65535",
             ]
         );
+    }
+
+    #[test]
+    fn the_page_has_every_key() {
+        let page =
+            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/nucleus.md")).expect("the page");
+        for section in [RawNucleus::SECTION, RawIsolation::SECTION, RawSide::SECTION] {
+            for key in section.keys {
+                let is_there =
+                    page.contains(&format!("`{}`", key.name())) || page.contains(&format!("`[{}]`", key.name()));
+                assert!(is_there, "docs/nucleus.md lacks {} {}", key.name(), section.place);
+            }
+        }
     }
 
     #[test]
