@@ -1,8 +1,8 @@
 //! The grammar of quantities: the same text means the same in every file and on every command line.
 //!
 //! Times, rates and sizes are read by the engine, whose policies have them in their settings. `tidegate-workload` reads
-//! them once more, within its notation of rates over time, and says the column of a mistake; it imports nothing of ours,
-//! so a test here holds the two together.
+//! times and rates once more, within its notation of rates over time, and says the column of a mistake. It imports
+//! nothing of ours, so a test here holds the two together.
 
 pub use tidegate_engine::units::{format_duration, parse_duration, parse_rate, parse_size};
 

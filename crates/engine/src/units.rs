@@ -43,7 +43,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|_| format!("\"{text}\" is not a time that can be kept"))
 }
 
-/// Reads a rate per second: a number and `/s`, `/min`, `/h` or another unit of time, or a number with `k`/`M` before the
+/// Reads a rate per second: a number and `/s`, `/min`, `/h` or another unit of time; `k` or `M` may stand before the
 /// slash.
 ///
 /// # Errors

@@ -101,7 +101,7 @@ impl UsersFile {
     /// Reads and checks a file.
     ///
     /// # Errors
-    /// When it cannot be read, is not of the form, or makes no sense: everything that is wrong, with file, line and key.
+    /// When it cannot be read, is not of the form, or makes no sense: everything that is wrong, with line and key.
     pub fn read(path: &Path) -> Result<UsersFile, UsersError> {
         UsersFile::parse(&tidegate_config::load(path)?, &path.display().to_string())
     }
