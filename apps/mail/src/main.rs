@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Parser, Subcommand};
+use tidegate_config::units::parse_duration;
 use tidegate_mail::database::Database;
 use tidegate_mail::generate::{Made, Mail};
 use tidegate_mail::http::{Limits, listen, router, serve};
@@ -47,10 +48,10 @@ struct Serve {
     #[arg(long, value_name = "POLICY", default_value = "aimd")]
     policy: Policy,
     /// Bound on the 90th percentile of each stage's response time
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1s")]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "1s")]
     target: Duration,
     /// A request that takes longer gets an error page
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "30s")]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
     timeout: Duration,
     /// Classes of requests. An account's class is in its session; 1 is the most important
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=9))]
@@ -141,10 +142,7 @@ impl Serve {
     fn options(&self) -> Result<Options> {
         let parameters = match &self.parameters {
             None => Options::default().parameters,
-            Some(path) => {
-                let text = std::fs::read_to_string(path).with_context(|| format!("--parameters {}", path.display()))?;
-                toml::from_str(&text).with_context(|| format!("--parameters {}", path.display()))?
-            }
+            Some(path) => tidegate_config::parse(&tidegate_config::load(path)?, &path.display().to_string())?,
         };
         ensure!(!self.timeout.is_zero(), "--timeout is 0: no request would be answered");
         ensure!(self.backlog > 0, "--backlog must be at least 1");
@@ -228,20 +226,6 @@ async fn end_of_stdin() {
     drop(ended.await);
 }
 
-/// `500ms`, `1s`, `2min`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let seconds = match unit {
-        "ms" => 1e-3,
-        "s" => 1.0,
-        "min" => 60.0,
-        _ => return Err("write it as 500ms, 1s or 2min".to_owned()),
-    };
-    let number: f64 = number.trim().parse().map_err(|_| "write it as 500ms, 1s or 2min".to_owned())?;
-    Duration::try_from_secs_f64(number * seconds).map_err(|error| error.to_string())
-}
-
 const DEFAULT_DATABASE: &str = "sqlite:tidegate-mail.db";
 
 /// For making up mail; a request's own time is an option.
@@ -252,3 +236,21 @@ const EXAMPLES: &str = "Examples:
   tidegate-mail --database mariadb:/tmp/mail               a MariaDB of its own
   tidegate-mail generate --accounts 128 --largest 12794    the paper's mail
   tidegate-mail --target 10s --policy single";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_mistakes_in_parameters_are_told_at_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("aimd.toml");
+        std::fs::write(&file, "sampels = 100\nlower_by = 1.2\ntimeout = \"5\"\n").expect("written");
+        let cli = Cli::parse_from(["tidegate-mail", "--parameters", &file.display().to_string()]);
+        let error = cli.serve.options().expect_err("two mistakes").to_string();
+        let told: Vec<&str> = error.lines().collect();
+        assert!(told.len() == 2, "{error}");
+        assert!(told[0].ends_with(":1: sampels: unknown key \"sampels\"; did you mean \"samples\"?"), "{error}");
+        assert!(told[1].contains(":3: timeout: \"5\" has no unit"), "{error}");
+    }
+}

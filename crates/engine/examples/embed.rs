@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tidegate_engine::{
-    Action, Controller, Decision, NoEvents, Outcome, Request, Rng, ServerId, ServerSetup, Setup, Sla, Statistic, Ticket,
-    Timestamp,
+    Action, Controller, Decision, NoEvents, Outcome, Request, Rng, ServerId, ServerSetup, Setup, Sla, Statistic,
+    Ticket, Timestamp,
 };
 
 const END: Timestamp = Timestamp::from_millis(60_000);

@@ -34,22 +34,17 @@ pub struct PerSecond(pub f64);
 /// A sentence that says what is wrong and shows the right form.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = split_number(text).ok_or_else(|| wrong_form(text, "a time", "\"500ms\", \"2s\" or \"5m\""))?;
-    let seconds = match unit {
-        "ns" => number * 1e-9,
-        "us" | "µs" => number * 1e-6,
-        "ms" => number * 1e-3,
-        "s" => number,
-        "m" | "min" => number * 60.0,
-        "h" => number * 3600.0,
-        "d" => number * 86_400.0,
-        "" if number == 0.0 => 0.0,
-        "" => return Err(format!("\"{text}\" has no unit; write for example \"{text}ms\" or \"{text}s\"")),
+    let seconds = match (seconds_in(unit), unit) {
+        (Some(seconds), _) => number * seconds,
+        (None, "") if number == 0.0 => 0.0,
+        (None, "") => return Err(format!("\"{text}\" has no unit; write for example \"{text}ms\" or \"{text}s\"")),
         _ => return Err(format!("\"{text}\": unknown unit \"{unit}\"; units of time are ns, us, ms, s, m, h, d")),
     };
     Duration::try_from_secs_f64(seconds).map_err(|_| format!("\"{text}\" is not a time that can be kept"))
 }
 
-/// Reads a rate per second: a number and `/s`, `/min`, `/h`, or a number with `k`/`M` before the slash.
+/// Reads a rate per second: a number and `/s`, `/min`, `/h` or another unit of time; `k` or `M` may stand before the
+/// slash.
 ///
 /// # Errors
 /// A sentence that says what is wrong and shows the right form.
@@ -63,12 +58,8 @@ pub fn parse_rate(text: &str) -> Result<f64, String> {
         "M" => 1e6,
         _ => return Err(wrong()),
     };
-    match per.trim() {
-        "s" => Ok(number * scale),
-        "m" | "min" => Ok(number * scale / 60.0),
-        "h" => Ok(number * scale / 3600.0),
-        _ => Err(wrong()),
-    }
+    let rate = number * scale / seconds_in(per.trim()).ok_or_else(wrong)?;
+    if rate.is_finite() { Ok(rate) } else { Err(wrong()) }
 }
 
 /// Reads a size in bytes: a number and one of `B`, `KiB`, `MiB`, `GiB`, `kB`, `MB`, `GB`, or no unit.
@@ -91,12 +82,27 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     Ok((number * factor) as u64)
 }
 
-/// Splits `"500 ms"` into 500 and `"ms"`. `None` when it does not begin with a finite, non-negative number.
+/// Splits `"500 ms"` into 500 and `"ms"`. `None` when it does not begin with a finite, non-negative number. Digits may
+/// stand in groups: `1_000`.
 fn split_number(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
-    let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
-    let number: f64 = text[..end].parse().ok()?;
+    let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_')).unwrap_or(text.len());
+    let number: f64 = text[..end].replace('_', "").parse().ok()?;
     number.is_finite().then(|| (number, text[end..].trim()))
+}
+
+/// Seconds in a unit of time; `None` for what is none.
+fn seconds_in(unit: &str) -> Option<f64> {
+    Some(match unit {
+        "ns" => 1e-9,
+        "us" | "µs" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        "d" => 86_400.0,
+        _ => return None,
+    })
 }
 
 fn wrong_form(text: &str, what: &str, like: &str) -> String {
@@ -196,9 +202,11 @@ mod tests {
         assert_eq!(parse_duration(" 1.5 s "), Ok(Duration::from_millis(1500)));
         assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
         assert_eq!(parse_duration("0"), Ok(Duration::ZERO));
+        assert_eq!(parse_duration("1_000ms"), Ok(Duration::from_secs(1)));
         assert_eq!(parse_rate("20/s"), Ok(20.0));
         assert_eq!(parse_rate("1.5k/s"), Ok(1500.0));
         assert_eq!(parse_rate("90/min"), Ok(1.5));
+        assert_eq!(parse_rate("1/ms"), Ok(1000.0));
         assert_eq!(parse_size("64KiB"), Ok(65_536));
         assert_eq!(parse_size("10MB"), Ok(10_000_000));
     }
@@ -209,6 +217,7 @@ mod tests {
         assert!(parse_duration("-1s").unwrap_err().contains("is not a time"));
         assert!(parse_duration("5 parsecs").unwrap_err().contains("unknown unit"));
         assert!(parse_rate("20").unwrap_err().contains("\"20/s\""));
+        assert!(parse_rate(&format!("{}/ns", "9".repeat(308))).is_err());
         assert!(parse_size("many").unwrap_err().contains("\"64KiB\""));
         assert!(parse_duration("99999999999999999999d").is_err());
     }

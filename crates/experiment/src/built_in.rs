@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use include_dir::{Dir, include_dir};
+use tidegate_config::ConfigErrors;
 
-use crate::scenario::{Scenario, ScenarioError};
+use crate::scenario::Scenario;
 
 static FOLDER: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../scenarios");
 
@@ -21,14 +22,14 @@ pub enum FindError {
     },
     /// It makes no sense.
     #[error(transparent)]
-    Scenario(#[from] ScenarioError),
+    Scenario(#[from] ConfigErrors),
 }
 
 /// Every one, in the order of their names: letters, then numbers.
 ///
 /// # Errors
 /// When one makes no sense: a bug, which a test finds.
-pub fn all() -> Result<Vec<Scenario>, ScenarioError> {
+pub fn all() -> Result<Vec<Scenario>, ConfigErrors> {
     let mut files: Vec<(&str, &str)> = FOLDER.files().filter_map(name_and_text).collect();
     files.sort_by_cached_key(|(name, _)| order(name));
     files.into_iter().map(|(name, text)| Scenario::parse(text, name)).collect()

@@ -41,7 +41,6 @@ mod check;
 mod check_machines;
 mod check_max_conn;
 mod curves;
-mod error;
 mod expect;
 mod live;
 mod machines;
@@ -56,10 +55,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tidegate_config::ConfigErrors;
 use tidegate_workload::{ArrivalProcess, Profile, Rate, Retry, ServiceTime, Sessions, Users, time};
 
 pub use curves::{Curves, Panel};
-pub use error::{Problem, ScenarioError};
 pub use expect::{Expect, Metric, Span};
 pub use live::{Control, Live, Mail, MailDatabase, On, Only, Stealing};
 pub use machines::{
@@ -297,24 +296,21 @@ impl Scenario {
     ///
     /// # Errors
     /// Everything that is wrong, with file, line and key.
-    pub fn load(path: &Path) -> Result<Scenario, ScenarioError> {
-        let source = path.display().to_string();
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| ScenarioError::whole(&source, format!("cannot be read: {error}")))?;
-        Scenario::parse(&text, &source)
+    pub fn load(path: &Path) -> Result<Scenario, ConfigErrors> {
+        Scenario::parse(&tidegate_config::load(path)?, &path.display().to_string())
     }
 
     /// Reads and checks a text; `source` is the file's name in messages.
     ///
     /// # Errors
     /// Everything that is wrong, with line and key.
-    pub fn parse(text: &str, source: &str) -> Result<Scenario, ScenarioError> {
-        let scenario: Scenario = toml::from_str(text).map_err(|e| ScenarioError::of_reader(source, text, &e))?;
+    pub fn parse(text: &str, source: &str) -> Result<Scenario, ConfigErrors> {
+        let scenario: Scenario = tidegate_config::parse(text, source)?;
         let mut problems = check::problems(&scenario);
         if problems.is_empty() {
             problems = [sweep::problems(&scenario), live::problems(&scenario)].concat();
         }
-        if problems.is_empty() { Ok(scenario) } else { Err(ScenarioError::of_checks(source, text, problems)) }
+        if problems.is_empty() { Ok(scenario) } else { Err(ConfigErrors::of_checks(source, text, problems)) }
     }
 
     /// The scenario as a file that reads back as the same scenario.

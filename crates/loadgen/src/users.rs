@@ -8,6 +8,7 @@
 //! *Source.* Welsh and Culler 2003, section 4.1: users of a mail service, 20 ms of thinking, and 5 s after a refusal
 //! before the user signs in again. The tables are those of scenario files ([`tidegate_workload::Users`]).
 
+mod check;
 mod drive;
 mod file;
 mod report;
@@ -53,10 +54,10 @@ impl UsersPlan {
             return Err(error("must start with http:// and a host, such as http://127.0.0.1:8025".to_owned()));
         }
         if duration.is_zero() {
-            return Err(UsersError::File("the duration is 0: nobody would ask for anything".to_owned()));
+            return Err(UsersError::Duration("the duration is 0: nobody would ask for anything"));
         }
         if duration > LONGEST {
-            return Err(UsersError::File("the duration is longer than a year".to_owned()));
+            return Err(UsersError::Duration("the duration is longer than a year"));
         }
         let target = file.target();
         Ok(UsersPlan { file, base, duration, seed: 1, target, keep_alive: true })

@@ -1,23 +1,28 @@
 //! What a nucleus is told: on the command line, or in a file.
 
+mod file;
+
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
 use thiserror::Error;
-use tidegate_engine::units::parse_duration;
+use tidegate_config::ConfigErrors;
+use tidegate_config::units::parse_duration;
 use tidegate_wire::{Key, KeyError, MAX_NAME};
 
 use crate::isolation::{GivenIsolation, IsolationConfig};
+
+pub(crate) use file::parsed;
 
 /// Bounds of the interval.
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_secs(60);
 
+const INTERVAL: Duration = Duration::from_millis(100);
+
 /// What was typed. Whatever the file leaves out may be on the command line, which goes first.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Clone, Debug, Default)]
 pub struct Given {
     /// The server, as the sentry names it: `host:port`, its name, or `application/name`.
     pub server: Option<String>,
@@ -80,22 +85,9 @@ pub enum Service {
 /// Why a nucleus does not know what to do.
 #[derive(Debug, Error)]
 pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("{path} cannot be read: {source}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// The file makes no sense.
-    #[error("{path}: {problem}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What, and where.
-        problem: String,
-    },
+    /// The file cannot be read, or makes no sense.
+    #[error(transparent)]
+    File(#[from] ConfigErrors),
     /// A value makes no sense.
     #[error("{key} = \"{value}\": {problem}")]
     Value {
@@ -115,25 +107,6 @@ pub enum ConfigError {
 }
 
 impl Given {
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// When it cannot be read, or makes no sense.
-    pub fn load(path: &Path) -> Result<Given, ConfigError> {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        let mut given: Given = toml::from_str(&text)
-            .map_err(|error| ConfigError::File { path: path.to_owned(), problem: error.to_string() })?;
-        // A relative path in a file starts from the file's folder.
-        if let (Some(key), Some(folder)) = (&mut given.key_file, path.parent()) {
-            *key = folder.join(&*key);
-        }
-        if let (Some(isolation), Some(folder)) = (&mut given.isolation, path.parent()) {
-            isolation.move_to(folder);
-        }
-        Ok(given)
-    }
-
     /// What is missing here comes from `file`.
     pub fn or(self, file: Given) -> Given {
         Given {
@@ -156,14 +129,12 @@ impl Given {
     /// When a value makes no sense, or something is missing.
     pub fn resolve(self, sends: bool) -> Result<Config, ConfigError> {
         let server = self.server.unwrap_or_else(|| "localhost".to_owned());
-        if server.is_empty() || server.len() > MAX_NAME {
-            return Err(bad("server", &server, format!("a name has 1 to {MAX_NAME} bytes")));
-        }
+        check_name(&server).map_err(|problem| bad("server", &server, problem))?;
         if sends && self.to.is_empty() {
             return Err(ConfigError::Missing("nobody to report to: give --to HOST:PORT, a sentry's [reports] listen"));
         }
         for to in &self.to {
-            check_address("to", to)?;
+            check_address(to).map_err(|problem| bad("to", to, problem))?;
         }
         let key = match &self.key_file {
             Some(path) => Some(Key::load(path)?),
@@ -172,22 +143,21 @@ impl Given {
             }
             None => None,
         };
-        let interval = self.interval.as_deref().map_or(Ok(Duration::from_millis(100)), interval)?;
-        let service = match self.service.as_deref() {
-            Some("none") => None,
-            Some(text) => {
-                let problem = || bad("service", text, "write a port, address:port, or none".to_owned());
-                Some(Service::parse(text).ok_or_else(problem)?)
-            }
+        let interval = match &self.interval {
+            Some(text) => parse_duration(text).and_then(in_bounds).map_err(|problem| bad("interval", text, problem))?,
+            None => INTERVAL,
+        };
+        let service = match &self.service {
+            Some(text) => parse_service(text).map_err(|problem| bad("service", text, problem))?,
             None => Service::parse(&server),
         };
-        let status = self.status.as_deref().map(status_url).transpose()?;
-        let processors = match self.processors {
-            Some(given) if !(given.is_finite() && given > 0.0) => {
-                return Err(bad("processors", &given.to_string(), "it must be more than 0".to_owned()));
-            }
-            processors => processors,
+        let status = match &self.status {
+            Some(text) => Some(status_url(text).map_err(|problem| bad("status", text, problem))?),
+            None => None,
         };
+        if let Some(given) = self.processors {
+            check_processors(given).map_err(|problem| bad("processors", &given.to_string(), problem))?;
+        }
         let connections = self.connections.unwrap_or(false);
         if connections && service.is_none() {
             return Err(ConfigError::Missing("to measure connections, give --service PORT: where the server listens"));
@@ -201,7 +171,7 @@ impl Given {
             service,
             status,
             cgroup: self.cgroup.unwrap_or_default(),
-            processors,
+            processors: self.processors,
             connections,
             isolation,
             root: PathBuf::from("/"),
@@ -244,34 +214,39 @@ pub(crate) fn bad(key: &'static str, value: &str, problem: String) -> ConfigErro
     ConfigError::Value { key, value: value.to_owned(), problem }
 }
 
-fn check_address(key: &'static str, text: &str) -> Result<(), ConfigError> {
-    let port =
-        text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).and_then(|(_, port)| port.parse::<u16>().ok());
-    match port {
-        Some(1..) => Ok(()),
-        _ => Err(bad(key, text, "write host:port".to_owned())),
-    }
+fn check_name(text: &str) -> Result<(), String> {
+    let fits = (1..=MAX_NAME).contains(&text.len());
+    if fits { Ok(()) } else { Err(format!("a name has 1 to {MAX_NAME} bytes")) }
 }
 
-fn interval(text: &str) -> Result<Duration, ConfigError> {
-    let interval = parse_duration(text).map_err(|problem| bad("interval", text, problem.to_string()))?;
-    match (SHORTEST..=LONGEST).contains(&interval) {
-        true => Ok(interval),
-        false => Err(bad("interval", text, "it must lie between 10ms and 60s".to_owned())),
-    }
+fn check_address(text: &str) -> Result<(), String> {
+    let port =
+        text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).and_then(|(_, port)| port.parse::<u16>().ok());
+    if matches!(port, Some(1..)) { Ok(()) } else { Err("write host:port".to_owned()) }
+}
+
+fn check_processors(given: f64) -> Result<(), String> {
+    if given.is_finite() && given > 0.0 { Ok(()) } else { Err("it must be more than 0".to_owned()) }
+}
+
+fn in_bounds(interval: Duration) -> Result<Duration, String> {
+    let fits = (SHORTEST..=LONGEST).contains(&interval);
+    if fits { Ok(interval) } else { Err("it must lie between 10ms and 60s".to_owned()) }
+}
+
+fn parse_service(text: &str) -> Result<Option<Service>, String> {
+    let problem = || "write a port, address:port, or none".to_owned();
+    if text == "none" { Ok(None) } else { Service::parse(text).map(Some).ok_or_else(problem) }
 }
 
 /// `http://host:port/path`.
-fn status_url(text: &str) -> Result<(String, String), ConfigError> {
-    let problem = || bad("status", text, "write http://host:port/path".to_owned());
+fn status_url(text: &str) -> Result<(String, String), String> {
+    let problem = || "write http://host:port/path".to_owned();
     let rest = text.strip_prefix("http://").ok_or_else(problem)?;
     let (host, path) = rest.split_once('/').map_or((rest, "/".to_owned()), |(host, path)| (host, format!("/{path}")));
     let host = if host.contains(':') { host.to_owned() } else { format!("{host}:80") };
-    check_address("status", &host).map_err(|_| problem())?;
-    match path.bytes().all(|byte| byte.is_ascii_graphic()) {
-        true => Ok((host, path)),
-        false => Err(problem()),
-    }
+    check_address(&host).map_err(|_| problem())?;
+    if path.bytes().all(|byte| byte.is_ascii_graphic()) { Ok((host, path)) } else { Err(problem()) }
 }
 
 #[cfg(test)]
@@ -279,7 +254,7 @@ mod tests {
     use super::*;
 
     fn resolve(text: &str) -> Result<Config, ConfigError> {
-        toml::from_str::<Given>(text).expect("TOML").resolve(false)
+        Given::parse(text, "nucleus.toml")?.resolve(false)
     }
 
     #[test]
@@ -320,12 +295,29 @@ mod tests {
         }
         let error = Given::default().resolve(true).expect_err("nobody to send to").to_string();
         assert!(error.contains("--to"), "{error}");
-        assert!(toml::from_str::<Given>("sever = 1").is_err());
+    }
+
+    #[test]
+    fn the_command_line_is_judged_too() {
+        let wrong = |given: Given| given.resolve(false).expect_err("wrong").to_string();
+        let text = |text: &str| Some(text.to_owned());
+        for (given, expected) in [
+            (Given { interval: text("1ms"), ..Given::default() }, "interval = \"1ms\": it must lie"),
+            (Given { to: vec!["nowhere".into()], ..Given::default() }, "to = \"nowhere\": write host:port"),
+            (Given { service: text("web"), ..Given::default() }, "service = \"web\": write a port"),
+            (Given { status: text("https://x/"), ..Given::default() }, "status = \"https://x/\": write http://"),
+            (Given { processors: Some(-1.0), ..Given::default() }, "processors = \"-1\": it must be more than 0"),
+            (Given { server: text(""), ..Given::default() }, "server = \"\": a name has 1 to 128 bytes"),
+        ] {
+            let error = wrong(given);
+            assert!(error.starts_with(expected), "{error}");
+        }
     }
 
     #[test]
     fn the_command_line_goes_before_the_file() {
-        let file: Given = toml::from_str("server = \"a\"\nto = [\"h:1\"]\ninterval = \"1s\"").expect("TOML");
+        let text = "server = \"a\"\nto = [\"h:1\"]\ninterval = \"1s\"";
+        let file = Given::parse(text, "nucleus.toml").expect("valid");
         let line = Given { server: Some("b".into()), ..Given::default() };
         let config = line.or(file).resolve(false).expect("valid");
         assert_eq!((config.server.as_str(), config.interval), ("b", Duration::from_secs(1)));

@@ -34,7 +34,10 @@ use masks::{Moved, Process};
 use saved::Saved;
 use select::Found;
 
-pub use settings::{GivenIsolation, GivenSide, IsolationConfig, Method, Side};
+pub(crate) use settings::RawIsolation;
+#[cfg(test)]
+pub(crate) use settings::RawSide;
+pub use settings::{GivenIsolation, IsolationConfig, Method, Side};
 
 /// Processes are looked for this often while cores are divided, and a step that failed is tried again.
 const SEARCH: Duration = Duration::from_secs(2);

@@ -27,7 +27,7 @@ mod workers;
 mod events;
 
 pub use config::{Config, ConfigError, Given, Service};
-pub use isolation::{GivenIsolation, GivenSide, IsolationConfig, Method, Side};
+pub use isolation::{GivenIsolation, IsolationConfig, Method, Side};
 pub use nucleus::{Nucleus, StartError};
 pub use sample::Sample;
 pub use sampler::Sampler;

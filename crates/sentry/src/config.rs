@@ -3,13 +3,11 @@
 //! What is typed and what it means are two types. The types here are the meaning: complete, with every default
 //! filled in and every number checked, so that nothing downstream has to ask "and if it is missing?".
 
-mod error;
 mod parse;
 mod policy;
 mod raw;
 mod render;
 mod resolve;
-mod section;
 #[cfg(test)]
 mod tests;
 
@@ -21,10 +19,10 @@ use bytes::Bytes;
 use tidegate_classify::{ClassifierSetup, Network, Rule};
 use tidegate_engine::Setup;
 
-pub use error::{ConfigErrors, Problem};
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use parse::fuzz;
 pub use parse::{Checked, OneLine};
+pub use tidegate_config::{ConfigErrors, Problem};
 
 /// Everything a sentry process does.
 #[derive(Clone, Debug)]

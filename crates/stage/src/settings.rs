@@ -8,7 +8,8 @@ use tidegate_engine::{Seconds, SetupError};
 
 /// Settings of one stage, or of one tower layer (which has no queue, workers or batches and ignores those keys).
 ///
-/// Every key has a default; a file may hold them (`serde`, unknown keys are errors).
+/// Every key has a default; a file may hold them (`serde`, unknown keys are errors). `tidegate_config::parse` reads
+/// such a file with all its mistakes at once; this crate does without it, to depend on little.
 ///
 /// ```
 /// use std::time::Duration;

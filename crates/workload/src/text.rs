@@ -140,7 +140,7 @@ impl<'a> Cursor<'a> {
         self.expect("/", "\"/s\" (or /ms, /min, /h) after the number")?;
         let start = self.at;
         let unit = self.word();
-        let Some(seconds) = unit_seconds(unit) else {
+        let Some(seconds) = seconds_in(unit) else {
             return Err(self.error_at(start, "a unit of time: s, ms, min or h"));
         };
         Rate::new(number * multiple / seconds).ok_or_else(|| self.error_at(start, "a finite rate"))
@@ -154,8 +154,10 @@ impl<'a> Cursor<'a> {
         let number = self.number("a duration such as 500ms or 30s")?;
         let start = self.at;
         let unit = self.word();
-        let Some(scale) = unit_seconds(unit) else {
-            return Err(self.error_at(start, "a unit after the number: us, ms, s, min or h"));
+        let scale = match (seconds_in(unit), unit) {
+            (Some(scale), _) => scale,
+            (None, "") if number == 0.0 => 1.0,
+            _ => return Err(self.error_at(start, "a unit after the number: us, ms, s, min or h")),
         };
         let seconds = number * scale;
         if Duration::try_from_secs_f64(seconds).is_err() {
@@ -198,7 +200,7 @@ impl<'a> Cursor<'a> {
     fn word(&mut self) -> &'a str {
         self.skip_space();
         let rest = &self.text[self.at..];
-        let length = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
+        let length = rest.find(|c: char| !(c.is_ascii_alphabetic() || c == 'µ')).unwrap_or(rest.len());
         self.at += length;
         &rest[..length]
     }
@@ -213,22 +215,26 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// A point belongs to the number only when a digit follows: `1s..2s` has a range in it, and so has `1..2`.
+/// A point belongs to the number unless another follows: `1s..2s` has a range in it, and so has `1..2`.
 fn is_number_byte(bytes: &[u8], at: usize) -> bool {
     match bytes[at] {
         b'0'..=b'9' | b'_' => true,
-        b'.' => bytes.get(at + 1).is_some_and(u8::is_ascii_digit),
+        b'.' => bytes.get(at + 1) != Some(&b'.'),
         _ => false,
     }
 }
 
-fn unit_seconds(unit: &str) -> Option<f64> {
+/// Seconds in a unit of time; `None` for what is none. The units are the engine's, which this crate does not import: a
+/// test of `tidegate-config` compares the two.
+fn seconds_in(unit: &str) -> Option<f64> {
     Some(match unit {
-        "us" => 1e-6,
+        "ns" => 1e-9,
+        "us" | "µs" => 1e-6,
         "ms" => 1e-3,
         "s" => 1.0,
         "m" | "min" => 60.0,
         "h" => 3600.0,
+        "d" => 86_400.0,
         _ => return None,
     })
 }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::error::Step::{Index, Key};
-use super::error::{Found, Path, suggestion};
+use tidegate_config::Step::{Index, Key};
+use tidegate_config::{Found, Place, Step, suggestion};
+
 use super::{Metric, Scenario};
 
 const STATISTICS: [&str; 4] = ["mean", "p90", "p95", "p99"];
@@ -188,7 +189,7 @@ impl Checker<'_> {
         }
     }
 
-    pub(super) fn name(&mut self, place: Path, name: &str) {
+    pub(super) fn name(&mut self, place: Place, name: &str) {
         let good = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
         self.demand(good, &place, "must be made of letters, digits, \"-\" and \"_\"");
     }
@@ -201,18 +202,18 @@ impl Checker<'_> {
         loads.map(str::to_owned).chain(sessions).collect()
     }
 
-    pub(super) fn known(&mut self, place: Path, kind: &str, name: &str, known: &[&str]) {
+    pub(super) fn known(&mut self, place: Place, kind: &str, name: &str, known: &[&str]) {
         let hint = suggestion(name, known);
         self.demand(known.contains(&name), &place, &format!("there is no {kind} \"{name}\"{hint}"));
     }
 
-    pub(super) fn demand(&mut self, good: bool, place: &[super::error::Step], problem: &str) {
+    pub(super) fn demand(&mut self, good: bool, place: &[Step<'static>], problem: &str) {
         if !good {
             self.add(place, problem);
         }
     }
 
-    pub(super) fn add(&mut self, place: &[super::error::Step], problem: &str) {
+    pub(super) fn add(&mut self, place: &[Step<'static>], problem: &str) {
         self.found.push(Found { place: place.to_vec(), problem: problem.to_owned() });
     }
 }

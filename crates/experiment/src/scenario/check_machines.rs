@@ -1,10 +1,10 @@
 //! Checks of machines and users: numbers that must make sense, names that must exist.
 
+use tidegate_config::Place;
+use tidegate_config::Step::{Index, Key};
 use tidegate_workload::{Retry, Wait};
 
 use super::check::{Checker, classes};
-use super::error::Path;
-use super::error::Step::{Index, Key};
 use super::machines::CORES;
 use super::{FaultKind, Knee, Power, Resource, Use};
 
@@ -81,7 +81,7 @@ impl Checker<'_> {
         }
     }
 
-    pub(super) fn retry(&mut self, place: Path, retry: Option<&Retry>) {
+    pub(super) fn retry(&mut self, place: Place, retry: Option<&Retry>) {
         let Some(retry) = retry else { return };
         self.demand(retry.tries >= 1, &place, "its `tries` must be at least 1: the first counts");
         let own = (retry.wait == Wait::Own) == retry.time.is_some();
@@ -118,7 +118,7 @@ impl Checker<'_> {
 
     fn machine(
         &mut self,
-        place: &impl Fn(&'static str) -> Path,
+        place: &impl Fn(&'static str) -> Place,
         limit: Option<u32>,
         knee: Option<Knee>,
         power: Option<Power>,
@@ -142,7 +142,7 @@ impl Checker<'_> {
         }
     }
 
-    fn steps(&mut self, place: &impl Fn(&'static str) -> Path, steps: &[Use], resources: &[Resource], tiers: &[&str]) {
+    fn steps(&mut self, place: &impl Fn(&'static str) -> Place, steps: &[Use], resources: &[Resource], tiers: &[&str]) {
         let names = |pools: bool| resources.iter().filter(move |r| r.is_pool() == pools).map(|r| r.name.as_str());
         let stations: Vec<&str> = std::iter::once(CORES).chain(names(false)).collect();
         let pools: Vec<&str> = names(true).collect();

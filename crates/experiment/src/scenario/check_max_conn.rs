@@ -1,7 +1,8 @@
 //! Whether what is said of Web users, and of what a server can hold, makes sense.
 
+use tidegate_config::Step::{Index, Key};
+
 use super::check::{Checker, classes};
-use super::error::Step::{Index, Key};
 
 impl Checker<'_> {
     pub(super) fn sessions(&mut self) {

@@ -1,9 +1,9 @@
 //! A figure over the load: what several arms do at each of the rates that a scenario goes through.
 
 use serde::{Deserialize, Serialize};
+use tidegate_config::Step::{Index, Key};
 
 use super::check::{Checker, classes};
-use super::error::Step::{Index, Key};
 use super::{Expect, Metric, Span};
 
 /// The arms side by side: for each panel a line per arm, over what is offered.

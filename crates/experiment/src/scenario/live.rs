@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tidegate_config::Step::Key;
+use tidegate_config::{ConfigErrors, Found};
 use tidegate_workload::{Rate, ServiceTime};
 use toml::Table;
 
-use super::error::Found;
-use super::error::Step::Key;
-use super::{Metric, Resource, Scenario, ScenarioError};
+use super::{Metric, Resource, Scenario};
 
 /// What differs when a scenario is run with real HTTP: the machine is another, and time is real.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -249,7 +249,7 @@ impl Scenario {
     ///
     /// # Errors
     /// When a value of `set` makes no sense.
-    pub fn for_live(&self) -> Result<Scenario, ScenarioError> {
+    pub fn for_live(&self) -> Result<Scenario, ConfigErrors> {
         let live = self.live.clone().unwrap_or_default();
         let mut scenario = self.with(&live.set)?;
         scenario.expects.retain(|expect| expect.only != Some(Only::Simulated));

@@ -1,11 +1,11 @@
 //! The space of jumps that hold the target: a sweep over loads before a jump and loads added by it.
 
 use serde::{Deserialize, Serialize};
+use tidegate_config::Step::Key;
 use tidegate_workload::Rate;
 
 use super::Span;
 use super::check::Checker;
-use super::error::Step::Key;
 
 /// What is made of a sweep over two keys: for each load before the jump and each jump, whether the target is held.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -20,11 +20,11 @@
 //! ]
 //! ```
 
+use tidegate_config::{ConfigErrors, Found, Step, suggestion};
 use tidegate_workload::Profile;
 use toml::{Table, Value};
 
-use super::error::{Found, Step, suggestion};
-use super::{Scenario, ScenarioError};
+use super::Scenario;
 
 /// One combination of a sweep.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,7 +43,7 @@ impl Scenario {
     ///
     /// # Errors
     /// When a combination makes no sense, though each of its values does with the file's other ones.
-    pub fn points(&self) -> Result<Vec<Point>, ScenarioError> {
+    pub fn points(&self) -> Result<Vec<Point>, ConfigErrors> {
         let mut points = vec![Vec::new()];
         for (key, values) in &self.sweep {
             let values = values.as_array().cloned().unwrap_or_default();
@@ -56,17 +56,17 @@ impl Scenario {
     }
 
     /// The scenario with these values, each at the key that is the way to it.
-    pub(super) fn with(&self, settings: &Table) -> Result<Scenario, ScenarioError> {
+    pub(super) fn with(&self, settings: &Table) -> Result<Scenario, ConfigErrors> {
         let settings: Vec<(String, Value)> = settings.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
         let sweep = self.sweep.clone();
         Ok(Scenario { sweep, ..self.point(&settings)?.scenario })
     }
 
-    fn point(&self, settings: &[(String, Value)]) -> Result<Point, ScenarioError> {
+    fn point(&self, settings: &[(String, Value)]) -> Result<Point, ConfigErrors> {
         let name = |(key, value): &(String, Value)| (key.clone(), written(value));
         let source =
             format!("{} with {}", self.id, settings.iter().map(|s| shown(&name(s))).collect::<Vec<_>>().join(", "));
-        let whole = |problem: String| ScenarioError::whole(&source, problem);
+        let whole = |problem: String| ConfigErrors::whole(&source, problem);
         let mut plain = self.clone();
         plain.space = None;
         plain.sweep = Table::new();

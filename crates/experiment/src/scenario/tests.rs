@@ -190,6 +190,11 @@ fn all_problems_are_told_at_once_in_the_order_of_the_file() {
     let error = Scenario::parse(&text, "rush.toml").unwrap_err();
     let lines: Vec<Option<usize>> = error.problems.iter().map(|problem| problem.line).collect();
     assert_eq!(lines, [Some(13), Some(27), Some(61)], "{error}");
+    // What cannot be read comes first, all of it: numbers that make no sense are judged when it can.
+    let text = text.replace("duration =", "duratoin =").replace("\"fifo\"", "\"lifo\"").replace("cv = 1.0", "cw = 1.0");
+    let error = Scenario::parse(&text, "rush.toml").unwrap_err();
+    let lines: Vec<Option<usize>> = error.problems.iter().map(|problem| problem.line).collect();
+    assert_eq!(lines, [Some(4), Some(15), Some(25)], "{error}");
 }
 
 #[test]

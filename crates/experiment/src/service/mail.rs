@@ -17,6 +17,7 @@ mod watch;
 
 use std::time::Duration;
 
+use tidegate_config::ConfigErrors;
 use tidegate_loadgen::{LoadRun, Progress, UsersError, UsersFile, UsersPlan, UsersReport};
 use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
@@ -112,7 +113,7 @@ const REQUESTS: &str = include_str!("../../../../apps/mail/users.toml");
 
 /// The scenario's users as the load generator has them.
 fn users(scenario: &Scenario, accounts: u32, patience: Duration) -> Result<UsersFile, UsersError> {
-    let wrong = |error: &dyn std::fmt::Display| UsersError::File(format!("{}: {error}", scenario.id));
+    let wrong = |error: &dyn std::fmt::Display| ConfigErrors::whole(&scenario.id, error.to_string());
     let mut file: toml::Table = toml::from_str(REQUESTS).map_err(|error| wrong(&error))?;
     let (mut groups, mut active) = (Vec::new(), Vec::new());
     for group in &scenario.users {

@@ -29,6 +29,11 @@ impl CoreList {
         self.0.is_empty()
     }
 
+    /// As long as there is something to divide.
+    pub(super) fn enough(self) -> Result<CoreList, String> {
+        if self.len() < 2 { Err("there must be two cores at least to divide".to_owned()) } else { Ok(self) }
+    }
+
     /// Those from place `from` up to, without, `to`.
     pub(super) fn range(&self, from: usize, to: usize) -> CoreList {
         CoreList(self.0[from..to].to_vec())

@@ -3,10 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Deserialize;
-use tidegate_engine::units::parse_duration;
+use tidegate_config::{At, Report, Time, section, suggestion};
 
-use crate::config::{ConfigError, Service, bad};
+use crate::config::{ConfigError, Service, bad, parsed};
 
 use super::list::CoreList;
 
@@ -14,28 +13,58 @@ use super::list::CoreList;
 const STATE_FOLDER: &str = "/run/tidegate";
 const HOLD: Duration = Duration::from_secs(3);
 
+section! {
+    /// The table as it was typed.
+    pub(crate) struct RawIsolation ("in [isolation]") {
+        /// The data service's processes. Required.
+        data: RawSide,
+        /// The application's processes. Default: those that listen where the server does.
+        application: RawSide,
+        /// The cores that are divided: the application's software gets the last ones. Default: all that are online.
+        cores: String,
+        /// By the `"affinity"` of every thread, or by `"cpuset"`. Default: `"affinity"`.
+        method: String,
+        /// Without a command for so long, everything is put back; five reports at least. Default: `"3s"`.
+        hold: Time,
+        /// Keeps what processes were allowed before. Default: `/run/tidegate/SERVER.json`.
+        state_file: String,
+    }
+}
+
+section! {
+    /// Marks of processes, as they were typed.
+    pub(crate) struct RawSide ("in data or application of [isolation]") {
+        /// Their name, as `ps -o comm` shows it. Default: any.
+        process: String,
+        /// A file that holds a process's number. Default: none.
+        pid_file: String,
+        /// A TCP port at which they listen. Default: none.
+        port: u64,
+        /// Their cgroup, below the mount point. Default: none.
+        cgroup: String,
+    }
+}
+
 /// What was typed under `[isolation]`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Clone, Debug, Default)]
 pub struct GivenIsolation {
-    /// The cores that are divided, such as `"0-3"`; default all that are online.
-    pub cores: Option<String>,
-    /// `"affinity"` (default) or `"cpuset"`.
-    pub method: Option<Method>,
+    /// The cores that are divided; default all that are online.
+    pub cores: Option<CoreList>,
+    /// How.
+    pub method: Method,
     /// The data service's processes.
-    pub data: GivenSide,
-    /// The application's processes; default those that listen where the server does.
-    pub application: GivenSide,
+    pub data: Side,
+    /// The application's processes; where nothing marks them, those that listen where the server does.
+    pub application: Side,
     /// Without a command for so long, everything is put back; default 3 s, at least five reports.
-    pub hold: Option<String>,
+    pub hold: Option<Duration>,
     /// The file that keeps what processes were allowed before.
     pub state_file: Option<PathBuf>,
 }
 
 /// Marks of processes; all that any of them names, and their children.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct GivenSide {
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Side {
     /// Their name, as `ps -o comm` shows it.
     pub process: Option<String>,
     /// A file that holds a process's number.
@@ -46,12 +75,8 @@ pub struct GivenSide {
     pub cgroup: Option<PathBuf>,
 }
 
-/// The same, checked.
-pub type Side = GivenSide;
-
 /// How cores are divided.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Method {
     /// By the affinity of every thread.
     #[default]
@@ -80,6 +105,23 @@ pub struct IsolationConfig {
 }
 
 impl GivenIsolation {
+    /// What was typed; what makes no sense is reported.
+    pub(crate) fn read(raw: At<RawIsolation>, report: &mut Report<'_>) -> GivenIsolation {
+        let At { value: raw, span } = raw;
+        if raw.data.is_none() && !report.has_errors() {
+            report.error(&span, NO_DATA);
+        }
+        let to_divide = |text: &String| text.parse::<CoreList>().and_then(CoreList::enough);
+        GivenIsolation {
+            cores: parsed("isolation.cores", raw.cores, to_divide, report),
+            method: raw.method.map_or_else(Method::default, |name| Method::read(&name, report)),
+            data: raw.data.map_or_else(Side::default, |side| Side::read(side.value, report)),
+            application: raw.application.map_or_else(Side::default, |side| Side::read(side.value, report)),
+            hold: raw.hold.map(|hold| hold.value.0),
+            state_file: raw.state_file.map(|file| PathBuf::from(file.value)),
+        }
+    }
+
     /// Relative paths start from `folder`.
     pub(crate) fn move_to(&mut self, folder: &Path) {
         let files = [&mut self.data.pid_file, &mut self.application.pid_file, &mut self.state_file];
@@ -93,37 +135,25 @@ impl GivenIsolation {
         service: Option<Service>,
         interval: Duration,
     ) -> Result<IsolationConfig, ConfigError> {
-        let cores = match self.cores {
-            Some(text) => text.parse().map_err(|problem| bad("isolation.cores", &text, problem))?,
-            None => CoreList::online(),
-        };
-        if cores.len() < 2 {
-            let problem = "there must be two cores at least to divide".to_owned();
-            return Err(bad("isolation.cores", &cores.to_string(), problem));
-        }
-        let none = GivenSide::default();
-        if self.data == none {
-            return Err(ConfigError::Missing(
-                "[isolation]: say which processes are the data service's, such as data = { process = \"memcached\" }",
-            ));
+        let cores = self.cores.unwrap_or_else(CoreList::online);
+        let cores = cores.clone().enough().map_err(|problem| bad("isolation.cores", &cores.to_string(), problem))?;
+        if self.data == Side::default() {
+            return Err(ConfigError::Missing(NO_DATA));
         }
         let mut application = self.application;
-        if application == none {
+        if application == Side::default() {
             application.port = service.map(Service::port);
         }
-        if application == none {
+        if application == Side::default() {
             return Err(ConfigError::Missing(
                 "[isolation]: say which processes are the application's, such as application = { port = 9000 }",
             ));
         }
-        let hold = match &self.hold {
-            Some(text) => parse_duration(text).map_err(|error| bad("isolation.hold", text, error.to_string()))?,
-            None => HOLD,
-        };
+        let hold = self.hold.unwrap_or(HOLD);
         let name: String = server.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         Ok(IsolationConfig {
             cores,
-            method: self.method.unwrap_or_default(),
+            method: self.method,
             data: self.data,
             application,
             hold: hold.max(5 * interval),
@@ -133,12 +163,52 @@ impl GivenIsolation {
     }
 }
 
+impl Side {
+    fn read(raw: RawSide, report: &mut Report<'_>) -> Side {
+        let in_range = |port: &u64| {
+            let port = u16::try_from(*port).ok().filter(|port| *port > 0);
+            port.ok_or_else(|| "write one from 1 to 65535".to_owned())
+        };
+        Side {
+            process: raw.process.map(|name| name.value),
+            pid_file: raw.pid_file.map(|file| PathBuf::from(file.value)),
+            port: parsed("port", raw.port, in_range, report),
+            cgroup: raw.cgroup.map(|group| PathBuf::from(group.value)),
+        }
+    }
+}
+
+impl Method {
+    fn read(name: &At<String>, report: &mut Report<'_>) -> Method {
+        match name.value.as_str() {
+            "affinity" => Method::Affinity,
+            "cpuset" => Method::Cpuset,
+            other => {
+                let hint = suggestion(other, &["affinity", "cpuset"]);
+                report.error(&name.span, format!("unknown method \"{other}\"{hint}"));
+                Method::default()
+            }
+        }
+    }
+}
+
+const NO_DATA: &str =
+    "[isolation]: say which processes are the data service's, such as data = { process = \"memcached\" }";
+
 #[cfg(test)]
 mod tests {
+    use tidegate_config::parse_document;
+
     use super::*;
 
     fn resolve(text: &str) -> Result<IsolationConfig, ConfigError> {
-        let given: GivenIsolation = toml::from_str(text).expect("TOML");
+        let mut report = Report::new(text);
+        let document = parse_document(text, &mut report).expect("TOML");
+        let raw = RawIsolation::read_table(document.get_ref(), &mut report);
+        let given = GivenIsolation::read(At { value: raw, span: 0..0 }, &mut report);
+        if report.has_errors() {
+            return Err(report.failure("nucleus.toml").into());
+        }
         given.resolve("10.0.1.1:9000", Some(Service::Port(9000)), Duration::from_millis(100))
     }
 
@@ -156,12 +226,13 @@ mod tests {
             ("cores = \"0-3\"", "data service"),
             ("cores = \"0\"\ndata = { port = 1 }", "two cores"),
             ("cores = \"x\"\ndata = { port = 1 }", "no list of cores"),
-            ("cores = \"0-1\"\ndata = { port = 1 }\nhold = \"soon\"", "isolation.hold"),
+            ("data = {}", "data service"),
+            ("data = { name = \"x\" }", "unknown key \"name\""),
+            ("data = { port = 1 }\nmethod = \"magic\"", "known here: affinity, cpuset"),
+            ("cores = \"0-1\"\ndata = { port = 1 }\nhold = \"soon\"", "hold = \"soon\" is not a time"),
         ] {
             let error = resolve(text).expect_err(text).to_string();
             assert!(error.contains(expected), "{text}: {error}");
         }
-        assert!(toml::from_str::<GivenIsolation>("data = { name = \"x\" }").is_err());
-        assert!(toml::from_str::<GivenIsolation>("method = \"magic\"").is_err());
     }
 }

@@ -2,14 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use toml::de::{DeTable, Error};
+use tidegate_config::units::parse_duration;
+use tidegate_config::{At, ConfigErrors, List, Problem, Report, Time, parse_document};
 
-use super::error::{ConfigErrors, Problem};
 use super::raw::{RawAdmin, RawApplication, RawConfig, RawSentry, RawServer, RawServerTable};
 #[cfg(any(test, feature = "fuzzing"))]
 use super::resolve::NoWorld;
 use super::resolve::{RealWorld, Resolver, World};
-use super::section::{At, List, Report, Time};
 use super::{Config, policy};
 
 /// A valid configuration, and what is doubtful about it.
@@ -50,10 +49,7 @@ impl Config {
     /// # Errors
     /// Everything that is wrong, with lines.
     pub fn load(path: &Path) -> Result<Checked, ConfigErrors> {
-        let source = path.display().to_string();
-        let bytes = std::fs::read(path).map_err(|e| ConfigErrors::whole(&source, format!("cannot be read: {e}")))?;
-        let text = String::from_utf8(bytes)
-            .map_err(|_| ConfigErrors::whole(&source, "is not UTF-8 text; a configuration is TOML".to_owned()))?;
+        let text = tidegate_config::load(path)?;
         Config::parse(&text, path)
     }
 
@@ -99,12 +95,7 @@ pub(super) fn parse_in(
     world: &dyn World,
 ) -> Result<Checked, ConfigErrors> {
     let mut report = Report::new(text);
-    let (document, errors) = DeTable::parse_recoverable(text);
-    if !errors.is_empty() {
-        // What a broken document seems to say is not worth judging.
-        errors.iter().for_each(|error| syntax(error, &mut report));
-        return Err(failure(report, source));
-    }
+    let Some(document) = parse_document(text, &mut report) else { return Err(report.failure(source)) };
     let raw = RawConfig::read_table(document.get_ref(), &mut report);
     finish(raw, report, source, path, world)
 }
@@ -118,21 +109,10 @@ fn finish(
 ) -> Result<Checked, ConfigErrors> {
     let config = Resolver::new(world, &mut report).config(raw, path);
     if report.has_errors() {
-        return Err(failure(report, source));
+        return Err(report.failure(source));
     }
     let (_, warnings) = report.finish();
     Ok(Checked { config, warnings })
-}
-
-fn failure(report: Report<'_>, source: &str) -> ConfigErrors {
-    let (problems, _) = report.finish();
-    ConfigErrors { source: source.to_owned(), problems }
-}
-
-fn syntax(error: &Error, report: &mut Report<'_>) {
-    // The library's sentences may span lines; one problem is one line.
-    let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
-    report.error(&error.span().unwrap_or(0..0), format!("this is not TOML: {message}"));
 }
 
 impl OneLine {
@@ -163,7 +143,7 @@ impl OneLine {
 }
 
 fn target(text: &str, report: &mut Report<'_>) -> Option<At<Time>> {
-    match tidegate_engine::units::parse_duration(text) {
+    match parse_duration(text) {
         Ok(target) => Some(typed(Time(target))),
         Err(problem) => {
             report.error(&(0..0), format!("target = {problem}"));

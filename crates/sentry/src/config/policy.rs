@@ -6,13 +6,9 @@
 use std::ops::Range;
 
 use serde::de::DeserializeOwned;
+use tidegate_config::{At, Kind, Read, Report, Value, suggestion, unknown_field, wrong};
 use tidegate_engine::{AdmissionConfig, DispatchConfig, PartitionConfig};
 use toml::de::{DeTable, DeValue, ValueDeserializer};
-
-use super::error::suggestion;
-#[cfg(test)]
-use super::section::Kind;
-use super::section::{At, Read, Report, Value, wrong};
 
 /// An admission policy with its settings.
 #[derive(Clone, Debug)]
@@ -38,7 +34,6 @@ impl AdmissionChoice {
 }
 
 impl Read for AdmissionChoice {
-    #[cfg(test)]
     const KIND: Kind = Kind::Value("policy");
 
     fn read(value: &Value<'_>, key: &str, report: &mut Report<'_>) -> Option<Self> {
@@ -51,7 +46,6 @@ fn admission(key: &str) -> Family<'_, AdmissionConfig> {
 }
 
 impl Read for DispatchChoice {
-    #[cfg(test)]
     const KIND: Kind = Kind::Value("policy");
 
     fn read(value: &Value<'_>, key: &str, report: &mut Report<'_>) -> Option<Self> {
@@ -70,7 +64,6 @@ impl Read for DispatchChoice {
 }
 
 impl Read for PartitionChoice {
-    #[cfg(test)]
     const KIND: Kind = Kind::Value("policy");
 
     fn read(value: &Value<'_>, key: &str, report: &mut Report<'_>) -> Option<Self> {
@@ -143,8 +136,7 @@ impl<T: DeserializeOwned> Family<'_, T> {
             let place = unknown.as_ref().and_then(|(field, _)| remove(rest.get_mut(), field));
             match (unknown, place) {
                 (Some((field, known)), Some(span)) => {
-                    let known: Vec<&str> = known.iter().map(String::as_str).collect();
-                    let hint = suggestion(&field, &known);
+                    let hint = suggestion(field, &known);
                     report.error(&span, format!("unknown key \"{field}\" in {} policy \"{name}\"{hint}", self.key));
                     whole = false;
                 }
@@ -174,13 +166,6 @@ impl<T: DeserializeOwned> Family<'_, T> {
         let guilty = table.iter().find(|(key, _)| key.get_ref() != "policy" && alone(key.get_ref()));
         guilty.map_or(whole.span(), |(_, value)| value.span())
     }
-}
-
-/// Takes serde's sentence about an unknown field apart: the field, and the known ones.
-fn unknown_field(message: &str) -> Option<(String, Vec<String>)> {
-    let mut quoted = message.strip_prefix("unknown field ")?.split('`').skip(1).step_by(2).map(str::to_owned);
-    let field = quoted.next()?;
-    Some((field, quoted.collect()))
 }
 
 /// Removes the first key of that name, here or in a table below; says where it stood.

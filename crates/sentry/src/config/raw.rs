@@ -1,15 +1,12 @@
 //! What is typed: every table of the file and its keys, nothing yet filled in or checked against each other.
 
-use toml::de::DeTable;
+use tidegate_config::{At, Bytes, Kind, List, PerSecond, RawSla, Read, Report, Share, Time, Value, section, wrong};
 
 use super::policy::{AdmissionChoice, DispatchChoice, PartitionChoice};
-use super::section::{At, Bytes, Fields, List, PerSecond, Read, Report, Share, Time, Value, section, wrong};
-#[cfg(test)]
-use super::section::{Key, Kind, Section};
 
 section! {
     /// The file.
-    struct RawConfig ("at the top level") {
+    pub(super) struct RawConfig ("at the top level") {
         /// `"off"`, `"stdout"` or a file: one line of JSON for each request, reopened on SIGHUP. Default: `"off"`.
         access_log: String,
         /// The process as a whole.
@@ -28,7 +25,7 @@ section! {
 }
 
 section! {
-    struct RawSentry ("in [sentry]") {
+    pub(super) struct RawSentry ("in [sentry]") {
         /// Worker threads; restart to change. Default: one for each processor.
         workers: u64,
         /// How long SIGTERM waits for requests in flight. Default: `"30s"`.
@@ -37,7 +34,7 @@ section! {
 }
 
 section! {
-    struct RawAdmin ("in [admin]") {
+    pub(super) struct RawAdmin ("in [admin]") {
         /// Where it listens. Elsewhere than on loopback it needs a token. Default: `"127.0.0.1:9900"`.
         listen: String,
         /// 16 or more characters, sent as `Authorization: Bearer ...` for all but `/healthz`, `/readyz` and the
@@ -49,7 +46,7 @@ section! {
 }
 
 section! {
-    struct RawReports ("in [reports]") {
+    pub(super) struct RawReports ("in [reports]") {
         /// Where it listens, UDP; restart to change. Default: `"127.0.0.1:9901"`.
         listen: String,
         /// A file with the secret that nuclei share, 16 bytes or more; restart to change. Required.
@@ -63,7 +60,7 @@ section! {
 }
 
 section! {
-    struct RawTraces ("in [traces]") {
+    pub(super) struct RawTraces ("in [traces]") {
         /// The collector's address for traces: OTLP over HTTP, in clear text. Default:
         /// `"http://127.0.0.1:4318/v1/traces"`.
         endpoint: String,
@@ -75,7 +72,7 @@ section! {
 }
 
 section! {
-    struct RawControl ("in [control]") {
+    pub(super) struct RawControl ("in [control]") {
         /// Where it listens, `host:port`; several where several share the work: whichever leads is followed. Required.
         connect: List<String>,
         /// A file with the secret that sentries and the control plane share. Required.
@@ -89,7 +86,7 @@ section! {
 }
 
 section! {
-    struct RawApplication ("in [[application]]") {
+    pub(super) struct RawApplication ("in [[application]]") {
         /// What it is called in metrics, logs and on the dashboard. Default: `"default"`.
         name: String,
         /// Addresses; `":8080"` is every IPv4 address. Restart to change. Default: `"127.0.0.1:8080"`.
@@ -148,7 +145,7 @@ section! {
 }
 
 section! {
-    struct RawAffinity ("in affinity of [[application]]") {
+    pub(super) struct RawAffinity ("in affinity of [[application]]") {
         /// By the value of this cookie. Either this or `header`. Default: none.
         cookie: String,
         /// By the value of this header field. Default: none.
@@ -161,7 +158,7 @@ section! {
 }
 
 section! {
-    struct RawMaxConn ("in [[application.max_conn]]") {
+    pub(super) struct RawMaxConn ("in [[application.max_conn]]") {
         /// Of the kind, such as `"dynamic"`. Required.
         name: String,
         /// The request types that count. Default: the type of that name.
@@ -174,7 +171,7 @@ section! {
 }
 
 section! {
-    struct RawServerTable ("in servers of [[application]]") {
+    pub(super) struct RawServerTable ("in servers of [[application]]") {
         /// What it is called in metrics, logs and on the dashboard. Default: its address.
         name: String,
         /// `"host:port"`. Required.
@@ -196,7 +193,6 @@ section! {
 pub(super) struct RawServer(pub(super) RawServerTable);
 
 impl Read for RawServer {
-    #[cfg(test)]
     const KIND: Kind = Kind::Table(&RawServerTable::SECTION);
 
     fn read(value: &Value<'_>, key: &str, report: &mut Report<'_>) -> Option<Self> {
@@ -212,27 +208,7 @@ impl Read for RawServer {
 }
 
 section! {
-    struct RawSla ("in sla of [[application]]") {
-        /// What is bounded: `"mean"`, `"p90"`, `"p95"` or `"p99"`. Default: `"p95"`.
-        statistic: String,
-        /// The bound. Default: `"1s"`.
-        target: Time,
-        /// Bounds that depend on the arrival rate, instead of `target`. Default: none.
-        steps: List<RawStep>,
-    }
-}
-
-section! {
-    struct RawStep ("in steps of sla") {
-        /// Up to this arrival rate; the last step has none. Default: none.
-        below: PerSecond,
-        /// The bound there. Required.
-        target: Time,
-    }
-}
-
-section! {
-    struct RawClass ("in [[application.class]]") {
+    pub(super) struct RawClass ("in [[application.class]]") {
         /// What it is called. Required.
         name: String,
         /// Worth of an answer within the target. Default: `1.0`.
@@ -249,7 +225,7 @@ section! {
 }
 
 section! {
-    struct RawType ("in [[application.request_type]]") {
+    pub(super) struct RawType ("in [[application.request_type]]") {
         /// What it is called. Required.
         name: String,
         /// Rules, any of which makes a request belong. Required.
@@ -260,7 +236,7 @@ section! {
 }
 
 section! {
-    struct RawRule ("in a match rule") {
+    pub(super) struct RawRule ("in a match rule") {
         /// `"GET"`, or several, of which one must fit. Default: any.
         method: List<String>,
         /// `"example.org"`, or `"*.example.org"` for the names below it; one of several must fit. Case and port play no
@@ -285,7 +261,7 @@ section! {
 }
 
 section! {
-    struct RawValueMatch ("in header or cookie of a match rule") {
+    pub(super) struct RawValueMatch ("in header or cookie of a match rule") {
         /// Of the field or cookie. Required.
         name: String,
         /// Its whole value. Default: any.
@@ -298,7 +274,7 @@ section! {
 }
 
 section! {
-    struct RawTimeouts ("in [application.timeouts]") {
+    pub(super) struct RawTimeouts ("in [application.timeouts]") {
         /// Until a request's head is complete. Default: `"10s"`.
         header: Time,
         /// Without a byte of a body, in either direction. Default: `"30s"`.
@@ -317,7 +293,7 @@ section! {
 }
 
 section! {
-    struct RawLimits ("in [application.limits]") {
+    pub(super) struct RawLimits ("in [application.limits]") {
         /// Bytes of a request's head. Default: `"16KiB"`.
         header_bytes: Bytes,
         /// Header fields of a request. Default: `100`.
@@ -332,7 +308,7 @@ section! {
 }
 
 section! {
-    struct RawHealth ("in [application.health]") {
+    pub(super) struct RawHealth ("in [application.health]") {
         /// What is asked for; an answer of 2xx or 3xx is good. Default: none, a TCP connection is enough.
         path: String,
         /// Between two checks of a server. Default: `"2s"`.
@@ -349,7 +325,7 @@ section! {
 }
 
 section! {
-    struct RawRetry ("in [application.retry]") {
+    pub(super) struct RawRetry ("in [application.retry]") {
         /// How often a request is sent again, to another server, when that does no harm. Default: `1`.
         attempts: u64,
         /// Of the requests, how many may be such repetitions. Default: `"20%"`.
@@ -358,14 +334,14 @@ section! {
 }
 
 section! {
-    struct RawPool ("in [application.pool]") {
+    pub(super) struct RawPool ("in [application.pool]") {
         /// Idle connections that each worker keeps to a server. Default: `256`.
         idle_per_server: u64,
     }
 }
 
 section! {
-    struct RawForwarded ("in [application.forwarded]") {
+    pub(super) struct RawForwarded ("in [application.forwarded]") {
         /// Send `X-Forwarded-For`, `-Proto` and `-Host`. Default: `true`.
         x_forwarded: bool,
         /// Send `Forwarded` (RFC 7239). Default: `false`.
@@ -378,7 +354,7 @@ section! {
 }
 
 section! {
-    struct RawSynPolicing ("in [application.syn_policing]") {
+    pub(super) struct RawSynPolicing ("in [application.syn_policing]") {
         /// `"auto"`: the kernel (nftables) where it can, else the workers; or `"nftables"`, `"accept-and-reset"`,
         /// `"off"`. Default: `"auto"`.
         with: String,
@@ -394,7 +370,7 @@ section! {
 }
 
 section! {
-    struct RawSynClass ("in [[application.syn_policing.class]]") {
+    pub(super) struct RawSynClass ("in [[application.syn_policing.class]]") {
         /// What it is called. Required.
         name: String,
         /// Where its clients are: `"10.0.0.0/8"` or an address, or several. Required.
@@ -405,7 +381,7 @@ section! {
 }
 
 section! {
-    struct RawRejection ("in [application.rejection]") {
+    pub(super) struct RawRejection ("in [application.rejection]") {
         /// Status of a refusal, 400 to 599. Default: `503`.
         status: u64,
         /// File sent to refused clients. Default: built in, as HTML, JSON or text by `Accept`.

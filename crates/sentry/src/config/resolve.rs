@@ -18,13 +18,12 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use tidegate_config::{At, List, Report};
 use tidegate_engine::{
-    AdmissionConfig, ClassSetup, DispatchConfig, Role, ServerSetup, Setup, SetupError, SetupPlace, Sla, Statistic,
-    Step, WhenAllDown,
+    AdmissionConfig, ClassSetup, DispatchConfig, Role, ServerSetup, Setup, SetupError, SetupPlace, WhenAllDown,
 };
 
-use super::raw::{RawApplication, RawConfig, RawServerTable, RawSla};
-use super::section::{At, List, Report};
+use super::raw::{RawApplication, RawConfig, RawServerTable};
 use super::{AccessLog, Admin, Application, Config, SentryConfig, Server};
 
 use profile::Profile;
@@ -89,7 +88,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         });
         let profile = self.profile(raw.profile);
         let stated = span_of(&raw.target).or_else(|| span_of(&raw.sla));
-        let sla = self.sla(raw.target, raw.sla);
+        let sla = tidegate_config::sla(raw.target, raw.sla, self.complete, self.report);
         let sla = self.sla_beside(sla, stated, profile.as_ref());
         self.servers_beside(raw.servers.as_ref(), profile.as_ref());
         let (servers, server_setups) = self.servers(raw.servers, &span);
@@ -150,62 +149,6 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         };
         self.doubts(&application, &span);
         application
-    }
-
-    fn sla(&mut self, target: Option<At<super::section::Time>>, sla: Option<At<RawSla>>) -> Sla {
-        let fallback = || Sla::constant(Statistic::P95, Duration::from_secs(1)).unwrap_or_else(|_| unreachable!());
-        let Some(At { value: raw, span }) = sla else {
-            let Some(target) = target else { return fallback() };
-            let sla = Sla::constant(Statistic::P95, target.value.0);
-            return sla.unwrap_or_else(|_| {
-                self.report.error(&target.span, "target is zero; give a time such as \"500ms\"");
-                fallback()
-            });
-        };
-        if let Some(target) = target {
-            self.report.error(&target.span, "give \"target\" or \"sla\", not both");
-        }
-        let statistic = raw.statistic.map_or(Statistic::P95, |s| self.statistic(&s));
-        let errors = self.report.errors();
-        let steps = match (raw.target, raw.steps) {
-            (Some(target), None) => vec![Step { below: f64::INFINITY, target: target.value.0 }],
-            (None, Some(steps)) => self.steps(steps.value),
-            (None, None) => vec![Step { below: f64::INFINITY, target: Duration::from_secs(1) }],
-            (Some(target), Some(_)) => {
-                self.report.error(&target.span, "give \"target\" or \"steps\" in sla, not both");
-                return fallback();
-            }
-        };
-        // An SLA whose parts could not be read has been reported; judging what is left would confuse.
-        if !self.complete || self.report.errors() > errors {
-            return fallback();
-        }
-        Sla::new(statistic, steps).unwrap_or_else(|error| {
-            self.report.error(&span, error.to_string());
-            fallback()
-        })
-    }
-
-    fn steps(&mut self, steps: List<super::raw::RawStep>) -> Vec<Step> {
-        let mut out = Vec::new();
-        for At { value: step, span } in steps.0 {
-            match step.target {
-                Some(target) => {
-                    let below = step.below.map_or(f64::INFINITY, |below| below.value.0);
-                    out.push(Step { below, target: target.value.0 });
-                }
-                None => self.missing(&span, "this step has no target; add target = \"1s\""),
-            }
-        }
-        out
-    }
-
-    fn statistic(&mut self, given: &At<String>) -> Statistic {
-        Statistic::of(&given.value).unwrap_or_else(|| {
-            let known = Statistic::ALL.map(Statistic::name).join(", ");
-            self.report.error(&given.span, format!("unknown statistic \"{}\"; known here: {known}", given.value));
-            Statistic::P95
-        })
     }
 
     fn when_all_down(&mut self, given: Option<At<String>>) -> WhenAllDown {

@@ -329,7 +329,10 @@ fn bad_profiles_say_what_where_and_what_to_do() {
             told(FROM_FILE, 4, RISES),
             "shop.toml:6: profile \"shop.profile.toml\": [softscale]: steps[1].n_data rises with the load, from 4 to 5",
         ),
-        (told(FROM_FILE, 4, UNKNOWN), "profile \"shop.profile.toml\": line 3: unknown field `steps_`"),
+        (
+            told(FROM_FILE, 4, UNKNOWN),
+            "profile \"shop.profile.toml\": line 3: unknown key \"steps_\"; did you mean \"steps\"?",
+        ),
         (
             told("{ policy = \"softscale\", profile = \"gone.toml\" }", 4, PROFILE),
             "profile \"gone.toml\": cannot be read",

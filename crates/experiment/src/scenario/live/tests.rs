@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use tidegate_config::ConfigErrors;
+
 use super::super::tests::GOOD;
-use super::super::{On, Scenario, ScenarioError};
+use super::super::{On, Scenario};
 use crate::service;
 
 /// [`GOOD`] with a `[live]` table.
-fn good_with_live(live: &str) -> Result<Scenario, ScenarioError> {
+fn good_with_live(live: &str) -> Result<Scenario, ConfigErrors> {
     Scenario::parse(&GOOD.replacen("[short]", &format!("{live}\n[short]"), 1), "rush.toml")
 }
 

@@ -4,9 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 use std::path::Path;
 
+use tidegate_config::{At, List, Report};
+
+use super::super::Admin;
 use super::super::raw::{RawAdmin, RawApplication};
-use super::super::section::{At, List};
-use super::super::{Admin, section};
 use super::Resolver;
 
 impl Resolver<'_, '_, '_> {
@@ -179,7 +180,7 @@ fn overlap(a: &SocketAddr, b: &SocketAddr) -> bool {
 }
 
 /// Used by rules and forwarding: `10.0.0.0/8`, or a single address.
-pub(super) fn network(given: &At<String>, report: &mut section::Report<'_>) -> Option<tidegate_classify::Network> {
+pub(super) fn network(given: &At<String>, report: &mut Report<'_>) -> Option<tidegate_classify::Network> {
     let text = given.value.trim();
     let single = text.parse::<IpAddr>().map(tidegate_classify::Network::from);
     let parsed = single.or_else(|_| text.parse::<tidegate_classify::Network>()).ok();

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use tidegate_classify::AffinityBy;
+use tidegate_config::{At, List};
 use tidegate_engine::{Affinity, MaxConn, Seconds};
 
 use super::super::raw::{RawAffinity, RawMaxConn};
-use super::super::section::{At, List};
 use super::Resolver;
 
 impl Resolver<'_, '_, '_> {

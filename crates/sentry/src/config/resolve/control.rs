@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 use std::path::Path;
 
+use tidegate_config::{At, List};
 use tidegate_wire::control::ControlKey;
 
 use super::super::Control;
 use super::super::raw::RawControl;
-use super::super::section::{At, List};
 use super::Resolver;
 
 impl Resolver<'_, '_, '_> {

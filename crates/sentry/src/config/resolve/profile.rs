@@ -5,13 +5,13 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
+use tidegate_config::{At, List, Problem};
 use tidegate_engine::units::{Seconds, format_duration};
 use tidegate_engine::{DispatchConfig, MaxConn, Sla, Statistic, StealingProfile};
 use toml::Spanned;
 
 use super::super::policy::DispatchChoice;
 use super::super::raw::RawServer;
-use super::super::section::{At, List};
 use super::{Resolver, World};
 
 /// What a profile says, and where.
@@ -69,18 +69,18 @@ const ALL: &str = "all";
 /// Reads a profile; whether it fits the servers is for the engine to say.
 ///
 /// # Errors
-/// What is wrong, in a sentence.
-pub(super) fn read(world: &dyn World, at: &At<String>) -> Result<Profile, String> {
-    let bytes = world.read(Path::new(&at.value)).map_err(|error| format!("cannot be read: {error}"))?;
-    let text = String::from_utf8(bytes).map_err(|_| "is not text".to_owned())?;
+/// Everything that is wrong, a sentence each.
+pub(super) fn read(world: &dyn World, at: &At<String>) -> Result<Profile, Vec<String>> {
+    let bytes = world.read(Path::new(&at.value)).map_err(|error| vec![format!("cannot be read: {error}")])?;
+    let text = String::from_utf8(bytes).map_err(|_| vec!["is not text".to_owned()])?;
     let line_at = |start: usize| 1 + text.get(..start).unwrap_or_default().matches('\n').count();
-    let file: File = toml::from_str(&text).map_err(|error| {
-        let line = line_at(error.span().map_or(0, |span| span.start));
-        format!("line {line}: {}", error.message())
+    let file: File = tidegate_config::parse(&text, &at.value).map_err(|errors| {
+        let told = |problem: &Problem| format!("line {}: {}", problem.line.unwrap_or(1), problem.message);
+        errors.problems.iter().map(told).collect::<Vec<_>>()
     })?;
     if let Some(softscale) = &file.softscale {
         let told = softscale.get_ref().check_for(None);
-        told.map_err(|(place, problem)| format!("[softscale]: {place} {problem}"))?;
+        told.map_err(|(place, problem)| vec![format!("[softscale]: {place} {problem}")])?;
     }
     fn line<T>(spanned: Spanned<T>, line_at: impl Fn(usize) -> usize) -> Line<T> {
         let line = line_at(spanned.span().start);
@@ -127,8 +127,12 @@ impl Resolver<'_, '_, '_> {
     /// Reads the profile that is named, if one is.
     pub(super) fn profile(&mut self, named: Option<At<String>>) -> Option<Profile> {
         let named = named?;
-        let told = read(self.world, &named).map_err(|problem| format!("profile \"{}\": {problem}", named.value));
-        told.map_err(|message| self.report.error(&named.span, message)).ok()
+        let wrong = |problems: Vec<String>| {
+            for problem in problems {
+                self.report.error(&named.span, format!("profile \"{}\": {problem}", named.value));
+            }
+        };
+        read(self.world, &named).map_err(wrong).ok()
     }
 
     /// The target: the configuration's own where it has one, at `stated`.

@@ -3,10 +3,10 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
+use tidegate_config::At;
 use tidegate_wire::Key;
 
 use super::super::raw::RawReports;
-use super::super::section::At;
 use super::super::{Reports, WhenSilent};
 use super::Resolver;
 use super::address::listen_address;

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use tidegate_classify::{Matcher, PathMatch, Rule, TypeRules, ValueMatch, ValuePattern};
+use tidegate_config::{At, List};
 use tidegate_engine::{ClassSetup, Tags};
 
 use super::super::raw::{RawClass, RawRule, RawType, RawValueMatch};
-use super::super::section::{At, List};
 use super::Resolver;
 use super::address::network;
 

@@ -3,8 +3,9 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use tidegate_config::{At, Bytes, Time};
+
 use super::super::raw::{RawForwarded, RawHealth, RawLimits, RawPool, RawRejection, RawRetry, RawTimeouts, RawTraces};
-use super::super::section::{At, Bytes, Time};
 use super::super::{Forwarded, Health, Limits, Pool, RejectionPages, Retry, Timeouts, Traces};
 use super::Resolver;
 use super::rules::PageFile;

@@ -1,7 +1,8 @@
 //! How new connections are turned away.
 
+use tidegate_config::At;
+
 use super::super::raw::{RawSynClass, RawSynPolicing};
-use super::super::section::At;
 use super::super::{SynClass, SynPolicing, SynWith};
 use super::Resolver;
 

@@ -99,6 +99,7 @@ fn a_contradiction_names_both_places_and_both_values() {
     };
     const HIGH: &str = "target = \"500ms\"\n[[max_conn]]\nname = \"page\"\nwithin_target = 85\nmost = 12\n";
     const UNKNOWN: &str = "target = \"500ms\"\nmax_con = []\n";
+    const TWO: &str = "target = \"5\"\nsoftscal = {}\n";
     const NOT_A_TIME: &str = "\ntarget = \"500\"\n";
     const MISSING: &str = "[[max_conn]]\nname = \"page\"\nwithin_target = 85\n";
     for (told, expected) in [
@@ -137,7 +138,15 @@ fn a_contradiction_names_both_places_and_both_values() {
         ),
         (told("", TYPES, HIGH), "shop.toml:3: max_conn \"page\": most must be at least within_target"),
         (told("", TYPES, HIGH), "(profile \"shop.profile.toml\", line 3)"),
-        (told("", TYPES, UNKNOWN), "shop.toml:3: profile \"shop.profile.toml\": line 2: unknown field `max_con`"),
+        (
+            told("", TYPES, UNKNOWN),
+            "shop.toml:3: profile \"shop.profile.toml\": line 2: unknown key \"max_con\"; did you mean \"max_conn\"?",
+        ),
+        (
+            told("", TYPES, TWO),
+            "shop.toml:3: profile \"shop.profile.toml\": line 1: \"5\" has no unit; write for example \"5ms\" or \"5s\"\n\
+             shop.toml:3: profile \"shop.profile.toml\": line 2: unknown key \"softscal\"; did you mean \"softscale\"?",
+        ),
         (told("", TYPES, NOT_A_TIME), "shop.toml:3: profile \"shop.profile.toml\": line 2: \"500\" has no unit"),
         (told("", TYPES, MISSING), "profile \"shop.profile.toml\": line 1: missing field `most`"),
     ] {

@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
+use tidegate_config::{Key, Kind, Section};
+
 use super::super::raw::RawConfig;
-use super::super::section::{Key, Kind, Section};
 use super::{accepted, parse};
 
 const PAGE: &str = "../../docs/configuration.md";

@@ -4,7 +4,7 @@ use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use tidegate_engine::StealingProfile;
 
 use super::file::File;
@@ -50,12 +50,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
 
 fn read(file: &Path, cores: Option<u32>) -> Result<StealingProfile> {
     let name = file.display().to_string();
-    let text = std::fs::read_to_string(file).with_context(|| format!("{name}: cannot be read"))?;
-    parse(&text, &name, cores)
+    parse(&tidegate_config::load(file)?, &name, cores)
 }
 
 fn parse(text: &str, name: &str, cores: Option<u32>) -> Result<StealingProfile> {
-    let file = toml::from_str::<File>(text).with_context(|| name.to_owned())?;
+    let file = tidegate_config::parse::<File>(text, name)?;
     let missing = || anyhow!("{name}: has no table softscale; measure it with --data, or write it");
     let profile = file.softscale.ok_or_else(missing)?;
     let wrong = |(place, problem)| anyhow!("{name}: [softscale]: {place} {problem}");
@@ -109,11 +108,21 @@ mod tests {
             ("n_data = 6", "n_data = 10", None, "steps[1].n_data rises"),
             ("cores = 2", "cores = 1", None, "the step with 2 is missing"),
             ("cores = 3", "cores = 3", Some(3), "steps[0].cores gives away 3 cores"),
-            ("n_app", "n_apps", None, "n_apps"),
+            (
+                "n_app",
+                "n_apps",
+                None,
+                "shop.profile.toml:2: softscale.n_apps: unknown key \"n_apps\"; did you mean \"n_app\"?",
+            ),
             (PROFILE, "", None, "has no table softscale"),
         ] {
             let error = format!("{:#}", read_text(&PROFILE.replace(from, to), cores).unwrap_err());
             assert!(error.contains(expected), "{error}");
         }
+        let two = PROFILE.replace("n_app =", "n_ap =").replace("\"750/s\"", "\"750\"");
+        let error = format!("{:#}", read_text(&two, None).unwrap_err());
+        let lines: Vec<&str> = error.lines().collect();
+        assert!(lines.len() == 2 && lines[0].contains(":2: softscale.n_ap:"), "{error}");
+        assert!(lines[1].contains(":3: softscale.peak: \"750\" is not a rate"), "{error}");
     }
 }
