@@ -7,14 +7,18 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hickory_server::proto::rr::Name;
 use thiserror::Error;
-use tidegate_provision::{ProvisionError, Site};
+use tidegate_config::{
+    ConfigErrors, Found, Place as At,
+    Step::{Index, Key},
+};
+use tidegate_provision::Site;
 use tidegate_wire::KeyError;
 use tidegate_wire::control::ControlKey;
 
 use raw::Raw;
 
+pub use crate::names::Dns;
 pub use kubernetes::ClusterConfig;
 
 /// Everything a control plane does.
@@ -49,19 +53,6 @@ pub enum Place {
     File(PathBuf),
     /// In ConfigMaps of a cluster.
     Kubernetes(ClusterConfig),
-}
-
-/// Answers to DNS queries.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Dns {
-    /// Where queries come to, by UDP and by TCP.
-    pub listen: SocketAddr,
-    /// The zone: applications are names in it.
-    pub zone: Name,
-    /// How long an answer may be kept, whole seconds.
-    pub ttl: Duration,
-    /// The names of the zone's servers, at least one.
-    pub name_servers: Vec<Name>,
 }
 
 /// Who starts and stops servers.
@@ -135,107 +126,116 @@ pub struct Check {
 /// What is wrong with a configuration.
 #[derive(Debug, Error)]
 pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("{path}: cannot be read: {source}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// It is not what it should be.
-    #[error("{path}: {problem}")]
-    Wrong {
-        /// The file.
-        path: PathBuf,
-        /// What, with its line.
-        problem: String,
-    },
+    /// The file cannot be read, or is not what it should be.
+    #[error(transparent)]
+    File(#[from] ConfigErrors),
     /// There is no key.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// The site makes no sense.
-    #[error("{path}: {source}")]
-    Site {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        source: ProvisionError,
-    },
+}
+
+/// What was found wrong with a file, part by part.
+#[derive(Default)]
+struct Findings(Vec<Found>);
+
+impl Findings {
+    fn add(&mut self, place: At, problem: impl Into<String>) {
+        self.0.push(Found { place, problem: problem.into() });
+    }
+
+    /// What a part came to; `None` when something is wrong with it.
+    fn take<T>(&mut self, place: At, part: Result<T, String>) -> Option<T> {
+        part.map_err(|problem| self.add(place, problem)).ok()
+    }
 }
 
 impl Config {
     /// Reads and checks a file. Paths in it are from its folder.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// Everything that is wrong, each with its line.
     pub fn load(path: &Path) -> Result<Config, ConfigError> {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        Config::parse(&text, path)
+        Config::parse(&tidegate_config::load(path)?, path)
     }
 
     /// Checks a text as if it stood in the file `path`.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// Everything that is wrong, each with its line.
     pub fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
-        let wrong = |problem: String| ConfigError::Wrong { path: path.to_owned(), problem };
-        let raw = Raw::read(text).map_err(&wrong)?;
+        let source = path.display().to_string();
+        let wrong = |found: Findings| ConfigErrors::of_checks(&source, text, found.0);
+        let mut found = Findings::default();
+        if names_etcd(text) {
+            found.add(vec![Key("etcd")], NO_ETCD);
+            return Err(wrong(found).into());
+        }
+        let raw: Raw = tidegate_config::parse(text, &source)?;
         let folder = path.parent().unwrap_or(Path::new("")).to_owned();
-        let from_here = |given: &Path| folder.join(given);
-        if let Some(admin) = raw.admin.filter(|admin| !admin.ip().is_loopback()) {
-            return Err(wrong(format!(
-                "admin = \"{admin}\" is not of this machine; anybody there may look: give 127.0.0.1"
-            )));
+        let key_file = folder.join(&raw.key_file);
+        match raw.resolve(&folder, &mut found).filter(|_| found.0.is_empty()) {
+            Some(config) => Ok(config(ControlKey::load(&key_file)?)),
+            None => Err(wrong(found).into()),
         }
-        if raw.application.is_empty() {
-            return Err(wrong(String::from(
-                "there is nothing to look after; add [[application]] with a name and a target",
-            )));
+    }
+}
+
+impl Raw {
+    /// What it means, but for the key; `None` when it means nothing.
+    fn resolve(self, folder: &Path, found: &mut Findings) -> Option<impl FnOnce(ControlKey) -> Config + use<>> {
+        if let Some(admin) = self.admin.filter(|admin| !admin.ip().is_loopback()) {
+            let problem = format!("\"{admin}\" is not of this machine; anybody there may look: give 127.0.0.1");
+            found.add(vec![Key("admin")], problem);
         }
-        let applications: Vec<String> = raw.application.iter().map(|application| application.name.clone()).collect();
-        let (provider, pool) = raw.provider.resolve(&folder, &applications).map_err(&wrong)?;
-        let applications = raw.application.into_iter().map(|application| {
-            let name = application.name.clone();
-            application.resolve().map_err(|error| wrong(format!("application \"{name}\": {error}")))
-        });
-        let site = Site {
-            servers: provider.servers(),
-            pool,
-            applications: applications.collect::<Result<_, _>>()?,
-            policy: raw.provision,
-            sentries: raw.sentries,
-        };
-        site.check().map_err(|source| ConfigError::Site { path: path.to_owned(), source })?;
-        let mut names: Vec<&str> = site.applications.iter().map(|application| application.name.as_str()).collect();
-        names.sort_unstable();
-        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(wrong(format!("application \"{}\" is there twice; give each a name of its own", twice[0])));
-        }
-        let dns = raw.dns.map(|dns| dns.resolve(&names)).transpose().map_err(&wrong)?;
-        for (key, time) in [("period", raw.period), ("forget_after", raw.forget_after)] {
+        for (key, time) in [("period", self.period), ("forget_after", self.forget_after)] {
             if !(0.05..=86_400.0).contains(&time.0) {
-                return Err(wrong(format!("{key} must be from 50ms to a day")));
+                found.add(vec![Key(key)], "must be from 50ms to a day");
             }
         }
-        Ok(Config {
-            listen: raw.listen,
-            key: ControlKey::load(&from_here(&raw.key_file))?,
-            store: from_here(&raw.store),
-            kubernetes: raw
-                .kubernetes
-                .map(|cluster| cluster.resolve(&folder, raw.listen))
-                .transpose()
-                .map_err(&wrong)?,
-            admin: raw.admin,
-            period: raw.period.duration(),
-            forget_after: raw.forget_after.duration(),
-            dns,
-            provider,
-            site,
-        })
+        let names: Vec<String> = self.application.iter().map(|application| application.name.clone()).collect();
+        twice(&names, found);
+        let provider = found.take(vec![Key("provider")], self.provider.resolve(folder, &names));
+        let applications = self.application.into_iter().zip(&names).enumerate().map(|(at, (application, name))| {
+            let resolved = application.resolve().map_err(|error| format!("application \"{name}\": {error}"));
+            found.take(vec![Key("application"), Index(at)], resolved)
+        });
+        // All of them are looked at, whatever is wrong with the first.
+        let applications: Option<Vec<_>> = applications.collect::<Vec<_>>().into_iter().collect();
+        let dns = self.dns.map(|dns| found.take(vec![Key("dns")], dns.resolve(&names)));
+        let listen = self.listen;
+        let cluster = self.kubernetes.map(|one| found.take(vec![Key("kubernetes")], one.resolve(folder, listen)));
+        let (provider, pool) = provider?;
+        let (servers, applications) = (provider.servers(), applications?);
+        let site = Site { servers, pool, applications, policy: self.provision, sentries: self.sentries };
+        if let Err(error) = site.check() {
+            found.add(vec![], error.to_string());
+        }
+        let (admin, store) = (self.admin, folder.join(&self.store));
+        let (period, forget_after) = (self.period.duration(), self.forget_after.duration());
+        let (dns, kubernetes) = (dns.flatten(), cluster.flatten());
+        Some(move |key| Config { listen, key, store, kubernetes, admin, period, forget_after, dns, provider, site })
     }
+}
+
+/// Applications have names of their own, and there is one at least.
+fn twice(names: &[String], found: &mut Findings) {
+    if names.is_empty() {
+        found.add(vec![], "there is nothing to look after; add [[application]] with a name and a target");
+    }
+    for (at, name) in names.iter().enumerate() {
+        if names[..at].contains(name) {
+            let problem = format!("application \"{name}\" is there twice; give each a name of its own");
+            found.add(vec![Key("application"), Index(at), Key("name")], problem);
+        }
+    }
+}
+
+/// What a configuration for etcd is told.
+const NO_ETCD: &str = "[etcd] is not supported any more; remove it: one control plane keeps its state in a file, store = \
+                       \"FILE\", and several use [kubernetes], a Lease and ConfigMaps of a cluster (docs/kubernetes.md)";
+
+fn names_etcd(text: &str) -> bool {
+    toml::from_str::<toml::Table>(text).is_ok_and(|table| table.contains_key("etcd"))
 }
 
 impl Config {
@@ -332,7 +332,11 @@ pub(crate) mod tests {
         let message = |text: &str| parse(text).expect_err("wrong").to_string();
         let app = "[[application]]\nname = \"shop\"\n";
         let unknown = message(&format!("{LOCAL}{app}tagret = \"1s\"\n"));
-        assert!(unknown.contains("line 10") && unknown.contains("`target`"), "{unknown}");
+        assert!(unknown.contains("control.toml:10") && unknown.contains("\"target\""), "{unknown}");
+        let two = message(&format!("{LOCAL}{app}tagret = \"1s\"\n[[application]]\nname = \"blog\"\nsevers = 1\n"));
+        assert!(two.contains("\"target\"") && two.contains("\"servers\""), "{two}");
+        let two = message(&format!("period = \"0s\"\nadmin = \"0.0.0.0:1\"\n{LOCAL}{app}target = \"1s\"\n"));
+        assert!(two.contains("control.toml:1: ") && two.contains("control.toml:2: "), "{two}");
         assert!(message(&format!("{LOCAL}{app}")).contains("\"shop\": give a target"));
         assert!(message(LOCAL).contains("add [[application]]"));
         let below = message(&format!("{LOCAL}{app}target = \"100ms\"\nservice_time = \"200ms\"\n"));

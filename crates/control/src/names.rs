@@ -24,7 +24,6 @@ use thiserror::Error;
 use tokio::sync::oneshot;
 use tracing::error;
 
-use crate::config::Dns;
 use zone::Zone;
 
 pub(crate) use roll::{Candidate, roll};
@@ -34,6 +33,19 @@ pub type Roll = Vec<(String, Vec<IpAddr>)>;
 
 /// The name under which a server of this zone answers, where none is given.
 const OWN_LABEL: &str = "ns";
+
+/// Answers to DNS queries.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dns {
+    /// Where queries come to, by UDP and by TCP.
+    pub listen: SocketAddr,
+    /// The zone: applications are names in it.
+    pub zone: Name,
+    /// How long an answer may be kept, whole seconds.
+    pub ttl: Duration,
+    /// The names of the zone's servers, at least one.
+    pub name_servers: Vec<Name>,
+}
 
 /// Answers queries until it is dropped.
 #[derive(Debug)]
@@ -105,7 +117,7 @@ pub(crate) fn resolve(
     zone: &str,
     ttl: f64,
     name_servers: &[String],
-    applications: &[&str],
+    applications: &[impl AsRef<str>],
 ) -> Result<Dns, String> {
     let parse = |key: &str, text: &str| {
         let name = Name::from_ascii(text).map_err(|error| format!("[dns] {key}: \"{text}\" is no name: {error}"));
@@ -132,7 +144,7 @@ pub(crate) fn resolve(
         }
         servers.push(server);
     }
-    let mut labels: Vec<String> = applications.iter().map(|name| name.to_lowercase()).collect();
+    let mut labels: Vec<String> = applications.iter().map(|name| name.as_ref().to_lowercase()).collect();
     if let Some(bad) = labels.iter().find(|label| !is_label(label)) {
         return Err(format!(
             "[dns]: application \"{bad}\" cannot be a name: letters, digits and hyphens, at most 63, no hyphen at an end"

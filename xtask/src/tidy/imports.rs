@@ -31,7 +31,7 @@ const ALLOWED: &[Allowed] = &[
         always: &["classify", "config", "engine", "kernel", "nucleus", "wire"],
         in_tests: &[],
     },
-    Allowed { package: "tidegate-control", always: &["engine", "provision", "wire"], in_tests: &[] },
+    Allowed { package: "tidegate-control", always: &["config", "engine", "provision", "wire"], in_tests: &[] },
     Allowed { package: "tidegate-loadgen", always: &["config", "workload"], in_tests: &[] },
     Allowed {
         package: "tidegate-testbed",

@@ -9,7 +9,6 @@ use serde::Deserialize;
 use tidegate_engine::units::Seconds;
 
 use super::Deployment;
-use super::raw::{checked_lease, lease};
 
 /// Several control planes on a cluster's API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +50,18 @@ fn prefix() -> String {
     String::from("tidegate-control")
 }
 
+fn lease() -> Seconds {
+    Seconds(3.0)
+}
+
+/// A lease's length: a Lease of Kubernetes counts whole seconds.
+fn checked(lease: Seconds) -> Result<Duration, String> {
+    if !(2.0..=60.0).contains(&lease.0) || lease.0.fract() != 0.0 {
+        return Err(String::from("[kubernetes] lease must be whole seconds, from 2s to 60s"));
+    }
+    Ok(lease.duration())
+}
+
 impl RawCluster {
     pub(super) fn resolve(self, folder: &Path, listen: SocketAddr) -> Result<ClusterConfig, String> {
         // It is a label's value, too.
@@ -65,7 +76,7 @@ impl RawCluster {
             return Err(format!("[kubernetes] namespace: \"{bad}\" is no name of a namespace"));
         }
         let pod = pod(self.pod, std::env::var(POD_NAME).ok())?;
-        let lease = checked_lease("kubernetes", self.lease)?;
+        let lease = checked(self.lease)?;
         is_there()?;
         Ok(ClusterConfig {
             kubeconfig: self.kubeconfig.map(|path| folder.join(path)),
@@ -188,7 +199,7 @@ mod tests {
         let name = message("[provider.deployments.shop]\nservice = \"My_Service\"\n");
         assert!(name.contains("\"My_Service\" is no name of a service"), "{name}");
         let key = message("[provider.deployments.shop]\nservise = \"a\"\n");
-        assert!(key.contains("`service`"), "{key}");
+        assert!(key.contains("\"service\""), "{key}");
         let twice = message(
             "[provider.deployments.shop]\ndeployment = \"a\"\n[provider.deployments.mail]\ndeployment = \"a\"\n\
              [[application]]\nname = \"mail\"\ntarget = \"1s\"\n",

@@ -11,8 +11,8 @@ use tidegate_engine::{Sla, SlaError, Statistic, Step};
 use tidegate_provision::{ApplicationSetup, Pool, ProvisionConfig, Replica, SentryRule, mean_bound};
 
 use super::kubernetes::{self, RawCluster, RawDeployment};
-use super::{Check, Dns, Kubernetes, Local, Provider};
-use crate::names;
+use super::{Check, Kubernetes, Local, Provider};
+use crate::names::{self, Dns};
 
 /// The file.
 #[derive(Deserialize)]
@@ -39,23 +39,6 @@ pub(super) struct Raw {
     pub(super) application: Vec<RawApplication>,
 }
 
-/// What a configuration for etcd is told.
-const NO_ETCD: &str = "[etcd] is not supported any more; remove it: one control plane keeps its state in a file, store = \
-                       \"FILE\", and several use [kubernetes], a Lease and ConfigMaps of a cluster (docs/kubernetes.md)";
-
-impl Raw {
-    /// Reads a file's text.
-    ///
-    /// # Errors
-    /// The first thing that is wrong with its form.
-    pub(super) fn read(text: &str) -> Result<Raw, String> {
-        toml::from_str(text).map_err(|error| match toml::from_str::<toml::Table>(text) {
-            Ok(table) if table.contains_key("etcd") => String::from(NO_ETCD),
-            _ => error.to_string(),
-        })
-    }
-}
-
 fn listen() -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, 9910))
 }
@@ -70,18 +53,6 @@ fn period() -> Seconds {
 
 fn forget_after() -> Seconds {
     Seconds(60.0)
-}
-
-pub(super) fn lease() -> Seconds {
-    Seconds(3.0)
-}
-
-/// A lease's length: a Lease of Kubernetes counts whole seconds.
-pub(super) fn checked_lease(table: &str, lease: Seconds) -> Result<Duration, String> {
-    if !(2.0..=60.0).contains(&lease.0) || lease.0.fract() != 0.0 {
-        return Err(format!("[{table}] lease must be whole seconds, from 2s to 60s"));
-    }
-    Ok(lease.duration())
 }
 
 #[derive(Deserialize)]
@@ -100,7 +71,7 @@ fn ttl() -> Seconds {
 }
 
 impl RawDns {
-    pub(super) fn resolve(self, applications: &[&str]) -> Result<Dns, String> {
+    pub(super) fn resolve(self, applications: &[String]) -> Result<Dns, String> {
         names::resolve(self.listen, &self.zone, self.ttl.0, &self.name_servers, applications)
     }
 }

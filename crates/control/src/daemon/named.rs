@@ -8,8 +8,8 @@ use super::DaemonError;
 use super::ledger::Ledger;
 use crate::backend::StoreError;
 use crate::clock::wall;
-use crate::config::Dns;
 use crate::desk::Desk;
+use crate::names::Dns;
 use crate::names::{Candidate, Names, Roll, roll};
 use crate::plane::Input;
 

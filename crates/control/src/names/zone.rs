@@ -15,7 +15,7 @@ use hickory_server::proto::op::{LowerQuery, ResponseCode};
 use hickory_server::proto::rr::rdata::{A, AAAA, NS, SOA};
 use hickory_server::proto::rr::{DNSClass, LowerName, Name, RData, Record, RecordType};
 
-use crate::config::Dns;
+use crate::names::Dns;
 
 /// What secondaries would go by, seconds: refresh, retry, expire. There are none; every SOA record has them.
 const TIMERS: (i32, i32, i32) = (3600, 600, 86_400);
