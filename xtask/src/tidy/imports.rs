@@ -102,7 +102,7 @@ pub const CANARIES: &[&[(&str, &str)]] = &[
         "package.name = \"tidegate-workload\"\n[target.'cfg(unix)'.dependencies]\n\
          e = { package = \"tidegate-engine\", path = \"../engine\" }\n",
     )],
-    &[("crates/wire/Cargo.toml", "package.name = \"tidegate-wire\"\n")],
+    &[("crates/stage/Cargo.toml", "package.name = \"tidegate-stage\"\n")],
     &[("crates/new/Cargo.toml", "package.name = \"tidegate-new\"\n")],
     &[("crates/bad/Cargo.toml", "package = {\n")],
 ];
@@ -223,11 +223,11 @@ mod tests {
 
     #[test]
     fn what_the_table_says_is_what_a_crate_imports() {
-        let text = "[package]\nname = \"tidegate-loadgen\"\n[dependencies]\ntidegate-workload.workspace = true\n\
+        let text = "[package]\nname = \"tidegate-stage\"\n[dependencies]\ntidegate-engine.workspace = true\n\
             tokio = \"1\"\n";
-        assert_eq!(check(&Tree::from_texts(&[("crates/loadgen/Cargo.toml", text)])), []);
+        assert_eq!(check(&Tree::from_texts(&[("crates/stage/Cargo.toml", text)])), []);
         let in_tests = text.replace("[dependencies]", "[dev-dependencies]");
-        let found = check(&Tree::from_texts(&[("crates/loadgen/Cargo.toml", &in_tests)]));
+        let found = check(&Tree::from_texts(&[("crates/stage/Cargo.toml", &in_tests)]));
         assert!(found.len() == 1 && found[0].to_string().contains("take that out"), "{found:?}");
     }
 
