@@ -12,9 +12,10 @@ pub use crate::park::Usage;
 pub struct Report {
     /// Per class, most important first; empty unless [`World::by_answer`](crate::World::by_answer).
     pub classes: Vec<ClassReport>,
-    /// Per stream of the world, then per group of users, by second of arrival.
+    /// Per stream of the world, then per group of users, two for each kind of sessions, and with offers one for each
+    /// class; by second ([`World::stretch`](crate::World::stretch)) of arrival.
     pub courses: Vec<Course>,
-    /// Per request type of the setup, by second of arrival.
+    /// Per request type of the setup, by second (stretch) of arrival.
     pub types: Vec<Course>,
     /// What response-time controllers showed of themselves, second by second; empty without any.
     pub controls: Vec<(Duration, Vec<ControllerState>)>,
@@ -136,6 +137,8 @@ pub(crate) struct ReportBuilder {
     pub(crate) clients: Vec<ClientReport>,
     /// Answers that take longer have nobody left to read them.
     patience: Duration,
+    /// What is a second of a course, nanoseconds.
+    stretch: u64,
 }
 
 /// A request, as far as the report is concerned.
@@ -150,7 +153,7 @@ pub(crate) struct Subject {
 }
 
 impl ReportBuilder {
-    pub(crate) fn new(setup: &Setup, by_answer: bool, courses: usize, patience: Duration) -> Self {
+    pub(crate) fn new(setup: &Setup, by_answer: bool, courses: usize, patience: Duration, stretch: Duration) -> Self {
         let kept = setup.classes.iter().filter(|_| by_answer);
         let classes = kept.map(|class| ClassReport { name: class.name.clone(), seconds: Vec::new() }).collect();
         let clients = vec![ClientReport::default(); courses];
@@ -166,7 +169,14 @@ impl ReportBuilder {
             in_flight: Vec::new(),
             clients,
             patience,
+            stretch: u64::try_from(stretch.as_nanos()).unwrap_or(u64::MAX).max(1),
         }
+    }
+
+    /// So many courses more.
+    pub(crate) fn add_courses(&mut self, more: usize) {
+        self.courses.resize(self.courses.len() + more, Course::default());
+        self.clients.resize(self.courses.len(), ClientReport::default());
     }
 
     pub(crate) fn offered(&mut self, subject: Subject) {
@@ -201,7 +211,7 @@ impl ReportBuilder {
 
     /// Counts a request with its stream and with its type.
     fn count(&mut self, subject: Subject, what: impl Fn(&mut Course, Duration)) {
-        let arrived = subject.arrived.since(Timestamp::ZERO);
+        let arrived = Duration::from_secs(subject.arrived.as_nanos() / self.stretch);
         what(&mut self.courses[usize::from(subject.course)], arrived);
         what(&mut self.types[usize::from(subject.request_type)], arrived);
     }

@@ -10,6 +10,7 @@ mod faults;
 mod kernel;
 mod look;
 mod menu;
+mod offers;
 mod pages;
 mod part;
 mod sentry;
@@ -198,12 +199,7 @@ impl<'w> Run<'w> {
             part: part::Part::new(world.streams.len()),
             rng: rng(seed, lane.wrapping_mul(part::LANES)),
             aside: rng(seed, u64::MAX - 1),
-            report: ReportBuilder::new(
-                &world.setup,
-                world.by_answer,
-                world.streams.len() + world.users.len() + 2 * world.sessions.len(),
-                world.patience,
-            ),
+            report: ReportBuilder::new(&world.setup, world.by_answer, world.courses(), world.patience, world.stretch),
             usage: None,
             timeout: Timestamp::MAX,
             timer,
@@ -222,18 +218,27 @@ impl<'w> Run<'w> {
 
     /// From where it is to the last.
     pub(crate) fn play_on(mut self) -> Report {
+        self.empty();
+        self.finish()
+    }
+
+    /// Everything until the end, and until no request is left.
+    fn empty(&mut self) {
         while let Some((now, happening)) = self.plans.next() {
             if now > self.end && (self.requests.is_empty() || now > self.end + DRAIN) {
                 break;
             }
-            self.happenings += 1;
-            if now >= self.look {
-                self.look_at_controllers(now);
-            }
-            self.happen(now, happening);
-            self.follow_up(now);
+            self.step(now, happening);
         }
-        self.finish()
+    }
+
+    fn step(&mut self, now: Timestamp, happening: Happening) {
+        self.happenings += 1;
+        if now >= self.look {
+            self.look_at_controllers(now);
+        }
+        self.happen(now, happening);
+        self.follow_up(now);
     }
 
     fn plan_all(&mut self) {
@@ -356,8 +361,9 @@ impl<'w> Run<'w> {
         let flying = &mut self.requests[request as usize];
         flying.started = now;
         let mut task = flying.task;
-        let url = &self.menus[flying.client.menu()].urls[flying.url as usize];
-        if url.degrades_to < 1.0 {
+        if let Some(url) = menu::url(&self.menus, flying)
+            && url.degrades_to < 1.0
+        {
             let quality = self.controller.policer().quality(RequestTypeId(url.request_type));
             task.work *= url.degrades_to + (1.0 - url.degrades_to) * quality;
         }
@@ -429,7 +435,7 @@ impl<'w> Run<'w> {
             clients: std::mem::take(&mut self.report.clients),
             servers,
             sentry_cpu,
-            duration: self.world.duration,
+            duration: self.end.since(Timestamp::ZERO),
             events,
             events_left_out,
             happenings: self.happenings,

@@ -48,6 +48,26 @@ pub struct World {
     pub by_answer: bool,
     /// Whether requests in flight are counted once a second.
     pub count_in_flight: bool,
+    /// Whether nuclei measure the servers, for a policy that protects resources.
+    pub nuclei: bool,
+    /// Courses are kept by stretches of this length: what is a second of a [`Course`](tidegate_workload::Course) is a
+    /// stretch of the run.
+    pub stretch: Duration,
+}
+
+/// A request that is given, where those of a [`Stream`] are drawn: nothing but time on a processor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Offer {
+    /// When it arrives.
+    pub at: Duration,
+    /// Its class, 0 = most important.
+    pub class: u8,
+    /// Its request type; 0 is the setup's first.
+    pub request_type: u16,
+    /// Its URL's key in the cost table.
+    pub url: u64,
+    /// Inherent time on a server's processors, seconds.
+    pub work: f64,
 }
 
 /// Requests of one class, at a rate that does not depend on how they fare.
@@ -178,6 +198,8 @@ impl World {
             duration,
             by_answer: true,
             count_in_flight: false,
+            nuclei: true,
+            stretch: Duration::from_secs(1),
         }
     }
 
@@ -192,6 +214,27 @@ impl World {
     pub fn run(&self, seed: u64) -> Result<Report, SetupError> {
         assert_eq!(self.servers.len(), self.setup.servers.len(), "as many servers as the setup has");
         Ok(Run::new(self, seed, 0)?.play())
+    }
+
+    /// Plays the world with requests that are given, beside those of its streams. They must be in order of time. One is
+    /// taken when the one before has arrived, so there may be any number of them.
+    ///
+    /// An offer comes last of its instant. Offers may come after [`World::duration`]: the run ends with the last. What
+    /// is not answered a day later has failed. Their courses follow the others: one for each class.
+    ///
+    /// # Errors
+    /// When the setup makes no sense.
+    ///
+    /// # Panics
+    /// As [`World::run`], and when an offer is of a class or type that the setup has not.
+    pub fn run_with(&self, seed: u64, offers: impl IntoIterator<Item = Offer>) -> Result<Report, SetupError> {
+        assert_eq!(self.servers.len(), self.setup.servers.len(), "as many servers as the setup has");
+        Ok(Run::new(self, seed, 0)?.play_with(offers.into_iter()))
+    }
+
+    /// How many courses there are without those of offers.
+    pub(crate) fn courses(&self) -> usize {
+        self.streams.len() + self.users.len() + 2 * self.sessions.len()
     }
 
     /// The target at the rate that is offered at `now`.

@@ -2,7 +2,7 @@
 
 use tidegate_engine::{Outcome, Timestamp};
 
-use super::{Happening, Run, clients::Fate};
+use super::{Happening, Run, clients::Fate, menu};
 use crate::agenda::{Agenda, SlotId};
 use crate::model::Link;
 use crate::station::{Discipline, Station};
@@ -29,7 +29,7 @@ impl Run<'_> {
     pub(super) fn answer(&mut self, now: Timestamp, request: u32) {
         let flying = &mut self.requests[request as usize];
         flying.served_in = now.since(flying.started);
-        let bytes = self.menus[flying.client.menu()].urls[flying.url as usize].bytes;
+        let bytes = menu::url(&self.menus, flying).map_or(0, |url| url.bytes);
         match &mut self.way.shared {
             Some((per_byte, station, _)) if bytes > 0 && !flying.gone => {
                 station.start(now, request, *per_byte * bytes as f64);
@@ -58,8 +58,8 @@ impl Run<'_> {
     fn sent(&mut self, now: Timestamp, request: u32) {
         let flying = &mut self.requests[request as usize];
         if let Some(ticket) = flying.ticket.take() {
-            let bytes = self.menus[flying.client.menu()].urls[flying.url as usize].bytes;
-            let outcome = Outcome { bytes: Some(bytes), ..Outcome::answered_in(flying.served_in) };
+            let bytes = menu::url(&self.menus, flying).map(|url| url.bytes);
+            let outcome = Outcome { bytes, ..Outcome::answered_in(flying.served_in) };
             self.controller.handle_completion(now, ticket, outcome);
         }
         if self.way.latency.is_zero() {

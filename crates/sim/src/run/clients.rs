@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use tidegate_engine::{Decision, Timestamp};
+use tidegate_engine::{ClassId, Decision, Request, RequestTypeId, Timestamp};
 use tidegate_workload::{Rng, rng, uniform};
 
-use super::menu::{Menu, draw, sums};
+use super::menu::{Menu, draw, spread, sums};
 use super::{Flying, Happening, Run};
 use crate::park::{Task, in_billionths};
 use crate::report::Subject;
@@ -14,9 +14,22 @@ use crate::world::{Retry, Url, Users, Wait};
 /// Who made a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Client {
-    Stream { number: u16 },
-    User { group: u16, user: u32, menu: u16 },
-    Page { menu: u16 },
+    Stream {
+        number: u16,
+    },
+    User {
+        group: u16,
+        user: u32,
+        menu: u16,
+    },
+    Page {
+        menu: u16,
+    },
+    /// An offer, with the key of its URL.
+    Given {
+        request_type: u16,
+        key: u64,
+    },
 }
 
 /// How a try ended, for the client.
@@ -82,11 +95,12 @@ impl<'w> Group<'w> {
 }
 
 impl Client {
-    /// Where its URLs stand.
-    pub(super) fn menu(self) -> usize {
+    /// Where its URLs stand; `None`: nowhere.
+    pub(super) fn menu(self) -> Option<usize> {
         match self {
-            Client::Stream { number } => usize::from(number),
-            Client::User { menu, .. } | Client::Page { menu } => usize::from(menu),
+            Client::Stream { number } => Some(usize::from(number)),
+            Client::User { menu, .. } | Client::Page { menu } => Some(usize::from(menu)),
+            Client::Given { .. } => None,
         }
     }
 }
@@ -102,18 +116,7 @@ impl Run<'_> {
         if self.desk.is_some() || stream.retry.is_some() {
             return self.come(now, flying);
         }
-        // The same in short, for what most requests are: a refused one leaves no trace but counts.
-        self.report.offered(flying.subject);
-        let let_in = self.kernel.lets_in(now);
-        let asked = self.menus[usize::from(number)].request(url);
-        let decision = let_in.then(|| self.controller.handle_arrival(now, asked));
-        if let None | Some(Decision::Reject(_)) = decision {
-            self.report.refused(now, flying.subject);
-            self.report.clients[usize::from(number)].given_up += 1;
-        } else if let Some(decision) = decision {
-            let request = self.requests.insert(flying) as u32;
-            self.decided(now, request, decision);
-        }
+        self.come_once(now, flying);
     }
 
     /// Every user begins with a pause of its own.
@@ -196,7 +199,10 @@ impl Run<'_> {
         task: Task,
     ) -> Flying {
         self.report.clients[usize::from(course)].wanted += 1;
-        let request_type = self.menus[client.menu()].urls[url as usize].request_type;
+        let request_type = match client {
+            Client::Given { request_type, .. } => request_type,
+            _ => client.menu().map_or(0, |menu| self.menus[menu].urls[url as usize].request_type),
+        };
         Flying {
             subject: Subject { class, course, request_type, arrived: now, target: self.world.target(now) },
             client,
@@ -218,7 +224,7 @@ impl Run<'_> {
         let leaves = match flying.client {
             Client::Stream { number } => self.world.streams[usize::from(number)].retry.is_some(),
             Client::User { .. } => true,
-            Client::Page { .. } => false,
+            Client::Page { .. } | Client::Given { .. } => false,
         };
         let request = self.requests.insert(flying) as u32;
         if leaves && self.world.patience < DAYS {
@@ -226,6 +232,37 @@ impl Run<'_> {
             self.requests[request as usize].timer = Some(timer);
         }
         self.at_sentry(now, request);
+    }
+
+    /// The same in short, for what most requests are: no sentry of limited speed, and a client that does not come back.
+    /// A refused one leaves no trace but counts.
+    pub(super) fn come_once(&mut self, now: Timestamp, flying: Flying) {
+        self.report.offered(flying.subject);
+        let let_in = self.kernel.lets_in(now);
+        let asked = self.asked(&flying);
+        let decision = let_in.then(|| self.controller.handle_arrival(now, asked));
+        if let None | Some(Decision::Reject(_)) = decision {
+            self.report.refused(now, flying.subject);
+            self.report.clients[usize::from(flying.subject.course)].given_up += 1;
+        } else if let Some(decision) = decision {
+            let request = self.requests.insert(flying) as u32;
+            self.decided(now, request, decision);
+        }
+    }
+
+    /// The request as the sentry sees it.
+    pub(super) fn asked(&self, flying: &Flying) -> Request {
+        match flying.client {
+            Client::Given { request_type, key } => Request {
+                class: ClassId(flying.subject.class),
+                request_type: RequestTypeId(request_type),
+                url: spread(key),
+                ..Request::default()
+            },
+            Client::Stream { number: menu } | Client::User { menu, .. } | Client::Page { menu } => {
+                self.menus[usize::from(menu)].request(flying.url)
+            }
+        }
     }
 
     /// What a client does after a try.
@@ -239,7 +276,7 @@ impl Run<'_> {
         let retry = match client {
             Client::Stream { number } => self.world.streams[usize::from(number)].retry,
             Client::User { group, .. } => Some(self.groups[usize::from(group)].users.retry),
-            Client::Page { .. } => None,
+            Client::Page { .. } | Client::Given { .. } => None,
         };
         match retry {
             Some(retry) if tries < retry.tries && now <= self.end => self.plan_retry(now, request, retry, fate),

@@ -45,7 +45,9 @@ impl Kernel {
 impl Run<'_> {
     /// Measures from now on, if anybody wants to know.
     pub(super) fn watch(&mut self) {
-        if let AdmissionConfig::Resource(_) = self.world.setup.admission {
+        if self.world.nuclei
+            && let AdmissionConfig::Resource(_) = self.world.setup.admission
+        {
             self.kernel.busy = vec![0.0; self.world.servers.len()];
             self.plans.once(Timestamp::ZERO + EVERY, Happening::Measurement);
         }

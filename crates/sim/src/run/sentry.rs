@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use tidegate_engine::{Decision, LoadReport, Rejection, Request, ServerId, Timestamp};
+use tidegate_engine::{Decision, LoadReport, Rejection, ServerId, Timestamp};
 
 use super::{Happening, Run, clients::Fate};
 use crate::model::SentryModel;
@@ -75,7 +75,7 @@ impl Run<'_> {
         if self.desk.is_some() {
             return self.queue_errand(now, Errand::Decide { request });
         }
-        let asked = self.asked(request);
+        let asked = self.asked(&self.requests[request as usize]);
         let decision = self.controller.handle_arrival(now, asked);
         self.decided(now, request, decision);
     }
@@ -177,15 +177,10 @@ impl Run<'_> {
 
     /// Asks the controller.
     fn decide(&mut self, now: Timestamp, request: u32) -> Decision {
-        let asked = self.asked(request);
+        let asked = self.asked(&self.requests[request as usize]);
         let decision = self.controller.handle_arrival(now, asked);
         self.keep_ticket(request, &decision);
         decision
-    }
-
-    fn asked(&self, request: u32) -> Request {
-        let flying = &self.requests[request as usize];
-        self.menus[flying.client.menu()].request(flying.url)
     }
 
     fn keep_ticket(&mut self, request: u32, decision: &Decision) {
