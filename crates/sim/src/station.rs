@@ -8,16 +8,7 @@ use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 
 use tidegate_engine::Timestamp;
-
-/// How a resource is divided.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Discipline {
-    /// All jobs at once, in equal parts; a job uses at most one unit (one processor).
-    #[default]
-    ProcessorSharing,
-    /// First come, first served, one job a unit.
-    Fifo,
-}
+use tidegate_workload::Discipline;
 
 /// A resource in virtual time. Jobs are named by the caller's numbers.
 #[derive(Debug)]

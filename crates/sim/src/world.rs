@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_engine::{Setup, SetupError, Tags, Timestamp};
-use tidegate_workload::{ArrivalProcess, Profile, ServiceTime};
+use tidegate_workload::{ArrivalProcess, Profile, Retry, ServiceTime};
 
 use crate::model::{Channel, Fault, Host, Link, Program, Reading, SentryModel, ServerModel, Tier};
 use crate::report::Report;
@@ -134,8 +134,8 @@ pub struct Users {
     pub next: Vec<Vec<f64>>,
     /// Time between the end of a session and the beginning of the next, seconds.
     pub pause: ServiceTime,
-    /// What they do when they are not answered; a user who gives up ends the session.
-    pub retry: Retry,
+    /// What they do when they are not answered; `None`: they give up. A user who gives up ends the session.
+    pub retry: Option<Retry>,
 }
 
 /// Sessions of pages: a page and what is embedded in it are one request.
@@ -148,33 +148,6 @@ pub struct Sessions {
     /// One URL or more for each kind of page, in the order of
     /// [`types`](tidegate_workload::Sessions::types).
     pub urls: [Vec<Url>; 4],
-}
-
-/// What a client does that was refused, failed, or waited too long.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Retry {
-    /// Tries in all, the first included; then it gives up. 1: none after the first.
-    pub tries: u32,
-    /// When it tries again.
-    pub wait: Wait,
-    /// Whether a wait is stretched at random, by up to this share, so that clients do not come back together.
-    pub jitter: f64,
-}
-
-/// How long a client waits before it tries again.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Wait {
-    /// Not at all.
-    AtOnce,
-    /// As long as the refusal says; where nothing was said (a failure, a time-out), not at all.
-    RetryAfter,
-    /// A time of its own, seconds.
-    Own(ServiceTime),
-}
-
-impl Retry {
-    /// Gives up at once.
-    pub const NEVER: Retry = Retry { tries: 1, wait: Wait::AtOnce, jitter: 0.0 };
 }
 
 impl World {

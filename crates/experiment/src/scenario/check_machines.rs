@@ -1,12 +1,13 @@
 //! Checks of machines and users: numbers that must make sense, names that must exist.
 
+use tidegate_sim::{Knee, Power};
 use tidegate_workload::{Retry, Wait};
 
 use super::check::{Checker, classes};
 use super::error::Path;
 use super::error::Step::{Index, Key};
 use super::machines::CORES;
-use super::{FaultKind, Knee, Power, Resource, Use};
+use super::{FaultKind, Resource, Use};
 
 const AT_LEAST_ONE: &str = "must be at least 1";
 

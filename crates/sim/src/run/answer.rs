@@ -1,11 +1,12 @@
 //! The answer's way from the server to the client, over a link that all answers share.
 
 use tidegate_engine::{Outcome, Timestamp};
+use tidegate_workload::Discipline;
 
 use super::{Happening, Run, clients::Fate, menu};
 use crate::agenda::{Agenda, SlotId};
 use crate::model::Link;
-use crate::station::{Discipline, Station};
+use crate::station::Station;
 
 /// The link, if it has any properties at all.
 pub(super) struct Way {

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use tidegate_engine::{ClassId, Decision, Request, RequestTypeId, Timestamp};
-use tidegate_workload::{Rng, rng, uniform};
+use tidegate_workload::{Retry, Rng, Wait, rng, uniform};
 
 use super::menu::{Menu, draw, spread, sums};
 use super::{Flying, Happening, Run};
 use crate::park::{Task, in_billionths};
 use crate::report::Subject;
-use crate::world::{Retry, Url, Users, Wait};
+use crate::world::{Url, Users};
 
 /// Who made a request.
 #[derive(Clone, Copy, Debug)]
@@ -275,7 +275,7 @@ impl Run<'_> {
         }
         let retry = match client {
             Client::Stream { number } => self.world.streams[usize::from(number)].retry,
-            Client::User { group, .. } => Some(self.groups[usize::from(group)].users.retry),
+            Client::User { group, .. } => self.groups[usize::from(group)].users.retry,
             Client::Page { .. } | Client::Given { .. } => None,
         };
         match retry {
@@ -290,7 +290,7 @@ impl Run<'_> {
     /// The next try is a request of its own: of the one before, the server may still have work.
     fn plan_retry(&mut self, now: Timestamp, request: u32, retry: Retry, fate: Fate) {
         let seconds = match (retry.wait, fate) {
-            (Wait::Own(time), _) => time.sample(&mut self.aside),
+            (Wait::Own, _) => retry.time.map_or(0.0, |time| time.sample(&mut self.aside)),
             (Wait::RetryAfter, Fate::Refused(after)) => after.as_secs_f64(),
             _ => 0.0,
         };
