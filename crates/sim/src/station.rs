@@ -3,6 +3,9 @@
 //! *Intuition.* Under processor sharing every job receives the same, so one clock serves all: it counts the work that
 //! each job has received since the beginning, and a job is done when the clock has moved on by its work. A job arrives
 //! or leaves by changing how fast the clock runs, in O(log n), however many there are.
+//!
+//! The emulated servers have a model of their own, in real time (`tidegate_testbed::Cores`), and a property test there
+//! holds the two against each other.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
