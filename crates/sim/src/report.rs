@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use tidegate_engine::{ControllerState, Event, EventSink, ResourceState, Setup, Snapshot, Timestamp};
+use tidegate_engine::{ControllerState, Event, EventSink, ResourceState, Snapshot, Timestamp};
 use tidegate_workload::{Course, Responses};
 
 pub use crate::park::Usage;
+use crate::world::World;
 
 /// The outcome of a run.
 #[derive(Clone, Debug)]
@@ -139,6 +140,11 @@ pub(crate) struct ReportBuilder {
     patience: Duration,
     /// What is a second of a course, nanoseconds.
     stretch: u64,
+    /// When to look at controllers again; never without any.
+    pub(crate) look: Timestamp,
+    pub(crate) happenings: u64,
+    /// What servers and the sentry's processors did until requests ceased to arrive.
+    pub(crate) usage: Option<(Vec<Usage>, Option<f64>)>,
 }
 
 /// A request, as far as the report is concerned.
@@ -153,7 +159,8 @@ pub(crate) struct Subject {
 }
 
 impl ReportBuilder {
-    pub(crate) fn new(setup: &Setup, by_answer: bool, courses: usize, patience: Duration, stretch: Duration) -> Self {
+    pub(crate) fn new(world: &World) -> Self {
+        let (setup, by_answer, courses) = (&world.setup, world.by_answer, world.courses());
         let kept = setup.classes.iter().filter(|_| by_answer);
         let classes = kept.map(|class| ClassReport { name: class.name.clone(), seconds: Vec::new() }).collect();
         let clients = vec![ClientReport::default(); courses];
@@ -168,8 +175,11 @@ impl ReportBuilder {
             partitions: Vec::new(),
             in_flight: Vec::new(),
             clients,
-            patience,
-            stretch: u64::try_from(stretch.as_nanos()).unwrap_or(u64::MAX).max(1),
+            patience: world.patience,
+            stretch: u64::try_from(world.stretch.as_nanos()).unwrap_or(u64::MAX).max(1),
+            look: Timestamp::ZERO,
+            happenings: 0,
+            usage: None,
         }
     }
 
@@ -220,8 +230,31 @@ impl ReportBuilder {
         self.count(subject, Course::failed);
     }
 
-    pub(crate) fn classes(&mut self) -> Vec<ClassReport> {
-        std::mem::take(&mut self.classes)
+    /// What was kept, with what is known at the end.
+    pub(crate) fn report(
+        self,
+        duration: Duration,
+        (servers, sentry_cpu): (Vec<Usage>, Option<f64>),
+        (events, events_left_out): (Vec<(Timestamp, Event)>, u64),
+        snapshot: Snapshot,
+    ) -> Report {
+        Report {
+            classes: self.classes,
+            courses: self.courses,
+            types: self.types,
+            controls: self.controls,
+            resources: self.resources,
+            partitions: self.partitions,
+            in_flight: self.in_flight,
+            clients: self.clients,
+            servers,
+            sentry_cpu,
+            duration,
+            events,
+            events_left_out,
+            happenings: self.happenings,
+            snapshot,
+        }
     }
 }
 

@@ -30,7 +30,7 @@ impl Run<'_> {
     pub(super) fn answer(&mut self, now: Timestamp, request: u32) {
         let flying = &mut self.requests[request as usize];
         flying.served_in = now.since(flying.started);
-        let bytes = menu::url(&self.menus, flying).map_or(0, |url| url.bytes);
+        let bytes = menu::url(&self.clients.menus, flying).map_or(0, |url| url.bytes);
         match &mut self.way.shared {
             Some((per_byte, station, _)) if bytes > 0 && !flying.gone => {
                 station.start(now, request, *per_byte * bytes as f64);
@@ -59,9 +59,9 @@ impl Run<'_> {
     fn sent(&mut self, now: Timestamp, request: u32) {
         let flying = &mut self.requests[request as usize];
         if let Some(ticket) = flying.ticket.take() {
-            let bytes = menu::url(&self.menus, flying).map(|url| url.bytes);
+            let bytes = menu::url(&self.clients.menus, flying).map(|url| url.bytes);
             let outcome = Outcome { bytes, ..Outcome::answered_in(flying.served_in) };
-            self.controller.handle_completion(now, ticket, outcome);
+            self.sentry.controller.handle_completion(now, ticket, outcome);
         }
         if self.way.latency.is_zero() {
             self.received(now, request);

@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use tidegate_engine::{ClassId, Decision, Request, RequestTypeId, Timestamp};
-use tidegate_workload::{Retry, Rng, Wait, rng, uniform};
+use tidegate_workload::{Arrivals, Retry, Rng, Wait, rng, uniform};
 
 use super::menu::{Menu, draw, spread, sums};
+use super::pages::Source;
+use super::part::{LANES, Part};
 use super::{Flying, Happening, Run};
+use crate::agenda::{Agenda, SlotId};
 use crate::park::{Task, in_billionths};
 use crate::report::Subject;
-use crate::world::{Url, Users};
+use crate::world::{Url, Users, World};
 
 /// Who made a request.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +48,18 @@ pub(super) enum Fate {
     TimedOut,
 }
 
+/// Who asks, and for what.
+pub(super) struct Clients<'w> {
+    arrivals: Vec<(Arrivals, SlotId)>,
+    /// Which of the arrivals are this sentry's.
+    pub(super) part: Part,
+    /// Of the streams, then of the users' groups by state, then of the sessions by kind of page.
+    pub(super) menus: Vec<Menu<'w>>,
+    groups: Vec<Group<'w>>,
+    pub(super) sources: Vec<Source<'w>>,
+    rng: Rng,
+}
+
 /// Users of one kind.
 pub(super) struct Group<'w> {
     users: &'w Users,
@@ -59,6 +74,39 @@ pub(super) struct Group<'w> {
 
 /// Streams of random numbers for users begin here; those for arrivals are numbered from 1.
 const USERS: u64 = 1 << 32;
+
+impl<'w> Clients<'w> {
+    pub(super) fn new(world: &'w World, seed: u64, lane: u64, plans: &mut Agenda<Happening>) -> Clients<'w> {
+        let arrivals = world.streams.iter().enumerate().map(|(at, stream)| {
+            let profile = stream.profile.until(world.duration);
+            let slot = plans.slot(Happening::Arrival { stream: at as u16 });
+            (stream.process.arrivals(&profile, seed, at as u64 + 1), slot)
+        });
+        let arrivals = arrivals.collect();
+        let mut menus = world.streams.iter().map(|stream| Menu::new(stream.class, &stream.urls)).collect();
+        Clients {
+            arrivals,
+            part: Part::new(world.streams.len()),
+            groups: Group::all(&world.users, seed, &mut menus),
+            sources: Source::all(world, seed, &mut menus, plans),
+            menus,
+            rng: rng(seed, lane.wrapping_mul(LANES)),
+        }
+    }
+
+    /// The first arrival of each stream.
+    pub(super) fn plan_arrivals(&mut self, plans: &mut Agenda<Happening>) {
+        (0..self.arrivals.len()).for_each(|stream| self.plan_arrival(stream, plans));
+    }
+
+    /// The next arrival of a stream.
+    pub(super) fn plan_arrival(&mut self, stream: usize, plans: &mut Agenda<Happening>) {
+        let (arrivals, slot) = &mut self.arrivals[stream];
+        if let Some(at) = arrivals.next() {
+            plans.plan(*slot, Timestamp::ZERO + at);
+        }
+    }
+}
 
 impl<'w> Group<'w> {
     pub(super) fn all(users: &'w [Users], seed: u64, menus: &mut Vec<Menu<'w>>) -> Vec<Group<'w>> {
@@ -108,12 +156,12 @@ impl Client {
 impl Run<'_> {
     /// A stream's request arrives.
     pub(super) fn arrive(&mut self, now: Timestamp, number: u16) {
-        let menu = &self.menus[usize::from(number)];
-        let url = menu.draw(&mut self.rng);
-        let task = task(&menu.urls[url as usize], &mut self.rng);
+        let menu = &self.clients.menus[usize::from(number)];
+        let url = menu.draw(&mut self.clients.rng);
+        let task = task(&menu.urls[url as usize], &mut self.clients.rng);
         let stream = &self.world.streams[usize::from(number)];
         let flying = self.flying(now, Client::Stream { number }, stream.class, number, url, task);
-        if self.desk.is_some() || stream.retry.is_some() {
+        if self.sentry.desk.is_some() || stream.retry.is_some() {
             return self.come(now, flying);
         }
         self.come_once(now, flying);
@@ -121,7 +169,7 @@ impl Run<'_> {
 
     /// Every user begins with a pause of its own.
     pub(super) fn start_users(&mut self) {
-        for (at, group) in self.groups.iter_mut().enumerate() {
+        for (at, group) in self.clients.groups.iter_mut().enumerate() {
             for user in 0..group.users.count {
                 group.begin(user);
                 let think = group.users.think.sample(&mut group.rng);
@@ -133,12 +181,12 @@ impl Run<'_> {
 
     /// A user has thought, and asks.
     pub(super) fn ask(&mut self, now: Timestamp, at: u16, user: u32) {
-        let group = &mut self.groups[usize::from(at)];
+        let group = &mut self.clients.groups[usize::from(at)];
         if now > self.end || now >= Timestamp::ZERO + group.users.until {
             return;
         }
         let menu = group.first_menu + group.states[user as usize];
-        let urls = &self.menus[usize::from(menu)];
+        let urls = &self.clients.menus[usize::from(menu)];
         let url = urls.draw(&mut group.rng);
         let task = task(&urls.urls[url as usize], &mut group.rng);
         let (class, course) = (group.users.class, self.world.streams.len() as u16 + at);
@@ -170,7 +218,7 @@ impl Run<'_> {
         let (subject, ticket) = (flying.subject, flying.ticket.take());
         self.report.failed(subject);
         if let Some(ticket) = ticket {
-            self.controller.handle_cancel(now, ticket);
+            self.sentry.controller.handle_cancel(now, ticket);
         }
         self.go_on(now, request, Fate::TimedOut);
         if was_waiting {
@@ -201,7 +249,7 @@ impl Run<'_> {
         self.report.clients[usize::from(course)].wanted += 1;
         let request_type = match client {
             Client::Given { request_type, .. } => request_type,
-            _ => client.menu().map_or(0, |menu| self.menus[menu].urls[url as usize].request_type),
+            _ => client.menu().map_or(0, |menu| self.clients.menus[menu].urls[url as usize].request_type),
         };
         Flying {
             subject: Subject { class, course, request_type, arrived: now, target: self.world.target(now) },
@@ -238,9 +286,9 @@ impl Run<'_> {
     /// A refused one leaves no trace but counts.
     pub(super) fn come_once(&mut self, now: Timestamp, flying: Flying) {
         self.report.offered(flying.subject);
-        let let_in = self.kernel.lets_in(now);
+        let let_in = self.sentry.kernel.lets_in(now);
         let asked = self.asked(&flying);
-        let decision = let_in.then(|| self.controller.handle_arrival(now, asked));
+        let decision = let_in.then(|| self.sentry.controller.handle_arrival(now, asked));
         if let None | Some(Decision::Reject(_)) = decision {
             self.report.refused(now, flying.subject);
             self.report.clients[usize::from(flying.subject.course)].given_up += 1;
@@ -260,7 +308,7 @@ impl Run<'_> {
                 ..Request::default()
             },
             Client::Stream { number: menu } | Client::User { menu, .. } | Client::Page { menu } => {
-                self.menus[usize::from(menu)].request(flying.url)
+                self.clients.menus[usize::from(menu)].request(flying.url)
             }
         }
     }
@@ -275,7 +323,7 @@ impl Run<'_> {
         }
         let retry = match client {
             Client::Stream { number } => self.world.streams[usize::from(number)].retry,
-            Client::User { group, .. } => self.groups[usize::from(group)].users.retry,
+            Client::User { group, .. } => self.clients.groups[usize::from(group)].users.retry,
             Client::Page { .. } | Client::Given { .. } => None,
         };
         match retry {
@@ -315,7 +363,7 @@ impl Run<'_> {
 
     fn user_goes_on(&mut self, now: Timestamp, client: Client, satisfied: bool) {
         let Client::User { group: at, user, .. } = client else { return };
-        let group = &mut self.groups[usize::from(at)];
+        let group = &mut self.clients.groups[usize::from(at)];
         let stays = satisfied && group.step(user);
         let time = if stays {
             group.users.think.sample(&mut group.rng)

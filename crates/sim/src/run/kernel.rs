@@ -48,7 +48,7 @@ impl Run<'_> {
         if self.world.nuclei
             && let AdmissionConfig::Resource(_) = self.world.setup.admission
         {
-            self.kernel.busy = vec![0.0; self.world.servers.len()];
+            self.sentry.kernel.busy = vec![0.0; self.world.servers.len()];
             self.plans.once(Timestamp::ZERO + EVERY, Happening::Measurement);
         }
     }
@@ -60,7 +60,7 @@ impl Run<'_> {
             return;
         }
         if channel.delay.is_zero() {
-            self.controller.handle_report(now, report);
+            self.sentry.controller.handle_report(now, report);
         } else {
             self.plans.once(now + channel.delay, Happening::Report { report });
         }
@@ -69,11 +69,11 @@ impl Run<'_> {
     /// Measures all servers.
     pub(super) fn measure_servers(&mut self, now: Timestamp) {
         self.plans.once(now + EVERY, Happening::Measurement);
-        let seconds = now.seconds_since(self.kernel.measured);
-        self.kernel.measured = now;
+        let seconds = now.seconds_since(self.sentry.kernel.measured);
+        self.sentry.kernel.measured = now;
         for at in 0..self.world.servers.len() {
             let measured = self.park.measure(now, at as u32);
-            let used = measured.busy - std::mem::replace(&mut self.kernel.busy[at], measured.busy);
+            let used = measured.busy - std::mem::replace(&mut self.sentry.kernel.busy[at], measured.busy);
             let cores = self.world.servers[at].cores;
             let server = Some(ServerId(at as u16));
             let mut say = |signal, value| self.send(now, LoadReport::Signal { server, signal, value });
@@ -84,8 +84,9 @@ impl Run<'_> {
                 say(Signal::NicQueue, packets);
             }
         }
-        let report = LoadReport::Connections { offered: self.kernel.offered, refused: self.kernel.refused };
-        (self.kernel.offered, self.kernel.refused) = (0, 0);
+        let report =
+            LoadReport::Connections { offered: self.sentry.kernel.offered, refused: self.sentry.kernel.refused };
+        (self.sentry.kernel.offered, self.sentry.kernel.refused) = (0, 0);
         self.send(now, report);
     }
 }

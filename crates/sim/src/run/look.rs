@@ -10,16 +10,16 @@ impl Run<'_> {
     /// Once a second, before anything happens then.
     pub(super) fn look_at_controllers(&mut self, now: Timestamp) {
         let divides = self.world.setup.partition != PartitionConfig::default();
-        let policy = self.controller.snapshot(now).policy;
+        let policy = self.sentry.controller.snapshot(now).policy;
         let (controllers, resources) = (policy.controllers, policy.resources);
         let protects = matches!(self.world.setup.admission, AdmissionConfig::Resource(_));
         let counts = self.world.count_in_flight;
         if (controllers.is_empty() && !divides && !counts && !protects) || now >= self.end {
-            self.look = Timestamp::MAX;
+            self.report.look = Timestamp::MAX;
             return;
         }
         let second = Duration::from_secs(now.since(Timestamp::ZERO).as_secs());
-        self.look = Timestamp::ZERO + second + Duration::from_secs(1);
+        self.report.look = Timestamp::ZERO + second + Duration::from_secs(1);
         if !controllers.is_empty() {
             self.report.controls.push((second, controllers));
         }
@@ -34,7 +34,7 @@ impl Run<'_> {
         }
         if divides {
             // The controller ticks ten times a second, so that there is a look in every second.
-            let sizes = self.controller.partition_sizes();
+            let sizes = self.sentry.controller.partition_sizes();
             self.report.partitions.resize(second.as_secs() as usize + 1, sizes.to_vec());
         }
     }

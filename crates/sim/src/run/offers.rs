@@ -24,7 +24,7 @@ impl Run<'_> {
         }
         self.end = self.end.max(last);
         self.play_through(self.end);
-        self.usage = Some(self.use_until(self.end));
+        self.report.usage = Some(self.use_until(self.end));
         self.empty();
         self.fail_the_rest();
         self.finish()
@@ -42,9 +42,9 @@ impl Run<'_> {
         let course = self.world.courses() as u16 + u16::from(offer.class);
         let client = Client::Given { request_type: offer.request_type, key: offer.url };
         let task = Task { work: offer.work, program: 0, seed: 0 };
-        self.happenings += 1;
+        self.report.happenings += 1;
         let flying = self.flying(now, client, offer.class, course, 0, task);
-        if self.desk.is_some() { self.come(now, flying) } else { self.come_once(now, flying) }
+        if self.sentry.desk.is_some() { self.come(now, flying) } else { self.come_once(now, flying) }
     }
 
     /// Nobody waits any more for what is still there.

@@ -53,7 +53,7 @@ impl<'w> Source<'w> {
 impl Run<'_> {
     /// Plans the next page of a source, unless it is after the end.
     pub(super) fn plan_page(&mut self, source: usize) {
-        let source = &mut self.sources[source];
+        let source = &mut self.clients.sources[source];
         source.next = source.pages.next().filter(|page| Timestamp::ZERO + page.at <= self.end);
         if let Some(page) = source.next {
             self.plans.plan(source.slot, Timestamp::ZERO + page.at);
@@ -62,10 +62,10 @@ impl Run<'_> {
 
     /// A page is asked for.
     pub(super) fn ask_for_page(&mut self, now: Timestamp, at: u16) {
-        let source = &mut self.sources[usize::from(at)];
+        let source = &mut self.clients.sources[usize::from(at)];
         let Some(page) = source.next.take() else { return };
         let menu = source.first_menu + tidegate_workload::Sessions::position(page.kind) as u16;
-        let urls = &self.menus[usize::from(menu)];
+        let urls = &self.clients.menus[usize::from(menu)];
         let url = urls.draw(&mut source.rng);
         let mut task = task(&urls.urls[url as usize], &mut source.rng);
         task.work += in_billionths(source.sessions.source.work(page.objects, page.bytes));

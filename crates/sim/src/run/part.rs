@@ -45,7 +45,7 @@ impl Run<'_> {
     pub(crate) fn play_until(&mut self, until: Timestamp) {
         while self.plans.peek().is_some_and(|at| at < until) {
             let Some((now, happening)) = self.plans.next() else { return };
-            self.happenings += 1;
+            self.report.happenings += 1;
             self.happen(now, happening);
             self.follow_up(now);
         }
@@ -53,8 +53,8 @@ impl Run<'_> {
 
     /// From now on it is sentry `index` of `of`; beyond them, it takes nothing.
     pub(crate) fn take_part(&mut self, index: u32, of: u32) {
-        let streams = self.part.turns.len();
-        self.part = Part { index, of, turns: vec![0; streams] };
+        let streams = self.clients.part.turns.len();
+        self.clients.part = Part { index, of, turns: vec![0; streams] };
     }
 
     /// A server serves this sentry from now on.
@@ -82,29 +82,29 @@ impl Run<'_> {
 
     /// Whether a server has nothing in flight.
     pub(crate) fn is_idle(&self, server: usize) -> bool {
-        self.controller.servers()[server].in_flight == 0
+        self.sentry.controller.servers()[server].in_flight == 0
     }
 
     /// The setup in force.
     pub(crate) fn setup(&self) -> &Setup {
-        self.controller.setup()
+        self.sentry.controller.setup()
     }
 
     /// Another setup.
     pub(crate) fn reconfigure(&mut self, now: Timestamp, setup: Setup) -> Result<(), SetupError> {
-        self.controller.reconfigure(now, setup)?;
+        self.sentry.controller.reconfigure(now, setup)?;
         self.follow_up(now);
         Ok(())
     }
 
     /// What the controller knows, what the servers did, and the seconds for which the sentry's CPU was in use.
     pub(crate) fn measure(&mut self, now: Timestamp) -> (Snapshot, Vec<Usage>, f64) {
-        let worked = self.desk.as_mut().map_or(0.0, |desk| desk.worked_until(now));
-        (self.controller.snapshot(now), self.park.usage(now), worked)
+        let worked = self.sentry.desk.as_mut().map_or(0.0, |desk| desk.worked_until(now));
+        (self.sentry.controller.snapshot(now), self.park.usage(now), worked)
     }
 
     fn tell(&mut self, now: Timestamp, server: usize, status: Status) {
-        self.controller.handle_server(now, ServerId(server as u16), status);
+        self.sentry.controller.handle_server(now, ServerId(server as u16), status);
         self.follow_up(now);
     }
 }
