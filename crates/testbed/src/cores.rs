@@ -9,8 +9,8 @@
 //!
 //! FIFO on `k` cores is the same model with at most `k` jobs in service.
 //!
-//! The simulator has a model of its own (`tidegate_sim::Station`). Each is the other's oracle: `tests/it/oracle.rs` plays
-//! the same jobs through both.
+//! The simulator has a model of its own (`tidegate_sim::Station`). Each is the other's oracle: `tests/it/oracle.rs`
+//! plays the same jobs through both.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
