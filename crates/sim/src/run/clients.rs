@@ -164,7 +164,8 @@ impl Run<'_> {
         if self.sentry.desk.is_some() || stream.retry.is_some() {
             return self.come(now, flying);
         }
-        self.come_once(now, flying);
+        let asked = self.clients.menus[usize::from(number)].request(url);
+        self.come_once(now, flying, asked);
     }
 
     /// Every user begins with a pause of its own.
@@ -284,10 +285,9 @@ impl Run<'_> {
 
     /// The same in short, for what most requests are: no sentry of limited speed, and a client that does not come back.
     /// A refused one leaves no trace but counts.
-    pub(super) fn come_once(&mut self, now: Timestamp, flying: Flying) {
+    pub(super) fn come_once(&mut self, now: Timestamp, flying: Flying, asked: Request) {
         self.report.offered(flying.subject);
         let let_in = self.sentry.kernel.lets_in(now);
-        let asked = self.asked(&flying);
         let decision = let_in.then(|| self.sentry.controller.handle_arrival(now, asked));
         if let None | Some(Decision::Reject(_)) = decision {
             self.report.refused(now, flying.subject);

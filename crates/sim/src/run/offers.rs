@@ -44,7 +44,11 @@ impl Run<'_> {
         let task = Task { work: offer.work, program: 0, seed: 0 };
         self.report.happenings += 1;
         let flying = self.flying(now, client, offer.class, course, 0, task);
-        if self.sentry.desk.is_some() { self.come(now, flying) } else { self.come_once(now, flying) }
+        if self.sentry.desk.is_some() {
+            return self.come(now, flying);
+        }
+        let asked = self.asked(&flying);
+        self.come_once(now, flying, asked);
     }
 
     /// Nobody waits any more for what is still there.
