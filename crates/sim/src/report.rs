@@ -127,9 +127,6 @@ impl Second {
     }
 }
 
-/// Nanoseconds.
-const SECOND: u64 = 1_000_000_000;
-
 pub(crate) struct ReportBuilder {
     classes: Vec<ClassReport>,
     pub(crate) courses: Vec<Course>,
@@ -224,9 +221,7 @@ impl ReportBuilder {
 
     /// Counts a request with its stream and with its type.
     fn count(&mut self, subject: Subject, what: impl Fn(&mut Course, Duration)) {
-        // The usual stretch by itself: what is divided by a constant is never divided.
-        let nanos = subject.arrived.as_nanos();
-        let arrived = Duration::from_secs(if self.stretch == SECOND { nanos / SECOND } else { nanos / self.stretch });
+        let arrived = Duration::from_secs(subject.arrived.as_nanos() / self.stretch);
         what(&mut self.courses[usize::from(subject.course)], arrived);
         what(&mut self.types[usize::from(subject.request_type)], arrived);
     }
@@ -265,7 +260,7 @@ impl ReportBuilder {
 
 impl ClassReport {
     fn second(&mut self, now: Timestamp) -> &mut Second {
-        let second = (now.as_nanos() / SECOND) as usize;
+        let second = (now.as_nanos() / 1_000_000_000) as usize;
         if self.seconds.len() <= second {
             self.seconds.resize_with(second + 1, Second::default);
         }
