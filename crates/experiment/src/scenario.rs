@@ -56,15 +56,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tidegate_config::ConfigErrors;
+use tidegate_sim::{Channel, Link, SentryModel};
 use tidegate_workload::{ArrivalProcess, Profile, Rate, Retry, ServiceTime, Sessions, Users, time};
 
 pub use curves::{Curves, Panel};
 pub use expect::{Expect, Metric, Span};
 pub use live::{Control, Live, Mail, MailDatabase, On, Only, Stealing};
-pub use machines::{
-    CARD, CORES, Fault, FaultKind, Knee, Lends, Link, Power, Reports, Resource, Sentry, Servers, Step as Use, Tier,
-    WarmUp,
-};
+pub use machines::{CARD, CORES, Fault, FaultKind, Lends, Resource, Servers, Step as Use, Tier};
 pub use max_conn::MaxConn;
 pub use provision::{Application, Provision};
 pub use space::Space;
@@ -108,10 +106,10 @@ pub struct Scenario {
     pub link: Option<Link>,
     /// The sentry's own CPU; never short when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sentry: Option<Sentry>,
+    pub sentry: Option<SentryModel>,
     /// How measurements reach the engine; at once when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reports: Option<Reports>,
+    pub reports: Option<Channel>,
     /// What happens to servers.
     #[serde(rename = "fault", default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Fault>,
@@ -192,17 +190,6 @@ pub struct Step {
     /// The target there.
     #[serde(with = "time::text")]
     pub target: Duration,
-}
-
-/// How a server divides its cores.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Discipline {
-    /// Processor sharing: all requests at once, in equal parts.
-    #[default]
-    Ps,
-    /// First come, first served, one request a core.
-    Fifo,
 }
 
 /// A class of requests.

@@ -6,7 +6,7 @@
 //! | question | answer |
 //! |---|---|
 //! | what is there? | [`World`], and the models of servers, tiers, links, the sentry, faults and power it is made of |
-//! | what arrives? | [`Stream`] (whatever happens), [`Users`] (who wait for answers), [`Retry`] |
+//! | what arrives? | [`Stream`] (whatever happens), [`Users`] (who wait for answers); [`Offer`]: what is given |
 //! | what came of it? | [`Report`] |
 //! | several applications, servers that come and go? | [`SiteWorld`] |
 //! | how does it go? | `run.rs`: a request's way; `park.rs`: the machines; `agenda.rs`: what is next |
@@ -29,5 +29,6 @@ pub use model::{
 };
 pub use report::{ClassReport, ClientReport, Report, Second, Usage};
 pub use site::{Provision, SiteError, SiteReport, SiteWorld};
-pub use station::{Discipline, Station};
-pub use world::{Retry, Sessions, Stream, Url, Users, Wait, World};
+pub use station::Station;
+pub use tidegate_workload::Discipline;
+pub use world::{Offer, Sessions, Stream, Url, Users, World};

@@ -1,13 +1,13 @@
 //! What a simulated service is made of: servers, what requests do there, the tiers behind, faults and power.
 //!
-//! Plain data. [`World`](crate::World) puts it together; how it behaves over time is in `park.rs`.
+//! Plain data. [`World`](crate::World) puts it together; how it behaves over time is in `park.rs`. What scenario files
+//! say in the same words is read from there as it stands.
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tidegate_engine::LoadReport;
-use tidegate_workload::ServiceTime;
-
-use crate::station::Discipline;
+use tidegate_workload::{Discipline, ServiceTime, time};
 
 /// A server: processors and what else requests use there, and how many requests it takes at once.
 #[derive(Clone, Debug)]
@@ -80,7 +80,8 @@ pub struct Host {
 /// Thrashing: past `at` requests in service, each further one slows all processors down.
 ///
 /// The speed is `1 / (1 + loss * (n - at))` with `n` in service: with a loss of 0.01, a hundred too many halve it.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Knee {
     /// Requests in service without loss.
     pub at: u32,
@@ -108,23 +109,27 @@ pub enum Resource {
 }
 
 /// A slow phase after setup: caches are cold.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct WarmUp {
     /// How long.
+    #[serde(with = "time::text")]
     pub time: Duration,
     /// How fast it is meanwhile; 1 is normal.
     pub speed: f64,
 }
 
 /// What a server draws, watts.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Power {
     /// On and idle.
     pub idle: f64,
     /// With all processors in use; in between in proportion.
     pub peak: f64,
-    /// While it is being set up.
-    pub setup: f64,
+    /// While it is being set up; as at the peak when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub setup: Option<f64>,
 }
 
 /// What a request does at a server after its time on the processors, step after step.
@@ -183,36 +188,48 @@ pub struct Tier {
 }
 
 /// The way from the sentry to the clients, which all answers share.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Link {
     /// Bytes per second; `None`: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<f64>,
     /// Added to every answer.
+    #[serde(default, with = "time::text")]
     pub latency: Duration,
 }
 
 /// A sentry whose own processors can be the bottleneck.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename = "Sentry", deny_unknown_fields)]
 pub struct SentryModel {
     /// Processors: workers that take arrivals first come, first served.
+    #[serde(default = "one_worker")]
     pub workers: u32,
     /// CPU time of a request that is admitted and relayed.
+    #[serde(with = "time::text")]
     pub admitted: Duration,
     /// CPU time of a request that is refused. A request that has to wait takes this at first, and the rest when it
     /// starts.
+    #[serde(with = "time::text")]
     pub refused: Duration,
     /// Connections that may wait for a worker; further ones fail. `None`: no bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backlog: Option<u32>,
     /// How often it tells the engine how busy it is.
+    #[serde(default = "one_second", with = "time::text")]
     pub report_every: Duration,
 }
 
 /// The way of measurements to the engine: they arrive late, and some never.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename = "Reports", deny_unknown_fields)]
 pub struct Channel {
     /// On the way.
+    #[serde(default, with = "time::text")]
     pub delay: Duration,
     /// Share that is lost, 0 to 1.
+    #[serde(default)]
     pub loss: f64,
 }
 
@@ -253,4 +270,12 @@ pub enum FaultKind {
     Start,
     /// It is switched off. What is there fails: drain it first.
     Stop,
+}
+
+fn one_worker() -> u32 {
+    1
+}
+
+fn one_second() -> Duration {
+    Duration::from_secs(1)
 }

@@ -16,11 +16,12 @@ use std::collections::VecDeque;
 
 use slab::Slab;
 use tidegate_engine::Timestamp;
+use tidegate_workload::Discipline;
 
 use crate::agenda::{Agenda, SlotId};
 use crate::model::{Host, Program, Resource, ServerModel, Tier};
 use crate::run::Happening;
-use crate::station::{Discipline, Station};
+use crate::station::Station;
 use jobs::Job;
 use server::Server;
 

@@ -2,19 +2,21 @@
 
 use std::time::Duration;
 
-use tidegate_engine::{Event, EventSink, Facts, Setup, Snapshot, Timestamp};
+use tidegate_engine::{Event, EventSink, Facts, Snapshot, Timestamp};
 use tidegate_workload::{Course, Responses};
 
 pub use crate::park::Usage;
+use crate::world::World;
 
 /// The outcome of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Per class, most important first; empty unless [`World::by_answer`](crate::World::by_answer).
     pub classes: Vec<ClassReport>,
-    /// Per stream of the world, then per group of users, by second of arrival.
+    /// Per stream of the world, then per group of users, two for each kind of sessions, and with offers one for each
+    /// class; by second ([`World::stretch`](crate::World::stretch)) of arrival.
     pub courses: Vec<Course>,
-    /// Per request type of the setup, by second of arrival.
+    /// Per request type of the setup, by second (stretch) of arrival.
     pub types: Vec<Course>,
     /// What the admission policy showed of its own, second by second; empty when it shows nothing.
     pub shown: Vec<(Duration, Facts)>,
@@ -133,6 +135,13 @@ pub(crate) struct ReportBuilder {
     pub(crate) clients: Vec<ClientReport>,
     /// Answers that take longer have nobody left to read them.
     patience: Duration,
+    /// What is a second of a course, nanoseconds.
+    stretch: u64,
+    /// When to look at controllers again; never without any.
+    pub(crate) look: Timestamp,
+    pub(crate) happenings: u64,
+    /// What servers and the sentry's processors did until requests ceased to arrive.
+    pub(crate) usage: Option<(Vec<Usage>, Option<f64>)>,
 }
 
 /// A request, as far as the report is concerned.
@@ -147,7 +156,8 @@ pub(crate) struct Subject {
 }
 
 impl ReportBuilder {
-    pub(crate) fn new(setup: &Setup, by_answer: bool, courses: usize, patience: Duration) -> Self {
+    pub(crate) fn new(world: &World) -> Self {
+        let (setup, by_answer, courses) = (&world.setup, world.by_answer, world.courses());
         let kept = setup.classes.iter().filter(|_| by_answer);
         let classes = kept.map(|class| ClassReport { name: class.name.clone(), seconds: Vec::new() }).collect();
         let clients = vec![ClientReport::default(); courses];
@@ -161,8 +171,18 @@ impl ReportBuilder {
             partitions: Vec::new(),
             in_flight: Vec::new(),
             clients,
-            patience,
+            patience: world.patience,
+            stretch: u64::try_from(world.stretch.as_nanos()).unwrap_or(u64::MAX).max(1),
+            look: Timestamp::ZERO,
+            happenings: 0,
+            usage: None,
         }
+    }
+
+    /// So many courses more.
+    pub(crate) fn add_courses(&mut self, more: usize) {
+        self.courses.resize(self.courses.len() + more, Course::default());
+        self.clients.resize(self.courses.len(), ClientReport::default());
     }
 
     pub(crate) fn offered(&mut self, subject: Subject) {
@@ -197,7 +217,7 @@ impl ReportBuilder {
 
     /// Counts a request with its stream and with its type.
     fn count(&mut self, subject: Subject, what: impl Fn(&mut Course, Duration)) {
-        let arrived = subject.arrived.since(Timestamp::ZERO);
+        let arrived = Duration::from_secs(subject.arrived.as_nanos() / self.stretch);
         what(&mut self.courses[usize::from(subject.course)], arrived);
         what(&mut self.types[usize::from(subject.request_type)], arrived);
     }
@@ -206,8 +226,30 @@ impl ReportBuilder {
         self.count(subject, Course::failed);
     }
 
-    pub(crate) fn classes(&mut self) -> Vec<ClassReport> {
-        std::mem::take(&mut self.classes)
+    /// What was kept, with what is known at the end.
+    pub(crate) fn report(
+        self,
+        duration: Duration,
+        (servers, sentry_cpu): (Vec<Usage>, Option<f64>),
+        (events, events_left_out): (Vec<(Timestamp, Event)>, u64),
+        snapshot: Snapshot,
+    ) -> Report {
+        Report {
+            classes: self.classes,
+            courses: self.courses,
+            types: self.types,
+            shown: self.shown,
+            partitions: self.partitions,
+            in_flight: self.in_flight,
+            clients: self.clients,
+            servers,
+            sentry_cpu,
+            duration,
+            events,
+            events_left_out,
+            happenings: self.happenings,
+            snapshot,
+        }
     }
 }
 

@@ -3,21 +3,15 @@
 //! *Intuition.* Under processor sharing every job receives the same, so one clock serves all: it counts the work that
 //! each job has received since the beginning, and a job is done when the clock has moved on by its work. A job arrives
 //! or leaves by changing how fast the clock runs, in O(log n), however many there are.
+//!
+//! The emulated servers have a model of their own, in real time (`tidegate_testbed::Cores`), and a property test there
+//! holds the two against each other.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 
 use tidegate_engine::Timestamp;
-
-/// How a resource is divided.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Discipline {
-    /// All jobs at once, in equal parts; a job uses at most one unit (one processor).
-    #[default]
-    ProcessorSharing,
-    /// First come, first served, one job a unit.
-    Fifo,
-}
+use tidegate_workload::Discipline;
 
 /// A resource in virtual time. Jobs are named by the caller's numbers.
 #[derive(Debug)]

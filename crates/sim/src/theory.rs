@@ -8,11 +8,10 @@
 use std::time::Duration;
 
 use tidegate_engine::{AdmissionConfig, ServerSetup, Setup, SetupError, Sla, Statistic};
-use tidegate_workload::{ArrivalProcess, Course, Profile, Rate, Second, ServiceTime};
+use tidegate_workload::{ArrivalProcess, Course, Discipline, Profile, Rate, Second, ServiceTime};
 
 use crate::model::ServerModel;
-use crate::station::Discipline;
-use crate::world::{Retry, Stream, Url, Users, World};
+use crate::world::{Stream, Url, Users, World};
 
 /// One model.
 #[derive(Clone, Debug, PartialEq)]
@@ -157,7 +156,7 @@ fn closed(requests: u32, count: u32, think: f64) -> World {
         start: vec![1.0],
         next: vec![vec![1.0]],
         pause: exponential(think),
-        retry: Retry::NEVER,
+        retry: None,
     }];
     world
 }

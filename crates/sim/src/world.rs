@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_engine::{Setup, SetupError, Tags, Timestamp};
-use tidegate_workload::{ArrivalProcess, Profile, ServiceTime};
+use tidegate_workload::{ArrivalProcess, Profile, Retry, ServiceTime};
 
 use crate::model::{Channel, Fault, Host, Link, Program, Reading, SentryModel, ServerModel, Tier};
 use crate::report::Report;
@@ -48,6 +48,26 @@ pub struct World {
     pub by_answer: bool,
     /// Whether requests in flight are counted once a second.
     pub count_in_flight: bool,
+    /// Whether nuclei measure the servers, for a policy that protects resources.
+    pub nuclei: bool,
+    /// Courses are kept by stretches of this length: what is a second of a [`Course`](tidegate_workload::Course) is a
+    /// stretch of the run.
+    pub stretch: Duration,
+}
+
+/// A request that is given, where those of a [`Stream`] are drawn: nothing but time on a processor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Offer {
+    /// When it arrives.
+    pub at: Duration,
+    /// Its class, 0 = most important.
+    pub class: u8,
+    /// Its request type; 0 is the setup's first.
+    pub request_type: u16,
+    /// Its URL's key in the cost table.
+    pub url: u64,
+    /// Inherent time on a server's processors, seconds.
+    pub work: f64,
 }
 
 /// Requests of one class, at a rate that does not depend on how they fare.
@@ -114,8 +134,8 @@ pub struct Users {
     pub next: Vec<Vec<f64>>,
     /// Time between the end of a session and the beginning of the next, seconds.
     pub pause: ServiceTime,
-    /// What they do when they are not answered; a user who gives up ends the session.
-    pub retry: Retry,
+    /// What they do when they are not answered; `None`: they give up. A user who gives up ends the session.
+    pub retry: Option<Retry>,
 }
 
 /// Sessions of pages: a page and what is embedded in it are one request.
@@ -128,33 +148,6 @@ pub struct Sessions {
     /// One URL or more for each kind of page, in the order of
     /// [`types`](tidegate_workload::Sessions::types).
     pub urls: [Vec<Url>; 4],
-}
-
-/// What a client does that was refused, failed, or waited too long.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Retry {
-    /// Tries in all, the first included; then it gives up. 1: none after the first.
-    pub tries: u32,
-    /// When it tries again.
-    pub wait: Wait,
-    /// Whether a wait is stretched at random, by up to this share, so that clients do not come back together.
-    pub jitter: f64,
-}
-
-/// How long a client waits before it tries again.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Wait {
-    /// Not at all.
-    AtOnce,
-    /// As long as the refusal says; where nothing was said (a failure, a time-out), not at all.
-    RetryAfter,
-    /// A time of its own, seconds.
-    Own(ServiceTime),
-}
-
-impl Retry {
-    /// Gives up at once.
-    pub const NEVER: Retry = Retry { tries: 1, wait: Wait::AtOnce, jitter: 0.0 };
 }
 
 impl World {
@@ -178,6 +171,8 @@ impl World {
             duration,
             by_answer: true,
             count_in_flight: false,
+            nuclei: true,
+            stretch: Duration::from_secs(1),
         }
     }
 
@@ -192,6 +187,27 @@ impl World {
     pub fn run(&self, seed: u64) -> Result<Report, SetupError> {
         assert_eq!(self.servers.len(), self.setup.servers.len(), "as many servers as the setup has");
         Ok(Run::new(self, seed, 0)?.play())
+    }
+
+    /// Plays the world with requests that are given, beside those of its streams. They must be in order of time. One is
+    /// taken when the one before has arrived, so there may be any number of them.
+    ///
+    /// An offer comes last of its instant. Offers may come after [`World::duration`]: the run ends with the last. What
+    /// is not answered a day later has failed. Their courses follow the others: one for each class.
+    ///
+    /// # Errors
+    /// When the setup makes no sense.
+    ///
+    /// # Panics
+    /// As [`World::run`], and when an offer is of a class or type that the setup has not.
+    pub fn run_with(&self, seed: u64, offers: impl IntoIterator<Item = Offer>) -> Result<Report, SetupError> {
+        assert_eq!(self.servers.len(), self.setup.servers.len(), "as many servers as the setup has");
+        Ok(Run::new(self, seed, 0)?.play_with(offers.into_iter()))
+    }
+
+    /// How many courses there are without those of offers.
+    pub(crate) fn courses(&self) -> usize {
+        self.streams.len() + self.users.len() + 2 * self.sessions.len()
     }
 
     /// The target at the rate that is offered at `now`.

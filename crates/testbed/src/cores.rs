@@ -8,21 +8,14 @@
 //! saturation is exact, and errors do not add up.
 //!
 //! FIFO on `k` cores is the same model with at most `k` jobs in service.
+//!
+//! The simulator has a model of its own (`tidegate_sim::Station`). Each is the other's oracle: `tests/it/oracle.rs`
+//! plays the same jobs through both.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use serde::{Deserialize, Serialize};
-
-/// How the cores are shared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Discipline {
-    /// Processor sharing: all jobs in service progress, equally fast. What an operating system approximates.
-    #[default]
-    Ps,
-    /// First in, first out: each core works on one job until it is done.
-    Fifo,
-}
+use serde::Serialize;
+use tidegate_workload::Discipline;
 
 /// The name of one job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -95,7 +88,7 @@ impl Cores {
             cores: f64::from(cores.max(1)),
             speed: 1.0,
             limit: match discipline {
-                Discipline::Ps => limit.max(1),
+                Discipline::ProcessorSharing => limit.max(1),
                 Discipline::Fifo => limit.clamp(1, cores.max(1) as usize),
             },
             queue: queue.unwrap_or(usize::MAX),
@@ -256,7 +249,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn ps(cores: u32) -> Cores {
-        Cores::new(Discipline::Ps, cores, None, None)
+        Cores::new(Discipline::ProcessorSharing, cores, None, None)
     }
 
     /// Lets everything finish; the completions with their instants.
@@ -349,7 +342,7 @@ mod tests {
     proptest! {
         #[test]
         fn work_is_conserved(
-            discipline in prop_oneof![Just(Discipline::Ps), Just(Discipline::Fifo)],
+            discipline in prop_oneof![Just(Discipline::ProcessorSharing), Just(Discipline::Fifo)],
             cores in 1u32..5,
             jobs in prop::collection::vec((0.0f64..0.1, 0.0f64..0.3, prop::option::of(0.0f64..0.5)), 1..60),
         ) {

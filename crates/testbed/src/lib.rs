@@ -26,7 +26,7 @@ mod service;
 mod spec;
 
 pub use cluster::{EmulatedCluster, ThreadedCluster};
-pub use cores::{Cores, Discipline, JobId, Stats};
+pub use cores::{Cores, JobId, Stats};
 pub use memcached::{Client as MemcachedClient, scatter};
 pub use nuclei::{Nuclei, NucleiError, STATUS_PATH};
 pub use pinned::pinned;

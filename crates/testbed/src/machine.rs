@@ -161,17 +161,17 @@ fn ended_at((at, station): (usize, &mut Cores)) -> Vec<(usize, JobId)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cores::Discipline;
     use proptest::prelude::*;
+    use tidegate_workload::Discipline;
 
     /// One core, a disk, and a network that is never short.
     fn machine() -> Machine {
         let disk = Cores::new(Discipline::Fifo, 1, None, None);
-        Machine::new(vec![core(), disk, Cores::new(Discipline::Ps, 1000, None, None)])
+        Machine::new(vec![core(), disk, Cores::new(Discipline::ProcessorSharing, 1000, None, None)])
     }
 
     fn core() -> Cores {
-        Cores::new(Discipline::Ps, 1, None, None)
+        Cores::new(Discipline::ProcessorSharing, 1, None, None)
     }
 
     fn rounds(list: &[&[(usize, f64)]]) -> Vec<Vec<Use>> {

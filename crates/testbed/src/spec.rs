@@ -3,9 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
-use tidegate_workload::ServiceTime;
-
-use crate::cores::Discipline;
+use tidegate_workload::{Discipline, ServiceTime};
 
 /// The description of an emulated server. Every key has a default but `routes`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -147,7 +145,7 @@ impl Default for ServerSpec {
             name: "server".to_owned(),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             cores: 1,
-            discipline: Discipline::Ps,
+            discipline: Discipline::ProcessorSharing,
             concurrency: None,
             accept_queue: None,
             overflow: Overflow::Answer,
@@ -255,7 +253,10 @@ mod tests {
     fn from_text_with_defaults() {
         let text = r#"{"cores":2,"routes":[{"prefix":"/","service":{"distribution":"constant","value":"5ms"}}]}"#;
         let spec: ServerSpec = serde_json::from_str(text).unwrap();
-        assert_eq!((spec.cores, spec.discipline, spec.routes[0].service.mean()), (2, Discipline::Ps, 0.005));
+        assert_eq!(
+            (spec.cores, spec.discipline, spec.routes[0].service.mean()),
+            (2, Discipline::ProcessorSharing, 0.005)
+        );
         assert!(spec.validate().is_ok());
         assert!(serde_json::from_str::<ServerSpec>(r#"{"core":2}"#).is_err());
     }

@@ -9,6 +9,7 @@
 //! | how many per second, when? | [`Profile`], made of [`Rate`]s |
 //! | at which instants exactly? | [`ArrivalProcess`], [`Arrivals`] |
 //! | how much work is each? | [`ServiceTime`], a [`Distribution`] of seconds |
+//! | in which order is it done? | [`Discipline`] |
 //! | what do Web users ask for? | [`Surge`] |
 //! | what was asked of a real service? | [`trace::TraceReader`], [`trace::Playback`] |
 //! | who waits for answers, and tries again? | [`Users`], [`Retry`], [`Sessions`] |
@@ -31,6 +32,7 @@
 mod arrivals;
 mod clients;
 mod course;
+mod discipline;
 mod distribution;
 pub mod fit;
 mod intern;
@@ -46,6 +48,7 @@ pub mod trace;
 pub use arrivals::{ArrivalProcess, Arrivals, Mmpp, MmppState, ProcessError};
 pub use clients::{Retry, Users, Wait};
 pub use course::{Course, Responses, Row, Second};
+pub use discipline::Discipline;
 pub use distribution::{Distribution, DistributionConfig, DistributionError, Empirical};
 pub use profile::{Profile, ProfileBuilder, ProfileError};
 pub use seconds::{Seconds, parse_duration};

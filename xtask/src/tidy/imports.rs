@@ -36,7 +36,7 @@ const ALLOWED: &[Allowed] = &[
     Allowed {
         package: "tidegate-testbed",
         always: &["loadgen", "nucleus", "wire", "workload"],
-        in_tests: &["engine", "sentry"],
+        in_tests: &["engine", "sentry", "sim"],
     },
     Allowed {
         package: "tidegate-experiment",

@@ -2,11 +2,12 @@
 
 use tidegate_config::Place;
 use tidegate_config::Step::{Index, Key};
+use tidegate_sim::{Knee, Power};
 use tidegate_workload::{Retry, Wait};
 
 use super::check::{Checker, classes};
 use super::machines::CORES;
-use super::{FaultKind, Knee, Power, Resource, Use};
+use super::{FaultKind, Resource, Use};
 
 const AT_LEAST_ONE: &str = "must be at least 1";
 

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tidegate_workload::{ServiceTime, time};
+use tidegate_sim::{Knee, Power, WarmUp};
+use tidegate_workload::{Discipline, ServiceTime, time};
 
-use super::{Discipline, one_core, yes};
+use super::{one_core, yes};
 
 /// The servers, all alike.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -105,16 +106,6 @@ pub struct Lends {
     pub interference: f64,
 }
 
-/// Thrashing: past `at` requests in service, each further one slows the cores: `1 / (1 + loss * (n - at))`.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Knee {
-    /// Requests in service without loss.
-    pub at: u32,
-    /// What each further one costs; 0.01: a hundred too many halve the speed.
-    pub loss: f64,
-}
-
 /// Something else than cores that requests use: a disk, a network card, or, with `tokens`, a pool that is held.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -133,30 +124,6 @@ pub struct Resource {
     /// A pool of so many tokens instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u32>,
-}
-
-/// What a server draws, watts. In between idle and peak it is in proportion to the cores in use.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Power {
-    /// On and idle.
-    pub idle: f64,
-    /// With all cores in use.
-    pub peak: f64,
-    /// While it is being set up; as at the peak when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub setup: Option<f64>,
-}
-
-/// A slow phase after setup.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct WarmUp {
-    /// How long.
-    #[serde(with = "time::text")]
-    pub time: Duration,
-    /// How fast it is meanwhile; 1 is normal.
-    pub speed: f64,
 }
 
 /// Something that a request does after its time on a core: it uses a resource of its server, or calls a tier.
@@ -183,51 +150,6 @@ pub struct Step {
     /// Together with the step before (the first: with the time on a core) instead of after it.
     #[serde(default)]
     pub overlap: bool,
-}
-
-/// The way from the sentry to the clients, which all answers share.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Link {
-    /// Bytes per second; no limit when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rate: Option<f64>,
-    /// Added to every answer.
-    #[serde(default, with = "time::text")]
-    pub latency: Duration,
-}
-
-/// A sentry whose own CPU can be the bottleneck.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Sentry {
-    /// Workers, one core each.
-    #[serde(default = "one_core")]
-    pub workers: u32,
-    /// CPU time of a request that is admitted.
-    #[serde(with = "time::text")]
-    pub admitted: Duration,
-    /// CPU time of a request that is refused.
-    #[serde(with = "time::text")]
-    pub refused: Duration,
-    /// Connections that may wait for a worker; more fail. No bound when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub backlog: Option<u32>,
-    /// How often it tells the engine how busy it is.
-    #[serde(default = "one_second", with = "time::text")]
-    pub report_every: Duration,
-}
-
-/// The way of measurements to the engine.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Reports {
-    /// How late they are.
-    #[serde(default, with = "time::text")]
-    pub delay: Duration,
-    /// The share that is lost, 0 to 1.
-    #[serde(default)]
-    pub loss: f64,
 }
 
 /// Something happens to a server.

@@ -21,7 +21,7 @@ use super::{Beyond, Ending, Lab, Running, Service, ServiceError};
 use crate::configure::{self, pairs, prefix, session_prefix};
 use crate::outcome::{Outcome, StreamOutcome};
 use crate::scenario;
-use crate::scenario::{Arm, Discipline, Scenario};
+use crate::scenario::{Arm, Scenario};
 use watching::Seen;
 
 /// Servers behind a real sentry.
@@ -175,13 +175,13 @@ pub(crate) fn server(scenario: &Scenario, seed: u64) -> ServerSpec {
     let resource = |resource: &scenario::Resource| Resource {
         name: resource.name.clone(),
         units: resource.units,
-        discipline: discipline(resource.discipline),
+        discipline: resource.discipline,
         rate: resource.rate,
     };
     ServerSpec {
         name: "server".to_owned(),
         cores: scenario.servers.cores,
-        discipline: discipline(scenario.servers.discipline),
+        discipline: scenario.servers.discipline,
         resources: scenario.servers.resources.iter().map(resource).collect(),
         routes: by_class.chain(by_cookie).collect(),
         // What a page of a session costs besides its type's time.
@@ -195,13 +195,6 @@ pub(crate) fn server(scenario: &Scenario, seed: u64) -> ServerSpec {
 fn step(step: &scenario::Use) -> Step {
     let resource = step.resource.clone().filter(|name| name != scenario::CORES);
     Step { resource, amount: step.amount, overlap: step.overlap }
-}
-
-fn discipline(discipline: Discipline) -> tidegate_testbed::Discipline {
-    match discipline {
-        Discipline::Ps => tidegate_testbed::Discipline::Ps,
-        Discipline::Fifo => tidegate_testbed::Discipline::Fifo,
-    }
 }
 
 fn reports(key: Key) -> config::Reports {

@@ -86,7 +86,7 @@ fn stream(scenario: &Scenario, load: &Load) -> Stream {
         profile: load.rate.clone(),
         process: load.arrivals,
         urls: urls.collect(),
-        retry: load.retry.as_ref().map(machines::retry),
+        retry: load.retry,
     }
 }
 

@@ -54,7 +54,7 @@ impl Park<'_> {
         if let Some(power) = at.model.power {
             energy.joules += match at.state {
                 State::On => power.idle * elapsed + (power.peak - power.idle) * worked / at.model.cores,
-                State::Starting => power.setup * elapsed,
+                State::Starting => power.setup.unwrap_or(power.peak) * elapsed,
                 State::Off | State::Failed => 0.0,
             };
         }

@@ -1,11 +1,12 @@
 //! The answer's way from the server to the client, over a link that all answers share.
 
 use tidegate_engine::{Outcome, Timestamp};
+use tidegate_workload::Discipline;
 
-use super::{Happening, Run, clients::Fate};
+use super::{Happening, Run, clients::Fate, menu};
 use crate::agenda::{Agenda, SlotId};
 use crate::model::Link;
-use crate::station::{Discipline, Station};
+use crate::station::Station;
 
 /// The link, if it has any properties at all.
 pub(super) struct Way {
@@ -29,7 +30,7 @@ impl Run<'_> {
     pub(super) fn answer(&mut self, now: Timestamp, request: u32) {
         let flying = &mut self.requests[request as usize];
         flying.served_in = now.since(flying.started);
-        let bytes = self.clients.menus[flying.client.menu()].urls[flying.url as usize].bytes;
+        let bytes = menu::url(&self.clients.menus, flying).map_or(0, |url| url.bytes);
         match &mut self.way.shared {
             Some((per_byte, station, _)) if bytes > 0 && !flying.gone => {
                 station.start(now, request, *per_byte * bytes as f64);
@@ -50,7 +51,7 @@ impl Run<'_> {
     /// The answer is at the client.
     pub(super) fn received(&mut self, now: Timestamp, request: u32) {
         let flying = &self.requests[request as usize];
-        let in_time = flying.gone || self.record.report.answered(now, flying.subject);
+        let in_time = flying.gone || self.report.answered(now, flying.subject);
         self.close(now, request, if in_time { Fate::Answered } else { Fate::TooLate });
     }
 
@@ -58,9 +59,9 @@ impl Run<'_> {
     fn sent(&mut self, now: Timestamp, request: u32) {
         let flying = &mut self.requests[request as usize];
         if let Some(ticket) = flying.ticket.take() {
-            let bytes = self.clients.menus[flying.client.menu()].urls[flying.url as usize].bytes;
-            let outcome = Outcome { bytes: Some(bytes), ..Outcome::answered_in(flying.served_in) };
-            self.front.controller.handle_completion(now, ticket, outcome);
+            let bytes = menu::url(&self.clients.menus, flying).map(|url| url.bytes);
+            let outcome = Outcome { bytes, ..Outcome::answered_in(flying.served_in) };
+            self.sentry.controller.handle_completion(now, ticket, outcome);
         }
         if self.way.latency.is_zero() {
             self.received(now, request);

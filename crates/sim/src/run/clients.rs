@@ -2,24 +2,37 @@
 
 use std::time::Duration;
 
-use tidegate_engine::{Decision, Timestamp};
-use tidegate_workload::{Arrivals, Rng, rng, uniform};
+use tidegate_engine::{ClassId, Decision, Request, RequestTypeId, Timestamp};
+use tidegate_workload::{Arrivals, Retry, Rng, Wait, rng, uniform};
 
-use super::menu::{Menu, draw, sums};
+use super::menu::{Menu, draw, spread, sums};
 use super::pages::Source;
 use super::part::{LANES, Part};
 use super::{Flying, Happening, Run};
 use crate::agenda::{Agenda, SlotId};
 use crate::park::{Task, in_billionths};
 use crate::report::Subject;
-use crate::world::{Retry, Url, Users, Wait, World};
+use crate::world::{Url, Users, World};
 
 /// Who made a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Client {
-    Stream { number: u16 },
-    User { group: u16, user: u32, menu: u16 },
-    Page { menu: u16 },
+    Stream {
+        number: u16,
+    },
+    User {
+        group: u16,
+        user: u32,
+        menu: u16,
+    },
+    Page {
+        menu: u16,
+    },
+    /// An offer, with the key of its URL.
+    Given {
+        request_type: u16,
+        key: u64,
+    },
 }
 
 /// How a try ended, for the client.
@@ -35,18 +48,16 @@ pub(super) enum Fate {
     TimedOut,
 }
 
-/// Who asks for something, and for what.
+/// Who asks, and for what.
 pub(super) struct Clients<'w> {
-    pub(super) arrivals: Vec<(Arrivals, SlotId)>,
+    arrivals: Vec<(Arrivals, SlotId)>,
+    /// Which of the arrivals are this sentry's.
+    pub(super) part: Part,
     /// Of the streams, then of the users' groups by state, then of the sessions by kind of page.
     pub(super) menus: Vec<Menu<'w>>,
     groups: Vec<Group<'w>>,
     pub(super) sources: Vec<Source<'w>>,
-    /// Which of the arrivals are this run's.
-    pub(super) part: Part,
     rng: Rng,
-    /// What must not disturb the streams' numbers: losses of reports, and clients' waits.
-    pub(super) aside: Rng,
 }
 
 /// Users of one kind.
@@ -64,34 +75,35 @@ pub(super) struct Group<'w> {
 /// Streams of random numbers for users begin here; those for arrivals are numbered from 1.
 const USERS: u64 = 1 << 32;
 
-/// The streams' arrivals.
-pub(super) fn arrivals(world: &World, seed: u64, plans: &mut Agenda<Happening>) -> Vec<(Arrivals, SlotId)> {
-    let arrivals = world.streams.iter().enumerate().map(|(at, stream)| {
-        let profile = stream.profile.until(world.duration);
-        let slot = plans.slot(Happening::Arrival { stream: at as u16 });
-        (stream.process.arrivals(&profile, seed, at as u64 + 1), slot)
-    });
-    arrivals.collect()
-}
-
 impl<'w> Clients<'w> {
-    pub(super) fn new(
-        world: &'w World,
-        seed: u64,
-        lane: u64,
-        arrivals: Vec<(Arrivals, SlotId)>,
-        plans: &mut Agenda<Happening>,
-    ) -> Clients<'w> {
-        let mut menus: Vec<Menu<'w>> =
-            world.streams.iter().map(|stream| Menu::new(stream.class, &stream.urls)).collect();
+    pub(super) fn new(world: &'w World, seed: u64, lane: u64, plans: &mut Agenda<Happening>) -> Clients<'w> {
+        let arrivals = world.streams.iter().enumerate().map(|(at, stream)| {
+            let profile = stream.profile.until(world.duration);
+            let slot = plans.slot(Happening::Arrival { stream: at as u16 });
+            (stream.process.arrivals(&profile, seed, at as u64 + 1), slot)
+        });
+        let arrivals = arrivals.collect();
+        let mut menus = world.streams.iter().map(|stream| Menu::new(stream.class, &stream.urls)).collect();
         Clients {
             arrivals,
+            part: Part::new(world.streams.len()),
             groups: Group::all(&world.users, seed, &mut menus),
             sources: Source::all(world, seed, &mut menus, plans),
             menus,
-            part: Part::new(world.streams.len()),
             rng: rng(seed, lane.wrapping_mul(LANES)),
-            aside: rng(seed, u64::MAX - 1),
+        }
+    }
+
+    /// The first arrival of each stream.
+    pub(super) fn plan_arrivals(&mut self, plans: &mut Agenda<Happening>) {
+        (0..self.arrivals.len()).for_each(|stream| self.plan_arrival(stream, plans));
+    }
+
+    /// The next arrival of a stream.
+    pub(super) fn plan_arrival(&mut self, stream: usize, plans: &mut Agenda<Happening>) {
+        let (arrivals, slot) = &mut self.arrivals[stream];
+        if let Some(at) = arrivals.next() {
+            plans.plan(*slot, Timestamp::ZERO + at);
         }
     }
 }
@@ -131,11 +143,12 @@ impl<'w> Group<'w> {
 }
 
 impl Client {
-    /// Where its URLs stand.
-    pub(super) fn menu(self) -> usize {
+    /// Where its URLs stand; `None`: nowhere.
+    pub(super) fn menu(self) -> Option<usize> {
         match self {
-            Client::Stream { number } => usize::from(number),
-            Client::User { menu, .. } | Client::Page { menu } => usize::from(menu),
+            Client::Stream { number } => Some(usize::from(number)),
+            Client::User { menu, .. } | Client::Page { menu } => Some(usize::from(menu)),
+            Client::Given { .. } => None,
         }
     }
 }
@@ -148,21 +161,11 @@ impl Run<'_> {
         let task = task(&menu.urls[url as usize], &mut self.clients.rng);
         let stream = &self.world.streams[usize::from(number)];
         let flying = self.flying(now, Client::Stream { number }, stream.class, number, url, task);
-        if self.front.desk.is_some() || stream.retry.is_some() {
+        if self.sentry.desk.is_some() || stream.retry.is_some() {
             return self.come(now, flying);
         }
-        // The same in short, for what most requests are: a refused one leaves no trace but counts.
-        self.record.report.offered(flying.subject);
-        let let_in = self.front.kernel.lets_in(now);
         let asked = self.clients.menus[usize::from(number)].request(url);
-        let decision = let_in.then(|| self.front.controller.handle_arrival(now, asked));
-        if let None | Some(Decision::Reject(_)) = decision {
-            self.record.report.refused(now, flying.subject);
-            self.record.report.clients[usize::from(number)].given_up += 1;
-        } else if let Some(decision) = decision {
-            let request = self.requests.insert(flying) as u32;
-            self.decided(now, request, decision);
-        }
+        self.come_once(now, flying, asked);
     }
 
     /// Every user begins with a pause of its own.
@@ -197,10 +200,10 @@ impl Run<'_> {
         let mut flying = self.requests.remove(request as usize);
         let course = usize::from(flying.subject.course);
         if now > self.end {
-            self.record.report.clients[course].given_up += 1;
+            self.report.clients[course].given_up += 1;
             return;
         }
-        self.record.report.clients[course].retries += 1;
+        self.report.clients[course].retries += 1;
         flying.subject.arrived = now;
         flying.subject.target = self.world.target(now);
         let flying =
@@ -214,9 +217,9 @@ impl Run<'_> {
         (flying.timer, flying.gone) = (None, true);
         let was_waiting = std::mem::take(&mut flying.waiting);
         let (subject, ticket) = (flying.subject, flying.ticket.take());
-        self.record.report.failed(subject);
+        self.report.failed(subject);
         if let Some(ticket) = ticket {
-            self.front.controller.handle_cancel(now, ticket);
+            self.sentry.controller.handle_cancel(now, ticket);
         }
         self.go_on(now, request, Fate::TimedOut);
         if was_waiting {
@@ -244,8 +247,11 @@ impl Run<'_> {
         url: u32,
         task: Task,
     ) -> Flying {
-        self.record.report.clients[usize::from(course)].wanted += 1;
-        let request_type = self.clients.menus[client.menu()].urls[url as usize].request_type;
+        self.report.clients[usize::from(course)].wanted += 1;
+        let request_type = match client {
+            Client::Given { request_type, .. } => request_type,
+            _ => client.menu().map_or(0, |menu| self.clients.menus[menu].urls[url as usize].request_type),
+        };
         Flying {
             subject: Subject { class, course, request_type, arrived: now, target: self.world.target(now) },
             client,
@@ -263,11 +269,11 @@ impl Run<'_> {
 
     /// A request comes to the sentry.
     pub(super) fn come(&mut self, now: Timestamp, flying: Flying) {
-        self.record.report.offered(flying.subject);
+        self.report.offered(flying.subject);
         let leaves = match flying.client {
             Client::Stream { number } => self.world.streams[usize::from(number)].retry.is_some(),
             Client::User { .. } => true,
-            Client::Page { .. } => false,
+            Client::Page { .. } | Client::Given { .. } => false,
         };
         let request = self.requests.insert(flying) as u32;
         if leaves && self.world.patience < DAYS {
@@ -277,18 +283,48 @@ impl Run<'_> {
         self.at_sentry(now, request);
     }
 
+    /// The same in short, for what most requests are: no sentry of limited speed, and a client that does not come back.
+    /// A refused one leaves no trace but counts.
+    pub(super) fn come_once(&mut self, now: Timestamp, flying: Flying, asked: Request) {
+        self.report.offered(flying.subject);
+        let let_in = self.sentry.kernel.lets_in(now);
+        let decision = let_in.then(|| self.sentry.controller.handle_arrival(now, asked));
+        if let None | Some(Decision::Reject(_)) = decision {
+            self.report.refused(now, flying.subject);
+            self.report.clients[usize::from(flying.subject.course)].given_up += 1;
+        } else if let Some(decision) = decision {
+            let request = self.requests.insert(flying) as u32;
+            self.decided(now, request, decision);
+        }
+    }
+
+    /// The request as the sentry sees it.
+    pub(super) fn asked(&self, flying: &Flying) -> Request {
+        match flying.client {
+            Client::Given { request_type, key } => Request {
+                class: ClassId(flying.subject.class),
+                request_type: RequestTypeId(request_type),
+                url: spread(key),
+                ..Request::default()
+            },
+            Client::Stream { number: menu } | Client::User { menu, .. } | Client::Page { menu } => {
+                self.clients.menus[usize::from(menu)].request(flying.url)
+            }
+        }
+    }
+
     /// What a client does after a try.
     fn go_on(&mut self, now: Timestamp, request: u32, fate: Fate) {
         let Flying { client, subject, tries, .. } = self.requests[request as usize];
-        let counts = &mut self.record.report.clients[usize::from(subject.course)];
+        let counts = &mut self.report.clients[usize::from(subject.course)];
         if let Fate::Answered = fate {
             counts.satisfied += 1;
             return self.user_goes_on(now, client, true);
         }
         let retry = match client {
             Client::Stream { number } => self.world.streams[usize::from(number)].retry,
-            Client::User { group, .. } => Some(self.clients.groups[usize::from(group)].users.retry),
-            Client::Page { .. } => None,
+            Client::User { group, .. } => self.clients.groups[usize::from(group)].users.retry,
+            Client::Page { .. } | Client::Given { .. } => None,
         };
         match retry {
             Some(retry) if tries < retry.tries && now <= self.end => self.plan_retry(now, request, retry, fate),
@@ -302,11 +338,11 @@ impl Run<'_> {
     /// The next try is a request of its own: of the one before, the server may still have work.
     fn plan_retry(&mut self, now: Timestamp, request: u32, retry: Retry, fate: Fate) {
         let seconds = match (retry.wait, fate) {
-            (Wait::Own(time), _) => time.sample(&mut self.clients.aside),
+            (Wait::Own, _) => retry.time.map_or(0.0, |time| time.sample(&mut self.aside)),
             (Wait::RetryAfter, Fate::Refused(after)) => after.as_secs_f64(),
             _ => 0.0,
         };
-        let stretch = 1.0 + retry.jitter * uniform(&mut self.clients.aside);
+        let stretch = 1.0 + retry.jitter * uniform(&mut self.aside);
         let Flying { subject, client, url, task, tries, .. } = self.requests[request as usize];
         let again = Flying {
             subject,

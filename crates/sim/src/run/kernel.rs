@@ -1,6 +1,6 @@
 //! What the kernel does before the sentry: it turns new connections away, and it measures.
 //!
-//! Every request is a connection of its own here. While a policy demands signals, nuclei tell it ten times a second
+//! Every request is a connection of its own here. While a policy protects resources, nuclei tell it ten times a second
 //! how much of each is in use; what they say goes through the world's channel.
 
 use std::time::Duration;
@@ -45,8 +45,8 @@ impl Kernel {
 impl Run<'_> {
     /// Measures from now on, if anybody wants to know.
     pub(super) fn watch(&mut self) {
-        if self.world.setup.demands().signals {
-            self.front.kernel.busy = vec![0.0; self.world.servers.len()];
+        if self.world.nuclei && self.world.setup.demands().signals {
+            self.sentry.kernel.busy = vec![0.0; self.world.servers.len()];
             self.plans.once(Timestamp::ZERO + EVERY, Happening::Measurement);
         }
     }
@@ -54,11 +54,11 @@ impl Run<'_> {
     /// Sends a measurement on its way.
     pub(super) fn send(&mut self, now: Timestamp, report: LoadReport) {
         let channel = self.world.channel;
-        if channel.loss > 0.0 && uniform(&mut self.clients.aside) < channel.loss {
+        if channel.loss > 0.0 && uniform(&mut self.aside) < channel.loss {
             return;
         }
         if channel.delay.is_zero() {
-            self.front.controller.handle_report(now, report);
+            self.sentry.controller.handle_report(now, report);
         } else {
             self.plans.once(now + channel.delay, Happening::Report { report });
         }
@@ -67,11 +67,11 @@ impl Run<'_> {
     /// Measures all servers.
     pub(super) fn measure_servers(&mut self, now: Timestamp) {
         self.plans.once(now + EVERY, Happening::Measurement);
-        let seconds = now.seconds_since(self.front.kernel.measured);
-        self.front.kernel.measured = now;
+        let seconds = now.seconds_since(self.sentry.kernel.measured);
+        self.sentry.kernel.measured = now;
         for at in 0..self.world.servers.len() {
             let measured = self.park.measure(now, at as u32);
-            let used = measured.busy - std::mem::replace(&mut self.front.kernel.busy[at], measured.busy);
+            let used = measured.busy - std::mem::replace(&mut self.sentry.kernel.busy[at], measured.busy);
             let cores = self.world.servers[at].cores;
             let server = Some(ServerId(at as u16));
             let mut say = |signal, value| self.send(now, LoadReport::Signal { server, signal, value });
@@ -82,8 +82,9 @@ impl Run<'_> {
                 say(Signal::NicQueue, packets);
             }
         }
-        let report = LoadReport::Connections { offered: self.front.kernel.offered, refused: self.front.kernel.refused };
-        (self.front.kernel.offered, self.front.kernel.refused) = (0, 0);
+        let report =
+            LoadReport::Connections { offered: self.sentry.kernel.offered, refused: self.sentry.kernel.refused };
+        (self.sentry.kernel.offered, self.sentry.kernel.refused) = (0, 0);
         self.send(now, report);
     }
 }

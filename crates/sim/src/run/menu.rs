@@ -3,6 +3,7 @@
 use tidegate_engine::{ClassId, Request, RequestTypeId, UrlKey};
 use tidegate_workload::{Rng, uniform};
 
+use super::Flying;
 use crate::world::Url;
 
 /// URLs with their weights summed up.
@@ -29,10 +30,20 @@ impl<'w> Menu<'w> {
             class: ClassId(self.class),
             request_type: RequestTypeId(url.request_type),
             tags: url.tags,
-            url: UrlKey(url.key.wrapping_mul(0x9E37_79B9_7F4A_7C15)),
+            url: spread(url.key),
             ..Request::default()
         }
     }
+}
+
+/// What a request asks for; `None`: it was given, and is nothing but work.
+pub(super) fn url<'w>(menus: &[Menu<'w>], flying: &Flying) -> Option<&'w Url> {
+    flying.client.menu().map(|menu| &menus[menu].urls[flying.url as usize])
+}
+
+/// Keys of neighbours are far apart, as hashes of paths are.
+pub(super) fn spread(key: u64) -> UrlKey {
+    UrlKey(key.wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }
 
 pub(super) fn sums(weights: impl Iterator<Item = f64>) -> Vec<f64> {

@@ -45,7 +45,7 @@ impl Run<'_> {
     pub(crate) fn play_until(&mut self, until: Timestamp) {
         while self.plans.peek().is_some_and(|at| at < until) {
             let Some((now, happening)) = self.plans.next() else { return };
-            self.record.happenings += 1;
+            self.report.happenings += 1;
             self.happen(now, happening);
             self.follow_up(now);
         }
@@ -82,29 +82,29 @@ impl Run<'_> {
 
     /// Whether a server has nothing in flight.
     pub(crate) fn is_idle(&self, server: usize) -> bool {
-        self.front.controller.servers()[server].in_flight == 0
+        self.sentry.controller.servers()[server].in_flight == 0
     }
 
     /// The setup in force.
     pub(crate) fn setup(&self) -> &Setup {
-        self.front.controller.setup()
+        self.sentry.controller.setup()
     }
 
     /// Another setup.
     pub(crate) fn reconfigure(&mut self, now: Timestamp, setup: Setup) -> Result<(), SetupError> {
-        self.front.controller.reconfigure(now, setup)?;
+        self.sentry.controller.reconfigure(now, setup)?;
         self.follow_up(now);
         Ok(())
     }
 
     /// What the controller knows, what the servers did, and the seconds for which the sentry's CPU was in use.
     pub(crate) fn measure(&mut self, now: Timestamp) -> (Snapshot, Vec<Usage>, f64) {
-        let worked = self.front.desk.as_mut().map_or(0.0, |desk| desk.worked_until(now));
-        (self.front.controller.snapshot(now), self.park.usage(now), worked)
+        let worked = self.sentry.desk.as_mut().map_or(0.0, |desk| desk.worked_until(now));
+        (self.sentry.controller.snapshot(now), self.park.usage(now), worked)
     }
 
     fn tell(&mut self, now: Timestamp, server: usize, status: Status) {
-        self.front.controller.handle_server(now, ServerId(server as u16), status);
+        self.sentry.controller.handle_server(now, ServerId(server as u16), status);
         self.follow_up(now);
     }
 }

@@ -1,25 +1,30 @@
-//! The sentry's own processors: arrivals queue for a worker, which decides, and refuses or relays.
+//! The sentry: the controller that decides, and the processors on which it does.
+//!
+//! Where its own processors can be short, arrivals queue for a worker, which decides, and refuses or relays.
 
 use std::collections::VecDeque;
 
-use tidegate_engine::{Controller, Decision, LoadReport, Rejection, Request, ServerId, Ticket, Timestamp};
+use tidegate_engine::{Controller, Decision, LoadReport, Rejection, ServerId, SetupError, Ticket, Timestamp};
 
 use super::kernel::Kernel;
 use super::{Happening, Run, clients::Fate};
 use crate::agenda::{Agenda, SlotId};
 use crate::model::SentryModel;
+use crate::report::EventLog;
+use crate::world::World;
 
-/// What stands before the servers: the kernel, the sentry's workers if they are simulated, and the controller.
-pub(super) struct Front {
+/// The controller, what stands before it, and who waits in it.
+pub(super) struct Sentry {
     pub(super) controller: Controller,
+    pub(super) log: EventLog,
     pub(super) kernel: Kernel,
     pub(super) desk: Option<Desk>,
     /// The request that waits in the controller under a ticket, by the ticket's low half, which is unique among live
     /// ones.
     waiting: Vec<u32>,
-    /// When the controller wants to be called.
-    timeout: Timestamp,
-    timer: SlotId,
+    /// When the controller wants to be called again.
+    pub(super) timeout: Timestamp,
+    pub(super) timer: SlotId,
 }
 
 /// The workers.
@@ -50,23 +55,21 @@ pub(crate) enum Then {
     Nothing,
 }
 
-impl Front {
-    pub(super) fn new(controller: Controller, desk: Option<SentryModel>, plans: &mut Agenda<Happening>) -> Front {
-        Front {
-            controller,
+impl Sentry {
+    pub(super) fn new(world: &World, seed: u64, plans: &mut Agenda<Happening>) -> Result<Sentry, SetupError> {
+        let log = EventLog::default();
+        Ok(Sentry {
+            controller: Controller::new(world.setup.clone(), 1, seed, Box::new(log.clone()))?,
+            log,
             kernel: Kernel::default(),
-            desk: desk.map(Desk::new),
+            desk: world.sentry.map(Desk::new),
             waiting: Vec::new(),
             timeout: Timestamp::MAX,
             timer: plans.slot(Happening::Timeout),
-        }
+        })
     }
 
-    pub(super) fn handle_timeout(&mut self, now: Timestamp) {
-        self.timeout = Timestamp::MAX;
-        self.controller.handle_timeout(now);
-    }
-
+    /// Plans the next call of the controller, if that is sooner than what is planned.
     pub(super) fn plan_timeout(&mut self, now: Timestamp, plans: &mut Agenda<Happening>) {
         if let Some((at, _)) = self.controller.poll_timeout()
             && at < self.timeout
@@ -75,23 +78,6 @@ impl Front {
             plans.plan(self.timer, at.max(now));
         }
     }
-
-    pub(super) fn note_waiting(&mut self, ticket: Ticket, request: u32) {
-        let at = low_half(ticket);
-        if self.waiting.len() <= at {
-            self.waiting.resize(at + 1, u32::MAX);
-        }
-        self.waiting[at] = request;
-    }
-
-    /// The request that waits under a ticket.
-    pub(super) fn who_waits(&self, ticket: Ticket) -> u32 {
-        self.waiting[low_half(ticket)]
-    }
-}
-
-fn low_half(ticket: Ticket) -> usize {
-    ticket.as_u64() as u32 as usize
 }
 
 impl Desk {
@@ -128,14 +114,14 @@ impl Desk {
 impl Run<'_> {
     /// A request is at the sentry.
     pub(super) fn at_sentry(&mut self, now: Timestamp, request: u32) {
-        if !self.front.kernel.lets_in(now) {
+        if !self.sentry.kernel.lets_in(now) {
             return self.turned_away(now, request);
         }
-        if self.front.desk.is_some() {
+        if self.sentry.desk.is_some() {
             return self.queue_errand(now, Errand::Decide { request });
         }
-        let asked = self.asked(request);
-        let decision = self.front.controller.handle_arrival(now, asked);
+        let asked = self.asked(&self.requests[request as usize]);
+        let decision = self.sentry.controller.handle_arrival(now, asked);
         self.decided(now, request, decision);
     }
 
@@ -145,13 +131,13 @@ impl Run<'_> {
         match decision {
             Decision::Admit { server, .. } => self.start(now, request, server),
             Decision::Enqueue { .. } => {}
-            Decision::Reject(rejection) => self.refuse(now, request, &rejection),
+            Decision::Reject(rejection) => self.refuse(now, request, rejection.retry_after),
         }
     }
 
     /// A request that waited in the controller may start.
     pub(super) fn start_waiting(&mut self, now: Timestamp, request: u32, server: ServerId) {
-        match self.front.desk {
+        match self.sentry.desk {
             Some(_) => self.queue_errand(now, Errand::Relay { request, server }),
             None => self.start(now, request, server),
         }
@@ -159,13 +145,13 @@ impl Run<'_> {
 
     /// The first report is due one interval after the start.
     pub(super) fn open_desk(&mut self) {
-        if let Some(desk) = &self.front.desk {
+        if let Some(desk) = &self.sentry.desk {
             self.plans.once(Timestamp::ZERO + desk.model.report_every, Happening::SentryReport);
         }
     }
 
     pub(super) fn report_sentry(&mut self, now: Timestamp) {
-        let Some(desk) = &mut self.front.desk else { return };
+        let Some(desk) = &mut self.sentry.desk else { return };
         let cpu = desk.report(now);
         self.plans.once(now + desk.model.report_every, Happening::SentryReport);
         self.send(now, LoadReport::SentryCpu(cpu));
@@ -176,10 +162,10 @@ impl Run<'_> {
         match then {
             Then::Start(server) if !self.requests[request as usize].gone => self.start(now, request, server),
             Then::Start(_) => self.close(now, request, Fate::TimedOut),
-            Then::Refuse { retry_after } => self.refused_by_desk(now, request, retry_after),
+            Then::Refuse { retry_after } => self.refuse(now, request, retry_after),
             Then::Nothing => {}
         }
-        let Some(desk) = &mut self.front.desk else { return };
+        let Some(desk) = &mut self.sentry.desk else { return };
         desk.meter(now);
         desk.busy -= 1;
         if let Some(errand) = desk.queue.pop_front() {
@@ -189,19 +175,20 @@ impl Run<'_> {
 
     /// A client whose connection is not let in tries it again a second later, as its kernel does, or gives up.
     fn turned_away(&mut self, now: Timestamp, request: u32) {
-        self.refused_by_desk(now, request, std::time::Duration::from_secs(1));
+        self.refuse(now, request, std::time::Duration::from_secs(1));
     }
 
-    fn refused_by_desk(&mut self, now: Timestamp, request: u32, retry_after: std::time::Duration) {
+    /// A request is refused; it may come back after `retry_after`.
+    pub(super) fn refuse(&mut self, now: Timestamp, request: u32, retry_after: std::time::Duration) {
         let flying = &self.requests[request as usize];
         if !flying.gone {
-            self.record.report.refused(now, flying.subject);
+            self.report.refused(now, flying.subject);
         }
         self.close(now, request, Fate::Refused(retry_after));
     }
 
     fn queue_errand(&mut self, now: Timestamp, errand: Errand) {
-        let Some(desk) = &mut self.front.desk else { return };
+        let Some(desk) = &mut self.sentry.desk else { return };
         if desk.busy < desk.model.workers {
             return self.take(now, errand);
         }
@@ -215,7 +202,7 @@ impl Run<'_> {
 
     /// A worker takes an errand.
     fn take(&mut self, now: Timestamp, errand: Errand) {
-        let Some(desk) = &mut self.front.desk else { return };
+        let Some(desk) = &mut self.sentry.desk else { return };
         let SentryModel { admitted, refused, .. } = desk.model;
         desk.meter(now);
         desk.busy += 1;
@@ -236,15 +223,10 @@ impl Run<'_> {
 
     /// Asks the controller.
     fn decide(&mut self, now: Timestamp, request: u32) -> Decision {
-        let asked = self.asked(request);
-        let decision = self.front.controller.handle_arrival(now, asked);
+        let asked = self.asked(&self.requests[request as usize]);
+        let decision = self.sentry.controller.handle_arrival(now, asked);
         self.keep_ticket(request, &decision);
         decision
-    }
-
-    fn asked(&self, request: u32) -> Request {
-        let flying = &self.requests[request as usize];
-        self.clients.menus[flying.client.menu()].request(flying.url)
     }
 
     fn keep_ticket(&mut self, request: u32, decision: &Decision) {
@@ -254,4 +236,27 @@ impl Run<'_> {
             Decision::Reject(_) => {}
         }
     }
+
+    /// A request waits in the controller.
+    fn wait(&mut self, request: u32, ticket: Ticket) {
+        let at = low_half(ticket);
+        if self.sentry.waiting.len() <= at {
+            self.sentry.waiting.resize(at + 1, u32::MAX);
+        }
+        self.sentry.waiting[at] = request;
+        let flying = &mut self.requests[request as usize];
+        (flying.ticket, flying.waiting) = (Some(ticket), true);
+    }
+
+    pub(super) fn stop_waiting(&mut self, ticket: Ticket) -> u32 {
+        let request = self.sentry.waiting[low_half(ticket)];
+        let flying = &mut self.requests[request as usize];
+        assert_eq!(flying.ticket, Some(ticket), "the low half of a ticket is unique among live ones");
+        flying.waiting = false;
+        request
+    }
+}
+
+fn low_half(ticket: Ticket) -> usize {
+    ticket.as_u64() as u32 as usize
 }

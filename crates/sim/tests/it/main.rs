@@ -3,6 +3,7 @@
 mod c1;
 mod estimators;
 mod models;
+mod offers;
 mod priority;
 mod room;
 mod support;

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use tidegate_engine::Status;
 use tidegate_sim::{
-    Action, Fault, FaultKind, Knee, Link, Power, Program, Report, Resource, Retry, SentryModel, Step, Tier, Users,
-    Wait, WarmUp, World,
+    Action, Fault, FaultKind, Knee, Link, Power, Program, Report, Resource, SentryModel, Step, Tier, Users, WarmUp,
+    World,
 };
 use tidegate_sim::{Discipline, ServerModel, Url};
-use tidegate_workload::{ArrivalProcess, ServiceTime};
+use tidegate_workload::{ArrivalProcess, Retry, ServiceTime, Wait};
 
 use crate::support::{self, admission};
 
@@ -163,7 +163,7 @@ fn a_server_that_starts_serves_after_its_setup_and_is_slow_at_first() {
     let server = &mut world.servers[0];
     (server.off, server.setup_time) = (true, Duration::from_secs(20));
     server.warm_up = Some(WarmUp { time: Duration::from_secs(30), speed: 0.5 });
-    server.power = Some(Power { idle: 100.0, peak: 200.0, setup: 150.0 });
+    server.power = Some(Power { idle: 100.0, peak: 200.0, setup: Some(150.0) });
     world.faults = vec![Fault { what: FaultKind::Start, ..support::speed(10, 1.0) }];
     let report = run(&world);
     let between = |from, to| report.courses[0].span(Duration::from_secs(from), Duration::from_secs(to));
@@ -207,7 +207,7 @@ fn users_think_between_answers() {
         // From the first to the second, and then the session is over.
         next: vec![vec![0.0, 1.0], vec![0.0, 0.0]],
         pause: constant(0.090),
-        retry: Retry::NEVER,
+        retry: None,
     }];
     let report = run(&world);
     // A session is 10 + 40 + 20 + 90 ms.
@@ -229,7 +229,7 @@ fn users_come_and_go() {
         start: vec![1.0],
         next: vec![vec![1.0]],
         pause: constant(0.040),
-        retry: Retry::NEVER,
+        retry: None,
     }];
     let report = run(&world);
     let offered = |from, to| report.courses[0].span(Duration::from_secs(from), Duration::from_secs(to)).offered;
@@ -266,7 +266,7 @@ fn requests_that_can_be_answered_cheaper_take_less_as_quality_falls() {
 fn clients_try_again_as_often_as_they_may_and_when_they_are_told() {
     let mut world = steady(10.0);
     world.servers[0].off = true;
-    let retry = Retry { tries: 4, wait: Wait::Own(constant(2.0)), jitter: 0.0 };
+    let retry = Retry { tries: 4, wait: Wait::Own, time: Some(constant(2.0)), jitter: 0.0 };
     world.streams[0].retry = Some(retry);
     let report = run(&world);
     let client = report.clients[0];
@@ -288,7 +288,7 @@ fn a_client_that_leaves_costs_the_server_its_work_and_the_engine_nothing() {
     let mut world = steady(50.0);
     world.streams[0].urls[0].cost = constant(0.015);
     world.patience = Duration::from_millis(5);
-    world.streams[0].retry = Some(Retry { tries: 1, wait: Wait::AtOnce, jitter: 0.0 });
+    world.streams[0].retry = Some(Retry { tries: 1, wait: Wait::AtOnce, time: None, jitter: 0.0 });
     let report = run(&world);
     let all = report.courses[0].total();
     assert_eq!((all.failed, all.admitted()), (all.offered, 0));

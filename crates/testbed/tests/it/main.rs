@@ -7,6 +7,7 @@ mod lifecycle;
 mod load;
 mod measurements;
 mod nuclei;
+mod oracle;
 mod prometheus;
 mod support;
 mod theory;

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use tidegate_testbed::{Cores, Discipline};
-use tidegate_workload::{ArrivalProcess, Profile, Rate, ServiceTime, rng};
+use tidegate_testbed::Cores;
+use tidegate_workload::{ArrivalProcess, Discipline, Profile, Rate, ServiceTime, rng};
 
 /// Mean response time of `n` Poisson arrivals, seconds.
 fn mean_response(mut cores: Cores, rate: f64, service: ServiceTime, n: usize) -> f64 {
@@ -48,8 +48,8 @@ fn processor_sharing_does_not_care_about_the_distribution() {
         ServiceTime::lognormal(0.01, 2.0).unwrap(),
     ] {
         // E[S] / (1 - load) for every distribution of the same mean.
-        assert_near(mean_response(one_core(Discipline::Ps), 50.0, service, 200_000), 0.02, 0.05);
-        assert_near(mean_response(one_core(Discipline::Ps), 80.0, service, 400_000), 0.05, 0.10);
+        assert_near(mean_response(one_core(Discipline::ProcessorSharing), 50.0, service, 200_000), 0.02, 0.05);
+        assert_near(mean_response(one_core(Discipline::ProcessorSharing), 80.0, service, 400_000), 0.05, 0.10);
     }
 }
 
@@ -71,7 +71,7 @@ fn several_cores_wait_as_erlang_says() {
     let theory = 0.01 + waits * 0.01 / (f64::from(k) - load);
     let service = ServiceTime::exponential(0.01).unwrap();
     // With exponential service the mean does not depend on who is served first: sharing gives the same.
-    for discipline in [Discipline::Fifo, Discipline::Ps] {
+    for discipline in [Discipline::Fifo, Discipline::ProcessorSharing] {
         assert_near(mean_response(Cores::new(discipline, k, None, None), 240.0, service, 400_000), theory, 0.05);
     }
 }

@@ -3,9 +3,9 @@
 pub(super) mod inputs;
 mod offers;
 pub(super) mod plan;
-mod play;
 pub(super) mod policy;
 mod report;
+mod tally;
 
 use std::io::{Write, stderr, stdout};
 use std::path::{Path, PathBuf};
@@ -20,9 +20,9 @@ use tidegate_workload::trace::Spread;
 
 use inputs::{ClassArg, Day, UnitCost};
 use plan::Plan;
-use play::Tally;
 use policy::Policy;
 use report::Report;
+use tally::Tally;
 
 /// What would have happened to the requests of a trace under other policies: the engine in simulated time, once for
 /// each policy, with the same arrivals.

@@ -1,13 +1,12 @@
 //! From what a scenario file says of machines and clients to a world's models. Names were checked when it was read.
 
 use tidegate_sim::{
-    Action, Channel, Discipline, Fault, FaultKind, Host, Knee, Link, Power, Program, Resource, Retry, SentryModel,
-    ServerModel, Sessions, Step, Tier, Url, Users, Wait, WarmUp, World,
+    Action, Fault, FaultKind, Host, Power, Program, Resource, ServerModel, Sessions, Step, Tier, Url, Users, World,
 };
 
 use crate::configure;
 use crate::scenario;
-use crate::scenario::{Discipline as Shared, Scenario};
+use crate::scenario::Scenario;
 
 /// Puts machines, users and what happens to them into a world.
 pub(super) fn furnish(world: &mut World, scenario: &Scenario) {
@@ -29,16 +28,9 @@ pub(super) fn furnish(world: &mut World, scenario: &Scenario) {
     world.tiers = scenario.tiers.iter().map(tier).collect();
     world.users = scenario.users.iter().map(|group| users(scenario, group)).collect();
     world.sessions = scenario.sessions.iter().map(|group| sessions(scenario, group)).collect();
-    world.link = scenario.link.map(|link| Link { rate: link.rate, latency: link.latency });
-    world.sentry = scenario.sentry.map(|sentry| SentryModel {
-        workers: sentry.workers,
-        admitted: sentry.admitted,
-        refused: sentry.refused,
-        backlog: sentry.backlog,
-        report_every: sentry.report_every,
-    });
-    let reports = scenario.reports.unwrap_or_default();
-    world.channel = Channel { delay: reports.delay, loss: reports.loss };
+    world.link = scenario.link;
+    world.sentry = scenario.sentry;
+    world.channel = scenario.reports.unwrap_or_default();
     world.faults = scenario.faults.iter().map(|fault| self::fault(scenario, fault)).collect();
     world.patience = scenario.timeout;
 }
@@ -63,26 +55,17 @@ pub(super) fn urls(scenario: &Scenario, class: usize, name: &str, weight: f64) -
     (0..request.urls).map(url).collect()
 }
 
-pub(super) fn retry(retry: &tidegate_workload::Retry) -> Retry {
-    let wait = match (retry.wait, retry.time) {
-        (tidegate_workload::Wait::Own, Some(time)) => Wait::Own(time),
-        (tidegate_workload::Wait::RetryAfter, _) => Wait::RetryAfter,
-        _ => Wait::AtOnce,
-    };
-    Retry { tries: retry.tries, wait, jitter: retry.jitter }
-}
-
 fn front(servers: &scenario::Servers) -> Vec<ServerModel> {
     let model = ServerModel {
         limit: servers.limit,
         backlog: servers.backlog,
-        knee: servers.knee.map(knee),
+        knee: servers.knee,
         resources: servers.resources.iter().map(resource).collect(),
         card: servers.resource_index(scenario::CARD).map(|at| at + 1),
-        power: servers.power.map(power),
+        power: servers.power,
         setup_time: servers.setup_time,
-        warm_up: servers.warm_up.map(|warm| WarmUp { time: warm.time, speed: warm.speed }),
-        ..ServerModel::new(f64::from(servers.cores), discipline(servers.discipline))
+        warm_up: servers.warm_up,
+        ..ServerModel::new(f64::from(servers.cores), servers.discipline)
     };
     let on = servers.count - servers.off;
     (0..servers.count).map(|at| ServerModel { off: at >= on, ..model.clone() }).collect()
@@ -97,10 +80,10 @@ fn lend(world: &mut World, servers: &scenario::Servers, at: usize, tier: &scenar
         power: tier.power.filter(|_| divided).map(|power| Power {
             idle: 0.0,
             peak: power.peak - power.idle,
-            setup: 0.0,
+            setup: Some(0.0),
         }),
         pace: lends.speed,
-        ..ServerModel::new(f64::from(tier.cores), discipline(tier.discipline))
+        ..ServerModel::new(f64::from(tier.cores), tier.discipline)
     };
     for server in 0..tier.count {
         world.hosts.push(Host {
@@ -118,11 +101,11 @@ fn tier(tier: &scenario::Tier) -> Tier {
     let model = ServerModel {
         limit: tier.limit,
         backlog: tier.backlog,
-        knee: tier.knee.map(knee),
+        knee: tier.knee,
         resources: tier.resources.iter().map(resource).collect(),
-        power: tier.power.map(power),
+        power: tier.power,
         contention: tier.contention,
-        ..ServerModel::new(f64::from(tier.cores), discipline(tier.discipline))
+        ..ServerModel::new(f64::from(tier.cores), tier.discipline)
     };
     Tier { name: tier.name.clone(), servers: vec![model; tier.count], latency: tier.latency }
 }
@@ -170,7 +153,7 @@ fn users(scenario: &Scenario, users: &tidegate_workload::Users) -> Users {
         next: types.iter().map(row).collect(),
         start,
         pause: users.pause.unwrap_or(users.think),
-        retry: users.retry.as_ref().map_or(Retry::NEVER, retry),
+        retry: users.retry,
     }
 }
 
@@ -195,25 +178,8 @@ fn fault(scenario: &Scenario, fault: &scenario::Fault) -> Fault {
 fn resource(resource: &scenario::Resource) -> Resource {
     match resource.tokens {
         Some(tokens) => Resource::Pool { tokens },
-        None => Resource::Station {
-            units: f64::from(resource.units),
-            discipline: discipline(resource.discipline),
-            rate: resource.rate,
-        },
-    }
-}
-
-fn knee(knee: scenario::Knee) -> Knee {
-    Knee { at: knee.at, loss: knee.loss }
-}
-
-fn power(power: scenario::Power) -> Power {
-    Power { idle: power.idle, peak: power.peak, setup: power.setup.unwrap_or(power.peak) }
-}
-
-fn discipline(discipline: Shared) -> Discipline {
-    match discipline {
-        Shared::Ps => Discipline::ProcessorSharing,
-        Shared::Fifo => Discipline::Fifo,
+        None => {
+            Resource::Station { units: f64::from(resource.units), discipline: resource.discipline, rate: resource.rate }
+        }
     }
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tidegate_loadgen::{LoadRun, Plan, Report, Stream};
-use tidegate_testbed::{Discipline, EmulatedCluster, ServerSpec, Stats, ThreadedCluster};
-use tidegate_workload::ServiceTime;
+use tidegate_testbed::{EmulatedCluster, ServerSpec, Stats, ThreadedCluster};
+use tidegate_workload::{Discipline, ServiceTime};
 
 use super::PATIENCE;
 

@@ -1,9 +1,8 @@
 //! From the requests of a trace to what the simulator is offered: class, work, and by what the engine knows it.
 
+use tidegate_sim::Offer;
 use tidegate_workload::trace::{Flaw, Playback, TraceError, Traced};
 use tidegate_workload::{Rng, ServiceTime, rng, uniform};
-
-use super::play::Offer;
 
 /// How much work a request is.
 #[derive(Debug, Clone)]
@@ -114,7 +113,7 @@ impl Iterator for Offers<'_> {
             None => timed.traced.label.as_deref().map_or(0, hash),
         };
         // One class's URLs are not another's.
-        Some(Ok(Offer { at: timed.at, class, url: url ^ (u64::from(class) << 56), work }))
+        Some(Ok(Offer { at: timed.at, class, request_type: 0, url: url ^ (u64::from(class) << 56), work }))
     }
 }
 

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use tidegate_engine::{ClassSetup, ServerSetup, Setup, Sla, Statistic};
-use tidegate_sim::Discipline;
+use tidegate_sim::{Discipline, ServerModel, World};
 use tidegate_workload::trace::{Instant, Playback, PlaybackOptions, Scan, Shape, TraceReader, Window};
 
 use super::inputs::{ClassArg, Day, Edge, Membership, Reading, UnitCost};
 use super::offers::{Classes, Offers, Work};
-use super::play::{House, Tally};
+use super::tally::Tally;
 use super::{Args, Policy};
 
 /// Everything about the comparison. Whatever could be wrong with it has been found.
@@ -26,8 +26,8 @@ pub struct Plan {
     pub scan: Scan,
     /// How the trace is played.
     pub playback: PlaybackOptions,
-    /// The servers; the policy is put in for each run.
-    pub house: House,
+    /// The servers, of which each is as the first; the policy is put in for each run.
+    pub world: World,
     work: Work,
     classes: Classes,
     tell_by: Option<usize>,
@@ -35,6 +35,9 @@ pub struct Plan {
 
 /// Stretches of a run at most: results stay small whatever the length of the trace.
 const MOST_STRETCHES: u32 = 5000;
+
+/// How many requests are played between two reports of progress.
+const BATCH: u64 = 8192;
 
 /// A run may last so long, seconds.
 const LONGEST: f64 = 1e9;
@@ -93,7 +96,7 @@ impl Plan {
             seeds: (0..args.seeds).map(|more| args.seed.wrapping_add(more)).collect(),
             scan,
             playback,
-            house: house(args, names, Duration::from_secs_f64(bin))?,
+            world: world(args, names, Duration::from_secs_f64(bin))?,
             work,
             classes,
             tell_by,
@@ -110,26 +113,46 @@ impl Plan {
         self.scan.requests as f64 * self.playback.rate
     }
 
-    /// Processors of all servers.
-    pub fn processors(&self) -> f64 {
-        self.house.cores * self.house.setup.servers.len() as f64
+    /// Processors of a server.
+    pub fn cores(&self) -> f64 {
+        self.world.servers[0].cores
     }
 
-    /// Plays the trace under one policy.
+    /// Processors of all servers.
+    pub fn processors(&self) -> f64 {
+        self.cores() * self.world.servers.len() as f64
+    }
+
+    /// Plays the trace under one policy, and tells now and then how many more requests it played.
     ///
     /// # Errors
     /// When the trace has an error where the first look ended before it, or has changed since.
     pub fn play(&self, policy: &Policy, seed: u64, progress: impl Fn(u64)) -> Result<Tally> {
-        let mut house = self.house.clone();
-        house.setup.admission = policy.config.clone();
+        let mut world = self.world.clone();
+        world.setup.admission = policy.config.clone();
         let reader = self.reading.open(&self.trace, self.class_column.as_deref())?;
         let playback = Playback::new(reader, PlaybackOptions { seed, ..self.playback });
         let offers = Offers::new(playback, self.trace(), &self.work, &self.classes, self.tell_by, seed);
-        house.play(seed, offers, progress).map_err(|error| anyhow!(error)).with_context(|| policy.label.clone())
+        let (mut tally, mut played, mut broken) = (Tally::default(), 0, None);
+        let sound = offers.map_while(|offer| offer.map_err(|error| broken = Some(error)).ok());
+        let counted = sound.inspect(|offer| {
+            tally.offered(offer, world.stretch);
+            played += 1;
+            if played % BATCH == 0 {
+                progress(BATCH);
+            }
+        });
+        let report = world.run_with(seed, counted).with_context(|| policy.label.clone())?;
+        progress(played % BATCH);
+        if let Some(error) = broken {
+            return Err(anyhow!(error)).with_context(|| policy.label.clone());
+        }
+        tally.classes = report.courses;
+        Ok(tally)
     }
 }
 
-fn house(args: &Args, classes: Vec<String>, bin: Duration) -> Result<House> {
+fn world(args: &Args, classes: Vec<String>, stretch: Duration) -> Result<World> {
     let sla = Sla::constant(Statistic::P95, args.target).map_err(|error| anyhow!("--target: {error}"))?;
     let cores = f64::from(args.cores);
     let known = args.known_cores.then_some(cores);
@@ -138,7 +161,10 @@ fn house(args: &Args, classes: Vec<String>, bin: Duration) -> Result<House> {
     setup.classes = classes.into_iter().map(ClassSetup::new).collect();
     setup.check()?;
     let discipline = if args.discipline == "fifo" { Discipline::Fifo } else { Discipline::ProcessorSharing };
-    Ok(House { setup, cores, discipline, patience: args.timeout, bin })
+    let servers = vec![ServerModel::new(cores, discipline); usize::from(args.servers)];
+    // Nothing arrives but the trace. No resource is measured: what a nucleus would see of them, no trace says.
+    let world = World::new(setup, servers, Duration::ZERO);
+    Ok(World { patience: args.timeout, stretch, by_answer: false, nuclei: false, ..world })
 }
 
 fn work(args: &Args, reader: &TraceReader) -> Result<Work> {

@@ -6,7 +6,7 @@ use serde::Serialize;
 use tidegate_workload::{Course, Responses};
 
 use super::plan::Plan;
-use super::play::Tally;
+use super::tally::Tally;
 
 /// The comparison.
 #[derive(Debug, Serialize)]
@@ -104,12 +104,12 @@ pub struct Figures {
 impl Report {
     /// What came of the runs: for each policy, one tally for each seed.
     pub fn new(plan: &Plan, tallies: Vec<Vec<Tally>>) -> Report {
-        let (scan, house) = (&plan.scan, &plan.house);
+        let (scan, world) = (&plan.scan, &plan.world);
         let processors = plan.processors();
         let scale = plan.playback.rate * plan.playback.speed;
         let mean_work_s = scan.work / scan.requests.max(1) as f64;
         let first = tallies.first().and_then(|tallies| tallies.first());
-        let counter = Counter { bin: house.bin.as_secs_f64(), processors };
+        let counter = Counter { bin: world.stretch.as_secs_f64(), processors };
         let named = plan.policies.iter().zip(&tallies);
         Report {
             trace: plan.trace(),
@@ -120,13 +120,13 @@ impl Report {
             lines_left_out: scan.skipped,
             rate_scale: plan.playback.rate,
             speed: plan.playback.speed,
-            servers: house.setup.servers.len(),
-            cores: house.cores,
+            servers: world.servers.len(),
+            cores: plan.cores(),
             mean_work_s,
             capacity_per_s: processors / mean_work_s,
             peak_load: scan.peak_work * scale / processors,
             peak_at: scan.peak_at.to_string(),
-            target_s: house.setup.sla.target(0.0).as_secs_f64(),
+            target_s: world.setup.sla.target(0.0).as_secs_f64(),
             stretch_s: counter.bin,
             stretches: first.map_or(0, |tally| tally.work.len()),
             overloaded_stretches: first.map_or(0, |tally| counter.overloaded(tally).filter(|over| *over).count()),
@@ -264,7 +264,7 @@ impl Counter {
     }
 
     fn policy(&self, plan: &Plan, name: &str, tallies: &[Tally]) -> PolicyReport {
-        let classes = &plan.house.setup.classes;
+        let classes = &plan.world.setup.classes;
         let all: Vec<usize> = (0..classes.len()).collect();
         let mut groups = vec![self.group("all", &all, tallies)];
         if classes.len() > 1 {

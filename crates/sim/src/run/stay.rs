@@ -1,0 +1,59 @@
+//! A request's stay at its server, from setting off to what became of it there.
+
+use tidegate_engine::{Outcome, RequestTypeId, ServerId, Timestamp};
+
+use super::{Run, clients::Fate, menu};
+use crate::park::Owner;
+
+impl Run<'_> {
+    /// A request sets off for its server. One that is off is noticed at once, and the request sent to another, as the
+    /// sentry does it; one that is full refuses it.
+    pub(super) fn start(&mut self, now: Timestamp, request: u32, mut server: ServerId) {
+        let flying = &mut self.requests[request as usize];
+        flying.started = now;
+        let mut task = flying.task;
+        if let Some(url) = menu::url(&self.clients.menus, flying)
+            && url.degrades_to < 1.0
+        {
+            let quality = self.sentry.controller.policer().quality(RequestTypeId(url.request_type));
+            task.work *= url.degrades_to + (1.0 - url.degrades_to) * quality;
+        }
+        for attempt in 0..3 {
+            if self.park.begin(now, u32::from(server.0), Owner::Request(request), task, &mut self.plans) {
+                return;
+            }
+            let Some(ticket) = self.requests[request as usize].ticket else { break };
+            if attempt == 2 || self.park.is_on(u32::from(server.0)) {
+                break;
+            }
+            match self.sentry.controller.handle_redispatch(now, ticket, server) {
+                Some(other) => server = other,
+                None => break,
+            }
+        }
+        self.fail(now, request);
+    }
+
+    /// What became of requests at their servers.
+    pub(super) fn collect(&mut self, now: Timestamp) {
+        while let Some(ended) = self.park.next_ended() {
+            if ended.served {
+                self.answer(now, ended.request);
+            } else {
+                self.fail(now, ended.request);
+            }
+        }
+    }
+
+    /// The server failed the request.
+    pub(super) fn fail(&mut self, now: Timestamp, request: u32) {
+        if let Some(ticket) = self.requests[request as usize].ticket.take() {
+            self.sentry.controller.handle_completion(now, ticket, Outcome::failed());
+        }
+        let subject = self.requests[request as usize].subject;
+        if !self.requests[request as usize].gone {
+            self.report.failed(subject);
+        }
+        self.close(now, request, Fate::Failed);
+    }
+}
