@@ -10,7 +10,6 @@
 //! | `docs` | `docs.rs`, `docs/` | the documents as a site, links checked; the commands they show, run |
 //! | `real` | `real.rs`, `real/` | the sentry before Apache with PHP, at three times its capacity |
 //! | `profile` | `profile.rs`, `profile/` | `tidegate profile` beside httperf, on Apache with PHP |
-//! | `resource` | `resource.rs`, `resource/` | resources protected before Apache with CGI, in network namespaces |
 //! | `fuzz` | `fuzz.rs` | the fuzz targets, on stable |
 
 mod apache;
@@ -23,7 +22,6 @@ mod fuzz;
 mod profile;
 mod programs;
 mod real;
-mod resource;
 mod steps;
 mod suite;
 mod tidy;
@@ -54,8 +52,6 @@ usage: cargo xtask COMMAND
                          the sentry before Apache with PHP, at three times its capacity
   profile [--short] [--runs N] [--step SECONDS] [--out FOLDER]
                          what `tidegate profile` finds of Apache with PHP, and what httperf finds
-  resource [--short] [--only V1,V2,V3,premium,cost] [--levels 0.8,2,3] [--out DIR] [--verbose] [--keep]
-                         resources protected before Apache with CGI, in network namespaces (root)
   fuzz [TARGET] [--seconds N]
                          fuzz one target, or each in turn, for N seconds (default 30)";
 
@@ -83,7 +79,6 @@ fn run(mut args: Args) -> Result<ExitCode> {
         "docs" => docs::run(args),
         "real" => real::run(args),
         "profile" => profile::run(args),
-        "resource" => resource::run(args),
         "fuzz" => fuzz::run(args),
         "help" => {
             println!("{USAGE}");

@@ -58,7 +58,7 @@ pub const LIVE: &[Live] = &[
     Live {
         name: "connections policed in the kernel before Apache, in network namespaces",
         kind: Kind::Measurement,
-        cargo: &["xtask", "resource", "--short", "--only", "premium"],
+        cargo: tidegate!["experiment" "run" "V1-flood" "--live" "--short"],
         needs: &["apache2", "nft", "ip"],
     },
     Live {
