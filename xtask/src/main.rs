@@ -8,7 +8,7 @@
 //! | `tidy` | `tidy.rs`, `tidy/` | the rules of CONTRIBUTING.md, read from the source |
 //! | `bench` | `bench.rs`, `bench/` | benchmarks, and the comparison with other proxies |
 //! | `docs` | `docs.rs`, `docs/` | the documents as a site, links checked; the commands they show, run |
-//! | `real` | `real.rs`, `real/` | the sentry before Apache with PHP, at three times its capacity |
+//! | `real` | `real.rs`, `real/` | hey and httperf at three times what Apache with PHP can do, behind the sentry |
 //! | `profile` | `profile.rs`, `profile/` | `tidegate profile` beside httperf, on Apache with PHP |
 //! | `fuzz` | `fuzz.rs` | the fuzz targets, on stable |
 
@@ -48,8 +48,8 @@ usage: cargo xtask COMMAND
                          make the documents' site, in target/site; --bless: first what is generated in them
   docs --run [--only docs/PAGE.md]
                          run the commands that the documents show
-  real [--short] [--seconds N] [--target TIME] [--keep] [--record]
-                         the sentry before Apache with PHP, at three times its capacity
+  real [--short] [--seconds N]
+                         what hey and httperf find of the sentry before Apache with PHP, at three times its capacity
   profile [--short] [--runs N] [--step SECONDS] [--out FOLDER]
                          what `tidegate profile` finds of Apache with PHP, and what httperf finds
   fuzz [TARGET] [--seconds N]

@@ -46,6 +46,12 @@ pub const LIVE: &[Live] = &[
     Live {
         name: "Apache and PHP at three times their capacity, short",
         kind: Kind::Measurement,
+        cargo: tidegate!["experiment" "run" "apache-3x" "--live" "--short"],
+        needs: &["apache2", "php"],
+    },
+    Live {
+        name: "the same from hey and httperf, short",
+        kind: Kind::Measurement,
         cargo: &["xtask", "real", "--short"],
         needs: &["apache2", "php", "hey", "httperf"],
     },
