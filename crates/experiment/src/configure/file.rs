@@ -262,3 +262,48 @@ pub(crate) fn local(port: u16) -> SocketAddr {
 fn classes(scenario: &Scenario, at: usize) -> impl Iterator<Item = &scenario::Class> {
     scenario.classes.iter().filter(move |class| scenario.application_of(&class.name) == at)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use tidegate_sentry::Config;
+
+    use super::*;
+    use crate::built_in;
+
+    #[test]
+    fn a_sentry_reads_its_file_for_every_arm() {
+        for scenario in built_in::all().unwrap().into_iter().filter(|scenario| scenario.tiers.is_empty()) {
+            for arm in &scenario.arms {
+                let application = |at| ApplicationFile {
+                    servers: Some(vec![Server { address: local(9001), max_connections: Some(661) }]),
+                    health: Some(Health { interval: "500ms" }),
+                    ..ApplicationFile::new(&scenario, arm, at, local(8080 + at as u16))
+                };
+                let applications = (0..scenario.all_applications().len()).map(application).collect();
+                let text = toml::to_string(&SentryFile::new(local(9900), applications)).unwrap();
+                let config = Config::parse(&text, Path::new("sentry.toml"));
+                let problem = config.err().map(|errors| errors.to_string());
+                // Kinds and partitions of servers are the emulated service's to say.
+                let says_more = !scenario.max_conn.is_empty() || !arm.partition.is_empty();
+                assert!(says_more || problem.is_none(), "{} {}: {problem:?}\n{text}", scenario.id, arm.name);
+            }
+        }
+    }
+
+    #[test]
+    fn clients_with_a_part_of_their_own_are_in_the_file() {
+        let scenario = built_in::find("V1-flood").unwrap();
+        let class = vec![SynClass { name: "premium", network: "10.77.1.0/24".to_owned(), share: 1.0 }];
+        let application = ApplicationFile {
+            servers: Some(vec![Server { address: local(9001), max_connections: None }]),
+            syn_policing: Some(SynPolicing { required: true, class }),
+            ..ApplicationFile::new(&scenario, &scenario.arms[0], 0, local(8080))
+        };
+        let text = toml::to_string(&SentryFile::new(local(9900), vec![application])).unwrap();
+        let read = Config::parse(&text, Path::new("sentry.toml")).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+        let json = read.config.to_json().to_string();
+        assert!(json.contains("10.77.1.0/24") && json.contains("premium"), "{json}");
+    }
+}

@@ -123,3 +123,23 @@ fn limits(scenario: &Scenario, streams: Vec<Stream>, duration: Duration, seed: u
 fn label(load: &Load, request: &str) -> String {
     format!("{}/{request}", load.label())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in;
+
+    #[test]
+    fn each_type_of_a_load_is_a_stream_of_its_own() {
+        let scenario = built_in::find("V1").unwrap().for_live().unwrap();
+        let plan = plan(&scenario, SocketAddr::from(([10, 77, 2, 1], 8080)), 1, true).unwrap();
+        let rate = |at: usize| plan.streams[at].profile.rate_at(Duration::ZERO).per_second();
+        let names: Vec<&str> = plan.streams.iter().map(|stream| stream.class.as_str()).collect();
+        let scripts = names.iter().position(|name| *name == "all/cgi").unwrap();
+        assert_eq!((names.len(), scripts + names.iter().position(|name| *name == "all/file").unwrap()), (2, 1));
+        assert!((rate(scripts) - 60.0).abs() < 1e-9 && (rate(1 - scripts) - 240.0).abs() < 1e-9);
+        let files = &plan.streams[1 - scripts].urls;
+        assert_eq!((files.len(), files[0].0.path(), files[1].1 / files[0].1), (40, "/all/file/0", 0.5));
+        assert!(!plan.keep_alive && plan.connect_timeout == Some(CONNECT));
+    }
+}
