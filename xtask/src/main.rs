@@ -8,9 +8,8 @@
 //! | `tidy` | `tidy.rs`, `tidy/` | the rules of CONTRIBUTING.md, read from the source |
 //! | `bench` | `bench.rs`, `bench/` | benchmarks, and the comparison with other proxies |
 //! | `docs` | `docs.rs`, `docs/` | the documents as a site, links checked; the commands they show, run |
-//! | `real` | `real.rs`, `real/` | the sentry before Apache with PHP, at three times its capacity |
+//! | `real` | `real.rs`, `real/` | hey and httperf at three times what Apache with PHP can do, behind the sentry |
 //! | `profile` | `profile.rs`, `profile/` | `tidegate profile` beside httperf, on Apache with PHP |
-//! | `resource` | `resource.rs`, `resource/` | resources protected before Apache with CGI, in network namespaces |
 //! | `fuzz` | `fuzz.rs` | the fuzz targets, on stable |
 
 mod apache;
@@ -23,7 +22,6 @@ mod fuzz;
 mod profile;
 mod programs;
 mod real;
-mod resource;
 mod steps;
 mod suite;
 mod tidy;
@@ -50,12 +48,10 @@ usage: cargo xtask COMMAND
                          make the documents' site, in target/site; --bless: first what is generated in them
   docs --run [--only docs/PAGE.md]
                          run the commands that the documents show
-  real [--short] [--seconds N] [--target TIME] [--keep] [--record]
-                         the sentry before Apache with PHP, at three times its capacity
+  real [--short] [--seconds N]
+                         what hey and httperf find of the sentry before Apache with PHP, at three times its capacity
   profile [--short] [--runs N] [--step SECONDS] [--out FOLDER]
                          what `tidegate profile` finds of Apache with PHP, and what httperf finds
-  resource [--short] [--only V1,V2,V3,premium,cost] [--levels 0.8,2,3] [--out DIR] [--verbose] [--keep]
-                         resources protected before Apache with CGI, in network namespaces (root)
   fuzz [TARGET] [--seconds N]
                          fuzz one target, or each in turn, for N seconds (default 30)";
 
@@ -83,7 +79,6 @@ fn run(mut args: Args) -> Result<ExitCode> {
         "docs" => docs::run(args),
         "real" => real::run(args),
         "profile" => profile::run(args),
-        "resource" => resource::run(args),
         "fuzz" => fuzz::run(args),
         "help" => {
             println!("{USAGE}");

@@ -1,6 +1,9 @@
-//! From a scenario to the configuration of what runs it: the engine's setup, and the sentry's application.
+//! From a scenario to the configuration of what runs it: the engine's setup, the sentry's application, and in `file.rs`
+//! the files of processes.
 //!
 //! Class and request type are in the path, `/CLASS/TYPE/NUMBER`; requests of sessions keep their class in a cookie.
+
+pub(crate) mod file;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | what is an experiment? | [`scenario::Scenario`]: servers, load, policies to compare, expectations |
 //! | what does the engine, what does a sentry get of it? | `configure.rs` |
-//! | what is it run on? | [`service`]: the simulator, or real HTTP to one of five kinds of services |
+//! | what is it run on? | [`service`]: the simulator, or real HTTP to one of six kinds of services |
 //! | what came of a run, and does it show what it must? | [`outcome::Outcome`], [`measure::Check`] |
 //! | which runs, how many at a time? | [`plan`] |
 //! | how is it written down? | [`report`] |

@@ -6,8 +6,8 @@ use serde::Serialize;
 use tidegate_sim::Provision;
 use tidegate_workload::{Course, Second};
 
-use crate::outcome::Outcome;
-use crate::scenario::{Arm, Expect, Metric, Scenario, Span};
+use crate::outcome::{Connections, Outcome};
+use crate::scenario::{Arm, Expect, Load, Metric, Scenario, Span};
 
 /// One expectation, measured.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -33,12 +33,20 @@ pub struct Check {
 pub struct Measure<'a> {
     scenario: &'a Scenario,
     outcome: &'a Outcome,
+    /// What came of the arms, by name, for expectations that compare them.
+    arms: &'a [(&'a str, &'a Outcome)],
 }
 
 impl<'a> Measure<'a> {
     /// A measure of what came of `scenario`.
     pub fn new(scenario: &'a Scenario, outcome: &'a Outcome) -> Measure<'a> {
-        Measure { scenario, outcome }
+        Measure { scenario, outcome, arms: &[] }
+    }
+
+    /// The same beside what came of other arms with the same seed, by name.
+    #[must_use]
+    pub fn beside(self, arms: &'a [(&'a str, &'a Outcome)]) -> Measure<'a> {
+        Measure { arms, ..self }
     }
 
     /// Every expectation about `arm`, in the order of the scenario.
@@ -48,11 +56,15 @@ impl<'a> Measure<'a> {
 
     /// One expectation.
     pub fn check(&self, expect: &Expect) -> Check {
-        let measured = match expect.relative_to {
-            None => self.metric(expect),
-            Some(before) => {
-                let before = self.metric(&Expect { over: before, ..expect.clone() });
-                self.metric(expect).zip(before).and_then(|(now, before)| (before > 0.0).then(|| now / before))
+        let times = |other: Option<f64>| {
+            self.metric(expect).zip(other).and_then(|(now, other)| (other > 0.0).then(|| now / other))
+        };
+        let measured = match (expect.relative_to, &expect.relative_to_arm) {
+            (None, None) => self.metric(expect),
+            (Some(before), _) => times(self.metric(&Expect { over: before, ..expect.clone() })),
+            (None, Some(arm)) => {
+                let other = self.arms.iter().find(|(name, _)| name == arm);
+                times(other.and_then(|(_, outcome)| Measure { outcome, ..*self }.metric(expect)))
             }
         };
         Check {
@@ -89,6 +101,7 @@ impl<'a> Measure<'a> {
             Metric::AdmittedRate => rate(sum.admitted()),
             Metric::RefusedRate => rate(sum.refused),
             Metric::GoodputRate => rate(sum.good),
+            Metric::GoodputWork => Some(self.good_work(expect) / seconds),
             Metric::Mean => sum.responses.mean(),
             Metric::P50 => sum.responses.quantile(0.50),
             Metric::P90 => sum.responses.quantile(0.90),
@@ -114,7 +127,40 @@ impl<'a> Measure<'a> {
             Metric::RateLast => self.rates(expect).iter().filter_map(|rates| rates.last().copied()).reduce(f64::min),
             Metric::RateFall => self.steps(expect).map(|(before, after)| before - after).reduce(f64::max),
             Metric::RateRise => self.steps(expect).map(|(before, after)| after - before).reduce(f64::max),
+            Metric::RateFallMean => self
+                .steps(expect)
+                .map(|(before, after)| before - after)
+                .reduce(|a, b| a + b)
+                .map(|fell| fell / self.steps(expect).count() as f64),
+            Metric::RateRiseToFall => {
+                let most = |of: fn((f64, f64)) -> f64| self.steps(expect).map(of).reduce(f64::max);
+                let (rise, fall) = (most(|(before, after)| after - before)?, most(|(before, after)| before - after)?);
+                (fall > 0.0).then(|| rise / fall)
+            }
+            Metric::LimitedShare => self.limited_share(expect),
+            Metric::RateChangeTime => self.change_time(expect),
+            Metric::TurnedAway => {
+                let first = self.connections(expect).next()?.turned_away;
+                self.connections(expect).last().map(|last| last.turned_away - first)
+            }
+            Metric::RefusalCost => self.outcome.refusal_cost,
         }
+    }
+
+    /// Mean service time of what was answered within the target, seconds, by load: each has its mix.
+    fn good_work(&self, expect: &Expect) -> f64 {
+        let loads = self.scenario.loads.iter().filter(|load| match (&expect.load, &expect.class) {
+            (Some(name), _) => load.label() == name,
+            (_, class) => class.as_ref().is_none_or(|class| load.class == *class),
+        });
+        let of_one = |load: &Load| {
+            let mean =
+                |name: &String| self.scenario.request_index(name).map(|at| self.scenario.requests[at].service.mean());
+            let work: f64 = load.requests.iter().filter_map(|(name, weight)| Some(weight * mean(name)?)).sum();
+            work / load.requests.values().sum::<f64>()
+        };
+        let good = |load: &Load| self.outcome.load(load.label()).span(expect.over.from, expect.over.to).good;
+        loads.map(|load| good(load) as f64 * of_one(load)).sum()
     }
 
     /// What the application that the expectation is about is offered at an instant.
@@ -180,6 +226,31 @@ impl<'a> Measure<'a> {
         controllers.into_iter().map(|(_, rates)| rates).collect()
     }
 
+    /// In how many of the seconds the resource's controllers limit anything.
+    fn limited_share(&self, expect: &Expect) -> Option<f64> {
+        let is_its = |name: &str| name.split(" at ").next() == expect.resource.as_deref();
+        let Span { from, to } = expect.over;
+        let seconds = self.outcome.controls.iter().filter(|control| {
+            let at = Duration::from_secs(control.second);
+            is_its(&control.request) && at >= from && at < to
+        });
+        share(seconds.clone().filter(|control| control.rate.is_some()).count() as u64, seconds.count() as u64)
+    }
+
+    fn connections(&self, expect: &Expect) -> impl Iterator<Item = &'a Connections> {
+        let Span { from, to } = expect.over;
+        let within = move |at: &&Connections| (from..to).contains(&Duration::from_secs(at.second));
+        self.outcome.connections.iter().filter(within)
+    }
+
+    /// The median over the changes: one that is seen twice is one.
+    fn change_time(&self, expect: &Expect) -> Option<f64> {
+        let mut took: Vec<f64> = self.connections(expect).filter_map(|at| at.change).collect();
+        took.dedup();
+        took.sort_by(f64::total_cmp);
+        took.get(took.len() / 2).copied()
+    }
+
     /// Each rate with the one a second later.
     fn steps(&self, expect: &Expect) -> impl Iterator<Item = (f64, f64)> {
         let pairs = |rates: Vec<f64>| rates.windows(2).map(|pair| (pair[0], pair[1])).collect::<Vec<_>>();
@@ -220,112 +291,4 @@ fn share(part: u64, whole: u64) -> Option<f64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::outcome::StreamOutcome;
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    /// Ten seconds: gold is answered in 100 ms, and from 5 s on in 2 s; bronze is refused every other time.
-    fn outcome() -> Outcome {
-        let (mut gold, mut bronze) = (Course::default(), Course::default());
-        for second in 0..10 {
-            let at = second * SECOND;
-            for turn in 0..20 {
-                gold.offered(at);
-                gold.answered(at, if second < 5 { SECOND / 10 } else { 2 * SECOND }, SECOND);
-                bronze.offered(at);
-                if turn % 2 == 0 { bronze.refused(at) } else { bronze.answered(at, SECOND / 2, SECOND) }
-            }
-        }
-        let stream = |name: &str, course| StreamOutcome { name: name.into(), class: name.into(), course };
-        let types = vec![("page".to_owned(), gold.clone())];
-        Outcome { streams: vec![stream("gold", gold), stream("bronze", bronze)], types, ..Outcome::default() }
-    }
-
-    fn scenario(expects: &str) -> Scenario {
-        let text = r#"
-            id = "t"
-            title = "t"
-            duration = "10s"
-            sla = { target = "1s" }
-            servers = { count = 1 }
-            class = [{ name = "gold" }, { name = "bronze" }]
-            request = [{ name = "page", service = { distribution = "constant", value = "1ms" } }]
-            load = [{ class = "gold", requests = { page = 1 }, rate = "20/s" }, { class = "bronze", requests = { page = 1 }, rate = "20/s" }]
-            arm = [{ name = "a" }]
-        "#;
-        Scenario::parse(&format!("{text}{expects}"), "t.toml").unwrap()
-    }
-
-    fn measured(expect: &str) -> (Option<f64>, bool) {
-        let scenario = scenario(&format!("expect = [{{ {expect} }}]"));
-        let checks = Measure::new(&scenario, &outcome()).checks(&scenario.arms[0]);
-        (checks[0].measured, checks[0].pass)
-    }
-
-    #[test]
-    fn shares_rates_and_parts() {
-        let over = r#"over = "0s..10s""#;
-        let of = |text: &str| measured(&format!("{over}, {text}"));
-        assert_eq!(of(r#"metric = "admitted_share", class = "bronze", at_least = 0.5"#), (Some(0.5), true));
-        assert_eq!(of(r#"metric = "refused_share", at_most = 0.2"#), (Some(0.25), false));
-        assert_eq!(of(r#"metric = "refused_share", at_most = 0.2, tolerance = 0.06"#), (Some(0.25), true));
-        assert_eq!(of(r#"metric = "part_of_refused", class = "bronze", at_least = 0.99"#), (Some(1.0), true));
-        assert_eq!(of(r#"metric = "offered_rate", request = "page", at_least = 20"#), (Some(20.0), true));
-        assert_eq!(of(r#"metric = "offered_rate", at_least = 40"#), (Some(40.0), true));
-        assert_eq!(of(r#"metric = "goodput_rate", class = "gold", at_least = 11"#), (Some(10.0), false));
-    }
-
-    #[test]
-    fn quantiles_and_windows() {
-        let near = |text: &str, wanted: f64| {
-            let found = measured(text).0.unwrap();
-            assert!((found / wanted - 1.0).abs() < 0.003, "{text}: {found}");
-        };
-        near(r#"over = "0s..5s", metric = "p95", at_most = 1"#, 0.5);
-        near(r#"over = "0s..10s", metric = "p95_worst_window", window = "1s", at_most = 1"#, 2.0);
-        near(r#"over = "0s..10s", metric = "p90_worst_window", window = "1s", at_most = 1"#, 2.0);
-        near(r#"over = "0s..10s", metric = "p95_windows_over", window = "1s", at_most = 1"#, 0.5);
-        near(r#"over = "4s..6s", metric = "p50", class = "gold", at_most = 1"#, 0.1);
-    }
-
-    #[test]
-    fn servers_of_a_class() {
-        let scenario = scenario(
-            r#"expect = [
-                { over = "0s..4s", metric = "servers_least", class = "gold", at_least = 1 },
-                { over = "1s..4s", metric = "servers_most", class = "bronze", at_least = 1 },
-                { over = "0s..4s", metric = "servers_changes", class = "gold", at_most = 1 },
-                { over = "2s..4s", metric = "servers_changes", class = "gold", at_most = 0 },
-            ]"#,
-        );
-        let outcome = Outcome { partitions: [[5, 5], [4, 6], [5, 5], [5, 5]].map(Vec::from).to_vec(), ..outcome() };
-        let checks = Measure::new(&scenario, &outcome).checks(&scenario.arms[0]);
-        let measured: Vec<_> = checks.iter().map(|check| (check.measured, check.pass)).collect();
-        assert_eq!(measured, [(Some(4.0), true), (Some(6.0), true), (Some(2.0), false), (Some(0.0), true)]);
-    }
-
-    #[test]
-    fn requests_in_flight() {
-        let scenario = scenario(
-            r#"expect = [
-                { over = "0s..10s", metric = "in_flight", load = "gold", at_least = 1 },
-                { over = "0s..10s", metric = "in_flight", at_least = 1 },
-                { over = "0s..5s", metric = "in_flight", class = "bronze", at_least = 9 },
-            ]"#,
-        );
-        let outcome = Outcome { in_flight: (0..10).map(|second| vec![second, 2]).collect(), ..outcome() };
-        let checks = Measure::new(&scenario, &outcome).checks(&scenario.arms[0]);
-        let measured: Vec<_> = checks.iter().map(|check| (check.measured, check.pass)).collect();
-        assert_eq!(measured, [(Some(4.5), true), (Some(6.5), true), (Some(2.0), false)]);
-    }
-
-    #[test]
-    fn nothing_to_measure_never_passes() {
-        let scenario = scenario(r#"expect = [{ over = "0s..5s", metric = "p95", at_most = 9, class = "gold" }]"#);
-        let silent = Outcome::default();
-        let check = Measure::new(&scenario, &silent).check(&scenario.expects[0]);
-        assert_eq!((check.measured, check.pass), (None, false));
-    }
-}
+mod tests;

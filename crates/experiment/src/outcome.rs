@@ -24,6 +24,22 @@ pub struct Outcome {
     pub notes: Vec<(f64, String)>,
     /// Per application, how its servers and sentries came and went; empty where they stay.
     pub provisioned: Vec<Provisioned>,
+    /// What became of new connections, second by second; empty where nothing real polices them.
+    pub connections: Vec<Connections>,
+    /// Processor time that turning a connection away costs, in multiples of what a refusal costs; `None` where it was
+    /// not measured.
+    pub refusal_cost: Option<f64>,
+}
+
+/// New connections as the sentry polices them, at one instant.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Connections {
+    /// When, seconds.
+    pub second: u64,
+    /// How many were turned away so far.
+    pub turned_away: f64,
+    /// What the last change of the kernel's rate took, seconds; `None` before the first.
+    pub change: Option<f64>,
 }
 
 /// An application's servers and sentries, second by second.

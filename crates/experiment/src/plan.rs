@@ -11,6 +11,8 @@ use tidegate_loadgen::Progress;
 use tidegate_sim::SiteError;
 
 use crate::configure::ArmError;
+use crate::measure::{Check, Measure};
+use crate::outcome::Outcome;
 use crate::report::{ArmReport, RunReport};
 use crate::scenario::{Arm, Scenario};
 use crate::service::{self, Lab, Played, Running, ServiceError};
@@ -48,14 +50,12 @@ pub fn simulate(
 ) -> Result<Vec<ArmReport>, SimulateError> {
     let runs: Vec<(&Arm, u64)> =
         scenario.arms.iter().flat_map(|arm| seeds.iter().map(move |&seed| (arm, seed))).collect();
-    let reports = in_parallel(&runs, jobs, |&(arm, seed)| {
+    let outcomes = in_parallel(&runs, jobs, |&(arm, seed)| {
         let outcome = Played::new(scenario, arm)?.play(seed)?;
         done();
-        Ok::<_, SimulateError>(RunReport::new(scenario, arm, seed, outcome))
+        Ok::<_, SimulateError>(outcome)
     })?;
-    let mut reports = reports.into_iter();
-    let arm = |arm: &Arm| ArmReport { name: arm.name.clone(), runs: reports.by_ref().take(seeds.len()).collect() };
-    Ok(scenario.arms.iter().map(arm).collect())
+    Ok(reports(scenario, seeds, outcomes))
 }
 
 /// Plays every arm of a scenario's live form with every seed, one after the other: they would take the processors from
@@ -70,25 +70,36 @@ pub async fn live(
     mut watch: impl FnMut(&str, &Progress),
 ) -> Result<Vec<ArmReport>, LiveError> {
     let service = service::of(&scenario.on());
-    let mut arms = Vec::new();
+    let mut outcomes = Vec::new();
     for arm in &scenario.arms {
-        let mut runs = Vec::new();
         for &seed in seeds {
             let title = format!("{} {} seed {seed}", scenario.id, arm.name);
             let failed = |source| LiveError { title: title.clone(), source };
             let run = service.start(scenario, arm, seed, lab).map_err(failed)?;
-            let outcome = until_done(run, |progress| watch(&title, progress)).await.map_err(failed)?;
-            runs.push(RunReport::new(scenario, arm, seed, outcome));
+            outcomes.push(until_done(run, |progress| watch(&title, progress)).await.map_err(failed)?);
         }
-        arms.push(ArmReport { name: arm.name.clone(), runs });
     }
-    Ok(arms)
+    Ok(reports(scenario, seeds, outcomes))
 }
 
-async fn until_done(
-    run: Box<dyn Running>,
-    mut watch: impl FnMut(&Progress),
-) -> Result<crate::outcome::Outcome, ServiceError> {
+/// Measures what came of all runs: by arm, then by seed. Arms may be compared, so all are measured at the end.
+fn reports(scenario: &Scenario, seeds: &[u64], outcomes: Vec<Outcome>) -> Vec<ArmReport> {
+    let checks = |at: usize| {
+        let runs = outcomes.chunks(seeds.len()).map(|runs| &runs[at % seeds.len()]);
+        let others: Vec<(&str, &Outcome)> = scenario.arms.iter().map(|arm| arm.name.as_str()).zip(runs).collect();
+        Measure::new(scenario, &outcomes[at]).beside(&others).checks(&scenario.arms[at / seeds.len()])
+    };
+    let checks: Vec<Vec<Check>> = (0..outcomes.len()).map(checks).collect();
+    let mut runs = outcomes.into_iter().zip(checks).zip(seeds.iter().cycle());
+    let run = |((outcome, checks), seed): ((Outcome, Vec<Check>), &u64)| RunReport { seed: *seed, outcome, checks };
+    let arm = |arm: &Arm| {
+        let runs = runs.by_ref().take(seeds.len()).map(run).collect();
+        ArmReport { name: arm.name.clone(), runs }
+    };
+    scenario.arms.iter().map(arm).collect()
+}
+
+async fn until_done(run: Box<dyn Running>, mut watch: impl FnMut(&Progress)) -> Result<Outcome, ServiceError> {
     let mut progress = run.progress();
     let mut done = run.wait();
     loop {

@@ -172,6 +172,9 @@ impl ExperimentReport {
         if any(|outcome| !outcome.provisioned.is_empty()) {
             files.push(("provisioned.csv".to_owned(), csv::provisioned(self)));
         }
+        if any(|outcome| !outcome.connections.is_empty()) {
+            files.push(("connections.csv".to_owned(), csv::connections(self)));
+        }
         if let Some(curves) = &self.scenario.curves {
             let failed = |problem| WriteError::Figure { arm: "all".to_owned(), problem };
             files.push(("curves.csv".to_owned(), curves::csv(self, curves)));

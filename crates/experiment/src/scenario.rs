@@ -61,7 +61,7 @@ use tidegate_workload::{ArrivalProcess, Profile, Rate, Retry, ServiceTime, Sessi
 
 pub use curves::{Curves, Panel};
 pub use expect::{Expect, Metric, Span};
-pub use live::{Control, Live, Mail, MailDatabase, On, Only, Stealing};
+pub use live::{Control, Live, Mail, MailDatabase, Namespaces, On, Only, Stealing};
 pub use machines::{CARD, CORES, Fault, FaultKind, Lends, Resource, Servers, Step as Use, Tier};
 pub use max_conn::MaxConn;
 pub use provision::{Application, Provision};
@@ -295,7 +295,7 @@ impl Scenario {
         let scenario: Scenario = tidegate_config::parse(text, source)?;
         let mut problems = check::problems(&scenario);
         if problems.is_empty() {
-            problems = [sweep::problems(&scenario), live::problems(&scenario)].concat();
+            problems = [expect::problems(&scenario), sweep::problems(&scenario), live::problems(&scenario)].concat();
         }
         if problems.is_empty() { Ok(scenario) } else { Err(ConfigErrors::of_checks(source, text, problems)) }
     }
@@ -346,9 +346,11 @@ impl Load {
 }
 
 impl Arm {
-    /// The expectations that are about this arm.
+    /// The expectations that are about this arm, without those that compare it with an arm that is not there.
     pub fn expectations<'s>(&'s self, scenario: &'s Scenario) -> impl Iterator<Item = &'s Expect> {
-        scenario.expects.iter().filter(|expect| expect.is_about(&self.name))
+        let is_there = |name: &String| scenario.arms.iter().any(|arm| arm.name == *name);
+        let about = scenario.expects.iter().filter(|expect| expect.is_about(&self.name));
+        about.filter(move |expect| expect.relative_to_arm.as_ref().is_none_or(is_there))
     }
 }
 

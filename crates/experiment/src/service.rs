@@ -5,6 +5,8 @@ mod control;
 mod data_tier;
 mod emulated;
 mod mail;
+mod namespaces;
+mod processes;
 mod simulated;
 
 use std::fmt::Debug;
@@ -21,9 +23,10 @@ use crate::configure::ArmError;
 use crate::outcome::Outcome;
 use crate::scenario::{Arm, On, Resource, Scenario};
 
-pub use apache::ApacheError;
+pub use apache::{Apache, ApacheError};
 pub use data_tier::DataServerError;
 pub use mail::MailProgramError;
+pub use namespaces::NamespacesError;
 pub use simulated::Played;
 
 /// Something real that plays a scenario.
@@ -73,6 +76,7 @@ pub fn of(on: &On) -> &'static dyn Service {
         On::Mail(_) => &mail::MailService,
         On::Stealing(_) => &data_tier::DataTier,
         On::Control(_) => &control::ControlPlane,
+        On::Namespaces(_) => &namespaces::InNamespaces,
     }
 }
 
@@ -120,6 +124,12 @@ pub enum ServiceError {
     /// A configuration cannot be written: a bug.
     #[error("cannot write a configuration: {0}")]
     Text(#[from] toml::ser::Error),
+    /// The same for what is written as JSON: a bug.
+    #[error("cannot write what a server is: {0}")]
+    Json(#[from] serde_json::Error),
+    /// What namespaces need.
+    #[error(transparent)]
+    Namespaces(#[from] NamespacesError),
     /// Not enough ports in a row are free.
     #[error("no {0} ports in a row are free")]
     Ports(usize),

@@ -16,17 +16,6 @@ pub fn cpu_micros(pid: u32) -> Result<f64> {
     Ok(ticks as f64 * 1e6 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// As [`cpu_micros`], and with the children of that process that have ended.
-///
-/// # Errors
-/// When the process is gone.
-pub fn cpu_micros_with_ended(pid: u32) -> Result<f64> {
-    // One that ends between the list and the look is counted by its parent the next time.
-    let living: u64 = tree(pid).iter().filter_map(|pid| Some(read_stat(*pid).ok()?.ticks)).sum();
-    let ticks = living + read_stat(pid)?.ended_ticks;
-    Ok(ticks as f64 * 1e6 / rustix::param::clock_ticks_per_second() as f64)
-}
-
 /// Processor time of a process and of those that it started, in seconds.
 #[derive(Debug, Clone, Copy)]
 pub struct Used {
@@ -46,21 +35,6 @@ pub fn used_by_tree(root: u32) -> Vec<Used> {
         Some(Used { pid, own: stat.ticks as f64 * tick, ended: stat.ended_ticks as f64 * tick })
     };
     tree(root).into_iter().filter_map(seconds).collect()
-}
-
-/// Processor time of a core, microseconds, that the machine below this one gave to others.
-///
-/// # Errors
-/// When the system does not tell.
-pub fn stolen_micros(core: usize) -> Result<f64> {
-    let text = fs::read_to_string("/proc/stat").context("/proc/stat")?;
-    let ticks = stolen_ticks(&text, core).with_context(|| format!("/proc/stat says nothing of core {core}"))?;
-    Ok(ticks as f64 * 1e6 / rustix::param::clock_ticks_per_second() as f64)
-}
-
-/// Whether a process runs or could run; false when it is gone.
-pub fn is_runnable(pid: u32) -> bool {
-    read_stat(pid).is_ok_and(|stat| stat.state == 'R')
 }
 
 /// Memory of a process and its children, in bytes.
@@ -103,8 +77,6 @@ pub fn tree(root: u32) -> Vec<u32> {
 }
 
 struct Stat {
-    /// One letter; `R` runs or could run.
-    state: char,
     parent: u32,
     ticks: u64,
     /// Of children that have ended and were waited for.
@@ -122,13 +94,7 @@ fn parse_stat(text: &str) -> Option<Stat> {
     let fields: Vec<&str> = text[text.rfind(')')? + 1..].split_whitespace().collect();
     let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
     let ticks = number(11)? + number(12)?;
-    let state = fields.first()?.chars().next()?;
-    Some(Stat { state, parent: u32::try_from(number(1)?).ok()?, ticks, ended_ticks: number(13)? + number(14)? })
-}
-
-fn stolen_ticks(text: &str, core: usize) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix(&format!("cpu{core} ")))?;
-    line.split_whitespace().nth(7)?.parse().ok()
+    Some(Stat { parent: u32::try_from(number(1)?).ok()?, ticks, ended_ticks: number(13)? + number(14)? })
 }
 
 fn parse_rollup(text: &str) -> Memory {
@@ -150,14 +116,7 @@ mod tests {
     fn stat_is_read_after_the_last_bracket() {
         let text = "42 (a ) (b) S 7 42 42 0 -1 4194560 1 2 3 4 150 50 9 9 20 0 1 0 100 0 0";
         let stat = parse_stat(text).unwrap();
-        assert_eq!((stat.state, stat.parent, stat.ticks, stat.ended_ticks), ('S', 7, 200, 18));
-    }
-
-    #[test]
-    fn what_was_stolen_is_of_one_core() {
-        let text = "cpu  9 9 9 9 9 9 9 30 0 0\ncpu1 1 2 3 4 5 6 7 20 0 0\ncpu10 1 1 1 1 1 1 1 10 0 0\n";
-        assert_eq!([0, 1, 10].map(|core| stolen_ticks(text, core)), [None, Some(20), Some(10)]);
-        assert!(stolen_micros(0).unwrap() >= 0.0);
+        assert_eq!((stat.parent, stat.ticks, stat.ended_ticks), (7, 200, 18));
     }
 
     #[test]

@@ -49,12 +49,6 @@ impl Scratch {
     pub fn path(&self) -> &Path {
         &self.path
     }
-
-    /// Leaves the directory there for a person to look at, and says where it is.
-    pub fn keep(&self) -> &Path {
-        with_leftovers(|left| left.directory = None);
-        &self.path
-    }
 }
 
 impl Drop for Scratch {

@@ -12,6 +12,7 @@
 //! - A request without an answer (refused connection, reset, time-out) has no row. What was due and has no row is
 //!   counted as lost, and httperf counts such errors in its own run.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
 
-use super::measure::{Answer, Run};
 use crate::apache::SCRIPTS;
 use crate::bench::service::pin;
 use crate::bench::stop;
@@ -39,53 +39,83 @@ const GRACE: Duration = Duration::from_secs(10);
 const START_UP: f64 = 0.1;
 const POLL: Duration = Duration::from_millis(20);
 
+/// Every answer of a load.
+#[derive(Debug)]
+pub struct Answers {
+    rows: Vec<Row>,
+    /// Of requests, in the time that counts: from the beginning until the first process stops.
+    seconds: f64,
+    due: f64,
+}
+
+impl Answers {
+    /// The part of the due requests that was sent and answered.
+    pub fn kept(&self) -> f64 {
+        self.rows.iter().filter(|row| row.offset <= self.seconds).count() as f64 / self.due.max(1.0)
+    }
+
+    /// How many answers had each status.
+    pub fn statuses(&self) -> BTreeMap<u16, u64> {
+        let mut counts = BTreeMap::new();
+        self.rows.iter().for_each(|row| *counts.entry(row.status).or_default() += 1);
+        counts
+    }
+
+    /// Answers with status 200 within so many seconds, per second.
+    pub fn good_rate(&self, target: f64) -> f64 {
+        let in_time = |row: &&Row| row.status == 200 && row.took <= target && row.offset + row.took <= self.seconds;
+        self.rows.iter().filter(in_time).count() as f64 / self.seconds
+    }
+
+    /// The 95th percentile of the response times with status 200, seconds: the nearest rank; none without any.
+    pub fn p95(&self) -> Option<f64> {
+        let mut took: Vec<f64> = self.rows.iter().filter(|row| row.status == 200).map(|row| row.took).collect();
+        took.sort_by(f64::total_cmp);
+        took.get(((0.95 * took.len() as f64).ceil() as usize).saturating_sub(1)).copied()
+    }
+}
+
 /// What one process of hey does.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Stream {
+struct Stream {
     /// Which of [`SCRIPTS`] it asks for.
     script: usize,
     /// Requests it has open at most.
     workers: u32,
-    /// Requests per second of one worker; none is as fast as answers come.
-    rate: Option<f64>,
+    /// Requests per second of one worker.
+    rate: f64,
     /// When it starts, after the load's begin.
     delay: Duration,
 }
 
-/// Each script with so many workers that ask again as soon as they are answered; none when 0.
-pub fn closed(workers: &[u32]) -> Vec<Stream> {
-    let streams = workers.iter().enumerate().filter(|(_, workers)| **workers > 0);
-    streams.map(|(script, &workers)| Stream { script, workers, rate: None, delay: Duration::ZERO }).collect()
-}
-
-/// All scripts in their shares, `rate` requests per second together, one each `period` seconds from each worker.
-pub fn open(rate: f64, period: f64) -> Vec<Stream> {
+/// All scripts in their shares, `rate` requests per second together, one each [`PERIOD`] from each worker.
+fn streams(rate: f64) -> Vec<Stream> {
     let mut turns = Vec::new();
     for (script, of) in SCRIPTS.iter().enumerate() {
         let rate = rate * of.share;
-        let workers = (rate * period).ceil().max(1.0) as u32;
+        let workers = (rate * PERIOD).ceil().max(1.0) as u32;
         let each = rate / f64::from(workers);
         let processes = PROCESSES.min(workers);
         for turn in 0..processes {
             let workers = workers / processes + u32::from(turn < workers % processes);
-            turns.push((turn, Stream { script, workers, rate: Some(each), delay: Duration::ZERO }));
+            turns.push((turn, Stream { script, workers, rate: each, delay: Duration::ZERO }));
         }
     }
     // Evenly over the period, the scripts in turn.
     turns.sort_by_key(|(turn, _)| *turn);
-    let step = period / turns.len() as f64;
+    let step = PERIOD / turns.len() as f64;
     let places = turns.into_iter().enumerate();
     places
         .map(|(place, (_, stream))| Stream { delay: Duration::from_secs_f64(step * place as f64), ..stream })
         .collect()
 }
 
-/// Puts a load on an address for some seconds from one core, and waits for the last answer.
+/// Puts the mix on an address at a rate for some seconds from one core, and waits for the last answer.
 ///
 /// # Errors
 /// When hey is missing, fails, does not end, or says something unexpected.
-pub fn put(address: SocketAddr, streams: &[Stream], seconds: f64, core: usize, dir: &Path) -> Result<Run> {
-    let begin = Instant::now();
+pub fn put(address: SocketAddr, rate: f64, seconds: f64, core: usize, dir: &Path) -> Result<Answers> {
+    let (begin, streams) = (Instant::now(), streams(rate));
     let mut processes = Vec::new();
     for (index, stream) in streams.iter().enumerate() {
         thread::sleep(stream.delay.saturating_sub(begin.elapsed()));
@@ -94,30 +124,23 @@ pub fn put(address: SocketAddr, streams: &[Stream], seconds: f64, core: usize, d
         processes.push((Process::start(stream, address, seconds, core, file)?, started));
     }
     let deadline = begin + Duration::from_secs_f64(seconds + PERIOD * 10.0) + TIMEOUT + GRACE;
-    let mut answers = Vec::new();
-    let mut due = 0.0;
     let stop = processes.first().map_or(0.0, |(_, started)| started + seconds);
-    for ((process, started), stream) in processes.iter_mut().zip(streams) {
-        let rows = process.finish(deadline)?;
-        answers.extend(rows.into_iter().map(|row| Answer {
-            script: stream.script,
-            start: *started + row.offset,
-            took: row.took,
-            status: row.status,
-        }));
-        due += stream.due(stop - *started);
+    let mut answers = Answers { rows: Vec::new(), seconds: stop, due: 0.0 };
+    for ((process, started), stream) in processes.iter_mut().zip(&streams) {
+        let rows = process.finish(deadline)?.into_iter();
+        answers.rows.extend(rows.map(|row| Row { offset: *started + row.offset, ..row }));
+        answers.due += stream.due(stop - *started);
     }
-    // A closed loop has the service busy until its last answer: all of it counts, and the time it took.
-    let last = answers.iter().map(|answer| answer.start + answer.took).fold(0.0, f64::max);
-    let is_open = streams.iter().any(|stream| stream.rate.is_some());
-    Run::new(answers, if is_open { stop } else { last }, due)
+    if answers.rows.is_empty() {
+        bail!("no request was answered");
+    }
+    Ok(answers)
 }
 
 impl Stream {
-    /// Requests in the first seconds of an open one; none for a closed one, which has no schedule.
+    /// Requests in the first seconds.
     fn due(&self, seconds: f64) -> f64 {
-        let counted = seconds - START_UP;
-        self.rate.map_or(0.0, |rate| f64::from(self.workers) * (counted * rate).floor())
+        f64::from(self.workers) * ((seconds - START_UP) * self.rate).floor()
     }
 }
 
@@ -132,10 +155,8 @@ impl Process {
         let mut hey = Command::new("hey");
         hey.args(["-o", "csv", "-cpus", "1", "-z", &format!("{}ms", (seconds * 1e3).round())]);
         hey.args(["-t", &TIMEOUT.as_secs().to_string(), "-c", &stream.workers.to_string()]);
-        if let Some(rate) = stream.rate {
-            // An overload is many clients, each with few requests: every request has its own connection.
-            hey.args(["-disable-keepalive", "-q", &format!("{rate:.6}")]);
-        }
+        // An overload is many clients, each with few requests: every request has its own connection.
+        hey.args(["-disable-keepalive", "-q", &format!("{:.6}", stream.rate)]);
         hey.arg(format!("http://{address}{}", SCRIPTS[stream.script].path));
         let output = File::create(&file).with_context(|| format!("cannot write {}", file.display()))?;
         hey.stdin(Stdio::null()).stdout(output).stderr(Stdio::null());
@@ -227,8 +248,8 @@ mod tests {
 
     #[test]
     fn an_open_load_keeps_rate_and_shares_and_spreads_its_starts() {
-        let streams = open(257.0, PERIOD);
-        let rate = |stream: &Stream| f64::from(stream.workers) * stream.rate.unwrap();
+        let streams = streams(257.0);
+        let rate = |stream: &Stream| f64::from(stream.workers) * stream.rate;
         let whole: f64 = streams.iter().map(rate).sum();
         assert!((whole - 257.0).abs() < 1e-9, "{whole}");
         for (index, script) in SCRIPTS.iter().enumerate() {
@@ -239,21 +260,38 @@ mod tests {
         assert!(delays.is_sorted() && delays.iter().all(|delay| delay.as_secs_f64() < PERIOD));
         delays.dedup();
         assert_eq!(delays.len(), streams.len());
-        assert!(streams.iter().all(|stream| stream.rate.unwrap() <= 1.0 / PERIOD));
+        assert!(streams.iter().all(|stream| stream.rate <= 1.0 / PERIOD));
         assert_eq!(streams[..3].iter().map(|stream| stream.script).collect::<Vec<_>>(), [0, 1, 2]);
     }
 
     #[test]
     fn a_small_load_has_no_idle_process() {
-        let streams = open(10.0, PERIOD);
+        let streams = streams(10.0);
         assert_eq!(streams.iter().map(|stream| stream.workers).sum::<u32>(), 5 + 3 + 2);
         assert!(streams.iter().all(|stream| stream.workers > 0));
     }
 
     #[test]
     fn what_is_due_follows_the_rate() {
-        let stream = Stream { script: 0, workers: 4, rate: Some(0.5), delay: Duration::ZERO };
+        let stream = Stream { script: 0, workers: 4, rate: 0.5, delay: Duration::ZERO };
         assert_eq!(stream.due(9.9), 16.0);
-        assert_eq!(closed(&[2, 0, 1]).iter().map(|stream| stream.due(5.0)).sum::<f64>(), 0.0);
+    }
+
+    #[test]
+    fn answers_count_within_the_time_and_percentiles_over_all() {
+        let row = |offset, took, status| Row { offset, took, status };
+        let rows = vec![
+            row(1.0, 0.1, 200),
+            row(2.0, 0.6, 200),
+            row(2.5, 0.01, 503),
+            // Sent in time, answered after it.
+            row(4.9, 0.3, 200),
+            // Sent after it.
+            row(5.5, 0.2, 200),
+        ];
+        let answers = Answers { rows, seconds: 5.0, due: 5.0 };
+        assert_eq!((answers.kept(), answers.good_rate(0.5), answers.p95()), (0.8, 0.2, Some(0.6)));
+        assert_eq!(answers.statuses().into_iter().collect::<Vec<_>>(), [(200, 4), (503, 1)]);
+        assert_eq!(Answers { rows: Vec::new(), seconds: 5.0, due: 5.0 }.p95(), None);
     }
 }

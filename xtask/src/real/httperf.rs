@@ -1,7 +1,7 @@
 //! Load from `httperf`: an open loop, whatever the answers, and a look at every head.
 //!
 //! It counts what hey hides (resets, refused connections, clients that gave up) and prints the head of every answer, so
-//! that each refusal can be checked. It says nothing about response times by status, so the bars are measured with hey.
+//! that each refusal can be checked. It says nothing about response times by status, so times are hey's.
 //! It spins: where it shares a core with the sentry, the sentry has half of it.
 
 use std::collections::{BTreeMap, HashMap};
@@ -18,7 +18,7 @@ use crate::command::output;
 
 /// A client gives up after so many seconds. httperf has at most 1,024 connections open at a time: at 300 requests per
 /// second that is the longest time in which all may wait.
-pub const PATIENCE: f64 = 3.0;
+const PATIENCE: f64 = 3.0;
 
 /// What one run of httperf gave.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -166,7 +166,7 @@ mod tests {
         let paths: Vec<&str> = list.split_terminator('\0').collect();
         for script in &SCRIPTS {
             let part = paths.iter().filter(|path| **path == script.path).count() as f64 / paths.len() as f64;
-            assert!((part - script.share).abs() < 1e-9, "{}: {part}", script.name);
+            assert!((part - script.share).abs() < 1e-9, "{}: {part}", script.path);
         }
     }
 }

@@ -1,23 +1,20 @@
-//! The sentry before the real service, started in one line, and what it says about itself.
+//! The sentry before the real service, started in one line.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::bench::service::{Service, free_address};
 use crate::command;
 
 const ANSWER: Duration = Duration::from_secs(5);
 const SETTLE: Duration = Duration::from_secs(5);
-/// Between two views of its state.
-const VIEW: Duration = Duration::from_millis(500);
 const POLL: Duration = Duration::from_millis(50);
 
 /// A running sentry; it stops when dropped.
@@ -45,40 +42,16 @@ impl Sentry {
         self.service.address
     }
 
-    /// Does something, and gives what the sentry thought twice a second meanwhile: its estimates over time.
-    ///
-    /// # Errors
-    /// When what was to be done fails.
-    pub fn watched<T>(&self, act: impl FnOnce() -> Result<T>) -> Result<(T, Vec<Value>)> {
-        let (admin, begin) = (self.admin, Instant::now());
-        let (done, is_done) = mpsc::sync_channel::<()>(0);
-        let watch = thread::spawn(move || {
-            let mut views = Vec::new();
-            while is_done.recv_timeout(VIEW) == Err(RecvTimeoutError::Timeout) {
-                // A sentry too busy to answer leaves a gap, no more.
-                if let Ok(state) = state(admin) {
-                    views.push(view(&state, begin.elapsed()));
-                }
-            }
-            views
-        });
-        let result = act();
-        drop(done);
-        let views = watch.join().unwrap_or_default();
-        Ok((result?, views))
-    }
-
-    /// Waits until nothing is in flight and nothing waits, and gives the last state and whether it came to that.
+    /// Waits until nothing is in flight and nothing waits, and gives whether it came to that.
     ///
     /// # Errors
     /// When the state cannot be read.
-    pub fn settle(&self) -> Result<(Value, bool)> {
+    pub fn settle(&self) -> Result<bool> {
         let deadline = Instant::now() + SETTLE;
         loop {
-            let state = state(self.admin)?;
-            let busy = busy(&state)?;
+            let busy = busy(&state(self.admin)?)?;
             if busy == 0 || Instant::now() > deadline {
-                return Ok((state, busy == 0));
+                return Ok(busy == 0);
             }
             thread::sleep(POLL);
         }
@@ -99,16 +72,6 @@ fn state(admin: SocketAddr) -> Result<Value> {
     serde_json::from_str(body).context("/api/state is not JSON")
 }
 
-/// What changes in a state, and when it was so.
-fn view(state: &Value, at: Duration) -> Value {
-    let app = &state["applications"][0];
-    let mut view = json!({ "at_s": (at.as_secs_f64() * 1e3).round() / 1e3 });
-    for name in ["in_flight", "waiting", "processors", "mean_cost", "calibration"] {
-        view[name] = app[name].clone();
-    }
-    view
-}
-
 /// Requests in flight and waiting.
 fn busy(state: &Value) -> Result<u64> {
     let applications = state["applications"].as_array().context("/api/state has no list `applications`")?;
@@ -119,14 +82,12 @@ fn busy(state: &Value) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn states_are_read_and_what_is_missing_is_said() {
         let app = |in_flight: u64, waiting: u64| json!({ "in_flight": in_flight, "waiting": waiting });
         assert_eq!(busy(&json!({ "applications": [app(2, 1), app(0, 4)] })).unwrap(), 7);
-        let state = json!({ "applications": [{ "in_flight": 3, "processors": 0.9, "name": "shop" }] });
-        let view = view(&state, Duration::from_millis(1500));
-        assert_eq!((&view["at_s"], &view["processors"], &view["name"]), (&json!(1.5), &json!(0.9), &Value::Null));
         assert!(busy(&json!({})).is_err());
         assert!(busy(&json!({ "applications": [{ "in_flight": 0 }] })).unwrap_err().to_string().contains("waiting"));
     }

@@ -46,6 +46,12 @@ pub const LIVE: &[Live] = &[
     Live {
         name: "Apache and PHP at three times their capacity, short",
         kind: Kind::Measurement,
+        cargo: tidegate!["experiment" "run" "apache-3x" "--live" "--short"],
+        needs: &["apache2", "php"],
+    },
+    Live {
+        name: "the same from hey and httperf, short",
+        kind: Kind::Measurement,
         cargo: &["xtask", "real", "--short"],
         needs: &["apache2", "php", "hey", "httperf"],
     },
@@ -58,7 +64,7 @@ pub const LIVE: &[Live] = &[
     Live {
         name: "connections policed in the kernel before Apache, in network namespaces",
         kind: Kind::Measurement,
-        cargo: &["xtask", "resource", "--short", "--only", "premium"],
+        cargo: tidegate!["experiment" "run" "V1-flood" "--live" "--short"],
         needs: &["apache2", "nft", "ip"],
     },
     Live {

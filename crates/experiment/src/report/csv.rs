@@ -57,6 +57,16 @@ pub(super) fn provisioned(report: &ExperimentReport) -> String {
     })
 }
 
+/// What became of new connections.
+pub(super) fn connections(report: &ExperimentReport) -> String {
+    lines(report, "second,turned_away,change_s", |run, line| {
+        for at in &run.outcome.connections {
+            let change = at.change.map_or(String::new(), |change| format!("{change:.7}"));
+            line(format_args!("{},{},{change}", at.second, at.turned_away));
+        }
+    })
+}
+
 /// A head, and what `of_run` gives for each run, with its arm and seed before it.
 fn lines(
     report: &ExperimentReport,

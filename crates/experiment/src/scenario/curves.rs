@@ -50,6 +50,7 @@ impl Panel {
             request: None,
             resource: None,
             relative_to: None,
+            relative_to_arm: None,
             metric: self.metric,
             over,
             window: over.to - over.from,

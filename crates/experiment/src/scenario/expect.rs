@@ -5,9 +5,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tidegate_config::{
+    Found,
+    Step::{Index, Key},
+};
 use tidegate_workload::{Cursor, ParseError, time};
 
-use super::Only;
+use super::{Only, Scenario};
 
 /// One thing that must come of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -50,6 +54,10 @@ pub struct Expect {
     /// The metric counts in multiples of what it was over this span: the bounds are factors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relative_to: Option<Span>,
+    /// The metric counts in multiples of what it was in this arm, over the same span and with the same seed: the bounds
+    /// are factors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relative_to_arm: Option<String>,
     /// Whether it must also hold in the short form.
     #[serde(default = "yes")]
     pub short: bool,
@@ -80,6 +88,8 @@ pub enum Metric {
     RefusedRate,
     /// Requests answered within the target per second.
     GoodputRate,
+    /// Service time of the requests answered within the target, seconds per second: so many cores were of use.
+    GoodputWork,
     /// Mean response time of the admitted, seconds.
     Mean,
     /// Median response time of the admitted, seconds.
@@ -122,6 +132,18 @@ pub enum Metric {
     RateFall,
     /// By how much its rate rose at most from one second to the next, per second.
     RateRise,
+    /// By how much its rate fell in a second, on average over the span, per second.
+    RateFallMean,
+    /// Its greatest rise from one second to the next, in multiples of its greatest fall.
+    RateRiseToFall,
+    /// The share of the seconds in which the resource's controller limits anything.
+    LimitedShare,
+    /// How long it took to give the kernel another rate of new connections, median, seconds.
+    RateChangeTime,
+    /// New connections that were turned away over the span.
+    TurnedAway,
+    /// Processor time that turning a connection away costs, in multiples of what a refusal costs.
+    RefusalCost,
 }
 
 /// A span of time since the start of the run, such as `130s..195s`.
@@ -153,7 +175,8 @@ impl Expect {
         let at_most = self.at_most.map(|bound| format!("<= {bound}"));
         let tolerance = (self.tolerance > 0.0).then(|| format!("(+-{})", self.tolerance));
         let factor = self.relative_to.map(|span| format!("times that of {span}"));
-        [at_least, at_most, tolerance, factor].into_iter().flatten().collect::<Vec<_>>().join(" ")
+        let of_arm = self.relative_to_arm.as_ref().map(|arm| format!("times that of `{arm}`"));
+        [at_least, at_most, tolerance, factor, of_arm].into_iter().flatten().collect::<Vec<_>>().join(" ")
     }
 
     /// Whether a measurement is within the bounds.
@@ -176,6 +199,7 @@ impl Metric {
             Metric::AdmittedRate => "admitted_rate",
             Metric::RefusedRate => "refused_rate",
             Metric::GoodputRate => "goodput_rate",
+            Metric::GoodputWork => "goodput_work",
             Metric::Mean => "mean",
             Metric::P50 => "p50",
             Metric::P90 => "p90",
@@ -197,13 +221,20 @@ impl Metric {
             Metric::RateLast => "rate_last",
             Metric::RateFall => "rate_fall",
             Metric::RateRise => "rate_rise",
+            Metric::RateFallMean => "rate_fall_mean",
+            Metric::RateRiseToFall => "rate_rise_to_fall",
+            Metric::LimitedShare => "limited_share",
+            Metric::RateChangeTime => "rate_change_time",
+            Metric::TurnedAway => "turned_away",
+            Metric::RefusalCost => "refusal_cost",
         }
     }
 
     /// Whether it lies between 0 and 1 by its nature.
     pub fn is_share(self) -> bool {
         use Metric::*;
-        matches!(self, AdmittedShare | RefusedShare | FailedShare | PartOfAdmitted | PartOfRefused | P95WindowsOver)
+        let of_requests = matches!(self, AdmittedShare | RefusedShare | FailedShare | PartOfAdmitted | PartOfRefused);
+        of_requests || matches!(self, P95WindowsOver | LimitedShare)
     }
 
     /// Whether it is in seconds.
@@ -225,7 +256,8 @@ impl Metric {
 
     /// Whether it is about a resource's rate.
     pub fn is_of_resource(self) -> bool {
-        matches!(self, Metric::RateLeast | Metric::RateLast | Metric::RateFall | Metric::RateRise)
+        use Metric::*;
+        matches!(self, RateLeast | RateLast | RateFall | RateRise | RateFallMean | RateRiseToFall | LimitedShare)
     }
 
     /// Whether it looks at windows.
@@ -289,6 +321,21 @@ impl From<Span> for String {
     fn from(span: Span) -> String {
         span.to_string()
     }
+}
+
+/// What is wrong with comparisons of arms.
+pub(super) fn problems(scenario: &Scenario) -> Vec<Found> {
+    let mut found = Vec::new();
+    for (at, expect) in scenario.expects.iter().enumerate() {
+        let Some(other) = &expect.relative_to_arm else { continue };
+        let problem = match scenario.arms.iter().any(|arm| arm.name == *other) {
+            false => format!("there is no arm \"{other}\""),
+            true if expect.relative_to.is_some() => "stands beside `relative_to`: give one of them".to_owned(),
+            true => continue,
+        };
+        found.push(Found { place: vec![Key("expect"), Index(at), Key("relative_to_arm")], problem });
+    }
+    found
 }
 
 fn five_seconds() -> Duration {

@@ -1,5 +1,8 @@
 //! The live form of a scenario: what it is run on, and what differs with real HTTP.
 
+mod mail;
+mod namespaces;
+
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -9,6 +12,9 @@ use tidegate_workload::{Rate, ServiceTime};
 use toml::Table;
 
 use super::{Metric, Resource, Scenario};
+
+pub use mail::{Mail, MailDatabase};
+pub use namespaces::Namespaces;
 
 /// What differs when a scenario is run with real HTTP: the machine is another, and time is real.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -48,6 +54,8 @@ pub enum On {
     Stealing(Stealing),
     /// A control plane, whose servers and sentries come and go, each a process.
     Control(Control),
+    /// Apache with files and CGI scripts, behind a sentry whose kernel turns connections away, in network namespaces.
+    Namespaces(Namespaces),
 }
 
 /// The table as it is typed: `on` names the service, and only that service's keys may be there.
@@ -74,6 +82,8 @@ struct Typed {
     stealing: Option<Stealing>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     control: Option<Control>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    namespaces: Option<Namespaces>,
 }
 
 /// A service's name.
@@ -86,18 +96,20 @@ enum Name {
     Mail,
     Stealing,
     Control,
+    Namespaces,
 }
 
 impl TryFrom<Typed> for Live {
     type Error = String;
 
     fn try_from(typed: Typed) -> Result<Live, String> {
-        let Typed { on, time_scale, pace, arms, nuclei, set, sweep, mail, stealing, control } = typed;
+        let Typed { on, time_scale, pace, arms, nuclei, set, sweep, mail, stealing, control, namespaces } = typed;
         let of_others = [
             ("nuclei", !nuclei.is_empty(), &[Name::Emulated, Name::Apache][..], "\"emulated\" or \"apache\""),
             ("mail", mail.is_some(), &[Name::Mail], "\"mail\""),
             ("stealing", stealing.is_some(), &[Name::Stealing], "\"stealing\""),
             ("control", control.is_some(), &[Name::Control], "\"control\""),
+            ("namespaces", namespaces.is_some(), &[Name::Namespaces], "\"namespaces\""),
         ];
         if let Some((key, .., of)) = of_others.iter().find(|(_, given, of, _)| *given && !of.contains(&on)) {
             return Err(format!("`{key}` is only for on = {of}"));
@@ -108,6 +120,7 @@ impl TryFrom<Typed> for Live {
             Name::Mail => On::Mail(mail.unwrap_or_default()),
             Name::Stealing => On::Stealing(stealing.unwrap_or_default()),
             Name::Control => On::Control(control.unwrap_or_default()),
+            Name::Namespaces => On::Namespaces(namespaces.unwrap_or_default()),
         };
         Ok(Live { on, time_scale, pace, arms, set, sweep })
     }
@@ -127,14 +140,16 @@ impl From<Live> for Typed {
             mail: None,
             stealing: None,
             control: None,
+            namespaces: None,
         };
-        (typed.on, typed.nuclei, typed.mail, typed.stealing, typed.control) = match on {
-            On::Emulated { nuclei } => (Name::Emulated, nuclei, None, None, None),
-            On::Apache { nuclei } => (Name::Apache, nuclei, None, None, None),
-            On::Mail(mail) => (Name::Mail, Vec::new(), Some(mail), None, None),
-            On::Stealing(stealing) => (Name::Stealing, Vec::new(), None, Some(stealing), None),
-            On::Control(control) => (Name::Control, Vec::new(), None, None, Some(control)),
-        };
+        match on {
+            On::Emulated { nuclei } => typed.nuclei = nuclei,
+            On::Apache { nuclei } => (typed.on, typed.nuclei) = (Name::Apache, nuclei),
+            On::Mail(mail) => (typed.on, typed.mail) = (Name::Mail, Some(mail)),
+            On::Stealing(stealing) => (typed.on, typed.stealing) = (Name::Stealing, Some(stealing)),
+            On::Control(control) => (typed.on, typed.control) = (Name::Control, Some(control)),
+            On::Namespaces(own) => (typed.on, typed.namespaces) = (Name::Namespaces, Some(own)),
+        }
         typed
     }
 }
@@ -165,45 +180,6 @@ pub struct Stealing {
     pub probe: String,
 }
 
-/// The mail service of a live run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Mail {
-    /// Its database.
-    pub database: MailDatabase,
-    /// Accounts; users share them in turn.
-    pub accounts: u32,
-    /// Messages in the largest inbox.
-    pub largest: u32,
-    /// Messages in the smallest.
-    pub smallest: u32,
-    /// Tail index of the inboxes' sizes: the smaller, the more large ones.
-    pub tail: f64,
-    /// Mean length of a message's text.
-    pub text_bytes: u32,
-    /// Connections to the database.
-    pub connections: u32,
-    /// Workers of each stage that asks it; as many as connections when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub workers: Option<u32>,
-    /// Looks at each point of a picture: what drawing one costs.
-    pub render_samples: u32,
-    /// Processors that the service and its database share; all when absent, or where there are no more.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub processors: Option<u32>,
-}
-
-/// Where the mail is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum MailDatabase {
-    /// A MariaDB of its own.
-    #[default]
-    Mariadb,
-    /// A file.
-    Sqlite,
-}
-
 /// Where an expectation holds when not everywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -217,23 +193,6 @@ pub enum Only {
 impl Default for Stealing {
     fn default() -> Stealing {
         Stealing { threads: 2, keys: 10_000, value_bytes: 100, look_ups: 100, probe: "look-ups".to_owned() }
-    }
-}
-
-impl Default for Mail {
-    fn default() -> Mail {
-        Mail {
-            database: MailDatabase::Mariadb,
-            accounts: 16,
-            largest: 12_794,
-            smallest: 1,
-            tail: 0.5,
-            text_bytes: 2_000,
-            connections: 8,
-            workers: None,
-            render_samples: 16,
-            processors: None,
-        }
     }
 }
 
@@ -273,7 +232,7 @@ impl On {
     pub fn has_nuclei(&self, arm: &str) -> bool {
         match self {
             On::Emulated { nuclei } | On::Apache { nuclei } => nuclei.iter().any(|name| name == arm),
-            On::Mail(_) | On::Stealing(_) | On::Control(_) => false,
+            On::Mail(_) | On::Stealing(_) | On::Control(_) | On::Namespaces(_) => false,
         }
     }
 
@@ -281,7 +240,7 @@ impl On {
     fn arms(&self) -> &[String] {
         match self {
             On::Emulated { nuclei } | On::Apache { nuclei } => nuclei,
-            On::Mail(_) | On::Stealing(_) | On::Control(_) => &[],
+            On::Mail(_) | On::Stealing(_) | On::Control(_) | On::Namespaces(_) => &[],
         }
     }
 }
@@ -323,6 +282,10 @@ pub(super) fn problems(scenario: &Scenario) -> Vec<Found> {
             let good = control.sentry_full.is_none_or(|rate| rate.per_second() > 0.0);
             demand(good, "control", "its `sentry_full` must be more than 0");
         }
+        On::Namespaces(namespaces) => {
+            demand(live.pace == 1.0, "pace", "is not for the service in namespaces, which is as fast as it is");
+            namespaces.problems(scenario).into_iter().for_each(|problem| demand(false, "namespaces", problem));
+        }
     }
     if found.is_empty() {
         let tried = scenario.for_live().and_then(|live| live.points().map(drop));
@@ -332,21 +295,6 @@ pub(super) fn problems(scenario: &Scenario) -> Vec<Found> {
         }
     }
     found
-}
-
-impl Mail {
-    fn problems(&self) -> Vec<&'static str> {
-        let amounts = self.accounts > 0 && self.smallest > 0 && self.tail > 0.0 && self.text_bytes > 0;
-        let pools = (1..=1000).contains(&self.connections) && (1..=10_000).contains(&self.render_samples);
-        let demands = [
-            (amounts, "its `accounts`, `smallest`, `tail` and `text_bytes` must be more than 0"),
-            (self.smallest <= self.largest, "its `smallest` must be at most its `largest`"),
-            (self.processors != Some(0), "its `processors` must be at least 1"),
-            (self.workers.is_none_or(|n| (1..=1000).contains(&n)), "its `workers` must be 1 to 1000"),
-            (pools, "`connections` must be 1 to 1000, `render_samples` 1 to 10000"),
-        ];
-        demands.into_iter().filter(|(holds, _)| !holds).map(|(_, problem)| problem).collect()
-    }
 }
 
 impl Stealing {

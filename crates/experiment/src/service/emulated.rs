@@ -81,7 +81,7 @@ impl Service for BehindSentry {
 impl BehindSentry {
     fn servers(&self, scenario: &Scenario, seed: u64, has_nuclei: bool) -> Result<Servers, ServiceError> {
         match self {
-            BehindSentry::Apache => Ok(Servers::Apache(Apache::start(scenario, seed)?)),
+            BehindSentry::Apache => Ok(Servers::Apache(Apache::start(scenario, seed, None)?)),
             BehindSentry::Emulated => {
                 let mut spec = server(scenario, seed);
                 spec.status_path = has_nuclei.then(|| STATUS_PATH.split('?').next().unwrap_or_default().to_owned());

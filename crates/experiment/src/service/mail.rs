@@ -158,11 +158,9 @@ fn outcome(scenario: &Scenario, report: &UsersReport, controls: Vec<Control>, no
         streams: scenario.users.iter().map(stream).collect(),
         types: types.collect(),
         controls,
-        in_flight: Vec::new(),
-        partitions: Vec::new(),
-        provisioned: Vec::new(),
         warnings: report.warnings.clone(),
         notes: note.into_iter().map(|note| (report.sent_for, note)).collect(),
+        ..Outcome::default()
     }
 }
 

@@ -1,6 +1,7 @@
 //! `tidegate experiment`: scenario files, simulated or with real HTTP, and whether they show what they must.
 
 mod agree;
+mod apache;
 mod page;
 mod play;
 mod provision;
@@ -38,6 +39,8 @@ enum What {
     Agree(agree::Args),
     Provision(Box<provision::Args>),
     Theory(theory::Args),
+    #[command(hide = true)]
+    Apache(apache::Args),
 }
 
 /// `experiment run`.
@@ -62,6 +65,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         What::Report(args) => page::run(&args),
         What::Agree(args) => agree::run(&args),
         What::Provision(args) => provision::run(&args),
+        What::Apache(args) => apache::run(&args),
     }
 }
 

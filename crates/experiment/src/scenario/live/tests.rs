@@ -83,6 +83,21 @@ fn expectations_may_hold_in_one_place_only() {
 }
 
 #[test]
+fn arms_are_compared_with_arms_that_are_there() {
+    let with = |more: &str| {
+        let text = GOOD.replacen("what = \"it holds\"", &format!("what = \"it holds\"\n{more}"), 1);
+        Scenario::parse(&text, "rush.toml")
+    };
+    let mut scenario = with("relative_to_arm = \"none\"").unwrap();
+    let expected = |scenario: &Scenario| scenario.arms[0].expectations(scenario).count();
+    let all = expected(&scenario);
+    scenario.arms.retain(|arm| arm.name == "sentry");
+    assert_eq!(expected(&scenario), all - 1);
+    let error = with("relative_to_arm = \"nobody\"").unwrap_err().to_string();
+    assert!(error.contains("there is no arm \"nobody\""), "{error}");
+}
+
+#[test]
 fn a_live_table_that_makes_no_sense_is_refused_with_its_place() {
     for (live, wanted) in [
         ("[live]\ntime_scale = 0", "live.time_scale: must be more than 0"),
@@ -99,6 +114,8 @@ fn a_live_table_that_makes_no_sense_is_refused_with_its_place() {
         ("[live]\non = \"mail\"\nmail = { processors = 0 }", "at least 1"),
         ("[live]\non = \"control\"", "live.control: is for a scenario with `provision`"),
         ("[live]\non = \"control\"\nnuclei = [\"sentry\"]", "`nuclei` is only for on = \"emulated\" or \"apache\""),
+        ("[live]\non = \"namespaces\"\nnamespaces = { alone = [\"nobody\"] }", "names of arms"),
+        ("[live]\non = \"namespaces\"\nnamespaces = { link = \"100mb\" }", "such as \"100mbit\""),
         ("[live]\non = \"aapche\"", "aapche"),
         ("[live]\non = \"control\"\ncontrol = { sentry_full = \"0/s\" }", "more than 0"),
     ] {

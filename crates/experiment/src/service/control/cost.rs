@@ -4,16 +4,17 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::json;
 use tidegate_loadgen::LoadRun;
 use tidegate_testbed::{PAUSE, Process};
 use tidegate_workload::{Profile, Rate};
 
+use super::LEAD;
 use super::site::{self, SentryProcess};
-use super::{LEAD, look};
+use crate::configure::file::Server;
 use crate::scenario::{Arm, Scenario};
 use crate::service::ServiceError;
 use crate::service::emulated;
+use crate::service::processes::processor_time;
 
 /// Caches and estimates settle first.
 const SETTLE: Duration = Duration::from_secs(3);
@@ -31,8 +32,8 @@ pub(super) fn processor_at(
 ) -> Result<f64, ServiceError> {
     site::prepare(scenario, seed, folder)?;
     let (servers, addresses) = servers(scenario, program, folder)?;
-    let listed: Vec<_> = addresses.iter().map(ToString::to_string).collect();
-    let sentry = site::start_sentry(scenario, arm, "measured", None, Some(json!(listed)), program, folder)?;
+    let listed = addresses.iter().map(|&address| Server { address, max_connections: None }).collect();
+    let sentry = site::start_sentry(scenario, arm, "measured", None, Some(listed), program, folder)?;
     let busy = measure(scenario, seed, rate, &sentry);
     // Who sends goes first.
     drop(sentry);
@@ -48,9 +49,9 @@ fn measure(scenario: &Scenario, seed: u64, rate: Rate, sentry: &SentryProcess) -
     plan.duration = SETTLE + MEASURED;
     let load = LoadRun::start(plan)?;
     std::thread::sleep(SETTLE);
-    let (since, before) = (Instant::now(), look::processor_time(sentry.process.id()));
+    let (since, before) = (Instant::now(), processor_time(sentry.process.id()));
     std::thread::sleep(MEASURED - Duration::from_millis(200));
-    let used = look::processor_time(sentry.process.id()).saturating_sub(before);
+    let used = processor_time(sentry.process.id()).saturating_sub(before);
     let share = used.as_secs_f64() / since.elapsed().as_secs_f64();
     load.stop();
     Ok(share / SHARE)

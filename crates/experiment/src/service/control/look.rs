@@ -1,6 +1,5 @@
 //! What is looked at and done while the run goes on: servers, targets and sentries, second by second.
 
-use std::fs;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -12,6 +11,7 @@ use tokio::time::{MissedTickBehavior, interval_at};
 
 use super::site::Site;
 use crate::outcome::Provisioned;
+use crate::service::processes::processor_time;
 
 /// What was seen, and who is told of sentries.
 #[derive(Debug)]
@@ -128,16 +128,6 @@ impl Look {
         self.used = (now, used);
         shares
     }
-}
-
-/// Processor time of a process so far: of its threads, to the nanosecond.
-pub(super) fn processor_time(pid: u32) -> Duration {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let time = |thread: fs::DirEntry| {
-        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        text.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
-    };
-    threads.filter_map(time).sum()
 }
 
 /// Says what has changed.

@@ -7,13 +7,17 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::{Value, json};
-use tidegate_testbed::{PATIENCE, PAUSE, Process, ProcessError, ServerSpec, free_address, free_addresses};
+use serde_json::Value;
+use tidegate_testbed::{PAUSE, Process, ProcessError, ServerSpec, free_address, free_addresses};
 
 use super::LEAD;
+use crate::configure::file::{
+    ApplicationFile, ControlFile, ControlLink, Health, PlannedApplication, Provider, SentryFile, SentryRule, Server,
+};
 use crate::scenario::{Application, Arm, Scenario};
 use crate::service::ServiceError;
 use crate::service::emulated;
+use crate::service::processes::get;
 
 /// How often sentries report and it is decided.
 const PERIOD: &str = "1s";
@@ -99,7 +103,7 @@ impl Site {
     /// Starts one more sentry, and waits until it answers.
     pub(super) fn add_sentry(&mut self) -> Result<(), ServiceError> {
         let name = format!("sentry-{}", self.sentries.len() + 1);
-        let control = json!({ "connect": self.control_at, "key_file": "key", "name": name });
+        let control = ControlLink { connect: self.control_at, key_file: "key".into(), name: name.clone() };
         let sentry = start_sentry(&self.scenario, &self.arm, &name, Some(control), None, &self.program, &self.folder)?;
         self.sentries.push(sentry);
         self.until("a sentry does not answer", |site| {
@@ -156,7 +160,7 @@ pub(super) fn prepare(scenario: &Scenario, seed: u64, folder: &Path) -> Result<(
     fs::create_dir_all(folder).map_err(|error| ProcessError::File { path: folder.to_owned(), error })?;
     write(folder, "key", &format!("one experiment's secret {seed} {}\n", std::process::id()))?;
     let spec: ServerSpec = emulated::server(scenario, seed);
-    write(folder, "server.json", &json!(spec).to_string())?;
+    write(folder, "server.json", &serde_json::to_string(&spec)?)?;
     Ok(())
 }
 
@@ -165,22 +169,21 @@ pub(super) fn start_sentry(
     scenario: &Scenario,
     arm: &Arm,
     name: &str,
-    control: Option<Value>,
-    servers: Option<Value>,
+    control: Option<ControlLink>,
+    servers: Option<Vec<Server>>,
     program: &Path,
     folder: &Path,
 ) -> Result<SentryProcess, ServiceError> {
     let admin = free_port()?;
     let listen = scenario.all_applications().iter().map(|_| free_port()).collect::<Result<Vec<_>, _>>()?;
-    let applications = (0..).zip(&listen).map(|(at, listen)| application(scenario, arm, at, listen, servers.as_ref()));
-    let mut file = json!({
-        "admin": { "listen": admin },
-        "sentry": { "workers": 1 },
-        "application": applications.collect::<Vec<_>>(),
-    });
-    if let Some(control) = control {
-        file["control"] = control;
-    }
+    let application = |(at, listen): (usize, &SocketAddr)| ApplicationFile {
+        servers: servers.clone(),
+        // Whoever begins to serve shall soon be used.
+        health: Some(Health { interval: "500ms" }),
+        ..ApplicationFile::new(scenario, arm, at, *listen)
+    };
+    let applications = listen.iter().enumerate().map(application).collect();
+    let file = SentryFile { control, ..SentryFile::new(admin, applications) };
     let path = write(folder, &format!("{name}.toml"), &toml::to_string(&file)?)?;
     let mut command = Command::new(program);
     command.arg("run").arg("-c").arg(path).stdout(Stdio::null());
@@ -205,18 +208,6 @@ fn free_ports(count: usize) -> Result<u16, ServiceError> {
     free.map(|first| first.port()).ok_or(ServiceError::Ports(count))
 }
 
-/// Asks for JSON; `None`: no good answer.
-fn get(address: SocketAddr, path: &str) -> Option<Value> {
-    use std::io::{Read, Write};
-    let mut stream = std::net::TcpStream::connect_timeout(&address, PATIENCE).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").as_bytes()).ok()?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok()?;
-    let (head, body) = answer.split_once("\r\n\r\n")?;
-    head.starts_with("HTTP/1.1 200").then(|| serde_json::from_str(body).ok())?
-}
-
 fn write(folder: &Path, name: &str, text: &str) -> Result<PathBuf, ProcessError> {
     let path = folder.join(name);
     match fs::write(&path, text) {
@@ -233,106 +224,26 @@ fn control(
     folder: &Path,
     (listen, admin): (SocketAddr, SocketAddr),
     first_port: u16,
-) -> Value {
-    let provision = scenario.provision;
-    let sla = sla(scenario);
-    let application = |application: &Application| {
-        let own = scenario.classes.iter().filter(|class| of(scenario, &class.name, &application.name));
-        let most = application.max_servers.unwrap_or(scenario.servers.count as u32);
-        json!({
-            "name": application.name,
-            "sla": sla,
-            "revenues": own.map(|class| class.revenue).collect::<Vec<_>>(),
-            "servers": application.servers,
-            "min_servers": application.min_servers,
-            "max_servers": most,
-            "max_sentries": provision.map_or(1, |provision| provision.max_sentries),
-        })
-    };
-    let setup = scenario.servers.setup_time.as_secs_f64();
+) -> ControlFile {
+    let setup_time = scenario.servers.setup_time.as_secs_f64();
     let mut command = server(program, folder);
-    command.extend(["--setup-time".to_owned(), format!("{setup}s")]);
-    let mut file = json!({
-        "listen": listen,
-        "admin": admin,
-        "key_file": "key",
-        "period": PERIOD,
-        "provider": {
-            "kind": "local",
-            "command": command,
-            "first_port": first_port,
-            "servers": scenario.servers.count,
-            "setup_time": setup,
-            "drain_limit": "5s",
-        },
-        "application": scenario.all_applications().iter().map(application).collect::<Vec<_>>(),
-    });
-    if let Some(provision) = provision {
-        file["sentries"] = json!({
-            "high": provision.sentry_high * full,
-            "low": provision.sentry_low * full,
-            "hold": provision.sentry_hold.as_secs_f64(),
-        });
+    command.extend(["--setup-time".to_owned(), format!("{setup_time}s")]);
+    let applications = 0..scenario.all_applications().len();
+    let servers = scenario.servers.count;
+    ControlFile {
+        listen,
+        admin,
+        key_file: "key".into(),
+        period: PERIOD,
+        provider: Provider { kind: "local", command, first_port, servers, setup_time, drain_limit: "5s" },
+        sentries: scenario.provision.map(|provision| SentryRule {
+            high: provision.sentry_high * full,
+            low: provision.sentry_low * full,
+            hold: provision.sentry_hold.as_secs_f64(),
+        }),
+        provision: (!arm.provision.is_empty()).then(|| arm.provision.clone()),
+        application: applications.map(|at| PlannedApplication::new(scenario, at)).collect(),
     }
-    if !arm.provision.is_empty() {
-        file["provision"] = json!(arm.provision);
-    }
-    file
-}
-
-fn application(scenario: &Scenario, arm: &Arm, at: usize, listen: &SocketAddr, servers: Option<&Value>) -> Value {
-    let applications = scenario.all_applications();
-    let name = &applications[at].name;
-    let own = || scenario.classes.iter().filter(|class| of(scenario, &class.name, name));
-    let class = |class: &crate::scenario::Class| {
-        json!({
-            "name": class.name,
-            "revenue": class.revenue,
-            "min_rate": class.min_rate.per_second(),
-            "match": { "path_prefix": format!("/{}/", class.name) },
-        })
-    };
-    let request_type = |request: &crate::scenario::Request| {
-        let rules = own().map(|class| json!({ "path_prefix": format!("/{}/{}/", class.name, request.name) }));
-        json!({ "name": request.name, "match": rules.collect::<Vec<_>>() })
-    };
-    let mut file = json!({
-        "name": name,
-        "listen": listen,
-        "sla": sla(scenario),
-        "class": own().map(class).collect::<Vec<_>>(),
-        "request_type": scenario.requests.iter().map(request_type).collect::<Vec<_>>(),
-        // Whoever begins to serve shall soon be used.
-        "health": { "interval": "500ms" },
-    });
-    if let Some(servers) = servers {
-        file["servers"] = servers.clone();
-    }
-    for (key, policy) in [("admission", &arm.admission), ("dispatch", &arm.dispatch), ("partition", &arm.partition)] {
-        if !policy.is_empty() {
-            file[key] = json!(policy);
-        }
-    }
-    file
-}
-
-/// As both configurations have it.
-fn sla(scenario: &Scenario) -> Value {
-    let sla = &scenario.sla;
-    let one = sla.target.map(|target| json!({ "target": target.as_secs_f64() }));
-    let steps = sla.steps.iter().map(|step| {
-        let target = step.target.as_secs_f64();
-        match step.below {
-            Some(below) => json!({ "below": below.per_second(), "target": target }),
-            None => json!({ "target": target }),
-        }
-    });
-    json!({ "statistic": sla.statistic, "steps": one.into_iter().chain(steps).collect::<Vec<_>>() })
-}
-
-/// Whether a class is of an application.
-fn of(scenario: &Scenario, class: &str, application: &str) -> bool {
-    scenario.all_applications()[scenario.application_of(class)].name == application
 }
 
 /// Servers by the state of the control plane that started them.

@@ -1,9 +1,9 @@
 //! A flood of new connections, bounded in number and rate, and what each costs.
 
+use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -12,11 +12,11 @@ use rustix::time::{ClockId, clock_gettime};
 ///
 /// # Errors
 /// When there are no sockets.
-pub fn flood(to: SocketAddr, count: u32, rate: f64) -> Result<f64> {
+pub(super) fn flood(to: SocketAddr, count: u32, rate: f64) -> io::Result<f64> {
     let (begin, used) = (Instant::now(), used());
     for number in 0..count {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).context("no more sockets")?;
+        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
         // It is under way, or refused at once: both will do.
         let _ = connect(&socket, &to);
         drop(socket);
