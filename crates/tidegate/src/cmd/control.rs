@@ -13,20 +13,22 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::top::get;
 
-/// As many servers as the offered load needs: starts and stops them, and tells sentries which they have
+/// Keep as many servers as the offered load needs: start and stop them, and assign them to sentries
 ///
-/// Without a subcommand: the daemon. Sentries connect to it when their configuration has `[control]`. Its state
-/// survives kill -9; what it started goes on without it. docs/control.md has the configuration.
+/// Without a subcommand this is the daemon. Sentries connect to it when their configuration has `[control]`. Its state
+/// survives kill -9, and the servers that it started keep running without it. docs/control.md describes the
+/// configuration.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     #[command(subcommand)]
     what: Option<What>,
-    /// The configuration
+    /// The configuration file
     #[arg(short, long, value_name = "FILE", global = true, default_value = "control.toml")]
     config: PathBuf,
-    /// Only record what would be done: servers are not started, and sentries not told anything. With a subcommand:
-    /// what such a control plane recorded
+    /// Only record what would be done: no server is started, and sentries receive no orders. With a subcommand:
+    /// read the
+    /// record of a dry run
     #[arg(long, global = true)]
     dry_run: bool,
 }
@@ -35,13 +37,13 @@ pub struct Args {
 enum What {
     /// Show what would be done now, and why
     Plan {
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Print what was decided and what happened, one line of JSON each, oldest first
+    /// Print every decision, step and event, one line of JSON each, oldest first
     Audit {
-        /// Only after the record of that number
+        /// Only records after this number
         #[arg(long, value_name = "N", default_value_t = 0)]
         after: u64,
     },
@@ -59,7 +61,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long steps that are under way at a stop are waited for.
 const AT_WORK: Duration = Duration::from_secs(1);
 
-/// Does it. Status 2 when the configuration makes no sense.
+/// Runs the command. Exit status 2 when the configuration is invalid.
 ///
 /// # Errors
 /// When it fails while running.
