@@ -1,4 +1,4 @@
-//! Where control planes keep what must survive, and how they agree which of them leads.
+//! Backends: durable storage of the state, and election of the leader.
 //!
 //! *Intuition.* A backend is chosen once, from the configuration. Who is elected gets the store from it, which has the
 //! journal of inputs, a state from time to time, and the audit log. An input is written, and on the disk, before it

@@ -1,4 +1,4 @@
-//! Who the sentries are, and what they say: pure.
+//! Registry of the sentries and their reports. Pure.
 //!
 //! *Awkward cases.* A sentry that is cut off still serves: what it saw last counts on, and its servers stay its own,
 //! until it is forgotten. While one of an application's sentries has not spoken since the daemon began, nobody knows

@@ -1,4 +1,4 @@
-//! Who starts and stops servers.
+//! Providers start and stop servers.
 //!
 //! | file | question |
 //! |---|---|

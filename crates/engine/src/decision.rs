@@ -1,4 +1,4 @@
-//! What the engine answers, and what drivers tell it afterwards.
+//! Decisions of the engine, and the outcomes that drivers report afterwards.
 
 use core::fmt;
 use core::time::Duration;

@@ -1,4 +1,4 @@
-//! What policies do beside deciding about requests: they say it, and the controller has it done.
+//! Effects: what policies want done beside deciding about requests; the controller carries them out.
 
 use crate::request::RequestTypeId;
 

@@ -1,4 +1,4 @@
-//! How many requests a server can have in flight at a time, told apart by what they cost it.
+//! Limits on requests in flight per server, by kind of requests.
 //!
 //! *Intuition.* A page from a file and a page that runs a program are different guests: a server that holds eighty of
 //! the first well is at its end with twenty of the second. So requests in flight are counted apart, in *kinds* of

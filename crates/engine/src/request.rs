@@ -1,4 +1,4 @@
-//! What is known of a request, and the plain numbers that name things.
+//! Requests as the engine sees them, and the plain numbers that identify things.
 
 use core::fmt;
 

@@ -1,4 +1,4 @@
-//! What an application is: classes, SLA, servers, policies. Plain data, checked once.
+//! Setup of an application: classes, SLA, servers, policies. Plain data, checked once.
 
 use alloc::format;
 use alloc::string::{String, ToString};

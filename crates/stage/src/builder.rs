@@ -39,27 +39,27 @@ pub enum GraphError {
     /// A stage's settings are out of range.
     #[error("stage \"{stage}\": {error}")]
     Settings {
-        /// The stage.
+        /// Name of the stage.
         stage: String,
-        /// What is wrong.
+        /// The mistake in its settings.
         error: SettingsError,
     },
     /// Two stages of one name.
     #[error("stage \"{stage}\" is there twice; give each stage a name of its own")]
     DuplicateName {
-        /// The name.
+        /// Name of the stage.
         stage: String,
     },
     /// A stage that nothing works on.
     #[error("stage \"{stage}\" has no handler; give it one with `handle` or `handle_blocking`")]
     NoHandler {
-        /// The stage.
+        /// Name of the stage.
         stage: String,
     },
     /// A stage with two handlers.
     #[error("stage \"{stage}\" has two handlers; give it one")]
     TwoHandlers {
-        /// The stage.
+        /// Name of the stage.
         stage: String,
     },
     /// Stages that may wait for each other for ever: each waits for room in the next one's queue, and none makes any.
@@ -74,7 +74,7 @@ pub enum GraphError {
     /// A key that another graph's builder made.
     #[error("stage \"{stage}\" belongs to another graph")]
     ForeignStage {
-        /// The stage.
+        /// Name of the stage.
         stage: String,
     },
     /// More stages than a graph may have.
@@ -86,7 +86,7 @@ pub enum GraphError {
     /// A worker of a blocking stage has no thread.
     #[error("stage \"{stage}\": the system gives no thread for a worker: {problem}")]
     NoThread {
-        /// The stage.
+        /// Name of the stage.
         stage: String,
         /// What the system says.
         problem: String,
@@ -94,7 +94,7 @@ pub enum GraphError {
     /// Built outside of a runtime.
     #[error("graph \"{graph}\" was started outside of a tokio runtime; start it in an async function")]
     NoRuntime {
-        /// The graph.
+        /// Name of the graph.
         graph: String,
     },
 }

@@ -1,4 +1,4 @@
-//! The subcommands: one file each.
+//! The subcommands of `tidegate`, one file each.
 
 mod check;
 mod control;
@@ -21,7 +21,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::log;
 
-/// What to do.
+/// The subcommands of `tidegate`.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// Protect a service.

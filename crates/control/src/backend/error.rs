@@ -1,4 +1,4 @@
-//! Why a store cannot be used.
+//! Errors of a store.
 
 use std::path::PathBuf;
 

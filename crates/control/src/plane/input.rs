@@ -1,4 +1,4 @@
-//! What goes into a plane, and what comes out.
+//! Inputs and outputs of a plane.
 
 use serde::{Deserialize, Serialize};
 use tidegate_engine::Timestamp;

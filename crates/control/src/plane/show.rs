@@ -1,4 +1,4 @@
-//! What a plane shows: how many servers there are, and what it would do now.
+//! Snapshot of a plane: its servers, and what it would do now.
 
 use serde::Serialize;
 use tidegate_provision::{ApplicationSetup, Measured, ProvisionEvent, Provisioner};

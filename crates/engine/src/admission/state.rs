@@ -1,4 +1,4 @@
-//! What policies show of themselves: for `/api/state`, metrics and the simulator.
+//! Published state of policies: for `/api/state`, metrics and the simulator.
 
 use alloc::string::String;
 use alloc::vec::Vec;

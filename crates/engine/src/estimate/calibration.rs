@@ -1,4 +1,4 @@
-//! How far requests exceed their expected cost, at the SLA's statistic.
+//! Calibration: the ratio of measured to expected cost, at the SLA's statistic.
 //!
 //! The admission test predicts a request's response time from its expected cost and from what is in service. An SLA
 //! bounds a percentile. The gap between the two is measured here: for every answer, the ratio of what it received of

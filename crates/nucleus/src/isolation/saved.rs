@@ -1,4 +1,4 @@
-//! What processes were allowed before their cores were divided: in memory, and in a file for whoever comes after.
+//! Original affinity of the processes whose cores are divided: in memory, and in a file for a later nucleus.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;

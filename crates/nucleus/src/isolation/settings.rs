@@ -46,7 +46,7 @@ pub struct GivenSide {
     pub cgroup: Option<PathBuf>,
 }
 
-/// The same, checked.
+/// The selection of a side's processes, checked.
 pub type Side = GivenSide;
 
 /// How cores are divided.
@@ -60,12 +60,12 @@ pub enum Method {
     Cpuset,
 }
 
-/// What `[isolation]` means.
+/// Checked settings of `[isolation]`.
 #[derive(Clone, Debug)]
 pub struct IsolationConfig {
     /// The cores that are divided: the application's software gets the last ones.
     pub cores: CoreList,
-    /// How.
+    /// Method by which cores are divided.
     pub method: Method,
     /// The data service's processes.
     pub data: Side,

@@ -1,4 +1,4 @@
-//! `tidegate simulate`: what if.
+//! `tidegate simulate`: runs scenarios in the simulator.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! How bytes become messages that nobody else can read or make.
+//! The encrypted, authenticated channel between a sentry and the control plane.
 //!
 //! ```text
 //! "TGC" version:u8                     once, in both directions, in the clear
@@ -57,7 +57,7 @@ pub enum ChannelError {
         "the other side speaks version {theirs} of the control protocol, this one {VERSION}; update the older of the two"
     )]
     Version {
-        /// Its version.
+        /// Protocol version of the other side.
         theirs: u8,
     },
     /// The other side has another key, or something between changed the bytes.

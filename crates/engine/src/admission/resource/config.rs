@@ -1,4 +1,4 @@
-//! What can be set of resource protection, and what stands where nothing is set.
+//! Settings of resource protection, and their defaults.
 
 use alloc::string::String;
 use alloc::vec::Vec;

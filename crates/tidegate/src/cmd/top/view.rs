@@ -1,4 +1,4 @@
-//! The picture.
+//! The screen of `tidegate top`, drawn from its state.
 
 use ratatui::backend::TestBackend;
 use ratatui::layout::{Constraint, Layout, Rect, Size};
@@ -22,7 +22,7 @@ const WIDE: u16 = 105;
 /// What is drawn.
 pub(super) struct View<'a> {
     pub trail: &'a Trail,
-    /// Which application.
+    /// Index of the application that is shown.
     pub chosen: usize,
     /// Why the last look failed: the figures are old.
     pub problem: Option<&'a str>,
