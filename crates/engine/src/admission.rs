@@ -54,11 +54,12 @@ pub(crate) use load::Load;
 policies! {
     /// An admission policy and its settings.
     pub enum AdmissionConfig for AdmissionPolicy, default Sentry {
-        /// Everything is admitted: the baseline.
+        /// Admits everything: the baseline.
         None("none") => none,
-        /// At most so many requests in flight, the rest waits or is refused.
+        /// A fixed limit on requests in flight; the rest waits or is refused.
         Concurrency("concurrency") => concurrency,
-        /// A fixed limit, and a queue that goes newest first and gets impatient while it is standing (Facebook).
+        /// A fixed limit, and a queue that serves the newest first with short time-outs while it is standing
+        /// (Facebook).
         Codel("codel") => codel,
         /// A rate per request type and class that follows a percentile of the response time (SEDA).
         Aimd("aimd") => aimd,
@@ -72,10 +73,10 @@ policies! {
         Gradient("gradient") => gradient,
         /// An admission level over classes and levels within them, moved by the measured wait (WeChat, DAGOR).
         Dagor("dagor") => dagor,
-        /// A rate for what strains a resource, by the resource's use, and one for new connections (Voigt, Gunningberg).
+        /// A rate for requests that use a resource, by the use of the resource, and one for new connections (Voigt,
+        /// Gunningberg).
         Resource("resource") => resource,
-        /// As many in flight, by kind, as servers hold within the target; the top class up to their limit (QoWS,
-        /// SwitchAdm).
+        /// A limit on requests in flight by kind: what the servers hold within the target (QoWS, SwitchAdm).
         Switch("switch") => switch,
         /// Class queues and a size-based test of each batch (Cataclysm, sections 3.1 and 3.2).
         Batch("batch") => batch,

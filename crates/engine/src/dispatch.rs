@@ -30,9 +30,9 @@ policies! {
     pub enum DispatchConfig for DispatchPolicy, default Jsq {
         /// To each server in turn, by weight.
         Wrr("wrr") => wrr,
-        /// To the server with the least in flight per effective processor.
+        /// To the server with the fewest requests in flight per effective processor.
         Jsq("jsq") => jsq,
-        /// By the shortest queue; what application servers cannot hold goes to data servers, as much as these can lend.
+        /// By the shortest queue; what exceeds the application servers goes to data servers, as much as these can lend.
         Softscale("softscale") => softscale,
     }
 }

@@ -12,10 +12,11 @@
 //! ```
 //!
 //! *Awkward cases.* Between two computations the table is stale: a surge inside a period gets in unhindered (the
-//! paper's figure 5 shows it). So the table is held against what is seen (`drain`): `U` loses the work of the requests
-//! in flight beyond what the target allows, spread over a period, and gains what is missing to it; a large pile brings
-//! the next computation forward. Rates and costs alone, which may be wrong, refuse nobody: as long as no pile shows,
-//! every class passes. A guarantee that is not used up does not hold its share back: the paper counts it in full.
+//! paper's figure 5 shows it). So the table is corrected by observation (`drain`): `U` loses the work of the requests
+//! in flight beyond what the target allows, spread over a period, and gains what is missing to it; a large pile
+//! brings the next computation forward. Rates and costs may be wrong, so they alone refuse no request: as long as no
+//! pile shows, every class passes. A guarantee that is not used up does not hold its share back: the paper counts it
+//! in full.
 
 use core::time::Duration;
 use serde::{Deserialize, Serialize};

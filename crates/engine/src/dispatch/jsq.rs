@@ -1,4 +1,4 @@
-//! Join the shortest queue: the server with the least in flight per effective processor.
+//! Join the shortest queue: the server with the fewest requests in flight per effective processor.
 //!
 //! *Intuition.* The shortest line at the supermarket, where a till with two cashiers counts its line half.
 //!

@@ -1,4 +1,5 @@
-//! Steals from the data tier while more requests come than the application servers hold, until new capacity is there.
+//! Steals capacity from the data tier while more requests arrive than the application servers hold, until new capacity
+//! serves.
 //!
 //! *Intuition.* When the queue at the tills grows, the store-room staff open the spare till: only as many as the store
 //! room can do without at this time of day, and only until the extra cashiers have arrived.
