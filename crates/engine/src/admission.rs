@@ -162,7 +162,7 @@ pub trait AdmissionPolicy: Debug + Send {
 /// A request, and what it is expected to cost.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
-    /// The request.
+    /// The request, as the driver classified it.
     pub request: Request,
     /// Expected inherent service time, seconds.
     pub cost: f64,
@@ -171,9 +171,9 @@ pub struct Arrival {
 /// An admitted request, and how it ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
-    /// The request.
+    /// The request, as the driver classified it.
     pub request: Request,
-    /// Where it was.
+    /// The server where it was in flight, if any.
     pub server: Option<ServerId>,
     /// The end as the client saw it.
     pub end: End,
@@ -192,16 +192,16 @@ pub struct Ended {
 /// A policy's answer to an arrival.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Admission {
-    /// Let it in.
+    /// Admit the request now.
     Admit,
     /// Let it wait in its class queue, in this cost bucket.
     Wait {
         /// The bucket, below [`AdmissionPolicy::buckets`].
         bucket: usize,
     },
-    /// Refuse it.
+    /// Refuse the request now.
     Refuse {
-        /// Why.
+        /// Reason of the refusal.
         reason: Reason,
         /// The response time foreseen, seconds, where one was.
         predicted: Option<f64>,
@@ -217,19 +217,19 @@ impl Admission {
 
 /// Everything a policy may see, and every effect it may have.
 pub struct Context<'a> {
-    /// The time.
+    /// Present time since the driver's origin.
     pub now: Timestamp,
     /// How loaded the application is.
     pub load: Load,
     /// The SLA's target at the current arrival rate, seconds.
     pub target: f64,
-    /// Per class.
+    /// Estimates of each class, most important first.
     pub classes: &'a [ClassEstimate],
     /// Costs per URL, type and class.
     pub costs: &'a Costs,
     /// From predicted mean to the SLA's statistic.
     pub calibration: &'a Calibration,
-    /// The controller's generator.
+    /// The controller's random number generator.
     pub rng: &'a mut Rng,
     /// Whether refusals are only counted. Nothing may wait then.
     pub shadow: bool,

@@ -12,7 +12,7 @@ pub enum Decision {
     Admit {
         /// Names the request until its completion or cancel.
         ticket: Ticket,
-        /// Where it goes.
+        /// The server that gets the request.
         server: ServerId,
         /// In shadow mode: the rejection that was decided, counted, and not carried out.
         shadow: Option<Rejection>,
@@ -22,7 +22,7 @@ pub enum Decision {
         /// Names the request until its completion or cancel.
         ticket: Ticket,
     },
-    /// Refuse it.
+    /// Refuse the request now.
     Reject(Rejection),
 }
 
@@ -32,14 +32,14 @@ pub enum Decision {
 pub enum Action {
     /// Send the waiting request to `server` now.
     Start {
-        /// Which request.
+        /// The ticket of the waiting request.
         ticket: Ticket,
-        /// Where it goes.
+        /// The server that gets the request.
         server: ServerId,
     },
     /// Refuse the waiting request; its ticket is dead.
     Refuse {
-        /// Which request.
+        /// The ticket of the waiting request.
         ticket: Ticket,
         /// Why, and when to come back.
         rejection: Rejection,
@@ -47,7 +47,7 @@ pub enum Action {
     /// Tell the nucleus of data server `server` to give the application's software `cores` of its cores; the data
     /// service keeps the others. Said when it changes, and again when the server is up again.
     Isolate {
-        /// Which server.
+        /// The data server whose cores are divided.
         server: ServerId,
         /// Cores for application work; 0: the data service has all.
         cores: u32,
@@ -69,7 +69,7 @@ pub struct Rejection {
     pub reason: Reason,
     /// The policy that refused.
     pub policy: &'static str,
-    /// The request's class.
+    /// Class of the refused request.
     pub class: ClassId,
     /// When trying again makes sense: the time the application needs to drain what it holds.
     pub retry_after: Duration,
@@ -174,7 +174,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// A complete answer.
+    /// The outcome of a complete answer.
     pub const fn answered() -> Self {
         Outcome { end: End::Answered, service_time: None, bytes: None }
     }
@@ -184,7 +184,7 @@ impl Outcome {
         Outcome { end: End::Answered, service_time: Some(service_time), bytes: None }
     }
 
-    /// The server failed.
+    /// The outcome of a failure at the server.
     pub const fn failed() -> Self {
         Outcome { end: End::Failed, service_time: None, bytes: None }
     }

@@ -37,7 +37,7 @@ policies! {
     }
 }
 
-/// Picks servers.
+/// A policy that chooses the server for a request.
 pub trait DispatchPolicy: Debug + Send {
     /// The server for a request, among those for which [`View::takes`] holds; `None` when there is none.
     fn choose(&mut self, view: &mut View<'_>, request: &Request) -> Option<ServerId>;
@@ -71,7 +71,7 @@ pub trait DispatchPolicy: Debug + Send {
 
 /// What a dispatch policy may do ten times a second.
 pub struct Tick<'a> {
-    /// The time.
+    /// Present time since the driver's origin.
     pub now: Timestamp,
     pub(crate) effects: &'a mut Vec<Effect>,
     pub(crate) sink: &'a mut dyn EventSink,

@@ -20,7 +20,7 @@ pub const MOST_KINDS: usize = 8;
 #[derive(Clone, Debug, PartialEq, serde::Deserialize, serde::Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct MaxConn {
-    /// The kind's name.
+    /// Name of the kind.
     pub name: String,
     /// The request types that are of this kind; the one of its name, when empty.
     #[serde(default)]

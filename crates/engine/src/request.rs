@@ -67,7 +67,7 @@ pub struct UrlKey(pub u64);
 pub struct AffinityKey(pub u64);
 
 impl AffinityKey {
-    /// Nothing ties it.
+    /// The request is not tied to a server.
     pub const NONE: AffinityKey = AffinityKey(0);
 }
 

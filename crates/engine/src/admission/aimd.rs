@@ -34,7 +34,7 @@ use crate::setup::{Setup, SetupError, SetupPlace};
 use crate::time::Timestamp;
 use crate::units::Seconds;
 
-/// Settings.
+/// Settings of the policy `aimd`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -85,7 +85,7 @@ impl Config {
     }
 }
 
-/// The policy.
+/// State of the policy `aimd`.
 #[derive(Debug)]
 pub struct Aimd {
     config: Config,

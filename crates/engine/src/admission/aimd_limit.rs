@@ -63,7 +63,7 @@ impl Config {
     }
 }
 
-/// The policy.
+/// State of the policy `aimd-limit`.
 #[derive(Debug)]
 pub struct AimdLimit {
     config: Config,

@@ -50,7 +50,7 @@ use buckets::{BUCKETS, bucket_middle, bucket_of};
 use budget::Budget;
 use floor::Floors;
 
-/// Settings.
+/// Settings of the policy `batch`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -155,7 +155,7 @@ impl Config {
     }
 }
 
-/// The policy.
+/// State of the policy `batch`.
 #[derive(Debug)]
 pub struct Batch {
     config: Config,

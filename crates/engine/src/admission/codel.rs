@@ -75,7 +75,7 @@ const PATIENT: usize = 0;
 const HURRIED: usize = 1;
 const BUCKETS: [usize; 2] = [PATIENT, HURRIED];
 
-/// The policy.
+/// State of the policy `codel`.
 #[derive(Debug)]
 pub struct Codel {
     limit: usize,

@@ -19,7 +19,7 @@ use crate::setup::{Setup, SetupError};
 use crate::time::Timestamp;
 use crate::units::Seconds;
 
-/// Settings.
+/// Settings of the policy `concurrency`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -54,7 +54,7 @@ impl Config {
     }
 }
 
-/// The policy.
+/// State of the policy `concurrency`.
 #[derive(Debug)]
 pub struct Concurrency {
     limit: usize,

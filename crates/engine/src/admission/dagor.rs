@@ -97,7 +97,7 @@ impl Config {
 /// Fewer answers say nothing about a mean.
 const LEAST_SAMPLES: u32 = 10;
 
-/// The policy.
+/// State of the policy `dagor`.
 #[derive(Debug)]
 pub struct Dagor {
     config: Config,

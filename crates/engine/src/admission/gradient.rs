@@ -118,7 +118,7 @@ const AT_LEAST: u32 = 5;
 /// Shorter response times are taken for this, seconds.
 const LEAST_RTT: f64 = 1e-6;
 
-/// The policy.
+/// State of the policy `gradient`.
 #[derive(Debug)]
 pub struct Gradient {
     config: Config,

@@ -97,7 +97,7 @@ const WARM_UP: u32 = 10;
 /// Shorter response times say nothing, seconds.
 const LEAST: f64 = 100e-6;
 
-/// The policy.
+/// State of the policy `gradient2`.
 #[derive(Debug)]
 pub struct Gradient2 {
     config: Config,

@@ -54,7 +54,7 @@ const HASTE: f64 = 4.0;
 /// Where no resource is short at its least rate, a queue of connections must be long for so many samples.
 const PATIENCE: u32 = 3;
 
-/// The policy.
+/// State of the policy `resource`.
 #[derive(Debug)]
 pub struct Protection {
     /// Per resource of the configuration.

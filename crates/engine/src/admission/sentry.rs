@@ -27,7 +27,7 @@ use crate::setup::{Setup, SetupError};
 use crate::time::Timestamp;
 use crate::units::Seconds;
 
-/// Settings.
+/// Settings of the policy `sentry`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -81,7 +81,7 @@ const LATE_ROUNDS: u32 = 5;
 /// Timers are about this coarse: less is not late.
 const LATE_LEAST: Duration = Duration::from_millis(10);
 
-/// The policy.
+/// State of the policy `sentry`.
 #[derive(Debug)]
 pub struct Sentry {
     batch: Batch,

@@ -8,7 +8,7 @@ use crate::facts::Facts;
 /// What a policy may show of itself.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct PolicyState {
-    /// The policy's name.
+    /// Name of the policy.
     pub policy: &'static str,
     /// The part in force, where a policy switches between parts.
     pub active: &'static str,

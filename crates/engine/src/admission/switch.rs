@@ -41,7 +41,7 @@ impl Config {
     }
 }
 
-/// The policy.
+/// The policy `switch`, which has no state.
 #[derive(Debug)]
 pub struct Switch;
 

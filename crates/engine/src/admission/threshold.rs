@@ -29,7 +29,7 @@ use crate::setup::{Setup, SetupError};
 use crate::time::Timestamp;
 use crate::units::Seconds;
 
-/// Settings.
+/// Settings of the policy `threshold`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -88,7 +88,7 @@ const IDLE_SHARE: f64 = 0.05;
 /// A backlog this many times what fits is a surge: the table is computed anew at once.
 const SURGE: f64 = 1.0;
 
-/// The policy.
+/// State of the policy `threshold`.
 #[derive(Debug)]
 pub struct Threshold {
     config: Config,

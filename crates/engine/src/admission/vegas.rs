@@ -67,7 +67,7 @@ impl Config {
     }
 }
 
-/// The policy.
+/// State of the policy `vegas`.
 #[derive(Debug)]
 pub struct Vegas {
     config: Config,

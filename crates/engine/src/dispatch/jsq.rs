@@ -34,7 +34,7 @@ impl Config {
 /// Up to so many servers, looking at each is faster than keeping a tree.
 const SCANNED: usize = 16;
 
-/// The policy.
+/// State of the policy `jsq`.
 #[derive(Debug)]
 pub struct Jsq {
     /// By relative load; `None`: few servers.

@@ -49,7 +49,7 @@ const JUMP: f64 = 0.05;
 /// Stealing that paused this long is over.
 const STEALING_GAP: Duration = Duration::from_secs(1);
 
-/// The policy.
+/// State of the policy `softscale`.
 #[derive(Debug)]
 pub struct Softscale {
     profile: Config,

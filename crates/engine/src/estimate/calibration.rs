@@ -35,7 +35,7 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    /// Nothing measured yet.
+    /// A calibration without measurements.
     pub fn new(statistic: Statistic) -> Self {
         Calibration { statistic, ratios: DecayedHistogram::new(HALF_LIFE), factor: PRIOR, likely: PRIOR }
     }

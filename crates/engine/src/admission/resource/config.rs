@@ -44,7 +44,7 @@ pub enum Tagging {
     Learn,
 }
 
-/// A resource.
+/// Settings of one protected resource.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Resource {
