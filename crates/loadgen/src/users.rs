@@ -52,7 +52,7 @@ impl UsersPlan {
             return Err(error("must start with http:// and a host, such as http://127.0.0.1:8025".to_owned()));
         }
         if duration.is_zero() {
-            return Err(UsersError::File("the duration is 0: nobody would ask for anything".to_owned()));
+            return Err(UsersError::File("the duration is 0: no request would be sent".to_owned()));
         }
         if duration > LONGEST {
             return Err(UsersError::File("the duration is longer than a year".to_owned()));

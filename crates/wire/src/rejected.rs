@@ -20,7 +20,7 @@ pub enum Rejected {
     #[error("it was not made with the shared key")]
     Forged,
     /// Made with the key, and makes no sense: a fault of the sender's program.
-    #[error("it is authentic and makes no sense")]
+    #[error("it is authentic but malformed")]
     Malformed,
     /// The datagram was received before.
     #[error("it was received before")]

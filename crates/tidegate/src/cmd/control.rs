@@ -108,7 +108,7 @@ async fn serve(config: Config, dry_run: bool) -> Result<ExitCode> {
         }
         None => "none (admin = \"ADDR\" in the file)".to_owned(),
     };
-    let mode = if dry_run { "\n  dry run: nothing is done, and nobody is told" } else { "" };
+    let mode = if dry_run { "\n  dry run: nothing is done, and no orders are sent" } else { "" };
     let names = member.names_address().map_or(String::new(), |address| format!("\n  names    {address}, UDP and TCP"));
     crate::log::announce(format_args!(
         "tidegate control {}\n  sentries {}\n  admin    {shown}\n  store    {store}{mode}{names}",
@@ -222,7 +222,7 @@ async fn running(config: &Config, path: &str) -> Result<Option<Value>> {
     let text = tokio::time::timeout(PATIENCE, get(&address, path, None))
         .await
         .context("the control plane does not answer")??;
-    let value = serde_json::from_slice(&text).context("the control plane answers nonsense")?;
+    let value = serde_json::from_slice(&text).context("the answer of the control plane is not valid JSON")?;
     Ok(Some(value))
 }
 

@@ -73,7 +73,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     } else if std::io::stdout().is_terminal() {
         ratatui::run(|terminal| top.watch(terminal))?;
     } else {
-        bail!("standard output is no terminal; --once prints one picture as text");
+        bail!("standard output is not a terminal; --once prints one picture as text");
     }
     Ok(ExitCode::SUCCESS)
 }

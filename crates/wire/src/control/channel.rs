@@ -64,7 +64,7 @@ pub enum ChannelError {
     #[error("the other side has another key, or the connection was tampered with; both sides need the same key file")]
     Key,
     /// It says what cannot be.
-    #[error("the other side sent what makes no sense: {0}")]
+    #[error("the other side sent an invalid message: {0}")]
     Nonsense(String),
 }
 
