@@ -19,8 +19,8 @@ export class Actions {
 
   shadow(wanted) {
     const text = wanted
-      ? "Nothing is refused any more: everything that arrives goes to the servers, and the page shows what would have been refused. Under overload the servers may become slow or fail."
-      : "Requests are refused again as soon as the target asks for it.";
+      ? "No request is refused any more: all requests go to the servers, and the page shows what would have been refused. Under overload the servers may become slow or fail."
+      : "Requests are refused again as soon as the target requires it.";
     this.open({
       title: wanted ? "Turn shadow mode on?" : "Enforce refusals?",
       text: `${text} It lasts until the next reload of the configuration.`,
@@ -34,8 +34,8 @@ export class Actions {
     this.open({
       title: wanted ? `Drain ${server}?` : `Take ${server} back?`,
       text: wanted
-        ? "It finishes what it has and gets nothing new; the others carry its share. It lasts until the next reload of the configuration."
-        : "It gets requests again at once.",
+        ? "The server finishes its requests and gets no new ones; the others carry its share. This lasts until the next reload of the configuration."
+        : "The server gets requests again at once.",
       button: wanted ? "Drain" : "Take back",
       path: `servers/${encodeURIComponent(server)}`,
       body: () => ({ drain: wanted }),
@@ -45,7 +45,7 @@ export class Actions {
   guarantee(name, now) {
     this.open({
       title: `Guarantee of ${name}`,
-      text: `So many requests per second are admitted untested, whatever happens; now ${rate(now)}. More than the servers can do breaks the target for all. It lasts until the next reload of the configuration.`,
+      text: `Requests up to this rate, per second, are always admitted without a test; now ${rate(now)}. A guarantee above the capacity of the servers breaks the target for all classes. This lasts until the next reload of the configuration.`,
       button: "Change",
       path: `classes/${encodeURIComponent(name)}`,
       value: now,
@@ -55,8 +55,8 @@ export class Actions {
 
   /** Asks for the token alone, where even looking needs it. */
   unlock(tried, done) {
-    this.open({ title: "This sentry wants its token", text: "It is in the [admin] section of the sentry's configuration.", button: "Look", done });
-    if (tried) say(byId("dialog-error"), "That is not the token.");
+    this.open({ title: "This sentry requires its token", text: "It is in the [admin] section of the sentry's configuration.", button: "Look", done });
+    if (tried) say(byId("dialog-error"), "The token is wrong.");
   }
 
   open(doing) {
@@ -102,12 +102,12 @@ export class Actions {
       if (answer.status === 401) {
         token.clear();
         this.wantToken(true);
-        say(byId("dialog-error"), "That is not the token.");
+        say(byId("dialog-error"), "The token is wrong.");
       } else {
         say(byId("dialog-error"), (await answer.text()).trim());
       }
     } catch {
-      say(byId("dialog-error"), "The sentry does not answer. Nothing may have changed; look again.");
+      say(byId("dialog-error"), "The sentry does not answer. The change may not have been made; check again.");
     } finally {
       byId("dialog-confirm").disabled = false;
     }

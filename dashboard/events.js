@@ -55,13 +55,13 @@ export function words(event, reasons = {}) {
     case "policy-switched":
       return `The policy changed from ${event.from} to ${event.to}: ${event.reason}.`;
     case "threshold-set":
-      return `The threshold stands at class ${event.class.name}: ${percent(event.admit)} of it passes.`;
+      return `The threshold is at class ${event.class.name}: ${percent(event.admit)} of it passes.`;
     case "delays-set": {
       const unmet = event.unmet ? ` Class ${event.unmet.name} cannot be protected within the cap.` : "";
       return `Processing delays by class: ${event.delays.map(time).join(", ")}.${unmet}`;
     }
     case "capacity-learned":
-      return `Server ${event.server} is worth ${number(event.to)} processors (before: ${number(event.from)}).`;
+      return `Server ${event.server} is estimated at ${number(event.to)} processors (before: ${number(event.from)}).`;
     case "target-changed":
       return `The target is now ${time(event.to)} (before: ${time(event.from)}).`;
     case "server-changed":

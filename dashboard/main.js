@@ -59,7 +59,7 @@ function greet(data) {
   }
   hello = data;
   actions.allowed = data.changes;
-  say(byId("changes-note"), data.changes ? "" : "Nothing can be changed here: set token or token_file in [admin] for that.");
+  say(byId("changes-note"), data.changes ? "" : "This page is read-only: to allow changes, set token or token_file in [admin].");
   // What was missed since the connection broke is fetched again.
   for (const store of stores.values()) store.loaded = false;
 }
@@ -152,8 +152,8 @@ function showLink() {
   say(byId("link-text"), words[shown] ?? shown);
   const notice = byId("notice");
   notice.hidden = shown !== "stale" && shown !== "locked";
-  if (shown === "locked") say(notice, "This sentry wants its token. Reload the page to enter it.");
-  if (shown === "stale") say(notice, "These figures are old: the sentry does not answer. The page goes on by itself once it does.");
+  if (shown === "locked") say(notice, "This sentry requires its token. Reload the page to enter it.");
+  if (shown === "stale") say(notice, "These figures are old: the sentry does not answer. The page continues automatically when it does.");
 }
 
 function setTheme(theme) {

@@ -55,7 +55,7 @@ function judge(state, f) {
   const missed = f.worst && f.worst.statistic > state.target;
   const slow = () => `${named(state.statistic)} of ${f.worst.name} is ${time(f.worst.statistic)}, the target is ${time(state.target)}`;
   if (f.up === 0) return { state: "broken", short: "✖ no server", text: "No server is up." };
-  if (state.draining) return { state: "holding", short: "draining", text: "The sentry is shutting down: it finishes what it has." };
+  if (state.draining) return { state: "holding", short: "draining", text: "The sentry is shutting down: it finishes the requests in flight." };
   const refusing = f.refusedShare > REFUSING;
   if (state.shadow) {
     const would = refusing ? `tidegate would refuse ${refused}` : "tidegate would refuse nothing either";
@@ -64,7 +64,7 @@ function judge(state, f) {
   }
   if (missed) return { state: "broken", short: "✖ target missed", text: `The target is missed: ${slow()}.` };
   if (refusing) return { state: "holding", short: `▲ ${refused} refused`, text: `Overload: ${refused} is refused, and what is admitted keeps the target.` };
-  if (f.offered === 0) return { state: "calm", short: "✓ idle", text: "Idle: nothing arrives." };
+  if (f.offered === 0) return { state: "calm", short: "✓ idle", text: "Idle: no requests arrive." };
   return { state: "calm", short: "✓ calm", text: "All is well: everything is admitted, and the target holds." };
 }
 
@@ -73,7 +73,7 @@ function why(state, f, hello) {
   if (f.reasons.length) {
     const [first] = f.reasons;
     const verb = state.shadow ? "Would be refused" : "Refused";
-    parts.push(`${verb} because ${hello.reasons[first.name] ?? "of a reason that this page does not know"} (${first.name}, ${percent(first.rate / f.rejected)} of refusals).`);
+    parts.push(`${verb} because ${hello.reasons[first.name] ?? "of a reason that is unknown to this page"} (${first.name}, ${percent(first.rate / f.rejected)} of refusals).`);
   }
   const down = state.servers.filter((s) => s.status === "down").length;
   if (down) parts.push(`${count(down)} of ${count(state.servers.length)} servers ${down === 1 ? "is" : "are"} down.`);

@@ -16,7 +16,7 @@ const SPARK_SECONDS = 120;
 
 const LABELS = {
   limit: "Limit on requests in flight",
-  threshold_class: "Threshold stands at class",
+  threshold_class: "Threshold is at class",
   threshold_share: "Share of that class admitted",
   full_probability: "Probability that the system is full",
   processors: "Effective processors, learned or given",

@@ -91,7 +91,7 @@ pub struct Rule {
     pub methods: Vec<String>,
     /// One of these hosts, without regard to case or port: `example.org`, or `*.example.org` for all names below it.
     pub hosts: Vec<String>,
-    /// The path.
+    /// Pattern for the path; `None`: any path.
     pub path: Option<PathMatch>,
     /// All of these headers.
     pub headers: Vec<ValueMatch>,
@@ -106,7 +106,7 @@ pub struct Rule {
 /// A condition on the path. The query plays no part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathMatch {
-    /// This path.
+    /// The path equals this text.
     Exact(String),
     /// This path and everything below it: `/a` matches `/a` and `/a/b`, not `/ab`. `/a/` matches only what is below.
     Prefix(String),
@@ -128,9 +128,9 @@ pub struct ValueMatch {
 pub enum ValuePattern {
     /// Anything: it is there.
     Present,
-    /// This.
+    /// The value equals this text.
     Exact(String),
-    /// It begins so.
+    /// The value begins with this text.
     Prefix(String),
     /// It has this in it.
     Contains(String),
@@ -245,14 +245,14 @@ pub enum ClassifyError {
         /// How many were given.
         given: usize,
     },
-    /// A class's rule.
+    /// A mistake in the rule of a class.
     #[error("class {}, rule {}: {problem}", class + 1, rule + 1)]
     ClassRule {
-        /// Which class.
+        /// Index of the class, from 0.
         class: usize,
         /// Which of its rules.
         rule: usize,
-        /// What is wrong.
+        /// The mistake in the rule.
         problem: RuleProblem,
     },
     /// A request type's rule.
@@ -262,7 +262,7 @@ pub enum ClassifyError {
         request_type: usize,
         /// Which of its rules.
         rule: usize,
-        /// What is wrong.
+        /// The mistake in the rule.
         problem: RuleProblem,
     },
 }
@@ -271,13 +271,13 @@ pub enum ClassifyError {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RuleProblem {
-    /// Not a method.
+    /// The text is not an HTTP method.
     #[error("\"{0}\" is not a method; write for example \"GET\"")]
     Method(String),
-    /// Not a host.
+    /// The text is not a host name or pattern.
     #[error("\"{0}\" is not a host; write \"example.org\" or \"*.example.org\", without a port")]
     Host(String),
-    /// Not a path.
+    /// The text is not a path pattern.
     #[error("\"{0}\" is not a path; begin with \"/\" and leave the query out")]
     Path(String),
     /// Not a glob.

@@ -1,4 +1,4 @@
-//! What the daemon shows, on loopback: state, plan, audit log, metrics.
+//! The admin API of the control plane, on loopback: state, plan, audit log, metrics.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;

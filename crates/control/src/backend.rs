@@ -1,4 +1,4 @@
-//! Where control planes keep what must survive, and how they agree which of them leads.
+//! Backends: durable storage of the state, and election of the leader.
 //!
 //! *Intuition.* A backend is chosen once, from the configuration. Who is elected gets the store from it, which has the
 //! journal of inputs, a state from time to time, and the audit log. An input is written, and on the disk, before it
@@ -143,7 +143,7 @@ pub trait Store: Debug + Send + Sync {
 pub enum Turn {
     /// This one leads, by this store. Dropped, its lease is not renewed any more.
     Mine(Box<dyn Store>),
-    /// Another one does.
+    /// Another control plane leads.
     Others(Leader),
 }
 
@@ -159,7 +159,7 @@ pub struct Contact {
 /// Who leads, as it says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Leader {
-    /// Its name.
+    /// Name of the leader.
     pub name: String,
     /// Where sentries connect to.
     pub listen: String,

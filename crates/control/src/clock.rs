@@ -39,7 +39,7 @@ impl Clock {
         (Clock { base: by_wall.max(last), began: now, wall, wall_began: now }, note)
     }
 
-    /// Now.
+    /// The present time since the clock's origin.
     pub fn now(&self) -> Timestamp {
         self.base + self.began.elapsed()
     }

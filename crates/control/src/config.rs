@@ -184,7 +184,8 @@ impl Raw {
     /// What it means, but for the key; `None` when it means nothing.
     fn resolve(self, folder: &Path, found: &mut Findings) -> Option<impl FnOnce(ControlKey) -> Config + use<>> {
         if let Some(admin) = self.admin.filter(|admin| !admin.ip().is_loopback()) {
-            let problem = format!("\"{admin}\" is not of this machine; anybody there may look: give 127.0.0.1");
+            let problem =
+                format!("\"{admin}\" must be a loopback address, such as 127.0.0.1:9911: it has no authentication");
             found.add(vec![Key("admin")], problem);
         }
         for (key, time) in [("period", self.period), ("forget_after", self.forget_after)] {
@@ -344,7 +345,7 @@ pub(crate) mod tests {
         let many = message(&format!("{LOCAL}{app}target = \"1s\"\nmin_servers = 9\n"));
         assert!(many.contains("9 servers together, of 8"), "{many}");
         let open = message(&format!("admin = \"0.0.0.0:1\"\n{LOCAL}{app}target = \"1s\"\n"));
-        assert!(open.contains("not of this machine"), "{open}");
+        assert!(open.contains("must be a loopback address"), "{open}");
         let twice = message(&format!("{LOCAL}{app}target = \"1s\"\n{app}target = \"1s\"\n"));
         assert!(twice.contains("is there twice"), "{twice}");
     }

@@ -138,7 +138,7 @@ pub enum DaemonError {
     /// It cannot listen.
     #[error("cannot listen for sentries on {address}: {source}")]
     Listen {
-        /// Where.
+        /// The address that it cannot listen on.
         address: SocketAddr,
         /// What the system said.
         source: std::io::Error,

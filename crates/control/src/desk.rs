@@ -1,4 +1,4 @@
-//! Who the sentries are, and what they say: pure.
+//! Registry of the sentries and their reports. Pure.
 //!
 //! *Awkward cases.* A sentry that is cut off still serves: what it saw last counts on, and its servers stay its own,
 //! until it is forgotten. While one of an application's sentries has not spoken since the daemon began, nobody knows
@@ -22,7 +22,7 @@ const BEHIND_MOST: u32 = 64;
 /// A connection, by a number of its own.
 pub type Connection = u64;
 
-/// The registered sentries.
+/// Registry of the sentries of a site.
 #[derive(Debug)]
 pub struct Desk {
     applications: Vec<(String, usize)>,
@@ -184,7 +184,7 @@ impl Desk {
         self.applications.len()
     }
 
-    /// An application's name.
+    /// Name of an application, by its index.
     pub fn application(&self, application: usize) -> &str {
         &self.applications[application].0
     }
@@ -194,12 +194,12 @@ impl Desk {
         self.of(application).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Every sentry.
+    /// Every registered sentry, by name.
     pub fn sentries(&self) -> impl Iterator<Item = (&String, &Known)> {
         self.sentries.iter()
     }
 
-    /// One sentry.
+    /// A registered sentry, by name.
     pub fn sentry_mut(&mut self, name: &str) -> Option<&mut Known> {
         self.sentries.get_mut(name)
     }

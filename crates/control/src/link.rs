@@ -27,7 +27,7 @@ const BUFFER: usize = 16 * 1024;
 pub(crate) enum News {
     /// The other side holds the key. What is sent to it goes in here; when that is dropped, the connection ends.
     Opened(Connection, Sender<FromControl>),
-    /// It says something.
+    /// The sentry sent a message.
     Said(Connection, FromSentry),
     /// It is over, for this reason.
     Closed(Connection, String),

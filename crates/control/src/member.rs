@@ -1,4 +1,4 @@
-//! One control plane of a site: it leads, or waits until it can.
+//! A control plane of a site: it leads, or stands by.
 //!
 //! *Intuition.* With a file as its store it leads from the beginning to the end. With a cluster's API server
 //! it stands for election again and again; elected, it reads what the one before it wrote and goes on as after a

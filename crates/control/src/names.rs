@@ -92,7 +92,7 @@ impl Names {
         self.zone.write().unwrap_or_else(PoisonError::into_inner).set(application, addresses);
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

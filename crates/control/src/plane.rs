@@ -1,4 +1,4 @@
-//! What a control plane decides: pure, so that its journal of inputs says everything.
+//! The deciding core of the control plane: pure, so that its journal of inputs determines everything.
 //!
 //! *Intuition.* An input goes into the journal before it takes effect; the same inputs give the same decisions. So what
 //! is in the journal after a kill -9 brings back exactly the state there was, and every step it had decided on, with

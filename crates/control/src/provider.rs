@@ -1,4 +1,4 @@
-//! Who starts and stops servers.
+//! Providers start and stop servers.
 //!
 //! | file | question |
 //! |---|---|
@@ -52,7 +52,7 @@ pub trait Provider: Debug + Send + Sync {
 pub struct Adopted {
     /// The place in the pool.
     pub server: usize,
-    /// Whose it is.
+    /// Index of the application that the server belongs to.
     pub application: usize,
     /// What is on record of it.
     pub process: Option<Process>,
@@ -65,7 +65,7 @@ pub enum Presence {
     Absent,
     /// It is there and does not answer.
     Silent,
-    /// It answers.
+    /// The server answers requests.
     Serving,
 }
 
@@ -75,7 +75,7 @@ pub enum ProviderError {
     /// The program cannot be started.
     #[error("cannot start \"{program}\": {source}; check command in [provider]")]
     Start {
-        /// The program.
+        /// Name of the program.
         program: String,
         /// What the system said.
         source: std::io::Error,
@@ -83,13 +83,13 @@ pub enum ProviderError {
     /// It cannot be stopped.
     #[error("process {pid} does not end")]
     Stop {
-        /// Its number.
+        /// Process number of the server.
         pid: u32,
     },
     /// What a later step started is there: another control plane has gone on since.
     #[error("step {step} comes late: a later one was carried out already")]
     Superseded {
-        /// The step's number.
+        /// Number of the step.
         step: u64,
     },
     /// Kubernetes could not, for this reason.

@@ -54,11 +54,12 @@ pub(crate) use load::Load;
 policies! {
     /// An admission policy and its settings.
     pub enum AdmissionConfig for AdmissionPolicy, default Sentry {
-        /// Everything is admitted: the baseline.
+        /// Admits everything: the baseline.
         None("none") => none,
-        /// At most so many requests in flight, the rest waits or is refused.
+        /// A fixed limit on requests in flight; the rest waits or is refused.
         Concurrency("concurrency") => concurrency,
-        /// A fixed limit, and a queue that goes newest first and gets impatient while it is standing (Facebook).
+        /// A fixed limit, and a queue that serves the newest first with short time-outs while it is standing
+        /// (Facebook).
         Codel("codel") => codel,
         /// A rate per request type and class that follows a percentile of the response time (SEDA).
         Aimd("aimd") => aimd,
@@ -72,10 +73,10 @@ policies! {
         Gradient("gradient") => gradient,
         /// An admission level over classes and levels within them, moved by the measured wait (WeChat, DAGOR).
         Dagor("dagor") => dagor,
-        /// A rate for what strains a resource, by the resource's use, and one for new connections (Voigt, Gunningberg).
+        /// A rate for requests that use a resource, by the use of the resource, and one for new connections (Voigt,
+        /// Gunningberg).
         Resource("resource") => resource,
-        /// As many in flight, by kind, as servers hold within the target; the top class up to their limit (QoWS,
-        /// SwitchAdm).
+        /// A limit on requests in flight by kind: what the servers hold within the target (QoWS, SwitchAdm).
         Switch("switch") => switch,
         /// Class queues and a size-based test of each batch (Cataclysm, sections 3.1 and 3.2).
         Batch("batch") => batch,
@@ -161,7 +162,7 @@ pub trait AdmissionPolicy: Debug + Send {
 /// A request, and what it is expected to cost.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
-    /// The request.
+    /// The request, as the driver classified it.
     pub request: Request,
     /// Expected inherent service time, seconds.
     pub cost: f64,
@@ -170,9 +171,9 @@ pub struct Arrival {
 /// An admitted request, and how it ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
-    /// The request.
+    /// The request, as the driver classified it.
     pub request: Request,
-    /// Where it was.
+    /// The server where it was in flight, if any.
     pub server: Option<ServerId>,
     /// The end as the client saw it.
     pub end: End,
@@ -191,16 +192,16 @@ pub struct Ended {
 /// A policy's answer to an arrival.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Admission {
-    /// Let it in.
+    /// Admit the request now.
     Admit,
     /// Let it wait in its class queue, in this cost bucket.
     Wait {
         /// The bucket, below [`AdmissionPolicy::buckets`].
         bucket: usize,
     },
-    /// Refuse it.
+    /// Refuse the request now.
     Refuse {
-        /// Why.
+        /// Reason of the refusal.
         reason: Reason,
         /// The response time foreseen, seconds, where one was.
         predicted: Option<f64>,
@@ -216,19 +217,19 @@ impl Admission {
 
 /// Everything a policy may see, and every effect it may have.
 pub struct Context<'a> {
-    /// The time.
+    /// Present time since the driver's origin.
     pub now: Timestamp,
     /// How loaded the application is.
     pub load: Load,
     /// The SLA's target at the current arrival rate, seconds.
     pub target: f64,
-    /// Per class.
+    /// Estimates of each class, most important first.
     pub classes: &'a [ClassEstimate],
     /// Costs per URL, type and class.
     pub costs: &'a Costs,
     /// From predicted mean to the SLA's statistic.
     pub calibration: &'a Calibration,
-    /// The controller's generator.
+    /// The controller's random number generator.
     pub rng: &'a mut Rng,
     /// Whether refusals are only counted. Nothing may wait then.
     pub shadow: bool,

@@ -1,4 +1,4 @@
-//! What the engine answers, and what drivers tell it afterwards.
+//! Decisions of the engine, and the outcomes that drivers report afterwards.
 
 use core::fmt;
 use core::time::Duration;
@@ -12,7 +12,7 @@ pub enum Decision {
     Admit {
         /// Names the request until its completion or cancel.
         ticket: Ticket,
-        /// Where it goes.
+        /// The server that gets the request.
         server: ServerId,
         /// In shadow mode: the rejection that was decided, counted, and not carried out.
         shadow: Option<Rejection>,
@@ -22,7 +22,7 @@ pub enum Decision {
         /// Names the request until its completion or cancel.
         ticket: Ticket,
     },
-    /// Refuse it.
+    /// Refuse the request now.
     Reject(Rejection),
 }
 
@@ -32,14 +32,14 @@ pub enum Decision {
 pub enum Action {
     /// Send the waiting request to `server` now.
     Start {
-        /// Which request.
+        /// The ticket of the waiting request.
         ticket: Ticket,
-        /// Where it goes.
+        /// The server that gets the request.
         server: ServerId,
     },
     /// Refuse the waiting request; its ticket is dead.
     Refuse {
-        /// Which request.
+        /// The ticket of the waiting request.
         ticket: Ticket,
         /// Why, and when to come back.
         rejection: Rejection,
@@ -47,7 +47,7 @@ pub enum Action {
     /// Tell the nucleus of data server `server` to give the application's software `cores` of its cores; the data
     /// service keeps the others. Said when it changes, and again when the server is up again.
     Isolate {
-        /// Which server.
+        /// The data server whose cores are divided.
         server: ServerId,
         /// Cores for application work; 0: the data service has all.
         cores: u32,
@@ -57,7 +57,7 @@ pub enum Action {
     SynRate {
         /// Connections per second; `None`: all.
         rate: Option<f64>,
-        /// How many may come at once.
+        /// Most connections at once: the depth of the bucket.
         depth: f64,
     },
 }
@@ -65,11 +65,11 @@ pub enum Action {
 /// A refusal that explains itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rejection {
-    /// Why.
+    /// Why the request was refused.
     pub reason: Reason,
     /// The policy that refused.
     pub policy: &'static str,
-    /// The request's class.
+    /// Class of the refused request.
     pub class: ClassId,
     /// When trying again makes sense: the time the application needs to drain what it holds.
     pub retry_after: Duration,
@@ -87,15 +87,15 @@ pub enum Reason {
     MoreImportantFirst,
     /// The class is below the admission threshold, or lost the draw at it.
     Threshold,
-    /// As many requests are in flight as the limit allows.
+    /// The limit on requests in flight is reached.
     ConcurrencyLimit,
     /// The class queue is full.
     QueueFull,
-    /// It waited as long as it may.
+    /// The request waited in the queue for the longest permitted time.
     QueueTimeout,
-    /// The rate that its class and request type are allowed is used up.
+    /// The rate limit of its class and request type is reached.
     RateLimit,
-    /// What it strains is used enough already: its resource's bucket is empty.
+    /// A resource that the request needs is exhausted: its token bucket is empty.
     ResourceLimit,
     /// Every server is at its connection limit.
     ServerLimit,
@@ -137,14 +137,14 @@ impl Reason {
     /// The reason in a sentence for a person.
     pub const fn explanation(self) -> &'static str {
         match self {
-            Reason::SlaTarget => "it could not be answered within the response-time target",
+            Reason::SlaTarget => "it could not have been answered within the response-time target",
             Reason::MoreImportantFirst => "capacity is kept for more important requests",
-            Reason::Threshold => "more requests arrive than can be served, and more important ones go first",
-            Reason::ConcurrencyLimit => "as many requests are being served as the limit allows",
-            Reason::QueueFull => "too many requests are waiting",
-            Reason::QueueTimeout => "it waited as long as it may",
-            Reason::RateLimit => "no more of these requests than now are answered in time",
-            Reason::ResourceLimit => "it needs more of something that is short than can be spared",
+            Reason::Threshold => "more requests arrive than can be served, and more important requests go first",
+            Reason::ConcurrencyLimit => "the limit on concurrent requests is reached",
+            Reason::QueueFull => "the queue is full",
+            Reason::QueueTimeout => "it waited in the queue for too long",
+            Reason::RateLimit => "the rate limit for this kind of request is reached",
+            Reason::ResourceLimit => "it needs a resource that is exhausted",
             Reason::ServerLimit => "every server is at its connection limit",
             Reason::NoServer => "no server is available",
         }
@@ -174,7 +174,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// A complete answer.
+    /// The outcome of a complete answer.
     pub const fn answered() -> Self {
         Outcome { end: End::Answered, service_time: None, bytes: None }
     }
@@ -184,7 +184,7 @@ impl Outcome {
         Outcome { end: End::Answered, service_time: Some(service_time), bytes: None }
     }
 
-    /// The server failed.
+    /// The outcome of a failure at the server.
     pub const fn failed() -> Self {
         Outcome { end: End::Failed, service_time: None, bytes: None }
     }

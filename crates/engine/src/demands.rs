@@ -1,4 +1,4 @@
-//! What policies need from the program that runs them.
+//! Demands of policies on the program that runs them.
 
 /// What a policy needs from its driver beside arrivals and outcomes. Nothing is the default.
 ///

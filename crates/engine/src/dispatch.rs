@@ -30,14 +30,14 @@ policies! {
     pub enum DispatchConfig for DispatchPolicy, default Jsq {
         /// To each server in turn, by weight.
         Wrr("wrr") => wrr,
-        /// To the server with the least in flight per effective processor.
+        /// To the server with the fewest requests in flight per effective processor.
         Jsq("jsq") => jsq,
-        /// By the shortest queue; what application servers cannot hold goes to data servers, as much as these can lend.
+        /// By the shortest queue; what exceeds the application servers goes to data servers, as much as these can lend.
         Softscale("softscale") => softscale,
     }
 }
 
-/// Picks servers.
+/// A policy that chooses the server for a request.
 pub trait DispatchPolicy: Debug + Send {
     /// The server for a request, among those for which [`View::takes`] holds; `None` when there is none.
     fn choose(&mut self, view: &mut View<'_>, request: &Request) -> Option<ServerId>;
@@ -71,7 +71,7 @@ pub trait DispatchPolicy: Debug + Send {
 
 /// What a dispatch policy may do ten times a second.
 pub struct Tick<'a> {
-    /// The time.
+    /// Present time since the driver's origin.
     pub now: Timestamp,
     pub(crate) effects: &'a mut Vec<Effect>,
     pub(crate) sink: &'a mut dyn EventSink,

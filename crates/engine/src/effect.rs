@@ -1,4 +1,4 @@
-//! What policies do beside deciding about requests: they say it, and the controller has it done.
+//! Effects: what policies want done beside deciding about requests; the controller carries them out.
 
 use crate::request::RequestTypeId;
 
@@ -7,9 +7,9 @@ use crate::request::RequestTypeId;
 pub enum Effect {
     /// Answers to requests of a type should be so good, 0 to 1; `None`: to all requests.
     Quality {
-        /// Of which type.
+        /// The request type; `None`: all requests.
         request_type: Option<RequestTypeId>,
-        /// How good.
+        /// Quality of the answers, 0 to 1.
         quality: f64,
     },
     /// The driver lets in so many new connections per second; `None`: all. In shadow mode all.

@@ -1,4 +1,4 @@
-//! What the engine learns by watching: rates, response times, costs per URL, and what servers can do.
+//! Estimators: rates, response times, costs per URL, and capacities of servers, learned by observation.
 //!
 //! Without an agent on the servers everything follows from three measurements of the sentry itself: when requests were
 //! sent, when they were answered, and how many were in flight meanwhile (Cataclysm, section 3.5). `docs/estimates.md`

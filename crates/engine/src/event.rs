@@ -17,30 +17,30 @@ pub enum Event {
     Dispatch(Facts),
     /// A server's learned capacity moved by more than a quarter.
     CapacityLearned {
-        /// Which server.
+        /// The server concerned.
         server: ServerId,
-        /// Effective processors before.
+        /// Number of effective processors before the change.
         from: f64,
-        /// Effective processors now.
+        /// Number of effective processors after the change.
         to: f64,
     },
     /// The SLA's target changed with the arrival rate.
     TargetChanged {
-        /// Seconds before.
+        /// Value before the change, seconds.
         from: f64,
-        /// Seconds now.
+        /// Value after the change, seconds.
         to: f64,
     },
     /// A server came up, went down, or drains.
     ServerChanged {
-        /// Which server.
+        /// The server concerned.
         server: ServerId,
-        /// Its state now.
+        /// State of the server after the change.
         status: crate::fleet::Status,
     },
     /// A server is in another partition now; it finishes what it has.
     ServerMoved {
-        /// Which server.
+        /// The server concerned.
         server: ServerId,
         /// The most important class whose requests it got.
         from: ClassId,
@@ -54,21 +54,21 @@ pub enum Event {
     },
     /// A class began to be refused, after a second or more in which none of it was.
     RefusalBegan {
-        /// Which class.
+        /// The class concerned.
         class: ClassId,
         /// The reason of the first refusal.
         reason: crate::decision::Reason,
     },
     /// No request of the class was refused for a second.
     RefusalEnded {
-        /// Which class.
+        /// The class concerned.
         class: ClassId,
         /// How many were refused since it began.
         refused: u64,
     },
     /// The cores of a data server cannot be divided any more, so nothing is stolen there; or they can again.
     LenderChanged {
-        /// Which server.
+        /// The server concerned.
         server: ServerId,
         /// Whether it can lend now.
         lends: bool,
@@ -108,7 +108,7 @@ pub trait EventSink {
     fn record(&mut self, now: Timestamp, event: Event);
 }
 
-/// Drops every event.
+/// A sink that drops every event.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoEvents;
 

@@ -20,15 +20,15 @@ pub struct Facts {
     fields: Vec<(&'static str, Fact)>,
 }
 
-/// One value.
+/// A value that a policy publishes.
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Fact {
-    /// Yes or no.
+    /// A truth value, yes or no.
     Flag(bool),
-    /// How many.
+    /// A number of things.
     Count(u64),
-    /// How much.
+    /// A quantity, in the unit that its key names.
     Number(f64),
     /// A word, or more.
     Text(Cow<'static, str>),

@@ -1,4 +1,4 @@
-//! What is under way: every request that waits or is in flight, and what became of those before.
+//! Requests that wait or are in flight, and counts of those that ended.
 
 mod stats;
 mod table;

@@ -1,4 +1,4 @@
-//! How many requests a server can have in flight at a time, told apart by what they cost it.
+//! Limits on requests in flight per server, by kind of requests.
 //!
 //! *Intuition.* A page from a file and a page that runs a program are different guests: a server that holds eighty of
 //! the first well is at its end with twenty of the second. So requests in flight are counted apart, in *kinds* of
@@ -20,7 +20,7 @@ pub const MOST_KINDS: usize = 8;
 #[derive(Clone, Debug, PartialEq, serde::Deserialize, serde::Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct MaxConn {
-    /// The kind's name.
+    /// Name of the kind.
     pub name: String,
     /// The request types that are of this kind; the one of its name, when empty.
     #[serde(default)]

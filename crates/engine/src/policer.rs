@@ -25,7 +25,7 @@ pub enum Verdict {
     Pass,
     /// The table does not decide: the controller must.
     Ask,
-    /// Refused.
+    /// The request is refused.
     Refuse(Rejection),
 }
 
@@ -151,7 +151,7 @@ impl Policer {
         self.qualities.get(request_type.index()).map_or(1.0, |bits| f64::from_bits(bits.load(Relaxed)))
     }
 
-    /// The policy's name.
+    /// Name of the active policy.
     pub fn policy(&self) -> &'static str {
         self.policy
     }

@@ -11,7 +11,7 @@ pub enum LoadReport {
     SentryCpu(f64),
     /// A server's nucleus says how it is doing.
     Server {
-        /// Which server.
+        /// The server that was measured.
         server: ServerId,
         /// How it is doing.
         load: ServerLoad,
@@ -19,11 +19,11 @@ pub enum LoadReport {
     /// A server's nucleus says how many requests of a type are in service there, whoever sent them. It counts with the
     /// next [`LoadReport::Server`] of the server, which closes the report.
     Active {
-        /// Which server.
+        /// The server that was measured.
         server: ServerId,
-        /// Of which type.
+        /// The type of the requests.
         request_type: RequestTypeId,
-        /// How many.
+        /// Number of requests of the type.
         count: f64,
     },
     /// Nothing was heard of a server's nucleus for too long, or it stopped: from now on the server is judged by what
@@ -32,9 +32,9 @@ pub enum LoadReport {
     /// Whether a data server can lend: its nucleus can divide its cores as [`Action::Isolate`](crate::Action::Isolate)
     /// wants it, or nobody said anything else. One that cannot gets nothing new.
     Lends {
-        /// Which server.
+        /// The data server concerned.
         server: ServerId,
-        /// Whether it can.
+        /// Whether it can divide its cores.
         can: bool,
     },
     /// More servers were asked for, and the first of them will serve then; `None`: none is on its way. Who is refused
@@ -44,7 +44,7 @@ pub enum LoadReport {
     Signal {
         /// Where; `None`: at the sentry.
         server: Option<ServerId>,
-        /// Of which resource.
+        /// The signal that was measured.
         signal: Signal,
         /// How much, in the signal's unit. What is no number, or below 0, is ignored.
         value: f64,
@@ -52,7 +52,7 @@ pub enum LoadReport {
     /// New connections at the sentry's own port since the last such report. What the kernel sees of those that it turns
     /// away, nobody else does.
     Connections {
-        /// That came.
+        /// New connections that arrived.
         offered: u64,
         /// Of these, turned away before a handshake.
         refused: u64,

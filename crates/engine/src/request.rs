@@ -1,4 +1,4 @@
-//! What is known of a request, and the plain numbers that name things.
+//! Requests as the engine sees them, and the plain numbers that identify things.
 
 use core::fmt;
 
@@ -67,7 +67,7 @@ pub struct UrlKey(pub u64);
 pub struct AffinityKey(pub u64);
 
 impl AffinityKey {
-    /// Nothing ties it.
+    /// The request is not tied to a server.
     pub const NONE: AffinityKey = AffinityKey(0);
 }
 

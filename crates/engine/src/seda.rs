@@ -61,7 +61,7 @@ pub struct Controller {
 /// A run of the controller for one class: what it saw and what it did.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Run {
-    /// When.
+    /// Time of the run.
     pub at: Timestamp,
     /// Response times since the run before.
     pub samples: u32,
@@ -71,7 +71,7 @@ pub struct Run {
     pub current: Option<f64>,
     /// `(current - target) / target`.
     pub error: Option<f64>,
-    /// What was done.
+    /// What the run did to the rate.
     pub step: Step,
 }
 
@@ -245,7 +245,7 @@ impl Controller {
         self.classes.len()
     }
 
-    /// The settings.
+    /// Settings of the controller.
     pub fn parameters(&self) -> &Parameters {
         &self.parameters
     }

@@ -1,4 +1,4 @@
-//! What an application is: classes, SLA, servers, policies. Plain data, checked once.
+//! Setup of an application: classes, SLA, servers, policies. Plain data, checked once.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -19,7 +19,7 @@ use crate::sla::Sla;
 /// One application, as its controller needs it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setup {
-    /// Its name.
+    /// Name, for metrics and messages.
     pub name: String,
     /// Its classes, most important first: 1 to 255.
     pub classes: Vec<ClassSetup>,
@@ -49,10 +49,10 @@ pub struct Setup {
     pub when_all_down: WhenAllDown,
 }
 
-/// One class.
+/// Setup of a class of requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClassSetup {
-    /// Its name.
+    /// Name, for metrics and messages.
     pub name: String,
     /// What one answer within the target is worth.
     pub revenue: f64,
@@ -69,7 +69,7 @@ impl ClassSetup {
     }
 }
 
-/// One server.
+/// Setup of a server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerSetup {
     /// Its name; learned state follows the name through a reload.
@@ -201,7 +201,7 @@ pub enum SetupError {
     /// Too few or too many of something.
     #[error("{given} {what}: give {least} to {most}")]
     Count {
-        /// Of what.
+        /// Kind of the things that are counted.
         what: &'static str,
         /// The least there may be.
         least: usize,
@@ -213,15 +213,15 @@ pub enum SetupError {
     /// Two of one name.
     #[error("{what} \"{name}\" is there twice; give each {what} a name of its own")]
     Duplicate {
-        /// Of what.
+        /// Kind of the things that are counted.
         what: &'static str,
-        /// The name.
+        /// The name that occurs twice.
         name: String,
     },
     /// Something makes no sense.
     #[error("{place}: {problem}")]
     Wrong {
-        /// Where.
+        /// Place of the mistake.
         place: SetupPlace,
         /// What is wrong and what to write.
         problem: String,

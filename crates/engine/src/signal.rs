@@ -34,7 +34,7 @@ pub enum Signal {
 }
 
 impl Signal {
-    /// Every signal.
+    /// Every signal, in a fixed order.
     pub const ALL: [Signal; 12] = [
         Signal::Cpu,
         Signal::NicQueue,

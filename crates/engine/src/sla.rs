@@ -9,19 +9,19 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Statistic {
-    /// The mean.
+    /// Mean of the response times.
     Mean,
-    /// The 90th percentile.
+    /// 90th percentile of the response times.
     P90,
-    /// The 95th percentile.
+    /// 95th percentile of the response times.
     #[default]
     P95,
-    /// The 99th percentile.
+    /// 99th percentile of the response times.
     P99,
 }
 
 impl Statistic {
-    /// All of them.
+    /// Every statistic, in a fixed order.
     pub const ALL: [Statistic; 4] = [Statistic::Mean, Statistic::P90, Statistic::P95, Statistic::P99];
 
     /// The one of this name; `None` where there is none.
@@ -126,19 +126,19 @@ pub enum SlaError {
     /// A target of nothing.
     #[error("SLA step {step}: the target is zero; give a time such as \"500ms\"")]
     ZeroTarget {
-        /// Which step.
+        /// Number of the step, from 1.
         step: usize,
     },
     /// A step's rate is not above the one before.
     #[error("SLA step {step}: its `below` is not above the step before; order the steps by growing rate")]
     RatesNotGrowing {
-        /// Which step.
+        /// Number of the step, from 1.
         step: usize,
     },
     /// The target gets shorter as the load grows.
     #[error("SLA step {step}: its target is shorter than at lower rates; targets may only relax as the rate grows")]
     TargetTightens {
-        /// Which step.
+        /// Number of the step, from 1.
         step: usize,
     },
 }

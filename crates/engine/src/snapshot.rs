@@ -7,10 +7,10 @@ use crate::admission::PolicyState;
 use crate::facts::Facts;
 use crate::fleet::{Role, Status};
 
-/// One application.
+/// Snapshot of an application.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Snapshot {
-    /// Its name.
+    /// Name of the application.
     pub application: String,
     /// The SLA's statistic.
     pub statistic: &'static str,
@@ -45,7 +45,7 @@ pub struct Snapshot {
     pub partitions: Vec<PartitionSnapshot>,
     /// Per class, most important first.
     pub classes: Vec<ClassSnapshot>,
-    /// Per server.
+    /// Snapshots of the servers.
     pub servers: Vec<ServerSnapshot>,
     /// Tickets used after their end: a driver's mistake if it is not 0.
     pub stale_tickets: u64,
@@ -54,7 +54,7 @@ pub struct Snapshot {
 /// One class. Counts are since the start.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct ClassSnapshot {
-    /// Its name.
+    /// Name, as in the setup.
     pub name: String,
     /// Requests that arrived.
     pub offered: u64,
@@ -82,9 +82,9 @@ pub struct ClassSnapshot {
     pub mean_cost: f64,
     /// Response times over the last half minute or so, seconds: median, 95th and 99th percentile.
     pub p50: Option<f64>,
-    /// 95th percentile.
+    /// 95th percentile of the response time, seconds.
     pub p95: Option<f64>,
-    /// 99th percentile.
+    /// 99th percentile of the response time, seconds.
     pub p99: Option<f64>,
     /// The SLA's own statistic of them: what its target bounds.
     pub statistic: Option<f64>,
@@ -97,7 +97,7 @@ impl ClassSnapshot {
     }
 }
 
-/// One partition.
+/// Snapshot of a partition.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct PartitionSnapshot {
     /// The classes whose requests go there.
@@ -113,9 +113,9 @@ pub struct PartitionSnapshot {
 /// What is in flight of a kind of requests at the servers of a partition.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct HeldSnapshot {
-    /// The kind.
+    /// Name of the kind of requests.
     pub kind: String,
-    /// In flight.
+    /// Requests of the kind in flight.
     pub in_flight: u32,
     /// In service there that others sent, as nuclei tell.
     pub elsewhere: f64,
@@ -127,10 +127,10 @@ pub struct HeldSnapshot {
     pub thresholds: Vec<f64>,
 }
 
-/// One server.
+/// Snapshot of a server.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct ServerSnapshot {
-    /// Its name.
+    /// Name, as in the setup.
     pub name: String,
     /// What it is there for.
     pub role: Role,
@@ -143,7 +143,7 @@ pub struct ServerSnapshot {
     /// The partition it is in, from 1; nothing where servers are not divided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partition: Option<u8>,
-    /// Effective processors.
+    /// Number of effective processors, given or learned.
     pub processors: f64,
     /// Whether that is learned (or given).
     pub learned: bool,

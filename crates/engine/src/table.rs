@@ -49,7 +49,7 @@ macro_rules! policies {
             /// Every policy's name and what it does, in a line or two.
             pub const DESCRIPTIONS: &'static [(&'static str, &'static str)] = &[$(($name, concat!($($doc),+))),+];
 
-            /// The policy's name.
+            /// Name of the policy, as in the configuration.
             pub const fn name(&self) -> &'static str {
                 match self { $($Config::$Variant(_) => $name),+ }
             }

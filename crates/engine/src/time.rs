@@ -15,7 +15,7 @@ use core::time::Duration;
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// The driver's origin.
+    /// The origin of the driver's time.
     pub const ZERO: Timestamp = Timestamp(0);
     /// Later than anything that happens (584 years after the origin).
     pub const MAX: Timestamp = Timestamp(u64::MAX);

@@ -1,4 +1,4 @@
-//! Whose a table is: a process and when it started, in the name of an empty chain.
+//! The owner of a table: a process and its start time, stored in the name of an empty chain.
 
 use std::fmt;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 /// A process, such that no later one with its number is taken for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// Its number.
+    /// Process number of the owner.
     pub pid: u32,
     /// When it started: clock ticks since boot.
     pub started: u64,
@@ -20,7 +20,7 @@ impl Owner {
         Owner::of(std::process::id())
     }
 
-    /// Whether it runs.
+    /// Whether the owning process still runs.
     pub fn is_alive(&self) -> bool {
         // Without /proc nobody can be shown to be dead.
         !Path::new("/proc/self/stat").exists() || Owner::of(self.pid) == Some(*self)

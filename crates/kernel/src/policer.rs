@@ -25,7 +25,7 @@ pub enum InstallError {
     /// The program that installs rules is not there.
     #[error("the program \"nft\" is not there; install the package nftables")]
     NoProgram,
-    /// Not allowed.
+    /// The process lacks CAP_NET_ADMIN.
     #[error("not permitted to change packet filters; run as root, or give the program CAP_NET_ADMIN")]
     NotPermitted,
     /// `nft` says no.
@@ -34,9 +34,9 @@ pub enum InstallError {
     /// Another process polices the same address.
     #[error("process {pid} polices connections to this address already ({table}); stop it, or listen elsewhere")]
     Occupied {
-        /// Its number.
+        /// Process number of the owner.
         pid: u32,
-        /// The table.
+        /// Name of the table.
         table: String,
     },
     /// Two classes claim the same clients.

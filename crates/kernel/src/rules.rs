@@ -1,4 +1,4 @@
-//! What is to be policed, and the rules as text for `nft`.
+//! Policing rules: their description, and their text for `nft`.
 
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -25,7 +25,7 @@ pub struct Plan {
 /// Clients with a part of the rate of their own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceClass {
-    /// Its name.
+    /// Name of the class of clients.
     pub name: String,
     /// Where its clients are.
     pub from: Vec<IpNet>,
@@ -40,7 +40,7 @@ pub struct Counts {
     pub class: String,
     /// Let in while a rate was set.
     pub admitted: u64,
-    /// Turned away.
+    /// Connections that were dropped.
     pub refused: u64,
 }
 

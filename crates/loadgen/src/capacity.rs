@@ -1,4 +1,5 @@
-//! What a service holds: measured by loads that are stepped up until it breaks its target, and no further.
+//! Measures the capacity of a service by raising the load step by step until the service misses its target, and no
+//! further.
 //!
 //! *Intuition.* To find out how much a shelf bears, add one book at a time and look at it each time; stop when it
 //! bends.
@@ -34,11 +35,11 @@ pub use step::{closed, open, settle};
 /// One kind of request that is measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Target {
-    /// Its name.
+    /// Name of the kind of request.
     pub name: String,
     /// Where it goes, `http://host:port/path`; nowhere else is anything sent.
     pub url: String,
-    /// Header fields.
+    /// Header fields of each request.
     pub headers: Vec<(String, String)>,
 }
 
@@ -55,7 +56,7 @@ pub struct Bounds {
     pub most_rate: f64,
     /// Seed of arrivals.
     pub seed: u64,
-    /// Which loops.
+    /// Kinds of load to measure with.
     pub loops: Loops,
 }
 
@@ -65,9 +66,9 @@ pub enum Loops {
     /// Clients that wait, then rates.
     #[default]
     Both,
-    /// Clients that wait.
+    /// Closed loop: clients that wait for their answers.
     Closed,
-    /// Rates.
+    /// Open loop: requests at a rate.
     Open,
 }
 
@@ -125,11 +126,11 @@ pub enum CapacityError {
              set a longer --target, or look at the service"
     )]
     TooSlow {
-        /// Where.
+        /// URL of the failing service.
         url: String,
         /// Seconds.
         p95: f64,
-        /// Per cent.
+        /// Share of failed requests, per cent.
         failed: f64,
     },
     /// It did not recover.
@@ -137,7 +138,7 @@ pub enum CapacityError {
         "{url} has not recovered {waited:?} after a step beyond what it holds; look at the service before going on"
     )]
     NotRecovered {
-        /// Where.
+        /// URL of the failing service.
         url: String,
         /// How long was waited.
         waited: Duration,

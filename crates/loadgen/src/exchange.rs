@@ -1,4 +1,4 @@
-//! One request and its answer, over a kept connection or a new one.
+//! Exchange of one request and its answer, over a kept connection or a new one.
 
 use std::error::Error;
 use std::io;

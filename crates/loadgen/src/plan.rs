@@ -1,4 +1,4 @@
-//! What to send: streams of requests, and the limits of the run.
+//! Plan of a run: streams of requests, and the limits of the run.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -70,7 +70,7 @@ pub enum PlanError {
     /// A URL that cannot be used.
     #[error("URL {url:?}: {reason}")]
     Url {
-        /// As given.
+        /// The URL as it was given.
         url: String,
         /// What is wrong with it.
         reason: String,

@@ -21,11 +21,11 @@ pub struct Progress {
 pub struct ClassProgress {
     /// Name of the class.
     pub class: String,
-    /// Scheduled until now.
+    /// Requests scheduled until now.
     pub offered: u64,
     /// Answered with 2xx or 3xx.
     pub admitted: u64,
-    /// Answered with 503.
+    /// Requests answered with status 503.
     pub refused: u64,
     /// Errors, other statuses, not sent.
     pub failed: u64,
@@ -33,7 +33,7 @@ pub struct ClassProgress {
     pub good: u64,
     /// Waiting for an answer now.
     pub in_flight: u64,
-    /// The last second.
+    /// Rates of the last second.
     pub recent: Recent,
 }
 

@@ -1,4 +1,4 @@
-//! What a run gives: plain numbers that serialise to JSON.
+//! Report of a run: plain numbers that serialise to JSON.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -108,11 +108,11 @@ pub enum ErrorKind {
 /// Requests scheduled in one second, and what became of them; and what was answered in it.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Second {
-    /// Scheduled.
+    /// Requests that were scheduled.
     pub offered: u64,
     /// Answered with 2xx or 3xx.
     pub admitted: u64,
-    /// Answered with 503.
+    /// Requests answered with status 503.
     pub refused: u64,
     /// Anything else: errors, other statuses, not sent.
     pub failed: u64,
@@ -131,19 +131,19 @@ pub struct Second {
 /// Quantiles of a set of durations, seconds. All zero when `count` is.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Quantiles {
-    /// How many.
+    /// Number of values.
     pub count: u64,
-    /// Mean.
+    /// Mean of the values, seconds.
     pub mean: f64,
-    /// Median.
+    /// Median of the values, seconds.
     pub p50: f64,
-    /// 90th percentile.
+    /// 90th percentile of the values, seconds.
     pub p90: f64,
-    /// 95th percentile.
+    /// 95th percentile of the values, seconds.
     pub p95: f64,
-    /// 99th percentile.
+    /// 99th percentile of the values, seconds.
     pub p99: f64,
-    /// Largest.
+    /// Largest value, seconds.
     pub max: f64,
 }
 

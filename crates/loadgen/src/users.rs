@@ -54,7 +54,7 @@ impl UsersPlan {
             return Err(error("must start with http:// and a host, such as http://127.0.0.1:8025".to_owned()));
         }
         if duration.is_zero() {
-            return Err(UsersError::Duration("the duration is 0: nobody would ask for anything"));
+            return Err(UsersError::Duration("the duration is 0: no request would be sent"));
         }
         if duration > LONGEST {
             return Err(UsersError::Duration("the duration is longer than a year"));

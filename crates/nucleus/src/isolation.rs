@@ -1,7 +1,7 @@
 //! Divides the cores of a data server between its data service and the application's software, as a sentry wants it.
 //!
 //! *Intuition.* Two families share a flat; the wall between them can be moved, and the landlord says where it stands.
-//! If he is not heard of any more, the wall comes down.
+//! If the sentry falls silent, the wall comes down and the cores are shared again.
 //!
 //! *Applied.* A command names how many cores the application's software is to have; it gets the last ones of the list,
 //! the data service the others. With none it is confined to the last core, which the data service then uses too: there

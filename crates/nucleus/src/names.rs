@@ -1,4 +1,4 @@
-//! Where a sentry is: its name is looked up on a thread of its own, for a name server that does not answer must not
+//! Name resolution for sentries, on a separate thread, because a name server that does not answer must not
 //! keep reports from the other sentries.
 
 use std::io;

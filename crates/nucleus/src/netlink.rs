@@ -1,4 +1,4 @@
-//! What the kernel tells over netlink: listening sockets, connections, queues of network interfaces. Tens of
+//! Netlink queries: listening sockets, connections, queues of network interfaces. Tens of
 //! microseconds, where `/proc/net/tcp` takes milliseconds.
 
 use std::io;

@@ -1,4 +1,4 @@
-//! How long a connection waits until the server accepts it.
+//! Estimate of the time that connections wait until the server accepts them.
 //!
 //! The kernel tells how many wait, not how long. Little's law: the last of `L` waits `L / mu`, where `mu` is how many
 //! the server accepts per second, that is, what arrived less by how much the queue grew. Both are averaged over a

@@ -1,4 +1,4 @@
-//! One sample: everything measured at an instant.
+//! A sample: all measurements of one instant.
 
 use serde_json::{Value, json};
 use tidegate_wire::{Connection, Gauges};
@@ -6,7 +6,7 @@ use tidegate_wire::{Connection, Gauges};
 /// Everything measured at an instant.
 #[derive(Clone, Debug, Default)]
 pub struct Sample {
-    /// What was measured.
+    /// The measured values, by gauge.
     pub gauges: Gauges,
     /// Requests in service by request type, where the server tells.
     pub active: Vec<(String, f64)>,

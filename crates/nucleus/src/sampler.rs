@@ -1,4 +1,4 @@
-//! Asks the sources, each as often as it has news.
+//! The sampler reads each source as often as its values change.
 //!
 //! Processors, queues of connections and of network interfaces are looked at for every sample: admission follows them.
 //! Disks, interfaces and the counters of TCP are dear to read (the kernel writes long tables) and steadier over a

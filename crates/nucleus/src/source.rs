@@ -1,4 +1,4 @@
-//! Where numbers come from: files below a root path, opened once and read again and again in place.
+//! Sources of measurements: files below a root path, opened once and read repeatedly in place.
 
 pub(crate) mod cgroup;
 pub(crate) mod cpu;

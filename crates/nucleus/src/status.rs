@@ -1,4 +1,4 @@
-//! What the server tells of itself on a status page: asked once a second on a thread of its own, so that a server too
+//! Reader of the server's status page, once a second on a separate thread, so that a server too
 //! busy to answer delays no report.
 //!
 //! Three forms are known by their look: Apache's `mod_status?auto`, nginx's `stub_status`, and JSON with any of

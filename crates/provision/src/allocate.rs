@@ -1,4 +1,4 @@
-//! How many servers each application gets, so that expected revenue is highest.
+//! Division of the servers among applications, for the highest expected revenue.
 //!
 //! *Intuition.* An application with n servers and a target T answers min(rate, n c(T)) requests per second, the most
 //! important first; what that earns grows with n, and ever more slowly. The best division over one application more is
@@ -44,7 +44,7 @@ pub struct Applicant {
     pub max_servers: u32,
     /// What an answer within the target is worth, per class, most important first.
     pub revenues: Vec<f64>,
-    /// What may come.
+    /// Possible demands, with their probabilities.
     pub demands: Vec<Demand>,
     /// Between which ceilings of the target there is a choice, tightest first. Never empty.
     pub ceilings: Vec<Ceiling>,
@@ -59,10 +59,10 @@ pub struct Ceiling {
     pub capacities: Vec<f64>,
 }
 
-/// Who gets what.
+/// A division of the servers among the applications.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Allocation {
-    /// Servers per application.
+    /// Number of servers of each application.
     pub servers: Vec<u32>,
     /// The ceiling per application: its place among [`Applicant::ceilings`].
     pub ceilings: Vec<usize>,
@@ -86,9 +86,9 @@ pub enum AllocationError {
     /// An application makes no sense.
     #[error("application {application}: {what}")]
     Nonsense {
-        /// Which, from 0.
+        /// Index of the application, from 0.
         application: usize,
-        /// What is wrong.
+        /// The mistake, as the end of a sentence.
         what: &'static str,
     },
 }

@@ -1,4 +1,4 @@
-//! What one server sustains, and how many are needed.
+//! Capacity of one server, and the number of servers that a load needs.
 //!
 //! *Intuition.* A server is a queue with general arrivals and general service, G/G/1 (Cataclysm, section 4.1). How long
 //! requests wait there grows with how unevenly they come and how uneven they are, and without end as the server fills
@@ -59,9 +59,9 @@ pub enum CapacityError {
     /// A measurement that makes no sense.
     #[error("{what} = {value} is out of range; it must be a finite number, not below 0")]
     OutOfRange {
-        /// Which.
+        /// Name of the quantity.
         what: &'static str,
-        /// What it was.
+        /// The value that is out of range.
         value: f64,
     },
 }

@@ -23,7 +23,7 @@ use super::{PolicyState, ProvisionPolicy, View, Wish, duration_problem, share_pr
 use crate::forecast::{Basis, Forecast};
 use tidegate_engine::{Seconds, Timestamp};
 
-/// Settings.
+/// Settings of the policy `cataclysm`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {

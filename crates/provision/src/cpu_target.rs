@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::{PolicyState, ProvisionPolicy, View, Wish, duration_problem, share_problem};
 use tidegate_engine::{Seconds, Timestamp};
 
-/// Settings.
+/// Settings of the policy `cpu-target`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {

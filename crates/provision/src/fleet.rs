@@ -1,4 +1,4 @@
-//! Which server of the pool is where: free, coming, serving, or finishing.
+//! States of the pool's servers: free, coming, serving, or finishing.
 //!
 //! *Intuition.* Policies wish for numbers of servers; this turns numbers into servers. Wanted again, a server that
 //! still drains goes back to work at once, for that costs nothing; then come free ones. Not wanted any more, those that
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::ProvisionAction;
 use tidegate_engine::Timestamp;
 
-/// A server's whereabouts.
+/// State of a server of the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
@@ -24,28 +24,28 @@ pub enum Place {
     Free,
     /// It was asked for.
     Coming {
-        /// By which application.
+        /// Index of the application that asked for it.
         application: usize,
-        /// When.
+        /// Time at which this state began.
         since: Timestamp,
     },
-    /// It serves.
+    /// The server takes requests.
     Serving {
-        /// Which application.
+        /// Index of the application that it serves.
         application: usize,
         /// Since when; it warms up first.
         since: Timestamp,
     },
     /// It finishes what it has and gets nothing new.
     Draining {
-        /// For which application.
+        /// Index of the application that it served.
         application: usize,
-        /// Since when.
+        /// Time at which this state began.
         since: Timestamp,
     },
     /// It died or did not come up.
     Failed {
-        /// When.
+        /// Time at which this state began.
         since: Timestamp,
     },
 }
@@ -54,7 +54,7 @@ pub enum Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ServerNews {
-    /// It serves.
+    /// The server takes requests now.
     Up,
     /// It has nothing in flight any more.
     Drained,
@@ -100,9 +100,9 @@ pub(super) struct Fleet {
 /// How many servers are where.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Tally {
-    /// Per application.
+    /// Number of serving servers of each application.
     serving: Vec<u32>,
-    /// Per application.
+    /// Number of coming servers of each application.
     coming: Vec<u32>,
     free: u32,
     failed: u32,

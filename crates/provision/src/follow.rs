@@ -31,7 +31,7 @@ use super::{PolicyState, ProvisionPolicy, View, Wish, amount_problem, duration_p
 use crate::forecast::Basis;
 use tidegate_engine::{Seconds, Timestamp};
 
-/// Settings.
+/// Settings of the policy `follow`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {

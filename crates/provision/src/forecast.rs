@@ -1,4 +1,4 @@
-//! What will be offered: from what was.
+//! Forecast of the offered load from its history.
 //!
 //! *Intuition.* Load has habits: the same hour yesterday, the same hour a week ago. The busiest rate of a slot of the
 //! day is foreseen from the same slot of the days (or weeks) before, put up or down by how the last hour compares with

@@ -1,4 +1,4 @@
-//! What must be kept of a provisioner, so that one that is started again decides as if it had never stopped.
+//! Durable state of a provisioner: after a restart it decides as if it had never stopped.
 //!
 //! *Awkward cases.* Settings are not kept: they are the site's, and may have changed since. Applications are the same
 //! by name and order; a pool may have grown, but not shrunk, for what would become of the servers that are gone?

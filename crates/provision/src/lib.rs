@@ -77,7 +77,7 @@ pub struct Site {
     pub servers: u32,
     /// What is the same for all of them.
     pub pool: Pool,
-    /// The applications.
+    /// The applications that share the pool.
     pub applications: Vec<ApplicationSetup>,
     /// When their number changes by how much.
     pub policy: ProvisionConfig,
@@ -93,21 +93,21 @@ pub enum ProvisionAction {
     Start {
         /// Its place in the pool.
         server: usize,
-        /// For whom.
+        /// Index of the application.
         application: usize,
     },
     /// Send it nothing new; tell when it is drained.
     Drain {
         /// Its place in the pool.
         server: usize,
-        /// Whose.
+        /// Index of the application.
         application: usize,
     },
     /// It takes requests again: it was wanted back before it had drained.
     Resume {
         /// Its place in the pool.
         server: usize,
-        /// Whose.
+        /// Index of the application.
         application: usize,
     },
     /// Stop it; whatever it still has is lost.
@@ -117,14 +117,14 @@ pub enum ProvisionAction {
     },
     /// The target is the SLA's at the offered rate, but from now on not above `ceiling`.
     SetCeiling {
-        /// Whose.
+        /// Index of the application.
         application: usize,
         /// The most it may relax to.
         ceiling: Duration,
     },
     /// Each sentry has these servers to itself, those that are coming included; names point to these sentries in turn.
     Partition {
-        /// Whose.
+        /// Index of the application.
         application: usize,
         /// Per sentry its servers.
         servers: Vec<Vec<usize>>,
@@ -138,11 +138,11 @@ pub enum ProvisionAction {
 pub enum ProvisionEvent {
     /// An application is to have another number of servers.
     ServersWanted {
-        /// Whose.
+        /// Index of the application.
         application: usize,
-        /// Before.
+        /// Number before the change.
         from: u32,
-        /// From now on.
+        /// Number after the change.
         to: u32,
         /// Servers that cannot be had now: they are not free yet.
         short: u32,
@@ -151,22 +151,22 @@ pub enum ProvisionEvent {
     },
     /// The target may relax to another ceiling.
     CeilingSet {
-        /// Whose.
+        /// Index of the application.
         application: usize,
-        /// Before.
+        /// Ceiling before the change.
         from: Duration,
-        /// From now on.
+        /// Ceiling after the change.
         to: Duration,
-        /// What decided it.
+        /// The measurement that decided it.
         reason: String,
     },
     /// An application is to have another number of sentries.
     SentriesWanted {
-        /// Whose.
+        /// Index of the application.
         application: usize,
-        /// Before.
+        /// Number before the change.
         from: u32,
-        /// From now on.
+        /// Number after the change.
         to: u32,
         /// The CPU of the sentry that asked, 0 to 1.
         cpu: f64,
@@ -175,7 +175,7 @@ pub enum ProvisionEvent {
     ServerUp {
         /// Its place in the pool.
         server: usize,
-        /// Whom.
+        /// Index of the application.
         application: usize,
     },
     /// A server died or did not come up.
@@ -203,9 +203,9 @@ pub enum ProvisionError {
     /// An application's numbers do not fit.
     #[error("application \"{name}\": {what}")]
     Application {
-        /// Which.
+        /// Name of the application.
         name: String,
-        /// What is wrong.
+        /// The mistake, as the end of a sentence.
         what: &'static str,
     },
     /// The applications' numbers do not fit the pool.
@@ -221,9 +221,9 @@ pub enum ProvisionError {
     /// A setting is out of range.
     #[error("provisioning: {key} {what}")]
     Setting {
-        /// The key.
+        /// Name of the setting.
         key: &'static str,
-        /// What is wrong.
+        /// The mistake, as the end of a sentence.
         what: &'static str,
     },
 }

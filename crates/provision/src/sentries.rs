@@ -1,4 +1,4 @@
-//! How many sentries an application has, and which servers each of them has to itself.
+//! Number of sentries of an application, and the division of its servers among them.
 //!
 //! *Intuition.* A sentry whose CPU stays above `high` for `hold` asks for another one; one whose CPU stays below `low`
 //! is returned, never the last. Whenever their number or the servers change, the servers are split equally and
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use tidegate_engine::{Seconds, Timestamp};
 
-/// Settings.
+/// Rule for the number of sentries.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SentryRule {

@@ -1,4 +1,4 @@
-//! What is known of one application: what was offered to it lately, and what a server of its can do.
+//! Observations of one application: its recent offered load, and the capacity of its servers.
 
 use alloc::collections::VecDeque;
 use alloc::string::String;
@@ -14,7 +14,7 @@ use tidegate_engine::{Sla, Timestamp};
 /// One application, as its provisioner needs it.
 #[derive(Clone, Debug)]
 pub struct ApplicationSetup {
-    /// Its name.
+    /// Name of the application.
     pub name: String,
     /// Its response-time target.
     pub sla: Sla,
@@ -37,7 +37,7 @@ pub struct ApplicationSetup {
 pub struct ApplicationReport {
     /// Requests that arrived, per class, most important first: before anything was refused.
     pub offered: Vec<u64>,
-    /// Of these, refused.
+    /// Requests of these that were refused.
     pub refused: u64,
     /// Mean share of the serving servers' processors in use, 0 to 1.
     pub busy: f64,

@@ -198,8 +198,9 @@ impl Thread {
         self.view.lock().problem = Some(why.clone());
         // With several, each has its own reason, and they take turns.
         if told.is_none() || (self.control.connect.len() == 1 && told.as_ref() != Some(&why)) {
-            self.board
-                .control_trouble(format!("the control plane at {connect} is not heard: {why}; its last word holds"));
+            self.board.control_trouble(format!(
+                "the control plane at {connect} is unreachable: {why}; its last orders stay in force"
+            ));
             *told = Some(why);
         }
     }

@@ -197,7 +197,7 @@ fn built_in(rejection: &Rejection, class: &str, retry_after: u64, format: Format
         Format::Html => format!(
             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Please try again soon</title>\
              </head>\n<body><h1>Please try again in {retry_after} s</h1>\n<p>The service is busy. This request was \
-             turned away because {why}.</p></body></html>\n"
+             refused because {why}.</p></body></html>\n"
         ),
         Format::Json => {
             let mut text = serde_json::json!({
@@ -213,7 +213,9 @@ fn built_in(rejection: &Rejection, class: &str, retry_after: u64, format: Format
             text
         }
         Format::Text => {
-            format!("The service is busy; please try again in {retry_after} s. Turned away because {why}.\n")
+            format!(
+                "The service is busy; please try again in {retry_after} s. The request was refused because {why}.\n"
+            )
         }
     }
 }

@@ -75,7 +75,7 @@ impl Overloaded {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct AdmissionSnapshot {
-    /// Its name.
+    /// Name of the class.
     pub name: String,
     /// Whether it refuses.
     pub policing: bool,

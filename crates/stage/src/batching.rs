@@ -1,4 +1,4 @@
-//! How many events a worker takes at once.
+//! Batching controller: how many events a worker takes at once.
 //!
 //! *Intuition.* Larger batches spread what a batch costs over more events, up to a point; beyond it they only make
 //! events wait for each other. So make batches smaller as long as the stage gets no slower by it.

@@ -1,4 +1,4 @@
-//! What a handler can see of its stage, and switch.
+//! Context of a handler: what it sees of its stage, and what it can switch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +36,7 @@ impl Context {
         self.stage.set_policing(clock::now(), on);
     }
 
-    /// The stage's name.
+    /// Name of the stage that runs the handler.
     pub fn stage(&self) -> &str {
         &self.name
     }

@@ -1,4 +1,4 @@
-//! What travels through a graph: a body, with its class and the time it entered the service.
+//! An event of a graph: a body, with its class and the time when it entered the service.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ impl<T> Event<T> {
         Event { body, mark: self.mark }
     }
 
-    /// The body alone.
+    /// The body, without class and time.
     pub fn into_body(self) -> T {
         self.body
     }

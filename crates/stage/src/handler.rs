@@ -49,7 +49,7 @@ where
     EachBlocking { work }
 }
 
-/// Made by [`each`].
+/// A handler for single events, made by [`each`].
 pub struct Each<F, R> {
     work: F,
     result: PhantomData<fn() -> R>,
@@ -72,7 +72,7 @@ where
     }
 }
 
-/// Made by [`each_blocking`].
+/// A blocking handler for single events, made by [`each_blocking`].
 pub struct EachBlocking<F> {
     work: F,
 }

@@ -99,7 +99,7 @@ impl<C, R, E> AdmissionLayer<C, R, E> {
         AdmissionLayer { admission: self.admission, classify: self.classify, refuse: self.refuse, end: PhantomData }
     }
 
-    /// The controller.
+    /// The admission controller of the layer.
     pub fn admission(&self) -> &Admission {
         &self.admission
     }

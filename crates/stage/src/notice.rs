@@ -16,7 +16,7 @@ pub struct Notice {
     pub at: Timestamp,
     /// Which stage (or layer).
     pub stage: Arc<str>,
-    /// What it did.
+    /// What the stage did.
     pub what: What,
 }
 
@@ -40,7 +40,7 @@ pub enum What {
     RefusalBegan {
         /// Which class, 0 is the most important.
         class: u8,
-        /// Why.
+        /// Reason of the refusal.
         reason: crate::RefusalReason,
     },
     /// No event of the class was refused for a second.
@@ -54,7 +54,7 @@ pub enum What {
     QualityChanged {
         /// Quality before, 0 to 1.
         from: f64,
-        /// Quality now.
+        /// Quality after the change, 0 to 1.
         to: f64,
     },
     /// The admission controller was switched on or off.
@@ -64,16 +64,16 @@ pub enum What {
     },
     /// The number of workers changed.
     WorkersChanged {
-        /// Workers before.
+        /// Number of workers before the change.
         from: usize,
-        /// Workers now.
+        /// Number of workers after the change.
         to: usize,
     },
     /// The limit of a batch changed.
     BatchChanged {
-        /// Events before.
+        /// Batch size before the change, events.
         from: usize,
-        /// Events now.
+        /// Batch size after the change, events.
         to: usize,
     },
     /// A handler panicked; the stage goes on.

@@ -1,4 +1,4 @@
-//! What a sender hears when a stage does not take its event.
+//! Refusal of an event: what a sender gets back from a stage that does not accept it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::event::Event;
 pub struct Refused<T> {
     /// What was to be done.
     pub event: Event<T>,
-    /// Why not.
+    /// Why the stage did not accept the event.
     pub reason: RefusalReason,
     /// When the stage is expected to take an event of this class again; zero where there is no such time.
     pub retry_after: Duration,

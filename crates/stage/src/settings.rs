@@ -1,4 +1,4 @@
-//! What a stage is told: its target, its bounds, its controller's parameters.
+//! Settings of a stage: its target, its bounds, its controller's parameters.
 
 use std::time::Duration;
 
@@ -103,9 +103,9 @@ pub enum SettingsError {
     /// A number out of range.
     #[error("`{key}` is {given}; {problem}")]
     Number {
-        /// The key.
+        /// Name of the setting.
         key: &'static str,
-        /// What was given.
+        /// The value that is out of range.
         given: f64,
         /// What is wrong and what to write.
         problem: &'static str,

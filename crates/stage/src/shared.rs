@@ -1,4 +1,4 @@
-//! What all stages of a graph share: whether it runs, which stages are pressed, and who is to be told.
+//! State that all stages of a graph share: whether it runs, which stages are overloaded, and who gets notices.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{OnceLock, Weak};

@@ -26,7 +26,7 @@ pub struct GraphSnapshot {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct StageSnapshot {
-    /// Its name.
+    /// Name of the stage.
     pub name: String,
     /// Whether work enters the service here.
     pub is_entry: bool,
@@ -36,7 +36,7 @@ pub struct StageSnapshot {
     pub waiting: usize,
     /// Bound of the queue.
     pub queue: usize,
-    /// Workers there are.
+    /// Number of running workers.
     pub workers: usize,
     /// Of these, workers with a batch in hand.
     pub busy: usize,
@@ -84,9 +84,9 @@ pub struct ClassSnapshot {
     pub rate: f64,
     /// What the controller did last: `raised`, `lowered`, ...
     pub last_step: Option<&'static str>,
-    /// Events that came.
+    /// Events that arrived, since the start.
     pub offered: u64,
-    /// Events taken.
+    /// Events that were admitted, since the start.
     pub admitted: u64,
     /// Events refused, by reason.
     pub refused: BTreeMap<&'static str, u64>,
@@ -94,7 +94,7 @@ pub struct ClassSnapshot {
     pub refused_late: u64,
     /// Events refused at an entry on behalf of this stage; not among the offered.
     pub refused_early: u64,
-    /// Events processed.
+    /// Events that were processed, since the start.
     pub completed: u64,
     /// Of these, within the target.
     pub within_target: u64,

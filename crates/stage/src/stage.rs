@@ -1,4 +1,4 @@
-//! One stage: a bounded queue behind a gate, and the workers that empty it.
+//! A stage: a bounded queue behind a gate, and the workers that empty it.
 //!
 //! Everything that changes per event lies under one short lock: the gate (controller, counters), the queue, who is
 //! idle. An event costs one lock when it is sent; a worker takes one more for a whole batch, in which it also tells how

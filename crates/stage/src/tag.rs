@@ -1,4 +1,4 @@
-//! Which stage works on this thread: so that whoever waits for an answer hears whose handler panicked.
+//! Thread-local tag of the stage that works on this thread, so that a waiting sender learns whose handler panicked.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;

@@ -55,12 +55,12 @@ impl EmulatedCluster {
         Ok(ThreadedCluster { cluster, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// The servers.
+    /// The emulated servers, in their order.
     pub fn servers(&self) -> &[EmulatedServer] {
         &self.servers
     }
 
-    /// Where they listen.
+    /// The addresses on which the servers listen.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.servers.iter().map(EmulatedServer::address).collect()
     }

@@ -58,7 +58,7 @@ pub struct Cores {
 /// A server's counters since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Stats {
-    /// Connections accepted.
+    /// Number of connections that were accepted.
     pub connections: u64,
     /// Requests whose head was read.
     pub requests: u64,
@@ -70,7 +70,7 @@ pub struct Stats {
     pub overflowed: u64,
     /// Requests answered with an error on purpose ([`crate::Mode::Fail`]).
     pub failed: u64,
-    /// In service now.
+    /// Requests in service now.
     pub in_service: usize,
     /// In the accept queue now.
     pub waiting: usize,
@@ -178,7 +178,7 @@ impl Cores {
         (rate > 0.0).then(|| self.now + (f64::from_bits(*finish) - self.attained).max(0.0) / rate)
     }
 
-    /// Jobs in service.
+    /// Number of jobs in service.
     pub fn in_service(&self) -> usize {
         self.running.len()
     }

@@ -1,4 +1,4 @@
-//! As much of memcached's text protocol as look-ups need.
+//! Client for memcached look-ups, by its text protocol.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,4 +1,4 @@
-//! Which processors parts of a live run have.
+//! Assignment of processors to the parts of a live run.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 

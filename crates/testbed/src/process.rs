@@ -23,7 +23,7 @@ pub enum ProcessError {
     /// It cannot be started.
     #[error("cannot start {program}: {error}")]
     Start {
-        /// Which.
+        /// Name of the program.
         program: String,
         /// What the system said.
         error: io::Error,
@@ -31,7 +31,7 @@ pub enum ProcessError {
     /// A file of its.
     #[error("{}: {error}", path.display())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
         /// What the system said.
         error: io::Error,
@@ -51,7 +51,7 @@ impl Process {
         child.map(Process).map_err(|error| ProcessError::Start { program, error })
     }
 
-    /// Its number.
+    /// Process number of the child.
     pub fn id(&self) -> u32 {
         self.0.id()
     }

@@ -75,12 +75,12 @@ impl EmulatedServer {
         Ok(EmulatedServer { name: spec.name, address, service, mode, draining, ended, tasks })
     }
 
-    /// Its name.
+    /// Name of the server.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where it listens.
+    /// The address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

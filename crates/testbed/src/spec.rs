@@ -1,4 +1,4 @@
-//! What an emulated server is to be.
+//! Specification of an emulated server.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -13,7 +13,7 @@ pub struct ServerSpec {
     pub name: String,
     /// Where it listens; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Number of cores.
+    /// Number of processor cores.
     pub cores: u32,
     /// How they are shared.
     pub discipline: Discipline,
@@ -47,7 +47,7 @@ pub struct ServerSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LookUps {
-    /// Where it listens.
+    /// Address of the memcached server.
     pub memcached: SocketAddr,
     /// How many for each request.
     pub count: u32,
@@ -118,7 +118,7 @@ pub enum Overflow {
 /// How a server treats new requests; changed while it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// It serves them.
+    /// Requests are served as usual.
     #[default]
     Serve,
     /// It answers at once with this error status, without work. Must be a status from 400 to 599.

@@ -1,4 +1,4 @@
-//! The subcommands: one file each.
+//! The subcommands of `tidegate`, one file each.
 
 mod check;
 mod control;
@@ -21,7 +21,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::log;
 
-/// What to do.
+/// The subcommands of `tidegate`.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// Protect a service.
@@ -42,8 +42,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// What is logged unless something else is asked for. Whoever runs a service wants to know what it does; whoever
-    /// asks for a figure, only what keeps it from being right.
+    /// The default level of the log: `INFO` for commands that run a service, `WARN` for commands that compute a figure.
     pub fn log_level(&self) -> LevelFilter {
         match self {
             Command::Run(_) | Command::Nucleus(_) | Command::Control(_) => LevelFilter::INFO,
@@ -51,7 +50,7 @@ impl Command {
         }
     }
 
-    /// Does it.
+    /// Runs the command.
     ///
     /// # Errors
     /// When it failed while running.
@@ -74,7 +73,7 @@ impl Command {
     }
 }
 
-/// Says what makes no sense; the status for that.
+/// Prints the configuration error and returns the exit status for it, 2.
 fn bad_configuration(message: impl std::fmt::Display) -> ExitCode {
     log::complain(message);
     ExitCode::from(2)

@@ -17,17 +17,18 @@ use tracing_subscriber::fmt::{FmtContext, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 
-/// The target of what the program says to whoever started it: always written, and as text without anything before it.
+/// The target of messages to whoever started the program: always written, as text without a prefix.
 const SAID: &str = "tidegate::said";
 
 /// Which events are logged, and how.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LogArgs {
-    /// What is logged to standard error: off, error, warn, info, debug or trace; of one part: tidegate_sentry=debug; or
-    /// several of these with commas between. Default info for run, nucleus and control, warn for the others
+    /// Level of the log on standard error: off, error, warn, info, debug or trace; for one part:
+    /// tidegate_sentry=debug;
+    /// several of these separated by commas. Default info for run, nucleus and control, warn for the others
     #[arg(long, global = true, value_name = "FILTER", env = "TIDEGATE_LOG", hide_env_values = true)]
     log: Option<Filter>,
-    /// The form of the log
+    /// Format of the log
     #[arg(long, global = true, value_name = "FORMAT", value_enum, default_value_t)]
     log_format: LogFormat,
 }
@@ -59,12 +60,12 @@ impl LogArgs {
     }
 }
 
-/// Says to whoever started the program what runs now.
+/// Announces what runs now to whoever started the program.
 pub fn announce(text: impl fmt::Display) {
     info!(target: SAID, "{text}");
 }
 
-/// Says to whoever started the program why it ends.
+/// Tells whoever started the program why it ends.
 pub fn complain(text: impl fmt::Display) {
     error!(target: SAID, "{text}");
 }

@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line of tidegate.
 //!
 //! Exit status: 0 when it did what was asked, 1 when it failed while running, 2 when what was asked for makes no sense.
 

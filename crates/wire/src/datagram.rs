@@ -24,14 +24,14 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every kind.
+    /// Every kind of datagram.
     pub const ALL: [Kind; 4] = [Kind::Report, Kind::Challenge, Kind::Goodbye, Kind::Command];
 }
 
 /// Who sent a datagram, and which of its datagrams it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What it is.
+    /// Kind of the datagram.
     pub kind: Kind,
     /// The nucleus's boot id: drawn anew at each start. In what a sentry sends: that of the nucleus it is for.
     pub boot: u64,

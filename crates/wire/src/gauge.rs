@@ -1,4 +1,4 @@
-//! What a nucleus measures, as a table: number on the wire, name in output, unit.
+//! The gauges of a nucleus as a table: number on the wire, name in output, unit.
 
 /// Declares the gauges once.
 macro_rules! gauges {
@@ -10,7 +10,7 @@ macro_rules! gauges {
         }
 
         impl Gauge {
-            /// Every gauge.
+            /// Every gauge, in the order of their numbers.
             pub const ALL: &'static [Gauge] = &[$(Gauge::$name,)*];
 
             /// Its name in output.
@@ -120,7 +120,7 @@ impl Gauges {
         self.0[gauge as usize] = if value >= 0.0 && value.is_finite() { value } else { NONE };
     }
 
-    /// What was measured.
+    /// The gauges that were measured, with their values.
     pub fn iter(&self) -> impl Iterator<Item = (Gauge, f64)> + '_ {
         Gauge::ALL.iter().filter_map(|&gauge| Some((gauge, self.get(gauge)?)))
     }

@@ -1,4 +1,4 @@
-//! Why a nucleus does not divide its server's cores as it was told, as a table: number on the wire, name in output.
+//! Reasons why a nucleus cannot divide its server's cores, as a table: number on the wire, name in output.
 
 use thiserror::Error;
 
@@ -26,7 +26,7 @@ pub enum IsolationProblem {
 }
 
 impl IsolationProblem {
-    /// Every problem.
+    /// Every problem, in the order of their numbers.
     pub const ALL: [IsolationProblem; 6] = [
         IsolationProblem::NoPermission,
         IsolationProblem::NoDataService,

@@ -1,4 +1,4 @@
-//! The shared key.
+//! The secret key that sentries, nuclei and the control plane share, read from a file.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ pub enum KeyError {
     /// The file cannot be read.
     #[error("the key file {path} cannot be read: {source}")]
     Read {
-        /// The file.
+        /// Path of the key file.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
@@ -31,7 +31,7 @@ pub enum KeyError {
          head -c 32 /dev/urandom | base64 > {path}"
     )]
     TooShort {
-        /// The file.
+        /// Path of the key file.
         path: PathBuf,
         /// Bytes in it, without white space around them.
         given: usize,

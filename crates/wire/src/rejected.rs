@@ -1,4 +1,4 @@
-//! Why a datagram is ignored, and how often each reason occurred.
+//! Reasons to ignore a datagram, and a counter for each.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -20,9 +20,9 @@ pub enum Rejected {
     #[error("it was not made with the shared key")]
     Forged,
     /// Made with the key, and makes no sense: a fault of the sender's program.
-    #[error("it is authentic and makes no sense")]
+    #[error("it is authentic but malformed")]
     Malformed,
-    /// Seen before.
+    /// The datagram was received before.
     #[error("it was received before")]
     Replayed,
     /// A later one of the same sender was here first, so it says nothing new.
@@ -40,7 +40,7 @@ pub enum Rejected {
 }
 
 impl Rejected {
-    /// Every reason.
+    /// Every reason to ignore a datagram.
     pub const ALL: [Rejected; 10] = [
         Rejected::Oversized,
         Rejected::Truncated,

@@ -20,7 +20,7 @@ use crate::{MAX_DATAGRAM, MAX_NAME};
 /// A datagram that was opened and makes sense.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'d> {
-    /// Who sent it.
+    /// The header with the sender's session.
     pub header: Header,
     /// The server it is about.
     pub server: &'d str,
@@ -40,7 +40,7 @@ pub struct Command {
 /// How a server is doing.
 #[derive(Clone, Copy, Debug)]
 pub struct Report<'d> {
-    /// What was measured.
+    /// The measured values, by gauge.
     pub gauges: Gauges,
     rest: Rest<'d>,
 }
@@ -57,9 +57,9 @@ pub struct Rest<'d> {
 /// Requests in service of one type.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Active<'d> {
-    /// The type's name.
+    /// Name of the request type.
     pub request_type: &'d str,
-    /// How many.
+    /// Number of active requests of the type.
     pub count: f64,
 }
 

@@ -29,7 +29,7 @@ impl Secret {
         Secret(bytes)
     }
 
-    /// A random one.
+    /// Draws a random secret from the system.
     pub fn random() -> Secret {
         Secret::new([(); 4].map(|()| crate::random_u64()))
     }
@@ -49,7 +49,7 @@ impl Secret {
 /// Why a datagram is ignored, and the token to challenge its sender with, if it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Why.
+    /// Why the datagram was ignored.
     pub why: Rejected,
     /// The token of the challenge; `None`: no answer.
     pub challenge: Option<u64>,

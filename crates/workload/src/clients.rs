@@ -17,7 +17,7 @@ pub struct Users {
     pub name: Option<String>,
     /// The class of their requests.
     pub class: String,
-    /// How many.
+    /// Number of clients.
     pub count: u32,
     /// When they come, all at once; at the beginning when absent.
     #[serde(default, skip_serializing_if = "Duration::is_zero", with = "time::text")]
@@ -63,7 +63,7 @@ pub struct Retry {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wait {
-    /// Not at all.
+    /// The client tries again at once.
     AtOnce,
     /// As long as the refusal's `Retry-After` says; not at all where nothing was said.
     #[default]

@@ -1,4 +1,4 @@
-//! What came of a stream of requests, second by second.
+//! Results of a stream of requests, second by second.
 //!
 //! Everything is kept by the second in which a request *arrived*, so that two runs of the same load can be compared
 //! and a request is counted once: `offered = admitted + refused + failed`. Memory grows with the length of the run, not
@@ -53,7 +53,7 @@ pub struct Row {
 }
 
 impl Course {
-    /// A request arrived.
+    /// Counts a request that arrived.
     pub fn offered(&mut self, at: Duration) {
         self.at(at).offered += 1;
     }
@@ -80,7 +80,7 @@ impl Course {
         *self.at(Duration::from_secs(second as u64)) = value;
     }
 
-    /// Second by second.
+    /// The results of each second.
     pub fn seconds(&self) -> &[Second] {
         &self.seconds
     }

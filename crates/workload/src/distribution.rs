@@ -205,7 +205,7 @@ impl Distribution {
         Ok(Distribution(Kind::LognormalPareto { mu, sigma, cut, shape: positive("shape", shape)? }))
     }
 
-    /// One value.
+    /// Draws a value from the distribution.
     pub fn sample<R: RngCore + ?Sized>(&self, rng: &mut R) -> f64 {
         match self.0 {
             Kind::Constant { value } => value,

@@ -1,4 +1,4 @@
-//! Which known distributions a trace follows, and how well.
+//! Fits of known distributions to a trace, with their distance from it.
 //!
 //! Parameters are those of maximum likelihood, which are closed formulas for all but two: the index of a Pareto with an
 //! upper end is where its likelihood equation (Aban, Meerschaert and Panorska, *Parameter estimation for the truncated

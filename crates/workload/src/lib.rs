@@ -1,4 +1,4 @@
-//! What arrives, and how much work it is: offered load over time, arrival processes and service times.
+//! Workloads: offered load over time, arrival processes and service times.
 //!
 //! Shared by the simulator, the load generator and the emulated servers, so that one scenario means the same to
 //! all of them. No clock and no hidden randomness: whoever draws passes a seed or a generator, and equal seeds give

@@ -1,4 +1,4 @@
-//! How much work a request is: distributions of the inherent service time, in seconds of one core.
+//! Work of a request: distributions of the inherent service time, in seconds of one core.
 
 use rand::Rng as RngCore;
 use serde::{Deserialize, Serialize};

@@ -69,7 +69,7 @@ pub struct ParseError {
     pub column: usize,
     /// What would have been right at that place.
     pub expected: String,
-    /// What stands there.
+    /// The text that could not be read.
     pub found: String,
 }
 

@@ -46,7 +46,7 @@ impl Shape {
     pub const NAMES: [(&'static str, Shape); 3] =
         [("counts", Shape::Counts), ("requests", Shape::Requests), ("access-log", Shape::AccessLog)];
 
-    /// Its name.
+    /// Name of the format, as in options.
     pub fn name(self) -> &'static str {
         Shape::NAMES[self as usize].0
     }
@@ -68,7 +68,7 @@ pub struct Entry {
     pub at: Instant,
     /// The line's number, the first being 1.
     pub line: u64,
-    /// What came.
+    /// The requests of the entry.
     pub what: What,
 }
 
@@ -101,7 +101,7 @@ impl Sizes {
     /// Columns of sizes at most.
     pub const MOST: usize = 8;
 
-    /// The sizes.
+    /// The sizes, in the order of the columns.
     pub fn as_slice(&self) -> &[f64] {
         &self.values[..usize::from(self.count)]
     }

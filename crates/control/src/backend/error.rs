@@ -1,4 +1,4 @@
-//! Why a store cannot be used.
+//! Errors of a store.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ pub enum StoreError {
     /// Another process has it.
     #[error("{path}: another control plane has this store open; stop it, or give this one a store of its own")]
     Held {
-        /// The file.
+        /// Path of the store's file.
         path: PathBuf,
     },
     /// It is only to be looked at, and a control plane has it.
@@ -22,29 +22,29 @@ pub enum StoreError {
          admin = \"127.0.0.1:9911\", and start it anew"
     )]
     Busy {
-        /// The file.
+        /// Path of the store's file.
         path: PathBuf,
     },
-    /// There is none.
+    /// There is no store at this place.
     #[error("{place}: there is no store yet; a control plane that runs makes one")]
     Missing {
-        /// Where.
+        /// The store's place: a file, or objects in a cluster.
         place: String,
     },
     /// It is of another version.
     #[error("{place}: the store has format {found}, and this version reads {FORMAT}; use the version that wrote it")]
     Format {
-        /// Where.
+        /// The store's place: a file, or objects in a cluster.
         place: String,
-        /// What was found.
+        /// The format's number in the store.
         found: u64,
     },
     /// It cannot be read or written.
     #[error("{place}: {problem}")]
     Failed {
-        /// Where.
+        /// The store's place: a file, or objects in a cluster.
         place: String,
-        /// What went wrong.
+        /// Description of the failure.
         problem: String,
     },
     /// It does not answer now. Whether the last thing was written is not known: the same thing is to be written again
@@ -54,7 +54,7 @@ pub enum StoreError {
     /// Another control plane leads, or none does: this one may write no more.
     #[error("this control plane does not lead any more{}", by(leader))]
     Deposed {
-        /// Who does.
+        /// The control plane that leads, if it is known.
         leader: Option<Box<Leader>>,
     },
     /// The site makes no sense.
@@ -63,7 +63,7 @@ pub enum StoreError {
     /// What is in it is not of this site.
     #[error("{place}: {source}")]
     Restore {
-        /// Where.
+        /// The store's place: a file, or objects in a cluster.
         place: String,
         /// What does not fit.
         source: RestoreError,

@@ -1,4 +1,4 @@
-//! What is decided, written down before it takes effect; and what happens while the store is away.
+//! The ledger records each input before it takes effect, and handles an unreachable store.
 //!
 //! *Awkward cases.* An input that the store did not answer to may be written all the same: the very same one is given
 //! first when the store is back. Meanwhile nothing is decided. Of what happens in between only that is kept which could

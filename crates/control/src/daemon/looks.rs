@@ -1,4 +1,4 @@
-//! How servers are: the provider is asked, and what is seen becomes news.
+//! Polls the provider for the states of servers, and turns changes into inputs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

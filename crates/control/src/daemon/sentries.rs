@@ -109,7 +109,7 @@ impl Sentries {
         for name in self.desk.forget(now) {
             ledger.note_later(
                 "sentry-forgotten",
-                format!("{name} was not heard for too long; its servers go to the others"),
+                format!("{name} was silent for too long and is removed; its servers go to the others"),
             );
         }
     }

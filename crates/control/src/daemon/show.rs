@@ -1,4 +1,4 @@
-//! What the daemon shows of itself.
+//! Status of the daemon, for the admin API.
 
 use serde_json::{Value, json};
 use tidegate_provision::Place;

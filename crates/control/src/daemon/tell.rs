@@ -1,4 +1,4 @@
-//! Orders to sentries.
+//! Sends orders to sentries, and repeats those that are not in force.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a daemon makes of news that come late, or twice.
+//! Tests of a daemon that gets news late, or twice.
 
 use tempfile::TempDir;
 use tidegate_engine::Timestamp;

@@ -1,4 +1,4 @@
-//! What sentries say, right and wrong.
+//! Tests of the registry, with valid and invalid messages.
 
 use super::*;
 use tidegate_wire::control::ServerSeen;

@@ -1,4 +1,4 @@
-//! Which sentries are in the answer.
+//! Selects the sentries whose addresses a DNS answer contains.
 //!
 //! *Intuition.* Those that speak with the control plane. One that is cut off leaves: nobody knows whether it serves.
 //!

@@ -1,4 +1,4 @@
-//! How queries come and answers go: UDP and TCP.
+//! DNS server by UDP and TCP.
 //!
 //! *Awkward cases.* An answer by UDP has at most 1,232 bytes, which every path carries whole, or less if the asker says
 //! so; what does not fit is cut, and marked so that the asker comes again by TCP. Connections are bounded in number and

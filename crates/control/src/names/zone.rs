@@ -1,4 +1,4 @@
-//! What the answer to a query is: pure.
+//! Answers to DNS queries for the zone. Pure.
 //!
 //! *Intuition.* A zone with one name for each application, whose addresses are its sentries', each time beginning with
 //! the next one: clients take the first. The zone's SOA record goes with every "no", so that resolvers keep the "no"

@@ -1,4 +1,4 @@
-//! What goes into a plane, and what comes out.
+//! Inputs and outputs of a plane.
 
 use serde::{Deserialize, Serialize};
 use tidegate_engine::Timestamp;
@@ -12,12 +12,12 @@ use crate::names::Roll;
 pub enum Input {
     /// A daemon took over; what was offered meanwhile is not known.
     Began {
-        /// When.
+        /// Time of the input.
         now: Timestamp,
     },
     /// A period is over.
     Period {
-        /// When.
+        /// Time of the input.
         now: Timestamp,
         /// Per application what its sentries saw; `None` where nobody knows.
         reports: Vec<Option<ApplicationReport>>,
@@ -26,56 +26,56 @@ pub enum Input {
     },
     /// A provider's news of a server.
     Server {
-        /// When.
+        /// Time of the input.
         now: Timestamp,
         /// Its place in the pool.
         server: usize,
-        /// What.
+        /// The new state of the server.
         news: ServerNews,
         /// How that is known.
         reason: String,
     },
     /// A provider is through with a step.
     Done {
-        /// When.
+        /// Time of the input.
         now: Timestamp,
-        /// The step's number.
+        /// Number of the step.
         step: u64,
         /// The process that was started, where there is one.
         process: Option<Process>,
     },
     /// An application's sentries are these.
     Sentries {
-        /// When.
+        /// Time of the input.
         now: Timestamp,
-        /// Whose.
+        /// Index of the application.
         application: usize,
-        /// Their names.
+        /// Names of the sentries.
         names: Vec<String>,
     },
     /// Several at the same instant, in their order.
     Several {
-        /// When.
+        /// Time of the input.
         now: Timestamp,
         /// These.
         inputs: Vec<Input>,
     },
     /// An application's name stands for these.
     Names {
-        /// When.
+        /// Time of the input.
         now: Timestamp,
-        /// Whose.
+        /// Index of the application.
         application: usize,
         /// Its sentries in the answer, with their addresses.
         roll: Roll,
     },
     /// Something to remember that changes nothing.
     Note {
-        /// When.
+        /// Time of the input.
         now: Timestamp,
         /// What kind of thing.
         kind: String,
-        /// What, and why.
+        /// Description of the event, with its reason.
         reason: String,
     },
 }
@@ -83,7 +83,7 @@ pub enum Input {
 /// A process that serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Process {
-    /// Its number.
+    /// Process number of the server.
     pub pid: u32,
     /// When it started, in the system's ticks since boot: tells it from a later one with its number.
     pub started: u64,
@@ -98,7 +98,7 @@ pub struct Step {
     pub number: u64,
     /// Its place in the pool.
     pub server: usize,
-    /// What.
+    /// The action of the step.
     pub what: What,
 }
 
@@ -108,7 +108,7 @@ pub struct Step {
 pub enum What {
     /// Start it.
     Start {
-        /// For which application.
+        /// Index of the application that gets the server.
         application: usize,
     },
     /// Stop it, whatever it still has.
@@ -122,10 +122,10 @@ pub struct Record {
     pub at: Timestamp,
     /// What kind of thing.
     pub kind: String,
-    /// Whom it concerns.
+    /// Name of the application concerned, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub application: Option<String>,
-    /// Which server.
+    /// The place of the server concerned, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<usize>,
     /// In words, with the reason.
@@ -139,7 +139,7 @@ pub struct Record {
 }
 
 impl Input {
-    /// When it came.
+    /// Time at which the input arrived.
     pub fn now(&self) -> Timestamp {
         match self {
             Input::Began { now }

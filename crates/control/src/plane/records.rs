@@ -1,4 +1,4 @@
-//! What goes on record of inputs: names, and notes of every kind.
+//! Records of inputs for the audit log: names, and notes of every kind.
 
 use super::{Plane, Record};
 use crate::names::Roll;

@@ -1,4 +1,4 @@
-//! What a plane shows: how many servers there are, and what it would do now.
+//! Snapshot of a plane: its servers, and what it would do now.
 
 use serde::Serialize;
 use tidegate_provision::{ApplicationSetup, Measured, ProvisionEvent, Provisioner};
@@ -8,7 +8,7 @@ use super::Plane;
 /// How many servers an application has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Numbers {
-    /// Whose.
+    /// Name of the application.
     pub application: String,
     /// Servers that serve.
     pub serving: u32,
@@ -21,7 +21,7 @@ pub struct Numbers {
 /// What would be done now, for one application.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Planned {
-    /// Whose.
+    /// Name of the application.
     pub application: String,
     /// Servers that serve.
     pub serving: u32,
@@ -31,7 +31,7 @@ pub struct Planned {
     pub wanted: u32,
     /// Servers that would be wanted if it were decided now.
     pub would_want: u32,
-    /// Why.
+    /// Reason of the number.
     pub reason: String,
     /// The most its target may relax to, seconds.
     pub ceiling: f64,

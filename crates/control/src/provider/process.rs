@@ -1,4 +1,4 @@
-//! Which processes are ours, and which of those: read from /proc.
+//! Finds the provider's own processes in /proc.
 //!
 //! *Intuition.* A process carries its name in its environment: the store, the place in the pool, and the step that
 //! started it. So it is found again by a daemon that was killed right after it had started it, before it could write

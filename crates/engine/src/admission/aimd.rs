@@ -1,18 +1,18 @@
-//! A rate per request type and class that follows the response times of what it let in.
+//! A rate per request type and class that follows the response times of the admitted requests.
 //!
-//! *Intuition.* What makes an application slow is seldom all of its requests. Give each request type a controller of
-//! its own, and only those are refused that are late; the rest goes on.
+//! *Intuition.* What makes an application slow is seldom all of its requests. Give each request type its own
+//! controller, and only the types that are late are refused.
 //!
 //! *Applied.* One response-time controller ([`crate::seda`]) per request type, with the application's classes, guards
-//! the sentry as SEDA's guard their stages. The response time is that from the arrival at the sentry to the end of the
-//! answer. The target is the SLA's at the current arrival rate, or the type's own in `targets`. With `single` one
-//! controller stands for all types. With `controller.quality` answers get cheaper before anybody is refused: drivers
-//! pass the quality on to the servers.
+//! the sentry as SEDA's guard their stages. The response time is that from the arrival at the sentry to the end of
+//! the answer. The target is the SLA's at the current arrival rate, or the type's own in `targets`. With `single` one
+//! controller stands for all types. With `controller.quality` answers get cheaper before any request is refused:
+//! drivers pass the quality on to the servers.
 //!
 //! *Awkward cases.* A request that a time-out ended counts with the time it took: it took at least that long. A failure
 //! says nothing about load: a broken server answers quickly. A bucket forgets nothing when the rate moves: a token that
-//! was 20 s off at the least rate is there at once when the rate is up again. Nobody waits: what finds no token is
-//! refused, and is told when there will be one.
+//! was 20 s off at the least rate is there at once when the rate is up again. No request waits: one that finds no
+//! token is refused, and its `Retry-After` says when there will be one.
 //!
 //! *Source.* M. Welsh and D. Culler, "Adaptive overload control for busy Internet servers" (2003), sections 3.2 to 3.4;
 //! the single controller is that of section 4.5.
@@ -34,13 +34,13 @@ use crate::setup::{Setup, SetupError, SetupPlace};
 use crate::time::Timestamp;
 use crate::units::Seconds;
 
-/// Settings.
+/// Settings of the policy `aimd`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// One controller for everything, instead of one for each request type.
     pub single: bool,
-    /// Whether classes are told apart. If not, they share one bucket and one estimate.
+    /// Whether each class has its own bucket and estimate. If not, all classes share one.
     pub by_class: bool,
     /// Targets of request types, by name; the SLA's for those not named. A target bounds the controller's percentile.
     pub targets: BTreeMap<String, Seconds>,
@@ -85,7 +85,7 @@ impl Config {
     }
 }
 
-/// The policy.
+/// State of the policy `aimd`.
 #[derive(Debug)]
 pub struct Aimd {
     config: Config,

@@ -5,7 +5,7 @@
 //!
 //! *Applied.* A request that a time-out ended, or that took longer than `timeout`, multiplies the limit by
 //! `backoff_ratio`. Any other answer adds one, if the limit was at least half used when the request was started. What
-//! does not fit below the limit is refused at once; nobody waits. It knows no classes.
+//! does not fit below the limit is refused at once; no request waits. It knows no classes.
 //!
 //! *Awkward cases.* The signal is the time-out alone: as long as answers come within it the limit grows to `max_limit`,
 //! however slow they are, so that with the published 5 s it protects from collapse and not a response-time target.
@@ -63,7 +63,7 @@ impl Config {
     }
 }
 
-/// The policy.
+/// State of the policy `aimd-limit`.
 #[derive(Debug)]
 pub struct AimdLimit {
     config: Config,

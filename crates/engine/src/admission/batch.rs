@@ -20,13 +20,14 @@
 //! over all requests, and those share their servers with 2.8 on average, also when some share with two and some with
 //! three.
 //!
-//! *Awkward cases.* A request dearer than the whole target would be refused for ever, and with it every chance to learn
-//! that it became cheaper: while some server has a processor to spare, anything passes, because waiting could not make
-//! it faster and it slows nobody. Learned numbers jitter, so the test aims at a little less than the target
-//! (`headroom`); at saturation this costs no throughput, the servers are busy either way. Less important classes leave
-//! a reserve of places for the more important requests that come before they are looked at again, and are held to the
-//! floor of what more important classes were refused (`batch/floor.rs`). And a percentile permits that some are late:
-//! what was saved of these in calm is spent in a rush, on requests that are likely in time (`batch/budget.rs`).
+//! *Awkward cases.* A request that costs more than the whole target would be refused for ever, and the sentry would
+//! never learn that it became cheaper. So while some server has a free processor every request passes, because
+//! waiting could not make it faster and it delays no other. Learned numbers jitter, so the test aims at a little less
+//! than the target (`headroom`); at saturation this costs no throughput, the servers are busy either way. Less
+//! important classes leave a reserve of places for the more important requests that come before they are looked at
+//! again, and are held to the floor of what more important classes were refused (`batch/floor.rs`). And a percentile
+//! permits that some are late: the allowance saved at low load is spent in bursts, on requests that are likely in
+//! time (`batch/budget.rs`).
 
 mod buckets;
 mod budget;
@@ -49,7 +50,7 @@ use buckets::{BUCKETS, bucket_middle, bucket_of};
 use budget::Budget;
 use floor::Floors;
 
-/// Settings.
+/// Settings of the policy `batch`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -154,7 +155,7 @@ impl Config {
     }
 }
 
-/// The policy.
+/// State of the policy `batch`.
 #[derive(Debug)]
 pub struct Batch {
     config: Config,

@@ -1,17 +1,17 @@
 //! A fixed limit on requests in flight, and before it a queue that knows when it is standing.
 //!
 //! *Intuition.* A queue that empties now and then evens out bumps and does no harm. One that never empties is only
-//! delay: then nobody should wait long in it, and who came last, and is surely still there, goes first.
+//! delay: then no request should wait long in it, and the newest, whose client is surely still there, goes first.
 //!
-//! *Applied.* While fewer than `limit` requests are in flight each gets in. The others wait. When a request comes and
-//! the queue has been empty within the last `interval` (the source's N, 100 ms), it may wait for `interval`; otherwise
-//! the queue is standing and it may wait for `target` (M, 5 ms). Who waited so long is refused. A place that becomes
-//! free goes to the oldest request, and while the queue is standing to the newest (adaptive LIFO; `lifo = false` turns
-//! it off). It knows no classes: oldest and newest are meant among all.
+//! *Applied.* While fewer than `limit` requests are in flight, each is admitted. The others wait. When a request
+//! comes and the queue has been empty within the last `interval` (the source's N, 100 ms), it may wait for
+//! `interval`; otherwise the queue is standing and it may wait for `target` (M, 5 ms). A request that waited longer
+//! is refused. A place that becomes free goes to the oldest request, and while the queue is standing to the newest
+//! (adaptive LIFO; `lifo = false` turns it off). It knows no classes: oldest and newest are of all classes.
 //!
-//! *Awkward cases.* It bounds the wait in its own queue and says nothing of the time at the servers: that is `limit`'s
-//! business, for which the source has no number, and which is a guess as with `concurrency`. The wait that it bounds is
-//! not CoDel's: RFC 8289 drops at a growing rate from the head; here only the time-out changes.
+//! *Awkward cases.* It bounds the wait in its own queue, not the time at the servers. That depends on `limit`, for
+//! which the source has no number, and which is a guess as with `concurrency`. The method is not CoDel's: RFC 8289
+//! drops at a growing rate from the head; here only the time-out changes.
 //!
 //! *Source.* B. Maurer, *Fail at scale* (ACM Queue, 2015), "Controlled delay" and "Adaptive LIFO"; the limit is from
 //! its "Concurrency control", the value is ours.
@@ -37,7 +37,7 @@ pub struct Config {
     pub queue: u32,
     /// Longest wait of a request that finds a standing queue.
     pub target: Seconds,
-    /// Longest wait of any other; a queue that was not empty for so long is standing.
+    /// Longest wait of any other; a queue that was not empty for this long is standing.
     pub interval: Seconds,
     /// Whether the newest goes first while the queue is standing.
     pub lifo: bool,
@@ -75,7 +75,7 @@ const PATIENT: usize = 0;
 const HURRIED: usize = 1;
 const BUCKETS: [usize; 2] = [PATIENT, HURRIED];
 
-/// The policy.
+/// State of the policy `codel`.
 #[derive(Debug)]
 pub struct Codel {
     limit: usize,

@@ -3,9 +3,10 @@
 //! *Intuition.* A car park with a barrier: when it is full, cars wait in a short lane, and when that is full too they
 //! are sent on. The lane has one file per class, and a place that becomes free goes to the most important file.
 //!
-//! *Awkward cases.* The right limit depends on how long requests take, and nobody tells the barrier: too low leaves the
-//! servers idle, too high lets response times grow. That is why it is a baseline here and not the default. A request
-//! that waited longer than `queue_timeout` is refused, so that the lane does not fill with clients that have left.
+//! *Awkward cases.* The right limit depends on how long requests take, which the barrier does not know: too low
+//! leaves the servers idle, too high lets response times grow. That is why it is a baseline here and not the default.
+//! A request that waited longer than `queue_timeout` is refused, so that the lane does not fill with clients that
+//! have left.
 //!
 //! *Source.* What HAProxy's `maxconn` with `timeout queue` does, with classes.
 
@@ -18,7 +19,7 @@ use crate::setup::{Setup, SetupError};
 use crate::time::Timestamp;
 use crate::units::Seconds;
 
-/// Settings.
+/// Settings of the policy `concurrency`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -53,7 +54,7 @@ impl Config {
     }
 }
 
-/// The policy.
+/// State of the policy `concurrency`.
 #[derive(Debug)]
 pub struct Concurrency {
     limit: usize,

@@ -1,23 +1,23 @@
 //! An admission level over fine priorities, moved by the measured wait.
 //!
 //! *Intuition.* A ticket office with a line drawn through the list of customers. Every second it looks how long people
-//! waited; was it too long, the line moves up by as many names as make a twentieth of those let in, else it moves down
-//! by a hundredth.
+//! waited. If that was too long, the line moves up by as many names as make a twentieth of those let in; otherwise it
+//! moves down by a hundredth.
 //!
-//! *Applied.* A request's priority is its class (the source's business priority) and one of `user_levels` levels within
-//! it. Requests up to the admission level get in, others are refused; nobody waits. A window ends after `window` or
-//! `window_requests` arrivals. It counts arrivals by priority. If the mean wait in it was over `threshold`, the next
-//! window is to let in `alpha` less than this one did, else `beta` of the arrivals more; the new level is the last
-//! whose prefix sum of the counts does not exceed that.
+//! *Applied.* A request's priority is its class (the source's business priority) and one of `user_levels` levels
+//! within it. Requests up to the admission level are admitted, others are refused; no request waits. A window ends
+//! after `window` or `window_requests` arrivals. It counts arrivals by priority. If the mean wait in it was over
+//! `threshold`, the next window is to let in `alpha` less than this one did, else `beta` of the arrivals more; the
+//! new level is the last whose prefix sum of the counts does not exceed that.
 //!
-//! *Awkward cases.* The level must be found among whole priorities: with few arrivals a hundredth of them is less than
-//! one request, and the line would never move down again; so at least one more is let in. A window without arrivals
-//! opens everything. What ended in a window may be too little to judge by ([`LEAST_SAMPLES`]): the level stays then,
-//! and the answers count for the next window; unless nothing was let in, or nothing is in flight, which no overload
-//! looks like. Recovery is slow by design: from half to all takes over a minute at the source's settings.
+//! *Awkward cases.* The level must be found among whole priorities: with few arrivals a hundredth of them is less
+//! than one request, and the line would never move down again; so at least one more is let in. A window without
+//! arrivals opens everything. A window may have too few answers to judge by ([`LEAST_SAMPLES`]). Then the level
+//! stays, and the answers count for the next window, unless nothing was admitted or nothing is in flight, which is no
+//! overload. Recovery is slow by design: from half to all takes over a minute at the source's settings.
 //!
-//! *Applied here.* (1) The source measures the time in the server's own queue. From outside there is none to see
-//! without an agent; taken instead is what answers took beyond their learned cost, on average. On servers that share
+//! *Applied here.* (1) The source measures the time in the server's own queue. It cannot be seen from outside
+//! without an agent, so this policy takes the mean time of answers beyond their learned cost. On servers that share
 //! their processors instead of queueing, that is more than 20 ms long before they are full: set `threshold` to what the
 //! target allows. (2) The source hashes the user, anew every hour, so that a user's requests stand or fall together.
 //! The engine knows no users: the level is drawn per request. (3) Upstream services do not learn the level; there are
@@ -97,7 +97,7 @@ impl Config {
 /// Fewer answers say nothing about a mean.
 const LEAST_SAMPLES: u32 = 10;
 
-/// The policy.
+/// State of the policy `dagor`.
 #[derive(Debug)]
 pub struct Dagor {
     config: Config,

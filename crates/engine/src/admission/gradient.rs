@@ -14,13 +14,13 @@
 //! ```
 //!
 //! Five updates in a row at `min_concurrency` start a measurement at once: minRTT must be wrong. What does not fit
-//! below the limit is refused; nobody waits. It knows no classes.
+//! below the limit is refused; no request waits. It knows no classes.
 //!
 //! *Awkward cases.* While it measures, nearly everything is refused: at 60 s and 50 requests that is a gap per minute,
 //! the longer the slower requests are. A measurement while the servers are slow, or still drain what was let in before,
-//! gives a minRTT under which nothing looks slow. Where requests differ in size so does the percentile by chance.
-//! Without load the limit grows to its maximum, since sampleRTT is minRTT then, and the first second of a crowd gets
-//! in. It knows no target. `fixed_min_rtt` replaces the measurements, and then it has a target of a kind.
+//! gives a minRTT under which nothing looks slow. Where requests differ in size, the percentile varies by chance.
+//! Without load the limit grows to its maximum, since sampleRTT is then minRTT, and the first second of a crowd is
+//! admitted. It knows no target. `fixed_min_rtt` replaces the measurements, and then it has a target of a kind.
 //!
 //! *Applied here.* Failures give no sample: Envoy takes any complete answer, but here a failure may also be a server
 //! that was not reached. The time that a slow client reads does not count.
@@ -118,7 +118,7 @@ const AT_LEAST: u32 = 5;
 /// Shorter response times are taken for this, seconds.
 const LEAST_RTT: f64 = 1e-6;
 
-/// The policy.
+/// State of the policy `gradient`.
 #[derive(Debug)]
 pub struct Gradient {
     config: Config,

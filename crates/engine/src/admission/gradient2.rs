@@ -12,7 +12,7 @@
 //! limit = (1 - smoothing) limit + smoothing (gradient x limit + queue_size)
 //! ```
 //!
-//! What does not fit below the limit is refused; nobody waits. It knows no classes.
+//! What does not fit below the limit is refused; no request waits. It knows no classes.
 //!
 //! *Awkward cases.* The measure is the past: under an overload that lasts, the long mean becomes the overloaded one and
 //! the limit grows until it is at `max_limit`, for `queue_size` always adds. The first windows after a start in the
@@ -97,7 +97,7 @@ const WARM_UP: u32 = 10;
 /// Shorter response times say nothing, seconds.
 const LEAST: f64 = 100e-6;
 
-/// The policy.
+/// State of the policy `gradient2`.
 #[derive(Debug)]
 pub struct Gradient2 {
     config: Config,

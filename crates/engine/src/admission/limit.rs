@@ -1,4 +1,4 @@
-//! What policies share that let in as many as a moving limit on requests in flight allows, and nobody waits.
+//! Shared code of policies with a moving limit on requests in flight and no queue.
 
 use super::{Admission, Context};
 use crate::decision::Reason;

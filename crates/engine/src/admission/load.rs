@@ -1,4 +1,4 @@
-//! How loaded an application is, as policies see it.
+//! Load of an application, as policies see it.
 
 use crate::decision::Reason;
 

@@ -1,16 +1,17 @@
-//! A rate for what strains a resource, that follows the use of the resource; and one for all new connections, last.
+//! A rate for the requests that use a resource, which follows the use of the resource; as a last resort, a rate for new
+//! connections.
 //!
-//! *Intuition.* What overloads a server is seldom all of its requests: a few kinds need nearly all of its processors, a
-//! few others of its network. Let in so much of each kind that its resource is used well and not more, and the others
-//! need no test at all. Only when that is not enough, because there are too many of the others too, are connections
-//! turned away, and then as early as can be: by the kernel, before their handshakes.
+//! *Intuition.* A server is seldom overloaded by all of its requests: a few kinds need nearly all of its processors, a
+//! few others nearly all of its network. Admit of each kind only as much as its resource can do, and the others need no
+//! test at all. That is not enough when there are too many of the others, too. Only then are connections refused, as
+//! early as possible: by the kernel, before their handshakes.
 //!
 //! *Applied.* Request types carry tags, the names of resources. For each resource there is a controller and a token
 //! bucket per server, tested when a tagged request's server is chosen; and one more at the sentry, where the sentry
-//! itself measures the resource. Controllers are told by nuclei, or by the sentry where it shares the machine with the
-//! server, and sample once a second. Buckets have a logical partition for each class. The controller of connections
-//! looks at the queues of connections that wait to be accepted, at the sentry and, on average, at the servers; drivers
-//! carry out its rate.
+//! itself measures the resource. Controllers sample once a second the measurements of nuclei, or of the sentry where
+//! it shares the machine with the server. Buckets have a logical partition for each class. The controller of
+//! connections looks at the queues of connections that wait to be accepted, at the sentry and, on average, at the
+//! servers; drivers carry out its rate.
 //!
 //! *Awkward cases.* See the control law. Guaranteed requests are not tested, nor counted. Where requests carry no tags,
 //! `tags = "learn"` judges them by what they use: see `uses.rs`.
@@ -53,7 +54,7 @@ const HASTE: f64 = 4.0;
 /// Where no resource is short at its least rate, a queue of connections must be long for so many samples.
 const PATIENCE: u32 = 3;
 
-/// The policy.
+/// State of the policy `resource`.
 #[derive(Debug)]
 pub struct Protection {
     /// Per resource of the configuration.

@@ -7,8 +7,9 @@
 //! below `low` for `hold`. Each switch is an event with the measurement that decided it.
 //!
 //! *Awkward cases.* A policer round that cannot finish inside its period is the same shortage seen from inside: when a
-//! round starts late by more than a class's whole delay, several times in a row, the switch happens too. What waits
-//! when the switch comes is looked at once more and then gone, so nobody is stranded in a queue that nobody serves.
+//! round starts late by more than a class's whole delay, several times in a row, the switch happens too. Requests
+//! that wait at the switch are tested once more and then admitted or refused, so none is left in a queue that is no
+//! longer served.
 
 use alloc::format;
 use alloc::string::String;
@@ -26,7 +27,7 @@ use crate::setup::{Setup, SetupError};
 use crate::time::Timestamp;
 use crate::units::Seconds;
 
-/// Settings.
+/// Settings of the policy `sentry`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -80,7 +81,7 @@ const LATE_ROUNDS: u32 = 5;
 /// Timers are about this coarse: less is not late.
 const LATE_LEAST: Duration = Duration::from_millis(10);
 
-/// The policy.
+/// State of the policy `sentry`.
 #[derive(Debug)]
 pub struct Sentry {
     batch: Batch,

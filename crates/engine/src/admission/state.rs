@@ -1,4 +1,4 @@
-//! What policies show of themselves: for `/api/state`, metrics and the simulator.
+//! Published state of policies: for `/api/state`, metrics and the simulator.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -8,7 +8,7 @@ use crate::facts::Facts;
 /// What a policy may show of itself.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct PolicyState {
-    /// The policy's name.
+    /// Name of the policy.
     pub policy: &'static str,
     /// The part in force, where a policy switches between parts.
     pub active: &'static str,

@@ -1,21 +1,21 @@
-//! As many requests in flight as the servers hold within the target; the most important class up to their breaking
-//! point.
+//! A limit on requests in flight: what the servers hold within the target, and for the most important class what they
+//! hold at their breaking point.
 //!
 //! *Intuition.* A Web switch counts what its servers have in hand. It knows how much one server can hold and still be
-//! punctual, so it knows it of all of them; beyond that it turns away guests of the lower classes, and the members only
+//! punctual, so it knows it for all of them. Beyond that it turns away guests of the lower classes, and members only
 //! when the house would collapse.
 //!
-//! *Applied.* Requests in flight are counted by kind (`max_conn` of the application: static and dynamic, say) over the
-//! servers that the class may use. With a partition policy these are its own; without, all. A request of the least
-//! important class is refused while as many of its kind are in flight there as make `weight * within_target`, one of
-//! the most important class at `weight * most`, those between at marks evenly in between. A request whose type no kind
-//! counts is let in.
+//! *Applied.* Requests in flight are counted by kind (`max_conn` of the application: static and dynamic, say) over
+//! the servers that the class may use. With a partition policy these are its own servers, otherwise all. The limit of
+//! the least important class is the sum of `weight * within_target` over these servers, that of the most important
+//! class the sum of `weight * most`; the classes between have evenly spaced limits. A request whose type has no kind
+//! is admitted.
 //!
 //! *Awkward cases.* The paper's switch sums reports that its servers send, and starts and stops refusing by them, a
-//! period late; the sentry knows what it sent, so each request is counted at once and the marks are exact. What other
-//! sentries sent counts as far as nuclei tell it, averaged. A server
-//! that goes down takes its weight with it: the marks fall. The kinds are tested each by itself: many static requests
-//! refuse no dynamic one, though they slow it down; the marks were measured with a certain mix, and hold for that.
+//! period late; the sentry knows what it sent, so each request is counted at once and the limits are
+//! exact. Requests of other sentries count as far as nuclei report them, averaged. A server that goes down takes its
+//! weight with it: the limits fall. Each kind is tested separately: many static requests do not cause the refusal of a
+//! dynamic one, though they slow it down. The limits were measured with a certain mix, and hold for that.
 //!
 //! *Source.* M. Andreolini et al. (2004), section 5.2, SwitchAdm; with partitions, sections 5.3 and 5.4.
 
@@ -41,7 +41,7 @@ impl Config {
     }
 }
 
-/// The policy.
+/// The policy `switch`, which has no state.
 #[derive(Debug)]
 pub struct Switch;
 

@@ -12,10 +12,11 @@
 //! ```
 //!
 //! *Awkward cases.* Between two computations the table is stale: a surge inside a period gets in unhindered (the
-//! paper's figure 5 shows it). So the table is held against what is seen (`drain`): `U` loses the work of the requests
-//! in flight beyond what the target allows, spread over a period, and gains what is missing to it; a large pile brings
-//! the next computation forward. Rates and costs alone, which may be wrong, refuse nobody: as long as no pile shows,
-//! every class passes. A guarantee that is not used up does not hold its share back: the paper counts it in full.
+//! paper's figure 5 shows it). So the table is corrected by observation (`drain`): `U` loses the work of the requests
+//! in flight beyond what the target allows, spread over a period, and gains what is missing to it; a large pile
+//! brings the next computation forward. Rates and costs may be wrong, so they alone refuse no request: as long as no
+//! pile shows, every class passes. A guarantee that is not used up does not hold its share back: the paper counts it
+//! in full.
 
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
@@ -28,7 +29,7 @@ use crate::setup::{Setup, SetupError};
 use crate::time::Timestamp;
 use crate::units::Seconds;
 
-/// Settings.
+/// Settings of the policy `threshold`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -87,7 +88,7 @@ const IDLE_SHARE: f64 = 0.05;
 /// A backlog this many times what fits is a surge: the table is computed anew at once.
 const SURGE: f64 = 1.0;
 
-/// The policy.
+/// State of the policy `threshold`.
 #[derive(Debug)]
 pub struct Threshold {
     config: Config,

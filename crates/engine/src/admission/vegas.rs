@@ -4,16 +4,16 @@
 //! a queue. If the trip takes twice as long as on the empty road, half of them stand.
 //!
 //! *Applied.* With limit `L`, a response time `rtt` and the least one seen `rtt_0`, `ceil(L (1 - rtt_0 / rtt))`
-//! requests queue. With `l` = max(1, floor(log10 L)): up to `l` queueing adds `beta l`, fewer than `alpha l` adds `l`,
-//! more than `beta l` takes `l` away, and so does a time-out. An answer to a request that was started while the limit
-//! was less than half used changes nothing. After about `probe_multiplier` times `L` answers (times a random 0.5 to 1)
-//! the next response time becomes `rtt_0`, whatever it is. What does not fit below the limit is refused; nobody waits.
-//! It knows no classes.
+//! requests queue. With `l` = max(1, floor(log10 L)): up to `l` queueing adds `beta l`, fewer than `alpha l` adds
+//! `l`, more than `beta l` takes `l` away, and so does a time-out. An answer to a request that was started while the
+//! limit was less than half used changes nothing. After about `probe_multiplier` times `L` answers (times a random
+//! 0.5 to 1) the next response time becomes `rtt_0`, whatever it is. What does not fit below the limit is refused; no
+//! request waits. It knows no classes.
 //!
-//! *Awkward cases.* Each answer moves the limit by itself, so requests of different sizes look like a queue: `rtt_0` is
-//! that of the smallest, and the limit sinks until it holds a few dear ones. A probe under load makes the loaded time
-//! the new `rtt_0` and the limit grows, until a lucky short answer undoes that; the probes come too seldom at a high
-//! limit and too often at a low one. It knows no target.
+//! *Awkward cases.* Each answer moves the limit by itself, so requests of different sizes look like a queue: `rtt_0`
+//! is that of the smallest, and the limit sinks until it holds a few expensive ones. A probe under load makes the
+//! loaded time the new `rtt_0` and the limit grows, until a lucky short answer undoes that; the probes come too
+//! seldom at a high limit and too often at a low one. It knows no target.
 //!
 //! *Source.* Netflix concurrency-limits, `VegasLimit` behind a `SimpleLimiter`, after Brakmo and Peterson's TCP Vegas.
 
@@ -67,7 +67,7 @@ impl Config {
     }
 }
 
-/// The policy.
+/// State of the policy `vegas`.
 #[derive(Debug)]
 pub struct Vegas {
     config: Config,

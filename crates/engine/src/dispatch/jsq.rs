@@ -1,4 +1,4 @@
-//! Join the shortest queue: the server with the least in flight per effective processor.
+//! Join the shortest queue: the server with the fewest requests in flight per effective processor.
 //!
 //! *Intuition.* The shortest line at the supermarket, where a till with two cashiers counts its line half.
 //!
@@ -34,7 +34,7 @@ impl Config {
 /// Up to so many servers, looking at each is faster than keeping a tree.
 const SCANNED: usize = 16;
 
-/// The policy.
+/// State of the policy `jsq`.
 #[derive(Debug)]
 pub struct Jsq {
     /// By relative load; `None`: few servers.

@@ -1,4 +1,5 @@
-//! Steals from the data tier while more requests come than the application servers hold, until new capacity is there.
+//! Steals capacity from the data tier while more requests arrive than the application servers hold, until new capacity
+//! serves.
 //!
 //! *Intuition.* When the queue at the tills grows, the store-room staff open the spare till: only as many as the store
 //! room can do without at this time of day, and only until the extra cashiers have arrived.
@@ -48,7 +49,7 @@ const JUMP: f64 = 0.05;
 /// Stealing that paused this long is over.
 const STEALING_GAP: Duration = Duration::from_secs(1);
 
-/// The policy.
+/// State of the policy `softscale`.
 #[derive(Debug)]
 pub struct Softscale {
     profile: Config,

@@ -40,7 +40,7 @@ impl Config {
 /// Up to so many servers, looking at each is faster than keeping a tree.
 const SCANNED: usize = 16;
 
-/// The policy.
+/// State of the policy `wrr`.
 #[derive(Debug)]
 pub struct Wrr {
     credit: Vec<f64>,

@@ -12,7 +12,7 @@ const PRIOR_SAMPLES: f64 = 4.0;
 /// Bounds.
 const MOST: f64 = 20.0;
 
-/// The fit.
+/// Least-squares fit of alpha.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Alpha {
     io_io: f64,
@@ -34,7 +34,7 @@ impl Alpha {
         self.samples = self.samples * keep + 1.0;
     }
 
-    /// Alpha.
+    /// The present estimate of alpha.
     pub fn get(&self) -> f64 {
         if self.samples <= 0.0 {
             return 1.0;

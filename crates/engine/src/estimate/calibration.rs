@@ -1,4 +1,4 @@
-//! How far requests exceed their expected cost, at the SLA's statistic.
+//! Calibration: the ratio of measured to expected cost, at the SLA's statistic.
 //!
 //! The admission test predicts a request's response time from its expected cost and from what is in service. An SLA
 //! bounds a percentile. The gap between the two is measured here: for every answer, the ratio of what it received of
@@ -35,7 +35,7 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    /// Nothing measured yet.
+    /// A calibration without measurements.
     pub fn new(statistic: Statistic) -> Self {
         Calibration { statistic, ratios: DecayedHistogram::new(HALF_LIFE), factor: PRIOR, likely: PRIOR }
     }

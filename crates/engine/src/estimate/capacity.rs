@@ -154,7 +154,7 @@ impl Capacity {
         self.given = false;
     }
 
-    /// Effective processors.
+    /// Estimated number of effective processors.
     pub fn processors(&self) -> f64 {
         self.processors
     }

@@ -1,4 +1,4 @@
-//! What was learned of an application's requests: rates, costs, and how far predictions are off.
+//! Estimates of an application's requests: rates, costs, and the error of predictions.
 
 use alloc::vec::Vec;
 

@@ -31,7 +31,7 @@ impl DecayedHistogram {
         DecayedHistogram { half_life, epoch: Timestamp::ZERO, counts: Box::new([0.0; BUCKETS]), total: 0.0, sum: 0.0 }
     }
 
-    /// Counts `value`.
+    /// Counts a value at the given time.
     pub fn record(&mut self, now: Timestamp, value: f64) {
         self.record_weighted(now, value, 1.0);
     }

@@ -1,4 +1,4 @@
-//! What a server's nucleus reported, in the form in which the admission test needs it.
+//! Report of a server's nucleus, in the form that the admission test needs.
 //!
 //! The test asks for `eta`, the requests in service per server, and `Q`, how long one waits at the server before
 //! service begins. Without a nucleus `eta` is what the sentry has in flight there, waiting or not, and `Q` is 0. With

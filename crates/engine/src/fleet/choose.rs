@@ -1,4 +1,4 @@
-//! Which server gets a request.
+//! Choice of the server for a request.
 
 use super::{Fleet, Status};
 use crate::decision::Reason;

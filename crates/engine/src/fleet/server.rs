@@ -12,7 +12,7 @@ use crate::setup::ServerSetup;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// It takes requests.
+    /// The server takes requests.
     #[default]
     Up,
     /// Health checks say it does not answer.
@@ -38,7 +38,7 @@ pub enum Role {
 /// One server: what it may take, what it has, and what was learned of it.
 #[derive(Clone, Debug)]
 pub struct ServerState {
-    /// Its slot.
+    /// Slot of the server in the fleet.
     pub id: ServerId,
     /// Its name in configuration and output.
     pub name: String,

@@ -1,4 +1,4 @@
-//! What the servers have and take, all together.
+//! Sums over the servers: capacity, and requests in flight.
 
 use alloc::collections::VecDeque;
 

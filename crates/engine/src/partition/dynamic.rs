@@ -30,7 +30,7 @@ use crate::setup::{Setup, SetupError};
 use crate::time::Timestamp;
 use crate::units::Seconds;
 
-/// Settings.
+/// Settings of the policy `dynamic`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -68,7 +68,7 @@ impl Config {
     }
 }
 
-/// The policy.
+/// State of the policy `dynamic`.
 #[derive(Debug)]
 pub struct Dynamic {
     config: Config,

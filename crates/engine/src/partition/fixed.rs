@@ -23,7 +23,7 @@ use super::{Division, PartitionPolicy, require};
 use crate::demands::Demands;
 use crate::setup::{Setup, SetupError};
 
-/// Settings.
+/// Settings of the policy `static`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -48,7 +48,7 @@ impl Config {
     }
 }
 
-/// The policy.
+/// State of the policy `static`.
 #[derive(Debug)]
 pub struct Fixed {
     config: Config,

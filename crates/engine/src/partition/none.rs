@@ -16,7 +16,7 @@ impl Config {
     }
 }
 
-/// The policy.
+/// The policy `none`, which has no state.
 #[derive(Debug)]
 pub struct None;
 

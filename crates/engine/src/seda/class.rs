@@ -1,4 +1,4 @@
-//! What a response-time controller keeps of one class: its bucket, its samples and its estimate.
+//! State of one class in a response-time controller: its bucket, its samples and its estimate.
 
 use alloc::vec::Vec;
 

@@ -20,7 +20,7 @@ const SHARES: [f64; 5] = [0.25, 0.5, 0.7, 0.85, 0.95];
 /// A first rate where nothing is known, per second.
 const FIRST_RATE: f64 = 1.0;
 
-/// What was found.
+/// Result of a search for the capacity.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Found {
     /// The kind of request.

@@ -1,4 +1,4 @@
-//! One step: a load at one place for a while, cut short when it is too much.
+//! One step of a measurement: a load on one URL for a while, cut short when it is too much.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What users met with: by request type and by group, as numbers and as a table.
+//! Report of a run with users: by request type and by group, as numbers and as a table.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ pub struct UsersReport {
     pub stopped: bool,
     /// The most users there were.
     pub users: u32,
-    /// Sessions begun.
+    /// Number of sessions that were begun.
     pub sessions: u64,
     /// Sessions that ended because a request was refused, failed or timed out.
     pub sessions_broken: u64,
@@ -30,7 +30,7 @@ pub struct UsersReport {
     pub requests: Vec<ClassReport>,
     /// Results by group of users, in the order of the file; `class` is its name.
     pub groups: Vec<ClassReport>,
-    /// Everything together.
+    /// Sums over all request types.
     pub total: ClassReport,
     /// Users that were there, by second.
     pub active: Vec<u32>,

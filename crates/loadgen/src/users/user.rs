@@ -1,4 +1,4 @@
-//! One user: sessions, one after the other.
+//! An emulated user, who has one session after the other.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

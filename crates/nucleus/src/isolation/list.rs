@@ -19,7 +19,7 @@ impl CoreList {
         })
     }
 
-    /// How many.
+    /// Number of cores in the list.
     pub fn len(&self) -> usize {
         self.0.len()
     }

@@ -28,7 +28,7 @@ pub(super) struct Process {
 pub(super) enum Moved {
     /// All of its threads.
     All,
-    /// It has ended.
+    /// The process or thread has ended.
     Gone,
 }
 

@@ -1,4 +1,4 @@
-//! What processes were allowed before their cores were divided: in memory, and in a file for whoever comes after.
+//! Original affinity of the processes whose cores are divided: in memory, and in a file for a later nucleus.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -46,7 +46,7 @@ impl Saved {
     pub(super) fn open(file: &Path) -> Saved {
         let was = match fs::read_to_string(file) {
             Ok(text) => serde_json::from_str(&text).unwrap_or_else(|error| {
-                warn!(file = %file.display(), %error, "the state file makes no sense and is ignored");
+                warn!(file = %file.display(), %error, "the state file is invalid and is ignored");
                 Was::default()
             }),
             Err(error) => {
@@ -207,7 +207,7 @@ mod tests {
         assert!(Saved::open(&folder).was.processes.is_empty());
         let lines = logged.lines();
         assert_eq!(lines.len(), 2, "{lines:?}");
-        assert!(lines[0].starts_with("WARN the state file makes no sense and is ignored file="), "{lines:?}");
+        assert!(lines[0].starts_with("WARN the state file is invalid and is ignored file="), "{lines:?}");
         assert!(lines[1].starts_with("ERROR the state file cannot be read"), "{lines:?}");
         fs::remove_dir_all(folder).expect("cleans up");
     }

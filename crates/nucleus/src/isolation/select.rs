@@ -1,4 +1,4 @@
-//! Which processes are the data service's, and which the application's software.
+//! Finds the processes of the data service and of the application's software.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -85,12 +85,12 @@ pub enum Method {
     Cpuset,
 }
 
-/// What `[isolation]` means.
+/// Checked settings of `[isolation]`.
 #[derive(Clone, Debug)]
 pub struct IsolationConfig {
     /// The cores that are divided: the application's software gets the last ones.
     pub cores: CoreList,
-    /// How.
+    /// Method by which cores are divided.
     pub method: Method,
     /// The data service's processes.
     pub data: Side,

@@ -1,4 +1,4 @@
-//! Where a cgroup's files are, in version 1 and 2, and what it is allowed.
+//! Files and limits of a cgroup, in version 1 and 2.
 //!
 //! What is to be seen decides: in a container with a cgroup namespace the root *is* the container's cgroup, on a
 //! machine it is the machine. A server's own cgroup must be named. Limits of the groups above count too.

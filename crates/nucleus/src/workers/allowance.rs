@@ -1,4 +1,4 @@
-//! How much processor time may go into looking for processes.
+//! Budget of processor time for the search for processes.
 
 use std::time::{Duration, Instant};
 

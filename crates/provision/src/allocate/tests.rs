@@ -1,4 +1,4 @@
-//! By hand, against brute force, and how large a site may be.
+//! Tests of the division: examples by hand, comparison with brute force, and the largest sites.
 
 use super::*;
 use alloc::string::ToString;

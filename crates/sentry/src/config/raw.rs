@@ -35,10 +35,10 @@ section! {
 
 section! {
     pub(super) struct RawAdmin ("in [admin]") {
-        /// Where it listens. Elsewhere than on loopback it needs a token. Default: `"127.0.0.1:9900"`.
+        /// Address to listen on. Any address other than loopback needs a token. Default: `"127.0.0.1:9900"`.
         listen: String,
         /// 16 or more characters, sent as `Authorization: Bearer ...` for all but `/healthz`, `/readyz` and the
-        /// dashboard's own files. Without one nothing can be changed. Default: none.
+        /// dashboard's own files. Without a token the API allows no changes. Default: none.
         token: String,
         /// Instead of `token`: a file that holds it. Default: none.
         token_file: String,
@@ -51,10 +51,10 @@ section! {
         listen: String,
         /// A file with the secret that nuclei share, 16 bytes or more; restart to change. Required.
         key_file: String,
-        /// A nucleus that was not heard for so long is silent. Default: three of its own intervals.
+        /// A nucleus without a report for this long is silent. Default: three of its own intervals.
         silent_after: Time,
-        /// What becomes of its server then: `"exclude"`, it gets nothing until its nucleus speaks again, or
-        /// `"estimate"`, it is treated as one without a nucleus. Default: `"exclude"`.
+        /// How its server is treated then: `"exclude"`, it gets no requests until its nucleus reports again, or
+        /// `"estimate"`, like one without a nucleus. Default: `"exclude"`.
         when_silent: String,
     }
 }
@@ -64,23 +64,24 @@ section! {
         /// The collector's address for traces: OTLP over HTTP, in clear text. Default:
         /// `"http://127.0.0.1:4318/v1/traces"`.
         endpoint: String,
-        /// Of the traces that begin here, how many are kept; a client's own decision is followed. Default: `"100%"`.
+        /// Share of the traces that begin here to keep; a client's own decision is followed. Default: `"100%"`.
         share: Share,
-        /// The name under which this sentry's spans are kept. Default: `"tidegate"`.
+        /// Service name of this sentry's spans. Default: `"tidegate"`.
         service: String,
     }
 }
 
 section! {
     pub(super) struct RawControl ("in [control]") {
-        /// Where it listens, `host:port`; several where several share the work: whichever leads is followed. Required.
+        /// Address of the control plane, `host:port`; several if there are several: the sentry follows the leader.
+        /// Required.
         connect: List<String>,
         /// A file with the secret that sentries and the control plane share. Required.
         key_file: String,
-        /// This sentry's name, one of its own. Required.
+        /// This sentry's name; it must be unique. Required.
         name: String,
-        /// IP addresses that clients are told for it by [DNS](control.md#names). Default: those that its applications
-        /// listen on, and for `0.0.0.0` and `[::]` the one from which it connects.
+        /// IP addresses that [DNS](control.md#names) gives clients for this sentry. Default: those that its
+        /// applications listen on, and for `0.0.0.0` and `[::]` the one from which it connects.
         addresses: List<String>,
     }
 }
@@ -100,7 +101,7 @@ section! {
         target: Time,
         /// The response-time target, where it is more than one bound of the 95th percentile. Default: from `target`.
         sla: RawSla,
-        /// Who gets in: [a policy's name](policies.md#admission), or `{ policy = "...", ... }` with its settings.
+        /// The admission policy: [its name](policies.md#admission), or `{ policy = "...", ... }` with its settings.
         /// Default: `"sentry"`.
         admission: AdmissionChoice,
         /// Which server gets a request: [a policy](policies.md#dispatch), likewise; `{ policy = "softscale", profile =
@@ -108,16 +109,16 @@ section! {
         dispatch: DispatchChoice,
         /// Which servers a class may use: [a policy](policies.md#partition), likewise. Default: `"none"`.
         partition: PartitionChoice,
-        /// Requests that go to one server, while it takes them. Default: none.
+        /// Keeps the requests of a session on one server. Default: none.
         affinity: RawAffinity,
-        /// What a server can have in flight, by kind of requests: for `admission = "switch"` and partitions. Default:
-        /// one kind of all requests, 104 within the target and 150 at most.
+        /// Limits on requests in flight per server, by kind of request: for `admission = "switch"` and partitions.
+        /// Default: one kind of all requests, 104 within the target and 150 at most.
         max_conn: List<RawMaxConn>,
         /// Decide and count, but refuse nothing. Default: `false`.
         shadow: bool,
-        /// Cost of a request of which nothing is known yet. Default: a quarter of the target.
+        /// Cost of a request whose URL and type are unknown. Default: a quarter of the target.
         default_cost: Time,
-        /// With no server up, `"try"` them all the same, or `"refuse"`. Default: `"try"`.
+        /// With no server up, `"try"` them nevertheless, or `"refuse"`. Default: `"try"`.
         when_all_down: String,
         /// Most important first; only the last may be without `match`. Default: one class, `default`.
         class: List<RawClass>,
@@ -127,19 +128,19 @@ section! {
         exempt: List<RawRule>,
         /// How long each part of a request may take.
         timeouts: RawTimeouts,
-        /// How much is taken in.
+        /// Limits on what is accepted.
         limits: RawLimits,
-        /// How it is known which servers are up.
+        /// How the sentry determines which servers are up.
         health: RawHealth,
-        /// When a request that a server did not answer goes to another.
+        /// When a request that a server did not answer is retried on another.
         retry: RawRetry,
         /// Connections to servers.
         pool: RawPool,
-        /// What servers are told about clients.
+        /// Headers that inform servers about clients.
         forwarded: RawForwarded,
-        /// How `admission = "resource"` turns [new connections](resource.md#new-connections) away. Restart to change.
+        /// How `admission = "resource"` polices [new connections](resource.md#new-connections). Restart to change.
         syn_policing: RawSynPolicing,
-        /// What refused clients get.
+        /// Answers to refused clients.
         rejection: RawRejection,
     }
 }
@@ -159,7 +160,7 @@ section! {
 
 section! {
     pub(super) struct RawMaxConn ("in [[application.max_conn]]") {
-        /// Of the kind, such as `"dynamic"`. Required.
+        /// Name of the kind, such as `"dynamic"`. Required.
         name: String,
         /// The request types that count. Default: the type of that name.
         request_types: List<String>,
@@ -179,11 +180,11 @@ section! {
         /// `"application"`, or `"data"`: a data server that has the application's software too, for
         /// [stealing](softscale.md). Default: `"application"`.
         role: String,
-        /// Processors, where that is known better than by learning. Default: learned.
+        /// Number of processors, if known. Default: learned.
         cores: f64,
-        /// For `wrr`, and for what it can have in flight. Default: `1.0`.
+        /// Weight for `wrr`, and for the limits on requests in flight. Default: `1.0`.
         weight: f64,
-        /// The most requests in flight there. Default: none.
+        /// Limit on requests in flight at the server. Default: none.
         max_connections: u64,
     }
 }
@@ -211,11 +212,11 @@ section! {
     pub(super) struct RawClass ("in [[application.class]]") {
         /// What it is called. Required.
         name: String,
-        /// Worth of an answer within the target. Default: `1.0`.
+        /// Value of an answer within the target, in any unit. Default: `1.0`.
         revenue: f64,
-        /// Guaranteed rate: so much is admitted untested, whatever happens. Default: `"0/s"`.
+        /// Guaranteed rate: up to it requests are always admitted, without a test. Default: `"0/s"`.
         min_rate: PerSecond,
-        /// Guaranteed requests that may come at once. Default: a tenth of a second of `min_rate`, at least 1.
+        /// Most guaranteed requests at once. Default: a tenth of a second of `min_rate`, at least 1.
         burst: f64,
         /// File sent to refused clients of this class. Default: that of `[application.rejection]`.
         page: String,
@@ -230,7 +231,7 @@ section! {
         name: String,
         /// Rules, any of which makes a request belong. Required.
         r#match: List<RawRule>,
-        /// Resources that the type strains; at most 64 different ones. Default: none.
+        /// Resources that the type uses heavily; at most 64 different ones. Default: none.
         tags: List<String>,
     }
 }
@@ -262,7 +263,7 @@ section! {
 
 section! {
     pub(super) struct RawValueMatch ("in header or cookie of a match rule") {
-        /// Of the field or cookie. Required.
+        /// Name of the field or cookie. Required.
         name: String,
         /// Its whole value. Default: any.
         value: String,
@@ -309,7 +310,7 @@ section! {
 
 section! {
     pub(super) struct RawHealth ("in [application.health]") {
-        /// What is asked for; an answer of 2xx or 3xx is good. Default: none, a TCP connection is enough.
+        /// Path to request; a status of 2xx or 3xx is good. Default: none, a TCP connection is enough.
         path: String,
         /// Between two checks of a server. Default: `"2s"`.
         interval: Time,
@@ -326,9 +327,9 @@ section! {
 
 section! {
     pub(super) struct RawRetry ("in [application.retry]") {
-        /// How often a request is sent again, to another server, when that does no harm. Default: `1`.
+        /// How often a request is retried on another server, when that is safe. Default: `1`.
         attempts: u64,
-        /// Of the requests, how many may be such repetitions. Default: `"20%"`.
+        /// Largest share of retries among the requests. Default: `"20%"`.
         budget: Share,
     }
 }
@@ -355,16 +356,16 @@ section! {
 
 section! {
     pub(super) struct RawSynPolicing ("in [application.syn_policing]") {
-        /// `"auto"`: the kernel (nftables) where it can, else the workers; or `"nftables"`, `"accept-and-reset"`,
+        /// `"auto"`: the kernel (nftables) if possible, else the workers; or `"nftables"`, `"accept-and-reset"`,
         /// `"off"`. Default: `"auto"`.
         with: String,
-        /// Do not start where the kernel cannot do it. Default: `false`.
+        /// Refuse to start if the kernel cannot do it. Default: `false`.
         required: bool,
-        /// Clients with a part of the rate of their own. Default: none.
+        /// Classes of clients with their own part of the rate. Default: none.
         class: List<RawSynClass>,
-        /// Everybody else's part, in proportion to the classes' shares. Default: `1.0`.
+        /// Part of all other clients, in proportion to the classes' shares. Default: `1.0`.
         rest_share: f64,
-        /// Networks whose connections are never turned away, such as load balancers that check health. Default: none.
+        /// Networks whose connections are never refused, such as load balancers that check health. Default: none.
         exempt: List<String>,
     }
 }

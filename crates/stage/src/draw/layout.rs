@@ -1,4 +1,4 @@
-//! Where the boxes of a drawing go: columns from the entries on, rows within a column.
+//! Layout of a drawing: columns from the entries on, rows within a column.
 
 use crate::snapshot::GraphSnapshot;
 

@@ -1,4 +1,4 @@
-//! When a request's response time ends: with the response, or with the last frame of its body.
+//! End of a request's response time: with the response, or with the last frame of its body.
 
 use crate::admission::Permit;
 

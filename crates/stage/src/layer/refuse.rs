@@ -1,4 +1,4 @@
-//! How a refused request ends: in an error, or in a response.
+//! Results of a refused request: an error, or a response.
 
 use crate::admission::Overloaded;
 
@@ -33,7 +33,7 @@ pub enum AdmissionError<E> {
     /// The request was refused before the service saw it.
     #[error(transparent)]
     Overloaded(#[from] Overloaded),
-    /// The service failed.
+    /// The inner service failed with this error.
     #[error("{0}")]
     Service(E),
 }

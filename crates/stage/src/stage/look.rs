@@ -1,4 +1,4 @@
-//! What the governor and the graph see of a stage, whatever its events are.
+//! View of a stage, of any type of event, for the governor and the graph.
 
 use std::sync::Arc;
 use std::task::Waker;

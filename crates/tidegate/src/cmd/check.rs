@@ -1,4 +1,4 @@
-//! `tidegate check`: what a configuration file means.
+//! `tidegate check`: validates a configuration file and prints it resolved.
 
 use std::io::{Write, stdout};
 use std::path::PathBuf;
@@ -7,11 +7,11 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use tidegate_sentry::Config;
 
-/// Checks a configuration file and prints it complete, with every default. The output is itself a valid configuration.
-/// Warnings go to standard error. Exit status 2 when the file makes no sense.
+/// Check a configuration file and print it complete, with every default. The output is itself a valid configuration.
+/// Warnings go to standard error. Exit status 2 when the file is invalid.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The file
+    /// The configuration file
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Print nothing but errors and warnings

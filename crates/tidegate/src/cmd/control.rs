@@ -13,20 +13,22 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::top::get;
 
-/// As many servers as the offered load needs: starts and stops them, and tells sentries which they have
+/// Keep as many servers as the offered load needs: start and stop them, and assign them to sentries
 ///
-/// Without a subcommand: the daemon. Sentries connect to it when their configuration has `[control]`. Its state
-/// survives kill -9; what it started goes on without it. docs/control.md has the configuration.
+/// Without a subcommand this is the daemon. Sentries connect to it when their configuration has `[control]`. Its state
+/// survives kill -9, and the servers that it started keep running without it. docs/control.md describes the
+/// configuration.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     #[command(subcommand)]
     what: Option<What>,
-    /// The configuration
+    /// The configuration file
     #[arg(short, long, value_name = "FILE", global = true, default_value = "control.toml")]
     config: PathBuf,
-    /// Only record what would be done: servers are not started, and sentries not told anything. With a subcommand:
-    /// what such a control plane recorded
+    /// Only record what would be done: no server is started, and sentries receive no orders. With a subcommand:
+    /// read the
+    /// record of a dry run
     #[arg(long, global = true)]
     dry_run: bool,
 }
@@ -35,13 +37,13 @@ pub struct Args {
 enum What {
     /// Show what would be done now, and why
     Plan {
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Print what was decided and what happened, one line of JSON each, oldest first
+    /// Print every decision, step and event, one line of JSON each, oldest first
     Audit {
-        /// Only after the record of that number
+        /// Only records after this number
         #[arg(long, value_name = "N", default_value_t = 0)]
         after: u64,
     },
@@ -59,7 +61,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long steps that are under way at a stop are waited for.
 const AT_WORK: Duration = Duration::from_secs(1);
 
-/// Does it. Status 2 when the configuration makes no sense.
+/// Runs the command. Exit status 2 when the configuration is invalid.
 ///
 /// # Errors
 /// When it fails while running.
@@ -106,7 +108,7 @@ async fn serve(config: Config, dry_run: bool) -> Result<ExitCode> {
         }
         None => "none (admin = \"ADDR\" in the file)".to_owned(),
     };
-    let mode = if dry_run { "\n  dry run: nothing is done, and nobody is told" } else { "" };
+    let mode = if dry_run { "\n  dry run: nothing is done, and no orders are sent" } else { "" };
     let names = member.names_address().map_or(String::new(), |address| format!("\n  names    {address}, UDP and TCP"));
     crate::log::announce(format_args!(
         "tidegate control {}\n  sentries {}\n  admin    {shown}\n  store    {store}{mode}{names}",
@@ -220,7 +222,7 @@ async fn running(config: &Config, path: &str) -> Result<Option<Value>> {
     let text = tokio::time::timeout(PATIENCE, get(&address, path, None))
         .await
         .context("the control plane does not answer")??;
-    let value = serde_json::from_slice(&text).context("the control plane answers nonsense")?;
+    let value = serde_json::from_slice(&text).context("the answer of the control plane is not valid JSON")?;
     Ok(Some(value))
 }
 

@@ -15,19 +15,19 @@ use tidegate_sentry::{Process, ProcessError};
 use tidegate_testbed::{EmulatedCluster, ServerSpec, ThreadedCluster};
 use tidegate_workload::{Profile, Rate, ServiceTime};
 
-/// See what a sentry does for an overloaded service: a flash crowd, without it and with it.
+/// Show a flash crowd at an overloaded service, without and with a sentry.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Keep the sentry, the servers and a moderate load running afterwards, until Ctrl-C
     #[arg(long)]
     stay: bool,
-    /// A third of the time: enough to see it, too short for the figures to settle
+    /// Run for a third of the time: enough to see the effect, too short for the figures to settle
     #[arg(long)]
     short: bool,
-    /// Exit with 1 unless the sentry held the target, answered gold and kept the servers busy
+    /// Exit with 1 unless the sentry kept the target, answered gold and kept the servers busy
     #[arg(long)]
     check: bool,
-    /// Where the admin API listens while the sentry runs
+    /// Address of the admin API while the sentry runs
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     admin: String,
     /// Seed of arrivals and service times

@@ -11,28 +11,28 @@ use tidegate_testbed::{EmulatedServer, ServerSpec};
 use tidegate_workload::{ServiceTime, parse_duration};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// An emulated server: answers real HTTP, and works by the clock instead of a processor.
+/// Run an emulated server: it answers real HTTP but waits instead of computing.
 ///
-/// Many fit on one machine, so that a control plane can be tried out: as the command of its local provider, for
-/// instance. It prints its address. SIGTERM finishes what is under way.
+/// Many of them fit on one machine, for example as the command of a control plane's local provider. It prints its
+/// address. SIGTERM finishes the requests in flight.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Where to listen
+    /// Address to listen on
     #[arg(long, value_name = "ADDR", required_unless_present = "spec")]
     listen: Option<SocketAddr>,
-    /// Its processors
+    /// Number of processors
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     cores: u32,
     /// Mean work of a request, exponentially distributed
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "50ms")]
     service: Duration,
-    /// It listens only after so long, as a server that has to be set up
+    /// Time until it listens, like the setup time of a real server
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
     setup_time: Duration,
     /// Seed of the service times [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Everything that it is, as JSON, instead; where it listens and its seed may be given beside it
+    /// JSON file with the whole specification, in place of the other options; --listen and --seed override it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cores", "service"])]
     spec: Option<PathBuf>,
 }
@@ -40,7 +40,7 @@ pub struct Args {
 /// How long a stop waits for what is under way.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Runs until it is told to stop. Status 2 when what was asked for makes no sense.
+/// Runs until a signal stops it. Exit status 2 when an option is invalid.
 ///
 /// # Errors
 /// When it cannot listen.

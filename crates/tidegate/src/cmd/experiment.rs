@@ -20,9 +20,9 @@ use tidegate_experiment::scenario::Scenario;
 
 pub(super) use run::PlayArgs;
 
-/// Rerun the papers' experiments, or your own, and check what they must show.
+/// Rerun the papers' experiments, or your own, and check their expected results.
 ///
-/// Exit status: 0 when every check passed, 1 when one was missed, 2 when a scenario makes no sense.
+/// Exit status: 0 when every check passed, 1 when one failed, 2 when a scenario is invalid.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -48,7 +48,7 @@ enum What {
 struct RunArgs {
     #[command(flatten)]
     what: PlayArgs,
-    /// Real HTTP, through a real sentry to emulated servers, instead of the simulator
+    /// Use real HTTP, through a real sentry to emulated servers, instead of the simulator
     #[arg(long)]
     live: bool,
 }

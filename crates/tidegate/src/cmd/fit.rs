@@ -16,10 +16,10 @@ use super::replay::plan::{between, work_by_size};
 use super::replay::put;
 use report::Report;
 
-/// Fit known distributions to the sizes and gaps of a trace, and tell how its rate varies.
+/// Fit known distributions to the sizes and gaps of a trace, and measure how its rate varies.
 ///
-/// Prints the fits, the best first, with their Kolmogorov-Smirnov distance (how far they are from the data) and their
-/// distance from the best by Akaike's criterion, and ends with TOML for a scenario file.
+/// Prints the fits, the best first, with their Kolmogorov-Smirnov distance from the data and their distance from the
+/// best fit by Akaike's criterion. Ends with TOML for a scenario file.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The trace: time,count or time,size,... in columns, or an access log; plain or gzip
@@ -27,22 +27,23 @@ pub struct Args {
     trace: PathBuf,
     #[command(flatten)]
     reading: Reading,
-    /// Column that names a request's class: it is no size
+    /// Column with the class of a request; it is not read as a size
     #[arg(long, value_name = "COLUMN")]
     class_column: Option<String>,
-    /// Only from there: 2026-01-31 12:00, or a time after the begin such as 2h
+    /// Begin of the window: 2026-01-31 12:00, or a time after the start of the trace such as 2h
     #[arg(long, value_name = "TIME")]
     from: Option<Edge>,
-    /// Only up to there
+    /// End of the window, in the same form
     #[arg(long, value_name = "TIME")]
     to: Option<Edge>,
-    /// Shortest stretch over which rates are taken; default 1s, or an interval of counts
+    /// Shortest interval over which rates are computed; default 1s, or an interval of counts
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     stretch: Option<Duration>,
-    /// Fit the work of a request, too: TIME for each unit of the only column, COLUMN=TIME for one of several (repeated)
+    /// Also fit the work of a request: TIME per unit of the only column, or COLUMN=TIME for one of several
+    /// (repeated)
     #[arg(long, value_name = "[COLUMN=]TIME")]
     cost_per_unit: Vec<UnitCost>,
-    /// Work of a request beside what its sizes cost
+    /// Fixed work of a request, added to that of its sizes
     #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "cost_per_unit")]
     cost_base: Option<Duration>,
     /// Write the results as JSON; "-" writes them to standard output, and the rest to standard error
@@ -50,7 +51,7 @@ pub struct Args {
     json: Option<PathBuf>,
 }
 
-/// Runs the command. Exit status 0 when it could read the trace, 2 when the trace or an option makes no sense.
+/// Runs the command. Exit status 0 when it could read the trace, 2 when the trace or an option is invalid.
 ///
 /// # Errors
 /// When results cannot be written.

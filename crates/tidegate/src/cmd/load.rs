@@ -16,17 +16,16 @@ use serde::Serialize;
 use tidegate_loadgen::{LoadError, LoadRun, Plan, Progress, Stream};
 use tidegate_workload::{ArrivalProcess, Profile, Rate, parse_duration};
 
-/// Send requests as many independent users would, and measure the answers.
-///
-/// Open loop: requests leave at their time whether or not the ones before were answered, and response times count from
-/// that time. The table and --json tell what was offered, admitted, refused (503) and failed, by class.
+/// Send requests like many independent users, and measure the answers. The load is an open loop: each request is sent
+/// on schedule, whether or not earlier ones were answered, and its response time counts from the scheduled time. The
+/// table and --json report offered, admitted, refused (503) and failed requests by class.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Where to send, such as http://127.0.0.1:8080/page; several share the load evenly
+    /// URL to send to, such as http://127.0.0.1:8080/page; several share the load evenly
     #[arg(long, value_name = "URL", required = true)]
     to: Vec<String>,
-    /// Users who wait for their answers, in place of an open loop: their requests, transitions and numbers
+    /// File of users who wait for their answers (a closed loop): their requests, transitions and numbers
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rate", "profile", "classes", "headers", "arrivals"])]
     users: Option<PathBuf>,
     /// Requests per second, such as 200/s or 1.5k/s
@@ -45,7 +44,7 @@ pub struct Args {
     #[arg(long, value_name = "PROCESS", default_value_t = ArrivalProcess::Poisson)]
     arrivals: ArrivalProcess,
     /// One class of requests: name=gold,path=/buy,rate=20/s. Keys: name, path (repeated; "3*/a" weighs it), rate,
-    /// profile, header (repeated), arrivals, timeout. What is not given is taken from the options
+    /// profile, header (repeated), arrivals, timeout. The options supply what is not given
     #[arg(long = "class", value_name = "KEY=VALUE,...")]
     classes: Vec<String>,
     /// A header field for every request: "Name: value"
@@ -54,13 +53,13 @@ pub struct Args {
     /// Response time within which an answer counts as goodput
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     target: Option<Duration>,
-    /// How long a client waits for its answer (users: their file says)
+    /// How long a client waits for its answer (for users their file says)
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
     timeout: Duration,
-    /// How long a client waits for a connection; 500ms keeps its system from trying again when nobody answers
+    /// How long a client waits for a connection; 500ms is too short for the system to repeat the handshake
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "users")]
     connect_timeout: Option<Duration>,
-    /// Connections to each destination at most
+    /// Most connections to each destination
     #[arg(long, value_name = "N", default_value_t = 1024)]
     connections: usize,
     /// Use a new connection for every request
@@ -69,12 +68,12 @@ pub struct Args {
     /// Write the results as JSON; "-" writes them to standard output, and the table to standard error
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Seed of all randomness; the same seed offers the same load
+    /// Seed of all randomness; the same seed generates the same load
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }
 
-/// Runs the load. Exit status 0 when it ran (whatever the answers were), 2 when what was asked for makes no sense.
+/// Runs the load. Exit status 0 when it ran (whatever the answers were), 2 when an option is invalid.
 ///
 /// # Errors
 /// When the run itself failed, or its results could not be written.
@@ -133,7 +132,7 @@ fn open(path: &PathBuf) -> Result<Output> {
     File::create(path).map(Output::File).with_context(|| format!("--json: cannot write {}", path.display()))
 }
 
-/// What will be sent where, before any of it is.
+/// Announces what will be sent where.
 fn announcement(plan: &Plan) -> String {
     let mut text = format!("sending for {:?}, seed {}:\n", plan.duration, plan.seed);
     for stream in &plan.streams {
@@ -265,7 +264,7 @@ fn origin(url: &str) -> &str {
     url[host..].find('/').map_or(url, |at| &url[..host + at])
 }
 
-/// What a --class says.
+/// A parsed `--class` option.
 #[derive(Debug, Default, PartialEq)]
 struct Class {
     name: String,

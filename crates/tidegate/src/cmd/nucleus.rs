@@ -11,44 +11,44 @@ use tracing::info;
 
 use crate::log;
 
-/// Measures a server and reports to its sentries, until it is told to stop.
+/// Measure a server and report to its sentries.
 ///
-/// Runs beside the server, as any user; as root it can also measure processor time per connection. What it measures and
-/// what that costs is in docs/nucleus.md.
+/// Runs on the server's machine, as any user; as root it can also measure processor time per connection.
+/// docs/nucleus.md says what it measures and what that costs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// A file with the same settings; what is given here goes first
+    /// File with the same settings; options override it
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The server, as the sentry names it: host:port, its name, or application/name
     #[arg(long, value_name = "NAME")]
     server: Option<String>,
-    /// Where sentries listen for reports, host:port
+    /// Addresses on which sentries receive reports, host:port
     #[arg(long, value_name = "ADDR", num_args = 1..)]
     to: Vec<String>,
-    /// The file with the secret that sentries and nuclei share
+    /// File with the secret that sentries and nuclei share
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// Time between reports; default 100ms
     #[arg(long, value_name = "TIME")]
     interval: Option<String>,
-    /// Where the server listens: a port, address:port, or none; default what --server says
+    /// The server's listening socket: a port, address:port, or none; default: that of --server
     #[arg(long, value_name = "ADDR")]
     service: Option<String>,
-    /// A status page: Apache's ?auto, nginx's stub_status, or JSON
+    /// URL of the server's status page: Apache's ?auto, nginx's stub_status, or JSON
     #[arg(long, value_name = "URL")]
     status: Option<String>,
-    /// The server's cgroup, below /sys/fs/cgroup; default the root one
+    /// The server's cgroup, below /sys/fs/cgroup; default: the root cgroup
     #[arg(long, value_name = "PATH")]
     cgroup: Option<PathBuf>,
-    /// The server's effective processors, if known; else the sentry learns them
+    /// The server's effective processors, if known; otherwise the sentry learns them
     #[arg(long, value_name = "N")]
     processors: Option<f64>,
     /// Measure processor time per connection: for a process per connection, such as Apache prefork
     #[arg(long)]
     connections: bool,
-    /// Print one sample as JSON, and end
+    /// Print one sample as JSON, and exit
     #[arg(long)]
     once: bool,
 }
@@ -58,7 +58,7 @@ const EXAMPLES: &str = "Examples:
   tidegate nucleus --server 10.0.0.1:80 --status http://127.0.0.1/server-status?auto --connections --once
   tidegate nucleus -c nucleus.toml";
 
-/// Runs until it is told to stop. Exit status 2 when the settings make no sense.
+/// Runs until a signal stops it. Exit status 2 when the settings are invalid.
 ///
 /// # Errors
 /// When it cannot start.

@@ -11,14 +11,15 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-/// Measure what a running service holds, or print what a profile lets it absorb
+/// Measure the capacity of a running service, or print what load jumps a profile lets it absorb
 ///
-/// Steps the load up, by clients that wait and by rates, until the service breaks its target, then stops and looks for
-/// the last load that it held. Nothing is sent but to the addresses given; what will be sent is said first. The results
-/// go to a profile file and a plot. With --data also what data servers can lend (docs/softscale.md); with --model
-/// nothing is sent: for each load, the largest load to which it may jump while application servers are being started.
-/// With --tags a running sentry is asked which request types strain which resource (docs/resource.md).
-/// Exit status: 0, 1 when something could not be measured, or 2 when what was asked for makes no sense.
+/// Raises the load step by step, with waiting clients and with rates, until the service misses its target. Then it
+/// stops and searches for the largest load that the service sustained. It sends only to the given addresses and first
+/// announces what it will send. The results go to a profile file and a plot. With --data it also measures what data
+/// servers can lend (docs/softscale.md). With --model it sends nothing and prints, for each load, the largest load to
+/// which it may jump while application servers are being started. With --tags it asks a running sentry which request
+/// types use which resource (docs/resource.md). Exit status: 0, 1 when something could not be measured, 2 when an
+/// option is invalid.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 #[command(group(clap::ArgGroup::new("what").required(true).args(["model", "to", "tags"])))]

@@ -1,4 +1,4 @@
-//! `tidegate replay`: what other policies would have made of a trace.
+//! `tidegate replay`: compares policies on a recorded trace, in simulated time.
 
 pub(super) mod inputs;
 mod offers;
@@ -24,11 +24,10 @@ use policy::Policy;
 use report::Report;
 use tally::Tally;
 
-/// What would have happened to the requests of a trace under other policies: the engine in simulated time, once for
-/// each policy, with the same arrivals.
+/// Compare policies on a trace: run the engine in simulated time, once for each policy, with the same arrivals.
 ///
 /// A trace is `time,count` or `time,size,...` in columns, or an access log; plain or gzip; of any length. Exit status 0
-/// when it ran, 2 when the trace or what was asked for makes no sense.
+/// when it ran, 2 when the trace or an option is invalid.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -41,59 +40,60 @@ pub struct Args {
     /// Servers
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     servers: u16,
-    /// Processors of each
+    /// Processors of each server
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     cores: u16,
-    /// How a server divides them: ps (all at once) or fifo (in turn)
+    /// How a server shares its processors: ps (all requests at once) or fifo (in turn)
     #[arg(long, value_name = "NAME", default_value = "ps", value_parser = ["ps", "fifo"])]
     discipline: String,
-    /// Tell the engine how many processors a server has, instead of letting it learn
+    /// Give the engine the number of processors of a server instead of letting it learn the number
     #[arg(long)]
     known_cores: bool,
     /// Work of a request: '{ distribution = "lognormal", mean = "20ms", cv = 2 }', or "20ms" for an exponential one
     #[arg(long, value_name = "TIME|TABLE", conflicts_with = "cost_per_unit")]
     service: Option<inputs::Service>,
-    /// Work of a request by its size: TIME for each unit of the only column, COLUMN=TIME for one of several (repeated)
+    /// Work of a request by its size: TIME per unit of the only column, or COLUMN=TIME for one of several
+    /// (repeated)
     #[arg(long, value_name = "[COLUMN=]TIME")]
     cost_per_unit: Vec<UnitCost>,
-    /// Work of a request beside what its sizes cost
+    /// Fixed work of a request, added to that of its sizes
     #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "cost_per_unit")]
     cost_base: Option<Duration>,
-    /// A class, most important first: NAME=SHARE draws it, NAME=/path takes it from an access log, NAME alone is the
-    /// rest, or with --class-column what stands there
+    /// A class, most important first: NAME=SHARE assigns it at random, NAME=/path by the path in an access log,
+    /// NAME alone is the rest, or with --class-column the value in that column
     #[arg(long = "class", value_name = "NAME[=SHARE|=/PATH]")]
     classes: Vec<ClassArg>,
-    /// Column that names a request's class
+    /// Column with the class of a request
     #[arg(long, value_name = "COLUMN")]
     class_column: Option<String>,
-    /// Column by whose magnitude (powers of two) the engine can tell requests apart, as it does by URL
+    /// Column whose magnitude (powers of two) takes the place of the URL in the engine's cost table
     #[arg(long, value_name = "COLUMN")]
     tell_by: Option<String>,
-    /// Response time that 95 % of the admitted must keep
+    /// Response-time target for 95 % of the admitted requests
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "1s")]
     target: Duration,
     /// How long a client waits; a later answer counts as failed
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
     timeout: Duration,
-    /// Multiply the number of requests so that the busiest stretch offers so many times what the servers can do
+    /// Multiply the number of requests so that the busiest interval offers this multiple of the servers' capacity
     #[arg(long, value_name = "X", conflicts_with = "rate_scale")]
     overload: Option<f64>,
-    /// Multiply the number of requests
+    /// Multiply the number of requests by this factor
     #[arg(long, value_name = "X")]
     rate_scale: Option<f64>,
-    /// Let time go so many times faster; rates grow by that, too
+    /// Speed time up by this factor; rates grow by the same factor
     #[arg(long, value_name = "X", default_value_t = 1.0)]
     speed: f64,
-    /// Stretch of the trace over which its peak is taken
+    /// Length of the interval over which the peak is determined
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "1min")]
     peak_over: Duration,
-    /// Only one day: its date, or "peak" for that of the busiest stretch
+    /// Only one day: its date, or "peak" for the day of the busiest interval
     #[arg(long, value_name = "DATE|peak", conflicts_with_all = ["from", "to"])]
     day: Option<Day>,
-    /// Only from there: 2026-01-31 12:00, or a time after the begin such as 2h
+    /// Begin of the window: 2026-01-31 12:00, or a time after the start of the trace such as 2h
     #[arg(long, value_name = "TIME")]
     from: Option<inputs::Edge>,
-    /// Only up to there
+    /// End of the window, in the same form
     #[arg(long, value_name = "TIME")]
     to: Option<inputs::Edge>,
     #[command(flatten)]
@@ -104,7 +104,7 @@ pub struct Args {
     /// Seed of the first run
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Runs of each policy, with seeds that count upwards
+    /// Runs of each policy, with consecutive seeds
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
     /// Simulations at the same time; default: one per processor

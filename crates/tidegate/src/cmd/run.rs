@@ -1,4 +1,4 @@
-//! `tidegate run`: the sentry, until it is told to stop.
+//! `tidegate run`: runs the sentry until a signal stops it.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -17,28 +17,28 @@ use tracing::{info, warn};
 
 use crate::log;
 
-/// Protects a service: one in a line, or what a file says.
+/// Protect a service that the options describe, or the applications of a configuration file.
 ///
-/// SIGTERM and SIGINT drain (a second one stops at once); SIGHUP reads the file again and reopens the access log.
+/// SIGTERM and SIGINT drain (a second one stops at once); SIGHUP reloads the file and reopens the access log.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// A configuration file; everything else is said in it
+    /// Configuration file; replaces all other options
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ONE_LINE)]
     config: Option<PathBuf>,
-    /// Where to listen, such as :8080 or 127.0.0.1:8080; default 127.0.0.1:8080
+    /// Address to listen on, such as :8080 or 127.0.0.1:8080; default 127.0.0.1:8080
     #[arg(long, value_name = "ADDR")]
     listen: Vec<String>,
-    /// The servers, host:port
+    /// Addresses of the servers, host:port
     #[arg(long, value_name = "ADDR", num_args = 1.., required_unless_present = "config")]
     to: Vec<String>,
-    /// The response time that 95 % of admitted requests must keep, such as 500ms; default 1s
+    /// Response-time target for 95 % of the admitted requests, such as 500ms; default 1s
     #[arg(long, value_name = "TIME")]
     target: Option<String>,
-    /// Where the admin API listens: metrics, health, state; default nowhere
+    /// Address of the admin API (metrics, health, state, dashboard); default none
     #[arg(long, value_name = "ADDR")]
     admin: Option<String>,
-    /// The file that holds the admin API's token: without it nothing can be changed there
+    /// File with the token of the admin API; without a token the API allows no changes
     #[arg(long, value_name = "FILE", requires = "admin")]
     admin_token_file: Option<String>,
     /// The admission policy
@@ -50,7 +50,7 @@ pub struct Args {
     /// Worker threads; default one per processor
     #[arg(long, value_name = "N")]
     workers: Option<u64>,
-    /// Write a line of JSON per request to a file, or to standard output (-)
+    /// Write one line of JSON per request to this file, or to standard output (-)
     #[arg(long, value_name = "PATH")]
     access_log: Option<String>,
 }
@@ -63,7 +63,7 @@ const EXAMPLES: &str = "Examples:
   tidegate run --listen :8080 --to 10.0.0.1:80 10.0.0.2:80 --target 1s --shadow
   tidegate run -c tidegate.toml";
 
-/// Runs until it is told to stop. Exit status 2 when the configuration makes no sense.
+/// Runs the sentry until a signal stops it. Exit status 2 when the configuration is invalid.
 ///
 /// # Errors
 /// When it cannot start.
@@ -80,7 +80,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     raise_file_limit();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot wait for signals")?;
-    // Before anybody can see that it runs: a signal that nobody waits for yet would end it.
+    // Before the first announcement: a signal without a handler would end the process.
     let signals = runtime.block_on(async { Signals::new() }).context("cannot receive signals")?;
     refuse_taken_ports(&config)?;
     let process = Process::start(config, file.as_deref()).map_err(explain)?;
@@ -107,7 +107,7 @@ impl Args {
     }
 }
 
-/// What runs where, in one block.
+/// The block of lines that the program prints when it has started.
 fn announcement(process: &Process) -> String {
     let (config, sentry) = (process.board().config(), process.sentry());
     let mut text = format!("tidegate {}\n", env!("CARGO_PKG_VERSION"));
@@ -145,7 +145,7 @@ async fn until_told(process: Process, mut signals: Signals) -> Result<ExitCode> 
     drain(process, signals).await
 }
 
-/// Finishes what is there, or gives up at a second signal.
+/// Finishes the requests in flight; a second signal ends the wait.
 async fn drain(process: Process, mut signals: Signals) -> Result<ExitCode> {
     let (grace, log) = (process.board().config().sentry.drain, process.access_log().clone());
     info!(target: "tidegate", "draining, for at most {}; a second signal stops at once", format_duration(grace));
@@ -165,8 +165,9 @@ async fn drain(process: Process, mut signals: Signals) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The workers share ports among themselves (`SO_REUSEPORT`), so the system would also let a second sentry share them,
-/// and each would get a part of the requests. A socket that shares with nobody finds that out.
+/// Fails when another program listens on a port of the configuration. The workers share their ports (`SO_REUSEPORT`),
+/// so the system would let a second sentry share them too and divide the requests. A socket without that option finds
+/// out.
 fn refuse_taken_ports(config: &Config) -> Result<()> {
     for app in &config.applications {
         for listen in app.listen.iter().filter(|listen| listen.port() != 0) {
@@ -178,7 +179,7 @@ fn refuse_taken_ports(config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// What the system said, and what can be done about it.
+/// Adds to an error of the system what can be done about it.
 fn explain(error: ProcessError) -> anyhow::Error {
     let hint = match &error {
         ProcessError::Sentry(StartError::Listen { source, .. }) | ProcessError::Admin { source, .. } => hint(source),
@@ -215,7 +216,7 @@ fn policy(app: &Application) -> String {
     format!("{}, dispatch {}{shadow}", app.setup.admission.name(), app.setup.dispatch.name())
 }
 
-/// What turns new connections away when the policy wants that, and why not something better.
+/// How new connections are policed, and why not by a better mechanism. `None` where they are not.
 fn syn(in_force: &Settled) -> Option<String> {
     let what = match in_force.mechanism {
         Mechanism::Off if in_force.why.is_empty() => return None,
@@ -226,7 +227,8 @@ fn syn(in_force: &Settled) -> Option<String> {
     Some(if in_force.why.is_empty() { what.to_owned() } else { format!("{what}: {}", in_force.why) })
 }
 
-/// Every connection is a file; the default of 1,024 is soon used up. What the system does not allow is left as it is.
+/// Raises the limit on open files to the hard limit, because each connection is a file and the default of 1,024 is too
+/// small. Where the system does not permit it, the limit stays.
 pub(super) fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

@@ -1,4 +1,4 @@
-//! `tidegate simulate`: what if.
+//! `tidegate simulate`: runs scenarios in the simulator.
 
 use std::process::ExitCode;
 
@@ -7,10 +7,10 @@ use tidegate_experiment::report::Mode;
 
 use super::experiment::PlayArgs;
 
-/// Ask what would happen: play scenarios in the simulator, with sweeps over their parameters
+/// Run scenarios in the simulator, with sweeps over their parameters
 ///
-/// The same as `experiment run` without --live. docs/scenarios.md tells what a scenario can say. Exit status: 0 when
-/// every check passed, 1 when one was missed, 2 when a scenario makes no sense.
+/// The same as `experiment run` without --live. docs/scenarios.md describes scenario files. Exit status: 0 when every
+/// check passed, 1 when one failed, 2 when a scenario is invalid.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]

@@ -23,23 +23,23 @@ pub(super) use self::admin::get;
 use self::trail::Trail;
 use self::view::View;
 
-/// Show what a running sentry does, in the terminal.
+/// Show a running sentry in the terminal: rates, response times, refusals, servers.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Keys: q quits, Tab and arrows choose the application, space holds the picture.")]
+#[command(after_help = "Keys: q quits, Tab and arrows choose the application, space freezes the picture.")]
 pub struct Args {
     /// The sentry's admin address
     #[arg(value_name = "ADDR", default_value = "127.0.0.1:9900")]
     admin: String,
-    /// The file with the admin token, where the sentry has one
+    /// File with the admin token, if the sentry has one
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// The application to begin with; default: the first
+    /// The application to show first; default: the first one configured
     #[arg(long, value_name = "NAME")]
     application: Option<String>,
-    /// Time from one look to the next
+    /// Time between two updates
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "1s")]
     interval: Duration,
-    /// Print one picture as plain text after two looks, and end
+    /// Print one picture as plain text after two updates, and exit
     #[arg(long)]
     once: bool,
 }
@@ -47,7 +47,7 @@ pub struct Args {
 /// Draws until told to quit.
 ///
 /// # Errors
-/// When the first look fails: what was asked, and what to do. Later ones are shown and tried again.
+/// When the first update fails. Later failures are shown, and the update is tried again.
 pub fn run(args: Args) -> Result<ExitCode> {
     if !(Duration::from_millis(100)..=Duration::from_secs(60)).contains(&args.interval) {
         return Ok(super::bad_configuration("--interval must lie between 100ms and 60s"));
@@ -73,7 +73,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     } else if std::io::stdout().is_terminal() {
         ratatui::run(|terminal| top.watch(terminal))?;
     } else {
-        bail!("standard output is no terminal; --once prints one picture as text");
+        bail!("standard output is not a terminal; --once prints one picture as text");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,4 +1,4 @@
-//! How bytes become messages that nobody else can read or make.
+//! The encrypted, authenticated channel between a sentry and the control plane.
 //!
 //! ```text
 //! "TGC" version:u8                     once, in both directions, in the clear
@@ -57,14 +57,14 @@ pub enum ChannelError {
         "the other side speaks version {theirs} of the control protocol, this one {VERSION}; update the older of the two"
     )]
     Version {
-        /// Its version.
+        /// Protocol version of the other side.
         theirs: u8,
     },
     /// The other side has another key, or something between changed the bytes.
     #[error("the other side has another key, or the connection was tampered with; both sides need the same key file")]
     Key,
     /// It says what cannot be.
-    #[error("the other side sent what makes no sense: {0}")]
+    #[error("the other side sent an invalid message: {0}")]
     Nonsense(String),
 }
 

@@ -1,10 +1,10 @@
-//! What sentries and the control plane say. JSON: fields may be added, and those that are not known are skipped.
+//! Messages between sentries and the control plane, as JSON. Fields may be added; unknown ones are skipped.
 
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// A sentry speaks.
+/// Messages from a sentry to the control plane.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum FromSentry {
@@ -60,7 +60,7 @@ pub struct Report {
     pub cpu: f64,
     /// The newest orders that it works by: term and revision; zeros for none.
     pub applied: (u64, u64),
-    /// Per application.
+    /// Measurements of each application.
     pub applications: Vec<ApplicationSeen>,
 }
 
@@ -71,7 +71,7 @@ pub struct ApplicationSeen {
     pub name: String,
     /// Requests that arrived, per class, most important first: before anything was refused.
     pub offered: Vec<u64>,
-    /// Of these, refused.
+    /// Requests of these that were refused.
     pub refused: u64,
     /// Mean share of its servers' processors in use, 0 to 1.
     pub busy: f64,
@@ -101,7 +101,7 @@ pub struct Orders {
     pub term: u64,
     /// Counts up with every change within a term.
     pub revision: u64,
-    /// Per application.
+    /// Orders for each application.
     pub applications: Vec<ApplicationOrders>,
 }
 
@@ -123,7 +123,7 @@ pub struct ApplicationOrders {
 pub struct ServerOrder {
     /// Its name.
     pub name: String,
-    /// `host:port`.
+    /// Address of the server, `host:port`.
     pub address: String,
 }
 
@@ -141,7 +141,7 @@ pub struct TargetOrder {
 pub struct Step {
     /// It holds below this rate, requests per second; `None`: at every rate.
     pub below: Option<f64>,
-    /// The target, milliseconds.
+    /// Response-time target in milliseconds.
     pub target_ms: f64,
 }
 

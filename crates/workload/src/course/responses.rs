@@ -21,7 +21,7 @@ const FINENESS: u32 = 8;
 const ONE: u64 = 1023 << FINENESS;
 
 impl Responses {
-    /// Adds one.
+    /// Adds a response time.
     pub fn add(&mut self, took: Duration) {
         let seconds = took.as_secs_f64();
         self.count += 1;
@@ -53,7 +53,7 @@ impl Responses {
         self.buckets = merged;
     }
 
-    /// How many.
+    /// Number of response times.
     pub fn count(&self) -> u64 {
         self.count
     }

@@ -121,19 +121,19 @@ pub enum DistributionError {
     /// Something is not there.
     #[error("`{key}` is missing; give {must}")]
     Missing {
-        /// The key.
+        /// Name of the setting.
         key: &'static str,
-        /// What to give.
+        /// What the value must be.
         must: &'static str,
     },
     /// A file of values cannot be read.
     #[error("{file}{}: {problem}", if *line == 0 { String::new() } else { format!(":{line}") })]
     File {
-        /// Its name.
+        /// Name of the file.
         file: String,
         /// The line at fault; 0 for the file as a whole.
         line: usize,
-        /// What is wrong.
+        /// The mistake in the file.
         problem: String,
     },
 }

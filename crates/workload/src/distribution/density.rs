@@ -1,4 +1,4 @@
-//! Distribution functions and densities.
+//! Cumulative distribution functions and densities of the distributions.
 
 use std::f64::consts::TAU;
 
@@ -6,7 +6,7 @@ use super::numeric::ln_normal_cdf;
 use super::{Distribution, Kind, harmonic, normal_cdf};
 
 impl Distribution {
-    /// `P(X <= x)`.
+    /// Cumulative distribution function, `P(X <= x)`.
     pub fn cdf(&self, x: f64) -> f64 {
         match self.0 {
             Kind::Constant { value } => step(x, value),

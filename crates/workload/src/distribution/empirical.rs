@@ -1,4 +1,4 @@
-//! Measured values, drawn again.
+//! Empirical distribution: draws from measured values.
 
 use std::path::Path;
 

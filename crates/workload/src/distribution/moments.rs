@@ -1,4 +1,4 @@
-//! Means and variances.
+//! Means and variances of the distributions.
 
 use super::{Distribution, Kind, harmonic, normal_cdf};
 

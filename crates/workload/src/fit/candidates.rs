@@ -5,7 +5,7 @@ use crate::{Distribution, DistributionError};
 /// A distribution that was fitted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fit {
-    /// It.
+    /// The fitted distribution.
     pub distribution: Distribution,
     /// How its parameters were found.
     pub method: &'static str,

@@ -1,4 +1,4 @@
-//! Which paths are asked for how often.
+//! Popularity of paths: how often each is requested.
 
 use std::collections::HashMap;
 
@@ -27,7 +27,7 @@ impl Popularity {
         }
     }
 
-    /// Different paths.
+    /// Number of different paths.
     pub fn paths(&self) -> usize {
         self.counts.len()
     }

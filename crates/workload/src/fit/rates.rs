@@ -1,4 +1,4 @@
-//! How requests come over time: the rate, its peaks, and how bursty it is.
+//! Arrival rates over time: mean, peaks, and burstiness.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub struct Rates {
     steps: Steps,
 }
 
-/// What was found.
+/// Arrival rates of a trace.
 #[derive(Debug, Clone)]
 pub struct RateFit {
     /// From the finest scale to the coarsest.
@@ -24,9 +24,9 @@ pub struct RateFit {
 /// Counts in stretches of one length.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scale {
-    /// The length.
+    /// Length of an interval.
     pub stretch: Duration,
-    /// Stretches.
+    /// Number of intervals.
     pub stretches: u64,
     /// Mean rate, per second.
     pub mean: f64,

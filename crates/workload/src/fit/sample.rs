@@ -47,7 +47,7 @@ impl Sample {
         }
     }
 
-    /// How many.
+    /// Number of values in the sample.
     pub fn count(&self) -> u64 {
         self.seen
     }
@@ -72,7 +72,7 @@ impl Sample {
         (self.seen > 0).then_some((self.min, self.max))
     }
 
-    /// The sample, growing.
+    /// The sample in ascending order.
     pub fn sorted(&self) -> Vec<f64> {
         let mut sorted = self.kept.clone();
         sorted.sort_by(f64::total_cmp);

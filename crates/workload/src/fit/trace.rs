@@ -10,9 +10,9 @@ use crate::trace::{Entry, Flaw, Shape, TraceError, TraceReader, Traced, What, Wi
 /// What a trace is made of.
 #[derive(Debug, Clone)]
 pub struct TraceFit {
-    /// Its shape.
+    /// Format of the trace.
     pub shape: Shape,
-    /// Requests.
+    /// Number of requests.
     pub requests: u64,
     /// Lines left out because they could not be read.
     pub skipped: u64,

@@ -14,11 +14,11 @@ pub struct Bins {
 /// A stretch of time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bin {
-    /// When it begins.
+    /// Instant at which the interval begins.
     pub begin: Instant,
-    /// Requests in it.
+    /// Number of requests in the interval.
     pub requests: f64,
-    /// Their work, seconds.
+    /// Work of these requests, seconds.
     pub work: f64,
     /// Stretches without any request between the one before and this one.
     pub empty_before: u64,
@@ -47,7 +47,7 @@ impl Bins {
         }
     }
 
-    /// The last stretch.
+    /// Ends the last interval and returns it.
     pub fn close(&mut self) -> Option<Bin> {
         self.open.take()
     }

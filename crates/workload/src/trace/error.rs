@@ -1,4 +1,4 @@
-//! What can be wrong with a trace.
+//! Errors in a trace, with file and line.
 
 use std::fmt;
 
@@ -6,15 +6,15 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{file}{}: {flaw}", Place(*line))]
 pub struct TraceError {
-    /// The file's name.
+    /// Name of the trace's file.
     pub file: String,
     /// The line at fault, the first being 1; 0 for the file as a whole.
     pub line: u64,
-    /// What is wrong.
+    /// The mistake in the trace.
     pub flaw: Flaw,
 }
 
-/// What is wrong.
+/// The mistakes that a trace can have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Flaw {
@@ -30,7 +30,7 @@ pub enum Flaw {
     /// A line without end.
     #[error("the line is longer than {0} bytes: this is no trace")]
     LongLine(usize),
-    /// Nothing in it.
+    /// The trace contains no request.
     #[error("there is no request in it{}", BadLines(*.0))]
     Empty(u64),
     /// The shape cannot be told.
@@ -53,9 +53,9 @@ pub enum Flaw {
     /// A size that is none.
     #[error("{column} = {value:?} is no size; write a number, 0 or more")]
     Size {
-        /// The column.
+        /// Name of the column.
         column: String,
-        /// What stands there.
+        /// The text that could not be read.
         value: String,
     },
     /// No line of an access log.

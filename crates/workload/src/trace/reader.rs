@@ -104,12 +104,12 @@ impl TraceReader {
         })
     }
 
-    /// The file's name.
+    /// Name of the trace's file.
     pub fn file(&self) -> &str {
         self.lines.file()
     }
 
-    /// Its shape.
+    /// Format of the trace.
     pub fn shape(&self) -> Shape {
         match &self.form {
             Form::Columns(columns) => columns.shape(),

@@ -38,21 +38,21 @@ impl Window {
 /// What a trace, or a window of it, holds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scan {
-    /// Its shape.
+    /// Format of the trace.
     pub shape: Shape,
     /// The first request, or the begin of the first interval.
     pub first: Instant,
     /// The last request, or the end of the last interval.
     pub last: Instant,
-    /// Requests.
+    /// Number of requests in the window.
     pub requests: u64,
-    /// Their work, seconds.
+    /// Work of these requests, seconds.
     pub work: f64,
     /// Stretch of time over which peaks are taken.
     pub bin: Duration,
     /// Most requests per second over such a stretch.
     pub peak_rate: f64,
-    /// When it begins.
+    /// Instant at which the busiest interval begins.
     pub peak_at: Instant,
     /// Most work per second over such a stretch: processors that would be busy.
     pub peak_work: f64,

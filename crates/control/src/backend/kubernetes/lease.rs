@@ -60,9 +60,9 @@ pub(super) struct Candidate {
 /// What came of standing for election.
 #[derive(Debug)]
 pub(super) enum Vote {
-    /// This one leads.
+    /// This control plane leads.
     Mine(Seat),
-    /// Another one does.
+    /// Another control plane leads.
     Others(Leader),
 }
 

@@ -329,7 +329,7 @@ impl ClusterStore {
     }
 
     fn gone(&self, name: &str) -> StoreError {
-        self.failed(format!("ConfigMap {name} is gone; what it had is lost if somebody deleted it"))
+        self.failed(format!("ConfigMap {name} is gone; its content is lost if it was deleted"))
     }
 
     fn numbered(&self, records: &[crate::plane::Record]) -> Result<Vec<Value>, StoreError> {

@@ -1,4 +1,4 @@
-//! What is asked of the API server, and what is made of its answers.
+//! Requests to the API server, and the interpretation of its answers.
 //!
 //! *Awkward cases.* A write says which version it was made for; when another writer was faster (409), it is read again
 //! and written again. An API server that has too much to do (429), fails (5xx), or is not reached is asked again, ever

@@ -1,4 +1,4 @@
-//! Which pod stands at which place of the pool: pure.
+//! Assignment of pods to the places of the pool. Pure.
 //!
 //! *Intuition.* A deployment says how many pods there are, and chooses itself which. A place that is in use is given a
 //! pod that has no place yet, and keeps it as long as it is there.

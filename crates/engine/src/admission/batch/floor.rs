@@ -3,10 +3,10 @@
 //! *Intuition.* When a coach no longer takes a first-class passenger with two trunks, it does not go on to fill up with
 //! second-class passengers who carry a handbag each: every handbag is room for a trunk that comes next.
 //!
-//! *Applied.* The test lets in more of the cheap than of the dear. Without more, cheap requests of a less important
-//! class pass at loads where dear ones of a more important class do not, and so keep the load there. Therefore the
-//! dearest that a class was refused lately is the least cost at which less important classes are tested, in full once a
-//! third of the share `epsilon` of its requests was refused, and in proportion below.
+//! *Applied.* The test admits more cheap requests than expensive ones. By itself it would admit cheap requests of a
+//! less important class at loads where expensive ones of a more important class do not pass, and so keep the load
+//! there. Therefore the dearest that a class was refused lately is the least cost at which less important classes are
+//! tested, in full once a third of the share `epsilon` of its requests was refused, and in proportion below.
 //!
 //! *Awkward cases.* A single refusal by chance must not cost less important classes the room that is left: hence the
 //! proportion. A cost is remembered relative to the mean, because what a second is is still being learned when overload

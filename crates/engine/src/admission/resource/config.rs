@@ -1,4 +1,4 @@
-//! What can be set of resource protection, and what stands where nothing is set.
+//! Settings of resource protection, and their defaults.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -44,7 +44,7 @@ pub enum Tagging {
     Learn,
 }
 
-/// A resource.
+/// Settings of one protected resource.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Resource {

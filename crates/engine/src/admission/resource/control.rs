@@ -38,7 +38,7 @@ pub struct Law {
 /// What the last sample showed, and what was done about it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Look {
-    /// What was measured.
+    /// The latest measurement, in the signal's unit.
     pub input: Option<f64>,
     /// The reference less the input.
     pub error: f64,
@@ -46,7 +46,7 @@ pub struct Look {
     pub step: f64,
     /// Requests per second that wanted in.
     pub hits: f64,
-    /// What was done.
+    /// What the controller did, and why.
     pub why: Why,
 }
 
@@ -61,11 +61,11 @@ pub enum Why {
     NeverShort,
     /// The resource is short for the first time: the rate begins at what was let in.
     Began,
-    /// Lowered.
+    /// The rate was lowered.
     Lowered,
     /// It should be lowered, and is the least there may be.
     AtLeast,
-    /// Raised.
+    /// The rate was raised.
     Raised,
     /// It should be raised, and is the most there may be.
     AtMost,
@@ -143,7 +143,7 @@ const CALM: u32 = 30;
 /// A queue of this share of its reference that grows begins the control.
 const STRAINED: f64 = 0.5;
 
-/// A controller.
+/// The controller of one resource.
 #[derive(Clone, Debug)]
 pub struct Control {
     law: Law,
@@ -201,7 +201,7 @@ impl Control {
         self.last.step < 0.0 && self.last.input.is_some() && self.rate.is_some_and(|rate| rate <= self.law.least)
     }
 
-    /// The law.
+    /// The control law with its settings.
     pub fn law(&self) -> &Law {
         &self.law
     }

@@ -1,4 +1,4 @@
-//! What controllers of resources show of themselves, and say.
+//! State and events of the controllers of resources.
 
 use alloc::string::String;
 use alloc::vec::Vec;

@@ -1,4 +1,4 @@
-//! What requests use, learned: which are heavy users of processors, and which of the network.
+//! Learned resource use: which requests are heavy users of processors, and which of the network.
 //!
 //! *Intuition.* Grouping documents by the resource that they strain is a chore (the paper's own complaint), and what a
 //! URL costs and how long its answers are is known anyway. A request is a heavy user if it uses more than the mean and

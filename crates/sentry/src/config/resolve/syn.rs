@@ -14,7 +14,7 @@ impl Resolver<'_, '_, '_> {
         let with = raw.with.map_or(default.with, |given| {
             WAYS.into_iter().find(|way| way.name() == given.value).unwrap_or_else(|| {
                 let names = WAYS.map(|way| format!("\"{}\"", way.name())).join(", ");
-                self.report.error(&given.span, format!("\"{}\" turns nobody away; write one of {names}", given.value));
+                self.report.error(&given.span, format!("\"{}\" is no mechanism; write one of {names}", given.value));
                 default.with
             })
         });

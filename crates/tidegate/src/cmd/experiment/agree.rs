@@ -13,34 +13,33 @@ use tidegate_experiment::scenario::{Arm, Scenario};
 use super::run::lab;
 use super::{folder_of, jobs, play};
 
-/// Compare the simulator with real HTTP: the same scenarios, run both ways
-///
-/// Prints a Markdown table of goodput and of the 95th percentile of the admitted. Exit status: 0 when all agree, 1 when
-/// not, 2 when a scenario makes no sense. Each arm takes its own real time; baselines that refuse nothing are left out.
+/// Compare the simulator with real HTTP: the same scenarios, run both ways Prints a Markdown table of goodput and of
+/// the 95th percentile of the response times of admitted requests. Exit status: 0 when all agree, 1 when one does
+/// not, 2 when a scenario is invalid. Each arm runs in real time; baselines that refuse nothing are left out.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Names of built-in scenarios, or TOML files
     #[arg(value_name = "ID|FILE", default_values = ["C1", "C5", "O1", "O2", "O3"])]
     scenarios: Vec<String>,
-    /// The short form
+    /// The short form: the same rates in less time
     #[arg(long)]
     short: bool,
-    /// Seed of the live run, and the first of the simulated ones; default: the scenario's
+    /// Seed of the live run and of the first simulated run; default: the scenario's
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Simulated runs, whose mean is compared
+    /// Number of simulated runs, whose mean is compared
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
-    /// The share by which goodput may differ
+    /// Relative difference of goodput that is accepted
     #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
     goodput: f64,
-    /// The share by which the 95th percentile may differ
+    /// Relative difference of the 95th percentile that is accepted
     #[arg(long, value_name = "SHARE", default_value_t = 0.15)]
     p95: f64,
-    /// Only these arms
+    /// Compare only these arms
     #[arg(long = "arm", value_name = "NAME")]
     arms: Vec<String>,
-    /// Folder for the table and for the reports of both ways
+    /// Folder for the table and for the reports of both kinds of runs
     #[arg(long, value_name = "DIR", default_value = "target/experiments")]
     out: PathBuf,
 }

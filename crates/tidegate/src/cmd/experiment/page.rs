@@ -12,13 +12,13 @@ use tidegate_experiment::report::{SavedReport, chapter, page};
 /// The page needs no other file and no network. `experiment run` makes it too.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Folder of the results
+    /// Folder with the results
     #[arg(long = "in", value_name = "DIR", default_value = "target/experiments")]
     folder: PathBuf,
-    /// The page; default: report.html in that folder
+    /// File to write; default: report.html in that folder
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Instead of the page: put the results into this document, where it has a place for them
+    /// Insert the results into this document, at its mark, instead of writing the page
     #[arg(long, value_name = "FILE", conflicts_with = "out")]
     chapter: Option<PathBuf>,
 }

@@ -20,10 +20,11 @@ use super::super::replay::inputs::{Day, Reading};
 use super::super::replay::policy::inline_table;
 use super::jobs;
 
-/// Compare provisioning by the offered load with an autoscaler that keeps CPU at a target, on days of a trace
+/// Compare provisioning by offered load with an autoscaler that keeps CPU use at a target, on days of a trace
 ///
-/// Both have the same sentry in front. Prints a Markdown table: server hours, requests refused, and minutes whose 95th
-/// percentile is above the target, each the mean over the seeds and the range; at the end, all days together.
+/// Both have the same sentry in front. Prints a Markdown table of server hours, refused requests, and minutes whose
+/// 95th percentile is above the target: each as the mean over the seeds with its range. The last rows sum up all
+/// days.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Trace of counts: time,count; plain or gzip
@@ -31,13 +32,13 @@ pub(super) struct Args {
     /// A day, such as 1998-06-30; repeat for several
     #[arg(long = "day", value_name = "DATE", required = true)]
     days: Vec<Day>,
-    /// Only from that time of the day on
+    /// Begin at this time of the day
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "0s")]
     from: Duration,
-    /// Only so long
+    /// Length of the part of the day
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration, default_value = "24h")]
     length: Duration,
-    /// So many days before it are known to the forecaster
+    /// Number of earlier days that the forecaster knows
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(0..=60))]
     history: u32,
     /// Multiply the number of requests
@@ -46,10 +47,10 @@ pub(super) struct Args {
     /// Mean work of a request, exponentially distributed
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "100ms")]
     service: Duration,
-    /// Response time that 95 % of the admitted must keep
+    /// Response-time target for 95 % of the admitted requests
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "1s")]
     target: Duration,
-    /// From asking for a server until it serves
+    /// Time from the request for a server until it serves
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "60s")]
     setup_time: Duration,
     /// Servers in the pool
@@ -63,7 +64,7 @@ pub(super) struct Args {
     /// Seed of the first run
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Runs of each policy, with seeds that count upwards
+    /// Runs of each policy, with consecutive seeds
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
     /// Simulations at the same time; default: one per processor

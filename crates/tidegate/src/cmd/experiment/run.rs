@@ -21,22 +21,22 @@ pub(in super::super) struct PlayArgs {
     /// The short form: the same rates in less time, without the checks that need more
     #[arg(long)]
     short: bool,
-    /// Only these arms
+    /// Run only these arms
     #[arg(long = "arm", value_name = "NAME")]
     arms: Vec<String>,
     /// Seed of the first run; default: the scenario's
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Runs of each arm, with seeds that count upwards
+    /// Runs of each arm, with consecutive seeds
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
     /// Simulations at the same time; default: one per processor
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     jobs: Option<u16>,
-    /// With --live: the mail service's program; default: tidegate-mail beside this one
+    /// With --live: program of the mail service; default: tidegate-mail in this program's folder
     #[arg(long, value_name = "PATH")]
     mail: Option<PathBuf>,
-    /// Folder for the results; each scenario gets a folder in it, in a sweep each combination
+    /// Folder for the results; each scenario gets a subfolder, in a sweep each combination
     #[arg(long, value_name = "DIR", default_value = "target/experiments")]
     out: PathBuf,
 }

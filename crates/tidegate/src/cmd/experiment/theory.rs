@@ -6,16 +6,16 @@ use std::process::ExitCode;
 use anyhow::Result;
 use tidegate_sim::theory;
 
-/// Hold the simulator against queues whose answers are known in closed form
+/// Compare the simulator with queues that have closed-form solutions
 ///
 /// Prints a Markdown table. Exit status: 0 when every theoretical value lies in the 99 % confidence interval of its
 /// run.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Seed of the first model; each has its own
+    /// Seed of the first model; each model has its own
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Requests per model, about
+    /// Approximate number of requests per model
     #[arg(long, value_name = "N", default_value_t = 2_000_000, value_parser = clap::value_parser!(u32).range(10_000..))]
     requests: u32,
 }

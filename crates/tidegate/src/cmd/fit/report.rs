@@ -1,4 +1,4 @@
-//! What was fitted: as text, as JSON, and as TOML for a scenario.
+//! Report of the fits: as text, as JSON, and as TOML for a scenario.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -8,14 +8,14 @@ use serde::Serialize;
 use tidegate_workload::fit::{Fit, Sample, TraceFit, fits};
 use tidegate_workload::{ArrivalProcess, Distribution, Profile, ServiceTime};
 
-/// What was found.
+/// Results of `tidegate fit`.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// The trace's file.
+    /// Name of the trace's file.
     pub trace: String,
-    /// Its shape.
+    /// Format of the trace: counts, requests or access-log.
     pub shape: &'static str,
-    /// Requests.
+    /// Number of requests in the window.
     pub requests: u64,
     /// Lines that could not be read and were left out.
     pub lines_left_out: u64,
@@ -37,11 +37,11 @@ pub struct Report {
 pub struct Scale {
     /// Length of a stretch, seconds.
     pub stretch_s: f64,
-    /// Stretches.
+    /// Number of intervals.
     pub stretches: u64,
-    /// Mean rate.
+    /// Mean rate, requests per second.
     pub mean_per_s: f64,
-    /// Highest rate.
+    /// Highest rate of an interval, requests per second.
     pub peak_per_s: f64,
     /// The highest over the mean.
     pub peak_to_mean: f64,
@@ -52,25 +52,25 @@ pub struct Scale {
 /// Something that varies from request to request.
 #[derive(Debug, Serialize)]
 pub struct Variable {
-    /// What it is.
+    /// Name of the fitted variable.
     pub name: String,
-    /// Values.
+    /// Number of values.
     pub count: u64,
     /// Of these 0; the fits are to the others.
     pub zeros: u64,
-    /// Mean.
+    /// Mean of the values.
     pub mean: f64,
     /// Standard deviation over mean.
     pub cv: f64,
-    /// Smallest.
+    /// Smallest of the values.
     pub min: f64,
-    /// Median.
+    /// Median of the values.
     pub p50: f64,
-    /// 95th percentile.
+    /// 95th percentile of the values.
     pub p95: f64,
-    /// Largest.
+    /// Largest of the values.
     pub max: f64,
-    /// The best first.
+    /// The fitted distributions, best first.
     pub fits: Vec<Fitted>,
 }
 
@@ -94,7 +94,7 @@ pub struct Fitted {
 /// Which paths are asked for.
 #[derive(Debug, Serialize)]
 pub struct Popularity {
-    /// Different paths.
+    /// Number of different paths.
     pub paths: usize,
     /// Requests for paths beyond those that were counted.
     pub requests_beyond: u64,

@@ -70,7 +70,7 @@ impl Commander {
                 return Ok(());
             }
         }
-        bail!("the nucleus of {} is not heard, or does not do it; is this address among its `to`?", self.server)
+        bail!("the nucleus of {} is silent or does not obey; is this address among its `to`?", self.server)
     }
 
     /// What to answer a datagram, and what it says if it is a report of the session.

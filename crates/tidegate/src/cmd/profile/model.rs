@@ -1,4 +1,4 @@
-//! What follows from a profile of servers for stealing from the data tier.
+//! Absorbable load jumps that follow from a profile, with stealing from the data tier.
 
 use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};

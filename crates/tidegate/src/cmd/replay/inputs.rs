@@ -13,13 +13,13 @@ use super::policy::inline_table;
 /// How a trace is read; shared by the commands that read one.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Reading {
-    /// What the trace is, where its first line does not tell: counts, requests or access-log
+    /// Format of the trace, if its first line does not show it: counts, requests or access-log
     #[arg(long, value_name = "SHAPE")]
     format: Option<Shape>,
-    /// Leave out lines that cannot be read, and count them
+    /// Skip and count lines that cannot be read
     #[arg(long)]
     lenient: bool,
-    /// What one unit of a time that is a plain number means, such as 1ms; default 1s
+    /// Unit of times that are plain numbers, such as 1ms; default 1s
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     time_unit: Option<Duration>,
     /// How far requests may be out of order; default 1min in access logs, else not at all
@@ -83,7 +83,7 @@ impl FromStr for UnitCost {
     }
 }
 
-/// A class.
+/// A class of requests, as `--class` defines it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClassArg {
     /// Its name.
@@ -92,14 +92,14 @@ pub struct ClassArg {
     pub what: Membership,
 }
 
-/// What is in a class.
+/// How requests become members of a class.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Membership {
-    /// So large a share of all requests, drawn.
+    /// A share of all requests, 0 to 1, assigned at random.
     Share(f64),
-    /// Requests whose path begins so.
+    /// Requests whose path begins with this prefix.
     Path(String),
-    /// What no other has, or what the class column says.
+    /// Requests of no other class, or those that the class column assigns.
     Rest,
 }
 
@@ -125,12 +125,12 @@ impl FromStr for ClassArg {
     }
 }
 
-/// A day.
+/// The day of the trace that `--day` selects.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Day {
-    /// That of the busiest stretch.
+    /// The day of the busiest interval.
     Peak,
-    /// The one with this instant.
+    /// The day that contains this instant.
     Of(Instant),
 }
 

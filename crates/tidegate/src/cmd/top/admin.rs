@@ -57,7 +57,7 @@ pub(in crate::cmd) async fn get(address: &str, path: &str, token: Option<&str>) 
     let answer = sender.send_request(request.body(Empty::<Bytes>::new())?).await?;
     match answer.status() {
         StatusCode::OK => Ok(answer.into_body().collect().await?.to_bytes()),
-        StatusCode::UNAUTHORIZED => bail!("{address} wants the admin token: --token-file FILE"),
+        StatusCode::UNAUTHORIZED => bail!("{address} requires the admin token: --token-file FILE"),
         status => bail!("{address} answered {status}: is it the right admin address?"),
     }
 }

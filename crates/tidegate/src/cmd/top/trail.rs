@@ -1,4 +1,4 @@
-//! What was seen, look by look, and the rates that follow.
+//! History of the updates, and the rates that follow from them.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

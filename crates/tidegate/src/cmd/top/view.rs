@@ -1,4 +1,4 @@
-//! The picture.
+//! The screen of `tidegate top`, drawn from its state.
 
 use ratatui::backend::TestBackend;
 use ratatui::layout::{Constraint, Layout, Rect, Size};
@@ -22,7 +22,7 @@ const WIDE: u16 = 105;
 /// What is drawn.
 pub(super) struct View<'a> {
     pub trail: &'a Trail,
-    /// Which application.
+    /// Index of the application that is shown.
     pub chosen: usize,
     /// Why the last look failed: the figures are old.
     pub problem: Option<&'a str>,
@@ -150,7 +150,7 @@ impl View<'_> {
         let reasons_of = self.trail.reasons(&app.application);
         let said = reasons_of.iter().map(|(reason, share)| Line::from(format!("{:>4.0} %  {reason}", share * 100.0)));
         let said: Vec<Line<'_>> =
-            if reasons_of.is_empty() { vec![Line::from("nobody is refused")] } else { said.collect() };
+            if reasons_of.is_empty() { vec![Line::from("no requests are refused")] } else { said.collect() };
         frame.render_widget(Paragraph::new(said).block(Block::bordered().title(" why refused ")), reasons);
     }
 

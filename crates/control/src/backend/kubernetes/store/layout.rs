@@ -1,4 +1,4 @@
-//! What the objects look like: pure.
+//! Layout of the objects in a cluster. Pure functions.
 
 use std::collections::BTreeMap;
 
