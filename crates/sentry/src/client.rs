@@ -85,6 +85,8 @@ pub(crate) struct Client {
     pub(crate) close: Cell<bool>,
     /// hyper is not needed, or not there: set by the sweep when nothing happens.
     pub(crate) shed: Cell<bool>,
+    /// Bytes that its gate holds.
+    pub(crate) held: Cell<u32>,
     /// The peer's address as a header value, kept while hyper is there.
     forwarded_for: RefCell<Option<Box<HeaderValue>>>,
     wait: Cell<Wait>,
@@ -104,6 +106,7 @@ impl Client {
             upload: Upload::default(),
             close: Cell::default(),
             shed: Cell::new(true),
+            held: Cell::default(),
             forwarded_for: RefCell::default(),
             wait: Cell::default(),
             deadline: Cell::new(deadline),

@@ -239,8 +239,17 @@ pub struct Limits {
 }
 
 impl Default for Limits {
+    /// Bytes held for all clients together: what they sent ahead, and refusals that they do not read.
+    pub held_bytes: u64,
     fn default() -> Self {
-        Limits { header_bytes: 16 * 1024, headers: 100, body_bytes: None, connections: 100_000, waiting: 10_000 }
+        Limits {
+            header_bytes: 16 * 1024,
+            headers: 100,
+            body_bytes: None,
+            connections: 100_000,
+            waiting: 10_000,
+            held_bytes: 64 << 20,
+        }
     }
 }
 

@@ -67,10 +67,12 @@ pub enum Counter {
     TunnelsOpened,
     /// Tunnels closed.
     TunnelsClosed,
+    /// Connections closed because clients together left too much unread.
+    ConnectionsShed,
 }
 
 /// Every counter with its name in metrics.
-pub const COUNTERS: [(Counter, &str); 30] = [
+pub const COUNTERS: [(Counter, &str); 31] = [
     (Counter::ConnectionsAccepted, "connections_accepted"),
     (Counter::ConnectionsClosed, "connections_closed"),
     (Counter::ConnectionsRefused, "connections_refused"),
@@ -101,6 +103,7 @@ pub const COUNTERS: [(Counter, &str); 30] = [
     (Counter::TimeoutClientIdle, "timeout_client_idle"),
     (Counter::TunnelsOpened, "tunnels_opened"),
     (Counter::TunnelsClosed, "tunnels_closed"),
+    (Counter::ConnectionsShed, "connections_shed"),
 ];
 
 /// All counters of one application.
@@ -115,6 +118,7 @@ pub struct Counters {
 pub struct Lane {
     counts: [AtomicU64; COUNTERS.len()],
     bad: [AtomicU64; Bad::ALL.len()],
+    held: AtomicU64,
 }
 
 impl Counters {
@@ -123,6 +127,7 @@ impl Counters {
         let lane = |_| Lane {
             counts: std::array::from_fn(|_| AtomicU64::new(0)),
             bad: std::array::from_fn(|_| AtomicU64::new(0)),
+            held: AtomicU64::new(0),
         };
         Counters { lanes: (0..lanes.max(1)).map(lane).collect() }
     }
@@ -140,6 +145,11 @@ impl Counters {
     /// How many requests were answered with an error for `bad`.
     pub fn bad(&self, bad: Bad) -> u64 {
         self.lanes.iter().map(|lane| lane.bad[bad as usize].load(Relaxed)).sum()
+    }
+
+    /// Bytes held now for clients: what they sent ahead, and refusals that they have not read.
+    pub fn held(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.held.load(Relaxed)).sum()
     }
 
     /// Client connections open now.
@@ -182,6 +192,12 @@ impl Lane {
     pub fn bad(&self, bad: Bad) {
         let count = &self.bad[bad as usize];
         count.store(count.load(Relaxed) + 1, Relaxed);
+    }
+
+    /// One connection holds `after` bytes, not `before`.
+    pub(crate) fn hold(&self, before: u64, after: u64) {
+        let held = self.held.load(Relaxed);
+        self.held.store(held.wrapping_sub(before).wrapping_add(after), Relaxed);
     }
 
     /// What this lane counted.

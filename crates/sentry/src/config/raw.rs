@@ -332,6 +332,9 @@ section! {
 }
 
 section! {
+        /// Bytes that clients together sent ahead or leave unread. Beyond it, connections that leave refusals unread are
+        /// closed. Default: `"64MiB"`.
+        held_bytes: Bytes,
     struct RawHealth ("in [application.health]") {
         /// What is asked for; an answer of 2xx or 3xx is good. Default: none, a TCP connection is enough.
         path: String,

@@ -280,6 +280,7 @@ fn limits(given: &Limits) -> Table {
     put(&mut out, "connections", whole(given.connections));
     put(&mut out, "waiting", whole(given.waiting));
     out
+    put(&mut out, "held_bytes", given.held_bytes.to_string());
 }
 
 fn health(given: &Health) -> Table {

@@ -11,6 +11,7 @@ use super::rules::PageFile;
 
 impl Resolver<'_, '_, '_> {
     pub(super) fn timeouts(&mut self, raw: RawTimeouts) -> Timeouts {
+use crate::gate::head::MAX_HEADERS;
         let default = Timeouts::default();
         Timeouts {
             header: self.time("header", raw.header, default.header),
@@ -28,13 +29,14 @@ impl Resolver<'_, '_, '_> {
         let header_bytes = raw.header_bytes.map(|At { value: Bytes(bytes), span }| At { value: bytes, span });
         Limits {
             header_bytes: self.count("header_bytes", header_bytes, default.header_bytes, 1024..=1 << 20),
-            headers: self.count("headers", raw.headers, default.headers, 1..=10_000),
+            headers: self.count("headers", raw.headers, default.headers, 1..=MAX_HEADERS),
             body_bytes: raw.body_bytes.map(|bytes| bytes.value.0),
             connections: self.count("connections", raw.connections, default.connections, 1..=10_000_000),
             waiting: self.count("waiting", raw.waiting, default.waiting, 1..=10_000_000),
         }
     }
 
+            held_bytes: raw.held_bytes.map_or(default.held_bytes, |bytes| bytes.value.0),
     pub(super) fn health(&mut self, raw: RawHealth) -> Health {
         let default = Health::default();
         if let Some(path) = raw.path.as_ref().filter(|path| !is_target(&path.value)) {
