@@ -180,6 +180,7 @@ pub(crate) fn application(scenario: &Scenario, setup: tidegate_engine::Setup, se
             decision_on_admitted: false,
         },
         exempt: Vec::new(),
+        paths: tidegate_classify::Paths::default(),
     }
 }
 

@@ -18,7 +18,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tidegate_classify::{ClassifierSetup, Network, Rule};
+use http::HeaderName;
+use tidegate_classify::{ClassifierSetup, Network, Paths, Rule};
 use tidegate_engine::Setup;
 
 pub use error::{ConfigErrors, Problem};
@@ -179,6 +180,8 @@ pub struct Application {
     pub rejection: RejectionPages,
     /// Requests that are never policed: health checks of load balancers in front of the sentry.
     pub exempt: Vec<Rule>,
+    /// What becomes of paths that can be read in two ways.
+    pub paths: Paths,
 }
 
 /// One server's address.
@@ -236,11 +239,11 @@ pub struct Limits {
     pub connections: usize,
     /// Requests that wait in class queues.
     pub waiting: usize,
+    /// Bytes held for all clients together: what they sent ahead, and refusals that they do not read.
+    pub held_bytes: u64,
 }
 
 impl Default for Limits {
-    /// Bytes held for all clients together: what they sent ahead, and refusals that they do not read.
-    pub held_bytes: u64,
     fn default() -> Self {
         Limits {
             header_bytes: 16 * 1024,
@@ -322,11 +325,42 @@ pub struct Forwarded {
     pub request_id: bool,
     /// Clients whose own forwarding headers are kept and extended; all others' are replaced.
     pub trust: Vec<Network>,
+    /// Fields that only those clients may send: by them servers learn who asks, and for what.
+    pub identity: Vec<HeaderName>,
+    /// The protocols that a connection may change to, in lower case.
+    pub upgrade: Vec<String>,
 }
+
+/// Fields by which servers learn who asks, or for what, from whoever sends them.
+const IDENTITY: [&str; 16] = [
+    "x-real-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "true-client-ip",
+    "cf-connecting-ip",
+    "fastly-client-ip",
+    "x-forwarded-port",
+    "x-forwarded-prefix",
+    "x-forwarded-scheme",
+    "x-forwarded-server",
+    "x-forwarded-ssl",
+    "front-end-https",
+    "x-original-host",
+    "x-original-url",
+    "x-rewrite-url",
+    "proxy",
+];
 
 impl Default for Forwarded {
     fn default() -> Self {
-        Forwarded { x_forwarded: true, forwarded: false, request_id: true, trust: Vec::new() }
+        Forwarded {
+            x_forwarded: true,
+            forwarded: false,
+            request_id: true,
+            trust: Vec::new(),
+            identity: IDENTITY.into_iter().map(HeaderName::from_static).collect(),
+            upgrade: vec![String::from("websocket")],
+        }
     }
 }
 

@@ -294,6 +294,7 @@ impl Gate {
         let chunks = (passing.framing == Framing::Chunked).then(Follower::default);
         let body = if let Framing::Length(length) = passing.framing { length } else { 0 };
         self.mode = Mode::Giving { fixed: passing.head as u64 + body, chunks };
+        self.client.asks_whole_server.set(passing.whole_server);
         self.client.pass(passing.arrival);
         let deadline = self.worker.deadline(|timeouts| timeouts.header);
         self.client.wait(Wait::RequestBody, deadline);

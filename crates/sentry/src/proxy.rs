@@ -17,6 +17,8 @@ use crate::body::{RequestBody, ResponseBody};
 use crate::client::{Client, Wait};
 use crate::counters::Counter;
 use crate::ending::Ending;
+use crate::gate::head::Bad;
+use crate::headers::canonical::settle;
 use crate::headers::{self, Wishes};
 use crate::permit::{Arrival, Policed, police};
 use crate::record::{Decided, RecordEnd};
@@ -32,11 +34,18 @@ pub(crate) async fn handle(
     client: Rc<Client>,
     request: Request<Incoming>,
 ) -> Result<Response<ResponseBody>, Infallible> {
-    let (parts, body) = request.into_parts();
-    // The gate has policed what was plain; the rest is policed here.
-    let arrival = client.serve();
-    let arrival =
-        arrival.unwrap_or_else(|| Box::new(police(&worker, &View { parts: &parts, client: &client }, worker.now())));
+    let (mut parts, body) = request.into_parts();
+    // The gate has policed what was plain; the rest is brought into one form and policed here.
+    let arrival = match client.serve() {
+        Some(arrival) => arrival,
+        None => {
+            let paths = worker.local().live.config.paths;
+            if let Err(bad) = settle(&mut parts, paths, client.asks_whole_server.take()) {
+                return Ok(misread(worker, client, &parts, bad));
+            }
+            Box::new(police(&worker, &View { parts: &parts, client: &client }, worker.now()))
+        }
+    };
     let Arrival { at, request: class, policed, local } = *arrival;
     client.bound_request(at, local.live.config.timeouts.request);
     let mut exchange = Exchange { ending: Ending::new(&worker, &client, &local, at, class), worker, client, local };
@@ -50,6 +59,14 @@ pub(crate) async fn handle(
         }
     };
     Ok(response)
+}
+
+/// Answers a request that the gate should have refused.
+fn misread(worker: Rc<WorkerApp>, client: Rc<Client>, parts: &request::Parts, bad: Bad) -> Response<ResponseBody> {
+    let local = worker.local();
+    let class = local.live.classify(&View { parts, client: &client });
+    let ending = Ending::new(&worker, &client, &local, worker.now(), class);
+    Exchange { ending, worker, client, local }.fail(Failure::Bad(bad))
 }
 
 /// A refused request's body of up to so many bytes costs the client no connection, if it has been sent.
@@ -111,7 +128,11 @@ impl Exchange {
         let chunked = !body.is_end_stream() && body.size_hint().exact().is_none();
         let worker = &self.worker;
         let fresh_id = || request_id(worker.random(), worker.random());
-        let wishes = headers::to_server(&mut parts, &self.client, &live.config.forwarded, chunked, fresh_id);
+        let wishes =
+            headers::to_server(&mut parts, &self.client, &live.config.forwarded, &live.decisive, chunked, fresh_id);
+        if !parts.headers.contains_key(header::HOST) {
+            self.name_host(&mut parts.headers, server);
+        }
         headers::ask_for(&mut parts.headers, live.policer.quality(self.ending.request().request_type));
         if let Some(trace) = &self.ending.trace {
             trace.pass_on(&mut parts.headers);
@@ -123,6 +144,12 @@ impl Exchange {
             Ok(answer) => self.relay(answer, &wishes).await,
             Err(failure) => self.fail(failure),
         }
+    }
+
+    /// An HTTP/1.0 client need not say whom it asks; HTTP/1.1 must, so the server's own name is said.
+    fn name_host(&self, headers: &mut http::HeaderMap, server: ServerId) {
+        let address = self.local.live.server(server).and_then(|server| HeaderValue::from_str(&server.address).ok());
+        headers.insert(header::HOST, address.unwrap_or_else(|| HeaderValue::from_static("")));
     }
 
     /// Sends the request, and again where that is safe: when none of it was sent, or when sending it twice does no
@@ -308,8 +335,7 @@ impl RequestView for View<'_> {
     }
 
     fn host(&self) -> Option<&str> {
-        let authority = self.parts.uri.authority().map(|authority| authority.as_str());
-        authority.or_else(|| self.parts.headers.get(header::HOST)?.to_str().ok())
+        self.parts.headers.get(header::HOST)?.to_str().ok()
     }
 
     fn path(&self) -> &str {

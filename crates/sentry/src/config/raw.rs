@@ -128,6 +128,10 @@ section! {
         request_type: List<RawType>,
         /// Requests that are never policed, health checks for example. Default: none.
         exempt: List<RawRule>,
+        /// Paths that [can be read in two ways](security.md#one-request-one-meaning), `//a` or `/a%2F..`: `"strict"`
+        /// refuses them, `"merge"` resolves them for rules and servers, `"as-is"` sends them on as they are and takes the
+        /// less important class. Default: `"strict"`.
+        paths: String,
         /// How long each part of a request may take.
         timeouts: RawTimeouts,
         /// How much is taken in.
@@ -328,13 +332,13 @@ section! {
         connections: u64,
         /// Requests in the class queues. Default: `10000`.
         waiting: u64,
+        /// Bytes that clients together sent ahead or leave unread. Beyond it, connections that leave refusals unread are
+        /// closed. Default: `"64MiB"`.
+        held_bytes: Bytes,
     }
 }
 
 section! {
-        /// Bytes that clients together sent ahead or leave unread. Beyond it, connections that leave refusals unread are
-        /// closed. Default: `"64MiB"`.
-        held_bytes: Bytes,
     struct RawHealth ("in [application.health]") {
         /// What is asked for; an answer of 2xx or 3xx is good. Default: none, a TCP connection is enough.
         path: String,
@@ -377,6 +381,11 @@ section! {
         request_id: bool,
         /// Networks of clients whose own such fields are kept. Default: none.
         trust: List<String>,
+        /// Further fields that no other client may send, as servers learn by them who asks and for what. Default:
+        /// `X-Real-IP`, `X-Original-URL` and [others](security.md#one-request-one-meaning).
+        identity: List<String>,
+        /// Protocols that a connection may change to; other wishes are not passed on. Default: `"websocket"`.
+        upgrade: List<String>,
     }
 }
 

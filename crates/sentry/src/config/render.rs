@@ -109,6 +109,7 @@ fn application(app: &Application) -> Value {
     if !app.exempt.is_empty() {
         put(&mut out, "exempt", rules(&app.exempt));
     }
+    put(&mut out, "paths", app.paths.name());
     put(&mut out, "timeouts", timeouts(&app.timeouts));
     put(&mut out, "limits", limits(&app.limits));
     put(&mut out, "health", health(&app.health));
@@ -279,8 +280,8 @@ fn limits(given: &Limits) -> Table {
     put_some(&mut out, "body_bytes", given.body_bytes.map(|bytes| bytes.to_string()));
     put(&mut out, "connections", whole(given.connections));
     put(&mut out, "waiting", whole(given.waiting));
-    out
     put(&mut out, "held_bytes", given.held_bytes.to_string());
+    out
 }
 
 fn health(given: &Health) -> Table {
@@ -300,6 +301,8 @@ fn forwarded(given: &Forwarded) -> Table {
     put(&mut out, "forwarded", given.forwarded);
     put(&mut out, "request_id", given.request_id);
     put(&mut out, "trust", networks(&given.trust));
+    put(&mut out, "identity", texts(&given.identity));
+    put(&mut out, "upgrade", texts(&given.upgrade));
     out
 }
 

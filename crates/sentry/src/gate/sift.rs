@@ -55,6 +55,8 @@ pub(crate) struct Passing {
     pub(crate) head: usize,
     /// Where its body ends.
     pub(crate) framing: Framing,
+    /// Its target names a host and no path.
+    pub(crate) whole_server: bool,
     /// The decision, when it was plain.
     pub(crate) arrival: Option<Box<Arrival>>,
 }
@@ -105,7 +107,10 @@ fn sift_one(worker: &Rc<WorkerApp>, peer: SocketAddr, input: &[u8], out: &mut Ve
         }
         Examined::Whole(head) => head,
     };
-    let pass = |arrival| One::Stop(Step::Pass(Passing { head: head.len, framing: head.framing, arrival }));
+    let pass = |arrival| {
+        let whole_server = head.asks_whole_server();
+        One::Stop(Step::Pass(Passing { head: head.len, framing: head.framing, whole_server, arrival }))
+    };
     if !head.plain {
         return pass(None);
     }

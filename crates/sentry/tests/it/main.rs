@@ -6,6 +6,7 @@ mod cost;
 mod differential;
 mod faults;
 mod malformed;
+mod meaning;
 mod operation;
 mod pipelining;
 mod relay;

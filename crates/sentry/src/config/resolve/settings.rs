@@ -3,15 +3,18 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use http::HeaderName;
+use tidegate_classify::Paths;
+
 use super::super::raw::{RawForwarded, RawHealth, RawLimits, RawPool, RawRejection, RawRetry, RawTimeouts, RawTraces};
-use super::super::section::{At, Bytes, Time};
+use super::super::section::{At, Bytes, List, Time};
 use super::super::{Forwarded, Health, Limits, Pool, RejectionPages, Retry, Timeouts, Traces};
 use super::Resolver;
 use super::rules::PageFile;
+use crate::gate::head::MAX_HEADERS;
 
 impl Resolver<'_, '_, '_> {
     pub(super) fn timeouts(&mut self, raw: RawTimeouts) -> Timeouts {
-use crate::gate::head::MAX_HEADERS;
         let default = Timeouts::default();
         Timeouts {
             header: self.time("header", raw.header, default.header),
@@ -33,10 +36,10 @@ use crate::gate::head::MAX_HEADERS;
             body_bytes: raw.body_bytes.map(|bytes| bytes.value.0),
             connections: self.count("connections", raw.connections, default.connections, 1..=10_000_000),
             waiting: self.count("waiting", raw.waiting, default.waiting, 1..=10_000_000),
+            held_bytes: raw.held_bytes.map_or(default.held_bytes, |bytes| bytes.value.0),
         }
     }
 
-            held_bytes: raw.held_bytes.map_or(default.held_bytes, |bytes| bytes.value.0),
     pub(super) fn health(&mut self, raw: RawHealth) -> Health {
         let default = Health::default();
         if let Some(path) = raw.path.as_ref().filter(|path| !is_target(&path.value)) {
@@ -103,7 +106,31 @@ use crate::gate::head::MAX_HEADERS;
             forwarded: raw.forwarded.map_or(default.forwarded, |given| given.value),
             request_id: raw.request_id.map_or(default.request_id, |given| given.value),
             trust: self.networks(raw.trust),
+            identity: raw.identity.map_or(default.identity, |list| self.field_names(list.value)),
+            upgrade: raw.upgrade.map_or(default.upgrade, |list| {
+                list.value.0.into_iter().map(|protocol| protocol.value.to_ascii_lowercase()).collect()
+            }),
         }
+    }
+
+    fn field_names(&mut self, list: List<String>) -> Vec<HeaderName> {
+        let mut names = Vec::new();
+        for At { value: name, span } in list.0 {
+            match HeaderName::from_bytes(name.as_bytes()) {
+                Ok(name) => names.push(name),
+                Err(_) => self.report.error(&span, format!("\"{name}\" is not a header name")),
+            }
+        }
+        names
+    }
+
+    pub(super) fn paths(&mut self, given: Option<At<String>>) -> Paths {
+        let Some(At { value, span }) = given else { return Paths::default() };
+        Paths::ALL.into_iter().find(|paths| paths.name() == value).unwrap_or_else(|| {
+            let message = format!("paths = \"{value}\" is unknown; give \"strict\", \"merge\" or \"as-is\"");
+            self.report.error(&span, message);
+            Paths::default()
+        })
     }
 
     /// Pages per class: the class's own, else the application's.

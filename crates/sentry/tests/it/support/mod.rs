@@ -65,6 +65,7 @@ pub fn application(servers: &[SocketAddr]) -> Application {
         forwarded: Forwarded::default(),
         rejection: RejectionPages { status: 503, pages: Vec::new(), decision_on_admitted: false },
         exempt: Vec::new(),
+        paths: tidegate_classify::Paths::Strict,
     }
 }
 
