@@ -135,7 +135,8 @@ fn accept_batch(worker: &Rc<WorkerApp>, listener: &TcpListener) -> Round {
 /// Serves a new connection; at once, when its request is here and refused.
 fn welcome(worker: &Rc<WorkerApp>, mut socket: TcpStream, peer: SocketAddr) {
     let lane = worker.lane();
-    if worker.app.counters.connections_open() >= worker.local().live.config.limits.connections as u64 {
+    let limit = worker.local().live.config.limits.connections;
+    if worker.app.counters.connections_open() >= worker.app.may_have(limit) {
         lane.bump(Counter::ConnectionsRefused);
         return;
     }

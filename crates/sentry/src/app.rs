@@ -35,6 +35,8 @@ pub struct App {
     live: ArcSwap<InForce>,
     generation: AtomicU64,
     draining: AtomicBool,
+    /// Connections of clients that there are descriptors for.
+    most_connections: u64,
     /// What the control plane decided; over what the file says.
     governed: Mutex<Option<Governed>>,
     /// Wakes the timer task when the controller's next deadline came nearer.
@@ -137,6 +139,7 @@ impl App {
             live: ArcSwap::from_pointee(live),
             generation: AtomicU64::new(0),
             draining: AtomicBool::new(false),
+            most_connections: u64::MAX,
             governed: Mutex::new(None),
             rearm: Notify::new(),
             counters: Counters::new(lanes),
@@ -150,6 +153,16 @@ impl App {
     /// The same with its requests traced.
     pub(crate) fn with_spans(self, spans: Spans) -> Self {
         App { spans, ..self }
+    }
+
+    /// The same with so many connections of clients at most, whatever its configuration says.
+    pub(crate) fn with_connections(self, most: u64) -> Self {
+        App { most_connections: most, ..self }
+    }
+
+    /// How many connections clients may have now.
+    pub(crate) fn may_have(&self, limit: usize) -> u64 {
+        self.most_connections.min(limit as u64)
     }
 
     /// Its name.
@@ -219,6 +232,26 @@ impl App {
     /// Tells the controller of a server's state.
     pub fn set_status(&self, server: ServerId, status: Status) {
         self.change(server, |server| server.set_health(status));
+    }
+
+    /// Takes a server out for requests that it did not answer; unless more than `share` of all servers would be out.
+    /// Whether it did.
+    pub(crate) fn eject(&self, id: ServerId, share: Option<f64>) -> bool {
+        let live = self.live();
+        let Some(server) = live.server(id) else { return false };
+        self.engine(|core, now| {
+            let all = live.servers().filter(|server| server.status() != Status::Draining).count();
+            let down = live.servers().filter(|server| server.status() == Status::Down).count();
+            let most = share.map_or(all, |share| (all as f64 * share) as usize);
+            if server.status() != Status::Up || down >= most {
+                return false;
+            }
+            let health = &live.config.health;
+            server.blame.eject(now, health.interval);
+            server.set_health(Status::Down);
+            core.controller.handle_server(now, id, server.status());
+            true
+        })
     }
 
     /// A server's nucleus is silent, or says that nothing listens there: it gets nothing; or it may again.

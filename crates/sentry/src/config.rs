@@ -118,10 +118,10 @@ pub struct Control {
 /// What becomes of a server whose nucleus reported before and is silent now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenSilent {
-    /// It gets no requests until its nucleus speaks again.
-    #[default]
+    /// It gets no requests until its nucleus speaks again, unless more than half the servers would get none.
     Exclude,
     /// It is judged by what the sentry sees itself, as a server without a nucleus.
+    #[default]
     Estimate,
 }
 
@@ -271,6 +271,8 @@ pub struct Health {
     pub fall: u32,
     /// Requests in a row that a server fails before it counts as down without waiting for a check; 0 for never.
     pub passive_failures: u32,
+    /// The share of servers that may be down, 0 to 1, for another to be taken out by requests without an answer.
+    pub max_ejected: f64,
 }
 
 impl Default for Health {
@@ -282,6 +284,7 @@ impl Default for Health {
             rise: 2,
             fall: 3,
             passive_failures: 5,
+            max_ejected: 0.5,
         }
     }
 }

@@ -9,6 +9,7 @@ use tidegate_classify::{AffinityBy, Classifier, ClassifierSetup, Paths, Reading,
 use tidegate_engine::{ClassId, Controller, Policer, Request, ServerId, Status};
 
 use crate::app::AppError;
+use crate::blame::Blame;
 use crate::config;
 use crate::gate::head::HeadLimits;
 use crate::reports::ledger::Ledger;
@@ -48,8 +49,8 @@ pub struct Server {
     pub address: String,
     /// The address, when `host` is a number: needs no resolver.
     pub(crate) numeric: Option<SocketAddr>,
-    /// Requests in a row that failed for want of an answer.
-    failures: AtomicU32,
+    /// Requests that failed for want of an answer.
+    pub(crate) blame: Blame,
     health: AtomicU8,
     /// Its nucleus is silent, or says that nothing listens.
     excluded: AtomicBool,
@@ -176,19 +177,6 @@ impl Server {
     pub(crate) fn want_cores(&self, cores: Option<u32>) {
         self.cores.store(cores.unwrap_or(NOT_DIVIDED), Relaxed);
     }
-
-    /// A request was answered.
-    pub(crate) fn succeeded(&self) {
-        // Reading first keeps the line shared among workers while all is well.
-        if self.failures.load(Relaxed) != 0 {
-            self.failures.store(0, Relaxed);
-        }
-    }
-
-    /// A request got no answer; how many that makes in a row.
-    pub(crate) fn failed(&self) -> u32 {
-        self.failures.fetch_add(1, Relaxed).saturating_add(1)
-    }
 }
 
 /// The names of all fields that a rule, or affinity, looks at.
@@ -245,7 +233,7 @@ fn servers(
                 name: new.name.clone(),
                 address: new.address.clone(),
                 numeric: new.address.parse().ok(),
-                failures: AtomicU32::new(0),
+                blame: Blame::default(),
                 health: AtomicU8::new(0),
                 excluded: AtomicBool::new(false),
                 cores: AtomicU32::new(NOT_DIVIDED),

@@ -25,6 +25,7 @@ mod accept;
 mod access_log;
 pub mod admin;
 pub mod app;
+mod blame;
 mod board;
 mod body;
 mod client;

@@ -11,8 +11,9 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header, request};
 use http_body::Body;
 use hyper::body::Incoming;
 use tidegate_classify::RequestView;
-use tidegate_engine::{AffinityKey, Outcome, Rejection, ServerId, Status, Timestamp};
+use tidegate_engine::{AffinityKey, Outcome, Rejection, ServerId, Timestamp};
 
+use crate::blame::Witness;
 use crate::body::{RequestBody, ResponseBody};
 use crate::client::{Client, Wait};
 use crate::counters::Counter;
@@ -166,13 +167,13 @@ impl Exchange {
             let spare = replay.then(|| copy(&request, &self.client, &self.worker));
             let Failed { why, unsent, stale } = match send(&self.worker, &self.client, &pool, request, fresh).await {
                 Ok(answer) => {
-                    pool.server.succeeded();
+                    pool.server.blame.succeeded();
                     return Ok(answer);
                 }
                 Err(failed) => failed,
             };
             if why.blames_server() && !stale {
-                self.blame(&pool);
+                self.blame(&pool, why);
             }
             request = match (unsent, spare) {
                 (Some(request), _) | (None, Some(request)) if why.blames_server() => request,
@@ -207,11 +208,20 @@ impl Exchange {
     }
 
     /// A server gave no answer. Too often in a row, and it counts as down until a health check says otherwise.
-    fn blame(&self, pool: &Pool) {
-        let most = self.local.live.config.health.passive_failures;
-        let failures = pool.server.failed();
-        if most > 0 && failures >= most && pool.server.status() == Status::Up {
-            self.worker.app.set_status(pool.server.id, Status::Down);
+    fn blame(&self, pool: &Pool, why: Failure) {
+        let config = &self.local.live.config;
+        let (most, client) = (config.health.passive_failures, self.client.peer.ip().to_canonical());
+        let is_proxy = config.forwarded.trust.iter().any(|network| network.contains(&client));
+        let (witness, share) = match why {
+            Failure::Connect => (Witness::Server, None),
+            _ => {
+                let url = self.ending.request().url;
+                (Witness::Request { client, is_proxy, url }, Some(config.health.max_ejected))
+            }
+        };
+        let failures = pool.server.blame.failed(witness);
+        if most > 0 && failures >= most && self.worker.app.eject(pool.server.id, share) {
+            self.worker.lane().bump(Counter::Ejections);
         }
     }
 
@@ -289,7 +299,9 @@ impl Exchange {
         self.ending.outcome = failure.outcome();
         if let Failure::Bad(bad) = failure {
             self.worker.lane().bad(bad);
-            // The client's fault moves no estimate of the server.
+        }
+        if matches!(failure, Failure::Bad(_) | Failure::Local) {
+            // The client's fault, or ours, moves no estimate of the server.
             self.ending.permit = None;
         }
         let mut response = reject::error(status, name);

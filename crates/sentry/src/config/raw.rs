@@ -56,8 +56,8 @@ section! {
         key_file: String,
         /// A nucleus that was not heard for so long is silent. Default: three of its own intervals.
         silent_after: Time,
-        /// What becomes of its server then: `"exclude"`, it gets nothing until its nucleus speaks again, or
-        /// `"estimate"`, it is treated as one without a nucleus. Default: `"exclude"`.
+        /// What becomes of its server then: `"estimate"`, it is treated as one without a nucleus, or `"exclude"`, it gets
+        /// nothing until its nucleus speaks again, unless half the servers get nothing already. Default: `"estimate"`.
         when_silent: String,
     }
 }
@@ -350,8 +350,11 @@ section! {
         rise: u64,
         /// Bad checks in a row that take it down. Default: `3`.
         fall: u64,
-        /// Requests in a row without an answer that take it down at once; 0: never. Default: `5`.
+        /// Requests in a row without an answer that take it down at once, if they are of several clients and for several
+        /// paths; 0: never. Default: `5`.
         passive_failures: u64,
+        /// Of the servers, how many may be down for another to be taken down so. Default: `"50%"`.
+        max_ejected: Share,
     }
 }
 

@@ -292,6 +292,7 @@ fn health(given: &Health) -> Table {
     put(&mut out, "rise", i64::from(given.rise));
     put(&mut out, "fall", i64::from(given.fall));
     put(&mut out, "passive_failures", i64::from(given.passive_failures));
+    put(&mut out, "max_ejected", given.max_ejected);
     out
 }
 

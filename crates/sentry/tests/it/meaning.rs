@@ -67,7 +67,7 @@ fn a_path_with_two_readings_is_refused() {
     }
     let long = String::from("/search/") + &"%61".repeat(1400);
     assert_eq!(get(&sentry, &long).0, 414, "longer than rules read");
-    assert_eq!(server.connections(), 0);
+    assert_eq!(sentry.count(tidegate_sentry::counters::Counter::ServerConnects), 0);
     assert_eq!(sentry.app().counters.bad(tidegate_sentry::counters::Bad::AmbiguousPath), 16);
 }
 

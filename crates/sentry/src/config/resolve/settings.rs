@@ -58,6 +58,7 @@ impl Resolver<'_, '_, '_> {
                 default.passive_failures as usize,
                 0..=1_000_000,
             ) as u32,
+            max_ejected: raw.max_ejected.map_or(default.max_ejected, |share| share.value.0),
         }
     }
 
