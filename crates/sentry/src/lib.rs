@@ -54,6 +54,7 @@ mod sentry;
 mod serve;
 mod share;
 mod spans;
+mod supervise;
 pub mod syn_policing;
 mod timer;
 mod times;

@@ -176,6 +176,7 @@ impl WorkerApp {
     /// Wakes connections whose time has come, and closes idle ones to servers.
     pub(crate) fn sweep(&self) {
         let now = self.now();
+        self.lane().beat(now);
         let draining = self.app.draining();
         if draining && self.drain_since.get().is_none() {
             self.drain_since.set(Some(now));
