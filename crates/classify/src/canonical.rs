@@ -88,9 +88,9 @@ pub fn reading(target: &str) -> Reading {
     }
 }
 
-/// The canonical spelling of a target in origin form, its query as it was. An ambiguous path is resolved as most servers
-/// would: slashes and backslashes however written part segments, empty ones vanish, `.` and `..` go. `None`: that
-/// cannot be done, as an escape is broken or stands for a control character, or the path is too long.
+/// The canonical spelling of a target in origin form, its query as it was. An ambiguous path is resolved as most
+/// servers would: slashes and backslashes however written part segments, empty ones vanish, `.` and `..` go. `None`:
+/// that cannot be done, as an escape is broken or stands for a control character, or the path is too long.
 pub fn canonical(target: &str) -> Option<String> {
     let path = without_query(target);
     let read = reading(target);

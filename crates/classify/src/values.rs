@@ -40,8 +40,8 @@ pub(super) fn cookie_set<'h>(header: &'h [u8], name: &[u8]) -> Option<&'h [u8]> 
 }
 
 /// The cookies of a `cookie` header (RFC 6265, 5.4); quotes around a value are no part of it. Some servers read on to
-/// the closing quote, some to the next `;`: what stands between an opening quote and the `;` after the closing one is no
-/// cookie.
+/// the closing quote, some to the next `;`: what stands between an opening quote and the `;` after the closing one is
+/// no cookie.
 fn cookies(header: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let mut in_quotes = false;
     header.split(|&b| b == b';').filter_map(move |pair| {

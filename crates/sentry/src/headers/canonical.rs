@@ -1,4 +1,5 @@
-//! A request's target and authority in one form, settled before any rule reads them: rules, log and server read the same.
+//! A request's target and authority in one form, settled before any rule reads them: rules, log and server read the
+//! same.
 
 use http::header::{self, HeaderValue};
 use http::uri::{PathAndQuery, Uri};

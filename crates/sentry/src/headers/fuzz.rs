@@ -5,8 +5,8 @@ use tidegate_classify::{Paths, Reading, reading};
 
 use super::*;
 
-/// Takes any bytes as a request's head and checks what a server would get: what the rules read, no hop-by-hop field, none
-/// that `Connection` names, none of the sentry's own, and the client named as it is.
+/// Takes any bytes as a request's head and checks what a server would get: what the rules read, no hop-by-hop field,
+/// none that `Connection` names, none of the sentry's own, and the client named as it is.
 ///
 /// # Panics
 /// When it does not hold: that is the finding.

@@ -1,5 +1,5 @@
-//! Fields that do not pass: those that servers mistake for others, and those by which anybody could speak in the name of
-//! another.
+//! Fields that do not pass: those that servers mistake for others, and those by which anybody could speak in the name
+//! of another.
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
