@@ -432,6 +432,8 @@ pub struct RejectionPages {
     pub status: u16,
     /// The operator's page per class; `None` for the built-in one.
     pub pages: Vec<Option<Page>>,
+    /// Whether refused clients are told why, and their class.
+    pub details: bool,
     /// Whether admitted responses carry `Tidegate-Decision` too.
     pub decision_on_admitted: bool,
 }

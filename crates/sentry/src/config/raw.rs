@@ -56,8 +56,9 @@ section! {
         key_file: String,
         /// A nucleus that was not heard for so long is silent. Default: three of its own intervals.
         silent_after: Time,
-        /// What becomes of its server then: `"estimate"`, it is treated as one without a nucleus, or `"exclude"`, it gets
-        /// nothing until its nucleus speaks again, unless half the servers get nothing already. Default: `"estimate"`.
+        /// What becomes of its server then: `"estimate"`, it is treated as one without a nucleus, or `"exclude"`, it
+        /// gets nothing until its nucleus speaks again, unless half the servers get nothing already. Default:
+        /// `"estimate"`.
         when_silent: String,
     }
 }
@@ -129,8 +130,8 @@ section! {
         /// Requests that are never policed, health checks for example. Default: none.
         exempt: List<RawRule>,
         /// Paths that [can be read in two ways](security.md#one-request-one-meaning), `//a` or `/a%2F..`: `"strict"`
-        /// refuses them, `"merge"` resolves them for rules and servers, `"as-is"` sends them on as they are and takes the
-        /// less important class. Default: `"strict"`.
+        /// refuses them, `"merge"` resolves them for rules and servers, `"as-is"` sends them on as they are and takes
+        /// the less important class. Default: `"strict"`.
         paths: String,
         /// How long each part of a request may take.
         timeouts: RawTimeouts,
@@ -332,8 +333,8 @@ section! {
         connections: u64,
         /// Requests in the class queues. Default: `10000`.
         waiting: u64,
-        /// Bytes that clients together sent ahead or leave unread. Beyond it, connections that leave refusals unread are
-        /// closed. Default: `"64MiB"`.
+        /// Bytes that clients together sent ahead or leave unread. Beyond it, connections that leave refusals unread
+        /// are closed. Default: `"64MiB"`.
         held_bytes: Bytes,
     }
 }
@@ -350,8 +351,8 @@ section! {
         rise: u64,
         /// Bad checks in a row that take it down. Default: `3`.
         fall: u64,
-        /// Requests in a row without an answer that take it down at once, if they are of several clients and for several
-        /// paths; 0: never. Default: `5`.
+        /// Requests in a row without an answer that take it down at once, if they are of several clients and for
+        /// several paths; 0: never. Default: `5`.
         passive_failures: u64,
         /// Of the servers, how many may be down for another to be taken down so. Default: `"50%"`.
         max_ejected: Share,
@@ -425,6 +426,8 @@ section! {
         status: u64,
         /// File sent to refused clients. Default: built in, as HTML, JSON or text by `Accept`.
         page: String,
+        /// Tell refused clients why, and their class: in `Tidegate-Decision` and the built-in page. Default: `true`.
+        details: bool,
         /// Send `Tidegate-Decision` with admitted requests' answers, too. Default: `false`.
         decision_on_admitted: bool,
     }

@@ -311,6 +311,7 @@ fn forwarded(given: &Forwarded) -> Table {
 fn rejection(given: &RejectionPages) -> Table {
     let mut out = Table::new();
     put(&mut out, "status", i64::from(given.status));
+    put(&mut out, "details", given.details);
     put(&mut out, "decision_on_admitted", given.decision_on_admitted);
     out
 }

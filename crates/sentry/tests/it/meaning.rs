@@ -128,7 +128,7 @@ fn fields_that_nobody_may_send_do_not_pass() {
 
 #[test]
 fn trailers_cannot_say_what_heads_cannot() {
-    let (sender, receiver) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::sync_channel(1);
     let server = RawServer::start(move |mut peer| {
         let Some(_) = peer.head() else { return };
         let mut all = Vec::new();
@@ -207,4 +207,22 @@ fn options_of_a_whole_server_stay_so() {
     };
     assert_eq!(first("http://a").as_deref(), Some("OPTIONS * HTTP/1.1"));
     assert_eq!(first("http://a/").as_deref(), Some("OPTIONS / HTTP/1.1"));
+}
+
+#[test]
+fn refusals_can_keep_their_reasons_to_themselves() {
+    let server = mirror();
+    let mut app = gold_only(&server);
+    app.rejection.details = false;
+    let sentry = Running::start(app);
+    for accept in ["text/html", "application/json", "text/plain"] {
+        // The gate answers one, the service the other.
+        for target in ["/a", "/{a}"] {
+            let request = format!("GET {target} HTTP/1.1\r\nHost: t\r\nAccept: {accept}\r\n\r\n");
+            let answer = sentry.ask(&request);
+            assert_eq!((answer.status, answer.field("retry-after").is_some()), (503, true));
+            let told = answer.head.to_ascii_lowercase() + &answer.text();
+            assert!(!told.contains("concurrency") && !told.contains("low") && !told.contains("decision"), "{told}");
+        }
+    }
 }

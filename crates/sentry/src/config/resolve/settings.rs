@@ -145,6 +145,7 @@ impl Resolver<'_, '_, '_> {
         RejectionPages {
             status: self.count("status", raw.status, 503, 400..=599) as u16,
             pages,
+            details: raw.details.is_none_or(|given| given.value),
             decision_on_admitted: raw.decision_on_admitted.is_some_and(|given| given.value),
         }
     }
