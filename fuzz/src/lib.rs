@@ -6,6 +6,7 @@
 
 use std::path::Path;
 
+use tidegate_classify::Paths;
 use tidegate_sentry::fuzz::HeadLimits;
 
 #[path = "../../crates/engine/tests/support/mod.rs"]
@@ -71,7 +72,7 @@ pub fn headers(data: &[u8]) {
 /// # Panics
 /// When it did not.
 pub fn gate(data: &[u8]) {
-    let limits = HeadLimits { bytes: 16 * 1024, headers: 100, body: None };
+    let limits = HeadLimits { bytes: 16 * 1024, headers: 100, body: None, paths: Paths::AsIs };
     if let Some(finding) = tidegate_sentry::fuzz::disagreement(data, &limits) {
         panic!("{finding}");
     }

@@ -8,14 +8,16 @@
 //! # Paths
 //!
 //! Rules see a *normal form* of the path, so that a client cannot change its class by spelling a resource in another
-//! way (`//checkout`, `/x/../checkout`, `/%63heckout`): `path.rs` says which readings are folded together. Paths keep
-//! their case. The query plays no part.
+//! way (`//checkout`, `/x/../checkout`, `/%63heckout`): `path.rs` says which readings are folded together. A door that
+//! sends on what it was sent refuses or respells such paths first ([`reading`], [`canonical`]), so that the server
+//! reads what the rules read. Paths keep their case. The query plays no part.
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 #![no_std]
 
 extern crate alloc;
 
+mod canonical;
 mod dynamic;
 mod glob;
 mod host;
@@ -34,9 +36,10 @@ use core::net::IpAddr;
 use siphasher::sip::SipHasher13;
 use thiserror::Error;
 
-use rules::{Target, with_target};
+use rules::{Target, with_literal, with_target};
 use tidegate_engine::{AffinityKey, ClassId, Request, RequestTypeId, Tags, UrlKey};
 
+pub use canonical::{Paths, Reading, canonical, reading};
 pub use rules::Matcher;
 
 /// What the classifier may ask of a request. Drivers implement it over their own request type.
@@ -178,17 +181,34 @@ impl Classifier {
     /// What the engine needs to know of a request: the first class and the first type that match (the last class and
     /// type 0 when none does), the type's tags, and the URL's key. Allocates nothing.
     pub fn classify(&self, view: &impl RequestView) -> Request {
-        with_target(view, true, |target| {
-            let class = self.classes.find_target(target, view).map_or(self.last_class, |group| ClassId(group as u8));
-            let request_type = self.types.find_target(target, view);
-            Request {
-                class,
-                request_type: RequestTypeId(request_type.map_or(0, |group| group as u16 + 1)),
-                tags: request_type.map_or(Tags(0), |group| self.tags[group]),
-                url: self.url_key(target, view),
-                affinity: self.affinity_key(view),
-            }
-        })
+        with_target(view, true, |target| self.classify_target(target, view))
+    }
+
+    /// The same for a path that is sent on although it can be read in two ways ([`Paths::AsIs`]): the less important
+    /// class of its readings, resolved and as written, so that nothing is gained by it; the type as written, else
+    /// resolved; and the URL as written.
+    pub fn classify_ambiguous(&self, view: &impl RequestView) -> Request {
+        let resolved = self.classify(view);
+        let written = with_literal(view, |target| self.classify_target(target, view));
+        let by_type = if written.request_type == RequestTypeId(0) { &resolved } else { &written };
+        Request {
+            class: written.class.max(resolved.class),
+            request_type: by_type.request_type,
+            tags: by_type.tags,
+            ..written
+        }
+    }
+
+    fn classify_target(&self, target: Target<'_>, view: &impl RequestView) -> Request {
+        let class = self.classes.find_target(target, view).map_or(self.last_class, |group| ClassId(group as u8));
+        let request_type = self.types.find_target(target, view);
+        Request {
+            class,
+            request_type: RequestTypeId(request_type.map_or(0, |group| group as u16 + 1)),
+            tags: request_type.map_or(Tags(0), |group| self.tags[group]),
+            url: self.url_key(target, view),
+            affinity: self.affinity_key(view),
+        }
     }
 
     /// The session that an answer begins by its `set-cookie` header: the key that the client's next request will have.
@@ -291,6 +311,9 @@ pub enum RuleProblem {
     /// Not a header name.
     #[error("\"{0}\" is not a header name")]
     Header(String),
+    /// A header name that never comes through.
+    #[error("\"{0}\" has an underscore; such fields are dropped, as servers take them for those with a hyphen")]
+    Underscore(String),
     /// Not a cookie name.
     #[error("\"{0}\" is not a cookie name")]
     Cookie(String),

@@ -3,7 +3,7 @@
 //! Servers disagree about what `//`, `/./`, `/../`, `\` and `%2F` mean. A client must not be able to put its request
 //! into a better class by writing a path that the rules and the server read differently, so the classifier takes the
 //! most generous reading: percent-escapes are decoded once (`%2F` too), a backslash is a slash, empty segments vanish,
-//! and `.` and `..` (also as `..;x`) are resolved. The path that is *sent to the server* is never changed.
+//! and `.` and `..` (also as `..;x`) are resolved. Whether a server reads it so too is the question of `canonical.rs`.
 //!
 //! Letters keep their case, a final slash is kept, and an escape that is not two hexadecimal digits stays as it is.
 

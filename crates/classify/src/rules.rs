@@ -156,6 +156,13 @@ pub(super) fn with_target<V: RequestView, R>(view: &V, host: bool, then: impl Fn
     }
 }
 
+/// The same with the path as it is written.
+pub(super) fn with_literal<V: RequestView, R>(view: &V, then: impl FnOnce(Target<'_>) -> R) -> R {
+    let mut buffer = HostBuffer::new();
+    let host = view.host().and_then(|authority| buffer.lower(authority));
+    then(Target { path: Some(without_query(view.path())), host })
+}
+
 #[inline(never)]
 fn with_odd_host<R>(path: &[u8], authority: &str, then: impl FnOnce(Target<'_>) -> R) -> R {
     let mut buffer = HostBuffer::new();
@@ -299,6 +306,9 @@ fn method(method: &str) -> Result<String, RuleProblem> {
 fn header(wanted: &ValueMatch) -> Result<ValueMatch, RuleProblem> {
     if !is_token(&wanted.name) {
         return Err(RuleProblem::Header(wanted.name.clone()));
+    }
+    if wanted.name.contains('_') {
+        return Err(RuleProblem::Underscore(wanted.name.clone()));
     }
     Ok(ValueMatch { name: wanted.name.to_ascii_lowercase(), value: wanted.value.clone() })
 }

@@ -205,10 +205,11 @@ fn value_matches(pattern: &ValuePattern, value: &str) -> bool {
 
 fn cookie_matches(wanted: &ValueMatch, request: &PlainRequest) -> bool {
     let header = request.header("cookie").map(String::from_utf8_lossy).unwrap_or_default();
-    header.split(';').filter_map(|pair| pair.split_once('=')).any(|(name, value)| {
+    let mut pairs = header.split(';').filter_map(|pair| pair.split_once('='));
+    pairs.find(|(name, _)| name.trim() == wanted.name).is_some_and(|(_, value)| {
         let value = value.trim();
         let inner = value.strip_prefix('"').and_then(|v| v.strip_suffix('"'));
-        name.trim() == wanted.name && value_matches(&wanted.value, inner.unwrap_or(value))
+        value_matches(&wanted.value, inner.unwrap_or(value))
     })
 }
 

@@ -9,11 +9,11 @@ pub(super) fn header_matches(wanted: &ValueMatch, view: &impl RequestView) -> bo
     view.header(&wanted.name).is_some_and(|value| wanted.value.matches(value.trim_ascii()))
 }
 
-/// Whether a request has a cookie that satisfies `wanted`. When a name comes more than once, any of its values may.
+/// Whether a request has a cookie that satisfies `wanted`. When a name comes more than once, its first value counts, as
+/// for most servers.
 pub(super) fn cookie_matches(wanted: &ValueMatch, view: &impl RequestView) -> bool {
-    view.header("cookie").is_some_and(|header| {
-        cookies(header).any(|(name, value)| name == wanted.name.as_bytes() && wanted.value.matches(value))
-    })
+    let header = view.header("cookie").unwrap_or_default();
+    cookie(header, wanted.name.as_bytes()).is_some_and(|value| wanted.value.matches(value))
 }
 
 /// The value of the first cookie of that name.
@@ -39,11 +39,21 @@ pub(super) fn cookie_set<'h>(header: &'h [u8], name: &[u8]) -> Option<&'h [u8]> 
     cookie(pair, name)
 }
 
-/// The cookies of a `cookie` header (RFC 6265, 5.4); quotes around a value are no part of it.
+/// The cookies of a `cookie` header (RFC 6265, 5.4); quotes around a value are no part of it. Some servers read on to
+/// the closing quote, some to the next `;`: what stands between an opening quote and the `;` after the closing one is
+/// no cookie.
 fn cookies(header: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    header.split(|&b| b == b';').filter_map(|pair| {
+    let mut in_quotes = false;
+    header.split(|&b| b == b';').filter_map(move |pair| {
+        let pair = pair.trim_ascii();
+        if in_quotes {
+            in_quotes = !pair.ends_with(b"\"");
+            return None;
+        }
         let equals = pair.iter().position(|&b| b == b'=')?;
-        Some((pair[..equals].trim_ascii(), unquoted(pair[equals + 1..].trim_ascii())))
+        let value = pair[equals + 1..].trim_ascii();
+        in_quotes = value.starts_with(b"\"") && (value.len() == 1 || !value.ends_with(b"\""));
+        (!in_quotes).then(|| (pair[..equals].trim_ascii(), unquoted(value)))
     })
 }
 
@@ -68,6 +78,15 @@ mod tests {
         let all: Vec<_> = cookies(b"a=1; b = \"two\";c=; broken ;d=x=y").collect();
         let wanted: [(&[u8], &[u8]); 4] = [(b"a", b"1"), (b"b", b"two"), (b"c", b""), (b"d", b"x=y")];
         assert_eq!(all, wanted);
+    }
+
+    #[test]
+    fn what_servers_read_differently_is_no_cookie() {
+        let read = |header: &'static str| cookie(header.as_bytes(), b"tier");
+        assert_eq!(read("a=\"x; tier=gold\"; b=1"), None, "in quotes");
+        assert_eq!(read("a=\"x; y\"; tier=gold"), Some(&b"gold"[..]), "after them");
+        assert_eq!(read("tier=\"gold"), None, "never closed");
+        assert_eq!(read("tier=bulk; tier=gold"), Some(&b"bulk"[..]), "the first counts");
     }
 
     #[test]

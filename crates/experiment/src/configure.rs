@@ -178,11 +178,13 @@ pub(crate) fn application(scenario: &Scenario, setup: tidegate_engine::Setup, se
         forwarded: config::Forwarded::default(),
         syn: config::SynPolicing::default(),
         rejection: config::RejectionPages {
+            details: true,
             status: 503,
             pages: vec![None; scenario.classes.len()],
             decision_on_admitted: false,
         },
         exempt: Vec::new(),
+        paths: tidegate_classify::Paths::default(),
     }
 }
 

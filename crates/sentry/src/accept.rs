@@ -24,6 +24,9 @@ use crate::syn_policing::reset;
 /// Connections the kernel keeps until they are accepted.
 const BACKLOG: i32 = 4096;
 
+/// Bytes of answers that the kernel takes beyond what a client's window lets it send. Accepted sockets inherit it.
+const UNSENT: u32 = 128 * 1024;
+
 /// How long the kernel waits for a connection's first bytes before handing it over regardless.
 const DEFER_ACCEPT: Duration = Duration::from_secs(1);
 
@@ -43,6 +46,8 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.set_reuse_port(true)?;
     // Accepted sockets inherit it.
     socket.set_tcp_nodelay(true)?;
+    // Best effort: without it an unread answer takes as much of the kernel's memory as the system allows.
+    let _ = socket.set_tcp_notsent_lowat(UNSENT);
     socket.bind(&SockAddr::from(address))?;
     socket.listen(BACKLOG)?;
     defer_accept(&socket);
@@ -130,7 +135,8 @@ fn accept_batch(worker: &Rc<WorkerApp>, listener: &TcpListener) -> Round {
 /// Serves a new connection; at once, when its request is here and refused.
 fn welcome(worker: &Rc<WorkerApp>, mut socket: TcpStream, peer: SocketAddr) {
     let lane = worker.lane();
-    if worker.app.counters.connections_open() >= worker.local().live.config.limits.connections as u64 {
+    let limit = worker.local().live.config.limits.connections;
+    if worker.app.counters.connections_open() >= worker.app.may_have(limit) {
         lane.bump(Counter::ConnectionsRefused);
         return;
     }

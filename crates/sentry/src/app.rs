@@ -1,6 +1,7 @@
 //! One application as all workers share it: its controller behind a short lock, and what a reload swaps.
 
 mod governed;
+mod servers;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,7 +20,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::config;
 use crate::counters::Counters;
 use crate::event_ring::EventRing;
-use crate::in_force::{InForce, Server};
+use crate::in_force::InForce;
 use crate::record::RecordSink;
 use crate::spans::Spans;
 use crate::syn_policing::Syn;
@@ -35,6 +36,8 @@ pub struct App {
     live: ArcSwap<InForce>,
     generation: AtomicU64,
     draining: AtomicBool,
+    /// Connections of clients that there are descriptors for.
+    most_connections: u64,
     /// What the control plane decided; over what the file says.
     governed: Mutex<Option<Governed>>,
     /// Wakes the timer task when the controller's next deadline came nearer.
@@ -137,6 +140,7 @@ impl App {
             live: ArcSwap::from_pointee(live),
             generation: AtomicU64::new(0),
             draining: AtomicBool::new(false),
+            most_connections: u64::MAX,
             governed: Mutex::new(None),
             rearm: Notify::new(),
             counters: Counters::new(lanes),
@@ -150,6 +154,16 @@ impl App {
     /// The same with its requests traced.
     pub(crate) fn with_spans(self, spans: Spans) -> Self {
         App { spans, ..self }
+    }
+
+    /// The same with so many connections of clients at most, whatever its configuration says.
+    pub(crate) fn with_connections(self, most: u64) -> Self {
+        App { most_connections: most, ..self }
+    }
+
+    /// How many connections clients may have now.
+    pub(crate) fn may_have(&self, limit: usize) -> u64 {
+        self.most_connections.min(limit as u64)
     }
 
     /// Its name.
@@ -214,26 +228,6 @@ impl App {
     /// Tells the controller what was measured.
     pub fn report(&self, report: LoadReport) {
         self.engine(|core, now| core.controller.handle_report(now, report));
-    }
-
-    /// Tells the controller of a server's state.
-    pub fn set_status(&self, server: ServerId, status: Status) {
-        self.change(server, |server| server.set_health(status));
-    }
-
-    /// A server's nucleus is silent, or says that nothing listens there: it gets nothing; or it may again.
-    pub(crate) fn exclude(&self, server: ServerId, excluded: bool) {
-        self.change(server, |server| server.set_excluded(excluded));
-    }
-
-    fn change(&self, id: ServerId, change: impl FnOnce(&Server)) {
-        let live = self.live();
-        let Some(server) = live.server(id) else { return };
-        // Under the lock: of two who change different parts at once, the later one sees both.
-        self.engine(|core, now| {
-            change(server);
-            core.controller.handle_server(now, id, server.status());
-        });
     }
 
     /// Puts a new configuration in force. What is in flight, and what was learned, is kept.

@@ -15,6 +15,7 @@ use crate::client::{Client, Wait};
 use crate::counters::Counter;
 use crate::ending::Ending;
 use crate::gate::head::Bad;
+use crate::headers::strays::clean_trailers;
 use crate::record::RecordEnd;
 use crate::share::WorkerApp;
 use crate::upstream::ServerConn;
@@ -89,7 +90,10 @@ impl Body for RequestBody {
                 Poll::Ready(None)
             }
             Poll::Ready(Some(Err(_))) => self.fault(Bad::Body),
-            Poll::Ready(Some(Ok(frame))) => {
+            Poll::Ready(Some(Ok(mut frame))) => {
+                if let Some(trailers) = frame.trailers_mut() {
+                    clean_trailers(trailers, &self.worker.local().live.config.forwarded.identity);
+                }
                 let length = frame.data_ref().map_or(0, Bytes::len) as u64;
                 let total = self.client.upload.bytes.get() + length;
                 self.client.upload.bytes.set(total);

@@ -85,6 +85,10 @@ pub(crate) struct Client {
     pub(crate) close: Cell<bool>,
     /// hyper is not needed, or not there: set by the sweep when nothing happens.
     pub(crate) shed: Cell<bool>,
+    /// The request's target names a host and no path.
+    pub(crate) asks_whole_server: Cell<bool>,
+    /// Bytes that its gate holds.
+    pub(crate) held: Cell<u32>,
     /// The peer's address as a header value, kept while hyper is there.
     forwarded_for: RefCell<Option<Box<HeaderValue>>>,
     wait: Cell<Wait>,
@@ -104,6 +108,8 @@ impl Client {
             upload: Upload::default(),
             close: Cell::default(),
             shed: Cell::new(true),
+            asks_whole_server: Cell::default(),
+            held: Cell::default(),
             forwarded_for: RefCell::default(),
             wait: Cell::default(),
             deadline: Cell::new(deadline),

@@ -16,7 +16,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tidegate_classify::{ClassifierSetup, Network, Rule};
+use http::HeaderName;
+use tidegate_classify::{ClassifierSetup, Network, Paths, Rule};
 use tidegate_engine::Setup;
 
 #[cfg(any(test, feature = "fuzzing"))]
@@ -115,10 +116,10 @@ pub struct Control {
 /// What becomes of a server whose nucleus reported before and is silent now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenSilent {
-    /// It gets no requests until its nucleus speaks again.
-    #[default]
+    /// It gets no requests until its nucleus speaks again, unless more than half the servers would get none.
     Exclude,
     /// It is judged by what the sentry sees itself, as a server without a nucleus.
+    #[default]
     Estimate,
 }
 
@@ -177,6 +178,8 @@ pub struct Application {
     pub rejection: RejectionPages,
     /// Requests that are never policed: health checks of load balancers in front of the sentry.
     pub exempt: Vec<Rule>,
+    /// What becomes of paths that can be read in two ways.
+    pub paths: Paths,
 }
 
 /// One server's address.
@@ -234,11 +237,20 @@ pub struct Limits {
     pub connections: usize,
     /// Requests that wait in class queues.
     pub waiting: usize,
+    /// Bytes held for all clients together: what they sent ahead, and refusals that they do not read.
+    pub held_bytes: u64,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { header_bytes: 16 * 1024, headers: 100, body_bytes: None, connections: 100_000, waiting: 10_000 }
+        Limits {
+            header_bytes: 16 * 1024,
+            headers: 100,
+            body_bytes: None,
+            connections: 100_000,
+            waiting: 10_000,
+            held_bytes: 64 << 20,
+        }
     }
 }
 
@@ -257,6 +269,8 @@ pub struct Health {
     pub fall: u32,
     /// Requests in a row that a server fails before it counts as down without waiting for a check; 0 for never.
     pub passive_failures: u32,
+    /// The share of servers that may be down, 0 to 1, for another to be taken out by requests without an answer.
+    pub max_ejected: f64,
 }
 
 impl Default for Health {
@@ -268,6 +282,7 @@ impl Default for Health {
             rise: 2,
             fall: 3,
             passive_failures: 5,
+            max_ejected: 0.5,
         }
     }
 }
@@ -311,11 +326,42 @@ pub struct Forwarded {
     pub request_id: bool,
     /// Clients whose own forwarding headers are kept and extended; all others' are replaced.
     pub trust: Vec<Network>,
+    /// Fields that only those clients may send: by them servers learn who asks, and for what.
+    pub identity: Vec<HeaderName>,
+    /// The protocols that a connection may change to, in lower case.
+    pub upgrade: Vec<String>,
 }
+
+/// Fields by which servers learn who asks, or for what, from whoever sends them.
+const IDENTITY: [&str; 16] = [
+    "x-real-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "true-client-ip",
+    "cf-connecting-ip",
+    "fastly-client-ip",
+    "x-forwarded-port",
+    "x-forwarded-prefix",
+    "x-forwarded-scheme",
+    "x-forwarded-server",
+    "x-forwarded-ssl",
+    "front-end-https",
+    "x-original-host",
+    "x-original-url",
+    "x-rewrite-url",
+    "proxy",
+];
 
 impl Default for Forwarded {
     fn default() -> Self {
-        Forwarded { x_forwarded: true, forwarded: false, request_id: true, trust: Vec::new() }
+        Forwarded {
+            x_forwarded: true,
+            forwarded: false,
+            request_id: true,
+            trust: Vec::new(),
+            identity: IDENTITY.into_iter().map(HeaderName::from_static).collect(),
+            upgrade: vec![String::from("websocket")],
+        }
     }
 }
 
@@ -384,6 +430,8 @@ pub struct RejectionPages {
     pub status: u16,
     /// The operator's page per class; `None` for the built-in one.
     pub pages: Vec<Option<Page>>,
+    /// Whether refused clients are told why, and their class.
+    pub details: bool,
     /// Whether admitted responses carry `Tidegate-Decision` too.
     pub decision_on_admitted: bool,
 }

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use tidegate_engine::Timestamp;
+
 pub use crate::gate::head::Bad;
 
 /// Something that is counted.
@@ -67,10 +69,18 @@ pub enum Counter {
     TunnelsOpened,
     /// Tunnels closed.
     TunnelsClosed,
+    /// Connections closed because clients together left too much unread.
+    ConnectionsShed,
+    /// Servers not reached for want of descriptors, ports or memory here.
+    LocalErrors,
+    /// Servers taken out by requests that they did not answer.
+    Ejections,
+    /// Tasks of workers that ended in a panic, and were begun anew.
+    WorkerPanics,
 }
 
 /// Every counter with its name in metrics.
-pub const COUNTERS: [(Counter, &str); 30] = [
+pub const COUNTERS: [(Counter, &str); 34] = [
     (Counter::ConnectionsAccepted, "connections_accepted"),
     (Counter::ConnectionsClosed, "connections_closed"),
     (Counter::ConnectionsRefused, "connections_refused"),
@@ -101,6 +111,10 @@ pub const COUNTERS: [(Counter, &str); 30] = [
     (Counter::TimeoutClientIdle, "timeout_client_idle"),
     (Counter::TunnelsOpened, "tunnels_opened"),
     (Counter::TunnelsClosed, "tunnels_closed"),
+    (Counter::ConnectionsShed, "connections_shed"),
+    (Counter::LocalErrors, "local_errors"),
+    (Counter::Ejections, "ejections"),
+    (Counter::WorkerPanics, "worker_panics"),
 ];
 
 /// All counters of one application.
@@ -115,6 +129,9 @@ pub struct Counters {
 pub struct Lane {
     counts: [AtomicU64; COUNTERS.len()],
     bad: [AtomicU64; Bad::ALL.len()],
+    held: AtomicU64,
+    /// When its worker last looked after its connections, nanoseconds; 0: not yet.
+    beat: AtomicU64,
 }
 
 impl Counters {
@@ -123,6 +140,8 @@ impl Counters {
         let lane = |_| Lane {
             counts: std::array::from_fn(|_| AtomicU64::new(0)),
             bad: std::array::from_fn(|_| AtomicU64::new(0)),
+            held: AtomicU64::new(0),
+            beat: AtomicU64::new(0),
         };
         Counters { lanes: (0..lanes.max(1)).map(lane).collect() }
     }
@@ -140,6 +159,18 @@ impl Counters {
     /// How many requests were answered with an error for `bad`.
     pub fn bad(&self, bad: Bad) -> u64 {
         self.lanes.iter().map(|lane| lane.bad[bad as usize].load(Relaxed)).sum()
+    }
+
+    /// Bytes held now for clients: what they sent ahead, and refusals that they have not read.
+    pub fn held(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.held.load(Relaxed)).sum()
+    }
+
+    /// The worker that was not seen for the longest, since when; `None` before all have begun.
+    pub(crate) fn last_beat(&self) -> Option<(usize, Timestamp)> {
+        let beats = self.lanes.iter().map(|lane| lane.beat.load(Relaxed)).enumerate();
+        let (worker, beat) = beats.filter(|(_, beat)| *beat > 0).min_by_key(|(_, beat)| *beat)?;
+        Some((worker, Timestamp::from_nanos(beat)))
     }
 
     /// Client connections open now.
@@ -182,6 +213,17 @@ impl Lane {
     pub fn bad(&self, bad: Bad) {
         let count = &self.bad[bad as usize];
         count.store(count.load(Relaxed) + 1, Relaxed);
+    }
+
+    /// Its worker looks after its connections.
+    pub(crate) fn beat(&self, now: Timestamp) {
+        self.beat.store(now.as_nanos().max(1), Relaxed);
+    }
+
+    /// One connection holds `after` bytes, not `before`.
+    pub(crate) fn hold(&self, before: u64, after: u64) {
+        let held = self.held.load(Relaxed);
+        self.held.store(held.wrapping_sub(before).wrapping_add(after), Relaxed);
     }
 
     /// What this lane counted.

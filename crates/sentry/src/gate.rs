@@ -12,6 +12,7 @@ pub(crate) mod chunked;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
 pub(crate) mod head;
+mod owing;
 pub(crate) mod sift;
 pub(crate) mod wire;
 
@@ -21,7 +22,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use hyper::rt::ReadBufCursor;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 
 use self::chunked::Follower;
@@ -34,8 +35,8 @@ use crate::share::{Scratch, WorkerApp};
 /// How much a client may send ahead while its request is being answered.
 const HOLD_AT_MOST: usize = 64 * 1024;
 
-/// How much may wait for a client that does not read its refusals.
-const OWE_AT_MOST: usize = 64 * 1024;
+/// A larger buffer is given back once it is empty.
+const KEEP_AT_MOST: usize = 16 * 1024;
 
 /// A client's socket as hyper sees it.
 #[derive(Debug)]
@@ -157,14 +158,27 @@ impl Gate {
     }
 
     fn forget_held(&mut self) {
+        if self.held.capacity() > KEEP_AT_MOST {
+            self.held = Vec::new();
+        }
         self.held.clear();
         self.held_at = 0;
     }
 
     fn poll_boundary(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Turn>> {
+        let polled = self.poll_boundary_uncounted(cx);
+        self.count_held();
+        polled
+    }
+
+    fn poll_boundary_uncounted(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Turn>> {
         loop {
+            // Answers go out before anything more is read or decided: a client that only sends is owed one pass's
+            // answers at most.
+            if self.poll_flush_out(cx)?.is_pending() {
+                return self.poll_owing();
+            }
             if self.closing {
-                ready!(self.poll_flush_out(cx))?;
                 return Poll::Ready(Ok(Turn::End));
             }
             if self.fresh_bytes() {
@@ -173,9 +187,8 @@ impl Gate {
                 }
                 continue;
             }
-            // Answers go out before more is read, so that a client that only sends cannot fill our memory.
-            if self.poll_flush_out(cx)?.is_pending() && self.out.len() > OWE_AT_MOST {
-                return Poll::Pending;
+            if self.client.waits_for() == Wait::ResponseBody {
+                self.worker.idle(&self.client);
             }
             match self.poll_read_and_sift(cx)? {
                 Poll::Ready(Some(Turn::Pass)) => return Poll::Ready(Ok(Turn::Pass)),
@@ -214,19 +227,6 @@ impl Gate {
         self.held.extend_from_slice(&input[sifted.consumed..]);
         self.answer(cx, out)?;
         Poll::Ready(Ok(self.take_step(sifted.step)))
-    }
-
-    /// Writes answers; what the socket does not take now is owed.
-    fn answer(&mut self, cx: &mut Context<'_>, answers: &[u8]) -> io::Result<()> {
-        let mut left = answers;
-        if self.out.is_empty()
-            && !left.is_empty()
-            && let Poll::Ready(written) = Pin::new(&mut self.io).poll_write(cx, left)
-        {
-            left = &left[written?..];
-        }
-        self.out.extend_from_slice(left);
-        Ok(())
     }
 
     /// How many of `available` new bytes belong to a request that was refused already.
@@ -270,6 +270,10 @@ impl Gate {
                 self.unread |= unread || !self.held_is_empty();
                 self.forget_held();
             }
+            // The rest of the pass follows once these answers are taken.
+            Step::Full => self.client.wait(Wait::ResponseBody, self.worker.deadline(|timeouts| timeouts.body_idle)),
+            // Empty lines ask for nothing, so they gain no time either.
+            Step::Blank => self.forget_held(),
             Step::More if self.held_is_empty() => {
                 self.forget_held();
                 self.worker.idle(&self.client);
@@ -290,25 +294,19 @@ impl Gate {
         let chunks = (passing.framing == Framing::Chunked).then(Follower::default);
         let body = if let Framing::Length(length) = passing.framing { length } else { 0 };
         self.mode = Mode::Giving { fixed: passing.head as u64 + body, chunks };
+        self.client.asks_whole_server.set(passing.whole_server);
         self.client.pass(passing.arrival);
         let deadline = self.worker.deadline(|timeouts| timeouts.header);
         self.client.wait(Wait::RequestBody, deadline);
     }
 
-    /// Gives back what memory it can: an idle connection keeps no buffer.
-    pub(crate) fn release_buffers(&mut self) {
-        if self.held_is_empty() {
-            self.forget_held();
-        }
-        self.held.shrink_to_fit();
-        self.out.shrink_to_fit();
-    }
-
-    /// Reads into `held`; how many bytes.
+    /// Reads into `held`, no more than makes it full; how many bytes.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let room = HOLD_AT_MOST.saturating_sub(self.held().len()).max(1);
         let scratch = self.worker.scratch.clone();
         let mut buffer = scratch.borrow_mut();
-        let mut buffer = ReadBuf::new(&mut buffer.input);
+        let room = room.min(buffer.input.len());
+        let mut buffer = ReadBuf::new(&mut buffer.input[..room]);
         ready!(Pin::new(&mut self.io).poll_read(cx, &mut buffer))?;
         let read = buffer.filled();
         self.held.extend_from_slice(read);
@@ -380,8 +378,10 @@ impl Gate {
 
     /// While the answer is awaited: keeps what the client sends ahead, and tells hyper only that the client left.
     fn poll_hold(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.eof && self.held().len() < HOLD_AT_MOST {
-            ready!(self.poll_fill(cx))?;
+        while !self.eof && self.held().len() < HOLD_AT_MOST && !self.worker.holds_too_much() {
+            let filled = self.poll_fill(cx);
+            self.count_held();
+            ready!(filled)?;
         }
         if self.eof && self.held_is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
@@ -397,17 +397,6 @@ impl Gate {
         let give = ready.len().min(to.remaining());
         to.put_slice(&ready[..give]);
         self.let_go(give);
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_flush_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.out.is_empty() {
-            let n = ready!(Pin::new(&mut self.io).poll_write(cx, &self.out))?;
-            if n == 0 {
-                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-            }
-            self.out.drain(..n);
-        }
         Poll::Ready(Ok(()))
     }
 

@@ -1,11 +1,12 @@
 //! Header fields on their way through: hop-by-hop fields end here (RFC 9110, section 7.6.1), and the server is told of
 //! the client.
 
+pub(crate) mod canonical;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
+pub(crate) mod strays;
 
 use http::header::{self, Entry, HeaderMap, HeaderName, HeaderValue};
-use http::uri::{PathAndQuery, Uri};
 use http::{Version, request, response};
 
 use crate::client::Client;
@@ -33,22 +34,27 @@ pub(crate) struct Wishes {
     trailers: bool,
 }
 
-/// Makes a client's request fit for a server: one hop's fields are gone, the target is in origin form, the client is
-/// named. `chunked`: its body has no known length. Returns what it wished of this hop.
+/// Makes a client's request fit for a server: one hop's fields are gone, and those that nobody may send, the target is
+/// in origin form, the client is named. `decisive`: the fields that rules were decided on. `chunked`: its body has no
+/// known length. Returns what it wished of this hop.
 pub(crate) fn to_server(
     parts: &mut request::Parts,
     client: &Client,
     rules: &Forwarded,
+    decisive: &[HeaderName],
     chunked: bool,
     fresh_id: impl FnOnce() -> HeaderValue,
 ) -> Wishes {
-    let wishes = strip_request(parts, chunked);
-    to_origin_form(parts);
-    parts.version = Version::HTTP_11;
     let trusted = !rules.trust.is_empty() && {
         let ip = client.peer.ip().to_canonical();
         rules.trust.iter().any(|network| network.contains(&ip))
     };
+    let is_decisive = |name: &HeaderName| decisive.contains(name) || strays::names_who_asks(name, rules);
+    let mut wishes = strip_request(parts, chunked, is_decisive);
+    wishes.upgrade = wishes.upgrade.filter(|wish| strays::may_change_to(wish, rules));
+    strays::remove(&mut parts.headers, if trusted { &[] } else { &rules.identity });
+    canonical::to_origin_form(parts);
+    parts.version = Version::HTTP_11;
     if rules.x_forwarded {
         name_client(&mut parts.headers, client, trusted);
     }
@@ -80,7 +86,7 @@ pub(crate) fn to_client(parts: &mut response::Parts, upgraded: bool) -> Option<M
         if headers.contains_key(header::TRANSFER_ENCODING) {
             headers.remove(header::CONTENT_LENGTH);
         }
-        remove_named_in_connection(headers);
+        remove_named_in_connection(headers, |_| false);
         remove_hop_by_hop(headers);
         if let (true, Some(upgrade)) = (upgraded, upgrade) {
             headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
@@ -141,7 +147,7 @@ impl Found {
     }
 }
 
-fn strip_request(parts: &mut request::Parts, chunked: bool) -> Wishes {
+fn strip_request(parts: &mut request::Parts, chunked: bool, is_decisive: impl Fn(&HeaderName) -> bool) -> Wishes {
     let headers = &mut parts.headers;
     let found = Found::among(headers);
     let mut wishes = Wishes::default();
@@ -149,7 +155,7 @@ fn strip_request(parts: &mut request::Parts, chunked: bool) -> Wishes {
         let has = |token: &str| any_token(headers, header::CONNECTION, token);
         wishes.upgrade = headers.get(header::UPGRADE).filter(|_| has("upgrade")).cloned();
         wishes.trailers = any_token(headers, header::TE, "trailers");
-        remove_named_in_connection(headers);
+        remove_named_in_connection(headers, is_decisive);
         remove_hop_by_hop(headers);
     }
     if chunked {
@@ -181,8 +187,9 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Removes the fields that `Connection` names, but never those that say who is asked for, or where the body ends.
-fn remove_named_in_connection(headers: &mut HeaderMap) {
+/// Removes the fields that `Connection` names, but never those that say who is asked for, or where the body ends, nor
+/// those that are `kept`.
+fn remove_named_in_connection(headers: &mut HeaderMap, kept: impl Fn(&HeaderName) -> bool) {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
         .iter()
@@ -192,6 +199,7 @@ fn remove_named_in_connection(headers: &mut HeaderMap) {
         .filter(|token| !token.eq_ignore_ascii_case(b"keep-alive") && !token.eq_ignore_ascii_case(b"close"))
         .filter_map(|token| HeaderName::from_bytes(token).ok())
         .filter(|name| ![header::HOST, header::CONTENT_LENGTH, header::TRANSFER_ENCODING].contains(name))
+        .filter(|name| !kept(name))
         .collect();
     named.iter().for_each(|name| drop(headers.remove(name)));
 }
@@ -199,19 +207,6 @@ fn remove_named_in_connection(headers: &mut HeaderMap) {
 fn any_token(headers: &HeaderMap, name: HeaderName, wanted: &str) -> bool {
     let tokens = headers.get_all(name).iter().flat_map(|value| value.as_bytes().split(|&b| b == b',' || b == b';'));
     tokens.map(<[u8]>::trim_ascii).any(|token| token.eq_ignore_ascii_case(wanted.as_bytes()))
-}
-
-/// A target in absolute form names the host itself, whatever `Host` says (RFC 9112, section 3.2.2).
-fn to_origin_form(parts: &mut request::Parts) {
-    if parts.uri.authority().is_none() {
-        return;
-    }
-    let authority = parts.uri.authority().map(|authority| authority.as_str());
-    if let Some(host) = authority.and_then(|a| HeaderValue::from_str(a.rsplit('@').next().unwrap_or(a)).ok()) {
-        parts.headers.insert(header::HOST, host);
-    }
-    let path = parts.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
-    parts.uri = Uri::from(path);
 }
 
 fn name_client(headers: &mut HeaderMap, client: &Client, trusted: bool) {
@@ -273,7 +268,7 @@ mod tests {
     fn sent(uri: &str, fields: &[(&str, &str)], rules: &Forwarded) -> (request::Parts, Wishes) {
         let client = Client::new("192.0.2.7:1234".parse().expect("an address"), Timestamp::ZERO);
         let mut parts = parts(uri, fields);
-        let wishes = to_server(&mut parts, &client, rules, false, || HeaderValue::from_static("fresh"));
+        let wishes = to_server(&mut parts, &client, rules, &[], false, || HeaderValue::from_static("fresh"));
         (parts, wishes)
     }
 
@@ -346,13 +341,6 @@ mod tests {
         assert_eq!(get(&parts, "x-forwarded-proto"), Some("https"));
         assert_eq!(get(&parts, "forwarded"), Some("for=10.0.0.1, for=192.0.2.7;host=\"a\";proto=http"));
         assert_eq!(get(&parts, "x-request-id"), Some("theirs"));
-    }
-
-    #[test]
-    fn absolute_form_names_the_host() {
-        let (parts, _) = sent("http://user@b:81/x?y", &[("host", "a")], &Forwarded::default());
-        assert_eq!(get(&parts, "host"), Some("b:81"));
-        assert_eq!(parts.uri, "/x?y");
     }
 
     #[test]

@@ -10,7 +10,10 @@ use tokio::task::JoinSet;
 
 use crate::app::App;
 use crate::in_force::Server;
-use crate::upstream::connect::open;
+use crate::upstream::connect::{is_local, open};
+
+/// After so many good checks in a row an earlier ejection weighs less.
+const CALM: u32 = 10;
 
 /// Good and failed checks in a row, one of which is zero.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,11 +33,16 @@ pub(crate) async fn run(app: Arc<App>) {
             let (path, timeout) = (health.path.clone(), health.timeout);
             round.spawn_local(async move {
                 let check = tokio::time::timeout(timeout, check(&server, path.as_deref())).await;
-                (server, matches!(check, Ok(Ok(true))))
+                let good = match check {
+                    // Nothing was learned of the server.
+                    Ok(Err(error)) if is_local(&error) => None,
+                    check => Some(matches!(check, Ok(Ok(true)))),
+                };
+                (server, good)
             });
         }
         while let Some(result) = round.join_next().await {
-            let Ok((server, good)) = result else { continue };
+            let Ok((server, Some(good))) = result else { continue };
             let streak = streaks.entry(server.name.clone()).or_default();
             *streak = streak.after(good);
             judge(&app, &server, *streak);
@@ -49,8 +57,9 @@ fn judge(app: &App, server: &Server, streak: Streak) {
     let health = &live.config.health;
     match server.health() {
         Status::Up if streak.failed >= health.fall.max(1) => app.set_status(server.id, Status::Down),
-        Status::Down if streak.good >= health.rise.max(1) => {
-            server.succeeded();
+        Status::Up if streak.good > 0 && streak.good.is_multiple_of(CALM) => server.blame.calm(),
+        Status::Down if streak.good >= health.rise.max(1) && server.blame.may_return(app.now()) => {
+            server.blame.succeeded();
             app.set_status(server.id, Status::Up);
         }
         _ => {}

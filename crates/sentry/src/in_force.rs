@@ -4,10 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
 
-use tidegate_classify::{Classifier, ClassifierSetup, RequestView};
-use tidegate_engine::{ClassId, Controller, Policer, ServerId, Status};
+use http::HeaderName;
+use tidegate_classify::{AffinityBy, Classifier, ClassifierSetup, Paths, Reading, RequestView, reading};
+use tidegate_engine::{ClassId, Controller, Policer, Request, ServerId, Status};
 
 use crate::app::AppError;
+use crate::blame::Blame;
 use crate::config;
 use crate::gate::head::HeadLimits;
 use crate::reports::ledger::Ledger;
@@ -26,6 +28,8 @@ pub struct InForce {
     pub(crate) policer: Arc<Policer>,
     /// Bounds on request heads.
     pub(crate) head: HeadLimits,
+    /// The fields that rules were decided on: `Connection` removes none of them.
+    pub(crate) decisive: Vec<HeaderName>,
     exempt: Option<Classifier>,
     servers: Vec<Option<Arc<Server>>>,
     /// Response times per class.
@@ -45,8 +49,8 @@ pub struct Server {
     pub address: String,
     /// The address, when `host` is a number: needs no resolver.
     pub(crate) numeric: Option<SocketAddr>,
-    /// Requests in a row that failed for want of an answer.
-    failures: AtomicU32,
+    /// Requests that failed for want of an answer.
+    pub(crate) blame: Blame,
     health: AtomicU8,
     /// Its nucleus is silent, or says that nothing listens.
     excluded: AtomicBool,
@@ -70,8 +74,11 @@ impl InForce {
             bytes: config.limits.header_bytes,
             headers: config.limits.headers,
             body: config.limits.body_bytes,
+            paths: config.paths,
         };
-        Ok(InForce { generation, classifier, policer: controller.policer(), head, exempt, servers, times, config })
+        let decisive = decisive(&config);
+        let policer = controller.policer();
+        Ok(InForce { generation, classifier, policer, head, decisive, exempt, servers, times, config })
     }
 
     /// Whether `config` could be put in force.
@@ -82,7 +89,17 @@ impl InForce {
 
     /// Whether a request is one of the operator's own health checks, say: never policed.
     pub(crate) fn is_exempt(&self, view: &impl RequestView) -> bool {
-        self.exempt.as_ref().is_some_and(|rules| rules.classify(view).class.index() == 0)
+        self.exempt.as_ref().is_some_and(|rules| rules.classify(view).class.index() == 0 && !self.is_ambiguous(view))
+    }
+
+    /// Its class and what else the engine needs to know.
+    pub(crate) fn classify(&self, view: &impl RequestView) -> Request {
+        if self.is_ambiguous(view) { self.classifier.classify_ambiguous(view) } else { self.classifier.classify(view) }
+    }
+
+    /// Whether its server may read another path than the rules.
+    fn is_ambiguous(&self, view: &impl RequestView) -> bool {
+        self.head.paths == Paths::AsIs && reading(view.path()) == Reading::Ambiguous
     }
 
     /// The server in a slot.
@@ -160,19 +177,19 @@ impl Server {
     pub(crate) fn want_cores(&self, cores: Option<u32>) {
         self.cores.store(cores.unwrap_or(NOT_DIVIDED), Relaxed);
     }
+}
 
-    /// A request was answered.
-    pub(crate) fn succeeded(&self) {
-        // Reading first keeps the line shared among workers while all is well.
-        if self.failures.load(Relaxed) != 0 {
-            self.failures.store(0, Relaxed);
-        }
-    }
-
-    /// A request got no answer; how many that makes in a row.
-    pub(crate) fn failed(&self) -> u32 {
-        self.failures.fetch_add(1, Relaxed).saturating_add(1)
-    }
+/// The names of all fields that a rule, or affinity, looks at.
+fn decisive(config: &config::Application) -> Vec<HeaderName> {
+    let classifier = &config.classifier;
+    let of_types = classifier.request_types.iter().flat_map(|of_type| &of_type.rules);
+    let rules = classifier.classes.iter().flatten().chain(of_types).chain(&config.exempt);
+    let affinity = match &classifier.affinity {
+        Some(AffinityBy::Header(name)) => Some(name),
+        _ => None,
+    };
+    let names = rules.flat_map(|rule| rule.headers.iter().map(|header| &header.name)).chain(affinity);
+    names.filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok()).collect()
 }
 
 fn compile(config: &config::Application) -> Result<(Classifier, Option<Classifier>), AppError> {
@@ -216,7 +233,7 @@ fn servers(
                 name: new.name.clone(),
                 address: new.address.clone(),
                 numeric: new.address.parse().ok(),
-                failures: AtomicU32::new(0),
+                blame: Blame::default(),
                 health: AtomicU8::new(0),
                 excluded: AtomicBool::new(false),
                 cores: AtomicU32::new(NOT_DIVIDED),

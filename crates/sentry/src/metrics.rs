@@ -349,6 +349,9 @@ fn data_path(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
     out.counter("tidegate_bad_requests", "Requests answered with an error of the sentry's own.", bad)?;
     let open = all.iter().map(|seen| (seen.labels(), seen.app.counters.connections_open() as f64));
     out.gauge("tidegate_connections_open", "Client connections open now.", None, open)?;
+    let held = all.iter().map(|seen| (seen.labels(), seen.app.counters.held() as f64));
+    let help = "Bytes that clients sent ahead, and refusals that they have not read.";
+    out.gauge("tidegate_held", help, Some(Unit::Bytes), held)?;
     let tunnels = all.iter().map(|seen| (seen.labels(), seen.app.counters.tunnels_open() as f64));
     out.gauge("tidegate_tunnels_open", "Upgraded connections open now.", None, tunnels)
 }
@@ -399,6 +402,10 @@ fn counter_help(counter: Counter) -> &'static str {
         Counter::RetriesDenied => "Requests not sent again because the budget was spent.",
         Counter::TunnelsOpened => "Tunnels opened.",
         Counter::TunnelsClosed => "Tunnels closed.",
+        Counter::ConnectionsShed => "Client connections closed because all together left too much unread.",
+        Counter::LocalErrors => "Servers not reached for want of descriptors, ports or memory here.",
+        Counter::Ejections => "Servers taken out by requests that they did not answer.",
+        Counter::WorkerPanics => "Tasks of workers that ended in a panic and were begun anew.",
         _ => "A counter of the data path.",
     }
 }

@@ -56,10 +56,10 @@ pub(crate) fn police(worker: &Rc<WorkerApp>, view: &impl RequestView, at: Timest
         let local = worker.local();
         if local.live.is_exempt(view) {
             worker.lane().bump(Counter::Exempt);
-            let request = local.live.classifier.classify(view);
+            let request = local.live.classify(view);
             return Arrival { at, request, policed: Policed::Exempt, local };
         }
-        let request = local.live.classifier.classify(view);
+        let request = local.live.classify(view);
         if let Some(policed) = decide(worker, &local, request, at) {
             return Arrival { at, request, policed, local };
         }

@@ -11,12 +11,15 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header, request};
 use http_body::Body;
 use hyper::body::Incoming;
 use tidegate_classify::RequestView;
-use tidegate_engine::{AffinityKey, Outcome, Rejection, ServerId, Status, Timestamp};
+use tidegate_engine::{AffinityKey, Outcome, Rejection, ServerId, Timestamp};
 
+use crate::blame::Witness;
 use crate::body::{RequestBody, ResponseBody};
 use crate::client::{Client, Wait};
 use crate::counters::Counter;
 use crate::ending::Ending;
+use crate::gate::head::Bad;
+use crate::headers::canonical::settle;
 use crate::headers::{self, Wishes};
 use crate::permit::{Arrival, Policed, police};
 use crate::record::{Decided, RecordEnd};
@@ -32,11 +35,18 @@ pub(crate) async fn handle(
     client: Rc<Client>,
     request: Request<Incoming>,
 ) -> Result<Response<ResponseBody>, Infallible> {
-    let (parts, body) = request.into_parts();
-    // The gate has policed what was plain; the rest is policed here.
-    let arrival = client.serve();
-    let arrival =
-        arrival.unwrap_or_else(|| Box::new(police(&worker, &View { parts: &parts, client: &client }, worker.now())));
+    let (mut parts, body) = request.into_parts();
+    // The gate has policed what was plain; the rest is brought into one form and policed here.
+    let arrival = match client.serve() {
+        Some(arrival) => arrival,
+        None => {
+            let paths = worker.local().live.config.paths;
+            if let Err(bad) = settle(&mut parts, paths, client.asks_whole_server.take()) {
+                return Ok(misread(worker, client, &parts, bad));
+            }
+            Box::new(police(&worker, &View { parts: &parts, client: &client }, worker.now()))
+        }
+    };
     let Arrival { at, request: class, policed, local } = *arrival;
     client.bound_request(at, local.live.config.timeouts.request);
     let mut exchange = Exchange { ending: Ending::new(&worker, &client, &local, at, class), worker, client, local };
@@ -50,6 +60,14 @@ pub(crate) async fn handle(
         }
     };
     Ok(response)
+}
+
+/// Answers a request that the gate should have refused.
+fn misread(worker: Rc<WorkerApp>, client: Rc<Client>, parts: &request::Parts, bad: Bad) -> Response<ResponseBody> {
+    let local = worker.local();
+    let class = local.live.classify(&View { parts, client: &client });
+    let ending = Ending::new(&worker, &client, &local, worker.now(), class);
+    Exchange { ending, worker, client, local }.fail(Failure::Bad(bad))
 }
 
 /// A refused request's body of up to so many bytes costs the client no connection, if it has been sent.
@@ -111,7 +129,11 @@ impl Exchange {
         let chunked = !body.is_end_stream() && body.size_hint().exact().is_none();
         let worker = &self.worker;
         let fresh_id = || request_id(worker.random(), worker.random());
-        let wishes = headers::to_server(&mut parts, &self.client, &live.config.forwarded, chunked, fresh_id);
+        let wishes =
+            headers::to_server(&mut parts, &self.client, &live.config.forwarded, &live.decisive, chunked, fresh_id);
+        if !parts.headers.contains_key(header::HOST) {
+            self.name_host(&mut parts.headers, server);
+        }
         headers::ask_for(&mut parts.headers, live.policer.quality(self.ending.request().request_type));
         if let Some(trace) = &self.ending.trace {
             trace.pass_on(&mut parts.headers);
@@ -123,6 +145,12 @@ impl Exchange {
             Ok(answer) => self.relay(answer, &wishes).await,
             Err(failure) => self.fail(failure),
         }
+    }
+
+    /// An HTTP/1.0 client need not say whom it asks; HTTP/1.1 must, so the server's own name is said.
+    fn name_host(&self, headers: &mut http::HeaderMap, server: ServerId) {
+        let address = self.local.live.server(server).and_then(|server| HeaderValue::from_str(&server.address).ok());
+        headers.insert(header::HOST, address.unwrap_or_else(|| HeaderValue::from_static("")));
     }
 
     /// Sends the request, and again where that is safe: when none of it was sent, or when sending it twice does no
@@ -139,13 +167,13 @@ impl Exchange {
             let spare = replay.then(|| copy(&request, &self.client, &self.worker));
             let Failed { why, unsent, stale } = match send(&self.worker, &self.client, &pool, request, fresh).await {
                 Ok(answer) => {
-                    pool.server.succeeded();
+                    pool.server.blame.succeeded();
                     return Ok(answer);
                 }
                 Err(failed) => failed,
             };
             if why.blames_server() && !stale {
-                self.blame(&pool);
+                self.blame(&pool, why);
             }
             request = match (unsent, spare) {
                 (Some(request), _) | (None, Some(request)) if why.blames_server() => request,
@@ -180,11 +208,20 @@ impl Exchange {
     }
 
     /// A server gave no answer. Too often in a row, and it counts as down until a health check says otherwise.
-    fn blame(&self, pool: &Pool) {
-        let most = self.local.live.config.health.passive_failures;
-        let failures = pool.server.failed();
-        if most > 0 && failures >= most && pool.server.status() == Status::Up {
-            self.worker.app.set_status(pool.server.id, Status::Down);
+    fn blame(&self, pool: &Pool, why: Failure) {
+        let config = &self.local.live.config;
+        let (most, client) = (config.health.passive_failures, self.client.peer.ip().to_canonical());
+        let is_proxy = config.forwarded.trust.iter().any(|network| network.contains(&client));
+        let (witness, share) = match why {
+            Failure::Connect => (Witness::Server, None),
+            _ => {
+                let url = self.ending.request().url;
+                (Witness::Request { client, is_proxy, url }, Some(config.health.max_ejected))
+            }
+        };
+        let failures = pool.server.blame.failed(witness);
+        if most > 0 && failures >= most && self.worker.app.eject(pool.server.id, share) {
+            self.worker.lane().bump(Counter::Ejections);
         }
     }
 
@@ -262,7 +299,9 @@ impl Exchange {
         self.ending.outcome = failure.outcome();
         if let Failure::Bad(bad) = failure {
             self.worker.lane().bad(bad);
-            // The client's fault moves no estimate of the server.
+        }
+        if matches!(failure, Failure::Bad(_) | Failure::Local) {
+            // The client's fault, or ours, moves no estimate of the server.
             self.ending.permit = None;
         }
         let mut response = reject::error(status, name);
@@ -308,8 +347,7 @@ impl RequestView for View<'_> {
     }
 
     fn host(&self) -> Option<&str> {
-        let authority = self.parts.uri.authority().map(|authority| authority.as_str());
-        authority.or_else(|| self.parts.headers.get(header::HOST)?.to_str().ok())
+        self.parts.headers.get(header::HOST)?.to_str().ok()
     }
 
     fn path(&self) -> &str {

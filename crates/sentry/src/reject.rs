@@ -61,7 +61,8 @@ enum Format {
 struct Page {
     status: u16,
     retry_after: u64,
-    decision: String,
+    /// Reason, policy and class, where clients are told.
+    decision: Option<String>,
     content_type: String,
     body: Bytes,
 }
@@ -118,7 +119,9 @@ pub(crate) fn response(live: &InForce, rejection: &Rejection, headers: &HeaderMa
     *response.status_mut() = StatusCode::from_u16(page.status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
     let headers = response.headers_mut();
     headers.insert(header::RETRY_AFTER, HeaderValue::from(page.retry_after));
-    headers.insert(DECISION, visible(&page.decision));
+    if let Some(decision) = &page.decision {
+        headers.insert(DECISION, visible(decision));
+    }
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::CONTENT_TYPE, visible(&page.content_type));
     response
@@ -174,19 +177,20 @@ fn page(live: &InForce, rejection: &Rejection, format: Format) -> Page {
     let pages = &live.config.rejection;
     let class = live.class_name(rejection.class);
     let retry_after = whole_seconds(rejection.retry_after);
-    let decision = format!(
-        "rejected; reason={}; policy={}; class={}",
-        rejection.reason.name(),
-        token(rejection.policy),
-        token(class)
-    );
+    let decision = pages.details.then(|| {
+        let (reason, policy) = (rejection.reason.name(), token(rejection.policy));
+        format!("rejected; reason={reason}; policy={policy}; class={}", token(class))
+    });
     let own = pages.pages.get(rejection.class.index()).and_then(Option::as_ref);
     let (content_type, body) = match own {
         // A program that asks for JSON is better served by JSON than by the operator's page for people.
         Some(page) if format != Format::Json || page.content_type.contains("json") => {
             (page.content_type.clone(), page.body.clone())
         }
-        _ => (String::from(format.content_type()), Bytes::from(built_in(rejection, class, retry_after, format))),
+        _ if pages.details => {
+            (String::from(format.content_type()), Bytes::from(built_in(rejection, class, retry_after, format)))
+        }
+        _ => (String::from(format.content_type()), Bytes::from(terse(retry_after, format))),
     };
     Page { status: pages.status, retry_after, decision, content_type, body }
 }
@@ -220,17 +224,29 @@ fn built_in(rejection: &Rejection, class: &str, retry_after: u64, format: Format
     }
 }
 
+/// The same for those who are not told why.
+fn terse(retry_after: u64, format: Format) -> String {
+    match format {
+        Format::Html => format!(
+            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Please try again soon</title>\
+             </head>\n<body><h1>Please try again in {retry_after} s</h1>\n<p>The service is busy.</p></body></html>\n"
+        ),
+        Format::Json => format!("{{\"error\":\"rejected\",\"retry_after_s\":{retry_after}}}\n"),
+        Format::Text => format!("The service is busy; please try again in {retry_after} s.\n"),
+    }
+}
+
 fn prepare(page: &Page, close: bool) -> Prepared {
     let mut bytes = Vec::with_capacity(512 + page.body.len());
     let _ = std::io::Write::write_fmt(
         &mut bytes,
         format_args!(
-            "HTTP/1.1 {} {}\r\nretry-after: {}\r\ntidegate-decision: {}\r\ncache-control: no-store\r\n\
+            "HTTP/1.1 {} {}\r\nretry-after: {}\r\n{}cache-control: no-store\r\n\
              content-type: {}\r\ncontent-length: {}\r\n{}\r\n",
             page.status,
             reason_phrase(page.status),
             page.retry_after,
-            page.decision,
+            page.decision.as_ref().map(|decision| format!("tidegate-decision: {decision}\r\n")).unwrap_or_default(),
             one_line(&page.content_type),
             page.body.len(),
             if close { "connection: close\r\n" } else { "" },
@@ -283,9 +299,12 @@ fn grpc(live: &InForce, rejection: &Rejection) -> Response<Bytes> {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     headers.insert("grpc-status", HeaderValue::from_static("14"));
-    headers.insert("grpc-message", visible(&percent(rejection.reason.explanation())));
+    let message = if page.decision.is_some() { rejection.reason.explanation() } else { "the service is busy" };
+    headers.insert("grpc-message", visible(&percent(message)));
     headers.insert("grpc-retry-pushback-ms", HeaderValue::from(pushback));
-    headers.insert(DECISION, visible(&page.decision));
+    if let Some(decision) = &page.decision {
+        headers.insert(DECISION, visible(decision));
+    }
     response
 }
 

@@ -153,13 +153,15 @@ fn listen(socket: &UdpSocket, view: &View, stop: &AtomicBool) {
         let mut nuclei = view.lock();
         nuclei.advance(view.now());
         let mut next = first;
-        for _ in 0..LOT {
-            let Some((length, from)) = next else { break };
+        let mut taken = 0;
+        while let Some((length, from)) = next {
+            taken += 1;
             if let Some(answer) = nuclei.handle(&buffer[..length], from) {
                 // A challenge that is lost is sent again with the next report.
                 let _ = socket.send_to(answer, from);
             }
-            next = receive(socket, &mut buffer);
+            // What is received is handled: the last of a full lot is followed by no other.
+            next = if taken < LOT { receive(socket, &mut buffer) } else { None };
         }
         nuclei.finish();
         while let Some((command, to)) = nuclei.poll_command() {
@@ -168,7 +170,8 @@ fn listen(socket: &UdpSocket, view: &View, stop: &AtomicBool) {
         }
         let rest = if nuclei.divides() { SHORT_REST } else { REST };
         drop(nuclei);
-        if came {
+        // After a full lot there are more: whoever floods the port gains nothing by a rest.
+        if came && taken < LOT {
             std::thread::sleep(rest);
         }
     }

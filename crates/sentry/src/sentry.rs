@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 use tokio::sync::watch;
+use tracing::info;
 
 use crate::accept::listen;
 use crate::app::{App, AppError};
@@ -94,6 +95,9 @@ pub struct Shutdown {
     pub requests: usize,
 }
 
+/// Descriptors that no client's connection takes.
+const RESERVED: u64 = 256;
+
 impl Sentry {
     /// Starts a sentry: when this returns, it accepts. `records` is told of every finished request.
     ///
@@ -102,13 +106,19 @@ impl Sentry {
     pub fn start(config: Config, records: Arc<dyn RecordSink>) -> Result<SentryHandle, StartError> {
         let workers = config.sentry.workers.max(1);
         let spans = Spans::start(config.traces.as_ref()).map_err(StartError::Traces)?;
+        let most_connections = connections_each(config.applications.len());
         let mut apps = Vec::new();
         let mut addresses = Vec::new();
         let mut listeners: Vec<Vec<Vec<TcpListener>>> = (0..workers).map(|_| Vec::new()).collect();
         for (number, application) in config.applications.into_iter().enumerate() {
             let wanted = application.listen.clone();
             let seed = seed(number as u64);
-            let app = App::new(application, workers, seed, records.clone())?.with_spans(spans.clone());
+            if most_connections < application.limits.connections as u64 {
+                let limit = application.limits.connections;
+                info!(app = application.name, limit, most_connections, "descriptors are for fewer connections");
+            }
+            let app = App::new(application, workers, seed, records.clone())?;
+            let app = app.with_spans(spans.clone()).with_connections(most_connections);
             let (actual, per_worker) = listen_all(app.name(), &wanted, workers)?;
             for (worker, sockets) in listeners.iter_mut().zip(per_worker) {
                 worker.push(sockets);
@@ -247,6 +257,15 @@ impl Drop for SentryHandle {
 
 /// The addresses with the ports they got, and each worker's sockets.
 type Listening = (Vec<SocketAddr>, Vec<Vec<TcpListener>>);
+
+/// Connections of clients that each of so many applications has descriptors for. As many are for servers, and some for
+/// everything else: health checks, the admin listener, files.
+fn connections_each(applications: usize) -> u64 {
+    use rustix::process::{Resource, getrlimit};
+    let all = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let reserved = (all / 4).min(RESERVED);
+    ((all - reserved) / 2 / applications.max(1) as u64).max(1)
+}
 
 /// A monitor for each application whose policy needs one.
 fn monitors(

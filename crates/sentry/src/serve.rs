@@ -24,6 +24,9 @@ use crate::tunnel;
 /// How long a closed connection is kept so that the client reads its last answer before anything resets it.
 const LINGER: Duration = Duration::from_secs(2);
 
+/// Bytes that hyper keeps of a request, and of an answer.
+const BUFFER: usize = 64 * 1024;
+
 /// How much of what the client still sends is thrown away meanwhile.
 const LINGER_BYTES: usize = 1 << 20;
 
@@ -124,6 +127,7 @@ impl Registered {
 impl Drop for Registered {
     fn drop(&mut self) {
         self.worker.clients.borrow_mut().remove(self.key);
+        self.worker.count_held(&self.client, 0);
         self.worker.lane().bump(Counter::ConnectionsClosed);
         self.client.end_message();
     }
@@ -137,6 +141,10 @@ fn poll_gate(gate: &mut Gate, worker: &WorkerApp, client: &Client, cx: &mut Cont
         (Poll::Pending, Some(Wait::Header)) => {
             gate.fail(Bad::HeaderTimeout);
             gate.poll_next(cx)
+        }
+        (Poll::Pending, Some(wait @ Wait::ResponseBody)) => {
+            count_cut(worker, wait);
+            Poll::Ready(Ok(Turn::End))
         }
         (Poll::Pending, Some(_)) => {
             if !worker.app.draining() {
@@ -168,6 +176,8 @@ fn with_hyper(gate: Gate, worker: Rc<WorkerApp>, client: Rc<Client>) -> Pin<Box<
     let mut builder = http1::Builder::new();
     // The gate bounds heads and their time itself; these are hyper's own bounds on the same bytes.
     builder.header_read_timeout(None).max_header_size(limits.bytes.max(1));
+    // What hyper reads ahead, and what it keeps of an answer that the client does not take.
+    builder.max_buf_size(BUFFER.max(limits.bytes + 1024));
     if limits.headers != 100 {
         builder.max_headers(limits.headers);
     }

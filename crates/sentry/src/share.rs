@@ -112,6 +112,20 @@ impl WorkerApp {
         }
     }
 
+    /// A connection now holds so many bytes that its client sent ahead or has not read.
+    pub(crate) fn count_held(&self, client: &Client, bytes: usize) {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let before = client.held.replace(bytes);
+        if bytes != before {
+            self.lane().hold(before.into(), bytes.into());
+        }
+    }
+
+    /// Whether all connections together hold more than they may.
+    pub(crate) fn holds_too_much(&self) -> bool {
+        self.app.counters.held() > self.local.borrow().live.config.limits.held_bytes
+    }
+
     /// This worker's counters.
     pub(crate) fn lane(&self) -> &Lane {
         self.app.counters.lane(self.index)
@@ -162,6 +176,7 @@ impl WorkerApp {
     /// Wakes connections whose time has come, and closes idle ones to servers.
     pub(crate) fn sweep(&self) {
         let now = self.now();
+        self.lane().beat(now);
         let draining = self.app.draining();
         if draining && self.drain_since.get().is_none() {
             self.drain_since.set(Some(now));

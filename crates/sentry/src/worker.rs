@@ -12,8 +12,10 @@ use tracing::error;
 use crate::accept::accept;
 use crate::app::App;
 use crate::client::Wait;
+use crate::counters::Counter;
 use crate::health;
 use crate::share::{Scratch, WorkerApp};
+use crate::supervise::supervise;
 use crate::timer::{self, CpuMeter};
 
 /// How often a draining worker looks whether it is done.
@@ -54,19 +56,23 @@ async fn work(job: Job) -> Left {
     if index == 0 {
         let all: Vec<Arc<App>> = apps.iter().map(|(app, _)| app.clone()).collect();
         for app in &all {
-            spawn_local(timer::run(app.clone()));
-            spawn_local(health::run(app.clone()));
+            once_for(app, "timer", timer::run);
+            once_for(app, "health checks", health::run);
         }
-        spawn_local(timer::report(all, meter.clone()));
+        if let Some(first) = all.first().cloned() {
+            let meter = meter.clone();
+            once_for(&first, "load report", move |_| timer::report(all.clone(), meter.clone()));
+        }
     }
     let scratch = Scratch::shared();
     let mut workers = Vec::new();
     let mut accepting = Vec::new();
     for (app, listeners) in apps {
         let worker = WorkerApp::new(app, index, scratch.clone(), seed);
-        spawn_local(sweep(worker.clone(), meter.clone()));
+        let (swept, meter) = (worker.clone(), meter.clone());
+        spawn_local(supervise("sweep", panicked(&worker), move || sweep(swept.clone(), meter.clone())));
         for listener in listeners {
-            accepting.push(spawn_local(accept(worker.clone(), listener, stop.clone())));
+            accepting.push(spawn_local(keep_accepting(worker.clone(), listener, stop.clone())));
         }
         workers.push(worker);
     }
@@ -76,6 +82,40 @@ async fn work(job: Job) -> Left {
         let _ = task.await;
     }
     drain(&workers, *deadline.borrow()).await
+}
+
+/// Runs what an application needs once.
+fn once_for<F>(app: &Arc<App>, what: &'static str, run: impl Fn(Arc<App>) -> F + 'static)
+where
+    F: Future<Output = ()> + 'static,
+{
+    let (app, counted) = (app.clone(), app.clone());
+    let count = move || counted.counters.lane(0).bump(Counter::WorkerPanics);
+    spawn_local(supervise(what, count, move || run(app.clone())));
+}
+
+/// Counts a panic of a worker's task.
+fn panicked(worker: &Rc<WorkerApp>) -> impl Fn() + 'static {
+    let worker = worker.clone();
+    move || worker.lane().bump(Counter::WorkerPanics)
+}
+
+/// Accepts until the stop. The socket outlives the task that uses it, so that no connection is lost with a panic.
+async fn keep_accepting(worker: Rc<WorkerApp>, listener: TcpListener, stop: watch::Receiver<bool>) {
+    let (count, listener) = (panicked(&worker), Rc::new(listener));
+    let accept_again = move || {
+        let (worker, stop, listener) = (worker.clone(), stop.clone(), listener.clone());
+        async move {
+            let accepted = match listener.try_clone() {
+                Ok(listener) => accept(worker, listener, stop).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = accepted {
+                error!(%error, "a worker can accept no more connections");
+            }
+        }
+    };
+    supervise("accept", count, accept_again).await;
 }
 
 /// Every period: connections whose time has come, and the thread's own CPU time.

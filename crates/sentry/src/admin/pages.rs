@@ -1,6 +1,7 @@
 //! The answers that end at once.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Query, State};
@@ -8,10 +9,11 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::Value;
-use tidegate_engine::Status;
+use tidegate_engine::Timestamp;
 
 use super::{Admin, view};
 use crate::board::Board;
+use crate::counters::Counters;
 use crate::metrics;
 
 type Shared = State<Arc<Admin>>;
@@ -27,11 +29,25 @@ pub(super) async fn metrics(State(admin): Shared, headers: HeaderMap) -> Respons
     }
 }
 
-pub(super) async fn healthz() -> &'static str {
-    "alive\n"
+/// A worker that has not looked after its connections for so long is stuck. It does four times in the shortest
+/// time-out, once a second at least.
+const STUCK: Duration = Duration::from_secs(10);
+
+/// Alive while every worker is.
+pub(super) async fn healthz(State(admin): Shared) -> Response {
+    let apps = admin.board.applications();
+    match apps.iter().find_map(|app| stuck(&app.counters, app.now())) {
+        Some(worker) => (StatusCode::SERVICE_UNAVAILABLE, format!("worker {worker} is stuck\n")).into_response(),
+        None => "alive\n".into_response(),
+    }
 }
 
-/// Ready while it takes requests and every application has a server that is up.
+/// The worker that is stuck at `now`, if one is.
+pub(super) fn stuck(counters: &Counters, now: Timestamp) -> Option<usize> {
+    counters.last_beat().filter(|(_, seen)| now.since(*seen) > STUCK).map(|(worker, _)| worker)
+}
+
+/// Ready while it takes requests. Whether servers are up is theirs: all sentries would leave service at once.
 pub(super) async fn readyz(State(admin): Shared) -> Response {
     match not_ready(&admin.board) {
         None => "ready\n".into_response(),
@@ -44,11 +60,8 @@ fn not_ready(board: &Board) -> Option<String> {
         return Some("draining".to_owned());
     }
     let apps = board.applications();
-    if let Some(app) = apps.iter().find(|app| app.draining()) {
-        return Some(format!("application \"{}\" is draining", app.name()));
-    }
-    let down = apps.iter().find(|app| !app.live().servers().any(|server| server.status() == Status::Up));
-    down.map(|app| format!("application \"{}\" has no server that is up", app.name()))
+    let draining = apps.iter().find(|app| app.draining());
+    draining.map(|app| format!("application \"{}\" is draining", app.name()))
 }
 
 /// Everything there is to see.

@@ -53,8 +53,8 @@ section! {
         key_file: String,
         /// A nucleus without a report for this long is silent. Default: three of its own intervals.
         silent_after: Time,
-        /// How its server is treated then: `"exclude"`, it gets no requests until its nucleus reports again, or
-        /// `"estimate"`, like one without a nucleus. Default: `"exclude"`.
+        /// How its server is treated then: `"estimate"`, like one without a nucleus, or `"exclude"`, it gets no requests
+        /// until its nucleus reports again, unless half the servers get none already. Default: `"estimate"`.
         when_silent: String,
     }
 }
@@ -126,6 +126,10 @@ section! {
         request_type: List<RawType>,
         /// Requests that are never policed, health checks for example. Default: none.
         exempt: List<RawRule>,
+        /// Paths that [can be read in two ways](security.md#one-request-one-meaning), `//a` or `/a%2F..`: `"strict"`
+        /// refuses them, `"merge"` resolves them for rules and servers, `"as-is"` sends them on as they are and takes
+        /// the less important class. Default: `"strict"`.
+        paths: String,
         /// How long each part of a request may take.
         timeouts: RawTimeouts,
         /// Limits on what is accepted.
@@ -305,6 +309,9 @@ section! {
         connections: u64,
         /// Requests in the class queues. Default: `10000`.
         waiting: u64,
+        /// Bytes that clients together sent ahead or leave unread. Beyond it, connections that leave refusals unread
+        /// are closed. Default: `"64MiB"`.
+        held_bytes: Bytes,
     }
 }
 
@@ -320,8 +327,11 @@ section! {
         rise: u64,
         /// Bad checks in a row that take it down. Default: `3`.
         fall: u64,
-        /// Requests in a row without an answer that take it down at once; 0: never. Default: `5`.
+        /// Requests in a row without an answer that take it down at once, if they are of several clients and for
+        /// several paths; 0: never. Default: `5`.
         passive_failures: u64,
+        /// Of the servers, how many may be down for another to be taken down so. Default: `"50%"`.
+        max_ejected: Share,
     }
 }
 
@@ -351,6 +361,11 @@ section! {
         request_id: bool,
         /// Networks of clients whose own such fields are kept. Default: none.
         trust: List<String>,
+        /// Further fields that no other client may send, as servers learn by them who asks and for what. Default:
+        /// `X-Real-IP`, `X-Original-URL` and [others](security.md#one-request-one-meaning).
+        identity: List<String>,
+        /// Protocols that a connection may change to; other wishes are not passed on. Default: `"websocket"`.
+        upgrade: List<String>,
     }
 }
 
@@ -387,6 +402,8 @@ section! {
         status: u64,
         /// File sent to refused clients. Default: built in, as HTML, JSON or text by `Accept`.
         page: String,
+        /// Tell refused clients why, and their class: in `Tidegate-Decision` and the built-in page. Default: `true`.
+        details: bool,
         /// Send `Tidegate-Decision` with admitted requests' answers, too. Default: `false`.
         decision_on_admitted: bool,
     }

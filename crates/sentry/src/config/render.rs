@@ -109,6 +109,7 @@ fn application(app: &Application) -> Value {
     if !app.exempt.is_empty() {
         put(&mut out, "exempt", rules(&app.exempt));
     }
+    put(&mut out, "paths", app.paths.name());
     put(&mut out, "timeouts", timeouts(&app.timeouts));
     put(&mut out, "limits", limits(&app.limits));
     put(&mut out, "health", health(&app.health));
@@ -279,6 +280,7 @@ fn limits(given: &Limits) -> Table {
     put_some(&mut out, "body_bytes", given.body_bytes.map(|bytes| bytes.to_string()));
     put(&mut out, "connections", whole(given.connections));
     put(&mut out, "waiting", whole(given.waiting));
+    put(&mut out, "held_bytes", given.held_bytes.to_string());
     out
 }
 
@@ -290,6 +292,7 @@ fn health(given: &Health) -> Table {
     put(&mut out, "rise", i64::from(given.rise));
     put(&mut out, "fall", i64::from(given.fall));
     put(&mut out, "passive_failures", i64::from(given.passive_failures));
+    put(&mut out, "max_ejected", given.max_ejected);
     out
 }
 
@@ -299,6 +302,8 @@ fn forwarded(given: &Forwarded) -> Table {
     put(&mut out, "forwarded", given.forwarded);
     put(&mut out, "request_id", given.request_id);
     put(&mut out, "trust", networks(&given.trust));
+    put(&mut out, "identity", texts(&given.identity));
+    put(&mut out, "upgrade", texts(&given.upgrade));
     out
 }
 
@@ -306,6 +311,7 @@ fn forwarded(given: &Forwarded) -> Table {
 fn rejection(given: &RejectionPages) -> Table {
     let mut out = Table::new();
     put(&mut out, "status", i64::from(given.status));
+    put(&mut out, "details", given.details);
     put(&mut out, "decision_on_admitted", given.decision_on_admitted);
     out
 }

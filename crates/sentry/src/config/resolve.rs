@@ -146,6 +146,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             syn: self.syn_policing(raw.syn_policing.map(|s| s.value).unwrap_or_default()),
             rejection,
             exempt,
+            paths: self.paths(raw.paths),
         };
         self.doubts(&application, &span);
         application

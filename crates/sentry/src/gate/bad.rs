@@ -17,6 +17,8 @@ pub enum Bad {
     Host,
     /// A request target in no lawful form: 400.
     Target,
+    /// A request target whose path can be read in two ways: 400.
+    AmbiguousPath,
     /// A body that breaks its framing: 400.
     Body,
     /// The head did not arrive in time: 408.
@@ -39,7 +41,7 @@ pub enum Bad {
 
 impl Bad {
     /// Every reason, for tables and metrics.
-    pub const ALL: [Bad; 16] = [
+    pub const ALL: [Bad; 17] = [
         Bad::Syntax,
         Bad::BareLineFeed,
         Bad::BothLengths,
@@ -47,6 +49,7 @@ impl Bad {
         Bad::TransferEncoding,
         Bad::Host,
         Bad::Target,
+        Bad::AmbiguousPath,
         Bad::Body,
         Bad::HeaderTimeout,
         Bad::BodyTimeout,
@@ -82,6 +85,7 @@ impl Bad {
             Bad::TransferEncoding => "transfer-encoding",
             Bad::Host => "host",
             Bad::Target => "target",
+            Bad::AmbiguousPath => "ambiguous-path",
             Bad::Body => "body",
             Bad::HeaderTimeout => "header-timeout",
             Bad::BodyTimeout => "body-timeout",

@@ -4,15 +4,16 @@
 //! ways is therefore either refused here (ambiguous framing: [`Bad`]) or left to hyper alone (odd but lawful:
 //! `plain` is false). Only plain requests are ever answered by the gate.
 
+mod target;
+
 use std::mem::MaybeUninit;
+
+use tidegate_classify::Paths;
 
 pub use super::bad::Bad;
 
 /// The most header fields that can be configured: the parser's table lives on the stack.
 pub const MAX_HEADERS: usize = 256;
-
-/// hyper's bound on a request target.
-const MAX_TARGET: usize = u16::MAX as usize - 1;
 
 /// The table that header fields are parsed into.
 pub type HeaderTable<'b> = [MaybeUninit<httparse::Header<'b>>; MAX_HEADERS];
@@ -31,6 +32,8 @@ pub struct HeadLimits {
     pub headers: usize,
     /// Bytes of the body.
     pub body: Option<u64>,
+    /// What becomes of ambiguous paths.
+    pub paths: Paths,
 }
 
 /// What the bytes at a message boundary are.
@@ -80,6 +83,11 @@ impl<'b> Head<'_, 'b> {
     /// The first value of a header field; `name` in lower case.
     pub fn header(&self, name: &str) -> Option<&'b [u8]> {
         self.headers.iter().find(|h| h.name.eq_ignore_ascii_case(name)).map(|h| h.value)
+    }
+
+    /// Whether the target names a host and no path.
+    pub(crate) fn asks_whole_server(&self) -> bool {
+        !self.target.starts_with('/') && self.target.matches('/').count() == 2 && !self.target.contains('?')
     }
 }
 
@@ -137,7 +145,7 @@ fn judge<'h, 'b>(mut head: Head<'h, 'b>, bytes: &'b [u8], minor: u8, limits: &He
     if !lines_end_in_crlf(&bytes[..head.len], head.headers.len() + 2) {
         return Err(Bad::BareLineFeed);
     }
-    judge_target(&mut head)?;
+    target::judge(&mut head, limits.paths)?;
     let mut seen = Seen::default();
     for header in head.headers {
         judge_header(&mut head.plain, &mut head.close, &mut seen, header)?;
@@ -163,6 +171,7 @@ struct Seen<'b> {
     length: Option<u64>,
     chunked: bool,
     connection: bool,
+    cookie: bool,
 }
 
 impl Seen<'_> {
@@ -186,13 +195,15 @@ fn judge_header<'b>(
     let is = |name: &str| header.name.eq_ignore_ascii_case(name);
     match header.name.len() {
         4 if is("host") => {
-            let host = Some(header.value).filter(|h| is_host(h)).and_then(|h| std::str::from_utf8(h).ok());
+            let host = Some(header.value).filter(|h| target::is_host(h)).and_then(|h| std::str::from_utf8(h).ok());
             let host = host.ok_or(Bad::Host)?;
             *plain &= !host.is_empty();
             if seen.host.replace(host).is_some() {
                 return Err(Bad::Host);
             }
         }
+        // Several lines are made one before anybody reads them.
+        6 if is("cookie") => *plain &= !std::mem::replace(&mut seen.cookie, true),
         6 if is("expect") => {
             *plain = false;
             if !header.value.eq_ignore_ascii_case(b"100-continue") {
@@ -241,72 +252,6 @@ fn judge_coding(value: &[u8]) -> Result<(), Bad> {
     Err(if chunked(last) && times == 1 { Bad::NotImplemented } else { Bad::TransferEncoding })
 }
 
-fn judge_target(head: &mut Head<'_, '_>) -> Result<(), Bad> {
-    let target = head.target;
-    head.plain &= matches!(head.method, "GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "OPTIONS" | "PATCH");
-    if target.len() > MAX_TARGET {
-        return Err(Bad::TargetTooLong);
-    }
-    if head.method == "CONNECT" {
-        return Err(Bad::NotImplemented);
-    }
-    let plain = target.bytes().all(|b| PLAIN_TARGET[usize::from(b)]);
-    if !plain && target.bytes().any(|b| b == b'#' || !(0x21..=0x7e).contains(&b)) {
-        return Err(Bad::Target);
-    }
-    if target.starts_with('/') {
-        head.plain &= plain;
-        return Ok(());
-    }
-    head.plain = false;
-    let absolute = has_scheme(target, "http://") || has_scheme(target, "https://");
-    if absolute || (target == "*" && head.method == "OPTIONS") { Ok(()) } else { Err(Bad::Target) }
-}
-
-fn has_scheme(target: &str, scheme: &str) -> bool {
-    target.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme))
-}
-
-/// Bytes of RFC 3986 in a path and query. Others go to hyper, which takes some of them and refuses the rest.
-static PLAIN_TARGET: [bool; 256] = letters_digits_and(b"-._~:/?@!$&'()*+,;=%");
-
-/// Bytes of a name in RFC 3986.
-static HOST_NAME: [bool; 256] = letters_digits_and(b"-._~!$&'()*+,;=%");
-
-const fn letters_digits_and(others: &[u8]) -> [bool; 256] {
-    let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        table[byte] = (byte as u8).is_ascii_alphanumeric();
-        byte += 1;
-    }
-    let mut at = 0;
-    while at < others.len() {
-        table[others[at] as usize] = true;
-        at += 1;
-    }
-    table
-}
-
-/// Host and port as RFC 3986 spells them; empty is lawful too.
-fn is_host(host: &[u8]) -> bool {
-    let Some(literal) = host.strip_prefix(b"[") else {
-        let name = host.iter().take_while(|&&b| HOST_NAME[usize::from(b)]).count();
-        return is_port(&host[name..]);
-    };
-    let address = literal.iter().take_while(|&&b| b.is_ascii_hexdigit() || b == b':' || b == b'.').count();
-    literal[address..].strip_prefix(b"]").is_some_and(is_port)
-}
-
-/// Nothing, or a colon and at most five digits.
-fn is_port(bytes: &[u8]) -> bool {
-    match bytes {
-        [] => true,
-        [b':', digits @ ..] => digits.len() <= 5 && digits.iter().all(u8::is_ascii_digit),
-        _ => false,
-    }
-}
-
 /// A number in plain decimal digits that fits: no sign, no spaces, no list.
 fn plain_number(value: &[u8]) -> Option<u64> {
     let digits = !value.is_empty() && value.len() <= 18 && value.iter().all(u8::is_ascii_digit);
@@ -325,7 +270,7 @@ fn lines_end_in_crlf(head: &[u8], lines: usize) -> bool {
 mod tests {
     use super::*;
 
-    const LIMITS: HeadLimits = HeadLimits { bytes: 1024, headers: 20, body: Some(1000) };
+    const LIMITS: HeadLimits = HeadLimits { bytes: 1024, headers: 20, body: Some(1000), paths: Paths::Strict };
 
     fn verdict(text: &str) -> Result<(bool, Framing, bool), &'static str> {
         match examine(text.as_bytes(), &mut header_table(), &LIMITS) {
@@ -359,6 +304,8 @@ mod tests {
         odd("GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n");
         odd("GET / HTTP/1.1\r\nHost: a\r\nConnection: close, x-a\r\n\r\n");
         odd("GET /{a} HTTP/1.1\r\nHost: a\r\n\r\n");
+        odd("GET /%61 HTTP/1.1\r\nHost: a\r\n\r\n");
+        odd("GET / HTTP/1.1\r\nHost: a\r\nCookie: a=1\r\nCookie: b=2\r\n\r\n");
         odd("POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/grpc+proto\r\n\r\n");
     }
 
@@ -390,6 +337,14 @@ mod tests {
         bad("GET /#x HTTP/1.1\r\nHost: a\r\n\r\n", "target");
         bad("GET a HTTP/1.1\r\nHost: a\r\n\r\n", "target");
         bad("GET * HTTP/1.1\r\nHost: a\r\n\r\n", "target");
+        for path in ["//a", "/a/../b", "/a%2fb", "/a/..;b", "/a%5Cb", "/%zz", "/a%00", "/."] {
+            bad(&format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"), "ambiguous-path");
+            bad(&format!("GET http://a{path} HTTP/1.1\r\nHost: a\r\n\r\n"), "ambiguous-path");
+        }
+        bad("GET http://a:80@b/ HTTP/1.1\r\nHost: b\r\n\r\n", "target");
+        bad("GET http://a@b/ HTTP/1.1\r\nHost: b\r\n\r\n", "target");
+        bad("GET http:/// HTTP/1.1\r\nHost: b\r\n\r\n", "target");
+        bad("TRACE / HTTP/1.1\r\nHost: a\r\n\r\n", "not-implemented");
         bad("CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", "not-implemented");
         bad("GET / HTTP/1.1\r\nHost: a\r\nExpect: 200-ok\r\n\r\n", "expectation");
         bad("GET / HTTP/2.0\r\nHost: a\r\n\r\n", "version");

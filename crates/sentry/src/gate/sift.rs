@@ -16,6 +16,9 @@ use crate::share::WorkerApp;
 /// A refused request's body of up to so many bytes is read and thrown away; for a longer one, closing is cheaper.
 const DISCARD_AT_MOST: usize = 64 * 1024;
 
+/// A pass ends when its answers are this many bytes: a client that does not read is owed that and one answer more.
+pub(crate) const ANSWER_AT_MOST: usize = 32 * 1024;
+
 /// How far a pass came.
 #[derive(Debug)]
 pub(crate) struct Sifted {
@@ -30,6 +33,10 @@ pub(crate) struct Sifted {
 pub(crate) enum Step {
     /// It needs more bytes.
     More,
+    /// There was nothing but empty lines.
+    Blank,
+    /// The answers so far go out before it goes on.
+    Full,
     /// A request was answered whose body is not all here: this much of it is still to be thrown away.
     Discard(u64),
     /// A request for hyper follows.
@@ -48,6 +55,8 @@ pub(crate) struct Passing {
     pub(crate) head: usize,
     /// Where its body ends.
     pub(crate) framing: Framing,
+    /// Its target names a host and no path.
+    pub(crate) whole_server: bool,
     /// The decision, when it was plain.
     pub(crate) arrival: Option<Box<Arrival>>,
 }
@@ -57,8 +66,15 @@ pub(crate) fn sift(worker: &Rc<WorkerApp>, peer: SocketAddr, input: &[u8], out: 
     let mut consumed = 0;
     // One reading of the clock serves the whole pass.
     let now = worker.now();
+    let before = out.len();
     let step = loop {
         consumed += leading_lines(&input[consumed..]);
+        if consumed == input.len() {
+            break if out.len() == before && consumed > 0 { Step::Blank } else { Step::More };
+        }
+        if out.len() - before >= ANSWER_AT_MOST {
+            break Step::Full;
+        }
         match sift_one(worker, peer, &input[consumed..], out, now) {
             One::Answered { length, close: false } => consumed += length,
             One::Answered { length, close: true } => {
@@ -81,9 +97,6 @@ enum One {
 }
 
 fn sift_one(worker: &Rc<WorkerApp>, peer: SocketAddr, input: &[u8], out: &mut Vec<u8>, now: Timestamp) -> One {
-    if input.is_empty() {
-        return One::Stop(Step::More);
-    }
     let limits = worker.local().live.head;
     let mut table = header_table();
     let head = match examine(input, &mut table, &limits) {
@@ -94,7 +107,10 @@ fn sift_one(worker: &Rc<WorkerApp>, peer: SocketAddr, input: &[u8], out: &mut Ve
         }
         Examined::Whole(head) => head,
     };
-    let pass = |arrival| One::Stop(Step::Pass(Passing { head: head.len, framing: head.framing, arrival }));
+    let pass = |arrival| {
+        let whole_server = head.asks_whole_server();
+        One::Stop(Step::Pass(Passing { head: head.len, framing: head.framing, whole_server, arrival }))
+    };
     if !head.plain {
         return pass(None);
     }

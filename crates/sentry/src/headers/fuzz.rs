@@ -1,11 +1,12 @@
 //! Any bytes as a request's head: what goes on to the server is what may.
 
-use http::Response;
+use http::{Response, Uri};
+use tidegate_classify::{Paths, Reading, reading};
 
 use super::*;
 
-/// Takes any bytes as a request's head and checks what a server would get: no hop-by-hop field, none that `Connection`
-/// names, none of the sentry's own, and the client named as it is.
+/// Takes any bytes as a request's head and checks what a server would get: what the rules read, no hop-by-hop field,
+/// none that `Connection` names, none of the sentry's own, and the client named as it is.
 ///
 /// # Panics
 /// When it does not hold: that is the finding.
@@ -24,12 +25,18 @@ pub fn headers(data: &[u8]) {
     }
     let named: Vec<HeaderName> = connection_names(request.headers());
     let client = Client::new(([192, 0, 2, 7], 1).into(), tidegate_engine::Timestamp::MAX);
-    let rules = Forwarded { x_forwarded: true, forwarded: true, request_id: true, trust: Vec::new() };
+    let rules = Forwarded { forwarded: true, ..Forwarded::default() };
     let (mut parts, ()) = request.into_parts();
-    let wishes = to_server(&mut parts, &client, &rules, false, || HeaderValue::from_static("id"));
+    if canonical::settle(&mut parts, Paths::Strict, false).is_err() {
+        return;
+    }
+    let read = parts.clone();
+    let wishes = to_server(&mut parts, &client, &rules, &DECISIVE, false, || HeaderValue::from_static("id"));
+    same_meaning(&read, &parts);
     let headers = &parts.headers;
+    let stays = |name: &HeaderName| matches!(*name, header::COOKIE | header::AUTHORIZATION) || DECISIVE.contains(name);
     let ours = [X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST, X_REQUEST_ID, header::FORWARDED, header::HOST];
-    for name in named.iter().filter(|name| !ours.contains(name)) {
+    for name in named.iter().filter(|name| !ours.contains(name) && !stays(name)) {
         let wished = wishes.upgrade.is_some() || wishes.trailers;
         let again = wished && [header::UPGRADE, header::TE, header::CONNECTION].contains(name);
         assert!(again || !headers.contains_key(name), "{name} is named in Connection and went on");
@@ -38,6 +45,8 @@ pub fn headers(data: &[u8]) {
         assert!(!headers.contains_key(&name), "{name} went on");
     }
     assert!(headers.keys().all(|name| !name.as_str().starts_with("tidegate-")), "one of our own fields went on");
+    let is_stray = |name: &HeaderName| name.as_str().contains('_') || rules.identity.contains(name);
+    assert!(!headers.keys().any(is_stray), "a field went on that nobody may send");
     assert_eq!(headers.get_all(X_FORWARDED_FOR).iter().collect::<Vec<_>>(), ["192.0.2.7"]);
     assert_eq!(headers.get_all(X_REQUEST_ID).iter().count(), 1);
     assert!(parts.uri.authority().is_none(), "the target is not in origin form");
@@ -46,6 +55,22 @@ pub fn headers(data: &[u8]) {
     let (mut parts, ()) = answer.into_parts();
     to_client(&mut parts, false);
     assert!(!parts.headers.contains_key(header::CONNECTION), "Connection went back to the client");
+}
+
+/// Fields that rules look at here.
+static DECISIVE: [HeaderName; 1] = [HeaderName::from_static("x-tier")];
+
+/// What rules read is what the server reads: method, target, host, cookies and the fields that rules look at.
+fn same_meaning(read: &request::Parts, sent: &request::Parts) {
+    assert_eq!(read.method, sent.method);
+    assert_eq!(read.uri, sent.uri, "the rules read another target");
+    let target = sent.uri.path_and_query().map_or("*", |target| target.as_str());
+    assert_eq!(reading(target), Reading::Canonical, "{target:?} can be read in two ways");
+    assert!(sent.headers.get_all(header::COOKIE).iter().count() <= 1, "several lines of cookies went on");
+    for name in [header::HOST, header::COOKIE].iter().chain(&DECISIVE) {
+        let of = |parts: &request::Parts| parts.headers.get_all(name).iter().cloned().collect::<Vec<_>>();
+        assert_eq!(of(read), of(sent), "the rules read another {name}");
+    }
 }
 
 /// The names that `Connection` lists.

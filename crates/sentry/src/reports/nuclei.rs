@@ -309,6 +309,9 @@ impl Nuclei {
             let speaks = matches!(entry.state, NucleusState::Speaks | NucleusState::NotListening);
             if speaks && self.now - entry.heard > self.silence(at) {
                 self.enter(at, NucleusState::Silent);
+            } else if entry.state == NucleusState::Silent {
+                // How many others are excluded may have changed.
+                self.exclude(at);
             }
         }
     }
@@ -352,9 +355,11 @@ impl Nuclei {
     /// Makes the data path agree with what is known here.
     fn exclude(&self, at: usize) {
         let entry = &self.entries[at];
-        let excluded = self.excludes(entry);
+        let excludes = self.excludes(entry);
         for (app, id, _) in &entry.places {
             let app = &self.apps[*app];
+            // Silence is no evidence against a server: where many fall silent, it is the way here that is broken.
+            let excluded = excludes && (entry.state != NucleusState::Silent || may_miss(app, *id));
             if app.live().server(*id).is_some_and(|server| server.is_excluded() != excluded) {
                 app.exclude(*id, excluded);
             }
@@ -374,6 +379,13 @@ impl Nuclei {
         let interval = self.entries[at].interval.max(SHORTEST);
         self.silent_after.map_or((interval * MISSED * 1e9) as u64, |after| after.as_nanos() as u64)
     }
+}
+
+/// Whether half the servers at least would be left without this one.
+fn may_miss(app: &App, id: ServerId) -> bool {
+    let live = app.live();
+    let others = live.servers().filter(|server| server.id != id && server.is_excluded()).count();
+    (others + 1) * 2 <= live.servers().count()
 }
 
 /// Keeps the counts by type, using the old list's memory.

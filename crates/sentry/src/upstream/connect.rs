@@ -33,6 +33,13 @@ pub(crate) async fn connect(pool: &Rc<Pool>, timeout: Duration) -> io::Result<Bo
     }))
 }
 
+/// Whether it is this machine that lacks something: descriptors, ports, memory. That says nothing about a server.
+pub(crate) fn is_local(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let lacks = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::ADDRNOTAVAIL, Errno::AGAIN];
+    error.raw_os_error().is_some_and(|code| lacks.iter().any(|errno| errno.raw_os_error() == code))
+}
+
 /// Opens a socket to a server, trying each of its addresses.
 pub(crate) async fn open(server: &Server) -> io::Result<TcpStream> {
     let stream = match server.numeric {
@@ -54,4 +61,17 @@ pub(crate) async fn open(server: &Server) -> io::Result<TcpStream> {
     };
     stream.set_nodelay(true)?;
     Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_this_machine_lacks_is_not_the_server_s() {
+        let of = |errno: rustix::io::Errno| is_local(&io::Error::from(errno));
+        assert!(of(rustix::io::Errno::MFILE) && of(rustix::io::Errno::ADDRNOTAVAIL));
+        assert!(!of(rustix::io::Errno::CONNREFUSED) && !of(rustix::io::Errno::TIMEDOUT));
+        assert!(!is_local(&io::ErrorKind::NotFound.into()));
+    }
 }

@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use tidegate_engine::{Outcome, Timestamp};
 
 use super::ServerConn;
-use super::connect::connect;
+use super::connect::{connect, is_local};
 use super::pool::Pool;
 use crate::body::RequestBody;
 use crate::client::{Client, Wait};
@@ -36,6 +36,8 @@ pub(crate) enum Failure {
     Bad(Bad),
     /// The server could not be reached.
     Connect,
+    /// This machine has no descriptor, port or memory left to reach it.
+    Local,
     /// The server could not be reached in time.
     ConnectTimeout,
     /// The server closed the connection instead of answering.
@@ -68,6 +70,7 @@ impl Failure {
         match self {
             Failure::Bad(bad) => (bad.status(), bad.name()),
             Failure::Connect => (502, "server-unreachable"),
+            Failure::Local => (503, "no-resources"),
             Failure::ConnectTimeout => (504, "connect-timeout"),
             Failure::Broken => (502, "server-closed"),
             Failure::Garbage => (502, "server-garbage"),
@@ -89,7 +92,7 @@ impl Failure {
     /// What the log is told.
     pub(crate) fn end(self) -> RecordEnd {
         match self {
-            Failure::Bad(_) => RecordEnd::Complete,
+            Failure::Bad(_) | Failure::Local => RecordEnd::Complete,
             Failure::ConnectTimeout | Failure::FirstByte | Failure::Unread | Failure::Request => RecordEnd::TimedOut,
             _ => RecordEnd::ServerFailed,
         }
@@ -103,6 +106,7 @@ impl Failure {
     fn counter(self) -> Option<Counter> {
         Some(match self {
             Failure::Connect => Counter::ServerConnectErrors,
+            Failure::Local => Counter::LocalErrors,
             Failure::ConnectTimeout => Counter::TimeoutConnect,
             Failure::Broken | Failure::Garbage => Counter::ServerErrors,
             Failure::FirstByte => Counter::TimeoutFirstByte,
@@ -149,6 +153,7 @@ async fn open(worker: &Rc<WorkerApp>, client: &Client, pool: &Rc<Pool>) -> Resul
             Ok(server)
         }
         Ok(Err(error)) if error.kind() == io::ErrorKind::TimedOut => Err(Failure::ConnectTimeout),
+        Ok(Err(error)) if is_local(&error) => Err(Failure::Local),
         Ok(Err(_)) => Err(Failure::Connect),
         Err(_) => Err(Failure::Request),
     }

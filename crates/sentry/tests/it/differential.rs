@@ -2,9 +2,10 @@
 
 use proptest::prelude::*;
 use proptest::sample::select;
+use tidegate_classify::Paths;
 use tidegate_sentry::fuzz::{HeadLimits, Stop, disagreement, hyper_reads, read_all};
 
-const LIMITS: HeadLimits = HeadLimits { bytes: 4096, headers: 100, body: None };
+const LIMITS: HeadLimits = HeadLimits { bytes: 4096, headers: 100, body: None, paths: Paths::AsIs };
 
 /// Pieces of requests, lawful and not. Any sequence of them may be on the wire.
 const PIECES: &[&str] = &[

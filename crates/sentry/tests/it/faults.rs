@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::support::{Door, Peer, RawServer, Running, application, ok, until};
+use crate::support::{Client, Door, Peer, RawServer, Running, application, ok, until};
 use socket2::{Domain, Socket, Type};
 use tidegate_engine::Status;
 use tidegate_sentry::config::Application;
@@ -241,31 +241,59 @@ fn a_connection_that_the_server_closed_while_idle_costs_no_request() {
 #[test]
 fn too_many_failures_in_a_row_take_a_server_down_and_checks_bring_it_back() {
     let failing = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let (first, second) = (mute(&failing), mute(&failing));
+    let sentry = Running::start(watchful(&[first.address, second.address]));
+    let down = || sentry.app().snapshot().servers.iter().filter(|server| server.status == Status::Down).count();
+    // Several clients, several paths: that is no client's doing.
+    let mut asked = 0;
+    until("a server is taken down", || {
+        asked += 1;
+        let mut client = Client::connect_from([127, 0, 0, 1 + asked % 7].into(), sentry.address);
+        client.send(format!("POST /{} HTTP/1.1\r\nHost: t\r\nContent-Length: 0\r\n\r\n", asked % 3));
+        let _ = client.try_answer(false);
+        assert!(down() <= 1, "half of them at most");
+        sentry.count(Counter::Ejections) > 0
+    });
+    failing.store(false, Ordering::SeqCst);
+    until("both are back", || down() == 0 && sentry.ask(GET).status == 200);
+    sentry.assert_quiet();
+}
+
+#[test]
+fn one_client_cannot_take_servers_down() {
+    let failing = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let (first, second) = (mute(&failing), mute(&failing));
+    let sentry = Running::start(watchful(&[first.address, second.address]));
+    for path in 0..40 {
+        let request = format!("POST /crash/{path} HTTP/1.1\r\nHost: t\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(sentry.ask(&request).status, 502, "never that there is no server");
+    }
+    assert!(sentry.app().snapshot().servers.iter().all(|server| server.status == Status::Up));
+    assert_eq!(sentry.count(Counter::Ejections), 0);
+}
+
+/// A server that is well, says its health check, and closes without an answer while it is to fail.
+fn mute(failing: &Arc<std::sync::atomic::AtomicBool>) -> RawServer {
     let fail = failing.clone();
-    let server = RawServer::start(move |mut peer| {
+    RawServer::start(move |mut peer| {
         while let Some(asked) = peer.request() {
             if asked.target != "/up" && fail.load(Ordering::SeqCst) {
                 return;
             }
             peer.send(ok("fine"));
         }
-    });
-    let mut app = application(&[server.address]);
+    })
+}
+
+/// Checks health often, and looks at unanswered requests.
+fn watchful(servers: &[std::net::SocketAddr]) -> tidegate_sentry::config::Application {
+    let mut app = application(servers);
     app.health.path = Some(String::from("/up"));
     app.health.interval = Duration::from_millis(50);
     app.health.passive_failures = 3;
     app.health.rise = 1;
     app.setup.when_all_down = tidegate_engine::WhenAllDown::Refuse;
-    let sentry = Running::start(app);
-    let mut sawn_down = false;
-    until("the server is taken down", || {
-        sawn_down |= matches!(sentry.ask(POST).status, 503);
-        sawn_down
-    });
-    failing.store(false, Ordering::SeqCst);
-    until("the server is back", || sentry.ask(GET).status == 200);
-    assert_eq!(sentry.app().snapshot().servers[0].status, Status::Up);
-    sentry.assert_quiet();
+    app
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! A real sentry from outside, in one program.
 
 mod cluster;
+mod cost;
 #[cfg(feature = "fuzzing")]
 mod differential;
 mod faults;
 mod malformed;
+mod meaning;
 mod operation;
 mod pipelining;
 mod relay;

@@ -275,7 +275,9 @@ fn an_upgrade_becomes_a_tunnel() {
             peer.send(bytes);
         }
     });
-    let sentry = Running::start(application(&[server.address]));
+    let mut app = application(&[server.address]);
+    app.forwarded.upgrade = vec![String::from("echo")];
+    let sentry = Running::start(app);
     let mut client = sentry.client();
     client.send("GET /chat HTTP/1.1\r\nHost: t\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n");
     let answer = client.answer();

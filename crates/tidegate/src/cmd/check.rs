@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use tidegate_sentry::Config;
 
-/// Check a configuration file and print it complete, with every default. The output is itself a valid configuration.
-/// Warnings go to standard error. Exit status 2 when the file is invalid.
+/// Check a configuration file and print it complete, with every default and secrets hidden. With --show-secrets the
+/// output is always itself a valid configuration. Warnings go to standard error. Exit status 2 when the file is invalid.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The configuration file
@@ -17,6 +17,9 @@ pub struct Args {
     /// Print nothing but errors and warnings
     #[arg(short, long)]
     quiet: bool,
+    /// Print the admin token, too
+    #[arg(long)]
+    show_secrets: bool,
 }
 
 /// Checks the file.
@@ -33,7 +36,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         eprintln!("warning: {}", warning.at(&source));
     }
     if !args.quiet {
-        stdout().write_all(checked.config.to_toml().as_bytes()).context("cannot print the configuration")?;
+        let config = &checked.config;
+        let text = if args.show_secrets { config.to_toml() } else { config.to_masked_toml() };
+        stdout().write_all(text.as_bytes()).context("cannot print the configuration")?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -79,6 +79,19 @@ fn check_prints_a_configuration_that_check_accepts() {
 }
 
 #[test]
+fn check_tells_no_secrets_unless_asked() {
+    let folder = Folder::new();
+    folder.write("token", "SECRETTOKEN_0123456789");
+    let text = "[admin]\ntoken_file = \"token\"\n[[application]]\nservers = \"127.0.0.1:9001\"\n";
+    let file = folder.write("secret.toml", text);
+    let (status, printed, _) = output(&["check", &file]);
+    assert_eq!(status, Some(0));
+    assert!(printed.contains("(hidden)") && !printed.contains("SECRETTOKEN"), "{printed}");
+    let (_, printed, _) = output(&["check", "--show-secrets", &file]);
+    assert!(printed.contains("SECRETTOKEN_0123456789"), "{printed}");
+}
+
+#[test]
 fn mistakes_are_status_2_with_file_and_line() {
     let folder = Folder::new();
     let file = folder.write("bad.toml", "[[application]]\nservers = \"127.0.0.1:9001\"\ntagret = \"500ms\"\n");

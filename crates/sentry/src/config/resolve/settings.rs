@@ -3,12 +3,15 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use tidegate_config::{At, Bytes, Time};
+use http::HeaderName;
+use tidegate_classify::Paths;
+use tidegate_config::{At, Bytes, List, Time};
 
 use super::super::raw::{RawForwarded, RawHealth, RawLimits, RawPool, RawRejection, RawRetry, RawTimeouts, RawTraces};
 use super::super::{Forwarded, Health, Limits, Pool, RejectionPages, Retry, Timeouts, Traces};
 use super::Resolver;
 use super::rules::PageFile;
+use crate::gate::head::MAX_HEADERS;
 
 impl Resolver<'_, '_, '_> {
     pub(super) fn timeouts(&mut self, raw: RawTimeouts) -> Timeouts {
@@ -29,10 +32,11 @@ impl Resolver<'_, '_, '_> {
         let header_bytes = raw.header_bytes.map(|At { value: Bytes(bytes), span }| At { value: bytes, span });
         Limits {
             header_bytes: self.count("header_bytes", header_bytes, default.header_bytes, 1024..=1 << 20),
-            headers: self.count("headers", raw.headers, default.headers, 1..=10_000),
+            headers: self.count("headers", raw.headers, default.headers, 1..=MAX_HEADERS),
             body_bytes: raw.body_bytes.map(|bytes| bytes.value.0),
             connections: self.count("connections", raw.connections, default.connections, 1..=10_000_000),
             waiting: self.count("waiting", raw.waiting, default.waiting, 1..=10_000_000),
+            held_bytes: raw.held_bytes.map_or(default.held_bytes, |bytes| bytes.value.0),
         }
     }
 
@@ -54,6 +58,7 @@ impl Resolver<'_, '_, '_> {
                 default.passive_failures as usize,
                 0..=1_000_000,
             ) as u32,
+            max_ejected: raw.max_ejected.map_or(default.max_ejected, |share| share.value.0),
         }
     }
 
@@ -102,7 +107,31 @@ impl Resolver<'_, '_, '_> {
             forwarded: raw.forwarded.map_or(default.forwarded, |given| given.value),
             request_id: raw.request_id.map_or(default.request_id, |given| given.value),
             trust: self.networks(raw.trust),
+            identity: raw.identity.map_or(default.identity, |list| self.field_names(list.value)),
+            upgrade: raw.upgrade.map_or(default.upgrade, |list| {
+                list.value.0.into_iter().map(|protocol| protocol.value.to_ascii_lowercase()).collect()
+            }),
         }
+    }
+
+    fn field_names(&mut self, list: List<String>) -> Vec<HeaderName> {
+        let mut names = Vec::new();
+        for At { value: name, span } in list.0 {
+            match HeaderName::from_bytes(name.as_bytes()) {
+                Ok(name) => names.push(name),
+                Err(_) => self.report.error(&span, format!("\"{name}\" is not a header name")),
+            }
+        }
+        names
+    }
+
+    pub(super) fn paths(&mut self, given: Option<At<String>>) -> Paths {
+        let Some(At { value, span }) = given else { return Paths::default() };
+        Paths::ALL.into_iter().find(|paths| paths.name() == value).unwrap_or_else(|| {
+            let message = format!("paths = \"{value}\" is unknown; give \"strict\", \"merge\" or \"as-is\"");
+            self.report.error(&span, message);
+            Paths::default()
+        })
     }
 
     /// Pages per class: the class's own, else the application's.
@@ -116,6 +145,7 @@ impl Resolver<'_, '_, '_> {
         RejectionPages {
             status: self.count("status", raw.status, 503, 400..=599) as u16,
             pages,
+            details: raw.details.is_none_or(|given| given.value),
             decision_on_admitted: raw.decision_on_admitted.is_some_and(|given| given.value),
         }
     }

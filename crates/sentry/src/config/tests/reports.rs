@@ -33,14 +33,14 @@ fn reports_are_read_with_their_key_and_printed_without() {
     let config = folder.parse("[reports]\nkey_file = \"key\"").expect("valid").config;
     let reports = config.reports.as_ref().expect("reports");
     assert_eq!((reports.listen, reports.silent_after), (([127, 0, 0, 1], 9901).into(), None));
-    assert_eq!(reports.when_silent, WhenSilent::Exclude);
+    assert_eq!(reports.when_silent, WhenSilent::Estimate);
     let printed = config.to_toml();
     assert!(!printed.contains("a secret") && !format!("{config:?}").contains("a secret"));
     assert_eq!(Config::parse(&printed, Path::new("/shop.toml")).expect("valid").config.to_toml(), printed);
-    let text = "[reports]\nkey_file = \"key\"\nlisten = \":7\"\nsilent_after = \"1s\"\nwhen_silent = \"estimate\"";
+    let text = "[reports]\nkey_file = \"key\"\nlisten = \":7\"\nsilent_after = \"1s\"\nwhen_silent = \"exclude\"";
     let reports = folder.parse(text).expect("valid").config.reports.expect("reports");
     assert_eq!((reports.listen.port(), reports.silent_after), (7, Some(Duration::from_secs(1))));
-    assert_eq!(reports.when_silent, WhenSilent::Estimate);
+    assert_eq!(reports.when_silent, WhenSilent::Exclude);
 }
 
 #[test]

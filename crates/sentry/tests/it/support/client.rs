@@ -39,6 +39,16 @@ impl Client {
         Client { io, read: Vec::new() }
     }
 
+    /// A client at another address of this machine.
+    pub fn connect_from(own: std::net::IpAddr, address: SocketAddr) -> Self {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+        socket.bind(&SocketAddr::new(own, 0).into()).expect("an address");
+        socket.connect(&address.into()).expect("a connection");
+        let io = TcpStream::from(socket);
+        io.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+        Client { io, read: Vec::new() }
+    }
+
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.io.write_all(bytes.as_ref()).expect("a write");
     }

@@ -63,8 +63,9 @@ pub fn application(servers: &[SocketAddr]) -> Application {
         retry: Retry::default(),
         pool: Pool::default(),
         forwarded: Forwarded::default(),
-        rejection: RejectionPages { status: 503, pages: Vec::new(), decision_on_admitted: false },
+        rejection: RejectionPages { status: 503, pages: Vec::new(), details: true, decision_on_admitted: false },
         exempt: Vec::new(),
+        paths: tidegate_classify::Paths::Strict,
     }
 }
 

@@ -1,0 +1,73 @@
+//! What a connection keeps of the sentry's memory: bytes that its client sent ahead, and answers that it has not read.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::AsyncWrite;
+
+use super::{Gate, Turn};
+use crate::client::Wait;
+use crate::counters::Counter;
+
+impl Gate {
+    /// The client does not take its answers now. It has as long for the next byte of them as for any answer's, unless
+    /// all clients together keep too much here.
+    pub(super) fn poll_owing(&mut self) -> Poll<io::Result<Turn>> {
+        if self.client.waits_for() != Wait::ResponseBody {
+            self.client.wait(Wait::ResponseBody, self.worker.deadline(|timeouts| timeouts.body_idle));
+        }
+        self.count_held();
+        if !self.worker.holds_too_much() {
+            return Poll::Pending;
+        }
+        self.worker.lane().bump(Counter::ConnectionsShed);
+        self.forget_held();
+        self.out = Vec::new();
+        Poll::Ready(Ok(Turn::End))
+    }
+
+    /// Keeps the books on what this connection holds.
+    pub(super) fn count_held(&self) {
+        self.worker.count_held(&self.client, self.held.capacity() + self.out.capacity());
+    }
+
+    /// Writes answers; what the socket does not take now is owed.
+    pub(super) fn answer(&mut self, cx: &mut Context<'_>, answers: &[u8]) -> io::Result<()> {
+        let mut left = answers;
+        if self.out.is_empty()
+            && !left.is_empty()
+            && let Poll::Ready(written) = Pin::new(&mut self.io).poll_write(cx, left)
+        {
+            left = &left[written?..];
+        }
+        self.out.extend_from_slice(left);
+        Ok(())
+    }
+
+    /// Writes what is owed.
+    pub(super) fn poll_flush_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.out.is_empty() {
+            let n = ready!(Pin::new(&mut self.io).poll_write(cx, &self.out))?;
+            if n == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.out.drain(..n);
+            self.client_reads();
+        }
+        if self.out.capacity() > 0 {
+            self.out = Vec::new();
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Gives back what memory it can: an idle connection keeps no buffer.
+    pub(crate) fn release_buffers(&mut self) {
+        if self.held_is_empty() {
+            self.forget_held();
+        }
+        self.held.shrink_to_fit();
+        self.out.shrink_to_fit();
+        self.count_held();
+    }
+}
