@@ -53,8 +53,9 @@ section! {
         key_file: String,
         /// A nucleus without a report for this long is silent. Default: three of its own intervals.
         silent_after: Time,
-        /// How its server is treated then: `"estimate"`, like one without a nucleus, or `"exclude"`, it gets no requests
-        /// until its nucleus reports again, unless half the servers get none already. Default: `"estimate"`.
+        /// How its server is treated then: `"estimate"`, like one without a nucleus, or `"exclude"`, it gets no
+        /// requests until its nucleus reports again, unless half the servers get none already. Default:
+        /// `"estimate"`.
         when_silent: String,
     }
 }

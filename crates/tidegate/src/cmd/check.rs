@@ -8,7 +8,8 @@ use anyhow::{Context, Result};
 use tidegate_sentry::Config;
 
 /// Check a configuration file and print it complete, with every default and secrets hidden. With --show-secrets the
-/// output is always itself a valid configuration. Warnings go to standard error. Exit status 2 when the file is invalid.
+/// output is always itself a valid configuration. Warnings go to standard error. Exit status 2 when the file is
+/// invalid.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The configuration file
