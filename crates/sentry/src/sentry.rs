@@ -113,10 +113,6 @@ impl Sentry {
         for (number, application) in config.applications.into_iter().enumerate() {
             let wanted = application.listen.clone();
             let seed = seed(number as u64);
-            if most_connections < application.limits.connections as u64 {
-                let limit = application.limits.connections;
-                info!(app = application.name, limit, most_connections, "descriptors are for fewer connections");
-            }
             let app = App::new(application, workers, seed, records.clone())?;
             let app = app.with_spans(spans.clone()).with_connections(most_connections);
             let (actual, per_worker) = listen_all(app.name(), &wanted, workers)?;
@@ -149,6 +145,13 @@ impl Sentry {
             };
             let thread = std::thread::Builder::new().name(format!("sentry-{index}"));
             handle.workers.push(thread.spawn(move || run(job)).map_err(StartError::Thread)?);
+        }
+        // Only now: who waits for the log must not keep clients waiting.
+        for app in &handle.apps {
+            let limit = app.live().config.limits.connections;
+            if most_connections < limit as u64 {
+                info!(app = app.name(), limit, most_connections, "there are descriptors for fewer connections");
+            }
         }
         Ok(handle)
     }
