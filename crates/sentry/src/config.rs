@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tidegate_classify::{ClassifierSetup, Network, Rule};
-use tidegate_engine::Setup;
+use tidegate_engine::{MOST_OPEN, Setup};
 
 pub use error::{ConfigErrors, Problem};
 #[cfg(any(test, feature = "fuzzing"))]
@@ -157,6 +157,8 @@ pub struct Application {
     pub setup: Setup,
     /// What its classifier needs. Request type `i + 1` of `setup` is `request_types[i]` here; 0 is "default".
     pub classifier: ClassifierSetup,
+    /// What requests of each type are, by the numbers of `setup.request_types`; those beyond its end are ordinary.
+    pub kinds: Vec<RequestKind>,
     /// Names of the resource tags; tag number `i` is bit `i`.
     pub tags: Vec<String>,
     /// Its servers, in the order of `setup.servers`.
@@ -179,6 +181,29 @@ pub struct Application {
     pub rejection: RejectionPages,
     /// Requests that are never policed: health checks of load balancers in front of the sentry.
     pub exempt: Vec<Rule>,
+}
+
+/// What requests of a type are, as far as their server's work is concerned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RequestKind {
+    /// They are answered, or their answers say that they are streams.
+    #[default]
+    Ordinary,
+    /// Their answers go on as things happen, whatever their content types.
+    Stream,
+    /// Their answers come when something happens: the wait is no work.
+    Poll,
+}
+
+impl RequestKind {
+    /// The name in the file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            RequestKind::Ordinary => "ordinary",
+            RequestKind::Stream => "stream",
+            RequestKind::Poll => "poll",
+        }
+    }
 }
 
 /// One server's address.
@@ -236,11 +261,20 @@ pub struct Limits {
     pub connections: usize,
     /// Requests that wait in class queues.
     pub waiting: usize,
+    /// Streams, long polls and tunnels that are open without a place.
+    pub open: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { header_bytes: 16 * 1024, headers: 100, body_bytes: None, connections: 100_000, waiting: 10_000 }
+        Limits {
+            header_bytes: 16 * 1024,
+            headers: 100,
+            body_bytes: None,
+            connections: 100_000,
+            waiting: 10_000,
+            open: MOST_OPEN,
+        }
     }
 }
 

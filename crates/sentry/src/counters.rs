@@ -67,10 +67,16 @@ pub enum Counter {
     TunnelsOpened,
     /// Tunnels closed.
     TunnelsClosed,
+    /// Ghosts whose servers answered although nobody waited.
+    GhostsAnswered,
+    /// Ghosts whose servers stopped: they closed without an answer.
+    GhostsStopped,
+    /// Ghosts of which the end was not seen.
+    GhostsUnseen,
 }
 
 /// Every counter with its name in metrics.
-pub const COUNTERS: [(Counter, &str); 30] = [
+pub const COUNTERS: [(Counter, &str); 33] = [
     (Counter::ConnectionsAccepted, "connections_accepted"),
     (Counter::ConnectionsClosed, "connections_closed"),
     (Counter::ConnectionsRefused, "connections_refused"),
@@ -101,6 +107,9 @@ pub const COUNTERS: [(Counter, &str); 30] = [
     (Counter::TimeoutClientIdle, "timeout_client_idle"),
     (Counter::TunnelsOpened, "tunnels_opened"),
     (Counter::TunnelsClosed, "tunnels_closed"),
+    (Counter::GhostsAnswered, "ghosts_answered"),
+    (Counter::GhostsStopped, "ghosts_stopped"),
+    (Counter::GhostsUnseen, "ghosts_unseen"),
 ];
 
 /// All counters of one application.

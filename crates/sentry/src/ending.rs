@@ -5,16 +5,20 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use http::{HeaderValue, Method, Uri};
-use tidegate_engine::{ClassId, End, MeasuredCost, Outcome, Rejection, Request, ServerId, Timestamp};
+use tidegate_engine::{
+    AbandonedBy, ClassId, End, MeasuredCost, Open, Outcome, Rejection, Request, ServerId, Timestamp,
+};
 
 use crate::client::Client;
 use crate::counters::Counter;
 use crate::gate::head::Head;
+use crate::ghost;
 use crate::permit::{Arrival, Permit, Policed};
-use crate::record::{Decided, RecordEnd, RequestRecord};
+use crate::record::{Decided, RecordEnd, RequestRecord, Work};
 use crate::share::{Local, WorkerApp};
 use crate::spans::Trace;
 use crate::times::Example;
+use crate::upstream::send::Left;
 
 /// A request on its way to its end. Dropped unreported, the client has left.
 #[derive(Debug)]
@@ -26,6 +30,10 @@ pub(crate) struct Ending {
     pub(crate) permit: Option<Permit>,
     /// What the permit is completed with at the end.
     pub(crate) outcome: Outcome,
+    /// Where its server owes an answer when it ends without one.
+    pub(crate) left: Left,
+    /// What it is, once that is more than a request that is answered.
+    pub(crate) work: Option<Work>,
     /// What it cost, where its server says so.
     pub(crate) cost: Option<MeasuredCost>,
     /// How it ended, once that is known.
@@ -70,6 +78,8 @@ impl Ending {
             local: local.clone(),
             permit: None,
             outcome: Outcome::answered(),
+            left: Left::default(),
+            work: None,
             cost: None,
             end: RecordEnd::ClientGone,
             status: 0,
@@ -125,6 +135,32 @@ impl Ending {
         self.at
     }
 
+    /// It turns out to be open and no work; `first_byte`: since when its answer goes on. Where the pool takes it, its
+    /// permit stands for the open connection from now on.
+    pub(crate) fn open(&mut self, kind: Open, first_byte: Timestamp) {
+        let is_new = self.work.is_none() && self.permit.as_ref().is_some_and(|permit| permit.open(kind, first_byte));
+        if !is_new {
+            return;
+        }
+        self.work = Some(Work::Open(kind));
+        if kind != Open::Poll
+            && let Some(times) = self.local.live.times(self.request.class)
+        {
+            times.observe(first_byte.since(self.at), self.example.take());
+        }
+    }
+
+    /// The longest target of its application.
+    pub(crate) fn longest_target(&self) -> Duration {
+        let steps = self.local.live.config.setup.sla.steps();
+        steps.iter().map(|step| step.target).max().unwrap_or(Duration::from_secs(1))
+    }
+
+    /// Whether it may still turn out to be open and no work.
+    pub(crate) fn is_in_flight(&self) -> bool {
+        self.work.is_none() && self.permit.is_some()
+    }
+
     /// The request is over, in the way that `end` and `outcome` say.
     pub(crate) fn report(mut self: Box<Self>) {
         self.settle();
@@ -141,9 +177,33 @@ impl Ending {
         if self.status != 0 {
             lane.status(self.status);
         }
-        match (self.permit.take(), self.end) {
-            (_, RecordEnd::ClientGone) => lane.bump(Counter::ClientGone),
-            (Some(permit), _) => {
+        if self.end == RecordEnd::ClientGone {
+            lane.bump(Counter::ClientGone);
+        }
+        if let Some(permit) = self.permit.take() {
+            self.release(permit);
+        }
+        if let Some(line) = self.line.take() {
+            self.log(&line, bytes_in);
+        }
+    }
+
+    /// The permit ends, or goes on with the work that is left behind.
+    fn release(&mut self, permit: Permit) {
+        let by = match self.end {
+            RecordEnd::ClientGone => Some(AbandonedBy::Client),
+            _ if self.outcome.end == End::TimedOut => Some(AbandonedBy::TimeOut),
+            _ => None,
+        };
+        match (by, self.work, self.left.take()) {
+            (Some(by), None, Some(server)) => {
+                self.work = Some(Work::Ghost);
+                ghost::leave(&self.worker, permit, by, server);
+            }
+            // What is left is no work, or there is none.
+            (Some(AbandonedBy::Client), ..) => drop(permit),
+            (_, Some(_), _) => permit.complete(self.outcome, None),
+            (_, None, _) => {
                 let measured = self.server.zip(self.cost).filter(|_| self.outcome.end == End::Answered);
                 if let Some(times) = self.local.live.times(self.request.class) {
                     times.observe(self.worker.now().since(self.at), self.example.take());
@@ -151,10 +211,6 @@ impl Ending {
                 let outcome = Outcome { bytes: Some(self.bytes_out), ..self.outcome };
                 permit.complete(outcome, measured.map(|(server, cost)| (server, self.request, cost)));
             }
-            (None, _) => {}
-        }
-        if let Some(line) = self.line.take() {
-            self.log(&line, bytes_in);
         }
     }
 
@@ -178,6 +234,7 @@ impl Ending {
             first_byte: self.first_byte,
             total: self.worker.now().since(self.at),
             end: self.end,
+            work: self.work,
             retries: self.retries,
             request_id: id.as_deref(),
         };
@@ -247,6 +304,7 @@ fn log_refusal(
         first_byte: None,
         total: worker.now().since(arrival.at),
         end: RecordEnd::Complete,
+        work: None,
         retries: 0,
         request_id: head.header("x-request-id").and_then(|id| std::str::from_utf8(id).ok()),
     };

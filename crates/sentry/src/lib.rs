@@ -36,6 +36,7 @@ mod event_ring;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 mod gate;
+mod ghost;
 mod headers;
 mod health;
 mod history;

@@ -256,6 +256,9 @@ section! {
         r#match: List<RawRule>,
         /// Resources that the type strains; at most 64 different ones. Default: none.
         tags: List<String>,
+        /// [What counts as work](work.md): `"stream"`, the answer goes on as things happen; `"poll"`, it comes when
+        /// something happens. Default: `"ordinary"`, the answer's content type and pace say whether it is a stream.
+        kind: String,
     }
 }
 
@@ -328,6 +331,8 @@ section! {
         connections: u64,
         /// Requests in the class queues. Default: `10000`.
         waiting: u64,
+        /// Streams, long polls and tunnels that are open [without a place](work.md). Default: `10000`.
+        open: u64,
     }
 }
 

@@ -13,3 +13,4 @@ mod resource;
 mod support;
 #[cfg(feature = "otel")]
 mod traces;
+mod work;

@@ -32,6 +32,7 @@ impl Resolver<'_, '_, '_> {
             body_bytes: raw.body_bytes.map(|bytes| bytes.value.0),
             connections: self.count("connections", raw.connections, default.connections, 1..=10_000_000),
             waiting: self.count("waiting", raw.waiting, default.waiting, 1..=10_000_000),
+            open: self.count("open", raw.open, default.open, 0..=10_000_000),
         }
     }
 
