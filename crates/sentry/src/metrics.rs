@@ -119,7 +119,7 @@ fn application(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
     let gauges: [(&str, &str, Option<Unit>, Value); 7] = [
         ("tidegate_target", "The SLA's target at the current arrival rate.", Some(Unit::Seconds), |s| s.target),
         ("tidegate_shadow", "1 while refusals are only counted.", None, |s| flag(s.shadow)),
-        ("tidegate_in_flight", "Admitted and not yet answered.", None, |s| s.in_flight as f64),
+        ("tidegate_in_flight", "At work at servers.", None, |s| s.in_flight as f64),
         ("tidegate_waiting", "Waiting in class queues.", None, |s| s.waiting as f64),
         ("tidegate_processors", "Effective processors of the servers that are up.", None, |s| s.processors),
         ("tidegate_calibration", "The SLA's statistic over the prediction from means.", None, |s| s.calibration),

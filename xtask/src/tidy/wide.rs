@@ -9,8 +9,11 @@ use super::tree::{Finding, Tree};
 const MOST: usize = 20;
 
 /// Structs that have more, and why.
-const EXCEPTIONS: &[(&str, &str, &str)] =
-    &[("crates/experiment", "Scenario", "a file's tables as they are typed; what changes it makes a run of it shorter")];
+const EXCEPTIONS: &[(&str, &str, &str)] = &[(
+    "crates/experiment",
+    "Scenario",
+    "a file's tables as they are typed; what changes it makes a run of it shorter",
+)];
 
 /// No struct that has a method with `&mut self` has more than [`MOST`] fields.
 pub fn check(tree: &Tree) -> Vec<Finding> {

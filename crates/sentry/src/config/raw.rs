@@ -186,7 +186,7 @@ section! {
         cores: f64,
         /// For `wrr`, and for what it can have in flight. Default: `1.0`.
         weight: f64,
-        /// The most requests in flight there. Default: none.
+        /// The most requests in flight, streams and tunnels there. Default: none.
         max_connections: u64,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_engine::{Decision, Timestamp};
+use tidegate_engine::{AbandonedBy, Decision, Timestamp, Watch};
 use tidegate_workload::{Arrivals, Rng, rng, uniform};
 
 use super::menu::{Menu, draw, sums};
@@ -213,10 +213,13 @@ impl Run<'_> {
         let flying = &mut self.requests[request as usize];
         (flying.timer, flying.gone) = (None, true);
         let was_waiting = std::mem::take(&mut flying.waiting);
-        let (subject, ticket) = (flying.subject, flying.ticket.take());
+        let (subject, ticket) = (flying.subject, flying.ticket);
         self.record.report.failed(subject);
-        if let Some(ticket) = ticket {
-            self.front.controller.handle_cancel(now, ticket);
+        match ticket {
+            Some(ticket) if was_waiting => self.front.controller.handle_cancel(now, ticket),
+            // The ticket goes on with the server's work.
+            Some(ticket) => self.front.controller.handle_abandon(now, ticket, AbandonedBy::Client, Watch::Driver),
+            None => {}
         }
         self.go_on(now, request, Fate::TimedOut);
         if was_waiting {
