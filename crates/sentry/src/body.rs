@@ -187,7 +187,7 @@ impl ResponseBody {
         };
         if let Some(mut ending) = self.ending.take() {
             if let (Kind::Relay(relay), RecordEnd::TimedOut) = (&mut self.kind, end) {
-                ending.left.put(relay.server.take());
+                ending.place.left.put(relay.server.take());
             }
             ending.end = end;
             ending.outcome = outcome;
@@ -265,7 +265,7 @@ impl Drop for ResponseBody {
     /// hyper drops the body when its last byte is in hyper's own buffer. What is left is the flush.
     fn drop(&mut self) {
         if let (Kind::Relay(relay), Some(ending)) = (&mut self.kind, &self.ending) {
-            ending.left.put(relay.server.take());
+            ending.place.left.put(relay.server.take());
         }
         self.client.answer(self.ending.take().filter(|ending| ending.end != RecordEnd::ClientGone));
     }

@@ -26,14 +26,10 @@ pub(crate) struct Ending {
     worker: Rc<WorkerApp>,
     client: Rc<Client>,
     local: Rc<Local>,
-    /// `None` when the request was never admitted, or is no longer in flight.
-    pub(crate) permit: Option<Permit>,
+    /// Its place at its server.
+    pub(crate) place: Place,
     /// What the permit is completed with at the end.
     pub(crate) outcome: Outcome,
-    /// Where its server owes an answer when it ends without one.
-    pub(crate) left: Left,
-    /// What it is, once that is more than a request that is answered.
-    pub(crate) work: Option<Work>,
     /// What it cost, where its server says so.
     pub(crate) cost: Option<MeasuredCost>,
     /// How it ended, once that is known.
@@ -53,6 +49,17 @@ pub(crate) struct Ending {
     request: Request,
     line: Option<Box<Line>>,
     reported: bool,
+}
+
+/// A request's place at its server, and what becomes of it.
+#[derive(Debug, Default)]
+pub(crate) struct Place {
+    /// `None` when the request was never admitted, or its permit has gone on without it.
+    pub(crate) permit: Option<Permit>,
+    /// Where its server owes an answer when it ends without one.
+    pub(crate) left: Left,
+    /// What it is, once that is more than a request that is answered.
+    work: Option<Work>,
 }
 
 /// What the log wants of a request's head; kept only when there is a log.
@@ -76,10 +83,8 @@ impl Ending {
             worker: worker.clone(),
             client: client.clone(),
             local: local.clone(),
-            permit: None,
+            place: Place::default(),
             outcome: Outcome::answered(),
-            left: Left::default(),
-            work: None,
             cost: None,
             end: RecordEnd::ClientGone,
             status: 0,
@@ -138,11 +143,12 @@ impl Ending {
     /// It turns out to be open and no work; `first_byte`: since when its answer goes on. Where the pool takes it, its
     /// permit stands for the open connection from now on.
     pub(crate) fn open(&mut self, kind: Open, first_byte: Timestamp) {
-        let is_new = self.work.is_none() && self.permit.as_ref().is_some_and(|permit| permit.open(kind, first_byte));
+        let is_new =
+            self.place.work.is_none() && self.place.permit.as_ref().is_some_and(|permit| permit.open(kind, first_byte));
         if !is_new {
             return;
         }
-        self.work = Some(Work::Open(kind));
+        self.place.work = Some(Work::Open(kind));
         if kind != Open::Poll
             && let Some(times) = self.local.live.times(self.request.class)
         {
@@ -158,7 +164,7 @@ impl Ending {
 
     /// Whether it may still turn out to be open and no work.
     pub(crate) fn is_in_flight(&self) -> bool {
-        self.work.is_none() && self.permit.is_some()
+        self.place.work.is_none() && self.place.permit.is_some()
     }
 
     /// The request is over, in the way that `end` and `outcome` say.
@@ -180,7 +186,7 @@ impl Ending {
         if self.end == RecordEnd::ClientGone {
             lane.bump(Counter::ClientGone);
         }
-        if let Some(permit) = self.permit.take() {
+        if let Some(permit) = self.place.permit.take() {
             self.release(permit);
         }
         if let Some(line) = self.line.take() {
@@ -195,9 +201,9 @@ impl Ending {
             _ if self.outcome.end == End::TimedOut => Some(AbandonedBy::TimeOut),
             _ => None,
         };
-        match (by, self.work, self.left.take()) {
+        match (by, self.place.work, self.place.left.take()) {
             (Some(by), None, Some(server)) => {
-                self.work = Some(Work::Ghost);
+                self.place.work = Some(Work::Ghost);
                 ghost::leave(&self.worker, permit, by, server);
             }
             // What is left is no work, or there is none.
@@ -234,7 +240,7 @@ impl Ending {
             first_byte: self.first_byte,
             total: self.worker.now().since(self.at),
             end: self.end,
-            work: self.work,
+            work: self.place.work,
             retries: self.retries,
             request_id: id.as_deref(),
         };

@@ -102,7 +102,7 @@ impl Exchange {
             }
         };
         self.ending.decision = admitted.shadow.map_or(Decided::Admitted, Decided::Shadow);
-        self.ending.permit = Some(admitted.permit);
+        self.ending.place.permit = Some(admitted.permit);
         Ok(admitted.server)
     }
 
@@ -142,7 +142,7 @@ impl Exchange {
             self.ending.server = Some(server);
             let spare = replay.then(|| copy(&request, &self.client, &self.worker));
             let Failed { why, unsent, stale } =
-                match send(&self.worker, &self.client, &pool, request, fresh, &self.ending.left).await {
+                match send(&self.worker, &self.client, &pool, request, fresh, &self.ending.place.left).await {
                     Ok(answer) => {
                         pool.server.succeeded();
                         return Ok(answer);
@@ -178,7 +178,7 @@ impl Exchange {
     }
 
     fn elsewhere(&self, failed: ServerId) -> Option<ServerId> {
-        match &self.ending.permit {
+        match &self.ending.place.permit {
             Some(permit) => permit.redispatch(failed),
             None => self.worker.server_in_turn(&self.local.live),
         }
@@ -250,7 +250,7 @@ impl Exchange {
     ) -> Response<ResponseBody> {
         self.ending.open(Open::Tunnel, self.worker.now());
         self.ending.end = RecordEnd::Upgraded;
-        self.client.upgrade(Box::new(ServerEnd::new(server, self.ending.permit.take())));
+        self.client.upgrade(Box::new(ServerEnd::new(server, self.ending.place.permit.take())));
         Response::from_parts(parts, ResponseBody::whole(Bytes::new(), &self.client, &self.worker, self.ending))
     }
 
@@ -274,7 +274,7 @@ impl Exchange {
         if let Failure::Bad(bad) = failure {
             self.worker.lane().bad(bad);
             // The client's fault moves no estimate of the server.
-            self.ending.permit = None;
+            self.ending.place.permit = None;
         }
         let mut response = reject::error(status, name);
         if matches!(failure, Failure::Bad(_) | Failure::Unread) {

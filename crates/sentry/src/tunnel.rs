@@ -1,8 +1,8 @@
 //! Tunnels: after `101 Switching Protocols` the sentry copies bytes both ways and understands nothing of them.
 //!
 //! A tunnel is not a request in flight: it was answered with the `101`, and has no place from then on. It counts in the
-//! pool of what is open and among its server's connections, ends when either side does or when nothing passes for as long
-//! as an idle connection may live, and is cut at a drain's end. Where the pool is full, it keeps its place.
+//! pool of what is open and among its server's connections, and ends when either side does, when nothing passes for as
+//! long as an idle connection may live, or at a drain's end. Where the pool is full, it keeps its place.
 
 use std::future::poll_fn;
 use std::io;

@@ -2,8 +2,9 @@
 //!
 //! The model knows nothing of policies: it counts, and compares its counts with what the controller shows.
 
+mod rules;
+
 use std::collections::{HashMap, HashSet};
-use std::fmt::{Debug, Display};
 
 use tidegate_engine::{
     AbandonedBy, Action, ClassId, Decision, End, Open, Outcome, Reason, Rejection, Request, Role, ServerId, Setup,
@@ -13,6 +14,7 @@ use tidegate_engine::{
 use super::cases::Case;
 use super::driver::{Input, Output, Server, Step, View};
 use super::finite;
+use rules::{equal, lending_changed, longest_target, may_use, no_inversion, partitions, require, same_estimates};
 
 type Checked = Result<(), String>;
 
@@ -440,69 +442,4 @@ impl Model {
         let sane = seen.guaranteed <= seen.offered && seen.in_target <= seen.completed;
         require(sane, || format!("guaranteed or in target of class {}", seen.name))
     }
-}
-
-fn lending_changed(step: &Step) -> bool {
-    step.events.iter().any(|(_, event)| event.name() == "lending-changed")
-}
-
-/// Whether a server is in the partition of a class.
-fn may_use(view: &View, class: usize, server: ServerId) -> bool {
-    let name = &view.snapshot.classes[class].name;
-    let own = view.snapshot.partitions.iter().position(|partition| partition.classes.contains(name));
-    let of = view.servers[server.index()].partition;
-    own.is_some() && of.is_none_or(|of| Some(usize::from(of)) == own)
-}
-
-fn partitions(view: &View) -> Vec<Option<u8>> {
-    view.servers.iter().map(|server| server.partition).collect()
-}
-
-/// At one instant no request of a class fails the SLA test while a less important one is started.
-fn no_inversion(model: &Model, step: &Step) -> Checked {
-    let tested = |reason: Reason| matches!(reason, Reason::SlaTarget | Reason::MoreImportantFirst);
-    let actions = step.actions.iter().filter_map(|action| match action {
-        Action::Refuse { rejection, .. } if tested(rejection.reason) => Some(rejection.class.index()),
-        _ => None,
-    });
-    let decided = match &step.output {
-        Output::Decision(Decision::Reject(rejection)) if tested(rejection.reason) => Some(rejection.class.index()),
-        _ => None,
-    };
-    let Some(failed) = actions.chain(decided).min() else { return Ok(()) };
-    for action in &step.actions {
-        if let Action::Start { ticket, .. } = action
-            && let Some(live) = model.live.get(ticket)
-            && live.class > failed
-        {
-            return Err(format!("class {} failed the test, class {} was started", failed + 1, live.class + 1));
-        }
-    }
-    Ok(())
-}
-
-/// A cancel teaches nothing.
-fn same_estimates(before: &View, after: &View) -> Checked {
-    let of = |view: &View| {
-        let snapshot = &view.snapshot;
-        let classes: Vec<_> =
-            snapshot.classes.iter().map(|c| (c.mean_cost, c.offered_rate, c.p50, c.p95, c.p99)).collect();
-        let servers: Vec<_> = snapshot.servers.iter().map(|s| (s.processors, s.confidence)).collect();
-        let totals = (snapshot.mean_cost, snapshot.calibration, snapshot.processors, snapshot.urls, snapshot.target);
-        format!("{classes:?} {servers:?} {totals:?}")
-    };
-    let (before, after) = (of(before), of(after));
-    require(before == after, || format!("a cancel moved estimates from {before} to {after}"))
-}
-
-fn longest_target(setup: &Setup) -> f64 {
-    setup.sla.steps().iter().map(|step| step.target.as_secs_f64()).fold(0.0, f64::max)
-}
-
-fn equal<T: PartialEq + Debug>(what: impl Display, seen: T, expected: T) -> Checked {
-    require(seen == expected, || format!("{what} is {seen:?}, the model has {expected:?}"))
-}
-
-fn require(holds: bool, otherwise: impl FnOnce() -> String) -> Checked {
-    if holds { Ok(()) } else { Err(otherwise()) }
 }
