@@ -60,6 +60,8 @@ pub(crate) struct Place {
     pub(crate) left: Left,
     /// What it is, once that is more than a request that is answered.
     work: Option<Work>,
+    /// It is open, since when; but the pool had no room for it when that was seen.
+    unpooled: Option<(Open, Timestamp)>,
 }
 
 /// What the log wants of a request's head; kept only when there is a log.
@@ -143,16 +145,21 @@ impl Ending {
     /// It turns out to be open and no work; `first_byte`: since when its answer goes on. Where the pool takes it, its
     /// permit stands for the open connection from now on.
     pub(crate) fn open(&mut self, kind: Open, first_byte: Timestamp) {
-        let is_new =
-            self.place.work.is_none() && self.place.permit.as_ref().is_some_and(|permit| permit.open(kind, first_byte));
-        if !is_new {
+        let Some(permit) = self.place.permit.as_ref().filter(|_| self.place.work.is_none()) else { return };
+        if !permit.open(kind, first_byte) {
+            self.place.unpooled = Some((kind, first_byte));
             return;
         }
         self.place.work = Some(Work::Open(kind));
-        if kind != Open::Poll
-            && let Some(times) = self.local.live.times(self.request.class)
-        {
-            times.observe(first_byte.since(self.at), self.example.take());
+        if kind != Open::Poll {
+            self.observe(first_byte);
+        }
+    }
+
+    /// Its response time is known: it ended at `end`.
+    fn observe(&mut self, end: Timestamp) {
+        if let Some(times) = self.local.live.times(self.request.class) {
+            times.observe(end.since(self.at), self.example.take());
         }
     }
 
@@ -164,7 +171,7 @@ impl Ending {
 
     /// Whether it may still turn out to be open and no work.
     pub(crate) fn is_in_flight(&self) -> bool {
-        self.place.work.is_none() && self.place.permit.is_some()
+        self.place.work.is_none() && self.place.unpooled.is_none() && self.place.permit.is_some()
     }
 
     /// The request is over, in the way that `end` and `outcome` say.
@@ -196,6 +203,14 @@ impl Ending {
 
     /// The permit ends, or goes on with the work that is left behind.
     fn release(&mut self, permit: Permit) {
+        if let Some((kind, first_byte)) = self.place.unpooled {
+            self.place.work = Some(Work::Open(kind));
+            // How long it was open teaches nothing, even if the pool has no room for it now either.
+            if permit.open(kind, first_byte) && self.end != RecordEnd::ClientGone {
+                permit.complete(self.outcome, None);
+            }
+            return;
+        }
         let by = match self.end {
             RecordEnd::ClientGone => Some(AbandonedBy::Client),
             _ if self.outcome.end == End::TimedOut => Some(AbandonedBy::TimeOut),
@@ -204,6 +219,9 @@ impl Ending {
         match (by, self.place.work, self.place.left.take()) {
             (Some(by), None, Some(server)) => {
                 self.place.work = Some(Work::Ghost);
+                if by == AbandonedBy::TimeOut {
+                    self.observe(self.worker.now());
+                }
                 ghost::leave(&self.worker, permit, by, server);
             }
             // What is left is no work, or there is none.
@@ -211,9 +229,7 @@ impl Ending {
             (_, Some(_), _) => permit.complete(self.outcome, None),
             (_, None, _) => {
                 let measured = self.server.zip(self.cost).filter(|_| self.outcome.end == End::Answered);
-                if let Some(times) = self.local.live.times(self.request.class) {
-                    times.observe(self.worker.now().since(self.at), self.example.take());
-                }
+                self.observe(self.worker.now());
                 let outcome = Outcome { bytes: Some(self.bytes_out), ..self.outcome };
                 permit.complete(outcome, measured.map(|(server, cost)| (server, self.request, cost)));
             }
