@@ -99,7 +99,13 @@ function tiles(state, f) {
   mark(tile, "holds", String(holds));
   say(byId("response-note"), `${holds ? "✓ within" : "✖ over"} ${time(state.target)}${f.worst ? ` (${f.worst.name})` : ""}`);
   say(byId("in-flight"), count(state.in_flight));
-  say(byId("in-flight-note"), `${count(state.waiting)} waiting`);
+  say(byId("in-flight-note"), [`${count(state.waiting)} waiting`, ...besides(state)].join(", "));
+}
+
+/** Of those in flight, the ones nobody waits for; and what is open and not in flight. */
+function besides(state) {
+  const open = (state.streams ?? 0) + (state.tunnels ?? 0);
+  return [[state.ghosts ?? 0, "abandoned"], [open, "open"]].filter(([n]) => n > 0).map(([n, what]) => `${count(n)} ${what}`);
 }
 
 function named(statistic) {

@@ -181,8 +181,8 @@ pub struct Ended {
     pub service_time: f64,
     /// Bytes of the answer, where the driver tells.
     pub bytes: Option<u64>,
-    /// When it came to the sentry.
-    pub arrived: Timestamp,
+    /// From its arrival to the end of its answer, of a stream to its beginning, seconds.
+    pub response_time: f64,
     /// When it was sent to its server.
     pub started: Timestamp,
     /// Requests in flight then, itself included.

@@ -16,6 +16,7 @@ mod outbox;
 mod reload;
 mod reports;
 mod show;
+mod work;
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -102,24 +103,30 @@ impl Controller {
         decision
     }
 
-    /// The answer to an admitted request is complete, or will not come.
+    /// The answer to an admitted request is complete, or will not come; or what was open is over.
     pub fn handle_completion(&mut self, now: Timestamp, ticket: Ticket, outcome: Outcome) {
         match self.core.traffic.flights.get(ticket).map(|flight| flight.state) {
             Some(State::InFlight { .. }) => {}
+            Some(State::Ghost { .. }) => return self.lay_ghost(now, ticket, outcome),
+            Some(State::Open { .. }) => return self.close(now, ticket, Some(outcome.end)),
             // A waiting request cannot complete: the driver mixed up its tickets.
             _ => return self.core.traffic.stale_tickets += 1,
         }
         if let Some(flight) = self.core.traffic.flights.remove(ticket) {
             self.core.land(now, &flight, Some(outcome));
-            self.tell_outcome(now, &flight, outcome);
+            self.tell_outcome(now, now, &flight, outcome);
         }
         self.settle(now);
     }
 
-    /// The client of a waiting or admitted request left. Moves no estimate.
+    /// The client of a request left that waits or that no server works on; or a ghost's server stopped. Moves no
+    /// estimate. Where the server may work on: [`Controller::handle_abandon`].
     pub fn handle_cancel(&mut self, now: Timestamp, ticket: Ticket) {
+        if let Some(State::Open { .. }) = self.core.traffic.flights.get(ticket).map(|flight| flight.state) {
+            return self.close(now, ticket, None);
+        }
         let Some(flight) = self.core.traffic.cancel(ticket) else { return };
-        if matches!(flight.state, State::InFlight { .. }) {
+        if flight.state.work_at().is_some() {
             self.core.land(now, &flight, None);
             self.offer_places(now);
         }
@@ -229,10 +236,7 @@ impl Controller {
 
     /// Where an admitted request is.
     pub fn server_of(&self, ticket: Ticket) -> Option<ServerId> {
-        match self.core.traffic.flights.get(ticket)?.state {
-            State::InFlight { server } => Some(server),
-            State::Waiting { .. } => None,
-        }
+        self.core.traffic.flights.get(ticket)?.state.server()
     }
 
     /// What a request is expected to cost, seconds.
@@ -246,9 +250,14 @@ impl Controller {
         self.core.fleet.partitions.sizes()
     }
 
-    /// Requests in flight.
+    /// Requests that servers work on, ghosts among them.
     pub fn in_flight(&self) -> usize {
         self.core.traffic.flying()
+    }
+
+    /// Streams, polls and tunnels that are open.
+    pub fn open(&self) -> usize {
+        self.core.traffic.pool()
     }
 
     /// Requests waiting in class queues.
@@ -358,19 +367,15 @@ impl Controller {
     }
 
     /// The policy hears how a request ended, and may start waiting ones.
-    fn tell_outcome(&mut self, now: Timestamp, flight: &Flight, outcome: Outcome) {
+    fn tell_outcome(&mut self, now: Timestamp, ended: Timestamp, flight: &Flight, outcome: Outcome) {
         let (end, service_time) = outcome.end_in(now.since(flight.started));
-        let server = match flight.state {
-            State::InFlight { server } => Some(server),
-            State::Waiting { .. } => None,
-        };
         let ended = Ended {
             request: flight.request,
-            server,
+            server: flight.state.server(),
             end,
             service_time,
             bytes: outcome.bytes,
-            arrived: flight.arrived,
+            response_time: ended.seconds_since(flight.arrived),
             started: flight.started,
             in_flight_at_start: flight.in_flight as usize,
         };
@@ -386,6 +391,7 @@ impl Controller {
     }
 
     fn tick(&mut self, now: Timestamp) {
+        self.fade_ghosts(now);
         self.core.refresh(now);
         let Core { fleet, outbox, .. } = &mut self.core;
         fleet.balance(now, &mut *outbox.sink);

@@ -195,6 +195,35 @@ impl Outcome {
     }
 }
 
+/// Why nobody waits for the answer any more of a request that a server works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AbandonedBy {
+    /// Its client left.
+    Client,
+    /// A time-out of the sentry ended it.
+    TimeOut,
+}
+
+/// How the end of a ghost's work becomes known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Watch {
+    /// The driver sees the server close or answer, and says so.
+    Driver,
+    /// Not at all: the work is taken to last as long as it is expected to.
+    Nobody,
+}
+
+/// What is open at a server without being work there: it has no place, and counts in a pool of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Open {
+    /// Its answer has begun and goes on as things happen: server-sent events, for example.
+    Stream,
+    /// Its answer begins when something happens: a long poll.
+    Poll,
+    /// Both sides changed protocol.
+    Tunnel,
+}
+
 /// The ways an admitted request ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum End {

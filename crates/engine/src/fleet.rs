@@ -11,6 +11,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::affinity::Pins;
+use crate::decision::Open;
 use crate::dispatch::{self, DispatchPolicy};
 use crate::estimate::Mark;
 use crate::request::ServerId;
@@ -82,6 +83,27 @@ impl Fleet {
         }
         server.capacity.end(now, work);
         // A place at a server that takes nothing more, or still has too many, is no room.
+        if server.is_taking(taking) && server.has_room() {
+            self.sums.free = self.sums.free.map(|free| free + 1);
+        }
+    }
+
+    /// What left `server` as work stays open there: it still takes a connection.
+    pub(crate) fn open(&mut self, server: ServerId, kind: Open) {
+        let taking = self.taking_status();
+        let server = &mut self.servers[server.index()];
+        if server.is_taking(taking) && server.has_room() {
+            self.sums.free = self.sums.free.map(|free| free.saturating_sub(1));
+        }
+        *server.open_mut(kind) += 1;
+    }
+
+    /// Something that was open at `server` is over.
+    pub(crate) fn close(&mut self, server: ServerId, kind: Open) {
+        let taking = self.taking_status();
+        let server = &mut self.servers[server.index()];
+        let open = server.open_mut(kind);
+        *open = open.saturating_sub(1);
         if server.is_taking(taking) && server.has_room() {
             self.sums.free = self.sums.free.map(|free| free + 1);
         }

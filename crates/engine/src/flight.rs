@@ -1,13 +1,17 @@
-//! Requests that wait or are in flight, and counts of those that ended.
+//! What is under way: every request that waits, is at work at a server, or is open there, and what became of those
+//! before.
 
 mod stats;
 mod table;
 mod waiting;
 
+use alloc::collections::BinaryHeap;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
-use crate::decision::Reason;
-use crate::request::{ClassId, RequestTypeId, Ticket};
+use crate::decision::{Open, Reason};
+use crate::request::{ClassId, RequestTypeId, ServerId, Ticket};
+use crate::time::Timestamp;
 
 pub(crate) use stats::ClassStats;
 pub(crate) use table::{Flight, Flights, State};
@@ -24,6 +28,10 @@ pub(crate) struct Traffic {
     /// In flight in all, and of these in shadow only.
     in_flight: usize,
     in_shadow: usize,
+    /// Ghosts that nobody watches, by when their work is expected to be over.
+    ghosts: BinaryHeap<Reverse<(Timestamp, Ticket)>>,
+    /// In the pool of what is open and no work.
+    open: usize,
     /// Tickets used after their end.
     pub(crate) stale_tickets: u64,
 }
@@ -44,6 +52,8 @@ impl Traffic {
             stats: alloc::vec![ClassStats::new(); classes],
             in_flight: 0,
             in_shadow: 0,
+            ghosts: BinaryHeap::new(),
+            open: 0,
             stale_tickets: 0,
         }
     }
@@ -55,7 +65,7 @@ impl Traffic {
         ticket
     }
 
-    /// Takes a request out whose client left; `None`: its ticket is stale.
+    /// Takes a request out that nobody wants any more and no server works on; `None`: its ticket is stale.
     pub(crate) fn cancel(&mut self, ticket: Ticket) -> Option<Flight> {
         let Some(flight) = self.flights.get(ticket).copied() else {
             self.stale_tickets += 1;
@@ -66,7 +76,9 @@ impl Traffic {
             self.waiting.unlink(&mut self.flights, class, bucket, ticket.slot);
         }
         self.flights.remove(ticket);
-        self.stats[class.index()].cancelled += 1;
+        // A ghost's client was counted when it left.
+        let is_news = !matches!(flight.state, State::Ghost { .. });
+        self.stats[class.index()].cancelled += u64::from(is_news);
         Some(flight)
     }
 
@@ -82,11 +94,58 @@ impl Traffic {
         self.stats[class.index()].refused[reason.index()] += 1;
     }
 
-    /// An admitted request ended.
+    /// No server works on an admitted request any more.
     pub(crate) fn count_ended(&mut self, flight: &Flight) {
         self.in_flight -= 1;
         self.in_shadow -= usize::from(flight.shadow);
-        self.stats[flight.request.class.index()].in_flight -= 1;
+        let stats = &mut self.stats[flight.request.class.index()];
+        stats.in_flight -= 1;
+        stats.ghosts -= u64::from(matches!(flight.state, State::Ghost { .. }));
+    }
+
+    /// A request at a server becomes a ghost, which goes at `end` unless the driver says when.
+    pub(crate) fn haunt(&mut self, ticket: Ticket, is_told: bool, end: Option<Timestamp>) {
+        if let Some(end) = end {
+            self.ghosts.push(Reverse((end, ticket)));
+        }
+        let Some(flight) = self.flights.get_mut(ticket) else { return };
+        if let State::InFlight { server } = flight.state {
+            flight.state = State::Ghost { server, is_told };
+            self.stats[flight.request.class.index()].ghosts += 1;
+        }
+    }
+
+    /// A ghost whose work is over by now, as far as is known; each once.
+    pub(crate) fn next_faded(&mut self, now: Timestamp) -> Option<Ticket> {
+        while let Some(&Reverse((end, ticket))) = self.ghosts.peek()
+            && end <= now
+        {
+            self.ghosts.pop();
+            // Its end may have become known before.
+            if self.flights.get(ticket).is_some() {
+                return Some(ticket);
+            }
+        }
+        None
+    }
+
+    /// A request that is no work joins the pool.
+    pub(crate) fn open(&mut self, ticket: Ticket, server: ServerId, kind: Open) {
+        let Some(flight) = self.flights.get_mut(ticket) else { return };
+        flight.state = State::Open { server, kind };
+        self.open += 1;
+        *self.stats[flight.request.class.index()].open_mut(kind) += 1;
+    }
+
+    /// One of the pool is over.
+    pub(crate) fn count_closed(&mut self, class: ClassId, kind: Open) {
+        self.open -= 1;
+        *self.stats[class.index()].open_mut(kind) -= 1;
+    }
+
+    /// How many are in the pool.
+    pub(crate) fn pool(&self) -> usize {
+        self.open
     }
 
     /// Gives requests the new numbers of their classes and types, by where these stood before; what is gone is of the
@@ -106,10 +165,17 @@ impl Traffic {
     pub(crate) fn follow_classes(&mut self, classes: &[Option<usize>]) {
         let old = core::mem::take(&mut self.stats);
         self.stats = classes.iter().map(|at| at.map_or_else(ClassStats::new, |at| old[at].clone())).collect();
-        self.stats.iter_mut().for_each(|stats| stats.in_flight = 0);
-        for (_, flight) in self.flights.iter_mut().filter(|(_, flight)| matches!(flight.state, State::InFlight { .. }))
-        {
-            self.stats[flight.request.class.index()].in_flight += 1;
+        for stats in &mut self.stats {
+            (stats.in_flight, stats.ghosts, stats.streams, stats.tunnels) = (0, 0, 0, 0);
+        }
+        for (_, flight) in self.flights.iter_mut() {
+            let stats = &mut self.stats[flight.request.class.index()];
+            match flight.state {
+                State::Waiting { .. } => {}
+                State::InFlight { .. } => stats.in_flight += 1,
+                State::Ghost { .. } => (stats.in_flight, stats.ghosts) = (stats.in_flight + 1, stats.ghosts + 1),
+                State::Open { kind, .. } => *stats.open_mut(kind) += 1,
+            }
         }
     }
 
@@ -124,7 +190,7 @@ impl Traffic {
                     *bucket = (*bucket).min(buckets - 1);
                     Some((slot, flight.request.class, *bucket))
                 }
-                State::InFlight { .. } => None,
+                _ => None,
             })
             .collect();
         for (slot, class, bucket) in queued {
@@ -133,13 +199,13 @@ impl Traffic {
         self.waiting = waiting;
     }
 
-    /// Requests in flight; in shadow mode only those that would have been admitted.
+    /// Requests that servers work on, ghosts among them; in shadow mode only those that would have been admitted.
     pub(crate) fn in_flight(&self, shadow: bool) -> usize {
         if shadow { self.in_flight - self.in_shadow } else { self.in_flight }
     }
 
-    /// Requests in flight, whatever would have become of them.
+    /// Requests that servers work on, whatever would have become of them.
     pub(crate) fn flying(&self) -> usize {
-        self.flights.len() - self.waiting.len()
+        self.flights.len() - self.waiting.len() - self.open
     }
 }

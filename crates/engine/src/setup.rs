@@ -16,6 +16,9 @@ use crate::max_conn::{self, MaxConn};
 use crate::partition::PartitionConfig;
 use crate::sla::Sla;
 
+/// The most that are open, unless told otherwise: a client connection each, of which a sentry takes 100,000.
+pub const MOST_OPEN: usize = 10_000;
+
 /// One application, as its controller needs it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setup {
@@ -47,6 +50,9 @@ pub struct Setup {
     pub default_cost: Option<Duration>,
     /// What to do when health checks say that every server is down.
     pub when_all_down: WhenAllDown,
+    /// The most streams, polls and tunnels in the pool of what is open without being work. Beyond that they keep their
+    /// places, as requests in flight do.
+    pub most_open: usize,
 }
 
 /// Setup of a class of requests.
@@ -120,6 +126,7 @@ impl Setup {
             shadow: false,
             default_cost: None,
             when_all_down: WhenAllDown::default(),
+            most_open: MOST_OPEN,
         }
     }
 

@@ -18,8 +18,14 @@ pub struct Snapshot {
     pub target: f64,
     /// Whether refusals are only counted.
     pub shadow: bool,
-    /// Requests in flight.
+    /// Requests that servers work on.
     pub in_flight: usize,
+    /// Of these, ghosts: nobody waits for them any more.
+    pub ghosts: u64,
+    /// Streams and polls that are open; they are not in flight.
+    pub streams: u64,
+    /// Tunnels that are open.
+    pub tunnels: u64,
     /// Requests waiting in class queues.
     pub waiting: usize,
     /// Sum of effective processors of the servers that are up.
@@ -72,8 +78,14 @@ pub struct ClassSnapshot {
     pub failed: u64,
     /// Requests whose client left.
     pub cancelled: u64,
-    /// Requests in flight.
+    /// Requests that servers work on.
     pub in_flight: u64,
+    /// Of these, ghosts: nobody waits for them any more.
+    pub ghosts: u64,
+    /// Streams and polls that are open; they are not in flight.
+    pub streams: u64,
+    /// Tunnels that are open.
+    pub tunnels: u64,
     /// Requests waiting.
     pub waiting: u64,
     /// Offered rate, requests per second.
@@ -136,8 +148,12 @@ pub struct ServerSnapshot {
     pub role: Role,
     /// Whether it takes requests.
     pub status: Status,
-    /// Requests in flight there.
+    /// Requests that it works on, ghosts among them.
     pub in_flight: u32,
+    /// Streams and polls that are open there.
+    pub streams: u32,
+    /// Tunnels that are open there.
+    pub tunnels: u32,
     /// Its share, 1 for an ordinary server.
     pub weight: f64,
     /// The partition it is in, from 1; nothing where servers are not divided.

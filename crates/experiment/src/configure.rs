@@ -169,6 +169,7 @@ pub(crate) fn application(scenario: &Scenario, setup: tidegate_engine::Setup, se
         servers: setup.servers.iter().zip(servers).map(server).collect(),
         setup,
         classifier,
+        kinds: Vec::new(),
         tags: tags(scenario),
         timeouts: config::Timeouts::default(),
         limits: config::Limits::default(),

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use thiserror::Error;
-use tidegate_engine::{End, Outcome, Timestamp};
+use tidegate_engine::{End, Open, Outcome, Timestamp};
 
 use crate::client::{Client, Wait};
 use crate::counters::Counter;
@@ -138,8 +138,17 @@ struct Relay {
     incoming: Incoming,
     server: Option<Box<ServerConn>>,
     sent_at: Timestamp,
+    /// When the answer began.
+    first_byte: Timestamp,
+    /// When it is looked whether the answer is a stream.
+    look_at: Option<Timestamp>,
     failed: bool,
 }
+
+/// Open for so many times the target and mostly idle: a stream.
+const STREAM_TARGETS: u32 = 8;
+/// An answer that brings fewer bytes per second is mostly idle.
+const IDLE_RATE: f64 = 16_384.0;
 
 impl ResponseBody {
     /// A body that is all here. `ending` says already how the request ends.
@@ -157,7 +166,11 @@ impl ResponseBody {
         ending: Box<Ending>,
     ) -> Self {
         let failed = ending.status >= 500;
-        let relay = Relay { incoming, server: Some(server), sent_at, failed };
+        let first_byte = worker.now();
+        let target = || ending.longest_target();
+        let look_at = ending.is_in_flight().then(|| first_byte + target() * STREAM_TARGETS);
+        let relay = Relay { incoming, server: Some(server), sent_at, first_byte, look_at, failed };
+        relay.await_more(client, worker);
         ResponseBody { kind: Kind::Relay(relay), client: client.clone(), worker: worker.clone(), ending: Some(ending) }
     }
 
@@ -177,6 +190,9 @@ impl ResponseBody {
             _ => (Outcome::failed(), BodyError::Response),
         };
         if let Some(mut ending) = self.ending.take() {
+            if let (Kind::Relay(relay), RecordEnd::TimedOut) = (&mut self.kind, end) {
+                ending.place.left.put(relay.server.take());
+            }
             ending.end = end;
             ending.outcome = outcome;
             ending.report();
@@ -206,7 +222,7 @@ impl Body for ResponseBody {
                 if relay.incoming.is_end_stream() {
                     relay.finish(cx, &this.worker, this.ending.as_deref_mut());
                 } else {
-                    this.client.wait(Wait::ResponseBody, this.worker.deadline(|timeouts| timeouts.body_idle));
+                    relay.await_more(&this.client, &this.worker);
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
@@ -220,6 +236,11 @@ impl Body for ResponseBody {
             }
             Poll::Pending => match this.client.take_expired() {
                 None => Poll::Pending,
+                Some(Wait::Look) => {
+                    relay.look(&this.worker, this.ending.as_deref_mut());
+                    relay.await_more(&this.client, &this.worker);
+                    Poll::Pending
+                }
                 Some(wait) => {
                     let whole = wait == Wait::Request;
                     this.worker.lane().bump(if whole { Counter::TimeoutRequest } else { Counter::TimeoutBodyIdle });
@@ -247,6 +268,9 @@ impl Body for ResponseBody {
 impl Drop for ResponseBody {
     /// hyper drops the body when its last byte is in hyper's own buffer. What is left is the flush.
     fn drop(&mut self) {
+        if let (Kind::Relay(relay), Some(ending)) = (&mut self.kind, &self.ending) {
+            ending.place.left.put(relay.server.take());
+        }
         self.client.answer(self.ending.take().filter(|ending| ending.end != RecordEnd::ClientGone));
     }
 }
@@ -261,6 +285,25 @@ impl Relay {
                 Pin::new(&mut self.incoming).poll_frame(cx)
             }
             (_, first) => first,
+        }
+    }
+
+    /// The server is to go on; and it is looked, once, whether this is a stream.
+    fn await_more(&self, client: &Client, worker: &WorkerApp) {
+        let idle = worker.deadline(|timeouts| timeouts.body_idle);
+        match self.look_at {
+            Some(at) if at < idle => client.wait(Wait::Look, at),
+            _ => client.wait(Wait::ResponseBody, idle),
+        }
+    }
+
+    /// The answer has been open for many times the target, and the server has nothing to send just now.
+    fn look(&mut self, worker: &WorkerApp, ending: Option<&mut Ending>) {
+        self.look_at = None;
+        let Some(ending) = ending else { return };
+        let open = worker.now().seconds_since(self.first_byte);
+        if (ending.bytes_out as f64) < open * IDLE_RATE {
+            ending.open(Open::Stream, self.first_byte);
         }
     }
 

@@ -34,6 +34,8 @@ pub(crate) enum Wait {
     RequestBody,
     /// The answer to go on.
     ResponseBody,
+    /// The same; when the deadline passes, it is looked whether the answer is a stream.
+    Look,
     /// Bytes through a tunnel.
     Tunnel,
     /// The client to close.

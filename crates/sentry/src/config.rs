@@ -18,7 +18,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderName;
 use tidegate_classify::{ClassifierSetup, Network, Paths, Rule};
-use tidegate_engine::Setup;
+use tidegate_engine::{MOST_OPEN, Setup};
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use parse::fuzz;
@@ -156,6 +156,8 @@ pub struct Application {
     pub setup: Setup,
     /// What its classifier needs. Request type `i + 1` of `setup` is `request_types[i]` here; 0 is "default".
     pub classifier: ClassifierSetup,
+    /// What requests of each type are, by the numbers of `setup.request_types`; those beyond its end are ordinary.
+    pub kinds: Vec<RequestKind>,
     /// Names of the resource tags; tag number `i` is bit `i`.
     pub tags: Vec<String>,
     /// Its servers, in the order of `setup.servers`.
@@ -180,6 +182,29 @@ pub struct Application {
     pub exempt: Vec<Rule>,
     /// What becomes of paths that can be read in two ways.
     pub paths: Paths,
+}
+
+/// What requests of a type are, as far as their server's work is concerned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RequestKind {
+    /// They are answered, or their answers say that they are streams.
+    #[default]
+    Ordinary,
+    /// Their answers go on as things happen, whatever their content types.
+    Stream,
+    /// Their answers come when something happens: the wait is no work.
+    Poll,
+}
+
+impl RequestKind {
+    /// The name in the file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            RequestKind::Ordinary => "ordinary",
+            RequestKind::Stream => "stream",
+            RequestKind::Poll => "poll",
+        }
+    }
 }
 
 /// One server's address.
@@ -239,6 +264,8 @@ pub struct Limits {
     pub waiting: usize,
     /// Bytes held for all clients together: what they sent ahead, and refusals that they do not read.
     pub held_bytes: u64,
+    /// Streams, long polls and tunnels that are open without a place.
+    pub open: usize,
 }
 
 impl Default for Limits {
@@ -250,6 +277,7 @@ impl Default for Limits {
             connections: 100_000,
             waiting: 10_000,
             held_bytes: 64 << 20,
+            open: MOST_OPEN,
         }
     }
 }

@@ -77,10 +77,16 @@ pub enum Counter {
     Ejections,
     /// Tasks of workers that ended in a panic, and were begun anew.
     WorkerPanics,
+    /// Ghosts whose servers answered although nobody waited.
+    GhostsAnswered,
+    /// Ghosts whose servers stopped: they closed without an answer.
+    GhostsStopped,
+    /// Ghosts of which the end was not seen.
+    GhostsUnseen,
 }
 
 /// Every counter with its name in metrics.
-pub const COUNTERS: [(Counter, &str); 34] = [
+pub const COUNTERS: [(Counter, &str); 37] = [
     (Counter::ConnectionsAccepted, "connections_accepted"),
     (Counter::ConnectionsClosed, "connections_closed"),
     (Counter::ConnectionsRefused, "connections_refused"),
@@ -115,6 +121,9 @@ pub const COUNTERS: [(Counter, &str); 34] = [
     (Counter::LocalErrors, "local_errors"),
     (Counter::Ejections, "ejections"),
     (Counter::WorkerPanics, "worker_panics"),
+    (Counter::GhostsAnswered, "ghosts_answered"),
+    (Counter::GhostsStopped, "ghosts_stopped"),
+    (Counter::GhostsUnseen, "ghosts_unseen"),
 ];
 
 /// All counters of one application.

@@ -5,16 +5,20 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use http::{HeaderValue, Method, Uri};
-use tidegate_engine::{ClassId, End, MeasuredCost, Outcome, Rejection, Request, ServerId, Timestamp};
+use tidegate_engine::{
+    AbandonedBy, ClassId, End, MeasuredCost, Open, Outcome, Rejection, Request, ServerId, Timestamp,
+};
 
 use crate::client::Client;
 use crate::counters::Counter;
 use crate::gate::head::Head;
+use crate::ghost;
 use crate::permit::{Arrival, Permit, Policed};
-use crate::record::{Decided, RecordEnd, RequestRecord};
+use crate::record::{Decided, RecordEnd, RequestRecord, Work};
 use crate::share::{Local, WorkerApp};
 use crate::spans::Trace;
 use crate::times::Example;
+use crate::upstream::send::Left;
 
 /// A request on its way to its end. Dropped unreported, the client has left.
 #[derive(Debug)]
@@ -22,8 +26,8 @@ pub(crate) struct Ending {
     worker: Rc<WorkerApp>,
     client: Rc<Client>,
     local: Rc<Local>,
-    /// `None` when the request was never admitted, or is no longer in flight.
-    pub(crate) permit: Option<Permit>,
+    /// Its place at its server.
+    pub(crate) place: Place,
     /// What the permit is completed with at the end.
     pub(crate) outcome: Outcome,
     /// What it cost, where its server says so.
@@ -47,6 +51,19 @@ pub(crate) struct Ending {
     reported: bool,
 }
 
+/// A request's place at its server, and what becomes of it.
+#[derive(Debug, Default)]
+pub(crate) struct Place {
+    /// `None` when the request was never admitted, or its permit has gone on without it.
+    pub(crate) permit: Option<Permit>,
+    /// Where its server owes an answer when it ends without one.
+    pub(crate) left: Left,
+    /// What it is, once that is more than a request that is answered.
+    work: Option<Work>,
+    /// It is open, since when; but the pool had no room for it when that was seen.
+    unpooled: Option<(Open, Timestamp)>,
+}
+
 /// What the log wants of a request's head; kept only when there is a log.
 #[derive(Debug)]
 struct Line {
@@ -68,7 +85,7 @@ impl Ending {
             worker: worker.clone(),
             client: client.clone(),
             local: local.clone(),
-            permit: None,
+            place: Place::default(),
             outcome: Outcome::answered(),
             cost: None,
             end: RecordEnd::ClientGone,
@@ -125,6 +142,38 @@ impl Ending {
         self.at
     }
 
+    /// It turns out to be open and no work; `first_byte`: since when its answer goes on. Where the pool takes it, its
+    /// permit stands for the open connection from now on.
+    pub(crate) fn open(&mut self, kind: Open, first_byte: Timestamp) {
+        let Some(permit) = self.place.permit.as_ref().filter(|_| self.place.work.is_none()) else { return };
+        if !permit.open(kind, first_byte) {
+            self.place.unpooled = Some((kind, first_byte));
+            return;
+        }
+        self.place.work = Some(Work::Open(kind));
+        if kind != Open::Poll {
+            self.observe(first_byte);
+        }
+    }
+
+    /// Its response time is known: it ended at `end`.
+    fn observe(&mut self, end: Timestamp) {
+        if let Some(times) = self.local.live.times(self.request.class) {
+            times.observe(end.since(self.at), self.example.take());
+        }
+    }
+
+    /// The longest target of its application.
+    pub(crate) fn longest_target(&self) -> Duration {
+        let steps = self.local.live.config.setup.sla.steps();
+        steps.iter().map(|step| step.target).max().unwrap_or(Duration::from_secs(1))
+    }
+
+    /// Whether it may still turn out to be open and no work.
+    pub(crate) fn is_in_flight(&self) -> bool {
+        self.place.work.is_none() && self.place.unpooled.is_none() && self.place.permit.is_some()
+    }
+
     /// The request is over, in the way that `end` and `outcome` say.
     pub(crate) fn report(mut self: Box<Self>) {
         self.settle();
@@ -141,20 +190,49 @@ impl Ending {
         if self.status != 0 {
             lane.status(self.status);
         }
-        match (self.permit.take(), self.end) {
-            (_, RecordEnd::ClientGone) => lane.bump(Counter::ClientGone),
-            (Some(permit), _) => {
-                let measured = self.server.zip(self.cost).filter(|_| self.outcome.end == End::Answered);
-                if let Some(times) = self.local.live.times(self.request.class) {
-                    times.observe(self.worker.now().since(self.at), self.example.take());
-                }
-                let outcome = Outcome { bytes: Some(self.bytes_out), ..self.outcome };
-                permit.complete(outcome, measured.map(|(server, cost)| (server, self.request, cost)));
-            }
-            (None, _) => {}
+        if self.end == RecordEnd::ClientGone {
+            lane.bump(Counter::ClientGone);
+        }
+        if let Some(permit) = self.place.permit.take() {
+            self.release(permit);
         }
         if let Some(line) = self.line.take() {
             self.log(&line, bytes_in);
+        }
+    }
+
+    /// The permit ends, or goes on with the work that is left behind.
+    fn release(&mut self, permit: Permit) {
+        if let Some((kind, first_byte)) = self.place.unpooled {
+            self.place.work = Some(Work::Open(kind));
+            // How long it was open teaches nothing, even if the pool has no room for it now either.
+            if permit.open(kind, first_byte) && self.end != RecordEnd::ClientGone {
+                permit.complete(self.outcome, None);
+            }
+            return;
+        }
+        let by = match self.end {
+            RecordEnd::ClientGone => Some(AbandonedBy::Client),
+            _ if self.outcome.end == End::TimedOut => Some(AbandonedBy::TimeOut),
+            _ => None,
+        };
+        match (by, self.place.work, self.place.left.take()) {
+            (Some(by), None, Some(server)) => {
+                self.place.work = Some(Work::Ghost);
+                if by == AbandonedBy::TimeOut {
+                    self.observe(self.worker.now());
+                }
+                ghost::leave(&self.worker, permit, by, server);
+            }
+            // What is left is no work, or there is none.
+            (Some(AbandonedBy::Client), ..) => drop(permit),
+            (_, Some(_), _) => permit.complete(self.outcome, None),
+            (_, None, _) => {
+                let measured = self.server.zip(self.cost).filter(|_| self.outcome.end == End::Answered);
+                self.observe(self.worker.now());
+                let outcome = Outcome { bytes: Some(self.bytes_out), ..self.outcome };
+                permit.complete(outcome, measured.map(|(server, cost)| (server, self.request, cost)));
+            }
         }
     }
 
@@ -178,6 +256,7 @@ impl Ending {
             first_byte: self.first_byte,
             total: self.worker.now().since(self.at),
             end: self.end,
+            work: self.place.work,
             retries: self.retries,
             request_id: id.as_deref(),
         };
@@ -247,6 +326,7 @@ fn log_refusal(
         first_byte: None,
         total: worker.now().since(arrival.at),
         end: RecordEnd::Complete,
+        work: None,
         retries: 0,
         request_id: head.header("x-request-id").and_then(|id| std::str::from_utf8(id).ok()),
     };

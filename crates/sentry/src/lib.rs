@@ -37,6 +37,7 @@ mod event_ring;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 mod gate;
+mod ghost;
 mod headers;
 mod health;
 mod history;

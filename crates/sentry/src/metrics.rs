@@ -119,7 +119,7 @@ fn application(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
     let gauges: [(&str, &str, Option<Unit>, Value); 7] = [
         ("tidegate_target", "The SLA's target at the current arrival rate.", Some(Unit::Seconds), |s| s.target),
         ("tidegate_shadow", "1 while refusals are only counted.", None, |s| flag(s.shadow)),
-        ("tidegate_in_flight", "Admitted and not yet answered.", None, |s| s.in_flight as f64),
+        ("tidegate_in_flight", "At work at servers.", None, |s| s.in_flight as f64),
         ("tidegate_waiting", "Waiting in class queues.", None, |s| s.waiting as f64),
         ("tidegate_processors", "Effective processors of the servers that are up.", None, |s| s.processors),
         ("tidegate_calibration", "The SLA's statistic over the prediction from means.", None, |s| s.calibration),
@@ -212,8 +212,11 @@ fn classes(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
     });
     out.counter("tidegate_requests_rejected", "Requests refused (in shadow mode: that would have been).", rejected)?;
     type Value = fn(&ClassSnapshot) -> f64;
-    let gauges: [(&str, &str, Option<Unit>, Value); 4] = [
-        ("tidegate_class_in_flight", "Admitted and not yet answered.", None, |c| c.in_flight as f64),
+    let gauges: [(&str, &str, Option<Unit>, Value); 7] = [
+        ("tidegate_class_in_flight", "At work at servers.", None, |c| c.in_flight as f64),
+        ("tidegate_class_ghosts", "Of these, those that nobody waits for any more.", None, |c| c.ghosts as f64),
+        ("tidegate_class_streams", "Streams and long polls that are open.", None, |c| c.streams as f64),
+        ("tidegate_class_tunnels", "Tunnels that are open.", None, |c| c.tunnels as f64),
         ("tidegate_class_waiting", "Waiting in the class queue.", None, |c| c.waiting as f64),
         ("tidegate_class_offered_per_second", "Smoothed arrival rate.", None, |c| c.offered_rate),
         ("tidegate_class_cost", "Mean inherent service time.", Some(Unit::Seconds), |c| c.mean_cost),
@@ -250,9 +253,11 @@ fn classes(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
 
 fn servers(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
     type Value = fn(&ServerSnapshot) -> f64;
-    let gauges: [(&str, &str, Value); 5] = [
+    let gauges: [(&str, &str, Value); 7] = [
         ("tidegate_server_up", "1 when the server takes requests.", |s| flag(s.status == Status::Up)),
         ("tidegate_server_in_flight", "Requests in flight at the server.", |s| f64::from(s.in_flight)),
+        ("tidegate_server_streams", "Streams and long polls open at the server.", |s| f64::from(s.streams)),
+        ("tidegate_server_tunnels", "Tunnels open at the server.", |s| f64::from(s.tunnels)),
         ("tidegate_server_processors", "The server's effective processors, given or learned.", |s| s.processors),
         ("tidegate_server_learned", "1 once the effective processors are learned or given.", |s| flag(s.learned)),
         ("tidegate_server_confidence", "Completions that the learned value stands on.", |s| s.confidence),
@@ -406,6 +411,9 @@ fn counter_help(counter: Counter) -> &'static str {
         Counter::LocalErrors => "Servers not reached for want of descriptors, ports or memory here.",
         Counter::Ejections => "Servers taken out by requests that they did not answer.",
         Counter::WorkerPanics => "Tasks of workers that ended in a panic and were begun anew.",
+        Counter::GhostsAnswered => "Ghosts whose servers answered although nobody waited.",
+        Counter::GhostsStopped => "Ghosts whose servers closed without an answer.",
+        Counter::GhostsUnseen => "Ghosts of which the end was not seen.",
         _ => "A counter of the data path.",
     }
 }

@@ -4,7 +4,8 @@ use std::rc::Rc;
 
 use tidegate_classify::RequestView;
 use tidegate_engine::{
-    Decision, MeasuredCost, Outcome, Reason, Rejection, Request, ServerId, Ticket, Timestamp, Verdict,
+    AbandonedBy, Decision, MeasuredCost, Open, Outcome, Reason, Rejection, Request, ServerId, Ticket, Timestamp,
+    Verdict, Watch,
 };
 use tokio::sync::oneshot;
 
@@ -41,7 +42,7 @@ pub(crate) enum Policed {
 /// An admitted request: where it goes, and its permit.
 #[derive(Debug)]
 pub(crate) struct Admitted {
-    /// Held until the last byte of the answer.
+    /// Held until the last byte of the answer, or until the work for it is over.
     pub(crate) permit: Permit,
     /// Where it goes.
     pub(crate) server: ServerId,
@@ -108,7 +109,8 @@ fn queue_full(local: &Local, request: Request) -> Rejection {
     }
 }
 
-/// The right to be in flight. Dropped without an outcome, it reports that the client left.
+/// The right to be in flight. Dropped without an outcome, it reports that nobody wants an answer and that no server is
+/// at work for it.
 #[derive(Debug)]
 pub(crate) struct Permit {
     worker: Rc<WorkerApp>,
@@ -128,6 +130,30 @@ impl Permit {
             }
             core.controller.handle_completion(now, ticket, outcome);
         });
+    }
+
+    /// Its answer began at `first_byte` and stays open, or it is a poll that waits: it has no place from now on, and
+    /// the permit stands for the open connection. `false`: the pool is full, and it keeps its place.
+    pub(crate) fn open(&self, kind: Open, first_byte: Timestamp) -> bool {
+        let ticket = self.ticket;
+        self.worker.app.engine(|core, now| core.controller.handle_open(now, ticket, kind, first_byte))
+    }
+
+    /// Nobody waits for the answer any more. The permit stands for the server's work, which its holder watches.
+    pub(crate) fn haunt(self, by: AbandonedBy) -> Permit {
+        self.leave(by, Watch::Driver);
+        self
+    }
+
+    /// Nobody waits for the answer any more, and nobody can see when its server's work is over.
+    pub(crate) fn abandon(mut self, by: AbandonedBy) {
+        self.done = true;
+        self.leave(by, Watch::Nobody);
+    }
+
+    fn leave(&self, by: AbandonedBy, watch: Watch) {
+        let ticket = self.ticket;
+        self.worker.app.engine(|core, now| core.controller.handle_abandon(now, ticket, by, watch));
     }
 
     /// Moves the request to another server after `failed` could not take it.

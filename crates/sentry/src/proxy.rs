@@ -11,11 +11,12 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header, request};
 use http_body::Body;
 use hyper::body::Incoming;
 use tidegate_classify::RequestView;
-use tidegate_engine::{AffinityKey, Outcome, Rejection, ServerId, Timestamp};
+use tidegate_engine::{AffinityKey, Open, Rejection, ServerId, Timestamp};
 
 use crate::blame::Witness;
 use crate::body::{RequestBody, ResponseBody};
 use crate::client::{Client, Wait};
+use crate::config::RequestKind;
 use crate::counters::Counter;
 use crate::ending::Ending;
 use crate::gate::head::Bad;
@@ -119,7 +120,7 @@ impl Exchange {
             }
         };
         self.ending.decision = admitted.shadow.map_or(Decided::Admitted, Decided::Shadow);
-        self.ending.permit = Some(admitted.permit);
+        self.ending.place.permit = Some(admitted.permit);
         Ok(admitted.server)
     }
 
@@ -141,6 +142,9 @@ impl Exchange {
         self.ending.offer(&parts.headers);
         self.ending.note(&parts, headers::request_id(&parts.headers));
         let body = RequestBody::new(body, &self.client, &self.worker, live.config.limits.body_bytes);
+        if self.kind() == RequestKind::Poll {
+            self.ending.open(Open::Poll, self.worker.now());
+        }
         match self.send(Request::from_parts(parts, body), server).await {
             Ok(answer) => self.relay(answer, &wishes).await,
             Err(failure) => self.fail(failure),
@@ -165,13 +169,14 @@ impl Exchange {
             self.local = local;
             self.ending.server = Some(server);
             let spare = replay.then(|| copy(&request, &self.client, &self.worker));
-            let Failed { why, unsent, stale } = match send(&self.worker, &self.client, &pool, request, fresh).await {
-                Ok(answer) => {
-                    pool.server.blame.succeeded();
-                    return Ok(answer);
-                }
-                Err(failed) => failed,
-            };
+            let Failed { why, unsent, stale } =
+                match send(&self.worker, &self.client, &pool, request, fresh, &self.ending.place.left).await {
+                    Ok(answer) => {
+                        pool.server.blame.succeeded();
+                        return Ok(answer);
+                    }
+                    Err(failed) => failed,
+                };
             if why.blames_server() && !stale {
                 self.blame(&pool, why);
             }
@@ -201,7 +206,7 @@ impl Exchange {
     }
 
     fn elsewhere(&self, failed: ServerId) -> Option<ServerId> {
-        match &self.ending.permit {
+        match &self.ending.place.permit {
             Some(permit) => permit.redispatch(failed),
             None => self.worker.server_in_turn(&self.local.live),
         }
@@ -244,7 +249,9 @@ impl Exchange {
         }
         self.note_session(&parts.headers);
         self.explain(&mut parts.headers);
-        self.client.wait(Wait::ResponseBody, self.worker.deadline(|timeouts| timeouts.body_idle));
+        if self.kind() == RequestKind::Stream || is_stream(&parts.headers) {
+            self.ending.open(Open::Stream, self.worker.now());
+        }
         let mut body = ResponseBody::relay(incoming, server, sent_at, &self.client, &self.worker, self.ending);
         poll_fn(|cx| {
             body.finish_at_once(cx);
@@ -252,6 +259,12 @@ impl Exchange {
         })
         .await;
         Response::from_parts(parts, body)
+    }
+
+    /// What the rules say that requests of its type are.
+    fn kind(&self) -> RequestKind {
+        let kinds = &self.local.live.config.kinds;
+        kinds.get(self.ending.request().request_type.index()).copied().unwrap_or_default()
     }
 
     /// Where the answer begins a session, the session's requests go to this server.
@@ -266,17 +279,15 @@ impl Exchange {
     }
 
     /// Both sides change protocol: hyper writes the `101`, and the connection's task then copies both ways. From here
-    /// on it is no request in flight: how long a tunnel lives says nothing about the server's load.
+    /// on it is open, and no request in flight: how long a tunnel lives says nothing about the server's load.
     fn open_tunnel(
         mut self,
         parts: http::response::Parts,
         server: Box<crate::upstream::ServerConn>,
     ) -> Response<ResponseBody> {
-        if let Some(permit) = self.ending.permit.take() {
-            permit.complete(Outcome::answered(), None);
-        }
+        self.ending.open(Open::Tunnel, self.worker.now());
         self.ending.end = RecordEnd::Upgraded;
-        self.client.upgrade(Box::new(ServerEnd::from(server)));
+        self.client.upgrade(Box::new(ServerEnd::new(server, self.ending.place.permit.take())));
         Response::from_parts(parts, ResponseBody::whole(Bytes::new(), &self.client, &self.worker, self.ending))
     }
 
@@ -302,7 +313,7 @@ impl Exchange {
         }
         if matches!(failure, Failure::Bad(_) | Failure::Local) {
             // The client's fault, or ours, moves no estimate of the server.
-            self.ending.permit = None;
+            self.ending.place.permit = None;
         }
         let mut response = reject::error(status, name);
         if matches!(failure, Failure::Bad(_) | Failure::Unread) {
@@ -362,6 +373,17 @@ impl RequestView for View<'_> {
         Some(self.client.peer.ip().to_canonical())
     }
 }
+
+/// Whether an answer says of itself that it goes on as things happen.
+fn is_stream(headers: &http::HeaderMap) -> bool {
+    let Some(given) = headers.get(header::CONTENT_TYPE) else { return false };
+    let begins =
+        |with: &str| given.as_bytes().get(..with.len()).is_some_and(|b| b.eq_ignore_ascii_case(with.as_bytes()));
+    STREAMS.into_iter().any(begins)
+}
+
+/// What the content types of streams begin with.
+const STREAMS: [&str; 3] = ["text/event-stream", "multipart/x-mixed-replace", "application/grpc"];
 
 /// Whether sending it twice is as good as once (RFC 9110, section 9.2.2).
 fn is_idempotent(method: &Method) -> bool {

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tidegate_engine::{ClassId, Reason, Rejection, RequestTypeId, ServerId};
+use tidegate_engine::{ClassId, Open, Reason, Rejection, RequestTypeId, ServerId};
 
 /// One request, from its head to the last byte of its answer.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +38,8 @@ pub struct RequestRecord<'a> {
     pub total: Duration,
     /// How it ended.
     pub end: RecordEnd,
+    /// What it was, where it was not simply answered.
+    pub work: Option<Work>,
     /// How often it was sent again.
     pub retries: u32,
     /// The `X-Request-Id` it carried or was given.
@@ -57,6 +59,27 @@ pub enum Decided {
     Rejected(Rejection),
     /// The sentry answered with an error of its own, named by its counter.
     Error(&'static str),
+}
+
+/// What an admitted request was that was not simply answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Work {
+    /// Its client left, or its time was up, and its server works on.
+    Ghost,
+    /// It was open, and not in flight.
+    Open(Open),
+}
+
+impl Work {
+    /// The name in logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Work::Ghost => "ghost",
+            Work::Open(Open::Stream) => "stream",
+            Work::Open(Open::Poll) => "poll",
+            Work::Open(Open::Tunnel) => "tunnel",
+        }
+    }
 }
 
 /// How a request ended, as the client saw it.

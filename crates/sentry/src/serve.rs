@@ -241,6 +241,12 @@ fn poll_over(worker: &WorkerApp, client: &Client) -> Poll<Over> {
         // The time between requests is the affair of the gate.
         _ if between && client.shed.get() => Poll::Ready(Over::Idle),
         Some(_) if between => Poll::Ready(Over::Idle),
+        // The service had no turn, so it is the client that is slow.
+        Some(Wait::Look) => {
+            client.take_expired();
+            client.wait(Wait::ResponseBody, worker.deadline(|timeouts| timeouts.body_idle));
+            Poll::Pending
+        }
         Some(wait) => {
             count_cut(worker, wait);
             Poll::Ready(Over::Cut)

@@ -42,6 +42,8 @@ pub(crate) struct WorkerApp {
     pub(crate) clients: RefCell<Slab<Rc<Client>>>,
     /// How many of them have hyper.
     pub(crate) hypers: Cell<usize>,
+    /// How many requests are watched that nobody waits for.
+    pub(crate) ghosts: Cell<usize>,
     local: RefCell<Rc<Local>>,
     /// The last reading of the clock: good enough for deadlines.
     coarse: Cell<Timestamp>,
@@ -69,6 +71,7 @@ impl WorkerApp {
             refusals: RefCell::default(),
             clients: RefCell::default(),
             hypers: Cell::default(),
+            ghosts: Cell::default(),
             local: RefCell::new(Rc::new(local)),
             coarse,
             turn: Cell::new(index),

@@ -1,7 +1,8 @@
 //! Tunnels: after `101 Switching Protocols` the sentry copies bytes both ways and understands nothing of them.
 //!
-//! A tunnel is not a request in flight: its permit ended, as answered, with the `101`. It is counted apart, ends when
-//! either side does or when nothing passes for as long as an idle connection may live, and is cut at a drain's end.
+//! A tunnel is not a request in flight: it was answered with the `101`, and has no place from then on. It counts in the
+//! pool of what is open and among its server's connections, and ends when either side does, when nothing passes for as
+//! long as an idle connection may live, or at a drain's end. Where the pool is full, it keeps its place.
 
 use std::future::poll_fn;
 use std::io;
@@ -15,6 +16,7 @@ use tokio::net::TcpStream;
 
 use crate::client::{Client, Wait};
 use crate::counters::Counter;
+use crate::permit::Permit;
 use crate::share::WorkerApp;
 use crate::upstream::ServerConn;
 
@@ -23,12 +25,14 @@ use crate::upstream::ServerConn;
 pub(crate) struct ServerEnd {
     io: TcpStream,
     ahead: Bytes,
+    /// Stands for the tunnel in the pool of its server; dropped with it. `None`: it is exempt.
+    _permit: Option<Permit>,
 }
 
-impl From<Box<ServerConn>> for ServerEnd {
-    fn from(server: Box<ServerConn>) -> Self {
+impl ServerEnd {
+    pub(crate) fn new(server: Box<ServerConn>, permit: Option<Permit>) -> Self {
         let (io, ahead) = server.into_socket();
-        ServerEnd { io, ahead }
+        ServerEnd { io, ahead, _permit: permit }
     }
 }
 

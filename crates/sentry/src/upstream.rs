@@ -81,6 +81,11 @@ impl ServerConn {
         }
     }
 
+    /// The socket, where a server owes an answer that nobody wants; `None`: it is closed.
+    pub(crate) fn into_abandoned(self: Box<Self>) -> Option<TcpStream> {
+        if self.over { None } else { Some(self.connection.into_parts().io.0) }
+    }
+
     /// The socket and what was read ahead, after the server agreed to another protocol.
     pub(crate) fn into_socket(self: Box<Self>) -> (TcpStream, Bytes) {
         let parts = self.connection.into_parts();

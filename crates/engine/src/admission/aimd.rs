@@ -119,7 +119,7 @@ impl AdmissionPolicy for Aimd {
         if ended.end == End::Failed {
             return;
         }
-        let response_time = cx.now.seconds_since(ended.arrived);
+        let response_time = ended.response_time;
         if self.controller(request_type).completed(cx.now, class, response_time) {
             self.ran(cx);
         }

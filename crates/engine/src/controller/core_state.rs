@@ -78,11 +78,16 @@ impl Core {
         Rejection { predicted, ..self.policer.rejection(class, reason) }
     }
 
-    /// An admitted request ended: with an outcome, or by a cancel, which teaches nothing.
+    /// No server works on an admitted request any more: with an outcome, or without one, which teaches nothing.
     pub(super) fn land(&mut self, now: Timestamp, flight: &Flight, outcome: Option<Outcome>) {
-        let State::InFlight { server } = flight.state else { return };
+        self.land_ended(now, now, flight, outcome);
+    }
+
+    /// The same of a request that ended for its client at `ended`.
+    pub(super) fn land_ended(&mut self, now: Timestamp, ended: Timestamp, flight: &Flight, outcome: Option<Outcome>) {
+        let Some(server) = flight.state.work_at() else { return };
         self.traffic.count_ended(flight);
-        let work = outcome.map_or(0.0, |outcome| self.learn_from(now, flight, server, outcome));
+        let work = outcome.map_or(0.0, |outcome| self.learn_from(now, ended, flight, server, outcome));
         if outcome.is_none_or(|outcome| outcome.end != End::Answered) {
             self.witness(now, flight, server, 0.0, None);
         }

@@ -5,7 +5,7 @@ use core::time::Duration;
 use super::core_state::Core;
 use crate::decision::{End, Outcome, Rejection};
 use crate::event::Event;
-use crate::flight::Flight;
+use crate::flight::{Flight, State};
 use crate::request::ServerId;
 use crate::time::Timestamp;
 
@@ -50,16 +50,20 @@ impl Core {
         self.fleet.servers[server.index()].capacity.witness(now, flight.mark, stay, served, answered);
     }
 
-    /// Takes a completed request into the estimates. Returns the work it was, in relative units.
-    pub(super) fn learn_from(&mut self, now: Timestamp, flight: &Flight, server: ServerId, outcome: Outcome) -> f64 {
+    /// Takes a completed request, for its client at `ended`, into the estimates. Returns the work it was, in relative
+    /// units.
+    pub(super) fn learn_from(
+        &mut self,
+        now: Timestamp,
+        ended: Timestamp,
+        flight: &Flight,
+        server: ServerId,
+        outcome: Outcome,
+    ) -> f64 {
         let (end, service_time) = outcome.end_in(now.since(flight.started));
-        let response = now.seconds_since(flight.arrived);
-        let stats = &mut self.traffic.stats[flight.request.class.index()];
+        self.count_end(now, ended, flight, end);
         match end {
             End::Answered => {
-                stats.completed += 1;
-                stats.in_target += u64::from(response <= self.estimates.target);
-                stats.responses.record(now, response);
                 let received = self.received(now, flight, server, service_time);
                 let relative = self.estimates.costs.relative(&flight.request);
                 self.calibrate(now, flight, received);
@@ -72,18 +76,31 @@ impl Core {
                 self.estimates.costs.relative(&flight.request)
             }
             End::Failed => {
-                stats.failed += 1;
                 // Quick failures are little work, slow ones at most what the request was expected to cost.
                 flight.cost.min(service_time) / self.estimates.costs.scale()
             }
             End::TimedOut => {
-                stats.failed += 1;
                 // It took at least this long: a bound, but the tail is what the calibration is for.
                 let received = self.received(now, flight, server, service_time);
                 self.calibrate(now, flight, received);
                 0.0
             }
         }
+    }
+
+    /// Counts how a request ended for its client. A ghost has none.
+    fn count_end(&mut self, now: Timestamp, ended: Timestamp, flight: &Flight, end: End) {
+        if matches!(flight.state, State::Ghost { .. }) {
+            return;
+        }
+        let stats = &mut self.traffic.stats[flight.request.class.index()];
+        if end != End::Answered {
+            return stats.failed += 1;
+        }
+        let response = ended.seconds_since(flight.arrived);
+        stats.completed += 1;
+        stats.in_target += u64::from(response <= self.estimates.target);
+        stats.responses.record(now, response);
     }
 
     /// Holds what a request received against what is now known of its kind. Not against what was thought when it
@@ -108,7 +125,7 @@ impl Core {
         let processors = self.fleet.sums.processors.max(1e-9);
         let coming = self.fleet.coming.map_or(0.0, |at| at.seconds_since(now));
         let cost = self.estimates.costs.mean().unwrap_or(0.0);
-        let queued = self.traffic.flights.len() as f64 * cost / processors;
+        let queued = (self.traffic.flights.len() - self.traffic.pool()) as f64 * cost / processors;
         for class in self.policer.classes() {
             let ahead: f64 = (0..class.index()).map(|class| self.estimates.demand(class)).sum();
             let left = (1.0 - ahead / processors).max(0.05);

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::{Fleet, ServerState, Status};
 use crate::effect::Said;
 use crate::event::{Event, EventSink};
-use crate::flight::{Flights, State};
+use crate::flight::Flights;
 use crate::max_conn::{Group, Kinds, MOST_KINDS, MaxConn};
 use crate::partition::{self, Division, PartitionPolicy};
 use crate::request::{ClassId, RequestTypeId};
@@ -130,7 +130,7 @@ impl Fleet {
         }
         self.servers.iter_mut().for_each(|server| server.by_kind = [0; MOST_KINDS]);
         for (_, flight) in flights.iter_mut().filter(|(_, flight)| !flight.shadow) {
-            if let State::InFlight { server } = flight.state
+            if let Some(server) = flight.state.work_at()
                 && let Some(kind) = self.partitions.kind(flight.request.request_type)
             {
                 self.servers[server.index()].by_kind[kind] += 1;

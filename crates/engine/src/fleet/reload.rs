@@ -36,7 +36,7 @@ impl Fleet {
     fn replace_servers(&mut self, setups: &[ServerSetup]) {
         for server in &mut self.servers {
             match setups.iter().find(|setup| setup.name == server.name) {
-                None if server.in_flight > 0 => server.status = Status::Draining,
+                None if server.connections() > 0 => server.status = Status::Draining,
                 None => server.status = Status::Removed,
                 Some(setup) => {
                     (server.weight, server.max_connections) = (setup.weight, setup.max_connections);
@@ -62,7 +62,7 @@ impl Fleet {
             if self.servers.iter().any(|server| server.name == setup.name) {
                 continue;
             }
-            let free = |s: &ServerState| s.status == Status::Removed && s.in_flight == 0;
+            let free = |s: &ServerState| s.status == Status::Removed && s.connections() == 0;
             match self.servers.iter().position(free) {
                 Some(at) => {
                     self.servers[at] = new_server(at, setup);

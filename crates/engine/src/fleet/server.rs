@@ -2,6 +2,7 @@
 
 use alloc::string::String;
 
+use crate::decision::Open;
 use crate::effect::Said;
 use crate::estimate::{Capacity, Reported};
 use crate::max_conn::MOST_KINDS;
@@ -48,10 +49,14 @@ pub struct ServerState {
     pub status: Status,
     /// Its share under weighted round robin.
     pub weight: f64,
-    /// The most requests it may have in flight.
+    /// The most requests, streams and tunnels it may have at once.
     pub max_connections: Option<u32>,
-    /// Requests in flight there now.
+    /// Requests that it works on now, ghosts among them.
     pub in_flight: u32,
+    /// Streams and polls that are open there: not in flight, but connections all the same.
+    pub streams: u32,
+    /// Tunnels that are open there.
+    pub tunnels: u32,
     /// Of these, by kind, as [`MaxConn`](crate::MaxConn) tells them apart; what shadow mode let in is not counted.
     pub by_kind: [u32; MOST_KINDS],
     /// The partition that it is in, 0 = that of the most important class; `None`: servers are not divided.
@@ -72,17 +77,30 @@ pub struct ServerState {
 }
 
 impl ServerState {
+    /// How many of a kind are open there.
+    pub(super) fn open_mut(&mut self, kind: Open) -> &mut u32 {
+        match kind {
+            Open::Stream | Open::Poll => &mut self.streams,
+            Open::Tunnel => &mut self.tunnels,
+        }
+    }
+
     /// Whether one more request may go there by its connection limit and, of a data server, by what it lends.
     pub fn has_room(&self) -> bool {
-        self.limit().is_none_or(|max| self.in_flight < max)
+        self.limit().is_none_or(|max| self.connections() < max)
     }
 
     /// How many more requests may go there; `None`: no end.
     pub fn room(&self) -> Option<usize> {
-        self.limit().map(|max| max.saturating_sub(self.in_flight) as usize)
+        self.limit().map(|max| max.saturating_sub(self.connections()) as usize)
     }
 
-    /// The most requests it may have in flight; `None`: no limit.
+    /// What is at work or open there: as many connections.
+    pub fn connections(&self) -> u32 {
+        self.in_flight + self.streams + self.tunnels
+    }
+
+    /// The most requests, streams and tunnels it may have at once; `None`: no limit.
     pub fn limit(&self) -> Option<u32> {
         match self.role {
             Role::Application => self.max_connections,
@@ -125,6 +143,8 @@ pub(crate) fn new_server(at: usize, setup: &ServerSetup) -> ServerState {
         weight: setup.weight,
         max_connections: setup.max_connections,
         in_flight: 0,
+        streams: 0,
+        tunnels: 0,
         by_kind: [0; MOST_KINDS],
         partition: None,
         capacity: setup.cores.map_or_else(Capacity::learned, Capacity::given),

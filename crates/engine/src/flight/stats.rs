@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::decision::Reason;
+use crate::decision::{Open, Reason};
 use crate::estimate::DecayedHistogram;
 use crate::event::{Event, EventSink};
 use crate::policer::ClassCounts;
@@ -23,6 +23,11 @@ pub(crate) struct ClassStats {
     pub(crate) failed: u64,
     pub(crate) cancelled: u64,
     pub(crate) in_flight: u64,
+    /// Of these, ghosts.
+    pub(crate) ghosts: u64,
+    /// In the pool.
+    pub(crate) streams: u64,
+    pub(crate) tunnels: u64,
     pub(crate) refused: [u64; Reason::ALL.len()],
     /// Counts of policers before a reload.
     pub(crate) carried: ClassCounts,
@@ -34,6 +39,14 @@ pub(crate) struct ClassStats {
 }
 
 impl ClassStats {
+    /// Those of a kind in the pool.
+    pub(crate) fn open_mut(&mut self, kind: Open) -> &mut u64 {
+        match kind {
+            Open::Stream | Open::Poll => &mut self.streams,
+            Open::Tunnel => &mut self.tunnels,
+        }
+    }
+
     pub(crate) fn new() -> Self {
         ClassStats {
             admitted: 0,
@@ -42,6 +55,9 @@ impl ClassStats {
             failed: 0,
             cancelled: 0,
             in_flight: 0,
+            ghosts: 0,
+            streams: 0,
+            tunnels: 0,
             refused: [0; Reason::ALL.len()],
             carried: ClassCounts::default(),
             responses: DecayedHistogram::new(RESPONSE_HALF_LIFE),

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::waiting::{Link, Links, NIL};
+use crate::decision::Open;
 use crate::estimate::Mark;
 use crate::request::{Request, ServerId, Ticket};
 use crate::time::Timestamp;
@@ -12,8 +13,31 @@ use crate::time::Timestamp;
 pub(crate) enum State {
     /// It waits in this bucket of its class queue.
     Waiting { bucket: usize },
-    /// It is at this server.
+    /// It is at this server, and somebody waits for its answer.
     InFlight { server: ServerId },
+    /// A ghost: nobody waits for its answer any more, and this server works on. `is_told`: the policy has heard how it
+    /// ended.
+    Ghost { server: ServerId, is_told: bool },
+    /// Not work, but still open at this server: see [`Open`].
+    Open { server: ServerId, kind: Open },
+}
+
+impl State {
+    /// The server that works on it.
+    pub(crate) fn work_at(self) -> Option<ServerId> {
+        match self {
+            State::InFlight { server } | State::Ghost { server, .. } => Some(server),
+            State::Waiting { .. } | State::Open { .. } => None,
+        }
+    }
+
+    /// The server it is at, at work or open.
+    pub(crate) fn server(self) -> Option<ServerId> {
+        match self {
+            State::Waiting { .. } => None,
+            State::InFlight { server } | State::Ghost { server, .. } | State::Open { server, .. } => Some(server),
+        }
+    }
 }
 
 /// One request between its arrival and its end.

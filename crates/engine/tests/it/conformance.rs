@@ -339,6 +339,8 @@ fn rest(driver: &mut Driver) -> Result<(), String> {
             driver.complete(ticket, Outcome::answered());
         }
     }
+    // Longer than any ghost lasts that nobody watches.
+    driver.doze(Duration::from_secs(61));
     // Longer than any period and hold of the cases.
     for _ in 0..35 {
         driver.sentry_cpu(0.0);

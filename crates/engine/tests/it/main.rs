@@ -7,3 +7,4 @@ mod documentation;
 // Where the fuzz targets take it from.
 #[path = "../support/mod.rs"]
 mod support;
+mod work;

@@ -137,6 +137,7 @@ fn setup() -> Setup {
     setup.servers[0].cores = Some(2.0);
     setup.servers[1].max_connections = Some(20);
     setup.servers[2].weight = 2.5;
+    setup.most_open = 6;
     setup
 }
 

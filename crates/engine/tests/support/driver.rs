@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate_engine::{
-    Action, AffinityKey, ClassId, Controller, Decision, Event, EventSink, LoadReport, Outcome, Request, RequestTypeId,
-    ServerId, Setup, Signal, Snapshot, Status, Tags, Ticket, Timestamp, UrlKey,
+    AbandonedBy, Action, AffinityKey, ClassId, Controller, Decision, Event, EventSink, LoadReport, Open, Outcome,
+    Request, RequestTypeId, ServerId, Setup, Signal, Snapshot, Status, Tags, Ticket, Timestamp, UrlKey, Watch,
 };
 
 use super::cases::{Case, reconfigured};
@@ -22,6 +22,10 @@ pub enum Input {
     Complete(Ticket, Outcome),
     /// A cancel.
     Cancel(Ticket),
+    /// Nobody waits for it any more.
+    Abandon(Ticket, AbandonedBy, Watch),
+    /// It is no work; when its answer began.
+    Open(Ticket, Open, Timestamp),
     /// The server failed the request.
     Redispatch(Ticket, ServerId),
     /// `handle_timeout`.
@@ -45,6 +49,8 @@ pub enum Output {
     Nothing,
     /// To an arrival.
     Decision(Decision),
+    /// To what is open: whether it is in the pool.
+    Pooled(bool),
     /// To a redispatch.
     Moved(Option<ServerId>),
 }
@@ -58,6 +64,8 @@ pub struct Server {
     pub status: Status,
     /// In flight there.
     pub in_flight: u32,
+    /// Streams, polls and tunnels there.
+    pub open: u32,
     /// The most it may have.
     pub max: Option<u32>,
     /// Its partition.
@@ -73,6 +81,8 @@ pub struct View {
     pub servers: Vec<Server>,
     /// The getters.
     pub in_flight: usize,
+    /// In the pool.
+    pub open: usize,
     /// Waiting.
     pub waiting: usize,
     /// What `poll_timeout` says.
@@ -90,6 +100,8 @@ pub struct Step {
     pub output: Output,
     /// What was polled afterwards, in order.
     pub actions: Vec<Action>,
+    /// Ghosts that nobody watches, gone since the last step.
+    pub faded: Vec<Ticket>,
     /// What was told meanwhile.
     pub events: Vec<(Timestamp, Event)>,
     /// What was to be seen then.
@@ -115,6 +127,7 @@ pub struct Driver {
     pub trace: Vec<Step>,
     waiting: Vec<Ticket>,
     flying: Vec<Ticket>,
+    fading: Vec<Ticket>,
     dead: Vec<Ticket>,
     events: Events,
 }
@@ -125,8 +138,9 @@ impl Driver {
         let events = Events::default();
         let controller = Controller::new(case.setup.clone(), 1, seed, Box::new(events.clone()))
             .unwrap_or_else(|error| panic!("{}: {error}", case.name));
-        let (waiting, flying, dead) = (Vec::new(), Vec::new(), Vec::new());
-        let mut driver = Driver { controller, now: Timestamp::ZERO, trace: Vec::new(), waiting, flying, dead, events };
+        let (waiting, flying, fading, dead) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let now = Timestamp::ZERO;
+        let mut driver = Driver { controller, now, trace: Vec::new(), waiting, flying, fading, dead, events };
         driver.note(Input::Made, Output::Nothing);
         driver
     }
@@ -147,6 +161,17 @@ impl Driver {
                 let all: Vec<Ticket> = self.waiting.iter().chain(&self.flying).copied().collect();
                 if let Some(ticket) = pick(&all, which) {
                     self.cancel(ticket);
+                }
+            }
+            Operation::Abandon { which, by, watch } => {
+                if let Some(ticket) = pick(&self.flying, which) {
+                    self.abandon(ticket, by, watch);
+                }
+            }
+            Operation::Open { which, kind, millis } => {
+                if let Some(ticket) = pick(&self.flying, which) {
+                    let ago = u64::from(millis) * 1_000_000;
+                    self.open(ticket, kind, Timestamp::from_nanos(self.now.as_nanos().saturating_sub(ago)));
                 }
             }
             Operation::Stale { which, cancel } => self.stale(which, cancel),
@@ -195,6 +220,27 @@ impl Driver {
         self.controller.handle_cancel(self.now, ticket);
         self.bury(ticket);
         self.note(Input::Cancel(ticket), Output::Nothing);
+    }
+
+    /// Nobody waits for it any more; its server may work on.
+    pub fn abandon(&mut self, ticket: Ticket, by: AbandonedBy, watch: Watch) {
+        self.controller.handle_abandon(self.now, ticket, by, watch);
+        match self.controller.server_of(ticket) {
+            None => self.bury(ticket),
+            Some(_) if watch == Watch::Driver => {}
+            Some(_) => {
+                self.flying.retain(|t| *t != ticket);
+                self.fading.push(ticket);
+            }
+        }
+        self.note(Input::Abandon(ticket, by, watch), Output::Nothing);
+    }
+
+    /// A request turns out to be a stream, a poll or a tunnel.
+    pub fn open(&mut self, ticket: Ticket, kind: Open, first_byte: Timestamp) -> bool {
+        let pooled = self.controller.handle_open(self.now, ticket, kind, first_byte);
+        self.note(Input::Open(ticket, kind, first_byte), Output::Pooled(pooled));
+        pooled
     }
 
     /// Lets time pass, calling the controller whenever it wants to be called.
@@ -261,7 +307,7 @@ impl Driver {
         self.note(Input::Reconfigure(Box::new(setup)), Output::Nothing);
     }
 
-    /// Requests in flight, oldest first.
+    /// Requests in flight or open that the driver has to end, oldest first.
     pub fn flying(&self) -> &[Ticket] {
         &self.flying
     }
@@ -313,8 +359,12 @@ impl Driver {
                 other => panic!("an action that the suite does not know: {other:?}"),
             }
         }
+        let is_gone = |ticket: &Ticket| self.controller.server_of(*ticket).is_none();
+        let faded: Vec<Ticket> = self.fading.iter().copied().filter(is_gone).collect();
+        self.fading.retain(|ticket| !faded.contains(ticket));
+        self.dead.extend(&faded);
         let events = std::mem::take(&mut *self.events.0.lock().expect("nobody panics while holding it"));
-        self.trace.push(Step { now: self.now, input, output, actions, events, after: self.view() });
+        self.trace.push(Step { now: self.now, input, output, actions, faded, events, after: self.view() });
     }
 
     fn view(&self) -> View {
@@ -322,6 +372,7 @@ impl Driver {
             status: s.status,
             role: s.role,
             in_flight: s.in_flight,
+            open: s.streams + s.tunnels,
             max: s.limit(),
             partition: s.partition,
         };
@@ -329,6 +380,7 @@ impl Driver {
             snapshot: self.controller.snapshot(self.now),
             servers: self.controller.servers().iter().map(server).collect(),
             in_flight: self.controller.in_flight(),
+            open: self.controller.open(),
             waiting: self.controller.waiting(),
             timeout: self.controller.poll_timeout().map(|(at, _)| at),
         }

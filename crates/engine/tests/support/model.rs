@@ -2,17 +2,19 @@
 //!
 //! The model knows nothing of policies: it counts, and compares its counts with what the controller shows.
 
+mod rules;
+
 use std::collections::{HashMap, HashSet};
-use std::fmt::{Debug, Display};
 
 use tidegate_engine::{
-    Action, ClassId, Decision, End, Outcome, Reason, Rejection, Request, Role, ServerId, Setup, Status, Ticket,
-    Timestamp, WhenAllDown,
+    AbandonedBy, Action, ClassId, Decision, End, Open, Outcome, Reason, Rejection, Request, Role, ServerId, Setup,
+    Status, Ticket, Timestamp, WhenAllDown,
 };
 
 use super::cases::Case;
 use super::driver::{Input, Output, Server, Step, View};
 use super::finite;
+use rules::{equal, lending_changed, longest_target, may_use, no_inversion, partitions, require, same_estimates};
 
 type Checked = Result<(), String>;
 
@@ -22,6 +24,18 @@ struct Live {
     class: usize,
     /// `None` while it waits.
     server: Option<ServerId>,
+    kind: Kind,
+}
+
+/// What a request at a server is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    /// Work that somebody waits for.
+    Wanted,
+    /// Work that nobody waits for.
+    Ghost,
+    /// No work.
+    Open(Open),
 }
 
 /// What the model counts of a class.
@@ -84,6 +98,7 @@ impl Model {
         require(step.now >= self.now, || format!("time went back from {:?}", self.now))?;
         self.now = step.now;
         self.take_input(step)?;
+        step.faded.iter().try_for_each(|ticket| self.fade(*ticket))?;
         step.actions.iter().try_for_each(|action| self.take_action(step, action))?;
         no_inversion(self, step)?;
         self.compare(&step.after)?;
@@ -102,6 +117,8 @@ impl Model {
             (Input::Arrive(request), Output::Decision(decision)) => self.arrival(step, request, decision),
             (Input::Complete(ticket, outcome), _) => self.completion(*ticket, outcome, step),
             (Input::Cancel(ticket), _) => self.cancel(*ticket, step),
+            (Input::Abandon(ticket, by, _), _) => self.abandon(*ticket, *by, step),
+            (Input::Open(ticket, kind, _), Output::Pooled(pooled)) => self.open(*ticket, *kind, *pooled, step),
             (Input::Redispatch(ticket, failed), Output::Moved(moved)) => self.moved(step, *ticket, *failed, *moved),
             (Input::Server(id, status), _) => {
                 let now = step.after.servers[id.index()].status;
@@ -132,13 +149,13 @@ impl Model {
                     self.classes[class].rejected += 1;
                 }
                 self.sums.admitted += 1;
-                self.begin(ticket, Live { class, server: None })?;
+                self.begin(ticket, Live { class, server: None, kind: Kind::Wanted })?;
                 require(may_use(&step.after, class, server), || format!("{server:?} is another class's"))?;
                 self.send(step, ticket, server)
             }
             Decision::Enqueue { ticket } => {
                 require(!self.shadow, || "it waits in shadow mode".into())?;
-                self.begin(ticket, Live { class, server: None })
+                self.begin(ticket, Live { class, server: None, kind: Kind::Wanted })
             }
             Decision::Reject(rejection) => {
                 let unservable = matches!(rejection.reason, Reason::NoServer | Reason::ServerLimit);
@@ -150,9 +167,10 @@ impl Model {
 
     fn completion(&mut self, ticket: Ticket, outcome: &Outcome, step: &Step) -> Checked {
         match self.live.get(&ticket).copied() {
-            Some(Live { class, server: Some(_) }) => {
+            Some(Live { class, server: Some(_), kind }) => {
                 self.end(ticket);
                 match outcome.end {
+                    _ if !matches!(kind, Kind::Wanted | Kind::Open(Open::Poll)) => {}
                     End::Answered => self.classes[class].completed += 1,
                     End::Failed | End::TimedOut => self.classes[class].failed += 1,
                 }
@@ -165,12 +183,48 @@ impl Model {
     fn cancel(&mut self, ticket: Ticket, step: &Step) -> Checked {
         let Some(live) = self.live.get(&ticket).copied() else { return self.nothing_happened(step) };
         self.end(ticket);
-        self.classes[live.class].cancelled += 1;
+        self.classes[live.class].cancelled += u64::from(matches!(live.kind, Kind::Wanted | Kind::Open(Open::Poll)));
         self.sums.cancelled_waiting += u64::from(live.server.is_none());
         match &self.before {
             Some(before) => same_estimates(before, &step.after),
             None => Ok(()),
         }
+    }
+
+    fn abandon(&mut self, ticket: Ticket, by: AbandonedBy, step: &Step) -> Checked {
+        match self.live.get_mut(&ticket) {
+            None => self.nothing_happened(step),
+            Some(Live { server: None, .. } | Live { kind: Kind::Open(_), .. }) => self.cancel(ticket, step),
+            Some(live) => {
+                let counts = &mut self.classes[live.class];
+                match std::mem::replace(&mut live.kind, Kind::Ghost) {
+                    Kind::Wanted if by == AbandonedBy::Client => counts.cancelled += 1,
+                    Kind::Wanted => counts.failed += 1,
+                    _ => {}
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The work of a ghost is taken to be over, which nobody said.
+    fn fade(&mut self, ticket: Ticket) -> Checked {
+        let ghost = self.live.get(&ticket).is_some_and(|live| live.kind == Kind::Ghost);
+        require(ghost, || format!("{ticket:?} faded and is no ghost"))?;
+        self.end(ticket);
+        Ok(())
+    }
+
+    fn open(&mut self, ticket: Ticket, kind: Open, pooled: bool, step: &Step) -> Checked {
+        let open = self.live.values().filter(|live| matches!(live.kind, Kind::Open(_))).count();
+        let Some(live) = self.live.get_mut(&ticket) else { return self.nothing_happened(step) };
+        let expected = live.kind == Kind::Wanted && live.server.is_some() && open < self.setup.most_open;
+        require(pooled == expected, || format!("pooled: {pooled}, the model says {expected}"))?;
+        if pooled {
+            live.kind = Kind::Open(kind);
+            self.classes[live.class].completed += u64::from(kind != Open::Poll);
+        }
+        Ok(())
     }
 
     fn moved(&mut self, step: &Step, ticket: Ticket, failed: ServerId, moved: Option<ServerId>) -> Checked {
@@ -287,11 +341,18 @@ impl Model {
     }
 
     fn has_room(&self, view: &View, server: ServerId) -> bool {
-        view.servers[server.index()].max.is_none_or(|max| self.at(server) < max as usize)
+        let connections = self.live.values().filter(|live| live.server == Some(server)).count();
+        view.servers[server.index()].max.is_none_or(|max| connections < max as usize)
     }
 
-    fn at(&self, server: ServerId) -> usize {
-        self.live.values().filter(|live| live.server == Some(server)).count()
+    /// What a server works on, or holds open.
+    fn at(&self, server: ServerId, open: bool) -> usize {
+        let is = |live: &&Live| live.server == Some(server) && matches!(live.kind, Kind::Open(_)) == open;
+        self.live.values().filter(is).count()
+    }
+
+    fn count(&self, is: impl Fn(&Live) -> bool) -> usize {
+        self.live.values().filter(|live| is(live)).count()
     }
 
     fn nothing_happened(&mut self, step: &Step) -> Checked {
@@ -323,14 +384,20 @@ impl Model {
         let ended_or_waits = admitted + refused + waiting as u64 + cancelled_waiting;
         require(offered == ended_or_waits, || format!("{offered} offered, {ended_or_waits} accounted for"))?;
         equal("waiting", view.waiting, waiting)?;
-        equal("in flight", view.in_flight, self.live.len() - waiting)?;
+        let open = self.count(|live| matches!(live.kind, Kind::Open(_)));
+        let working = self.live.len() - waiting - open;
+        equal("in flight", view.in_flight, working)?;
+        equal("open", view.open, open)?;
+        equal("ghosts", view.snapshot.ghosts as usize, self.count(|live| live.kind == Kind::Ghost))?;
+        equal("streams and tunnels", (view.snapshot.streams + view.snapshot.tunnels) as usize, open)?;
         equal("waiting in the snapshot", view.snapshot.waiting, waiting)?;
-        equal("in flight in the snapshot", view.snapshot.in_flight, self.live.len() - waiting)?;
+        equal("in flight in the snapshot", view.snapshot.in_flight, working)?;
         equal("stale tickets", view.snapshot.stale_tickets, self.stale)?;
         require(!self.shadow || waiting == 0, || format!("{waiting} wait in shadow mode"))?;
         for (at, server) in view.servers.iter().enumerate() {
-            let expected = self.at(ServerId(at as u16));
-            equal(format_args!("in flight at server {at}"), server.in_flight as usize, expected)?;
+            let id = ServerId(at as u16);
+            equal(format_args!("in flight at server {at}"), server.in_flight as usize, self.at(id, false))?;
+            equal(format_args!("open at server {at}"), server.open as usize, self.at(id, true))?;
         }
         self.divided(view)?;
         equal("classes", view.snapshot.classes.len(), self.classes.len())?;
@@ -353,9 +420,9 @@ impl Model {
 
     fn compare_class(&self, view: &View, class: usize) -> Checked {
         let (seen, counts) = (&view.snapshot.classes[class], &self.classes[class]);
-        let of = |flying: bool| {
-            self.live.values().filter(|live| live.class == class && live.server.is_some() == flying).count() as u64
-        };
+        let is_open = |live: &Live| matches!(live.kind, Kind::Open(_));
+        let of = |is: &dyn Fn(&Live) -> bool| self.count(|live| live.class == class && is(live)) as u64;
+        let tunnels = of(&|live| live.kind == Kind::Open(Open::Tunnel));
         let numbers = [
             ("offered", seen.offered, counts.offered),
             ("admitted", seen.admitted, counts.admitted),
@@ -363,8 +430,11 @@ impl Model {
             ("completed", seen.completed, counts.completed),
             ("failed", seen.failed, counts.failed),
             ("cancelled", seen.cancelled, counts.cancelled),
-            ("in flight", seen.in_flight, of(true)),
-            ("waiting", seen.waiting, of(false)),
+            ("in flight", seen.in_flight, of(&|live| live.server.is_some() && !is_open(live))),
+            ("waiting", seen.waiting, of(&|live| live.server.is_none())),
+            ("ghosts", seen.ghosts, of(&|live| live.kind == Kind::Ghost)),
+            ("streams", seen.streams, of(&is_open) - tunnels),
+            ("tunnels", seen.tunnels, tunnels),
         ];
         for (what, shown, expected) in numbers {
             equal(format_args!("{what} of class {}", seen.name), shown, expected)?;
@@ -372,69 +442,4 @@ impl Model {
         let sane = seen.guaranteed <= seen.offered && seen.in_target <= seen.completed;
         require(sane, || format!("guaranteed or in target of class {}", seen.name))
     }
-}
-
-fn lending_changed(step: &Step) -> bool {
-    step.events.iter().any(|(_, event)| event.name() == "lending-changed")
-}
-
-/// Whether a server is in the partition of a class.
-fn may_use(view: &View, class: usize, server: ServerId) -> bool {
-    let name = &view.snapshot.classes[class].name;
-    let own = view.snapshot.partitions.iter().position(|partition| partition.classes.contains(name));
-    let of = view.servers[server.index()].partition;
-    own.is_some() && of.is_none_or(|of| Some(usize::from(of)) == own)
-}
-
-fn partitions(view: &View) -> Vec<Option<u8>> {
-    view.servers.iter().map(|server| server.partition).collect()
-}
-
-/// At one instant no request of a class fails the SLA test while a less important one is started.
-fn no_inversion(model: &Model, step: &Step) -> Checked {
-    let tested = |reason: Reason| matches!(reason, Reason::SlaTarget | Reason::MoreImportantFirst);
-    let actions = step.actions.iter().filter_map(|action| match action {
-        Action::Refuse { rejection, .. } if tested(rejection.reason) => Some(rejection.class.index()),
-        _ => None,
-    });
-    let decided = match &step.output {
-        Output::Decision(Decision::Reject(rejection)) if tested(rejection.reason) => Some(rejection.class.index()),
-        _ => None,
-    };
-    let Some(failed) = actions.chain(decided).min() else { return Ok(()) };
-    for action in &step.actions {
-        if let Action::Start { ticket, .. } = action
-            && let Some(live) = model.live.get(ticket)
-            && live.class > failed
-        {
-            return Err(format!("class {} failed the test, class {} was started", failed + 1, live.class + 1));
-        }
-    }
-    Ok(())
-}
-
-/// A cancel teaches nothing.
-fn same_estimates(before: &View, after: &View) -> Checked {
-    let of = |view: &View| {
-        let snapshot = &view.snapshot;
-        let classes: Vec<_> =
-            snapshot.classes.iter().map(|c| (c.mean_cost, c.offered_rate, c.p50, c.p95, c.p99)).collect();
-        let servers: Vec<_> = snapshot.servers.iter().map(|s| (s.processors, s.confidence)).collect();
-        let totals = (snapshot.mean_cost, snapshot.calibration, snapshot.processors, snapshot.urls, snapshot.target);
-        format!("{classes:?} {servers:?} {totals:?}")
-    };
-    let (before, after) = (of(before), of(after));
-    require(before == after, || format!("a cancel moved estimates from {before} to {after}"))
-}
-
-fn longest_target(setup: &Setup) -> f64 {
-    setup.sla.steps().iter().map(|step| step.target.as_secs_f64()).fold(0.0, f64::max)
-}
-
-fn equal<T: PartialEq + Debug>(what: impl Display, seen: T, expected: T) -> Checked {
-    require(seen == expected, || format!("{what} is {seen:?}, the model has {expected:?}"))
-}
-
-fn require(holds: bool, otherwise: impl FnOnce() -> String) -> Checked {
-    if holds { Ok(()) } else { Err(otherwise()) }
 }

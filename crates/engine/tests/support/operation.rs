@@ -1,6 +1,6 @@
 //! What can be done to a controller, four bytes each, so that the property test and the fuzzer speak one language.
 
-use tidegate_engine::{End, Signal, Status};
+use tidegate_engine::{AbandonedBy, End, Open, Signal, Status, Watch};
 
 /// Bytes of one operation.
 pub const BYTES: usize = 4;
@@ -14,6 +14,10 @@ pub enum Operation {
     Complete { which: u8, end: End, millis: u16 },
     /// The client of a waiting or running request leaves.
     Cancel { which: u8 },
+    /// Nobody waits any more for a running request, or a stream; its server may work on.
+    Abandon { which: u8, by: AbandonedBy, watch: Watch },
+    /// A request in flight turns out to be no work: its answer began so many milliseconds ago, at most.
+    Open { which: u8, kind: Open, millis: u8 },
     /// A ticket is used after its end.
     Stale { which: u8, cancel: bool },
     /// A request in flight goes elsewhere.
@@ -43,11 +47,20 @@ impl Operation {
             0..=11 => Operation::Arrive { class: a % 3, request_type: b % 3, url: b / 3, count: 1 + c % 4 },
             12 => Operation::Arrive { class: a % 3, request_type: b % 3, url: b / 3, count: c % 64 },
             13..=22 => Operation::Complete { which: a, end: end(b), millis: u16::from(c) * u16::from(b % 8) },
-            23..=24 => Operation::Cancel { which: a },
+            23 => Operation::Cancel { which: a },
+            24 => {
+                let by = if b % 2 == 0 { AbandonedBy::Client } else { AbandonedBy::TimeOut };
+                let watch = if b & 2 == 0 { Watch::Driver } else { Watch::Nobody };
+                Operation::Abandon { which: a, by, watch }
+            }
             25 => Operation::Stale { which: a, cancel: b % 2 == 0 },
             26 => Operation::Redispatch { which: a },
             27..=32 => Operation::Advance { micros: u32::from(a) * u32::from(b) * (1 + u32::from(c % 16)) },
             33 => Operation::Stall { millis: u16::from(a) * u16::from(b % 16) },
+            34 if b % 4 > 0 => {
+                let kind = [Open::Stream, Open::Poll, Open::Tunnel][usize::from(b) % 3];
+                Operation::Open { which: a, kind, millis: c }
+            }
             34 => Operation::Early,
             35 => {
                 let status = [Status::Up, Status::Up, Status::Down, Status::Draining][usize::from(b % 4)];

@@ -7,7 +7,7 @@ use serde::Serialize;
 use tidegate_engine::{RequestTypeId, ServerId};
 
 use crate::in_force::InForce;
-use crate::record::{Decided, RequestRecord};
+use crate::record::{Decided, RequestRecord, Work};
 
 /// The keys, in this order. Times are milliseconds. What does not apply is left out.
 #[derive(Serialize)]
@@ -33,6 +33,8 @@ struct Line<'a> {
     predicted_ms: Option<f64>,
     status: u16,
     end: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    work: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     server: Option<Name<'a>>,
     retries: u32,
@@ -92,6 +94,7 @@ pub(super) fn format(app: &str, class: &str, record: &RequestRecord<'_>, names: 
         predicted_ms: predicted.map(millis),
         status: record.status,
         end: record.end.name(),
+        work: record.work.map(Work::name),
         server: record.server.map(|id| names.server(id)),
         retries: record.retries,
         bytes_in: record.bytes_in,
@@ -177,6 +180,7 @@ pub(super) mod tests {
             first_byte: Some(Duration::from_micros(1_234)),
             total: Duration::from_millis(20),
             end: RecordEnd::Complete,
+            work: None,
             retries: 0,
             request_id: None,
         }

@@ -189,7 +189,7 @@ section! {
         cores: f64,
         /// Weight for `wrr`, and for the limits on requests in flight. Default: `1.0`.
         weight: f64,
-        /// Limit on requests in flight at the server. Default: none.
+        /// Limit on requests in flight, streams and tunnels at the server. Default: none.
         max_connections: u64,
     }
 }
@@ -238,6 +238,9 @@ section! {
         r#match: List<RawRule>,
         /// Resources that the type uses heavily; at most 64 different ones. Default: none.
         tags: List<String>,
+        /// [What counts as work](work.md): `"stream"`, the answer goes on as things happen; `"poll"`, it comes when
+        /// something happens. Default: `"ordinary"`, the answer's content type and pace say whether it is a stream.
+        kind: String,
     }
 }
 
@@ -313,6 +316,8 @@ section! {
         /// Bytes that clients together sent ahead or leave unread. Beyond it, connections that leave refusals unread
         /// are closed. Default: `"64MiB"`.
         held_bytes: Bytes,
+        /// Streams, long polls and tunnels that are open [without a place](work.md). Default: `10000`.
+        open: u64,
     }
 }
 

@@ -8,7 +8,8 @@ use tidegate_engine::{ClassSetup, Sla, Tags, WhenAllDown};
 use toml::{Table, Value};
 
 use super::{
-    AccessLog, Application, Config, Forwarded, Health, Limits, Page, RejectionPages, SynClass, SynPolicing, Timeouts,
+    AccessLog, Application, Config, Forwarded, Health, Limits, Page, RejectionPages, RequestKind, SynClass,
+    SynPolicing, Timeouts,
 };
 
 impl Config {
@@ -212,12 +213,16 @@ fn classes(app: &Application) -> Vec<Value> {
 }
 
 fn request_types(app: &Application) -> Vec<Value> {
-    let named = app.setup.request_types.iter().skip(1).zip(&app.classifier.request_types);
-    let request_type = |(name, given): (&String, &tidegate_classify::TypeRules)| {
+    let kinds = app.kinds.iter().copied().chain(std::iter::repeat(RequestKind::Ordinary)).skip(1);
+    let named = app.setup.request_types.iter().skip(1).zip(&app.classifier.request_types).zip(kinds);
+    let request_type = |((name, given), kind): ((&String, &tidegate_classify::TypeRules), RequestKind)| {
         let mut out = Table::new();
         put(&mut out, "name", name.clone());
         put(&mut out, "match", rules(&given.rules));
         put(&mut out, "tags", tags(given.tags, &app.tags));
+        if kind != RequestKind::Ordinary {
+            put(&mut out, "kind", kind.name());
+        }
         Value::from(out)
     };
     named.map(request_type).collect()
@@ -281,6 +286,7 @@ fn limits(given: &Limits) -> Table {
     put(&mut out, "connections", whole(given.connections));
     put(&mut out, "waiting", whole(given.waiting));
     put(&mut out, "held_bytes", given.held_bytes.to_string());
+    put(&mut out, "open", whole(given.open));
     out
 }
 

@@ -93,7 +93,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         self.servers_beside(raw.servers.as_ref(), profile.as_ref());
         let (servers, server_setups) = self.servers(raw.servers, &span);
         let (classes, class_rules, class_pages) = self.classes(raw.class);
-        let (request_types, type_rules, tags) = self.request_types(raw.request_type);
+        let (request_types, type_rules, kinds, tags) = self.request_types(raw.request_type);
         let exempt = raw.exempt.map_or_else(Vec::new, |list| self.rules(list, "exempt"));
         let blame = Blame {
             admission: span_of(&raw.admission).unwrap_or_else(|| span.clone()),
@@ -106,6 +106,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         let default_cost = raw.default_cost.and_then(|cost| self.positive("default_cost", cost));
         let (dispatch, stealing) = self.dispatch(raw.dispatch, profile.as_ref());
         let (affinity, affinity_by) = self.affinity(raw.affinity).unzip();
+        let limits = self.limits(raw.limits.map(|l| l.value).unwrap_or_default());
         let setup = Setup {
             name: name.clone(),
             classes,
@@ -121,6 +122,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             shadow: raw.shadow.is_some_and(|s| s.value),
             default_cost: self.cost_beside(default_cost, cost_at, profile.as_ref()),
             when_all_down: self.when_all_down(raw.when_all_down),
+            most_open: limits.open,
         };
         self.check(&setup, &blame, profile.as_ref(), stealing.as_ref());
         let timeouts = self.timeouts(raw.timeouts.map(|t| t.value).unwrap_or_default());
@@ -135,10 +137,11 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
                 affinity: affinity_by,
             },
             setup,
+            kinds,
             tags,
             servers,
             timeouts,
-            limits: self.limits(raw.limits.map(|l| l.value).unwrap_or_default()),
+            limits,
             health: self.health(raw.health.map(|h| h.value).unwrap_or_default()),
             retry: self.retry(raw.retry.map(|r| r.value).unwrap_or_default()),
             pool: self.pool(raw.pool.map(|p| p.value).unwrap_or_default()),

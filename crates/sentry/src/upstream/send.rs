@@ -1,5 +1,6 @@
 //! Sending one request to one server, once.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
@@ -27,6 +28,26 @@ pub(crate) struct Answer {
     pub(crate) server: Box<ServerConn>,
     /// When the request was sent.
     pub(crate) sent_at: Timestamp,
+}
+
+/// A connection on which a server owes an answer that nobody waits for any more.
+#[derive(Default)]
+pub(crate) struct Left(Cell<Option<Box<ServerConn>>>);
+
+impl Left {
+    pub(crate) fn put(&self, server: Option<Box<ServerConn>>) {
+        self.0.set(server);
+    }
+
+    pub(crate) fn take(&self) -> Option<Box<ServerConn>> {
+        self.0.take()
+    }
+}
+
+impl std::fmt::Debug for Left {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Left").finish_non_exhaustive()
+    }
 }
 
 /// Why there is no answer.
@@ -124,6 +145,7 @@ pub(crate) async fn send(
     pool: &Rc<Pool>,
     request: Request<RequestBody>,
     fresh: bool,
+    left: &Left,
 ) -> Result<Answer, Failed> {
     let idle = poll_fn(|cx| Poll::Ready(if fresh { None } else { pool.take(cx, worker.lane()) })).await;
     let server = match idle {
@@ -139,7 +161,7 @@ pub(crate) async fn send(
     } else {
         client.wait(Wait::FirstByte, worker.deadline(|timeouts| timeouts.first_byte));
     }
-    exchange(worker, client, server, request).await
+    exchange(worker, client, server, request, left).await
 }
 
 async fn open(worker: &Rc<WorkerApp>, client: &Client, pool: &Rc<Pool>) -> Result<Box<ServerConn>, Failure> {
@@ -163,12 +185,15 @@ async fn open(worker: &Rc<WorkerApp>, client: &Client, pool: &Rc<Pool>) -> Resul
 async fn exchange(
     worker: &Rc<WorkerApp>,
     client: &Client,
-    mut server: Box<ServerConn>,
+    server: Box<ServerConn>,
     request: Request<RequestBody>,
+    left: &Left,
 ) -> Result<Answer, Failed> {
     let sent_at = worker.now();
     server.note_begin();
+    let mut lent = Lent { server: Some(server), left };
     let answer = {
+        let Some(server) = &mut lent.server else { return Err(failed(worker, Failure::Broken, None, false)) };
         let mut reply = pin!(server.sender.try_send_request(request));
         let (connection, over) = (&mut server.connection, &mut server.over);
         poll_fn(|cx| {
@@ -182,9 +207,15 @@ async fn exchange(
         })
         .await
     };
+    let answer = match answer {
+        Ok(answer) => answer,
+        // The server owes its answer still.
+        Err(wait) => return Err(failed(worker, late(wait, client), None, false)),
+    };
+    let Some(server) = lent.server.take() else { return Err(failed(worker, Failure::Broken, None, false)) };
     match answer {
-        Ok(Ok(response)) => Ok(Answer { response, server, sent_at }),
-        Ok(Err(mut error)) => {
+        Ok(response) => Ok(Answer { response, server, sent_at }),
+        Err(mut error) => {
             let unsent = error.take_message();
             let error = error.into_error();
             let why = match client.upload.fault.get() {
@@ -194,7 +225,19 @@ async fn exchange(
             };
             Err(failed(worker, why, unsent, server.reused))
         }
-        Err(wait) => Err(failed(worker, late(wait, client), None, false)),
+    }
+}
+
+/// A server's connection from which an answer is awaited. Dropped meanwhile, for the client is gone or the time is up,
+/// it is left behind.
+struct Lent<'a> {
+    server: Option<Box<ServerConn>>,
+    left: &'a Left,
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        self.left.0.set(self.server.take());
     }
 }
 

@@ -335,6 +335,10 @@ fn a_client_that_leaves_is_a_cancel_at_every_stage() {
             client.exactly(10_000).expect("a part");
         }
         drop(client);
+        if request.contains("hang") {
+            until("it is a ghost", || sentry.app().snapshot().ghosts == 1);
+            door.open();
+        }
         sentry.assert_quiet();
     }
     let mut client = sentry.client();

@@ -15,3 +15,4 @@ mod resource;
 mod support;
 #[cfg(feature = "otel")]
 mod traces;
+mod work;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_engine::{ClassId, Decision, Request, RequestTypeId, Timestamp};
+use tidegate_engine::{AbandonedBy, ClassId, Decision, Request, RequestTypeId, Timestamp, Watch};
 use tidegate_workload::{Arrivals, Retry, Rng, Wait, rng, uniform};
 
 use super::menu::{Menu, draw, spread, sums};
@@ -216,10 +216,13 @@ impl Run<'_> {
         let flying = &mut self.requests[request as usize];
         (flying.timer, flying.gone) = (None, true);
         let was_waiting = std::mem::take(&mut flying.waiting);
-        let (subject, ticket) = (flying.subject, flying.ticket.take());
+        let (subject, ticket) = (flying.subject, flying.ticket);
         self.report.failed(subject);
-        if let Some(ticket) = ticket {
-            self.sentry.controller.handle_cancel(now, ticket);
+        match ticket {
+            Some(ticket) if was_waiting => self.sentry.controller.handle_cancel(now, ticket),
+            // The ticket goes on with the server's work.
+            Some(ticket) => self.sentry.controller.handle_abandon(now, ticket, AbandonedBy::Client, Watch::Driver),
+            None => {}
         }
         self.go_on(now, request, Fate::TimedOut);
         if was_waiting {

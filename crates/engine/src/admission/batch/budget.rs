@@ -46,7 +46,7 @@ impl Budget {
     /// A request ended, of an application that is full at this share of instants.
     pub(super) fn record(&mut self, cx: &Context<'_>, ended: &Ended, full: f64) {
         let is_late = match ended.end {
-            End::Answered => cx.now.seconds_since(ended.arrived) > cx.target,
+            End::Answered => ended.response_time > cx.target,
             End::TimedOut => true,
             End::Failed => return,
         };

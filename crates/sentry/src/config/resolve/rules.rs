@@ -6,6 +6,7 @@ use tidegate_classify::{Matcher, PathMatch, Rule, TypeRules, ValueMatch, ValuePa
 use tidegate_config::{At, List};
 use tidegate_engine::{ClassSetup, Tags};
 
+use super::super::RequestKind;
 use super::super::raw::{RawClass, RawRule, RawType, RawValueMatch};
 use super::Resolver;
 use super::address::network;
@@ -74,10 +75,11 @@ impl Resolver<'_, '_, '_> {
     pub(super) fn request_types(
         &mut self,
         raw: Option<At<List<RawType>>>,
-    ) -> (Vec<String>, Vec<TypeRules>, Vec<String>) {
+    ) -> (Vec<String>, Vec<TypeRules>, Vec<RequestKind>, Vec<String>) {
         let list = raw.map(|list| list.value.0).unwrap_or_default();
         self.unique("request type", list.iter().filter_map(|t| t.value.name.as_ref()));
         let (mut names, mut types, mut tags) = (vec!["default".to_owned()], Vec::new(), Vec::new());
+        let mut kinds = vec![RequestKind::Ordinary];
         for At { value: raw, span } in list {
             match raw.name {
                 Some(name) if name.value == "default" => {
@@ -94,8 +96,19 @@ impl Resolver<'_, '_, '_> {
             let rules = self.rules(matching, "match");
             let bits = raw.tags.map_or(Tags(0), |list| self.tags(list, &mut tags));
             types.push(TypeRules { rules, tags: bits });
+            kinds.push(self.kind(raw.kind));
         }
-        (names, types, tags)
+        (names, types, kinds, tags)
+    }
+
+    fn kind(&mut self, given: Option<At<String>>) -> RequestKind {
+        let Some(At { value, span }) = given else { return RequestKind::Ordinary };
+        let known = [RequestKind::Ordinary, RequestKind::Stream, RequestKind::Poll];
+        known.into_iter().find(|kind| kind.name() == value).unwrap_or_else(|| {
+            let message = format!("kind = \"{value}\": write \"ordinary\", \"stream\" or \"poll\"");
+            self.report.error(&span, message);
+            RequestKind::Ordinary
+        })
     }
 
     fn tags(&mut self, list: At<List<String>>, all: &mut Vec<String>) -> Tags {

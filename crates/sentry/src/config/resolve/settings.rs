@@ -37,6 +37,7 @@ impl Resolver<'_, '_, '_> {
             connections: self.count("connections", raw.connections, default.connections, 1..=10_000_000),
             waiting: self.count("waiting", raw.waiting, default.waiting, 1..=10_000_000),
             held_bytes: raw.held_bytes.map_or(default.held_bytes, |bytes| bytes.value.0),
+            open: self.count("open", raw.open, default.open, 0..=10_000_000),
         }
     }
 

@@ -49,6 +49,7 @@ pub fn application(servers: &[SocketAddr]) -> Application {
         listen: vec![([127, 0, 0, 1], 0).into()],
         setup,
         classifier: ClassifierSetup { classes: vec![Vec::new()], ..ClassifierSetup::default() },
+        kinds: Vec::new(),
         tags: Vec::new(),
         syn: tidegate_sentry::config::SynPolicing::default(),
         servers: servers.iter().enumerate().map(server).collect(),
