@@ -1,0 +1,70 @@
+//! How much an application accepts, and how long it waits.
+
+use std::time::Duration;
+
+use tidegate_engine::MOST_OPEN;
+/// How long things may take.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timeouts {
+    /// From the first byte of a request to the end of its head.
+    pub header: Duration,
+    /// Between two reads or writes of a body.
+    pub body_idle: Duration,
+    /// To connect to a server.
+    pub connect: Duration,
+    /// From the request sent to the first byte of the answer.
+    pub first_byte: Duration,
+    /// From arrival to the last byte; `None` for no bound.
+    pub request: Option<Duration>,
+    /// An idle connection from a client.
+    pub client_idle: Duration,
+    /// An idle connection to a server.
+    pub server_idle: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Timeouts {
+            header: Duration::from_secs(10),
+            body_idle: Duration::from_secs(30),
+            connect: Duration::from_secs(2),
+            first_byte: Duration::from_secs(60),
+            request: None,
+            client_idle: Duration::from_secs(75),
+            server_idle: Duration::from_secs(30),
+        }
+    }
+}
+
+/// How large things may be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limits {
+    /// Bytes of a request head.
+    pub header_bytes: usize,
+    /// Header fields of a request.
+    pub headers: usize,
+    /// Bytes of a request body; `None` for no bound.
+    pub body_bytes: Option<u64>,
+    /// Connections from clients.
+    pub connections: usize,
+    /// Requests that wait in class queues.
+    pub waiting: usize,
+    /// Bytes held for all clients together: what they sent ahead, and refusals that they do not read.
+    pub held_bytes: u64,
+    /// Streams, long polls and tunnels that are open without a place.
+    pub open: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            header_bytes: 16 * 1024,
+            headers: 100,
+            body_bytes: None,
+            connections: 100_000,
+            waiting: 10_000,
+            held_bytes: 64 << 20,
+            open: MOST_OPEN,
+        }
+    }
+}
