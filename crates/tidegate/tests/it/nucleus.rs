@@ -112,6 +112,7 @@ impl Site {
         let mut text = format!("[admin]\nlisten = \"{admin}\"\n[sentry]\nworkers = 1\n");
         write!(text, "[reports]\nlisten = \"127.0.0.1:{reports}\"\nkey_file = \"key\"\nsilent_after = \"2s\"\n")
             .expect("a string");
+        text.push_str("when_silent = \"exclude\"\n");
         let names: Vec<String> = servers.iter().map(|server| format!("\"{}\"", server.address)).collect();
         write!(text, "[[application]]\nlisten = \"{listen}\"\nservers = [{}]\n", names.join(", ")).expect("a string");
         text.push_str("[application.health]\ninterval = \"100ms\"\n");
