@@ -58,7 +58,7 @@ fn mixed(door: &Door) -> RawServer {
             let sent = match &*asked.target {
                 "/events" => peer.send(EVENTS) && peer.exactly(1).is_ok(),
                 "/tunnel" => {
-                    peer.send("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
+                    peer.send("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
                         && peer.exactly(1).is_ok()
                 }
                 "/poll" => {
@@ -257,7 +257,7 @@ fn tunnels_count_among_the_connections_of_their_server() {
     let mut application = with(json!({"policy": "none"}), &server);
     application.setup.servers[0].max_connections = Some(2);
     let sentry = Running::start(application);
-    let upgrade = "GET /tunnel HTTP/1.1\r\nHost: t\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n";
+    let upgrade = "GET /tunnel HTTP/1.1\r\nHost: t\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
     let mut open: Vec<Client> = Vec::new();
     for _ in 0..2 {
         let mut client = sentry.client();

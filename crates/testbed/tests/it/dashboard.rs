@@ -122,7 +122,7 @@ fn changes_are_refused_with_reasons(browser: &mut Browser, service: &Service) {
     browser.click("#servers tbody tr:nth-child(2) button");
     browser.fill("#dialog-token", "not-the-token-of-24-ch");
     browser.click("#dialog-confirm");
-    browser.until("document.querySelector('#dialog-error').innerText === 'That is not the token.'");
+    browser.until("document.querySelector('#dialog-error').innerText === 'The token is wrong.'");
     browser.fill("#dialog-token", TOKEN);
     browser.click("#dialog-confirm");
     browser.until("document.querySelector('#servers tbody').innerText.includes('draining')");
