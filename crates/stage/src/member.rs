@@ -9,7 +9,7 @@ use crate::snapshot::StageSnapshot;
 pub(crate) trait Member: Send + Sync {
     /// Runs the controller if it is due, and adjusts batches and workers.
     fn look(&self, now: Timestamp) -> Look;
-    /// Asks whether the stage would take an event, at an entry; see [`Stage::reserve`].
+    /// Asks whether the stage would take an event, at an entry; see [`reserve`](crate::stage::Stage::reserve).
     fn reserve(&self, class: ClassId) -> Result<(), Refusal>;
     /// Nothing waits and nobody works; with the number of events that were taken so far.
     fn is_quiet(&self) -> (bool, u64);
