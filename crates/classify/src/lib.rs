@@ -9,7 +9,7 @@
 //!
 //! Rules see a *normal form* of the path, so that a client cannot change its class by spelling a resource in another
 //! way (`//checkout`, `/x/../checkout`, `/%63heckout`): `path.rs` says which readings are folded together. A door that
-//! sends on what it was sent refuses or respells such paths first ([`reading`], [`canonical`]), so that the server
+//! sends on what it was sent refuses or respells such paths first ([`reading`], [`canonical()`]), so that the server
 //! reads what the rules read. Paths keep their case. The query plays no part.
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
