@@ -44,6 +44,9 @@ impl Checker<'_> {
         let Some(short) = &s.short else { return };
         let good = short.time_scale > 0.0 && short.time_scale <= 1.0;
         self.demand(good, &[Key("short"), Key("time_scale")], "must be more than 0 and at most 1");
+        self.demand(short.every != Some(0), &[Key("short"), Key("every")], "must be at least 1");
+        let thins = short.every.is_none() || s.space.is_some();
+        self.demand(thins, &[Key("short"), Key("every")], "goes with [space]: there are no loads to leave out");
         for (at, arm) in short.arms.iter().enumerate() {
             self.known(vec![Key("short"), Key("arms"), Index(at)], "arm", arm, &arms(s));
         }

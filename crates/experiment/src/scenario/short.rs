@@ -5,18 +5,28 @@ use super::{Scenario, Short};
 impl Scenario {
     /// The short form: instants of load, users, faults and expectations multiplied by `time_scale`; rates, service
     /// times, targets and policies as they are. Expectations that need more time than that are left out, and those of
-    /// which no whole second remains. Without a `[short]` table, the scenario itself.
+    /// which no whole second remains. A space keeps every nth of its loads before a jump. Without a `[short]` table, it
+    /// is the scenario itself.
     ///
     /// # Panics
     /// Never, for a scenario that was read: its `time_scale` was checked.
     pub fn shortened(&self) -> Scenario {
-        let Some(Short { time_scale, arms }) = &self.short else { return self.clone() };
+        let Some(Short { time_scale, every, arms }) = &self.short else { return self.clone() };
         let mut short = self.clone();
         short.expects.retain(|expect| expect.short);
         short.scale_time(*time_scale);
         short.keep_arms(arms);
+        short.thin_out(every.unwrap_or(1));
         short.short = None;
         short
+    }
+
+    /// Of a space's loads before the jump, keeps every nth, beginning with the first.
+    fn thin_out(&mut self, every: usize) {
+        let Some(space) = &self.space else { return };
+        if let Some(toml::Value::Array(loads)) = self.sweep.get_mut(&space.before) {
+            *loads = loads.iter().step_by(every.max(1)).cloned().collect();
+        }
     }
 
     /// Multiplies the instants of load, users, faults and expectations, and leaves out expectations of which no whole

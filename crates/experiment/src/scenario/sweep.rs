@@ -69,6 +69,7 @@ impl Scenario {
         let whole = |problem: String| ConfigErrors::whole(&source, problem);
         let mut plain = self.clone();
         plain.space = None;
+        plain.short.iter_mut().for_each(|short| short.every = None);
         plain.sweep = Table::new();
         if settings.is_empty() {
             return Ok(Point { settings: Vec::new(), scenario: plain });

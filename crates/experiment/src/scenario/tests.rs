@@ -437,3 +437,14 @@ fn applications_and_provisioning_are_checked() {
         assert!(error.contains(part), "{from} -> {to}: {error}");
     }
 }
+
+#[test]
+fn the_short_form_of_a_space_keeps_every_nth_load_before_the_jump() {
+    let scenario = crate::built_in::find("S5").unwrap();
+    let loads = |scenario: &Scenario| {
+        let settings = scenario.points().unwrap().into_iter().flat_map(|point| point.settings);
+        settings.filter(|(key, _)| key == "before").map(|(_, load)| load).collect::<std::collections::BTreeSet<_>>()
+    };
+    assert_eq!((loads(&scenario).len(), scenario.shortened().duration), (16, scenario.duration));
+    assert_eq!(loads(&scenario.shortened()), ["5", "20", "35", "50", "65", "80"].map(str::to_owned).into());
+}
