@@ -34,7 +34,7 @@ pub use binaries::BUILD;
 use binaries::{Kind, Test};
 use durations::Durations;
 use live::{LIVE, Live};
-use measure::Run;
+use measure::{Judge, Run};
 use trial::{End, Trial};
 
 /// The step that runs the tests.
@@ -140,16 +140,20 @@ pub fn add_to(steps: &mut Steps, options: &Options) {
         steps.run("examples in the documentation of the crates", || {
             run_command(cargo(["test", "--quiet", "--doc"]).args(BUILD))
         });
-        live_checks(steps, no_namespaces.as_deref(), |live| live.kind == Kind::Correctness && !live.needs_release());
+        live_checks(steps, &mut bench.judge, no_namespaces.as_deref(), |live| {
+            live.kind == Kind::Correctness && !live.needs_release()
+        });
         steps.run("release build", || release.take().context("it was not started")??.join());
         steps.run("a build without optional features names them", || plain::check(&bench.folder));
-        live_checks(steps, no_namespaces.as_deref(), |live| live.kind == Kind::Correctness && live.needs_release());
+        live_checks(steps, &mut bench.judge, no_namespaces.as_deref(), |live| {
+            live.kind == Kind::Correctness && live.needs_release()
+        });
     }
     if !options.quick {
         bench.measurements(steps, &tests);
     }
     if options.is_whole() {
-        live_checks(steps, no_namespaces.as_deref(), |live| live.kind == Kind::Measurement);
+        live_checks(steps, &mut bench.judge, no_namespaces.as_deref(), |live| live.kind == Kind::Measurement);
     }
     bench.finish();
 }
@@ -161,6 +165,7 @@ struct Bench {
     variables: Vec<(String, String)>,
     durations: Durations,
     took: Vec<(String, Duration)>,
+    judge: Judge,
 }
 
 impl Bench {
@@ -173,7 +178,7 @@ impl Bench {
             programs::environment().into_iter().map(|(name, value)| (name, value.to_owned())).collect();
         variables.extend(["TIDEGATE_SEED", "PROPTEST_RNG_SEED"].map(|name| (name.to_owned(), seed.to_string())));
         let durations = Durations::read(&folder);
-        Ok(Self { folder, variables, durations, took: Vec::new() })
+        Ok(Self { folder, variables, durations, took: Vec::new(), judge: Judge::default() })
     }
 
     fn correctness(&mut self, steps: &mut Steps, tests: &[Test], quick: bool) {
@@ -206,7 +211,7 @@ impl Bench {
             let mut last = None;
             let log = self.folder.join("measurement.log");
             steps.judge(&test.title(), || {
-                let verdict = measure::judge(|| {
+                let verdict = self.judge.judge(|| {
                     let trial = trial::run(test, &self.variables, &log)?;
                     let run = match trial.end {
                         End::Passed => Run::Held,
@@ -249,7 +254,7 @@ impl Bench {
     }
 }
 
-fn live_checks(steps: &mut Steps, no_namespaces: Option<&str>, which: impl Fn(&Live) -> bool) {
+fn live_checks(steps: &mut Steps, judge: &mut Judge, no_namespaces: Option<&str>, which: impl Fn(&Live) -> bool) {
     for live in LIVE.iter().filter(|live| which(live)) {
         let because = match live.absent().as_slice() {
             [] => no_namespaces.filter(|_| live.is_in_namespaces()).map(str::to_owned),
@@ -260,14 +265,14 @@ fn live_checks(steps: &mut Steps, no_namespaces: Option<&str>, which: impl Fn(&L
         };
         match because {
             Some(because) => lack(steps, live.name, &because),
-            None => live_check(steps, live),
+            None => live_check(steps, judge, live),
         }
     }
 }
 
-fn live_check(steps: &mut Steps, live: &Live) {
+fn live_check(steps: &mut Steps, judge: &mut Judge, live: &Live) {
     match live.kind {
-        Kind::Measurement => steps.judge(live.name, || measure::judge(|| live.run())),
+        Kind::Measurement => steps.judge(live.name, || judge.judge(|| live.run())),
         Kind::Correctness => steps.run(live.name, || match live.run()? {
             (Run::Held, _) => Ok(()),
             _ => bail!("see above"),

@@ -38,8 +38,14 @@ pub const LIVE: &[Live] = &[
         name: "experiments in the simulator",
         kind: Kind::Correctness,
         cargo: tidegate!["experiment" "run" "A1" "A2" "A3" "A4" "A5" "C1" "C3" "C4" "C5" "C6" "C7" "O1" "O2" "O3"
-            "S1" "S2" "S3" "S4" "S5" "S6" "S7" "S8" "S8B" "S9" "S10" "S11" "S12"
+            "S1" "S2" "S3" "S4" "S6" "S7" "S8" "S8B" "S10" "S11" "S12"
             "W1" "W2" "W3" "W4" "W5" "W6" "W7" "W8" "V1" "V2" "V3"],
+        needs: &[],
+    },
+    Live {
+        name: "spaces of jumps in the simulator, every third load",
+        kind: Kind::Correctness,
+        cargo: tidegate!["experiment" "run" "S5" "S9" "--short"],
         needs: &[],
     },
     Live { name: "demo, short", kind: Kind::Measurement, cargo: tidegate!["demo" "--short" "--check"], needs: &[] },

@@ -1,7 +1,9 @@
 //! Measurements: judged only when nobody disturbed the machine, and repeated a stated number of times otherwise.
 //!
 //! A run that was disturbed says nothing, whether it passed or missed its bound. One that was not is final. A fault
-//! that no disturbance excuses, such as a panic, is final at once.
+//! that no disturbance excuses, such as a panic, is final at once. Who waits for a machine that does not become calm
+//! loses patience: after [`UNCALM`] measurements in a row without a judgement the next are run once only, until one
+//! of them is undisturbed.
 
 use anyhow::Result;
 
@@ -9,7 +11,17 @@ use crate::steps::Verdict;
 use crate::watch::{SAID, Watch};
 
 /// How often a measurement is run at most.
-pub const RUNS: u32 = 3;
+const RUNS: u32 = 3;
+
+/// After so many measurements in a row that were not judged, the next are run once.
+const UNCALM: u32 = 3;
+
+/// Runs measurements one after the other, and knows how calm the machine was.
+#[derive(Debug, Default)]
+pub struct Judge {
+    /// Measurements in a row, up to now, that could not be judged.
+    unjudged: u32,
+}
 
 /// How one run of a measurement ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,22 +34,28 @@ pub enum Run {
     Broke,
 }
 
-/// Runs a measurement until a run was not disturbed, [`RUNS`] times at most. `run` gives how it ended and all that it
-/// printed.
-///
-/// # Errors
-/// When a run cannot be made, or the machine cannot be watched.
-pub fn judge(mut run: impl FnMut() -> Result<(Run, String)>) -> Result<Verdict> {
-    judge_with(
-        || {
+impl Judge {
+    /// Runs a measurement until a run was not disturbed, [`RUNS`] times at most. `run` gives how it ended and all that
+    /// it printed.
+    ///
+    /// # Errors
+    /// When a run cannot be made, or the machine cannot be watched.
+    pub fn judge(&mut self, mut run: impl FnMut() -> Result<(Run, String)>) -> Result<Verdict> {
+        self.judge_with(|| {
             let watch = Watch::start()?;
             let (end, said) = run()?;
             let seen = watch.finish()?;
             let disturbance = said_disturbance(&said).or_else(|| (!seen.is_calm()).then(|| seen.to_string()));
             Ok((end, disturbance))
-        },
-        RUNS,
-    )
+        })
+    }
+
+    fn judge_with(&mut self, run: impl FnMut() -> Result<(Run, Option<String>)>) -> Result<Verdict> {
+        let runs = if self.unjudged < UNCALM { RUNS } else { 1 };
+        let verdict = judge_with(run, runs)?;
+        self.unjudged = if matches!(verdict, Verdict::NotJudged(_)) { self.unjudged + 1 } else { 0 };
+        Ok(verdict)
+    }
 }
 
 fn judge_with(mut run: impl FnMut() -> Result<(Run, Option<String>)>, runs: u32) -> Result<Verdict> {
@@ -96,6 +114,22 @@ mod tests {
         let (open, made) = verdict(&[(Run::Held, busy), missed.clone(), missed]);
         let Verdict::NotJudged(why) = open else { panic!("{open:?}") };
         assert!(made == 3 && why.contains("held, but others took a core") && why.contains("missed, but late"), "{why}");
+    }
+
+    #[test]
+    fn a_machine_that_never_holds_still_is_not_waited_for_again_and_again() {
+        let mut judge = Judge::default();
+        let mut made = |is_calm: bool| {
+            let mut made = 0;
+            let disturbance = (!is_calm).then(|| "a neighbour".to_owned());
+            let verdict = judge.judge_with(|| {
+                made += 1;
+                Ok((Run::Held, disturbance.clone()))
+            });
+            (matches!(verdict.unwrap(), Verdict::Held), made)
+        };
+        assert_eq!([false; 5].map(&mut made), [(false, 3), (false, 3), (false, 3), (false, 1), (false, 1)]);
+        assert_eq!([true, false].map(&mut made), [(true, 1), (false, 3)], "it is patient again");
     }
 
     #[test]
