@@ -2,8 +2,10 @@
 //!
 //! A run that was disturbed says nothing, whether it passed or missed its bound. One that was not is final. A fault
 //! that no disturbance excuses, such as a panic, is final at once. Who waits for a machine that does not become calm
-//! loses patience: after [`UNCALM`] measurements in a row without a judgement the next are run once only, until one
-//! of them is undisturbed.
+//! loses patience: after [`UNCALM`] measurements without a judgement the next are run once only, until a long one is
+//! undisturbed.
+
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
@@ -13,13 +15,15 @@ use crate::watch::{SAID, Watch};
 /// How often a measurement is run at most.
 const RUNS: u32 = 3;
 
-/// After so many measurements in a row that were not judged, the next are run once.
+/// After so many measurements that were not judged, the next are run once.
 const UNCALM: u32 = 3;
+/// A machine that held still for so long is calm again. A moment says little.
+const CALM: Duration = Duration::from_secs(10);
 
 /// Runs measurements one after the other, and knows how calm the machine was.
 #[derive(Debug, Default)]
 pub struct Judge {
-    /// Measurements in a row, up to now, that could not be judged.
+    /// Measurements that could not be judged since the machine was calm.
     unjudged: u32,
 }
 
@@ -52,9 +56,18 @@ impl Judge {
 
     fn judge_with(&mut self, run: impl FnMut() -> Result<(Run, Option<String>)>) -> Result<Verdict> {
         let runs = if self.unjudged < UNCALM { RUNS } else { 1 };
+        let began = Instant::now();
         let verdict = judge_with(run, runs)?;
-        self.unjudged = if matches!(verdict, Verdict::NotJudged(_)) { self.unjudged + 1 } else { 0 };
+        self.note(&verdict, began.elapsed());
         Ok(verdict)
+    }
+
+    fn note(&mut self, verdict: &Verdict, took: Duration) {
+        match verdict {
+            Verdict::NotJudged(_) => self.unjudged += 1,
+            _ if took >= CALM => self.unjudged = 0,
+            _ => {}
+        }
     }
 }
 
@@ -129,7 +142,9 @@ mod tests {
             (matches!(verdict.unwrap(), Verdict::Held), made)
         };
         assert_eq!([false; 5].map(&mut made), [(false, 3), (false, 3), (false, 3), (false, 1), (false, 1)]);
-        assert_eq!([true, false].map(&mut made), [(true, 1), (false, 3)], "it is patient again");
+        assert_eq!([true, false].map(&mut made), [(true, 1), (false, 1)], "a moment says little");
+        judge.note(&Verdict::Held, CALM);
+        assert_eq!(judge.unjudged, 0, "it is patient again");
     }
 
     #[test]
