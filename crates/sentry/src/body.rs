@@ -1,5 +1,5 @@
-//! Bodies on their way through, both ways: counted, bounded, and watched to their end. Nothing is buffered here, so a
-//! slow reader slows the writer.
+//! Answers' bodies on their way to clients: counted, and watched to their end. Nothing is buffered here; what a slow
+//! reader does not take yet is held by its gate, up to a bound, and beyond it slows the writer.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -14,21 +14,9 @@ use tidegate_engine::{End, Open, Outcome, Timestamp};
 use crate::client::{Client, Wait};
 use crate::counters::Counter;
 use crate::ending::Ending;
-use crate::gate::head::Bad;
-use crate::headers::strays::clean_trailers;
 use crate::record::RecordEnd;
 use crate::share::WorkerApp;
 use crate::upstream::ServerConn;
-
-/// A request's body on its way to a server.
-#[derive(Debug)]
-pub(crate) struct RequestBody {
-    /// `None`: empty.
-    incoming: Option<Incoming>,
-    client: Rc<Client>,
-    worker: Rc<WorkerApp>,
-    most: u64,
-}
 
 /// Why a body broke off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -42,79 +30,6 @@ pub(crate) enum BodyError {
     /// No progress, or out of time.
     #[error("the answer took too long")]
     TimedOut,
-}
-
-impl RequestBody {
-    pub(crate) fn new(incoming: Incoming, client: &Rc<Client>, worker: &Rc<WorkerApp>, most: Option<u64>) -> Self {
-        client.upload.fault.set(None);
-        client.upload.is_starved.set(false);
-        RequestBody {
-            incoming: Some(incoming),
-            client: client.clone(),
-            worker: worker.clone(),
-            most: most.unwrap_or(u64::MAX),
-        }
-    }
-
-    /// A body without a byte.
-    pub(crate) fn empty(client: &Rc<Client>, worker: &Rc<WorkerApp>) -> Self {
-        RequestBody { incoming: None, client: client.clone(), worker: worker.clone(), most: 0 }
-    }
-
-    fn fault(&self, bad: Bad) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        self.client.upload.fault.set(Some(bad));
-        Poll::Ready(Some(Err(BodyError::Request)))
-    }
-
-    /// The server has all of it: from now on its answer is awaited.
-    fn sent(&self) {
-        if self.client.waits_for() == Wait::RequestBody {
-            self.client.wait(Wait::FirstByte, self.worker.deadline(|timeouts| timeouts.first_byte));
-        }
-    }
-}
-
-impl Body for RequestBody {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
-        let polled = Pin::new(&mut *incoming).poll_frame(cx);
-        let last = incoming.is_end_stream();
-        self.client.upload.is_starved.set(polled.is_pending());
-        match polled {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(None) => {
-                self.sent();
-                Poll::Ready(None)
-            }
-            Poll::Ready(Some(Err(_))) => self.fault(Bad::Body),
-            Poll::Ready(Some(Ok(mut frame))) => {
-                if let Some(trailers) = frame.trailers_mut() {
-                    clean_trailers(trailers, &self.worker.local().live.config.forwarded.identity);
-                }
-                let length = frame.data_ref().map_or(0, Bytes::len) as u64;
-                let total = self.client.upload.bytes.get() + length;
-                self.client.upload.bytes.set(total);
-                if total > self.most {
-                    return self.fault(Bad::BodyTooLarge);
-                }
-                if last {
-                    self.sent();
-                }
-                Poll::Ready(Some(Ok(frame)))
-            }
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.incoming.as_ref().is_none_or(Incoming::is_end_stream)
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.incoming.as_ref().map_or(SizeHint::with_exact(0), Incoming::size_hint)
-    }
 }
 
 /// An answer's body on its way to the client. Its drop is how the gate learns that hyper has all of it.
@@ -153,6 +68,7 @@ const IDLE_RATE: f64 = 16_384.0;
 impl ResponseBody {
     /// A body that is all here. `ending` says already how the request ends.
     pub(crate) fn whole(bytes: Bytes, client: &Rc<Client>, worker: &Rc<WorkerApp>, ending: Box<Ending>) -> Self {
+        client.wait(Wait::ResponseBody, worker.deadline(|timeouts| timeouts.body_idle));
         ResponseBody { kind: Kind::Whole(bytes), client: client.clone(), worker: worker.clone(), ending: Some(ending) }
     }
 
@@ -307,7 +223,8 @@ impl Relay {
         }
     }
 
-    /// The server's last byte is here: its connection is free again.
+    /// The server's last byte is here: its connection is free again, and so is the request's place, however long its
+    /// client takes to read.
     fn finish(&mut self, cx: &mut Context<'_>, worker: &WorkerApp, ending: Option<&mut Ending>) {
         let Some(server) = self.server.take() else { return };
         let now = worker.now();
@@ -319,6 +236,7 @@ impl Relay {
             let end = if self.failed { End::Failed } else { End::Answered };
             ending.outcome = Outcome { end, service_time: Some(now.since(self.sent_at)), bytes: None };
             ending.end = RecordEnd::Complete;
+            ending.free_place();
         }
     }
 }

@@ -209,6 +209,11 @@ impl Client {
         }
     }
 
+    /// The request may take as long as it takes.
+    pub(crate) fn unbound_request(&self) {
+        self.request_deadline.set(Timestamp::MAX);
+    }
+
     /// The request is over.
     pub(crate) fn idle(&self, deadline: Timestamp) {
         self.request_deadline.set(Timestamp::MAX);

@@ -151,6 +151,7 @@ impl Ending {
             return;
         }
         self.place.work = Some(Work::Open(kind));
+        self.client.unbound_request();
         if kind != Open::Poll {
             self.observe(first_byte);
         }
@@ -160,6 +161,21 @@ impl Ending {
     fn observe(&mut self, end: Timestamp) {
         if let Some(times) = self.local.live.times(self.request.class) {
             times.observe(end.since(self.at), self.example.take());
+        }
+    }
+
+    /// Its body is here, and it asks for a place: its response time begins now.
+    pub(crate) fn ask_again(&mut self, arrival: &Arrival) {
+        self.at = arrival.at;
+        self.request = arrival.request;
+        self.local = arrival.local.clone();
+    }
+
+    /// How it ends is known, and no server works on it any more: its place is free, whether or not its client has taken
+    /// the answer.
+    pub(crate) fn free_place(&mut self) {
+        if let Some(permit) = self.place.permit.take() {
+            self.release(permit);
         }
     }
 
@@ -193,9 +209,7 @@ impl Ending {
         if self.end == RecordEnd::ClientGone {
             lane.bump(Counter::ClientGone);
         }
-        if let Some(permit) = self.place.permit.take() {
-            self.release(permit);
-        }
+        self.free_place();
         if let Some(line) = self.line.take() {
             self.log(&line, bytes_in);
         }
