@@ -35,6 +35,9 @@ impl Gate {
             return Poll::Pending;
         }
         let before = self.out.len();
+        let length: usize = pieces.iter().map(|piece| piece.len()).sum();
+        // No more than is needed: it is in the books.
+        self.out.reserve_exact(length.min(room));
         for piece in pieces {
             let part = &piece[..piece.len().min(room)];
             self.out.extend_from_slice(part);
