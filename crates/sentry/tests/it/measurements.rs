@@ -32,7 +32,8 @@ fn a_thousand_slow_clients_cost_honest_ones_nothing() -> Result<(), String> {
         ok(&"x".repeat(if asked.target == "/page" { 100_000 } else { 10 }))
     });
     let mut application = application(&[server.address]);
-    application.setup.admission = admission(json!({"policy": "concurrency", "limit": LIMIT, "queue": 10_000}));
+    application.setup.admission =
+        admission(json!({"policy": "concurrency", "limit": LIMIT, "queue": 10_000, "queue_timeout": 60.0}));
     let sentry = Running::start(application);
     let without = answers(sentry.address);
     let slow = Slow::start(&sentry);
