@@ -1,8 +1,8 @@
 //! A request's body on its way to a server: read ahead of the request's admission as far as there is room, then passed
 //! on as it comes. Counted, bounded, and watched to its end.
 //!
-//! A client that sends slowly would hold a place for as long as it likes, while its server has nothing to do. So what it
-//! sends is held here, and the request asks for a place when its body is complete, or when there is room for no more.
+//! A client that sends slowly would hold a place for as long as it likes, while its server has nothing to do. So what
+//! it sends is held here, and the request asks for a place when its body is complete, or when there is room for no more.
 
 use std::future::poll_fn;
 use std::pin::Pin;

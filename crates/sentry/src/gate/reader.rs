@@ -1,9 +1,9 @@
 //! A client that reads slowly: what it does not take yet is held for it, up to a bound, so that its server is done with
 //! it; and it must take some.
 //!
-//! How much it takes cannot be seen from writes: the kernel lets them through in large steps, minutes apart for an honest
-//! client behind a slow line. So when a client has stalled for as long as a body may stand still, the kernel is asked how
-//! much of what it had is still unacknowledged.
+//! How much it takes cannot be seen from writes: the kernel lets them through in large steps, minutes apart for an
+//! honest client behind a slow line. So when a client has stalled for as long as a body may stand still, the kernel is
+//! asked how much of what it had is still unacknowledged.
 
 use std::io;
 use std::os::fd::AsRawFd;
