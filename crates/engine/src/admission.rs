@@ -101,6 +101,13 @@ pub trait AdmissionPolicy: Debug + Send {
         None
     }
 
+    /// Whether whatever came now would be refused at once, so that nobody need send a long body first. `false` where
+    /// that is not known before.
+    fn is_full(&self, cx: &Context<'_>) -> bool {
+        let _ = cx;
+        false
+    }
+
     /// An admitted request ended with an outcome; [`AdmissionPolicy::on_completion`] follows at once. A cancel is no
     /// outcome: it teaches nothing.
     fn on_outcome(&mut self, cx: &mut Context<'_>, ended: &Ended) {

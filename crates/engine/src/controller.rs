@@ -16,6 +16,7 @@ mod outbox;
 mod reload;
 mod reports;
 mod show;
+mod uploads;
 mod work;
 
 use alloc::boxed::Box;

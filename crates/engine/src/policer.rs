@@ -137,6 +137,25 @@ impl Policer {
         }
     }
 
+    /// The verdict on a request that [`Policer::police`] gave `before`, now that its body is here. What the table let
+    /// pass stands, unless the class was shut meanwhile; it is counted no second time. `lane` as there.
+    ///
+    /// # Panics
+    /// As [`Policer::police`].
+    pub fn police_again(&self, lane: usize, class: ClassId, before: Verdict) -> Verdict {
+        let (lane, share) = (&self.lanes[lane], self.classes[class.index()].share.load(Relaxed));
+        match before {
+            Verdict::Guaranteed | Verdict::Refuse(_) => before,
+            _ if share == ASK => Verdict::Ask,
+            Verdict::Pass if share > 0 => Verdict::Pass,
+            Verdict::Ask if share == ALWAYS || (share > 0 && lane.flip() < share) => Verdict::Pass,
+            Verdict::Pass | Verdict::Ask => {
+                bump(&lane.counts[class.index()].refused);
+                Verdict::Refuse(self.rejection(class, Reason::Threshold))
+            }
+        }
+    }
+
     /// Whether refusals are decided and counted, but not carried out.
     pub fn shadow(&self) -> bool {
         self.shadow.load(Relaxed)
@@ -290,6 +309,23 @@ mod tests {
         assert!((24_000..26_000).contains(&passed), "{passed}");
         let counts = policer.counts(REST);
         assert_eq!((counts.offered, counts.refused), (100_000, 100_000 - passed));
+    }
+
+    #[test]
+    fn what_passed_stands_when_its_body_is_here_unless_the_class_was_shut() {
+        let policer = policer(0.0);
+        let again = |before| policer.police_again(0, GOLD, before);
+        assert_eq!(again(Verdict::Pass), Verdict::Ask, "the controller decides by now");
+        policer.publish(GOLD, Share::Admit(1e-9));
+        assert_eq!((again(Verdict::Pass), again(Verdict::Guaranteed)), (Verdict::Pass, Verdict::Guaranteed));
+        policer.publish(GOLD, Share::Admit(1.0));
+        assert_eq!(again(Verdict::Ask), Verdict::Pass);
+        policer.publish(GOLD, Share::Admit(0.0));
+        for before in [Verdict::Pass, Verdict::Ask] {
+            assert!(matches!(again(before), Verdict::Refuse(_)), "{before:?}");
+        }
+        assert_eq!(again(Verdict::Guaranteed), Verdict::Guaranteed);
+        assert_eq!(policer.counts(GOLD), ClassCounts { offered: 0, guaranteed: 0, refused: 2 });
     }
 
     #[test]

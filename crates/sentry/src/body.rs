@@ -1,5 +1,5 @@
-//! Bodies on their way through, both ways: counted, bounded, and watched to their end. Nothing is buffered here, so a
-//! slow reader slows the writer.
+//! Answers' bodies on their way to clients: counted, and watched to their end. Nothing is buffered here; what a slow
+//! reader does not take yet is held by its gate, up to a bound, and beyond it slows the writer.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -9,26 +9,14 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use thiserror::Error;
-use tidegate_engine::{End, Open, Outcome, Timestamp};
+use tidegate_engine::{End, Outcome, Timestamp};
 
 use crate::client::{Client, Wait};
 use crate::counters::Counter;
 use crate::ending::Ending;
-use crate::gate::head::Bad;
-use crate::headers::strays::clean_trailers;
 use crate::record::RecordEnd;
 use crate::share::WorkerApp;
 use crate::upstream::ServerConn;
-
-/// A request's body on its way to a server.
-#[derive(Debug)]
-pub(crate) struct RequestBody {
-    /// `None`: empty.
-    incoming: Option<Incoming>,
-    client: Rc<Client>,
-    worker: Rc<WorkerApp>,
-    most: u64,
-}
 
 /// Why a body broke off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -42,79 +30,6 @@ pub(crate) enum BodyError {
     /// No progress, or out of time.
     #[error("the answer took too long")]
     TimedOut,
-}
-
-impl RequestBody {
-    pub(crate) fn new(incoming: Incoming, client: &Rc<Client>, worker: &Rc<WorkerApp>, most: Option<u64>) -> Self {
-        client.upload.fault.set(None);
-        client.upload.is_starved.set(false);
-        RequestBody {
-            incoming: Some(incoming),
-            client: client.clone(),
-            worker: worker.clone(),
-            most: most.unwrap_or(u64::MAX),
-        }
-    }
-
-    /// A body without a byte.
-    pub(crate) fn empty(client: &Rc<Client>, worker: &Rc<WorkerApp>) -> Self {
-        RequestBody { incoming: None, client: client.clone(), worker: worker.clone(), most: 0 }
-    }
-
-    fn fault(&self, bad: Bad) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        self.client.upload.fault.set(Some(bad));
-        Poll::Ready(Some(Err(BodyError::Request)))
-    }
-
-    /// The server has all of it: from now on its answer is awaited.
-    fn sent(&self) {
-        if self.client.waits_for() == Wait::RequestBody {
-            self.client.wait(Wait::FirstByte, self.worker.deadline(|timeouts| timeouts.first_byte));
-        }
-    }
-}
-
-impl Body for RequestBody {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
-        let polled = Pin::new(&mut *incoming).poll_frame(cx);
-        let last = incoming.is_end_stream();
-        self.client.upload.is_starved.set(polled.is_pending());
-        match polled {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(None) => {
-                self.sent();
-                Poll::Ready(None)
-            }
-            Poll::Ready(Some(Err(_))) => self.fault(Bad::Body),
-            Poll::Ready(Some(Ok(mut frame))) => {
-                if let Some(trailers) = frame.trailers_mut() {
-                    clean_trailers(trailers, &self.worker.local().live.config.forwarded.identity);
-                }
-                let length = frame.data_ref().map_or(0, Bytes::len) as u64;
-                let total = self.client.upload.bytes.get() + length;
-                self.client.upload.bytes.set(total);
-                if total > self.most {
-                    return self.fault(Bad::BodyTooLarge);
-                }
-                if last {
-                    self.sent();
-                }
-                Poll::Ready(Some(Ok(frame)))
-            }
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.incoming.as_ref().is_none_or(Incoming::is_end_stream)
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.incoming.as_ref().map_or(SizeHint::with_exact(0), Incoming::size_hint)
-    }
 }
 
 /// An answer's body on its way to the client. Its drop is how the gate learns that hyper has all of it.
@@ -138,21 +53,13 @@ struct Relay {
     incoming: Incoming,
     server: Option<Box<ServerConn>>,
     sent_at: Timestamp,
-    /// When the answer began.
-    first_byte: Timestamp,
-    /// When it is looked whether the answer is a stream.
-    look_at: Option<Timestamp>,
     failed: bool,
 }
-
-/// Open for so many times the target and mostly idle: a stream.
-const STREAM_TARGETS: u32 = 8;
-/// An answer that brings fewer bytes per second is mostly idle.
-const IDLE_RATE: f64 = 16_384.0;
 
 impl ResponseBody {
     /// A body that is all here. `ending` says already how the request ends.
     pub(crate) fn whole(bytes: Bytes, client: &Rc<Client>, worker: &Rc<WorkerApp>, ending: Box<Ending>) -> Self {
+        client.wait(Wait::ResponseBody, worker.deadline(|timeouts| timeouts.body_idle));
         ResponseBody { kind: Kind::Whole(bytes), client: client.clone(), worker: worker.clone(), ending: Some(ending) }
     }
 
@@ -163,14 +70,12 @@ impl ResponseBody {
         sent_at: Timestamp,
         client: &Rc<Client>,
         worker: &Rc<WorkerApp>,
-        ending: Box<Ending>,
+        mut ending: Box<Ending>,
     ) -> Self {
         let failed = ending.status >= 500;
-        let first_byte = worker.now();
-        let target = || ending.longest_target();
-        let look_at = ending.is_in_flight().then(|| first_byte + target() * STREAM_TARGETS);
-        let relay = Relay { incoming, server: Some(server), sent_at, first_byte, look_at, failed };
-        relay.await_more(client, worker);
+        ending.watch_pace(worker.now());
+        await_more(client, worker, Some(&ending));
+        let relay = Relay { incoming, server: Some(server), sent_at, failed };
         ResponseBody { kind: Kind::Relay(relay), client: client.clone(), worker: worker.clone(), ending: Some(ending) }
     }
 
@@ -201,12 +106,9 @@ impl ResponseBody {
     }
 }
 
-impl Body for ResponseBody {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let this = &mut *self;
+impl ResponseBody {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self;
         let relay = match &mut this.kind {
             Kind::Whole(bytes) if bytes.is_empty() => return Poll::Ready(None),
             Kind::Whole(bytes) => {
@@ -222,7 +124,7 @@ impl Body for ResponseBody {
                 if relay.incoming.is_end_stream() {
                     relay.finish(cx, &this.worker, this.ending.as_deref_mut());
                 } else {
-                    relay.await_more(&this.client, &this.worker);
+                    await_more(&this.client, &this.worker, this.ending.as_deref());
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
@@ -237,8 +139,10 @@ impl Body for ResponseBody {
             Poll::Pending => match this.client.take_expired() {
                 None => Poll::Pending,
                 Some(Wait::Look) => {
-                    relay.look(&this.worker, this.ending.as_deref_mut());
-                    relay.await_more(&this.client, &this.worker);
+                    if let Some(ending) = &mut this.ending {
+                        ending.look(this.worker.now());
+                    }
+                    await_more(&this.client, &this.worker, this.ending.as_deref());
                     Poll::Pending
                 }
                 Some(wait) => {
@@ -248,6 +152,33 @@ impl Body for ResponseBody {
                 }
             },
         }
+    }
+
+    /// While hyper asks for no more, the gate may see that the client is slow: it must reach what is known of the end.
+    fn lend(&mut self) {
+        if let Kind::Relay(_) = self.kind
+            && let Some(ending) = self.ending.take()
+        {
+            self.client.lend(ending);
+        }
+    }
+
+    fn take_back(&mut self) {
+        if let (Kind::Relay(_), None) = (&self.kind, &self.ending) {
+            self.ending = self.client.take_back();
+        }
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        self.take_back();
+        let polled = self.poll_next(cx);
+        self.lend();
+        polled
     }
 
     fn is_end_stream(&self) -> bool {
@@ -268,6 +199,7 @@ impl Body for ResponseBody {
 impl Drop for ResponseBody {
     /// hyper drops the body when its last byte is in hyper's own buffer. What is left is the flush.
     fn drop(&mut self) {
+        self.take_back();
         if let (Kind::Relay(relay), Some(ending)) = (&mut self.kind, &self.ending) {
             ending.place.left.put(relay.server.take());
         }
@@ -288,26 +220,8 @@ impl Relay {
         }
     }
 
-    /// The server is to go on; and it is looked, once, whether this is a stream.
-    fn await_more(&self, client: &Client, worker: &WorkerApp) {
-        let idle = worker.deadline(|timeouts| timeouts.body_idle);
-        match self.look_at {
-            Some(at) if at < idle => client.wait(Wait::Look, at),
-            _ => client.wait(Wait::ResponseBody, idle),
-        }
-    }
-
-    /// The answer has been open for many times the target, and the server has nothing to send just now.
-    fn look(&mut self, worker: &WorkerApp, ending: Option<&mut Ending>) {
-        self.look_at = None;
-        let Some(ending) = ending else { return };
-        let open = worker.now().seconds_since(self.first_byte);
-        if (ending.bytes_out as f64) < open * IDLE_RATE {
-            ending.open(Open::Stream, self.first_byte);
-        }
-    }
-
-    /// The server's last byte is here: its connection is free again.
+    /// The server's last byte is here: its connection is free again, and so is the request's place, however long its
+    /// client takes to read.
     fn finish(&mut self, cx: &mut Context<'_>, worker: &WorkerApp, ending: Option<&mut Ending>) {
         let Some(server) = self.server.take() else { return };
         let now = worker.now();
@@ -319,8 +233,14 @@ impl Relay {
             let end = if self.failed { End::Failed } else { End::Answered };
             ending.outcome = Outcome { end, service_time: Some(now.since(self.sent_at)), bytes: None };
             ending.end = RecordEnd::Complete;
+            ending.free_place();
         }
     }
+}
+
+/// The server is to go on; and it is looked, once, whether this is a stream.
+fn await_more(client: &Client, worker: &WorkerApp, ending: Option<&Ending>) {
+    client.await_more(worker.deadline(|timeouts| timeouts.body_idle), ending.and_then(Ending::look_at));
 }
 
 fn count(ending: Option<&mut Ending>, bytes: usize) {

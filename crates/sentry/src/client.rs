@@ -53,8 +53,9 @@ enum Phase {
     Idle,
     /// hyper gets a request from the gate, which has decided about it if it was plain.
     Arrived(Option<Box<Arrival>>),
-    /// The service answers it.
-    Serving,
+    /// The service answers it. What is known of its end is here while hyper has the answer's body and asks for no more
+    /// of it.
+    Serving(Option<Box<Ending>>),
     /// The service answers it with a `101`: a tunnel to the server follows.
     Upgrading(Box<ServerEnd>),
     /// hyper has let go of the answer's body: after the next flush the message is over. `None`: it is, or the client is
@@ -129,9 +130,22 @@ impl Client {
 
     /// The service takes the request; the gate's decision, if it has made one.
     pub(crate) fn serve(&self) -> Option<Box<Arrival>> {
-        match self.phase.replace(Phase::Serving) {
+        match self.phase.replace(Phase::Serving(None)) {
             Phase::Arrived(arrival) => arrival,
             // Framing was lost, so the gate saw no head of it.
+            _ => None,
+        }
+    }
+
+    /// The answer's body goes on when hyper asks for more; until then `ending` is here.
+    pub(crate) fn lend(&self, ending: Box<Ending>) {
+        self.phase.replace(Phase::Serving(Some(ending)));
+    }
+
+    /// What the answer's body lent.
+    pub(crate) fn take_back(&self) -> Option<Box<Ending>> {
+        match &mut *self.phase.borrow_mut() {
+            Phase::Serving(ending) => ending.take(),
             _ => None,
         }
     }
@@ -202,11 +216,25 @@ impl Client {
         self.was_idle.set(false);
     }
 
+    /// The answer is to go on within the bound on standing still; before that it may be time to look whether it is a
+    /// stream.
+    pub(crate) fn await_more(&self, idle: Timestamp, look_at: Option<Timestamp>) {
+        match look_at {
+            Some(at) if at < idle => self.wait(Wait::Look, at),
+            _ => self.wait(Wait::ResponseBody, idle),
+        }
+    }
+
     /// The whole request must be over by `deadline`.
     pub(crate) fn bound_request(&self, now: Timestamp, most: Option<Duration>) {
         if let Some(most) = most {
             self.request_deadline.set(now + most);
         }
+    }
+
+    /// The request may take as long as it takes.
+    pub(crate) fn unbound_request(&self) {
+        self.request_deadline.set(Timestamp::MAX);
     }
 
     /// The request is over.

@@ -19,7 +19,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderName;
 use tidegate_classify::{ClassifierSetup, Network, Paths, Rule};
-use tidegate_engine::Setup;
+use tidegate_engine::{RequestTypeId, Setup};
 
 pub use limits::{Limits, Timeouts};
 #[cfg(any(test, feature = "fuzzing"))]
@@ -186,6 +186,13 @@ pub struct Application {
     pub paths: Paths,
 }
 
+impl Application {
+    /// What the rules say that requests of a type are.
+    pub(crate) fn kind(&self, request_type: RequestTypeId) -> RequestKind {
+        self.kinds.get(request_type.index()).copied().unwrap_or_default()
+    }
+}
+
 /// What requests of a type are, as far as their server's work is concerned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RequestKind {
@@ -196,6 +203,8 @@ pub enum RequestKind {
     Stream,
     /// Their answers come when something happens: the wait is no work.
     Poll,
+    /// Their bodies go to their servers as they come: nothing is read before they are admitted.
+    Upload,
 }
 
 impl RequestKind {
@@ -205,6 +214,7 @@ impl RequestKind {
             RequestKind::Ordinary => "ordinary",
             RequestKind::Stream => "stream",
             RequestKind::Poll => "poll",
+            RequestKind::Upload => "upload",
         }
     }
 }

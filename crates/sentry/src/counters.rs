@@ -170,7 +170,7 @@ impl Counters {
         self.lanes.iter().map(|lane| lane.bad[bad as usize].load(Relaxed)).sum()
     }
 
-    /// Bytes held now for clients: what they sent ahead, and refusals that they have not read.
+    /// Bytes held now for clients: what they sent ahead, and what they have not read.
     pub fn held(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.held.load(Relaxed)).sum()
     }

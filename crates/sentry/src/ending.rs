@@ -60,9 +60,23 @@ pub(crate) struct Place {
     pub(crate) left: Left,
     /// What it is, once that is more than a request that is answered.
     work: Option<Work>,
+    /// Whether it is a stream by its pace is still to be seen.
+    look: Option<Look>,
     /// It is open, since when; but the pool had no room for it when that was seen.
     unpooled: Option<(Open, Timestamp)>,
 }
+
+/// When it is looked, once, whether an answer is a stream.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    at: Timestamp,
+    first_byte: Timestamp,
+}
+
+/// Open for so many times the target and mostly idle: a stream.
+const STREAM_TARGETS: u32 = 8;
+/// An answer that moves fewer bytes per second is mostly idle.
+const IDLE_RATE: f64 = 16_384.0;
 
 /// What the log wants of a request's head; kept only when there is a log.
 #[derive(Debug)]
@@ -151,6 +165,7 @@ impl Ending {
             return;
         }
         self.place.work = Some(Work::Open(kind));
+        self.client.unbound_request();
         if kind != Open::Poll {
             self.observe(first_byte);
         }
@@ -163,15 +178,59 @@ impl Ending {
         }
     }
 
-    /// The longest target of its application.
-    pub(crate) fn longest_target(&self) -> Duration {
-        let steps = self.local.live.config.setup.sla.steps();
-        steps.iter().map(|step| step.target).max().unwrap_or(Duration::from_secs(1))
+    /// Its body is here, and it asks for a place: its response time begins now.
+    pub(crate) fn ask_again(&mut self, arrival: &Arrival) {
+        self.at = arrival.at;
+        self.request = arrival.request;
+        self.local = arrival.local.clone();
     }
 
-    /// Whether it may still turn out to be open and no work.
-    pub(crate) fn is_in_flight(&self) -> bool {
+    /// How it ends is known, and no server works on it any more: its place is free, whether or not its client has taken
+    /// the answer.
+    pub(crate) fn free_place(&mut self) {
+        if let Some(permit) = self.place.permit.take() {
+            self.release(permit);
+        }
+    }
+
+    /// Its answer began at `first_byte`, and nothing says that it is a stream: its pace will.
+    pub(crate) fn watch_pace(&mut self, first_byte: Timestamp) {
+        self.place.look = self.judged_over().map(|over| Look { at: first_byte + over, first_byte });
+    }
+
+    /// When to look whether it is a stream by its server's pace.
+    pub(crate) fn look_at(&self) -> Option<Timestamp> {
+        self.place.look.map(|look| look.at)
+    }
+
+    /// The answer has been open for many times the target, and its server has nothing to send just now: whether that
+    /// was so most of the time.
+    pub(crate) fn look(&mut self, now: Timestamp) {
+        if let Some(look) = self.place.look.take() {
+            self.judge_pace(self.bytes_out, look.first_byte, now);
+        }
+    }
+
+    /// Of the answer `bytes` moved since `since`: if that is next to nothing, its place is free.
+    pub(crate) fn judge_pace(&mut self, bytes: u64, since: Timestamp, now: Timestamp) {
+        if self.is_in_flight() && (bytes as f64) < now.seconds_since(since) * IDLE_RATE {
+            self.open(Open::Stream, since);
+        }
+    }
+
+    /// Over how long its pace is judged; `None`: it is no request in flight any more.
+    pub(crate) fn judged_over(&self) -> Option<Duration> {
+        self.is_in_flight().then(|| self.longest_target() * STREAM_TARGETS)
+    }
+
+    fn is_in_flight(&self) -> bool {
         self.place.work.is_none() && self.place.unpooled.is_none() && self.place.permit.is_some()
+    }
+
+    /// The longest target of its application.
+    fn longest_target(&self) -> Duration {
+        let steps = self.local.live.config.setup.sla.steps();
+        steps.iter().map(|step| step.target).max().unwrap_or(Duration::from_secs(1))
     }
 
     /// The request is over, in the way that `end` and `outcome` say.
@@ -193,9 +252,7 @@ impl Ending {
         if self.end == RecordEnd::ClientGone {
             lane.bump(Counter::ClientGone);
         }
-        if let Some(permit) = self.place.permit.take() {
-            self.release(permit);
-        }
+        self.free_place();
         if let Some(line) = self.line.take() {
             self.log(&line, bytes_in);
         }

@@ -13,6 +13,7 @@ pub(crate) mod chunked;
 pub(crate) mod fuzz;
 pub(crate) mod head;
 mod owing;
+mod reader;
 pub(crate) mod sift;
 pub(crate) mod wire;
 
@@ -27,6 +28,7 @@ use tokio::net::TcpStream;
 
 use self::chunked::Follower;
 use self::head::{Bad, Framing};
+use self::reader::Reader;
 use self::sift::{Passing, Step, sift};
 use self::wire::poll_read_straight;
 use crate::client::{Client, Wait};
@@ -49,8 +51,12 @@ pub(crate) struct Gate {
     held: Vec<u8>,
     // Smaller than a `usize`: it makes an idle connection's task half as large (`serve`).
     held_at: u32,
-    /// Refusals that the socket did not take at once.
+    /// Answers that the socket did not take at once.
     out: Vec<u8>,
+    /// How the client reads, once it does not keep up.
+    reader: Option<Box<Reader>>,
+    /// More of an answer is held since hyper last asked whether all is written.
+    held_more: bool,
     /// The client has closed its sending side.
     eof: bool,
     /// Nothing more is read; the connection closes when `out` is written.
@@ -95,6 +101,8 @@ impl Gate {
             held: Vec::new(),
             held_at: 0,
             out: Vec::new(),
+            reader: None,
+            held_more: false,
             eof: false,
             closing: false,
             unread: false,
@@ -326,14 +334,12 @@ impl Gate {
                 let read = ready!(poll_read_straight(&mut self.io, cx, to))?;
                 *fixed -= read as u64;
                 self.eof |= read == 0;
-                self.touch();
                 self.end_of_giving();
                 return Poll::Ready(Ok(()));
             }
             if ready!(self.poll_fill(cx))? == 0 {
                 return Poll::Ready(Ok(()));
             }
-            self.touch();
         }
         let ready = &self.held[self.held_at as usize..];
         let most = ready.len().min(to.remaining());
@@ -359,20 +365,6 @@ impl Gate {
             }
             Mode::Giving { fixed: 0, chunks } if chunks.is_none_or(Follower::done) => self.mode = Mode::Answering,
             _ => {}
-        }
-    }
-
-    /// A body made progress.
-    fn touch(&self) {
-        if self.client.waits_for() == Wait::RequestBody {
-            self.client.wait(Wait::RequestBody, self.worker.deadline(|timeouts| timeouts.body_idle));
-        }
-    }
-
-    /// The client takes its answer, however slowly.
-    fn client_reads(&self) {
-        if self.client.waits_for() == Wait::ResponseBody {
-            self.client.wait(Wait::ResponseBody, self.worker.deadline(|timeouts| timeouts.body_idle));
         }
     }
 
@@ -411,6 +403,7 @@ impl Gate {
         }
         self.client.end_message();
         self.mode = Mode::BOUNDARY;
+        self.reader = None;
         self.worker.idle(&self.client);
         // hyper saw `Pending` for bytes that were held back, and nothing else would wake it.
         if !self.held_is_empty() || self.client.close.get() || self.eof {

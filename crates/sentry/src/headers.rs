@@ -252,6 +252,15 @@ fn name_client_in_forwarded(headers: &mut HeaderMap, client: &Client, trusted: b
     }
 }
 
+/// Whether a content type says of a body that it goes on as things happen.
+pub(crate) fn is_stream(content_type: &[u8]) -> bool {
+    let begins = |with: &str| content_type.get(..with.len()).is_some_and(|b| b.eq_ignore_ascii_case(with.as_bytes()));
+    STREAMS.into_iter().any(begins)
+}
+
+/// What the content types of streams begin with.
+const STREAMS: [&str; 3] = ["text/event-stream", "multipart/x-mixed-replace", "application/grpc"];
+
 #[cfg(test)]
 mod tests {
     use super::*;

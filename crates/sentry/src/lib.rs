@@ -44,6 +44,7 @@ mod history;
 mod in_force;
 mod metrics;
 mod monitor;
+mod pace;
 mod permit;
 mod process;
 mod proxy;
@@ -60,6 +61,7 @@ pub mod syn_policing;
 mod timer;
 mod times;
 mod tunnel;
+mod upload;
 mod upstream;
 mod worker;
 

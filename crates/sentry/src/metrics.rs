@@ -355,7 +355,7 @@ fn data_path(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
     let open = all.iter().map(|seen| (seen.labels(), seen.app.counters.connections_open() as f64));
     out.gauge("tidegate_connections_open", "Client connections open now.", None, open)?;
     let held = all.iter().map(|seen| (seen.labels(), seen.app.counters.held() as f64));
-    let help = "Bytes that clients sent ahead, and refusals that they have not read.";
+    let help = "Bytes held for clients: what they sent ahead, and what they have not read.";
     out.gauge("tidegate_held", help, Some(Unit::Bytes), held)?;
     let tunnels = all.iter().map(|seen| (seen.labels(), seen.app.counters.tunnels_open() as f64));
     out.gauge("tidegate_tunnels_open", "Upgraded connections open now.", None, tunnels)

@@ -10,7 +10,9 @@ use tidegate_engine::{
 use tokio::sync::oneshot;
 
 use crate::app::{Core, Woken};
+use crate::config::{Application, RequestKind};
 use crate::counters::Counter;
+use crate::headers::is_stream;
 use crate::share::{Local, WorkerApp};
 
 /// A request that was classified and policed, once.
@@ -37,12 +39,23 @@ pub(crate) enum Policed {
     Waiting(Waiting),
     /// Refuse it.
     Refused(Rejection),
+    /// Its body is read before it asks for a place.
+    Reading(Reading),
+}
+
+/// Whether a request's body is here when it is policed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyIs {
+    /// It is, or there is none.
+    Here,
+    /// It is not, or not all of it.
+    ToCome,
 }
 
 /// An admitted request: where it goes, and its permit.
 #[derive(Debug)]
 pub(crate) struct Admitted {
-    /// Held until the last byte of the answer, or until the work for it is over.
+    /// Held until the server's last byte, or until the work for it is over.
     pub(crate) permit: Permit,
     /// Where it goes.
     pub(crate) server: ServerId,
@@ -51,8 +64,12 @@ pub(crate) struct Admitted {
 }
 
 /// Classifies and polices a request that arrived at `at`.
-pub(crate) fn police(worker: &Rc<WorkerApp>, view: &impl RequestView, at: Timestamp) -> Arrival {
+pub(crate) fn police(worker: &Rc<WorkerApp>, view: &impl RequestView, at: Timestamp, body: BodyIs) -> Arrival {
     worker.lane().bump(Counter::Requests);
+    police_uncounted(worker, view, at, body)
+}
+
+fn police_uncounted(worker: &Rc<WorkerApp>, view: &impl RequestView, at: Timestamp, body: BodyIs) -> Arrival {
     loop {
         let local = worker.local();
         if local.live.is_exempt(view) {
@@ -61,15 +78,30 @@ pub(crate) fn police(worker: &Rc<WorkerApp>, view: &impl RequestView, at: Timest
             return Arrival { at, request, policed: Policed::Exempt, local };
         }
         let request = local.live.classify(view);
-        if let Some(policed) = decide(worker, &local, request, at) {
+        let is_read = body == BodyIs::ToCome && reads_ahead(&local.live.config, view, &request);
+        if let Some(policed) = decide(worker, &local, request, at, is_read) {
             return Arrival { at, request, policed, local };
         }
         // A reload came between classifying and deciding: class numbers may mean something else now.
     }
 }
 
+/// Whether a request's body is read before it asks for a place.
+fn reads_ahead(config: &Application, view: &impl RequestView, request: &Request) -> bool {
+    config.limits.ahead > 0
+        && config.kind(request.request_type) != RequestKind::Upload
+        // Its parts are messages, and the server may answer the first before there is a second.
+        && !view.header("content-type").is_some_and(is_stream)
+}
+
 /// The driver's rule: first without a lock; then, for whatever is left, the controller. `None` after a reload.
-fn decide(worker: &Rc<WorkerApp>, local: &Local, request: Request, at: Timestamp) -> Option<Policed> {
+fn decide(
+    worker: &Rc<WorkerApp>,
+    local: &Rc<Local>,
+    request: Request,
+    at: Timestamp,
+    is_read: bool,
+) -> Option<Policed> {
     let policer = &local.live.policer;
     let verdict = policer.police(worker.index, at, request.class);
     if let Verdict::Refuse(rejection) = verdict
@@ -77,10 +109,24 @@ fn decide(worker: &Rc<WorkerApp>, local: &Local, request: Request, at: Timestamp
     {
         return Some(Policed::Refused(rejection));
     }
+    ask(worker, local, request, verdict, is_read)
+}
+
+/// Asks the controller for a place, unless the body `is_read` before: then only whether there is any use in that.
+fn ask(
+    worker: &Rc<WorkerApp>,
+    local: &Rc<Local>,
+    request: Request,
+    verdict: Verdict,
+    is_read: bool,
+) -> Option<Policed> {
     let most_waiting = local.live.config.limits.waiting;
     worker.app.engine(|core, now| {
         if core.generation != local.live.generation {
             return None;
+        }
+        if is_read && !(verdict == Verdict::Ask && core.controller.is_full(now)) {
+            return Some(Policed::Reading(Reading::new(worker, local, request, verdict)));
         }
         let admitted = |ticket, server, shadow: Option<Rejection>| {
             let permit = Permit { worker: worker.clone(), ticket, done: false };
@@ -169,6 +215,49 @@ impl Drop for Permit {
             let ticket = self.ticket;
             self.worker.app.engine(|core, now| core.controller.handle_cancel(now, ticket));
         }
+    }
+}
+
+/// A request that was policed at its head, and whose body is read before it asks for a place: it has none, and waits
+/// in no queue. Dropped, it never asks.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    worker: Rc<WorkerApp>,
+    local: Rc<Local>,
+    request: Request,
+    verdict: Verdict,
+    has_asked: bool,
+}
+
+impl Reading {
+    fn new(worker: &Rc<WorkerApp>, local: &Rc<Local>, request: Request, verdict: Verdict) -> Self {
+        Reading { worker: worker.clone(), local: local.clone(), request, verdict, has_asked: false }
+    }
+
+    /// Its body is here, or as much of it as there is room for: for the driver the request arrives now.
+    pub(crate) fn arrive(mut self, view: &impl RequestView, at: Timestamp) -> Arrival {
+        self.has_asked = true;
+        let (local, request) = (self.local.clone(), self.request);
+        let verdict = local.live.policer.police_again(self.worker.index, request.class, self.verdict);
+        match ask(&self.worker, &local, request, verdict, false) {
+            Some(policed) => Arrival { at, request, policed, local },
+            // After a reload: nothing of before means anything.
+            None => police_uncounted(&self.worker, view, at, BodyIs::Here),
+        }
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        if self.has_asked {
+            return;
+        }
+        let (generation, class) = (self.local.live.generation, self.request.class);
+        self.worker.app.engine(|core, _| {
+            if core.generation == generation {
+                core.controller.handle_dropout(class);
+            }
+        });
     }
 }
 

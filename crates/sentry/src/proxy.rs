@@ -14,7 +14,7 @@ use tidegate_classify::RequestView;
 use tidegate_engine::{AffinityKey, Open, Rejection, ServerId, Timestamp};
 
 use crate::blame::Witness;
-use crate::body::{RequestBody, ResponseBody};
+use crate::body::ResponseBody;
 use crate::client::{Client, Wait};
 use crate::config::RequestKind;
 use crate::counters::Counter;
@@ -22,11 +22,12 @@ use crate::ending::Ending;
 use crate::gate::head::Bad;
 use crate::headers::canonical::settle;
 use crate::headers::{self, Wishes};
-use crate::permit::{Arrival, Policed, police};
+use crate::permit::{Admitted, Arrival, BodyIs, Policed, Reading, Waiting, police};
 use crate::record::{Decided, RecordEnd};
 use crate::reject;
 use crate::share::{Local, WorkerApp};
 use crate::tunnel::ServerEnd;
+use crate::upload::RequestBody;
 use crate::upstream::pool::Pool;
 use crate::upstream::send::{Answer, Failed, Failure, send};
 
@@ -45,14 +46,16 @@ pub(crate) async fn handle(
             if let Err(bad) = settle(&mut parts, paths, client.asks_whole_server.take()) {
                 return Ok(misread(worker, client, &parts, bad));
             }
-            Box::new(police(&worker, &View { parts: &parts, client: &client }, worker.now()))
+            let is = if body.is_end_stream() { BodyIs::Here } else { BodyIs::ToCome };
+            Box::new(police(&worker, &View { parts: &parts, client: &client }, worker.now(), is))
         }
     };
     let Arrival { at, request: class, policed, local } = *arrival;
+    let mut body = RequestBody::new(body, &client, &worker, local.live.config.limits.body_bytes);
     client.bound_request(at, local.live.config.timeouts.request);
     let mut exchange = Exchange { ending: Ending::new(&worker, &client, &local, at, class), worker, client, local };
     exchange.trace(&parts);
-    let response = match exchange.admit(policed).await {
+    let response = match exchange.admit(policed, &parts, &mut body).await {
         Ok(server) => exchange.forward(parts, body, server).await,
         Err(Refusal::Rejected(rejection)) => exchange.refuse(&parts, &body, &rejection),
         Err(Refusal::Failed(failure)) => {
@@ -95,27 +98,25 @@ impl Exchange {
         self.ending.trace = self.worker.app.spans.begin(given, || self.worker.random());
     }
 
-    /// Waits for its turn where it must. Its body stays unread meanwhile, so the client feels the queue.
-    async fn admit(&mut self, policed: Policed) -> Result<ServerId, Refusal> {
-        let admitted = match policed {
-            Policed::Refused(rejection) => return Err(Refusal::Rejected(rejection)),
-            Policed::Admitted(admitted) => admitted,
-            Policed::Exempt => {
-                self.ending.decision = Decided::Exempt;
-                let server = self.worker.server_in_turn(&self.local.live);
-                return server.ok_or(Refusal::Failed(Failure::NoServer));
-            }
-            Policed::Waiting(waiting) => {
-                self.client.wait(Wait::Queue, Timestamp::MAX);
-                let turn = self.client.in_time(waiting.turn()).await;
-                self.ending.waited = self.worker.now().since(self.ending.arrived());
-                match turn {
-                    Ok(Ok(admitted)) => admitted,
-                    Ok(Err(rejection)) => return Err(Refusal::Rejected(rejection)),
-                    Err(_) => {
-                        self.worker.lane().bump(Counter::TimeoutRequest);
-                        return Err(Refusal::Failed(Failure::Request));
-                    }
+    /// Reads its body first, where its client holds a place otherwise; then waits for its turn where it must. What is
+    /// unread stays so meanwhile, and the client feels the queue.
+    async fn admit(
+        &mut self,
+        policed: Policed,
+        parts: &request::Parts,
+        body: &mut RequestBody,
+    ) -> Result<ServerId, Refusal> {
+        let mut policed = policed;
+        let admitted = loop {
+            match policed {
+                Policed::Reading(reading) => policed = self.read(reading, parts, body).await?,
+                Policed::Waiting(waiting) => break self.wait(waiting).await?,
+                Policed::Admitted(admitted) => break admitted,
+                Policed::Refused(rejection) => return Err(Refusal::Rejected(rejection)),
+                Policed::Exempt => {
+                    self.ending.decision = Decided::Exempt;
+                    let server = self.worker.server_in_turn(&self.local.live);
+                    return server.ok_or(Refusal::Failed(Failure::NoServer));
                 }
             }
         };
@@ -124,10 +125,48 @@ impl Exchange {
         Ok(admitted.server)
     }
 
+    /// Waits for its turn.
+    async fn wait(&mut self, waiting: Waiting) -> Result<Admitted, Refusal> {
+        self.client.wait(Wait::Queue, Timestamp::MAX);
+        let turn = self.client.in_time(waiting.turn()).await;
+        self.ending.waited = self.worker.now().since(self.ending.arrived());
+        match turn {
+            Ok(turn) => turn.map_err(Refusal::Rejected),
+            Err(_) => {
+                self.worker.lane().bump(Counter::TimeoutRequest);
+                Err(Refusal::Failed(Failure::Request))
+            }
+        }
+    }
+
+    /// Reads its body as far as there is room, and asks for a place then.
+    async fn read(
+        &mut self,
+        reading: Reading,
+        parts: &request::Parts,
+        body: &mut RequestBody,
+    ) -> Result<Policed, Refusal> {
+        let most = self.local.live.config.limits.ahead;
+        match self.client.in_time(body.read_ahead(most)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(bad)) => return Err(Refusal::Failed(Failure::Bad(bad))),
+            Err(_) => return Err(Refusal::Failed(Failure::Bad(Bad::BodyTimeout))),
+        }
+        let arrival = reading.arrive(&View { parts, client: &self.client }, self.worker.now());
+        self.ending.ask_again(&arrival);
+        self.local = arrival.local;
+        Ok(arrival.policed)
+    }
+
     /// Sends the request to a server, and relays the answer.
-    async fn forward(mut self, mut parts: request::Parts, body: Incoming, server: ServerId) -> Response<ResponseBody> {
+    async fn forward(
+        mut self,
+        mut parts: request::Parts,
+        mut body: RequestBody,
+        server: ServerId,
+    ) -> Response<ResponseBody> {
         let live = self.local.live.clone();
-        let chunked = !body.is_end_stream() && body.size_hint().exact().is_none();
+        let chunked = body.is_chunked();
         let worker = &self.worker;
         let fresh_id = || request_id(worker.random(), worker.random());
         let wishes =
@@ -141,9 +180,10 @@ impl Exchange {
         }
         self.ending.offer(&parts.headers);
         self.ending.note(&parts, headers::request_id(&parts.headers));
-        let body = RequestBody::new(body, &self.client, &self.worker, live.config.limits.body_bytes);
-        if self.kind() == RequestKind::Poll {
-            self.ending.open(Open::Poll, self.worker.now());
+        match self.kind() {
+            RequestKind::Poll => self.ending.open(Open::Poll, self.worker.now()),
+            RequestKind::Upload if !body.is_end_stream() => body.is_upload_by_rule(),
+            _ => {}
         }
         match self.send(Request::from_parts(parts, body), server).await {
             Ok(answer) => self.relay(answer, &wishes).await,
@@ -161,14 +201,14 @@ impl Exchange {
     /// harm; on a fresh connection when a resting one turned out closed, else on another server within the budget.
     async fn send(&mut self, mut request: Request<RequestBody>, mut server: ServerId) -> Result<Answer, Failure> {
         let retry = self.local.live.config.retry.clone();
-        let replay = retry.attempts > 0 && request.body().is_end_stream() && is_idempotent(request.method());
+        let replay = retry.attempts > 0 && is_idempotent(request.method());
         self.worker.earn_retry(retry.budget);
         let (mut fresh, mut attempts) = (false, retry.attempts);
         loop {
             let (local, pool) = self.pool(server)?;
             self.local = local;
             self.ending.server = Some(server);
-            let spare = replay.then(|| copy(&request, &self.client, &self.worker));
+            let spare = if replay { copy(&request) } else { None };
             let Failed { why, unsent, stale } =
                 match send(&self.worker, &self.client, &pool, request, fresh, &self.ending.place.left).await {
                     Ok(answer) => {
@@ -249,7 +289,9 @@ impl Exchange {
         }
         self.note_session(&parts.headers);
         self.explain(&mut parts.headers);
-        if self.kind() == RequestKind::Stream || is_stream(&parts.headers) {
+        let says_so =
+            || parts.headers.get(header::CONTENT_TYPE).is_some_and(|kind| headers::is_stream(kind.as_bytes()));
+        if self.kind() == RequestKind::Stream || says_so() {
             self.ending.open(Open::Stream, self.worker.now());
         }
         let mut body = ResponseBody::relay(incoming, server, sent_at, &self.client, &self.worker, self.ending);
@@ -263,8 +305,7 @@ impl Exchange {
 
     /// What the rules say that requests of its type are.
     fn kind(&self) -> RequestKind {
-        let kinds = &self.local.live.config.kinds;
-        kinds.get(self.ending.request().request_type.index()).copied().unwrap_or_default()
+        self.local.live.config.kind(self.ending.request().request_type)
     }
 
     /// Where the answer begins a session, the session's requests go to this server.
@@ -291,9 +332,9 @@ impl Exchange {
         Response::from_parts(parts, ResponseBody::whole(Bytes::new(), &self.client, &self.worker, self.ending))
     }
 
-    fn refuse(mut self, parts: &request::Parts, body: &Incoming, rejection: &Rejection) -> Response<ResponseBody> {
+    fn refuse(mut self, parts: &request::Parts, body: &RequestBody, rejection: &Rejection) -> Response<ResponseBody> {
         // hyper reads a small body that is here already; for any other it closes, and the client should know.
-        if body.size_hint().upper().is_none_or(|most| most > DRAINED) {
+        if body.still_to_come().is_none_or(|most| most > DRAINED) {
             self.client.close.set(true);
         }
         self.worker.lane().bump(Counter::RefusedByService);
@@ -327,6 +368,7 @@ impl Exchange {
         let (mut parts, body) = response.into_parts();
         self.ending.status = parts.status.as_u16();
         self.ending.end = end;
+        self.ending.free_place();
         self.explain_close(&mut parts.headers);
         Response::from_parts(parts, ResponseBody::whole(body, &self.client, &self.worker, self.ending))
     }
@@ -374,29 +416,18 @@ impl RequestView for View<'_> {
     }
 }
 
-/// Whether an answer says of itself that it goes on as things happen.
-fn is_stream(headers: &http::HeaderMap) -> bool {
-    let Some(given) = headers.get(header::CONTENT_TYPE) else { return false };
-    let begins =
-        |with: &str| given.as_bytes().get(..with.len()).is_some_and(|b| b.eq_ignore_ascii_case(with.as_bytes()));
-    STREAMS.into_iter().any(begins)
-}
-
-/// What the content types of streams begin with.
-const STREAMS: [&str; 3] = ["text/event-stream", "multipart/x-mixed-replace", "application/grpc"];
-
 /// Whether sending it twice is as good as once (RFC 9110, section 9.2.2).
 fn is_idempotent(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::PUT | Method::DELETE | Method::OPTIONS | Method::TRACE)
 }
 
-/// The same request again, for one that has no body. Header values are shared, not copied.
-fn copy(request: &Request<RequestBody>, client: &Rc<Client>, worker: &Rc<WorkerApp>) -> Request<RequestBody> {
-    let mut copy = Request::new(RequestBody::empty(client, worker));
+/// The same request again, where all of its body is here. Header values and the body are shared, not copied.
+fn copy(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
+    let mut copy = Request::new(request.body().copy()?);
     *copy.method_mut() = request.method().clone();
     *copy.uri_mut() = request.uri().clone();
     *copy.headers_mut() = request.headers().clone();
-    copy
+    Some(copy)
 }
 
 /// 128 random bits in hexadecimal.

@@ -107,6 +107,11 @@ impl WorkerApp {
         self.coarse.get() + timeout(&self.local.borrow().live.config.timeouts)
     }
 
+    /// The last reading of the clock: good enough to see whether a client is slow.
+    pub(crate) fn lately(&self) -> Timestamp {
+        self.coarse.get()
+    }
+
     /// `client` now waits for its next request.
     pub(crate) fn idle(&self, client: &Client) {
         client.idle(self.deadline(|timeouts| timeouts.client_idle));
@@ -127,6 +132,11 @@ impl WorkerApp {
     /// Whether all connections together hold more than they may.
     pub(crate) fn holds_too_much(&self) -> bool {
         self.app.counters.held() > self.local.borrow().live.config.limits.held_bytes
+    }
+
+    /// Whether there is room to hold what could also wait outside: half of the bound is kept for what cannot.
+    pub(crate) fn may_read_ahead(&self) -> bool {
+        self.app.counters.held() < self.local.borrow().live.config.limits.held_bytes / 2
     }
 
     /// This worker's counters.

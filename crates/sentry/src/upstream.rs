@@ -19,9 +19,9 @@ use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 
 use self::pool::Pool;
-use crate::body::RequestBody;
 use crate::gate::wire::{poll_read_straight, write_together};
 use crate::share::WorkerApp;
+use crate::upload::RequestBody;
 
 /// A connection to a server, in use by one request or at rest in its pool.
 #[derive(Debug)]

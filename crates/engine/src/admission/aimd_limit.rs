@@ -17,7 +17,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::limit::{MOST, admit_below};
+use super::limit::{MOST, admit_below, is_reached};
 use super::{Admission, AdmissionPolicy, Arrival, Context, Ended, PolicyState, require};
 use crate::decision::End;
 use crate::setup::{Setup, SetupError};
@@ -73,6 +73,10 @@ pub struct AimdLimit {
 impl AdmissionPolicy for AimdLimit {
     fn on_arrival(&mut self, cx: &mut Context<'_>, _arrival: &Arrival) -> Admission {
         admit_below(f64::from(self.limit), cx)
+    }
+
+    fn is_full(&self, cx: &Context<'_>) -> bool {
+        is_reached(f64::from(self.limit), cx)
     }
 
     fn on_outcome(&mut self, _cx: &mut Context<'_>, ended: &Ended) {

@@ -78,6 +78,10 @@ impl AdmissionPolicy for Concurrency {
         Admission::Wait { bucket: 0 }
     }
 
+    fn is_full(&self, cx: &Context<'_>) -> bool {
+        self.room(cx) == 0 && cx.waiting_in_all() >= self.queue
+    }
+
     fn on_completion(&mut self, cx: &mut Context<'_>) {
         for class in cx.class_ids() {
             let count = self.room(cx).min(cx.waiting(class));

@@ -31,7 +31,7 @@
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
-use super::limit::{MOST, admit_below};
+use super::limit::{MOST, admit_below, is_reached};
 use super::{Admission, AdmissionPolicy, Arrival, Context, Ended, PolicyState, require};
 use crate::decision::End;
 use crate::estimate::DecayedHistogram;
@@ -147,6 +147,10 @@ enum Phase {
 impl AdmissionPolicy for Gradient {
     fn on_arrival(&mut self, cx: &mut Context<'_>, _arrival: &Arrival) -> Admission {
         admit_below(f64::from(self.limit), cx)
+    }
+
+    fn is_full(&self, cx: &Context<'_>) -> bool {
+        is_reached(f64::from(self.limit), cx)
     }
 
     fn on_outcome(&mut self, cx: &mut Context<'_>, ended: &Ended) {

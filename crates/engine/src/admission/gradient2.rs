@@ -23,7 +23,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::limit::{MOST, Sample, Window, admit_below};
+use super::limit::{MOST, Sample, Window, admit_below, is_reached};
 use super::{Admission, AdmissionPolicy, Arrival, Context, Ended, PolicyState, require};
 use crate::decision::End;
 use crate::setup::{Setup, SetupError};
@@ -113,6 +113,10 @@ pub struct Gradient2 {
 impl AdmissionPolicy for Gradient2 {
     fn on_arrival(&mut self, cx: &mut Context<'_>, _arrival: &Arrival) -> Admission {
         admit_below(self.limit, cx)
+    }
+
+    fn is_full(&self, cx: &Context<'_>) -> bool {
+        is_reached(self.limit, cx)
     }
 
     fn on_outcome(&mut self, cx: &mut Context<'_>, ended: &Ended) {

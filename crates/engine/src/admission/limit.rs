@@ -6,10 +6,15 @@ use crate::time::Timestamp;
 
 /// Lets a request in while fewer than `limit` are in flight.
 pub(super) fn admit_below(limit: f64, cx: &Context<'_>) -> Admission {
-    if cx.load.in_flight < limit as usize {
+    if !is_reached(limit, cx) {
         return Admission::Admit;
     }
     Admission::refuse(cx.load.refusal(Reason::ConcurrencyLimit))
+}
+
+/// Whether `limit` or more are in flight.
+pub(super) fn is_reached(limit: f64, cx: &Context<'_>) -> bool {
+    cx.load.in_flight >= limit as usize
 }
 
 /// How often a limit on requests in flight may be stated at most: so that nothing overflows.

@@ -19,7 +19,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::limit::{MOST, admit_below};
+use super::limit::{MOST, admit_below, is_reached};
 use super::{Admission, AdmissionPolicy, Arrival, Context, Ended, PolicyState, require};
 use crate::decision::End;
 use crate::rng::Rng;
@@ -83,6 +83,10 @@ pub struct Vegas {
 impl AdmissionPolicy for Vegas {
     fn on_arrival(&mut self, cx: &mut Context<'_>, _arrival: &Arrival) -> Admission {
         admit_below(self.limit, cx)
+    }
+
+    fn is_full(&self, cx: &Context<'_>) -> bool {
+        is_reached(self.limit, cx)
     }
 
     fn on_outcome(&mut self, cx: &mut Context<'_>, ended: &Ended) {

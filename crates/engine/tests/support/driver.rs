@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate_engine::{
     AbandonedBy, Action, AffinityKey, ClassId, Controller, Decision, Event, EventSink, LoadReport, Open, Outcome,
-    Request, RequestTypeId, ServerId, Setup, Signal, Snapshot, Status, Tags, Ticket, Timestamp, UrlKey, Watch,
+    Request, RequestTypeId, ServerId, Setup, Share, Signal, Snapshot, Status, Tags, Ticket, Timestamp, UrlKey, Watch,
 };
 
 use super::cases::{Case, reconfigured};
@@ -199,7 +199,13 @@ impl Driver {
         let tags = Tags(u64::from(request_type == 1));
         let url = UrlKey(u64::from(url).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let request = Request { class, request_type: RequestTypeId(request_type), tags, url, affinity };
+        let is_full = self.controller.is_full(self.now);
+        let guaranteed = self.controller.policer().counts(class).guaranteed;
+        let asks = self.controller.policer().share(class) == Share::Ask;
         let decision = self.controller.handle_arrival(self.now, request);
+        let has_guarantee = self.controller.policer().counts(class).guaranteed > guaranteed;
+        let is_refused = matches!(decision, Decision::Reject(_));
+        assert!(!is_full || !asks || has_guarantee || is_refused, "full, and yet {decision:?}");
         match decision {
             Decision::Admit { ticket, .. } => self.flying.push(ticket),
             Decision::Enqueue { ticket } => self.waiting.push(ticket),

@@ -14,7 +14,8 @@ pub struct Timeouts {
     pub connect: Duration,
     /// From the request sent to the first byte of the answer.
     pub first_byte: Duration,
-    /// From arrival to the last byte; `None` for no bound.
+    /// From arrival to the last byte; of an upload by rule from the end of its body, of a stream until it is known as
+    /// one. `None` for no bound.
     pub request: Option<Duration>,
     /// An idle connection from a client.
     pub client_idle: Duration,
@@ -29,7 +30,7 @@ impl Default for Timeouts {
             body_idle: Duration::from_secs(30),
             connect: Duration::from_secs(2),
             first_byte: Duration::from_secs(60),
-            request: None,
+            request: Some(Duration::from_secs(3600)),
             client_idle: Duration::from_secs(75),
             server_idle: Duration::from_secs(30),
         }
@@ -49,8 +50,15 @@ pub struct Limits {
     pub connections: usize,
     /// Requests that wait in class queues.
     pub waiting: usize,
-    /// Bytes held for all clients together: what they sent ahead, and refusals that they do not read.
+    /// Bytes held for all clients together: what they sent ahead, bodies that are read before they are admitted, and
+    /// what they do not read.
     pub held_bytes: u64,
+    /// Bytes of one request's body that are read before it is admitted, and of one answer that its client does not
+    /// take yet; 0 to hold neither.
+    pub ahead: usize,
+    /// Bytes a second that a body must bring, and that an answer's reader must take, on average over `body_idle`; 0
+    /// for any.
+    pub body_rate: u64,
     /// Streams, long polls and tunnels that are open without a place.
     pub open: usize,
 }
@@ -64,6 +72,8 @@ impl Default for Limits {
             connections: 100_000,
             waiting: 10_000,
             held_bytes: 64 << 20,
+            ahead: 256 << 10,
+            body_rate: 500,
             open: MOST_OPEN,
         }
     }

@@ -239,7 +239,8 @@ section! {
         /// Resources that the type uses heavily; at most 64 different ones. Default: none.
         tags: List<String>,
         /// [What counts as work](work.md): `"stream"`, the answer goes on as things happen; `"poll"`, it comes when
-        /// something happens. Default: `"ordinary"`, the answer's content type and pace say whether it is a stream.
+        /// something happens; `"upload"`, its body goes to the server as it comes. Default: `"ordinary"`, the answer's
+        /// content type and pace say whether it is a stream.
         kind: String,
     }
 }
@@ -286,13 +287,15 @@ section! {
     pub(super) struct RawTimeouts ("in [application.timeouts]") {
         /// Until a request's head is complete. Default: `"10s"`.
         header: Time,
-        /// Without a byte of a body, in either direction. Default: `"30s"`.
+        /// Without a byte of a body, in either direction; `limits.body_rate` is an average over this time. Default:
+        /// `"30s"`.
         body_idle: Time,
         /// Until a connection to a server is open. Default: `"2s"`.
         connect: Time,
         /// Until a server begins to answer. Default: `"60s"`.
         first_byte: Time,
-        /// A request as a whole. Default: none.
+        /// A request as a whole; not once it is [a stream](work.md#streams-long-polls-and-tunnels), and of an
+        /// [upload by rule](work.md#slow-clients) from the end of its body. Default: `"1h"`.
         request: Time,
         /// A client's connection without a request. Default: `"75s"`.
         client_idle: Time,
@@ -313,9 +316,16 @@ section! {
         connections: u64,
         /// Requests in the class queues. Default: `10000`.
         waiting: u64,
-        /// Bytes that clients together sent ahead or leave unread. Beyond it, connections that leave refusals unread
-        /// are closed. Default: `"64MiB"`.
+        /// Bytes that clients together sent ahead or leave unread. Beyond half of it no more is
+        /// [read ahead](work.md#slow-clients), and beyond all of it connections that leave refusals unread are closed.
+        /// Default: `"64MiB"`.
         held_bytes: Bytes,
+        /// Bytes of a request's body that are [read before it is admitted](work.md#slow-clients), and of an answer that
+        /// are taken from its server while its client does not read; `0`: neither. Default: `"256KiB"`.
+        ahead: Bytes,
+        /// Bytes a second that a body must bring and the reader of an answer must take, on average over
+        /// `timeouts.body_idle`; `0`: any. Default: `"500B"`.
+        body_rate: Bytes,
         /// Streams, long polls and tunnels that are open [without a place](work.md). Default: `10000`.
         open: u64,
     }

@@ -286,6 +286,8 @@ fn limits(given: &Limits) -> Table {
     put(&mut out, "connections", whole(given.connections));
     put(&mut out, "waiting", whole(given.waiting));
     put(&mut out, "held_bytes", given.held_bytes.to_string());
+    put(&mut out, "ahead", given.ahead.to_string());
+    put(&mut out, "body_rate", given.body_rate.to_string());
     put(&mut out, "open", whole(given.open));
     out
 }

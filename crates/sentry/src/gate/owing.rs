@@ -2,7 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use tokio::io::AsyncWrite;
 
@@ -48,15 +48,20 @@ impl Gate {
     /// Writes what is owed.
     pub(super) fn poll_flush_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.out.is_empty() {
-            let n = ready!(Pin::new(&mut self.io).poll_write(cx, &self.out))?;
+            let Poll::Ready(written) = Pin::new(&mut self.io).poll_write(cx, &self.out) else {
+                self.client_stalls();
+                return Poll::Pending;
+            };
+            let n = written?;
             if n == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.out.drain(..n);
-            self.client_reads();
+            self.client_reads(n, self.out.is_empty());
         }
         if self.out.capacity() > 0 {
             self.out = Vec::new();
+            self.count_held();
         }
         Poll::Ready(Ok(()))
     }

@@ -9,7 +9,7 @@ use tidegate_engine::Timestamp;
 
 use super::head::{Bad, Examined, Framing, Head, examine, header_table, leading_lines};
 use crate::ending;
-use crate::permit::{Arrival, Policed, police};
+use crate::permit::{Arrival, BodyIs, Policed, police};
 use crate::reject;
 use crate::share::WorkerApp;
 
@@ -114,7 +114,12 @@ fn sift_one(worker: &Rc<WorkerApp>, peer: SocketAddr, input: &[u8], out: &mut Ve
     if !head.plain {
         return pass(None);
     }
-    let arrival = police(worker, &Seen { head: &head, peer }, now);
+    let body = match head.framing {
+        Framing::Length(length) if (input.len() - head.len) as u64 >= length => BodyIs::Here,
+        Framing::None => BodyIs::Here,
+        Framing::Length(_) | Framing::Chunked => BodyIs::ToCome,
+    };
+    let arrival = police(worker, &Seen { head: &head, peer }, now, body);
     let (Policed::Refused(rejection), Some(length)) = (&arrival.policed, length_to_skip(&head)) else {
         return pass(Some(Box::new(arrival)));
     };

@@ -35,10 +35,12 @@ impl hyper::rt::Read for Gate {
 
 impl hyper::rt::Write for Gate {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        ready!(self.poll_flush_out(cx))?;
-        let written = ready!(Pin::new(&mut self.io).poll_write(cx, bytes))?;
-        self.client_reads();
-        Poll::Ready(Ok(written))
+        let pieces = [io::IoSlice::new(bytes)];
+        if self.poll_flush_out(cx)?.is_pending() {
+            return self.hold_answer(&pieces);
+        }
+        let polled = Pin::new(&mut self.io).poll_write(cx, bytes);
+        self.written(&pieces, polled)
     }
 
     fn poll_write_vectored(
@@ -46,10 +48,11 @@ impl hyper::rt::Write for Gate {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        ready!(self.poll_flush_out(cx))?;
-        let written = ready!(write_together(&mut self.io, cx, slices))?;
-        self.client_reads();
-        Poll::Ready(Ok(written))
+        if self.poll_flush_out(cx)?.is_pending() {
+            return self.hold_answer(slices);
+        }
+        let polled = write_together(&mut self.io, cx, slices);
+        self.written(slices, polled)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -58,7 +61,13 @@ impl hyper::rt::Write for Gate {
 
     /// hyper flushes once it has handed everything to `poll_write`: after the last byte of an answer, this is its end.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_flush_out(cx))?;
+        if self.poll_flush_out(cx)?.is_pending() {
+            // The server may have more, and there may be room for it: nothing else would wake hyper.
+            if std::mem::take(&mut self.held_more) {
+                cx.waker().wake_by_ref();
+            }
+            return Poll::Pending;
+        }
         if self.client.is_answered() {
             self.end_of_message(cx);
         }
@@ -68,6 +77,20 @@ impl hyper::rt::Write for Gate {
     /// The connection's task closes the socket: it may have to linger, or to become a tunnel.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_flush(cx)
+    }
+}
+
+impl Gate {
+    /// What came of writing `pieces`: what the socket does not take is held.
+    fn written(&mut self, pieces: &[io::IoSlice<'_>], polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        let Poll::Ready(written) = polled else {
+            self.client_stalls();
+            return self.hold_answer(pieces);
+        };
+        let bytes = written?;
+        let length: usize = pieces.iter().map(|piece| piece.len()).sum();
+        self.client_reads(bytes, bytes == length);
+        Poll::Ready(Ok(bytes))
     }
 }
 

@@ -14,12 +14,12 @@ use tidegate_engine::{Outcome, Timestamp};
 use super::ServerConn;
 use super::connect::{connect, is_local};
 use super::pool::Pool;
-use crate::body::RequestBody;
 use crate::client::{Client, Wait};
 use crate::counters::Counter;
 use crate::gate::head::Bad;
 use crate::record::RecordEnd;
 use crate::share::WorkerApp;
+use crate::upload::RequestBody;
 
 /// A server's answer, and the connection its body comes from.
 #[derive(Debug)]

@@ -7,11 +7,13 @@ mod differential;
 mod faults;
 mod malformed;
 mod meaning;
+mod measurements;
 mod operation;
 mod pipelining;
 mod relay;
 mod reports;
 mod resource;
+mod slow;
 mod support;
 #[cfg(feature = "otel")]
 mod traces;

@@ -103,9 +103,9 @@ impl Resolver<'_, '_, '_> {
 
     fn kind(&mut self, given: Option<At<String>>) -> RequestKind {
         let Some(At { value, span }) = given else { return RequestKind::Ordinary };
-        let known = [RequestKind::Ordinary, RequestKind::Stream, RequestKind::Poll];
+        let known = [RequestKind::Ordinary, RequestKind::Stream, RequestKind::Poll, RequestKind::Upload];
         known.into_iter().find(|kind| kind.name() == value).unwrap_or_else(|| {
-            let message = format!("kind = \"{value}\": write \"ordinary\", \"stream\" or \"poll\"");
+            let message = format!("kind = \"{value}\": write \"ordinary\", \"stream\", \"poll\" or \"upload\"");
             self.report.error(&span, message);
             RequestKind::Ordinary
         })

@@ -21,7 +21,7 @@ impl Resolver<'_, '_, '_> {
             body_idle: self.time("body_idle", raw.body_idle, default.body_idle),
             connect: self.time("connect", raw.connect, default.connect),
             first_byte: self.time("first_byte", raw.first_byte, default.first_byte),
-            request: raw.request.and_then(|request| self.positive("request", request)),
+            request: raw.request.and_then(|request| self.positive("request", request)).or(default.request),
             client_idle: self.time("client_idle", raw.client_idle, default.client_idle),
             server_idle: self.time("server_idle", raw.server_idle, default.server_idle),
         }
@@ -29,7 +29,8 @@ impl Resolver<'_, '_, '_> {
 
     pub(super) fn limits(&mut self, raw: RawLimits) -> Limits {
         let default = Limits::default();
-        let header_bytes = raw.header_bytes.map(|At { value: Bytes(bytes), span }| At { value: bytes, span });
+        let bytes = |given: At<Bytes>| At { value: given.value.0, span: given.span };
+        let (header_bytes, ahead) = (raw.header_bytes.map(bytes), raw.ahead.map(bytes));
         Limits {
             header_bytes: self.count("header_bytes", header_bytes, default.header_bytes, 1024..=1 << 20),
             headers: self.count("headers", raw.headers, default.headers, 1..=MAX_HEADERS),
@@ -37,6 +38,8 @@ impl Resolver<'_, '_, '_> {
             connections: self.count("connections", raw.connections, default.connections, 1..=10_000_000),
             waiting: self.count("waiting", raw.waiting, default.waiting, 1..=10_000_000),
             held_bytes: raw.held_bytes.map_or(default.held_bytes, |bytes| bytes.value.0),
+            ahead: self.count("ahead", ahead, default.ahead, 0..=1 << 30),
+            body_rate: raw.body_rate.map_or(default.body_rate, |bytes| bytes.value.0),
             open: self.count("open", raw.open, default.open, 0..=10_000_000),
         }
     }
