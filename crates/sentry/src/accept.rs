@@ -19,6 +19,7 @@ use crate::gate::Gate;
 use crate::gate::sift::{Step, sift};
 use crate::serve::{Registered, Serve};
 use crate::share::{Scratch, WorkerApp};
+use crate::shed;
 use crate::syn_policing::reset;
 
 /// Connections the kernel keeps until they are accepted.
@@ -35,6 +36,9 @@ const BATCH: usize = 64;
 
 /// How long to wait when there are no file descriptors left.
 const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(50);
+
+/// The same when some are being given back.
+const SOON: Duration = Duration::from_millis(1);
 
 /// Opens a listener that shares its address with those of the other workers.
 ///
@@ -93,7 +97,9 @@ pub(crate) async fn accept(
                     Round::Empty => ready.clear_ready(),
                     Round::Exhausted => {
                         drop(ready);
-                        tokio::time::sleep(OUT_OF_DESCRIPTORS).await;
+                        // Whoever was told to go does so while this waits.
+                        let given_back = shed::give_back_descriptors(&worker);
+                        tokio::time::sleep(if given_back > 0 { SOON } else { OUT_OF_DESCRIPTORS }).await;
                     }
                 }
             }
@@ -136,7 +142,7 @@ fn accept_batch(worker: &Rc<WorkerApp>, listener: &TcpListener) -> Round {
 fn welcome(worker: &Rc<WorkerApp>, mut socket: TcpStream, peer: SocketAddr) {
     let lane = worker.lane();
     let limit = worker.local().live.config.limits.connections;
-    if worker.app.counters.connections_open() >= worker.app.may_have(limit) {
+    if worker.app.counters.connections_open() >= worker.app.may_have(limit) && !shed::make_room(worker) {
         lane.bump(Counter::ConnectionsRefused);
         return;
     }

@@ -211,14 +211,15 @@ impl Body for ResponseBody {
             Kind::Whole(bytes) if bytes.is_empty() => return Poll::Ready(None),
             Kind::Whole(bytes) => {
                 let bytes = std::mem::take(bytes);
-                count(this.ending.as_deref_mut(), bytes.len());
+                count(&this.client, this.ending.as_deref_mut(), bytes.len());
                 return Poll::Ready(Some(Ok(Frame::data(bytes))));
             }
             Kind::Relay(relay) => relay,
         };
         match relay.poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
-                count(this.ending.as_deref_mut(), frame.data_ref().map_or(0, Bytes::len));
+                let length = frame.data_ref().map_or(0, Bytes::len);
+                count(&this.client, this.ending.as_deref_mut(), length);
                 if relay.incoming.is_end_stream() {
                     relay.finish(cx, &this.worker, this.ending.as_deref_mut());
                 } else {
@@ -234,6 +235,8 @@ impl Body for ResponseBody {
                 this.worker.lane().bump(Counter::ServerErrors);
                 Poll::Ready(Some(Err(this.break_off(RecordEnd::ServerFailed))))
             }
+            // Who polls hyper ends the connection.
+            Poll::Pending if this.client.gives_way() => Poll::Pending,
             Poll::Pending => match this.client.take_expired() {
                 None => Poll::Pending,
                 Some(Wait::Look) => {
@@ -323,7 +326,9 @@ impl Relay {
     }
 }
 
-fn count(ending: Option<&mut Ending>, bytes: usize) {
+/// hyper gets so many bytes of an answer.
+fn count(client: &Client, ending: Option<&mut Ending>, bytes: usize) {
+    client.unwritten.update(|before| before.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX)));
     if let Some(ending) = ending {
         ending.bytes_out += bytes as u64;
     }

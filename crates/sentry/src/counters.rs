@@ -69,8 +69,10 @@ pub enum Counter {
     TunnelsOpened,
     /// Tunnels closed.
     TunnelsClosed,
-    /// Connections closed because clients together left too much unread.
+    /// Connections closed because clients together left too much unread, or sent too much ahead.
     ConnectionsShed,
+    /// Connections closed that waited for their clients, because there were too many, or too few descriptors.
+    ConnectionsMadeRoom,
     /// Servers not reached for want of descriptors, ports or memory here.
     LocalErrors,
     /// Servers taken out by requests that they did not answer.
@@ -86,7 +88,7 @@ pub enum Counter {
 }
 
 /// Every counter with its name in metrics.
-pub const COUNTERS: [(Counter, &str); 37] = [
+pub const COUNTERS: [(Counter, &str); 38] = [
     (Counter::ConnectionsAccepted, "connections_accepted"),
     (Counter::ConnectionsClosed, "connections_closed"),
     (Counter::ConnectionsRefused, "connections_refused"),
@@ -118,6 +120,7 @@ pub const COUNTERS: [(Counter, &str); 37] = [
     (Counter::TunnelsOpened, "tunnels_opened"),
     (Counter::TunnelsClosed, "tunnels_closed"),
     (Counter::ConnectionsShed, "connections_shed"),
+    (Counter::ConnectionsMadeRoom, "connections_made_room"),
     (Counter::LocalErrors, "local_errors"),
     (Counter::Ejections, "ejections"),
     (Counter::WorkerPanics, "worker_panics"),

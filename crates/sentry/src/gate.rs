@@ -295,6 +295,8 @@ impl Gate {
         let body = if let Framing::Length(length) = passing.framing { length } else { 0 };
         self.mode = Mode::Giving { fixed: passing.head as u64 + body, chunks };
         self.client.asks_whole_server.set(passing.whole_server);
+        // It asked in time: what was held against it as an idle connection is void.
+        self.client.take_expired();
         self.client.pass(passing.arrival);
         let deadline = self.worker.deadline(|timeouts| timeouts.header);
         self.client.wait(Wait::RequestBody, deadline);
@@ -410,6 +412,7 @@ impl Gate {
             return;
         }
         self.client.end_message();
+        self.client.unwritten.set(0);
         self.mode = Mode::BOUNDARY;
         self.worker.idle(&self.client);
         // hyper saw `Pending` for bytes that were held back, and nothing else would wake it.

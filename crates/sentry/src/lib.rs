@@ -32,6 +32,7 @@ mod client;
 pub mod config;
 mod control;
 pub mod counters;
+mod descriptors;
 mod ending;
 mod event_ring;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -54,6 +55,7 @@ pub mod reports;
 mod sentry;
 mod serve;
 mod share;
+mod shed;
 mod spans;
 mod supervise;
 pub mod syn_policing;

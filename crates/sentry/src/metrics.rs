@@ -408,6 +408,7 @@ fn counter_help(counter: Counter) -> &'static str {
         Counter::TunnelsOpened => "Tunnels opened.",
         Counter::TunnelsClosed => "Tunnels closed.",
         Counter::ConnectionsShed => "Client connections closed because all together left too much unread.",
+        Counter::ConnectionsMadeRoom => "Client connections that waited for their clients and made room for others.",
         Counter::LocalErrors => "Servers not reached for want of descriptors, ports or memory here.",
         Counter::Ejections => "Servers taken out by requests that they did not answer.",
         Counter::WorkerPanics => "Tasks of workers that ended in a panic and were begun anew.",

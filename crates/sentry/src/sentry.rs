@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 use tokio::sync::watch;
-use tracing::info;
 
 use crate::accept::listen;
 use crate::app::{App, AppError};
 use crate::config::Config;
+use crate::descriptors;
 use crate::in_force::InForce;
 use crate::monitor::{Monitor, SynRequired};
 use crate::record::RecordSink;
@@ -95,9 +95,6 @@ pub struct Shutdown {
     pub requests: usize,
 }
 
-/// Descriptors that no client's connection takes.
-const RESERVED: u64 = 256;
-
 impl Sentry {
     /// Starts a sentry: when this returns, it accepts. `records` is told of every finished request.
     ///
@@ -106,7 +103,7 @@ impl Sentry {
     pub fn start(config: Config, records: Arc<dyn RecordSink>) -> Result<SentryHandle, StartError> {
         let workers = config.sentry.workers.max(1);
         let spans = Spans::start(config.traces.as_ref()).map_err(StartError::Traces)?;
-        let most_connections = connections_each(config.applications.len());
+        let most_connections = descriptors::connections_each(config.applications.len());
         let mut apps = Vec::new();
         let mut addresses = Vec::new();
         let mut listeners: Vec<Vec<Vec<TcpListener>>> = (0..workers).map(|_| Vec::new()).collect();
@@ -148,10 +145,7 @@ impl Sentry {
         }
         // Only now: who waits for the log must not keep clients waiting.
         for app in &handle.apps {
-            let limit = app.live().config.limits.connections;
-            if most_connections < limit as u64 {
-                info!(app = app.name(), limit, most_connections, "there are descriptors for fewer connections");
-            }
+            descriptors::say(app, handle.apps.len(), most_connections);
         }
         Ok(handle)
     }
@@ -260,15 +254,6 @@ impl Drop for SentryHandle {
 
 /// The addresses with the ports they got, and each worker's sockets.
 type Listening = (Vec<SocketAddr>, Vec<Vec<TcpListener>>);
-
-/// Connections of clients that each of so many applications has descriptors for. As many are for servers, and some for
-/// everything else: health checks, the admin listener, files.
-fn connections_each(applications: usize) -> u64 {
-    use rustix::process::{Resource, getrlimit};
-    let all = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let reserved = (all / 4).min(RESERVED);
-    ((all - reserved) / 2 / applications.max(1) as u64).max(1)
-}
 
 /// A monitor for each application whose policy needs one.
 fn monitors(

@@ -15,11 +15,15 @@ use crate::client::Wait;
 use crate::counters::Counter;
 use crate::health;
 use crate::share::{Scratch, WorkerApp};
+use crate::shed;
 use crate::supervise::supervise;
 use crate::timer::{self, CpuMeter};
 
 /// How often a draining worker looks whether it is done.
 const DRAIN_TICK: Duration = Duration::from_millis(10);
+
+/// Between two looks at who holds most, while memory is short.
+const BETWEEN_SHORTAGES: Duration = Duration::from_millis(5);
 
 /// What a worker needs.
 pub(crate) struct Job {
@@ -118,12 +122,23 @@ async fn keep_accepting(worker: Rc<WorkerApp>, listener: TcpListener, stop: watc
     supervise("accept", count, accept_again).await;
 }
 
-/// Every period: connections whose time has come, and the thread's own CPU time.
+/// Every period: connections whose time has come, and the thread's own CPU time. Between: shortages of memory.
 async fn sweep(worker: Rc<WorkerApp>, meter: Arc<CpuMeter>) {
+    let mut next = Instant::now() + worker.sweep_period();
     loop {
-        tokio::time::sleep(worker.sweep_period()).await;
-        worker.sweep();
-        meter.read(worker.index);
+        tokio::select! {
+            () = tokio::time::sleep_until(next.into()) => {
+                worker.sweep();
+                meter.read(worker.index);
+                next = Instant::now() + worker.sweep_period();
+                shed::free_memory(&worker);
+            }
+            () = worker.shortage.of_memory.notified() => {
+                shed::free_memory(&worker);
+                // Those that were told to go have their turn before anybody is looked at again.
+                tokio::time::sleep(BETWEEN_SHORTAGES).await;
+            }
+        }
     }
 }
 

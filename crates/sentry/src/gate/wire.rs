@@ -36,9 +36,9 @@ impl hyper::rt::Read for Gate {
 impl hyper::rt::Write for Gate {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         ready!(self.poll_flush_out(cx))?;
-        let written = ready!(Pin::new(&mut self.io).poll_write(cx, bytes))?;
-        self.client_reads();
-        Poll::Ready(Ok(written))
+        let written = Pin::new(&mut self.io).poll_write(cx, bytes);
+        self.note_written(&written);
+        written
     }
 
     fn poll_write_vectored(
@@ -47,9 +47,9 @@ impl hyper::rt::Write for Gate {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_flush_out(cx))?;
-        let written = ready!(write_together(&mut self.io, cx, slices))?;
-        self.client_reads();
-        Poll::Ready(Ok(written))
+        let written = write_together(&mut self.io, cx, slices);
+        self.note_written(&written);
+        written
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -40,6 +40,13 @@ pub(crate) fn is_local(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|code| lacks.iter().any(|errno| errno.raw_os_error() == code))
 }
 
+/// Whether the process, or the system, has no descriptor left.
+pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let code = error.raw_os_error();
+    code == Some(Errno::MFILE.raw_os_error()) || code == Some(Errno::NFILE.raw_os_error())
+}
+
 /// Opens a socket to a server, trying each of its addresses.
 pub(crate) async fn open(server: &Server) -> io::Result<TcpStream> {
     let stream = match server.numeric {

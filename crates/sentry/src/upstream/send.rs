@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use tidegate_engine::{Outcome, Timestamp};
 
 use super::ServerConn;
-use super::connect::{connect, is_local};
+use super::connect::{connect, is_local, is_out_of_descriptors};
 use super::pool::Pool;
 use crate::body::RequestBody;
 use crate::client::{Client, Wait};
@@ -20,6 +20,7 @@ use crate::counters::Counter;
 use crate::gate::head::Bad;
 use crate::record::RecordEnd;
 use crate::share::WorkerApp;
+use crate::shed;
 
 /// A server's answer, and the connection its body comes from.
 #[derive(Debug)]
@@ -167,7 +168,15 @@ pub(crate) async fn send(
 async fn open(worker: &Rc<WorkerApp>, client: &Client, pool: &Rc<Pool>) -> Result<Box<ServerConn>, Failure> {
     client.wait(Wait::Queue, Timestamp::MAX);
     let timeout = worker.local().live.config.timeouts.connect;
-    match client.in_time(connect(pool, timeout)).await {
+    let connected = match client.in_time(connect(pool, timeout)).await {
+        Ok(Err(error)) if is_out_of_descriptors(&error) && shed::give_back_descriptors(worker) > 0 => {
+            // Whoever was told to go does so now.
+            tokio::task::yield_now().await;
+            client.in_time(connect(pool, timeout)).await
+        }
+        connected => connected,
+    };
+    match connected {
         Ok(Ok(server)) => {
             worker.lane().bump(Counter::ServerConnects);
             // Connecting took a while: deadlines count from now.

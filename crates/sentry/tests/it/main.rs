@@ -12,6 +12,7 @@ mod pipelining;
 mod relay;
 mod reports;
 mod resource;
+mod shortage;
 mod support;
 #[cfg(feature = "otel")]
 mod traces;
