@@ -227,6 +227,16 @@ impl Lane {
         count.store(count.load(Relaxed) + 1, Relaxed);
     }
 
+    /// When its worker last looked after its connections, nanoseconds; 0: it has not yet.
+    pub(crate) fn last_beat(&self) -> u64 {
+        self.beat.load(Relaxed)
+    }
+
+    /// Another worker took its worker's place.
+    pub(crate) fn forget_beat(&self) {
+        self.beat.store(0, Relaxed);
+    }
+
     /// Its worker looks after its connections.
     pub(crate) fn beat(&self, now: Timestamp) {
         self.beat.store(now.as_nanos().max(1), Relaxed);

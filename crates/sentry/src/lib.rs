@@ -35,12 +35,15 @@ pub mod counters;
 mod descriptors;
 mod ending;
 mod event_ring;
+#[cfg(feature = "faults")]
+pub mod faults;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 mod gate;
 mod ghost;
 mod headers;
 mod health;
+mod heap;
 mod history;
 mod in_force;
 mod metrics;
@@ -63,6 +66,7 @@ mod timer;
 mod times;
 mod tunnel;
 mod upstream;
+mod watchdog;
 mod worker;
 
 #[cfg(test)]

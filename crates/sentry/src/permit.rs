@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use tidegate_classify::RequestView;
 use tidegate_engine::{
-    AbandonedBy, Decision, MeasuredCost, Open, Outcome, Reason, Rejection, Request, ServerId, Ticket, Timestamp,
+    AbandonedBy, ClassId, Decision, MeasuredCost, Open, Outcome, Reason, Rejection, Request, ServerId, Ticket, Timestamp,
     Verdict, Watch,
 };
 use tokio::sync::oneshot;
@@ -82,8 +82,9 @@ fn decide(worker: &Rc<WorkerApp>, local: &Local, request: Request, at: Timestamp
         if core.generation != local.live.generation {
             return None;
         }
+        let epoch = core.epoch;
         let admitted = |ticket, server, shadow: Option<Rejection>| {
-            let permit = Permit { worker: worker.clone(), ticket, done: false };
+            let permit = Permit { worker: worker.clone(), epoch, ticket, done: false };
             Policed::Admitted(Admitted { permit, server, shadow: shadow.map(|rejection| rejection.reason) })
         };
         Some(match core.controller.handle_policed(now, request, verdict) {
@@ -91,19 +92,19 @@ fn decide(worker: &Rc<WorkerApp>, local: &Local, request: Request, at: Timestamp
             Decision::Reject(rejection) => Policed::Refused(rejection),
             Decision::Enqueue { ticket } if core.waiters.len() >= most_waiting => {
                 core.controller.handle_cancel(now, ticket);
-                Policed::Refused(queue_full(local, request))
+                Policed::Refused(queue_full(local, request.class))
             }
-            Decision::Enqueue { ticket } => Policed::Waiting(Waiting::join(worker, core, ticket)),
+            Decision::Enqueue { ticket } => Policed::Waiting(Waiting::join(worker, core, ticket, request.class)),
         })
     })
 }
 
 /// The bound on all queues together is the sentry's: it is about the sentry's memory.
-fn queue_full(local: &Local, request: Request) -> Rejection {
+fn queue_full(local: &Local, class: ClassId) -> Rejection {
     Rejection {
         reason: Reason::QueueFull,
         policy: local.live.policer.policy(),
-        class: request.class,
+        class,
         retry_after: std::time::Duration::from_secs(1),
         predicted: None,
     }
@@ -114,6 +115,8 @@ fn queue_full(local: &Local, request: Request) -> Rejection {
 #[derive(Debug)]
 pub(crate) struct Permit {
     worker: Rc<WorkerApp>,
+    /// Whose ticket it is: another controller knows nothing of it.
+    epoch: u64,
     ticket: Ticket,
     done: bool,
 }
@@ -123,7 +126,7 @@ impl Permit {
     pub(crate) fn complete(mut self, outcome: Outcome, measured: Option<(ServerId, Request, MeasuredCost)>) {
         self.done = true;
         let ticket = self.ticket;
-        self.worker.app.engine(|core, now| {
+        self.engine(|core, now| {
             if let Some((server, request, cost)) = measured {
                 let cost = MeasuredCost { service_time: outcome.service_time.map(|time| time.as_secs_f64()), ..cost };
                 core.controller.handle_cost(now, server, &request, cost);
@@ -136,7 +139,7 @@ impl Permit {
     /// the permit stands for the open connection. `false`: the pool is full, and it keeps its place.
     pub(crate) fn open(&self, kind: Open, first_byte: Timestamp) -> bool {
         let ticket = self.ticket;
-        self.worker.app.engine(|core, now| core.controller.handle_open(now, ticket, kind, first_byte))
+        self.engine(|core, now| core.controller.handle_open(now, ticket, kind, first_byte))
     }
 
     /// Nobody waits for the answer any more. The permit stands for the server's work, which its holder watches.
@@ -153,13 +156,18 @@ impl Permit {
 
     fn leave(&self, by: AbandonedBy, watch: Watch) {
         let ticket = self.ticket;
-        self.worker.app.engine(|core, now| core.controller.handle_abandon(now, ticket, by, watch));
+        self.engine(|core, now| core.controller.handle_abandon(now, ticket, by, watch));
+    }
+
+    /// Asks the controller that gave the permit. Where another took its place, nobody is asked.
+    fn engine<T: Default>(&self, call: impl FnOnce(&mut Core, Timestamp) -> T) -> T {
+        ask(&self.worker, self.epoch, call)
     }
 
     /// Moves the request to another server after `failed` could not take it.
     pub(crate) fn redispatch(&self, failed: ServerId) -> Option<ServerId> {
         let ticket = self.ticket;
-        self.worker.app.engine(|core, now| core.controller.handle_redispatch(now, ticket, failed))
+        self.engine(|core, now| core.controller.handle_redispatch(now, ticket, failed))
     }
 }
 
@@ -167,15 +175,21 @@ impl Drop for Permit {
     fn drop(&mut self) {
         if !self.done {
             let ticket = self.ticket;
-            self.worker.app.engine(|core, now| core.controller.handle_cancel(now, ticket));
+            self.engine(|core, now| core.controller.handle_cancel(now, ticket));
         }
     }
+}
+
+fn ask<T: Default>(worker: &WorkerApp, epoch: u64, call: impl FnOnce(&mut Core, Timestamp) -> T) -> T {
+    worker.app.engine(|core, now| if core.epoch == epoch { call(core, now) } else { T::default() })
 }
 
 /// A place in a class queue. Dropped, the request leaves the queue.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     worker: Rc<WorkerApp>,
+    epoch: u64,
+    class: ClassId,
     ticket: Ticket,
     news: oneshot::Receiver<Woken>,
     over: bool,
@@ -183,10 +197,10 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     /// Registers for news of `ticket`, while the lock is still held: the news may come from another worker at once.
-    fn join(worker: &Rc<WorkerApp>, core: &mut Core, ticket: Ticket) -> Self {
+    fn join(worker: &Rc<WorkerApp>, core: &mut Core, ticket: Ticket, class: ClassId) -> Self {
         let (tell, news) = oneshot::channel();
         core.waiters.insert(ticket, tell);
-        Waiting { worker: worker.clone(), ticket, news, over: false }
+        Waiting { worker: worker.clone(), epoch: core.epoch, class, ticket, news, over: false }
     }
 
     /// Waits to be started, or refused.
@@ -195,12 +209,14 @@ impl Waiting {
         self.over = true;
         match woken {
             Ok(Woken::Start(server)) => {
-                let permit = Permit { worker: self.worker.clone(), ticket: self.ticket, done: false };
+                let (epoch, ticket) = (self.epoch, self.ticket);
+                let permit = Permit { worker: self.worker.clone(), epoch, ticket, done: false };
                 Ok(Admitted { permit, server, shadow: None })
             }
             Ok(Woken::Refuse(rejection)) => Err(rejection),
-            // The waiter's other end lives in the core until news is sent.
-            Err(_) => unreachable!("a waiting request is always told"),
+            // The waiter's other end lives in the core until news is sent, unless the controller was built anew, with
+            // empty queues.
+            Err(_) => Err(queue_full(&self.worker.local(), self.class)),
         }
     }
 }
@@ -215,7 +231,7 @@ impl Drop for Waiting {
         // Exactly one of three cancels: here when it was started unheard, here when it still waits, or the one who
         // is just about to tell it and finds nobody.
         let started = matches!(self.news.try_recv(), Ok(Woken::Start(_)));
-        self.worker.app.engine(|core, now| {
+        ask(&self.worker, self.epoch, |core, now| {
             if core.waiters.remove(&ticket).is_some() || started {
                 core.controller.handle_cancel(now, ticket);
             }

@@ -309,12 +309,13 @@ section! {
         headers: u64,
         /// Bytes of a request's body. Default: none.
         body_bytes: Bytes,
-        /// Connections of clients. Default: `100000`.
+        /// Connections of clients. Beyond it, those that wait for their clients [make room](security.md#who-gives-way).
+        /// Default: `100000`.
         connections: u64,
         /// Requests in the class queues. Default: `10000`.
         waiting: u64,
-        /// Bytes that clients together sent ahead or leave unread. Beyond it, connections that leave refusals unread
-        /// are closed. Default: `"64MiB"`.
+        /// Bytes that clients together sent ahead or leave unread. Beyond it, who holds most
+        /// [gives way](security.md#who-gives-way). Default: `"64MiB"`.
         held_bytes: Bytes,
         /// Streams, long polls and tunnels that are open [without a place](work.md). Default: `10000`.
         open: u64,

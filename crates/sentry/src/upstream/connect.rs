@@ -12,6 +12,9 @@ use super::pool::Pool;
 use super::{ServerConn, ServerIo};
 use crate::in_force::Server;
 
+/// Bytes that are read ahead of an answer, its head included.
+const BUFFER: usize = 64 * 1024;
+
 /// Opens a connection to the pool's server.
 ///
 /// # Errors
@@ -20,7 +23,7 @@ pub(crate) async fn connect(pool: &Rc<Pool>, timeout: Duration) -> io::Result<Bo
     let io = tokio::time::timeout(timeout, open(&pool.server)).await.map_err(|_| io::ErrorKind::TimedOut)??;
     let local = io.local_addr()?;
     pool.server.ledger.open(local);
-    let handshake = http1::Builder::new().handshake(ServerIo(io)).await;
+    let handshake = http1::Builder::new().max_buf_size(BUFFER).handshake(ServerIo(io)).await;
     let (sender, connection) = handshake.map_err(io::Error::other)?;
     Ok(Box::new(ServerConn {
         sender,

@@ -5,6 +5,7 @@ mod cost;
 #[cfg(feature = "fuzzing")]
 mod differential;
 mod faults;
+mod hostile;
 mod malformed;
 mod meaning;
 mod operation;
@@ -13,6 +14,8 @@ mod relay;
 mod reports;
 mod resource;
 mod shortage;
+#[cfg(feature = "faults")]
+mod supervision;
 mod support;
 #[cfg(feature = "otel")]
 mod traces;
