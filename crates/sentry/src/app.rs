@@ -225,15 +225,6 @@ impl App {
         self.lock().controller.waiting()
     }
 
-    /// Workers that were stuck and whose places others took.
-    pub fn replaced(&self) -> u64 {
-        self.replaced.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn note_replaced(&self) {
-        self.replaced.fetch_add(1, Ordering::Relaxed);
-    }
-
     /// Whether the sentry is shutting down: it answers what it has and takes nothing new.
     pub fn draining(&self) -> bool {
         self.draining.load(Ordering::Relaxed)

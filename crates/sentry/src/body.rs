@@ -84,6 +84,7 @@ impl Body for RequestBody {
         let last = incoming.is_end_stream();
         self.client.upload.is_starved.set(polled.is_pending());
         match polled {
+            _ if self.client.upload.is_lost.get() => self.fault(Bad::Body),
             Poll::Pending => Poll::Pending,
             Poll::Ready(None) => {
                 self.sent();

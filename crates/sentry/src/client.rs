@@ -75,6 +75,8 @@ pub(crate) struct Upload {
     pub(crate) bytes: Cell<u64>,
     /// Why it cannot be read on, once it cannot.
     pub(crate) fault: Cell<Option<Bad>>,
+    /// It is not framed as it must be, whatever hyper makes of it; the connection ends after this request.
+    pub(crate) is_lost: Cell<bool>,
     /// The server would take more of it, and the client does not send it.
     pub(crate) is_starved: Cell<bool>,
 }
@@ -245,8 +247,8 @@ impl Client {
         .await
     }
 
-    /// Since when it waits for its client and for nothing else, nanoseconds, before the clock's zero too: who never asked
-    /// counts as idle for longer than anybody who did. `None`: it does not. An answer must have lain there for
+    /// Since when it waits for its client and for nothing else, nanoseconds, before the clock's zero too: who never
+    /// asked counts as idle for longer than anybody who did. `None`: it does not. An answer must have lain there for
     /// `unread`.
     pub(crate) fn waits_since(&self, timeouts: &Timeouts, now: Timestamp, unread: Duration) -> Option<i64> {
         if self.expired.get() == Some(Wait::GiveWay) {

@@ -1,8 +1,8 @@
-//! How the process's file descriptors are divided: some for everything else, and of the others half for clients, in equal
-//! parts by application, and half for servers.
+//! How the process's file descriptors are divided: some for everything else, and of the others half for clients, in
+//! equal parts by application, and half for servers.
 //!
-//! A request takes one of each half, so clients cannot take what their requests need on the way to a server; and what is
-//! kept for everything else (health checks, the admin API, the access log, reports, the control plane) neither can.
+//! A request takes one of each half, so clients cannot take what their requests need on the way to a server. Neither
+//! half can take what is kept for health checks, the admin API, the access log, reports and the control plane.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::{info, warn};

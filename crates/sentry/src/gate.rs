@@ -68,7 +68,8 @@ enum Mode {
     Giving { fixed: u64, chunks: Option<Follower> },
     /// hyper has the whole request; its answer is awaited.
     Answering,
-    /// The request's framing was lost: hyper gets everything, and the connection closes after the answer.
+    /// The request's framing was lost: hyper gets everything, its body counts as broken, and the connection closes
+    /// after the answer.
     Loose,
 }
 
@@ -357,6 +358,7 @@ impl Gate {
         match &self.mode {
             Mode::Giving { chunks: Some(follower), .. } if follower.lost() => {
                 self.client.close.set(true);
+                self.client.upload.is_lost.set(true);
                 self.mode = Mode::Loose;
             }
             Mode::Giving { fixed: 0, chunks } if chunks.is_none_or(Follower::done) => self.mode = Mode::Answering,

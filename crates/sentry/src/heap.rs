@@ -1,8 +1,8 @@
 //! Gives memory back to the system after a rush of clients.
 //!
-//! The allocator keeps what was freed for whoever asks next: after ten thousand hostile connections that is all they took, for
-//! good. So while the process is larger than it was, the allocator is asked to return what is free; more and more
-//! seldom, while that is nothing.
+//! The allocator keeps what was freed for whoever asks next: after ten thousand hostile connections that is all they
+//! took, for good. So while the process is larger than it was, the allocator is asked to return what is free; more and
+//! more seldom, while that is nothing.
 
 use std::time::Duration;
 

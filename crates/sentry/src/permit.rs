@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use tidegate_classify::RequestView;
 use tidegate_engine::{
-    AbandonedBy, ClassId, Decision, MeasuredCost, Open, Outcome, Reason, Rejection, Request, ServerId, Ticket, Timestamp,
-    Verdict, Watch,
+    AbandonedBy, ClassId, Decision, MeasuredCost, Open, Outcome, Reason, Rejection, Request, ServerId, Ticket,
+    Timestamp, Verdict, Watch,
 };
 use tokio::sync::oneshot;
 

@@ -114,7 +114,9 @@ impl Post {
                 }
                 (self.worker, self.seen) = (index, 0);
             }
-            Err(error) => error!(worker = stuck, %error, "a worker is stuck and cannot be replaced: restart the sentry"),
+            Err(error) => {
+                error!(worker = stuck, %error, "a worker is stuck and cannot be replaced: restart the sentry")
+            }
         }
         self.looks = 0;
     }

@@ -20,6 +20,15 @@ impl App {
         self.rebuilt.load(Ordering::Relaxed)
     }
 
+    /// Workers that were stuck and whose places others took.
+    pub fn replaced(&self) -> u64 {
+        self.replaced.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_replaced(&self) {
+        self.replaced.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Takes the lock after somebody panicked who held it.
     #[cold]
     pub(super) fn rebuild<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {

@@ -1,11 +1,11 @@
 //! The reports' port: two sockets, one for senders that are known and one for strangers, each with a queue of its own.
 //!
-//! *Intuition.* Whoever can send to the port can fill its queue, with datagrams that are not even looked at, and reports
-//! find no room in it. So the kernel sorts them before they are queued: what comes from an address that has proved
-//! itself goes to one socket, all else to the other. A flood then fills the strangers' queue only, and of that little is
-//! read at once. *Awkward cases.* A new nucleus is a stranger until it is heard: in a flood it takes more tries. Who
-//! forges a known address, port and all, is sorted to the known. A kernel that cannot sort divides them by chance; then
-//! both are read alike. *Source.* `SO_ATTACH_REUSEPORT_CBPF`, socket(7).
+//! *Intuition.* Whoever can send to the port can fill its queue, with datagrams that are not even looked at, and
+//! reports find no room in it. So the kernel sorts them before they are queued: what comes from an address that has
+//! proved itself goes to one socket, all else to the other. A flood then fills the strangers' queue only, and of that
+//! little is read at once. *Awkward cases.* A new nucleus is a stranger until it is heard: in a flood it takes more
+//! tries. Who forges a known address, port and all, is sorted to the known. A kernel that cannot sort divides them by
+//! chance; then both are read alike. *Source.* `SO_ATTACH_REUSEPORT_CBPF`, socket(7).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};

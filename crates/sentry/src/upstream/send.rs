@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use http::{Request, Response};
+use http::{HeaderMap, HeaderValue, Request, Response, header};
 use hyper::body::Incoming;
 use tidegate_engine::{Outcome, Timestamp};
 
@@ -223,6 +223,8 @@ async fn exchange(
     };
     let Some(server) = lent.server.take() else { return Err(failed(worker, Failure::Broken, None, false)) };
     match answer {
+        // Nobody would undo it: the coding belongs to the connection, and is gone behind it.
+        Ok(response) if is_coded(response.headers()) => Err(failed(worker, Failure::Garbage, None, false)),
         Ok(response) => Ok(Answer { response, server, sent_at }),
         Err(mut error) => {
             let unsent = error.take_message();
@@ -235,6 +237,13 @@ async fn exchange(
             Err(failed(worker, why, unsent, server.reused))
         }
     }
+}
+
+/// Whether an answer's body is coded for its way, and not in chunks alone.
+fn is_coded(headers: &HeaderMap) -> bool {
+    let is_chunked = |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    !codings.next().is_none_or(is_chunked) || codings.next().is_some()
 }
 
 /// A server's connection from which an answer is awaited. Dropped meanwhile, for the client is gone or the time is up,

@@ -106,8 +106,7 @@ fn group(process: u32, memory: u64) -> Option<PathBuf> {
     let group = PathBuf::from(format!("/sys/fs/cgroup/memory/tidegate-test-{process}"));
     std::fs::create_dir(&group).ok()?;
     let put = |file: &str, text: String| std::fs::write(group.join(file), text);
-    let done =
-        put("memory.limit_in_bytes", memory.to_string()).and_then(|()| put("cgroup.procs", process.to_string()));
+    let done = put("memory.limit_in_bytes", memory.to_string()).and_then(|()| put("cgroup.procs", process.to_string()));
     if done.is_err() {
         let _ = std::fs::remove_dir(&group);
     }

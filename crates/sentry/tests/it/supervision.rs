@@ -78,7 +78,8 @@ fn who_waits_when_the_controller_panics_is_refused() {
     let door = Door::default();
     let server = holding(&door);
     let mut app = application(&[server.address]);
-    app.setup.admission = admission(serde_json::json!({"policy": "concurrency", "limit": 1, "queue": 10, "queue_timeout": 600.0}));
+    app.setup.admission =
+        admission(serde_json::json!({"policy": "concurrency", "limit": 1, "queue": 10, "queue_timeout": 600.0}));
     let sentry = Running::start(app);
     let mut first = sentry.client();
     first.send(HOLD);
