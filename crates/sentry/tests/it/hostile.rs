@@ -5,6 +5,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -170,6 +171,9 @@ struct Outcome {
 
 /// `count` hostile clients of a kind, and honest ones beside them; then without them, until the memory is back.
 fn attack(kind: Kind, count: usize) -> Outcome {
+    // One after the other, where tests share a process: it has descriptors for one.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     raise_descriptors();
     let server = RawServer::answering(|asked| {
         let length = if asked.target.ends_with("/large") { LARGE } else { 100 };
