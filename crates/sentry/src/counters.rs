@@ -133,6 +133,8 @@ pub const COUNTERS: [(Counter, &str); 38] = [
 #[derive(Debug)]
 pub struct Counters {
     lanes: Box<[Lane]>,
+    /// How often a worker had no descriptor left.
+    lacks: AtomicU64,
 }
 
 /// One worker's counters. Aligned so that lanes never share a cache line, nor a prefetched pair of them.
@@ -155,7 +157,7 @@ impl Counters {
             held: AtomicU64::new(0),
             beat: AtomicU64::new(0),
         };
-        Counters { lanes: (0..lanes.max(1)).map(lane).collect() }
+        Counters { lanes: (0..lanes.max(1)).map(lane).collect(), lacks: AtomicU64::new(0) }
     }
 
     /// One worker's lane.
@@ -176,6 +178,16 @@ impl Counters {
     /// Bytes held now for clients: what they sent ahead, and refusals that they have not read.
     pub fn held(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.held.load(Relaxed)).sum()
+    }
+
+    /// A worker has no descriptor left.
+    pub(crate) fn note_lack(&self) {
+        self.lacks.fetch_add(1, Relaxed);
+    }
+
+    /// How often that was so.
+    pub(crate) fn lacks(&self) -> u64 {
+        self.lacks.load(Relaxed)
     }
 
     /// The worker that was not seen for the longest, since when; `None` before all have begun.

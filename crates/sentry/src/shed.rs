@@ -49,6 +49,8 @@ pub(crate) struct Shortage {
     made: Cell<usize>,
     in_vain_until: Cell<Timestamp>,
     said_until: Cell<Timestamp>,
+    /// The workers' wants of descriptors that were answered.
+    lacks: Cell<u64>,
 }
 
 /// A connection as the choice sees it.
@@ -84,7 +86,17 @@ pub(crate) fn make_room(worker: &WorkerApp) -> bool {
 /// The system has no descriptor left: connections that rest go, to servers and from clients. How many; those of clients
 /// are closed when their tasks had their turn.
 pub(crate) fn give_back_descriptors(worker: &WorkerApp) -> usize {
+    worker.app.counters.note_lack();
     worker.close_resting() + close_waiting(worker)
+}
+
+/// When another worker had no descriptor left: all that are there may be at rest here.
+pub(crate) fn help_others(worker: &WorkerApp) {
+    let lacks = worker.app.counters.lacks();
+    if worker.shortage.lacks.replace(lacks) != lacks {
+        worker.close_resting();
+        close_waiting(worker);
+    }
 }
 
 /// While clients together hold more than they may: this worker's part of what is too much goes.

@@ -172,6 +172,7 @@ async fn sweep(worker: Rc<WorkerApp>, meter: Arc<CpuMeter>) {
                 worker.app.faults.strike(crate::faults::Fault::Stall);
                 worker.sweep();
                 meter.read(worker.index);
+                shed::help_others(&worker);
                 next = Instant::now() + worker.sweep_period();
                 shed::free_memory(&worker);
             }
