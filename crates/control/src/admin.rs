@@ -1,10 +1,12 @@
 //! The admin API of the control plane, on loopback: state, plan, audit log, metrics.
 
 use std::fmt::Write as _;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use axum::extract::{Query, State};
-use axum::http::StatusCode;
+use axum::extract::{Query, Request, State};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -29,6 +31,7 @@ pub async fn serve(listen: SocketAddr, handle: Handle) -> std::io::Result<Socket
         .route("/api/plan", get(plan))
         .route("/api/audit", get(audit))
         .route("/metrics", get(metrics))
+        .layer(axum::middleware::from_fn(check_name))
         .with_state(handle);
     tokio::spawn(async move {
         if let Err(error) = axum::serve(listener, router).await {
@@ -36,6 +39,26 @@ pub async fn serve(listen: SocketAddr, handle: Handle) -> std::io::Result<Socket
         }
     });
     Ok(address)
+}
+
+/// Lets a request pass that does not come from a foreign web page: one that makes its own name point at 127.0.0.1 (DNS
+/// rebinding) still sends that name.
+async fn check_name(request: Request, next: Next) -> Response {
+    if names_this_machine(request.headers()) {
+        next.run(request).await
+    } else {
+        (StatusCode::FORBIDDEN, "ask by address or as localhost\n").into_response()
+    }
+}
+
+fn names_this_machine(headers: &HeaderMap) -> bool {
+    let Some(host) = headers.get(header::HOST) else { return true };
+    let host = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok());
+    let is_own = |name: &str| {
+        let bare = name.trim_start_matches('[').trim_end_matches(']');
+        bare.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok()
+    };
+    host.is_some_and(|host| is_own(host.host()))
 }
 
 #[derive(Deserialize)]
@@ -130,6 +153,19 @@ fn family(text: &mut String, name: &str, kind: &str, help: &str) {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_rebound_name_is_refused() {
+        let of =
+            |host: &str| names_this_machine(&HeaderMap::from_iter([(header::HOST, host.parse().expect("a value"))]));
+        for own in ["127.0.0.1:9911", "localhost", "LOCALHOST:1", "[::1]:9911", "[::1]"] {
+            assert!(of(own), "{own}");
+        }
+        for foreign in ["evil.example", "evil.example:9911", "localhost.evil.example", "127.0.0.1.evil.example", ""] {
+            assert!(!of(foreign), "{foreign}");
+        }
+        assert!(names_this_machine(&HeaderMap::new()));
+    }
 
     #[test]
     fn metrics_are_text_with_labels() {

@@ -19,6 +19,7 @@ use crate::gate::Gate;
 use crate::gate::sift::{Step, sift};
 use crate::serve::{Registered, Serve};
 use crate::share::{Scratch, WorkerApp};
+use crate::shed;
 use crate::syn_policing::reset;
 
 /// Connections the kernel keeps until they are accepted.
@@ -35,6 +36,9 @@ const BATCH: usize = 64;
 
 /// How long to wait when there are no file descriptors left.
 const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(50);
+
+/// The same when some are being given back.
+const SOON: Duration = Duration::from_millis(1);
 
 /// Opens a listener that shares its address with those of the other workers.
 ///
@@ -93,7 +97,9 @@ pub(crate) async fn accept(
                     Round::Empty => ready.clear_ready(),
                     Round::Exhausted => {
                         drop(ready);
-                        tokio::time::sleep(OUT_OF_DESCRIPTORS).await;
+                        // Whoever was told to go does so while this waits.
+                        let given_back = shed::give_back_descriptors(&worker);
+                        tokio::time::sleep(if given_back > 0 { SOON } else { OUT_OF_DESCRIPTORS }).await;
                     }
                 }
             }
@@ -136,7 +142,7 @@ fn accept_batch(worker: &Rc<WorkerApp>, listener: &TcpListener) -> Round {
 fn welcome(worker: &Rc<WorkerApp>, mut socket: TcpStream, peer: SocketAddr) {
     let lane = worker.lane();
     let limit = worker.local().live.config.limits.connections;
-    if worker.app.counters.connections_open() >= worker.app.may_have(limit) {
+    if worker.app.counters.connections_open() >= worker.app.may_have(limit) && !shed::make_room(worker) {
         lane.bump(Counter::ConnectionsRefused);
         return;
     }
@@ -145,15 +151,18 @@ fn welcome(worker: &Rc<WorkerApp>, mut socket: TcpStream, peer: SocketAddr) {
         return reset(socket);
     }
     lane.bump(Counter::ConnectionsAccepted);
+    let begun = Begun(Some(worker));
+    #[cfg(feature = "faults")]
+    worker.app.faults.strike(crate::faults::Fault::Accept);
     let scratch = worker.scratch.clone();
     let Scratch { input, out } = &mut *scratch.borrow_mut();
     let read = match socket.read(input) {
         Ok(read @ 1..) => read,
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            return start(worker, socket, peer, &[], &[], Step::More);
+            return start(begun, worker, socket, peer, (&[], &[]), Step::More);
         }
         // It left without a word.
-        Ok(0) | Err(_) => return lane.bump(Counter::ConnectionsClosed),
+        Ok(0) | Err(_) => return,
     };
     out.clear();
     let sifted = sift(worker, peer, &input[..read], out);
@@ -165,20 +174,38 @@ fn welcome(worker: &Rc<WorkerApp>, mut socket: TcpStream, peer: SocketAddr) {
         }
     }
     if owed.is_empty() && matches!(sifted.step, Step::Close { unread: false }) && sifted.consumed == read {
-        return lane.bump(Counter::ConnectionsClosed);
+        return;
     }
-    start(worker, socket, peer, &input[sifted.consumed..read], owed, sifted.step);
+    start(begun, worker, socket, peer, (&input[sifted.consumed..read], owed), sifted.step);
 }
 
-/// Gives the connection a task of its own.
-fn start(worker: &Rc<WorkerApp>, socket: TcpStream, peer: SocketAddr, left: &[u8], owed: &[u8], step: Step) {
+/// A connection that counts as open. Dropped before it is registered, in a panic too, it counts as closed.
+struct Begun<'a>(Option<&'a WorkerApp>);
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        if let Some(worker) = self.0 {
+            worker.lane().bump(Counter::ConnectionsClosed);
+        }
+    }
+}
+
+/// Gives the connection a task of its own. `left` of what it sent, and what it is owed.
+fn start(
+    mut begun: Begun<'_>,
+    worker: &Rc<WorkerApp>,
+    socket: TcpStream,
+    peer: SocketAddr,
+    (left, owed): (&[u8], &[u8]),
+    step: Step,
+) {
     let Ok(socket) = tokio::net::TcpStream::from_std(socket) else {
-        worker.lane().bump(Counter::AcceptErrors);
-        return worker.lane().bump(Counter::ConnectionsClosed);
+        return worker.lane().bump(Counter::AcceptErrors);
     };
     // Nothing was asked yet: the head's time runs from here.
     let client = Client::new(peer, worker.deadline(|timeouts| timeouts.header));
     let registered = Registered::new(worker, &client);
+    begun.0 = None;
     let mut gate = Gate::new(socket, worker.clone(), client);
     if left.is_empty() && matches!(step, Step::More) {
         gate.owe(owed);

@@ -19,14 +19,17 @@ use crate::record::{RecordSink, RequestRecord};
 use line::Names;
 use writer::{Message, Writer};
 
-/// Lines in the queue: a few megabytes at most.
+/// Lines in the queue, and their bytes: a client can make a line long.
 const QUEUE: usize = 8192;
+const QUEUE_BYTES: u64 = 4 << 20;
 
 /// The access log. Dropping it writes what is queued.
 #[derive(Debug)]
 pub struct AccessLog {
     enabled: AtomicBool,
     dropped: Arc<AtomicU64>,
+    /// Bytes of the lines in the queue.
+    queued: Arc<AtomicU64>,
     board: OnceLock<Weak<Board>>,
     queue: SyncSender<Message>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -40,11 +43,13 @@ impl AccessLog {
     pub fn open(destination: &config::AccessLog) -> io::Result<Self> {
         let dropped = Arc::new(AtomicU64::new(0));
         let (queue, lines) = sync_channel(QUEUE);
-        let writer = Writer::open(destination, dropped.clone())?;
+        let queued = Arc::new(AtomicU64::new(0));
+        let writer = Writer::open(destination, dropped.clone(), queued.clone())?;
         let thread = std::thread::Builder::new().name("tidegate-log".to_owned()).spawn(move || writer.run(&lines))?;
         Ok(AccessLog {
             enabled: AtomicBool::new(*destination != config::AccessLog::Off),
             dropped,
+            queued,
             board: OnceLock::new(),
             queue,
             thread: Mutex::new(Some(thread)),
@@ -101,7 +106,10 @@ impl RecordSink for AccessLog {
         let board = self.board.get().and_then(Weak::upgrade);
         let live = board.and_then(|board| board.application(app)).map(|app| app.live());
         let line = line::format(app, class_name, record, Names(live.as_deref()));
-        if self.queue.try_send(Message::Line(line)).is_err() {
+        let length = line.len() as u64;
+        let has_room = self.queued.fetch_add(length, Relaxed) + length <= QUEUE_BYTES;
+        if !has_room || self.queue.try_send(Message::Line(line)).is_err() {
+            self.queued.fetch_sub(length, Relaxed);
             self.dropped.fetch_add(1, Relaxed);
         }
     }
@@ -115,5 +123,33 @@ impl Drop for AccessLog {
             // A panic of the writer has been printed.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_fill_the_queue_sooner() {
+        let (queue, lines) = sync_channel(QUEUE);
+        let [dropped, queued] = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
+        // Nobody writes: the disk stands still.
+        let log = AccessLog {
+            enabled: AtomicBool::new(true),
+            dropped: dropped.clone(),
+            queued: queued.clone(),
+            board: OnceLock::new(),
+            queue,
+            thread: Mutex::new(None),
+        };
+        let path = "/".repeat(16_000);
+        for _ in 0..1000 {
+            log.record("app", "rest", &line::tests::record(&path));
+        }
+        let kept = lines.try_iter().map(|message| if let Message::Line(line) = message { line.len() } else { 0 });
+        let (kept, count) = kept.fold((0, 0), |(bytes, count), line| (bytes + line as u64, count + 1));
+        assert_eq!((kept, count + dropped.load(Relaxed)), (queued.load(Relaxed), 1000));
+        assert!(kept <= QUEUE_BYTES && kept > QUEUE_BYTES - 20_000, "{kept}");
     }
 }

@@ -12,6 +12,7 @@ mod pages;
 mod recorder;
 mod stream;
 mod view;
+mod visitors;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -23,19 +24,16 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
-use axum::serve::ListenerExt;
 use tokio::sync::oneshot;
 use tracing::error;
 
 use crate::board::Board;
 use crate::config;
 use recorder::Recorder;
+use visitors::Visitors;
 
 /// Bytes that a change may be asked for with.
 const CHANGE_BYTES: usize = 16 * 1024;
-
-/// How long a viewer may leave what it was sent lying before its connection is cut: one that vanished says nothing.
-const VIEWER_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A running admin API. Dropped, it stops.
 #[derive(Debug)]
@@ -105,11 +103,7 @@ async fn serve(listener: TcpListener, state: Arc<Admin>, stopped: oneshot::Recei
             return;
         }
     };
-    let listener = listener.tap_io(|connection| {
-        // A system that cannot do it closes the connection later.
-        let _ = rustix::net::sockopt::set_tcp_user_timeout(&*connection, VIEWER_PATIENCE.as_millis() as u32);
-        let _ = connection.set_nodelay(true);
-    });
+    let listener = Visitors::new(listener);
     let background = state.clone();
     tokio::select! {
         served = async { axum::serve(listener, router(state)).await } => {

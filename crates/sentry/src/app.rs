@@ -1,6 +1,7 @@
 //! One application as all workers share it: its controller behind a short lock, and what a reload swaps.
 
 mod governed;
+mod rebuild;
 mod servers;
 
 use std::collections::HashMap;
@@ -40,6 +41,12 @@ pub struct App {
     most_connections: u64,
     /// What the control plane decided; over what the file says.
     governed: Mutex<Option<Governed>>,
+    /// Controllers that were built anew after a panic, and workers that were replaced.
+    rebuilt: AtomicU64,
+    replaced: AtomicU64,
+    /// What goes wrong in a test.
+    #[cfg(feature = "faults")]
+    pub faults: crate::faults::Faults,
     /// Wakes the timer task when the controller's next deadline came nearer.
     pub(crate) rearm: Notify,
     /// What the data path counts.
@@ -68,6 +75,8 @@ pub(crate) struct Core {
     pub(crate) syn: Arc<Syn>,
     /// Which [`InForce`] the controller's setup belongs to.
     pub(crate) generation: u64,
+    /// Which controller it is: counts up when one is built anew.
+    pub(crate) epoch: u64,
 }
 
 /// What became of a request that waited.
@@ -132,6 +141,7 @@ impl App {
             armed: Timestamp::MAX,
             syn: syn.clone(),
             generation: 0,
+            epoch: 0,
         };
         Ok(App {
             name,
@@ -142,6 +152,10 @@ impl App {
             draining: AtomicBool::new(false),
             most_connections: u64::MAX,
             governed: Mutex::new(None),
+            rebuilt: AtomicU64::new(0),
+            replaced: AtomicU64::new(0),
+            #[cfg(feature = "faults")]
+            faults: crate::faults::Faults::default(),
             rearm: Notify::new(),
             counters: Counters::new(lanes),
             events,
@@ -325,6 +339,8 @@ impl App {
         let (value, nearer) = {
             let mut core = self.lock();
             let now = self.now();
+            #[cfg(feature = "faults")]
+            self.faults.strike(crate::faults::Fault::Engine);
             let value = call(&mut core, now);
             core.drain(now, &mut woken);
             if !core.divisions.is_empty() {
@@ -370,7 +386,7 @@ impl App {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+        self.core.lock().unwrap_or_else(|poisoned| self.rebuild(poisoned.into_inner()))
     }
 }
 

@@ -113,14 +113,15 @@ impl ResponseBody {
             Kind::Whole(bytes) if bytes.is_empty() => return Poll::Ready(None),
             Kind::Whole(bytes) => {
                 let bytes = std::mem::take(bytes);
-                count(this.ending.as_deref_mut(), bytes.len());
+                count(&this.client, this.ending.as_deref_mut(), bytes.len());
                 return Poll::Ready(Some(Ok(Frame::data(bytes))));
             }
             Kind::Relay(relay) => relay,
         };
         match relay.poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
-                count(this.ending.as_deref_mut(), frame.data_ref().map_or(0, Bytes::len));
+                let length = frame.data_ref().map_or(0, Bytes::len);
+                count(&this.client, this.ending.as_deref_mut(), length);
                 if relay.incoming.is_end_stream() {
                     relay.finish(cx, &this.worker, this.ending.as_deref_mut());
                 } else {
@@ -136,6 +137,8 @@ impl ResponseBody {
                 this.worker.lane().bump(Counter::ServerErrors);
                 Poll::Ready(Some(Err(this.break_off(RecordEnd::ServerFailed))))
             }
+            // Who polls hyper ends the connection.
+            Poll::Pending if this.client.gives_way() => Poll::Pending,
             Poll::Pending => match this.client.take_expired() {
                 None => Poll::Pending,
                 Some(Wait::Look) => {
@@ -243,7 +246,9 @@ fn await_more(client: &Client, worker: &WorkerApp, ending: Option<&Ending>) {
     client.await_more(worker.deadline(|timeouts| timeouts.body_idle), ending.and_then(Ending::look_at));
 }
 
-fn count(ending: Option<&mut Ending>, bytes: usize) {
+/// hyper gets so many bytes of an answer.
+fn count(client: &Client, ending: Option<&mut Ending>, bytes: usize) {
+    client.unwritten.update(|before| before.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX)));
     if let Some(ending) = ending {
         ending.bytes_out += bytes as u64;
     }

@@ -13,9 +13,11 @@ use std::time::Duration;
 use http::HeaderValue;
 use tidegate_engine::Timestamp;
 
+use crate::config::Timeouts;
 use crate::ending::Ending;
 use crate::gate::head::Bad;
 use crate::permit::Arrival;
+use crate::serve::LINGER;
 use crate::tunnel::ServerEnd;
 
 /// What a connection waits for, and so what it means when its deadline passes.
@@ -42,6 +44,8 @@ pub(crate) enum Wait {
     Linger,
     /// The whole request has taken too long, whatever it waits for.
     Request,
+    /// For nothing: the process is short of something, and this connection is to go.
+    GiveWay,
 }
 
 /// How far the current request is, with what one step of its way leaves for the next. The methods of [`Client`] are all
@@ -72,6 +76,8 @@ pub(crate) struct Upload {
     pub(crate) bytes: Cell<u64>,
     /// Why it cannot be read on, once it cannot.
     pub(crate) fault: Cell<Option<Bad>>,
+    /// It is not framed as it must be, whatever hyper makes of it; the connection ends after this request.
+    pub(crate) is_lost: Cell<bool>,
     /// The server would take more of it, and the client does not send it.
     pub(crate) is_starved: Cell<bool>,
 }
@@ -90,8 +96,10 @@ pub(crate) struct Client {
     pub(crate) shed: Cell<bool>,
     /// The request's target names a host and no path.
     pub(crate) asks_whole_server: Cell<bool>,
-    /// Bytes that its gate holds.
+    /// Bytes that are held for it, as they are counted.
     pub(crate) held: Cell<u32>,
+    /// Bytes of an answer that hyper has and the socket has not taken.
+    pub(crate) unwritten: Cell<u32>,
     /// The peer's address as a header value, kept while hyper is there.
     forwarded_for: RefCell<Option<Box<HeaderValue>>>,
     wait: Cell<Wait>,
@@ -113,6 +121,7 @@ impl Client {
             shed: Cell::new(true),
             asks_whole_server: Cell::default(),
             held: Cell::default(),
+            unwritten: Cell::default(),
             forwarded_for: RefCell::default(),
             wait: Cell::default(),
             deadline: Cell::new(deadline),
@@ -264,6 +273,40 @@ impl Client {
             None => future.as_mut().poll(cx).map(Ok),
         })
         .await
+    }
+
+    /// Since when it waits for its client and for nothing else, nanoseconds, before the clock's zero too: who never
+    /// asked counts as idle for longer than anybody who did. `None`: it does not. An answer must have lain there for
+    /// `unread`.
+    pub(crate) fn waits_since(&self, timeouts: &Timeouts, now: Timestamp, unread: Duration) -> Option<i64> {
+        if self.expired.get() == Some(Wait::GiveWay) {
+            return None;
+        }
+        let nanos = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
+        let since = |timeout| (self.deadline.get().as_nanos() as i64).saturating_sub(nanos(timeout));
+        match self.wait.get() {
+            Wait::Idle => Some(since(timeouts.client_idle)),
+            Wait::Header => Some(since(timeouts.header)),
+            Wait::Linger => Some(since(LINGER)),
+            Wait::ResponseBody if self.held.get() > 0 => {
+                let progress = since(timeouts.body_idle);
+                Some(progress).filter(|since| since.saturating_add(nanos(unread)) <= now.as_nanos() as i64)
+            }
+            // Its deadline says nothing of the client; it is among the youngest.
+            Wait::Look if self.held.get() > 0 && unread.is_zero() => i64::try_from(now.as_nanos()).ok(),
+            _ => None,
+        }
+    }
+
+    /// The process is short of something: the connection is to go, unless a request comes on it at this moment.
+    pub(crate) fn give_way(&self) {
+        self.expired.set(Some(Wait::GiveWay));
+        self.wake();
+    }
+
+    /// Whether it is to go.
+    pub(crate) fn gives_way(&self) -> bool {
+        self.expired.get() == Some(Wait::GiveWay)
     }
 
     /// Takes note that a deadline has passed, if one has.

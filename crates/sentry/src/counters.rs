@@ -69,8 +69,10 @@ pub enum Counter {
     TunnelsOpened,
     /// Tunnels closed.
     TunnelsClosed,
-    /// Connections closed because clients together left too much unread.
+    /// Connections closed because clients together left too much unread, or sent too much ahead.
     ConnectionsShed,
+    /// Connections closed that waited for their clients, because there were too many, or too few descriptors.
+    ConnectionsMadeRoom,
     /// Servers not reached for want of descriptors, ports or memory here.
     LocalErrors,
     /// Servers taken out by requests that they did not answer.
@@ -86,7 +88,7 @@ pub enum Counter {
 }
 
 /// Every counter with its name in metrics.
-pub const COUNTERS: [(Counter, &str); 37] = [
+pub const COUNTERS: [(Counter, &str); 38] = [
     (Counter::ConnectionsAccepted, "connections_accepted"),
     (Counter::ConnectionsClosed, "connections_closed"),
     (Counter::ConnectionsRefused, "connections_refused"),
@@ -118,6 +120,7 @@ pub const COUNTERS: [(Counter, &str); 37] = [
     (Counter::TunnelsOpened, "tunnels_opened"),
     (Counter::TunnelsClosed, "tunnels_closed"),
     (Counter::ConnectionsShed, "connections_shed"),
+    (Counter::ConnectionsMadeRoom, "connections_made_room"),
     (Counter::LocalErrors, "local_errors"),
     (Counter::Ejections, "ejections"),
     (Counter::WorkerPanics, "worker_panics"),
@@ -130,6 +133,8 @@ pub const COUNTERS: [(Counter, &str); 37] = [
 #[derive(Debug)]
 pub struct Counters {
     lanes: Box<[Lane]>,
+    /// How often a worker had no descriptor left.
+    lacks: AtomicU64,
 }
 
 /// One worker's counters. Aligned so that lanes never share a cache line, nor a prefetched pair of them.
@@ -152,7 +157,7 @@ impl Counters {
             held: AtomicU64::new(0),
             beat: AtomicU64::new(0),
         };
-        Counters { lanes: (0..lanes.max(1)).map(lane).collect() }
+        Counters { lanes: (0..lanes.max(1)).map(lane).collect(), lacks: AtomicU64::new(0) }
     }
 
     /// One worker's lane.
@@ -173,6 +178,16 @@ impl Counters {
     /// Bytes held now for clients: what they sent ahead, and what they have not read.
     pub fn held(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.held.load(Relaxed)).sum()
+    }
+
+    /// A worker has no descriptor left.
+    pub(crate) fn note_lack(&self) {
+        self.lacks.fetch_add(1, Relaxed);
+    }
+
+    /// How often that was so.
+    pub(crate) fn lacks(&self) -> u64 {
+        self.lacks.load(Relaxed)
     }
 
     /// The worker that was not seen for the longest, since when; `None` before all have begun.
@@ -222,6 +237,16 @@ impl Lane {
     pub fn bad(&self, bad: Bad) {
         let count = &self.bad[bad as usize];
         count.store(count.load(Relaxed) + 1, Relaxed);
+    }
+
+    /// When its worker last looked after its connections, nanoseconds; 0: it has not yet.
+    pub(crate) fn last_beat(&self) -> u64 {
+        self.beat.load(Relaxed)
+    }
+
+    /// Another worker took its worker's place.
+    pub(crate) fn forget_beat(&self) {
+        self.beat.store(0, Relaxed);
     }
 
     /// Its worker looks after its connections.

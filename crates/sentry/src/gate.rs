@@ -74,7 +74,8 @@ enum Mode {
     Giving { fixed: u64, chunks: Option<Follower> },
     /// hyper has the whole request; its answer is awaited.
     Answering,
-    /// The request's framing was lost: hyper gets everything, and the connection closes after the answer.
+    /// The request's framing was lost: hyper gets everything, its body counts as broken, and the connection closes
+    /// after the answer.
     Loose,
 }
 
@@ -303,6 +304,8 @@ impl Gate {
         let body = if let Framing::Length(length) = passing.framing { length } else { 0 };
         self.mode = Mode::Giving { fixed: passing.head as u64 + body, chunks };
         self.client.asks_whole_server.set(passing.whole_server);
+        // It asked in time: what was held against it as an idle connection is void.
+        self.client.take_expired();
         self.client.pass(passing.arrival);
         let deadline = self.worker.deadline(|timeouts| timeouts.header);
         self.client.wait(Wait::RequestBody, deadline);
@@ -361,6 +364,7 @@ impl Gate {
         match &self.mode {
             Mode::Giving { chunks: Some(follower), .. } if follower.lost() => {
                 self.client.close.set(true);
+                self.client.upload.is_lost.set(true);
                 self.mode = Mode::Loose;
             }
             Mode::Giving { fixed: 0, chunks } if chunks.is_none_or(Follower::done) => self.mode = Mode::Answering,
@@ -402,6 +406,7 @@ impl Gate {
             return;
         }
         self.client.end_message();
+        self.client.unwritten.set(0);
         self.mode = Mode::BOUNDARY;
         self.reader = None;
         self.worker.idle(&self.client);

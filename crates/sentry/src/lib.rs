@@ -32,14 +32,18 @@ mod client;
 pub mod config;
 mod control;
 pub mod counters;
+mod descriptors;
 mod ending;
 mod event_ring;
+#[cfg(feature = "faults")]
+pub mod faults;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 mod gate;
 mod ghost;
 mod headers;
 mod health;
+mod heap;
 mod history;
 mod in_force;
 mod metrics;
@@ -55,6 +59,7 @@ pub mod reports;
 mod sentry;
 mod serve;
 mod share;
+mod shed;
 mod spans;
 mod supervise;
 pub mod syn_policing;
@@ -63,6 +68,7 @@ mod times;
 mod tunnel;
 mod upload;
 mod upstream;
+mod watchdog;
 mod worker;
 
 #[cfg(test)]

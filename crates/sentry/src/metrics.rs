@@ -348,6 +348,10 @@ fn data_path(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
         };
         out.counter_with_unit(&name, counter_help(*counter), unit, samples)?;
     }
+    let rebuilt = all.iter().map(|seen| (seen.labels(), seen.app.rebuilt()));
+    out.counter("tidegate_controllers_rebuilt", "Controllers built anew after a panic.", rebuilt)?;
+    let replaced = all.iter().map(|seen| (seen.labels(), seen.app.replaced()));
+    out.counter("tidegate_workers_replaced", "Workers that were stuck and whose places others took.", replaced)?;
     let bad = all.iter().flat_map(|seen| {
         Bad::ALL.into_iter().map(|bad| (seen.labels().and("reason", bad.name()), seen.app.counters.bad(bad)))
     });
@@ -408,6 +412,7 @@ fn counter_help(counter: Counter) -> &'static str {
         Counter::TunnelsOpened => "Tunnels opened.",
         Counter::TunnelsClosed => "Tunnels closed.",
         Counter::ConnectionsShed => "Client connections closed because all together left too much unread.",
+        Counter::ConnectionsMadeRoom => "Client connections that waited for their clients and made room for others.",
         Counter::LocalErrors => "Servers not reached for want of descriptors, ports or memory here.",
         Counter::Ejections => "Servers taken out by requests that they did not answer.",
         Counter::WorkerPanics => "Tasks of workers that ended in a panic and were begun anew.",

@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use tidegate_classify::RequestView;
 use tidegate_engine::{
-    AbandonedBy, Decision, MeasuredCost, Open, Outcome, Reason, Rejection, Request, ServerId, Ticket, Timestamp,
-    Verdict, Watch,
+    AbandonedBy, ClassId, Decision, MeasuredCost, Open, Outcome, Reason, Rejection, Request, ServerId, Ticket,
+    Timestamp, Verdict, Watch,
 };
 use tokio::sync::oneshot;
 
@@ -128,8 +128,9 @@ fn ask(
         if is_read && !(verdict == Verdict::Ask && core.controller.is_full(now)) {
             return Some(Policed::Reading(Reading::new(worker, local, request, verdict)));
         }
+        let epoch = core.epoch;
         let admitted = |ticket, server, shadow: Option<Rejection>| {
-            let permit = Permit { worker: worker.clone(), ticket, done: false };
+            let permit = Permit { worker: worker.clone(), epoch, ticket, done: false };
             Policed::Admitted(Admitted { permit, server, shadow: shadow.map(|rejection| rejection.reason) })
         };
         Some(match core.controller.handle_policed(now, request, verdict) {
@@ -137,19 +138,19 @@ fn ask(
             Decision::Reject(rejection) => Policed::Refused(rejection),
             Decision::Enqueue { ticket } if core.waiters.len() >= most_waiting => {
                 core.controller.handle_cancel(now, ticket);
-                Policed::Refused(queue_full(local, request))
+                Policed::Refused(queue_full(local, request.class))
             }
-            Decision::Enqueue { ticket } => Policed::Waiting(Waiting::join(worker, core, ticket)),
+            Decision::Enqueue { ticket } => Policed::Waiting(Waiting::join(worker, core, ticket, request.class)),
         })
     })
 }
 
 /// The bound on all queues together is the sentry's: it is about the sentry's memory.
-fn queue_full(local: &Local, request: Request) -> Rejection {
+fn queue_full(local: &Local, class: ClassId) -> Rejection {
     Rejection {
         reason: Reason::QueueFull,
         policy: local.live.policer.policy(),
-        class: request.class,
+        class,
         retry_after: std::time::Duration::from_secs(1),
         predicted: None,
     }
@@ -160,6 +161,8 @@ fn queue_full(local: &Local, request: Request) -> Rejection {
 #[derive(Debug)]
 pub(crate) struct Permit {
     worker: Rc<WorkerApp>,
+    /// Whose ticket it is: another controller knows nothing of it.
+    epoch: u64,
     ticket: Ticket,
     done: bool,
 }
@@ -169,7 +172,7 @@ impl Permit {
     pub(crate) fn complete(mut self, outcome: Outcome, measured: Option<(ServerId, Request, MeasuredCost)>) {
         self.done = true;
         let ticket = self.ticket;
-        self.worker.app.engine(|core, now| {
+        self.engine(|core, now| {
             if let Some((server, request, cost)) = measured {
                 let cost = MeasuredCost { service_time: outcome.service_time.map(|time| time.as_secs_f64()), ..cost };
                 core.controller.handle_cost(now, server, &request, cost);
@@ -182,7 +185,7 @@ impl Permit {
     /// the permit stands for the open connection. `false`: the pool is full, and it keeps its place.
     pub(crate) fn open(&self, kind: Open, first_byte: Timestamp) -> bool {
         let ticket = self.ticket;
-        self.worker.app.engine(|core, now| core.controller.handle_open(now, ticket, kind, first_byte))
+        self.engine(|core, now| core.controller.handle_open(now, ticket, kind, first_byte))
     }
 
     /// Nobody waits for the answer any more. The permit stands for the server's work, which its holder watches.
@@ -199,13 +202,18 @@ impl Permit {
 
     fn leave(&self, by: AbandonedBy, watch: Watch) {
         let ticket = self.ticket;
-        self.worker.app.engine(|core, now| core.controller.handle_abandon(now, ticket, by, watch));
+        self.engine(|core, now| core.controller.handle_abandon(now, ticket, by, watch));
+    }
+
+    /// Asks the controller that gave the permit. Where another took its place, nobody is asked.
+    fn engine<T: Default>(&self, call: impl FnOnce(&mut Core, Timestamp) -> T) -> T {
+        in_epoch(&self.worker, self.epoch, call)
     }
 
     /// Moves the request to another server after `failed` could not take it.
     pub(crate) fn redispatch(&self, failed: ServerId) -> Option<ServerId> {
         let ticket = self.ticket;
-        self.worker.app.engine(|core, now| core.controller.handle_redispatch(now, ticket, failed))
+        self.engine(|core, now| core.controller.handle_redispatch(now, ticket, failed))
     }
 }
 
@@ -213,9 +221,14 @@ impl Drop for Permit {
     fn drop(&mut self) {
         if !self.done {
             let ticket = self.ticket;
-            self.worker.app.engine(|core, now| core.controller.handle_cancel(now, ticket));
+            self.engine(|core, now| core.controller.handle_cancel(now, ticket));
         }
     }
+}
+
+/// Asks the controller of that epoch, unless another took its place.
+fn in_epoch<T: Default>(worker: &WorkerApp, epoch: u64, call: impl FnOnce(&mut Core, Timestamp) -> T) -> T {
+    worker.app.engine(|core, now| if core.epoch == epoch { call(core, now) } else { T::default() })
 }
 
 /// A request that was policed at its head, and whose body is read before it asks for a place: it has none, and waits
@@ -265,6 +278,8 @@ impl Drop for Reading {
 #[derive(Debug)]
 pub(crate) struct Waiting {
     worker: Rc<WorkerApp>,
+    epoch: u64,
+    class: ClassId,
     ticket: Ticket,
     news: oneshot::Receiver<Woken>,
     over: bool,
@@ -272,10 +287,10 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     /// Registers for news of `ticket`, while the lock is still held: the news may come from another worker at once.
-    fn join(worker: &Rc<WorkerApp>, core: &mut Core, ticket: Ticket) -> Self {
+    fn join(worker: &Rc<WorkerApp>, core: &mut Core, ticket: Ticket, class: ClassId) -> Self {
         let (tell, news) = oneshot::channel();
         core.waiters.insert(ticket, tell);
-        Waiting { worker: worker.clone(), ticket, news, over: false }
+        Waiting { worker: worker.clone(), epoch: core.epoch, class, ticket, news, over: false }
     }
 
     /// Waits to be started, or refused.
@@ -284,12 +299,14 @@ impl Waiting {
         self.over = true;
         match woken {
             Ok(Woken::Start(server)) => {
-                let permit = Permit { worker: self.worker.clone(), ticket: self.ticket, done: false };
+                let (epoch, ticket) = (self.epoch, self.ticket);
+                let permit = Permit { worker: self.worker.clone(), epoch, ticket, done: false };
                 Ok(Admitted { permit, server, shadow: None })
             }
             Ok(Woken::Refuse(rejection)) => Err(rejection),
-            // The waiter's other end lives in the core until news is sent.
-            Err(_) => unreachable!("a waiting request is always told"),
+            // The waiter's other end lives in the core until news is sent, unless the controller was built anew, with
+            // empty queues.
+            Err(_) => Err(queue_full(&self.worker.local(), self.class)),
         }
     }
 }
@@ -304,7 +321,7 @@ impl Drop for Waiting {
         // Exactly one of three cancels: here when it was started unheard, here when it still waits, or the one who
         // is just about to tell it and finds nobody.
         let started = matches!(self.news.try_recv(), Ok(Woken::Start(_)));
-        self.worker.app.engine(|core, now| {
+        in_epoch(&self.worker, self.epoch, |core, now| {
             if core.waiters.remove(&ticket).is_some() || started {
                 core.controller.handle_cancel(now, ticket);
             }

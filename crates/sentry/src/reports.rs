@@ -8,22 +8,23 @@ mod cores;
 pub(crate) mod cost;
 pub(crate) mod ledger;
 mod nuclei;
+mod port;
 mod signals;
 
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::net::RecvFlags;
 use serde_json::{Value, json};
 use tidegate_wire::{Counts, MAX_DATAGRAM, Rejected};
 
 use crate::app::App;
 use crate::config;
 use nuclei::Nuclei;
+use port::{Port, Sender};
 
 pub use cores::Division;
 pub use nuclei::NucleusState;
@@ -34,10 +35,9 @@ const TICK: Duration = Duration::from_millis(20);
 /// Between two lots; and while cores are divided, so that a command is soon on its way.
 const REST: Duration = Duration::from_millis(10);
 const SHORT_REST: Duration = Duration::from_millis(4);
-/// The most datagrams of a lot.
+/// The most datagrams of a lot from senders that are known; and from others, which may be a flood.
 const LOT: usize = 1024;
-/// Room for reports that come while the thread rests: those of some thousand nuclei.
-const RECEIVE_BUFFER: usize = 4 << 20;
+const STRANGERS: usize = 128;
 
 /// A running listener. Dropped, it stops.
 #[derive(Debug)]
@@ -62,16 +62,13 @@ impl Listener {
     /// # Errors
     /// When the address cannot be listened on, or the thread cannot be started.
     pub fn start(config: &config::Reports, apps: &[Arc<App>]) -> io::Result<Listener> {
-        let socket = UdpSocket::bind(config.listen)?;
-        socket.set_read_timeout(Some(TICK))?;
-        // What the system does not give is missed under load only.
-        let _ = socket2::SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BUFFER);
+        let mut port = Port::bind(config.listen)?;
         let counts = Arc::new(Counts::default());
         let nuclei = Mutex::new(Nuclei::new(config, apps.to_vec(), counts.clone()));
-        let view = Arc::new(View { address: socket.local_addr()?, counts, nuclei, origin: Instant::now() });
+        let view = Arc::new(View { address: port.address()?, counts, nuclei, origin: Instant::now() });
         let stop = Arc::new(AtomicBool::new(false));
         let (shared, stopped) = (view.clone(), stop.clone());
-        let listen = move || listen(&socket, &shared, &stopped);
+        let listen = move || listen(&mut port, &shared, &stopped);
         let thread = std::thread::Builder::new().name(String::from("tidegate-report")).spawn(listen)?;
         Ok(Listener { view, stop, thread: Some(thread) })
     }
@@ -144,41 +141,38 @@ impl View {
     }
 }
 
-fn listen(socket: &UdpSocket, view: &View, stop: &AtomicBool) {
-    // One byte more than any datagram of ours, to notice those that are longer.
-    let mut buffer = [0; MAX_DATAGRAM + 1];
+fn listen(port: &mut Port, view: &View, stop: &AtomicBool) {
     while !stop.load(Relaxed) {
-        let first = socket.recv_from(&mut buffer).ok();
-        let came = first.is_some();
+        port.wait(TICK);
         let mut nuclei = view.lock();
         nuclei.advance(view.now());
-        let mut next = first;
-        let mut taken = 0;
-        while let Some((length, from)) = next {
-            taken += 1;
-            if let Some(answer) = nuclei.handle(&buffer[..length], from) {
-                // A challenge that is lost is sent again with the next report.
-                let _ = socket.send_to(answer, from);
-            }
-            // What is received is handled: the last of a full lot is followed by no other.
-            next = if taken < LOT { receive(socket, &mut buffer) } else { None };
-        }
+        let known = take(port, Sender::Known, LOT, &mut nuclei);
+        let strangers = take(port, Sender::Stranger, if port.sorts() { STRANGERS } else { LOT }, &mut nuclei);
         nuclei.finish();
         while let Some((command, to)) = nuclei.poll_command() {
-            // One that is lost is sent again with the next report.
-            let _ = socket.send_to(command, to);
+            port.send(command, to);
+        }
+        if let Some(senders) = nuclei.poll_senders() {
+            port.know(&senders);
         }
         let rest = if nuclei.divides() { SHORT_REST } else { REST };
         drop(nuclei);
-        // After a full lot there are more: whoever floods the port gains nothing by a rest.
-        if came && taken < LOT {
+        // After a full lot of known senders' there are more.
+        if known + strangers > 0 && known < LOT {
             std::thread::sleep(rest);
         }
     }
 }
 
-/// A datagram that is there already.
-fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> Option<(usize, SocketAddr)> {
-    let (_, length, from) = rustix::net::recvfrom(socket, buffer, RecvFlags::DONTWAIT).ok()?;
-    Some((length, SocketAddr::try_from(from?).ok()?))
+/// Handles datagrams that are there already, `most` of them: how many.
+fn take(port: &Port, of: Sender, most: usize, nuclei: &mut Nuclei) -> usize {
+    // One byte more than any datagram of ours, to notice those that are longer.
+    let mut buffer = [0; MAX_DATAGRAM + 1];
+    for taken in 0..most {
+        let Some((length, from)) = port.receive(of, &mut buffer) else { return taken };
+        if let Some(answer) = nuclei.handle(&buffer[..length], from) {
+            port.send(answer, from);
+        }
+    }
+    most
 }

@@ -2,24 +2,25 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
 use tokio::sync::watch;
-use tracing::info;
 
 use crate::accept::listen;
 use crate::app::{App, AppError};
 use crate::config::Config;
+use crate::descriptors;
 use crate::in_force::InForce;
 use crate::monitor::{Monitor, SynRequired};
 use crate::record::RecordSink;
 use crate::reports::{Listener, View};
 use crate::spans::Spans;
 use crate::timer::CpuMeter;
-use crate::worker::{Job, Left, run};
+use crate::watchdog::{Sockets, Threads, Watchdog};
+use crate::worker::{Crew, Left};
 
 /// Starts sentries.
 #[derive(Debug)]
@@ -30,7 +31,9 @@ pub struct Sentry;
 pub struct SentryHandle {
     apps: Vec<Arc<App>>,
     addresses: Vec<Vec<SocketAddr>>,
-    workers: Vec<JoinHandle<Left>>,
+    workers: usize,
+    threads: Threads,
+    watchdog: Option<Watchdog>,
     reports: Option<Listener>,
     monitors: Vec<Monitor>,
     stop: watch::Sender<bool>,
@@ -95,8 +98,11 @@ pub struct Shutdown {
     pub requests: usize,
 }
 
-/// Descriptors that no client's connection takes.
-const RESERVED: u64 = 256;
+/// A worker that is not done so long after the time for a drain is stuck.
+const STUCK: Duration = Duration::from_secs(5);
+
+/// How often it is looked whether a worker is done.
+const JOIN_TICK: Duration = Duration::from_millis(1);
 
 impl Sentry {
     /// Starts a sentry: when this returns, it accepts. `records` is told of every finished request.
@@ -105,15 +111,17 @@ impl Sentry {
     /// When an application makes no sense, or the system does not give what it needs.
     pub fn start(config: Config, records: Arc<dyn RecordSink>) -> Result<SentryHandle, StartError> {
         let workers = config.sentry.workers.max(1);
+        // Each may be replaced once, on the average.
+        let room = 2 * workers;
         let spans = Spans::start(config.traces.as_ref()).map_err(StartError::Traces)?;
-        let most_connections = connections_each(config.applications.len());
+        let most_connections = descriptors::connections_each(config.applications.len());
         let mut apps = Vec::new();
         let mut addresses = Vec::new();
         let mut listeners: Vec<Vec<Vec<TcpListener>>> = (0..workers).map(|_| Vec::new()).collect();
         for (number, application) in config.applications.into_iter().enumerate() {
             let wanted = application.listen.clone();
             let seed = seed(number as u64);
-            let app = App::new(application, workers, seed, records.clone())?;
+            let app = App::new(application, room, seed, records.clone())?;
             let app = app.with_spans(spans.clone()).with_connections(most_connections);
             let (actual, per_worker) = listen_all(app.name(), &wanted, workers)?;
             for (worker, sockets) in listeners.iter_mut().zip(per_worker) {
@@ -124,7 +132,6 @@ impl Sentry {
         }
         let (stop, _) = watch::channel(false);
         let (deadline, _) = watch::channel(None);
-        let meter = Arc::new(CpuMeter::new(workers));
         let reports = match &config.reports {
             Some(reports) => Some(
                 Listener::start(reports, &apps)
@@ -133,31 +140,44 @@ impl Sentry {
             None => None,
         };
         let monitors = monitors(&apps, &addresses, &listeners, reports.is_none())?;
-        let mut handle = SentryHandle { apps, addresses, workers: Vec::new(), reports, monitors, stop, deadline };
-        for (index, sockets) in listeners.into_iter().enumerate() {
-            let job = Job {
-                index,
-                apps: handle.apps.iter().cloned().zip(sockets).collect(),
-                stop: handle.stop.subscribe(),
-                deadline: handle.deadline.subscribe(),
-                meter: meter.clone(),
-                seed: seed(1000 + index as u64),
-            };
-            let thread = std::thread::Builder::new().name(format!("sentry-{index}"));
-            handle.workers.push(thread.spawn(move || run(job)).map_err(StartError::Thread)?);
-        }
+        let threads = Threads::default();
+        let mut handle =
+            SentryHandle { apps, addresses, workers, threads, watchdog: None, reports, monitors, stop, deadline };
+        handle.begin(listeners, room).map_err(StartError::Thread)?;
         // Only now: who waits for the log must not keep clients waiting.
         for app in &handle.apps {
-            let limit = app.live().config.limits.connections;
-            if most_connections < limit as u64 {
-                info!(app = app.name(), limit, most_connections, "there are descriptors for fewer connections");
-            }
+            descriptors::say(app, handle.apps.len(), most_connections);
         }
         Ok(handle)
     }
 }
 
 impl SentryHandle {
+    /// Starts the workers, and who watches them.
+    fn begin(&mut self, listeners: Vec<Sockets>, room: usize) -> io::Result<()> {
+        let crew = Crew {
+            apps: self.apps.clone(),
+            room,
+            stop: self.stop.subscribe(),
+            deadline: self.deadline.subscribe(),
+            meter: Arc::new(CpuMeter::new(self.workers, room)),
+            seed: seed(1000),
+        };
+        let copy = |sockets: &Vec<TcpListener>| sockets.iter().map(TcpListener::try_clone).collect();
+        let copies = listeners.iter().map(|sockets| sockets.iter().map(copy).collect::<io::Result<Sockets>>());
+        let copies = copies.collect::<io::Result<Vec<_>>>()?;
+        for (index, sockets) in listeners.into_iter().enumerate() {
+            let thread = crew.begin(index, index, sockets)?;
+            self.threads().push(thread);
+        }
+        self.watchdog = Some(Watchdog::start(crew, copies, self.threads.clone())?);
+        Ok(())
+    }
+
+    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<Left>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The applications, in the order of the configuration.
     pub fn apps(&self) -> &[Arc<App>] {
         &self.apps
@@ -196,7 +216,7 @@ impl SentryHandle {
     /// When it would not.
     pub fn check_reload(&self, config: &Config) -> Result<(), ReloadError> {
         let needs_restart = |what: String| Err(ReloadError::NeedsRestart { what });
-        if config.sentry.workers.max(1) != self.workers.len() {
+        if config.sentry.workers.max(1) != self.workers {
             return needs_restart(String::from("the number of workers"));
         }
         let names = |mut names: Vec<&str>| {
@@ -234,12 +254,14 @@ impl SentryHandle {
     fn stop_workers(&mut self, grace: Duration) -> Shutdown {
         // First: they hold the listeners too, at which nobody would accept any more.
         self.monitors.clear();
+        self.watchdog = None;
         for app in &self.apps {
             app.drain();
         }
         self.deadline.send_replace(Some(Instant::now() + grace));
         self.stop.send_replace(true);
-        let left = self.workers.drain(..).filter_map(|worker| worker.join().ok());
+        let threads = std::mem::take(&mut *self.threads());
+        let left = threads.into_iter().filter_map(|thread| join(thread, Instant::now() + grace + STUCK));
         let left = left.fold(Shutdown::default(), |sum, left| Shutdown {
             connections: sum.connections + left.connections,
             requests: sum.requests + left.requests,
@@ -258,17 +280,19 @@ impl Drop for SentryHandle {
     }
 }
 
+/// Waits for a worker's end, but not for one that is stuck: nothing ends it but the process's end.
+fn join(thread: JoinHandle<Left>, deadline: Instant) -> Option<Left> {
+    while !thread.is_finished() {
+        if Instant::now() >= deadline {
+            return None;
+        }
+        std::thread::sleep(JOIN_TICK);
+    }
+    thread.join().ok()
+}
+
 /// The addresses with the ports they got, and each worker's sockets.
 type Listening = (Vec<SocketAddr>, Vec<Vec<TcpListener>>);
-
-/// Connections of clients that each of so many applications has descriptors for. As many are for servers, and some for
-/// everything else: health checks, the admin listener, files.
-fn connections_each(applications: usize) -> u64 {
-    use rustix::process::{Resource, getrlimit};
-    let all = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let reserved = (all / 4).min(RESERVED);
-    ((all - reserved) / 2 / applications.max(1) as u64).max(1)
-}
 
 /// A monitor for each application whose policy needs one.
 fn monitors(

@@ -22,7 +22,7 @@ use crate::share::WorkerApp;
 use crate::tunnel;
 
 /// How long a closed connection is kept so that the client reads its last answer before anything resets it.
-const LINGER: Duration = Duration::from_secs(2);
+pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
 /// Bytes that hyper keeps of a request, and of an answer.
 const BUFFER: usize = 64 * 1024;
@@ -127,6 +127,7 @@ impl Registered {
 impl Drop for Registered {
     fn drop(&mut self) {
         self.worker.clients.borrow_mut().remove(self.key);
+        self.client.unwritten.set(0);
         self.worker.count_held(&self.client, 0);
         self.worker.lane().bump(Counter::ConnectionsClosed);
         self.client.end_message();
@@ -142,6 +143,8 @@ fn poll_gate(gate: &mut Gate, worker: &WorkerApp, client: &Client, cx: &mut Cont
             gate.fail(Bad::HeaderTimeout);
             gate.poll_next(cx)
         }
+        // At once: one that lingers keeps its descriptor.
+        (Poll::Pending, Some(Wait::GiveWay)) => Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into())),
         (Poll::Pending, Some(wait @ Wait::ResponseBody)) => {
             count_cut(worker, wait);
             Poll::Ready(Ok(Turn::End))
@@ -257,7 +260,12 @@ fn poll_over(worker: &WorkerApp, client: &Client) -> Poll<Over> {
 
 /// A deadline passed and the service did not take note: the client does not read its answer.
 fn count_cut(worker: &WorkerApp, wait: Wait) {
-    worker.lane().bump(if wait == Wait::Request { Counter::TimeoutRequest } else { Counter::TimeoutBodyIdle });
+    worker.lane().bump(match wait {
+        // It was counted when it was told.
+        Wait::GiveWay => return,
+        Wait::Request => Counter::TimeoutRequest,
+        _ => Counter::TimeoutBodyIdle,
+    });
 }
 
 /// Closes a connection so that the client gets what was written. A client that is still sending would be reset, and

@@ -14,6 +14,7 @@ use crate::config::Timeouts;
 use crate::counters::{Counter, Lane};
 use crate::in_force::InForce;
 use crate::reject::Refusals;
+use crate::shed::Shortage;
 use crate::upstream::pool::Pool;
 
 /// How much is read from a client at once.
@@ -44,6 +45,8 @@ pub(crate) struct WorkerApp {
     pub(crate) hypers: Cell<usize>,
     /// How many requests are watched that nobody waits for.
     pub(crate) ghosts: Cell<usize>,
+    /// What it lacked lately.
+    pub(crate) shortage: Shortage,
     local: RefCell<Rc<Local>>,
     /// The last reading of the clock: good enough for deadlines.
     coarse: Cell<Timestamp>,
@@ -72,6 +75,7 @@ impl WorkerApp {
             clients: RefCell::default(),
             hypers: Cell::default(),
             ghosts: Cell::default(),
+            shortage: Shortage::default(),
             local: RefCell::new(Rc::new(local)),
             coarse,
             turn: Cell::new(index),
@@ -120,12 +124,15 @@ impl WorkerApp {
         }
     }
 
-    /// A connection now holds so many bytes that its client sent ahead or has not read.
+    /// A connection's gate now holds so many bytes that its client sent ahead or has not read.
     pub(crate) fn count_held(&self, client: &Client, bytes: usize) {
-        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).saturating_add(client.unwritten.get());
         let before = client.held.replace(bytes);
         if bytes != before {
             self.lane().hold(before.into(), bytes.into());
+        }
+        if bytes > before && self.holds_too_much() {
+            self.shortage.of_memory.notify_one();
         }
     }
 
@@ -137,6 +144,11 @@ impl WorkerApp {
     /// Whether there is room to hold what could also wait outside: half of the bound is kept for what cannot.
     pub(crate) fn may_read_ahead(&self) -> bool {
         self.app.counters.held() < self.local.borrow().live.config.limits.held_bytes / 2
+    }
+
+    /// Closes the connections to servers that rest: how many.
+    pub(crate) fn close_resting(&self) -> usize {
+        self.local().pools.iter().flatten().map(|pool| pool.close_resting()).sum()
     }
 
     /// This worker's counters.

@@ -38,11 +38,13 @@ pub(crate) async fn run(app: Arc<App>) {
 #[derive(Debug)]
 pub(crate) struct CpuMeter {
     used: Box<[AtomicU64]>,
+    workers: usize,
 }
 
 impl CpuMeter {
-    pub(crate) fn new(workers: usize) -> Self {
-        CpuMeter { used: (0..workers).map(|_| AtomicU64::new(0)).collect() }
+    /// For `workers` workers, and so many altogether that take others' places.
+    pub(crate) fn new(workers: usize, room: usize) -> Self {
+        CpuMeter { used: (0..room.max(workers)).map(|_| AtomicU64::new(0)).collect(), workers }
     }
 
     /// Called on worker `index`'s own thread, often enough for [`report`].
@@ -58,7 +60,7 @@ impl CpuMeter {
 
 /// Tells every application once a second which share of their processors the workers used.
 pub(crate) async fn report(apps: Vec<Arc<App>>, meter: Arc<CpuMeter>) {
-    let workers = meter.used.len().max(1) as f64;
+    let workers = meter.workers.max(1) as f64;
     let (mut used, mut at) = (meter.total(), Instant::now());
     loop {
         tokio::time::sleep(REPORT_PERIOD).await;

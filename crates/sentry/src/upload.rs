@@ -136,6 +136,9 @@ impl RequestBody {
         let polled = Pin::new(&mut *incoming).poll_frame(cx);
         let is_last = incoming.is_end_stream();
         self.client.upload.is_starved.set(polled.is_pending());
+        if self.client.upload.is_lost.get() {
+            return Poll::Ready(Some(Err(Bad::Body)));
+        }
         let Poll::Ready(frame) = polled else {
             self.await_more();
             return Poll::Pending;

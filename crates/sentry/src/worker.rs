@@ -1,8 +1,10 @@
 //! A worker thread: one single-threaded runtime with its own listeners, connections and pools.
 
+use std::io;
 use std::net::TcpListener;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -14,17 +16,56 @@ use crate::app::App;
 use crate::client::Wait;
 use crate::counters::Counter;
 use crate::health;
+use crate::heap;
 use crate::share::{Scratch, WorkerApp};
+use crate::shed;
 use crate::supervise::supervise;
 use crate::timer::{self, CpuMeter};
+use crate::watchdog::Sockets;
 
 /// How often a draining worker looks whether it is done.
 const DRAIN_TICK: Duration = Duration::from_millis(10);
 
+/// Between two looks at who holds most, while memory is short.
+const BETWEEN_SHORTAGES: Duration = Duration::from_millis(5);
+
+/// What all workers have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Crew {
+    pub(crate) apps: Vec<Arc<App>>,
+    /// How many there may be, those included that take others' places.
+    pub(crate) room: usize,
+    pub(crate) stop: watch::Receiver<bool>,
+    pub(crate) deadline: watch::Receiver<Option<Instant>>,
+    pub(crate) meter: Arc<CpuMeter>,
+    pub(crate) seed: u64,
+}
+
+impl Crew {
+    /// A worker at `sockets`, which has the duties of worker `post`.
+    ///
+    /// # Errors
+    /// When its thread cannot be started.
+    pub(crate) fn begin(&self, index: usize, post: usize, sockets: Sockets) -> io::Result<JoinHandle<Left>> {
+        let job = Job {
+            index,
+            post,
+            apps: self.apps.iter().cloned().zip(sockets).collect(),
+            stop: self.stop.clone(),
+            deadline: self.deadline.clone(),
+            meter: self.meter.clone(),
+            seed: self.seed.wrapping_add(index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15),
+        };
+        std::thread::Builder::new().name(format!("sentry-{index}")).spawn(move || run(job))
+    }
+}
+
 /// What a worker needs.
 pub(crate) struct Job {
-    /// Its number. Worker 0 also runs what an application needs once: its timer and its health checks.
+    /// Its number.
     pub(crate) index: usize,
+    /// Whose duties it has. Worker 0 also runs what an application needs once: its timer and its health checks.
+    pub(crate) post: usize,
     pub(crate) apps: Vec<(Arc<App>, Vec<TcpListener>)>,
     pub(crate) stop: watch::Receiver<bool>,
     pub(crate) deadline: watch::Receiver<Option<Instant>>,
@@ -52,8 +93,8 @@ pub(crate) fn run(job: Job) -> Left {
 }
 
 async fn work(job: Job) -> Left {
-    let Job { index, apps, mut stop, deadline, meter, seed } = job;
-    if index == 0 {
+    let Job { index, post, apps, mut stop, deadline, meter, seed } = job;
+    if post == 0 {
         let all: Vec<Arc<App>> = apps.iter().map(|(app, _)| app.clone()).collect();
         for app in &all {
             once_for(app, "timer", timer::run);
@@ -61,6 +102,7 @@ async fn work(job: Job) -> Left {
         }
         if let Some(first) = all.first().cloned() {
             let meter = meter.clone();
+            once_for(&first, "memory", |_| heap::run());
             once_for(&first, "load report", move |_| timer::report(all.clone(), meter.clone()));
         }
     }
@@ -118,12 +160,28 @@ async fn keep_accepting(worker: Rc<WorkerApp>, listener: TcpListener, stop: watc
     supervise("accept", count, accept_again).await;
 }
 
-/// Every period: connections whose time has come, and the thread's own CPU time.
+/// Every period: connections whose time has come, and the thread's own CPU time. Between: shortages of memory.
 async fn sweep(worker: Rc<WorkerApp>, meter: Arc<CpuMeter>) {
+    // Who hangs before its first look is seen, too.
+    worker.lane().beat(worker.now());
+    let mut next = Instant::now() + worker.sweep_period();
     loop {
-        tokio::time::sleep(worker.sweep_period()).await;
-        worker.sweep();
-        meter.read(worker.index);
+        tokio::select! {
+            () = tokio::time::sleep_until(next.into()) => {
+                #[cfg(feature = "faults")]
+                worker.app.faults.strike(crate::faults::Fault::Stall);
+                worker.sweep();
+                meter.read(worker.index);
+                shed::help_others(&worker);
+                next = Instant::now() + worker.sweep_period();
+                shed::free_memory(&worker);
+            }
+            () = worker.shortage.of_memory.notified() => {
+                shed::free_memory(&worker);
+                // Those that were told to go have their turn before anybody is looked at again.
+                tokio::time::sleep(BETWEEN_SHORTAGES).await;
+            }
+        }
     }
 }
 

@@ -30,6 +30,7 @@ pub(super) struct Writer {
     destination: Destination,
     out: BufWriter<Box<dyn Write + Send>>,
     dropped: Arc<AtomicU64>,
+    queued: Arc<AtomicU64>,
     /// How many of the dropped lines the log admits to.
     told: u64,
     /// The last write failed: one message is enough.
@@ -37,9 +38,9 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn open(destination: &Destination, dropped: Arc<AtomicU64>) -> io::Result<Self> {
+    pub(super) fn open(destination: &Destination, dropped: Arc<AtomicU64>, queued: Arc<AtomicU64>) -> io::Result<Self> {
         let out = BufWriter::with_capacity(64 * 1024, sink(destination)?);
-        Ok(Writer { destination: destination.clone(), out, dropped, told: 0, failing: false })
+        Ok(Writer { destination: destination.clone(), out, dropped, queued, told: 0, failing: false })
     }
 
     /// Writes until told to stop. What is queued is written in one go, so that a busy log costs few system calls and a
@@ -61,7 +62,10 @@ impl Writer {
 
     fn handle(&mut self, message: Message) {
         match message {
-            Message::Line(line) => self.write(&line),
+            Message::Line(line) => {
+                self.queued.fetch_sub(line.len() as u64, Relaxed);
+                self.write(&line);
+            }
             Message::Reopen => self.open_again(self.destination.clone()),
             Message::Redirect(destination) => {
                 if destination != self.destination {
@@ -184,7 +188,7 @@ mod tests {
         let folder = folder("drop");
         let path = folder.join("access.log");
         let dropped = Arc::new(AtomicU64::new(0));
-        let writer = Writer::open(&Destination::File(path.clone()), dropped.clone()).expect("opens");
+        let writer = Writer::open(&Destination::File(path.clone()), dropped.clone(), Arc::default()).expect("opens");
         let (queue, receiver) = sync_channel(8);
         dropped.store(3, Relaxed);
         queue.send(Message::Line(b"{}\n".to_vec())).expect("room");

@@ -312,12 +312,13 @@ section! {
         headers: u64,
         /// Bytes of a request's body. Default: none.
         body_bytes: Bytes,
-        /// Connections of clients. Default: `100000`.
+        /// Connections of clients. Beyond it, those that wait for their clients [make room](security.md#who-gives-way).
+        /// Default: `100000`.
         connections: u64,
         /// Requests in the class queues. Default: `10000`.
         waiting: u64,
         /// Bytes that clients together sent ahead or leave unread. Beyond half of it no more is
-        /// [read ahead](work.md#slow-clients), and beyond all of it connections that leave refusals unread are closed.
+        /// [read ahead](work.md#slow-clients); beyond all of it, who holds most [gives way](security.md#who-gives-way).
         /// Default: `"64MiB"`.
         held_bytes: Bytes,
         /// Bytes of a request's body that are [read before it is admitted](work.md#slow-clients), and of an answer that

@@ -1,7 +1,8 @@
 //! Following a chunked body to its end, without changing a byte.
 //!
 //! The gate only needs to know where the next request begins. It is strict: at the first byte that RFC 9112 section 7.1
-//! does not foresee it is [`Follower::lost`], hands everything to hyper and never answers on that connection again.
+//! does not foresee it is [`Follower::lost`]: the request is answered with 400, whatever hyper makes of it, and the
+//! connection ends.
 
 /// Where in a chunked body the last byte seen was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,7 +76,7 @@ impl Follower {
             (Size(n), b';') => Extension(n),
             (Size(n), _) => digit(n, byte),
             (Extension(n), b'\r') => SizeEnd(n),
-            (Extension(n), b'\t' | b' '..=b'~') => Extension(n),
+            (Extension(n), b'\t' | b' '..=b'~' | 0x80..) => Extension(n),
             (SizeEnd(0), b'\n') => TrailerStart,
             (SizeEnd(n), b'\n') => Data(n),
             (DataEnd, b'\r') => DataLineEnd,
@@ -83,7 +84,7 @@ impl Follower {
             (TrailerStart, b'\r') => LastLineEnd,
             (TrailerStart, b'!'..=b'~') => Trailer,
             (Trailer, b'\r') => TrailerEnd,
-            (Trailer, b'\t' | b' '..=b'~') => Trailer,
+            (Trailer, b'\t' | b' '..=b'~' | 0x80..) => Trailer,
             (TrailerEnd, b'\n') => TrailerStart,
             (LastLineEnd, b'\n') => Done,
             _ => Lost,
@@ -112,6 +113,7 @@ mod tests {
         assert_eq!(follow(b"3\r\nabc\r\n0\r\n\r\nGET /"), (13, Follower::Done));
         assert_eq!(follow(b"A;x=\"y\"\r\n0123456789\r\n0\r\nT: v\r\n\r\n"), (32, Follower::Done));
         assert_eq!(follow(b"3\r\nab"), (5, Follower::Data(1)));
+        assert_eq!(follow("0;a=\"\u{e9}\"\r\nT: \u{e9}\r\n\r\n".as_bytes()), (19, Follower::Done));
     }
 
     #[test]
@@ -134,6 +136,7 @@ mod tests {
             b"fffffffffffffffff\r\n",
             b"1\r\na\r0\r\n",
             b"0\r\n a\r\n\r\n",
+            b"0\r\n\n\r\n",
         ] {
             assert!(follow(body).1.lost(), "{body:?}");
         }

@@ -8,23 +8,32 @@ use tokio::io::AsyncWrite;
 
 use super::{Gate, Turn};
 use crate::client::Wait;
-use crate::counters::Counter;
 
 impl Gate {
-    /// The client does not take its answers now. It has as long for the next byte of them as for any answer's, unless
-    /// all clients together keep too much here.
+    /// The client does not take its answers now. It has as long for the next byte of them as for any answer's; unless
+    /// all clients together keep too much here, and it is among those that give way ([`crate::shed`]).
     pub(super) fn poll_owing(&mut self) -> Poll<io::Result<Turn>> {
         if self.client.waits_for() != Wait::ResponseBody {
             self.client.wait(Wait::ResponseBody, self.worker.deadline(|timeouts| timeouts.body_idle));
         }
         self.count_held();
-        if !self.worker.holds_too_much() {
-            return Poll::Pending;
+        Poll::Pending
+    }
+
+    /// After hyper wrote: what it could not get rid of counts as held.
+    pub(super) fn note_written(&self, written: &Poll<io::Result<usize>>) {
+        let unwritten = &self.client.unwritten;
+        match written {
+            Poll::Ready(Ok(bytes)) => {
+                unwritten.set(unwritten.get().saturating_sub(u32::try_from(*bytes).unwrap_or(u32::MAX)));
+            }
+            Poll::Ready(Err(_)) => return,
+            Poll::Pending => {}
         }
-        self.worker.lane().bump(Counter::ConnectionsShed);
-        self.forget_held();
-        self.out = Vec::new();
-        Poll::Ready(Ok(Turn::End))
+        // Answers that are taken at once are never counted.
+        if written.is_pending() || self.client.held.get() > 0 {
+            self.count_held();
+        }
     }
 
     /// Keeps the books on what this connection holds.

@@ -37,7 +37,7 @@ impl hyper::rt::Write for Gate {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let pieces = [io::IoSlice::new(bytes)];
         if self.poll_flush_out(cx)?.is_pending() {
-            return self.hold_answer(&pieces);
+            return self.kept(&pieces);
         }
         let polled = Pin::new(&mut self.io).poll_write(cx, bytes);
         self.written(&pieces, polled)
@@ -49,7 +49,7 @@ impl hyper::rt::Write for Gate {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         if self.poll_flush_out(cx)?.is_pending() {
-            return self.hold_answer(slices);
+            return self.kept(slices);
         }
         let polled = write_together(&mut self.io, cx, slices);
         self.written(slices, polled)
@@ -85,12 +85,21 @@ impl Gate {
     fn written(&mut self, pieces: &[io::IoSlice<'_>], polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         let Poll::Ready(written) = polled else {
             self.client_stalls();
-            return self.hold_answer(pieces);
+            return self.kept(pieces);
         };
         let bytes = written?;
         let length: usize = pieces.iter().map(|piece| piece.len()).sum();
         self.client_reads(bytes, bytes == length);
-        Poll::Ready(Ok(bytes))
+        let written = Poll::Ready(Ok(bytes));
+        self.note_written(&written);
+        written
+    }
+
+    /// What of `pieces` is held for a client that takes nothing now.
+    fn kept(&mut self, pieces: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let kept = self.hold_answer(pieces);
+        self.note_written(&kept);
+        kept
     }
 }
 

@@ -96,6 +96,8 @@ pub(super) struct Nuclei {
     told: Vec<Told>,
     /// Servers whose nuclei are to be sent a command.
     owing: Vec<usize>,
+    /// Somebody proved itself who was not known before.
+    moved: bool,
     answer: Box<[u8; MAX_DATAGRAM]>,
 }
 
@@ -149,6 +151,7 @@ impl Nuclei {
             divides: false,
             takes_signals: Vec::new(),
             owing: Vec::new(),
+            moved: false,
             answer: Box::new([0; MAX_DATAGRAM]),
         };
         nuclei.follow_reloads();
@@ -222,6 +225,12 @@ impl Nuclei {
         None
     }
 
+    /// Whoever proved itself, when that has changed.
+    pub(super) fn poll_senders(&mut self) -> Option<Vec<SocketAddr>> {
+        let moved = std::mem::take(&mut self.moved);
+        moved.then(|| self.entries.iter().filter_map(|entry| entry.from).collect())
+    }
+
     /// Judges a datagram and takes what it says. Otherwise why not, and the length of the challenge in `answer`.
     fn judge(&mut self, datagram: &[u8], from: SocketAddr) -> Result<(), (Rejected, Option<usize>)> {
         let message = Message::read(&self.key, datagram).map_err(|why| (why, None))?;
@@ -239,7 +248,11 @@ impl Nuclei {
             (refused.why, challenge)
         })?;
         let entry = &mut self.entries[at];
-        entry.from = Some(from);
+        if entry.from != Some(from) {
+            entry.from = Some(from);
+            self.moved = true;
+        }
+        let entry = &mut self.entries[at];
         if entry.speaks_for != message.server {
             message.server.clone_into(&mut entry.speaks_for);
         }

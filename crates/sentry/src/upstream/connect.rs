@@ -12,6 +12,9 @@ use super::pool::Pool;
 use super::{ServerConn, ServerIo};
 use crate::in_force::Server;
 
+/// Bytes that are read ahead of an answer, its head included.
+const BUFFER: usize = 64 * 1024;
+
 /// Opens a connection to the pool's server.
 ///
 /// # Errors
@@ -20,7 +23,7 @@ pub(crate) async fn connect(pool: &Rc<Pool>, timeout: Duration) -> io::Result<Bo
     let io = tokio::time::timeout(timeout, open(&pool.server)).await.map_err(|_| io::ErrorKind::TimedOut)??;
     let local = io.local_addr()?;
     pool.server.ledger.open(local);
-    let handshake = http1::Builder::new().handshake(ServerIo(io)).await;
+    let handshake = http1::Builder::new().max_buf_size(BUFFER).handshake(ServerIo(io)).await;
     let (sender, connection) = handshake.map_err(io::Error::other)?;
     Ok(Box::new(ServerConn {
         sender,
@@ -38,6 +41,13 @@ pub(crate) fn is_local(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let lacks = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::ADDRNOTAVAIL, Errno::AGAIN];
     error.raw_os_error().is_some_and(|code| lacks.iter().any(|errno| errno.raw_os_error() == code))
+}
+
+/// Whether the process, or the system, has no descriptor left.
+pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let code = error.raw_os_error();
+    code == Some(Errno::MFILE.raw_os_error()) || code == Some(Errno::NFILE.raw_os_error())
 }
 
 /// Opens a socket to a server, trying each of its addresses.

@@ -48,6 +48,11 @@ impl Pool {
         }
     }
 
+    /// Closes all: how many.
+    pub(crate) fn close_resting(&self) -> usize {
+        self.idle.take().len()
+    }
+
     /// Closes what the server has closed, and what was idle for longer than `longest`.
     pub(crate) fn sweep(&self, now: Timestamp, longest: Duration, lane: &Lane) {
         let mut cx = Context::from_waker(Waker::noop());

@@ -7,18 +7,19 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use http::{Request, Response};
+use http::{HeaderMap, HeaderValue, Request, Response, header};
 use hyper::body::Incoming;
 use tidegate_engine::{Outcome, Timestamp};
 
 use super::ServerConn;
-use super::connect::{connect, is_local};
+use super::connect::{connect, is_local, is_out_of_descriptors};
 use super::pool::Pool;
 use crate::client::{Client, Wait};
 use crate::counters::Counter;
 use crate::gate::head::Bad;
 use crate::record::RecordEnd;
 use crate::share::WorkerApp;
+use crate::shed;
 use crate::upload::RequestBody;
 
 /// A server's answer, and the connection its body comes from.
@@ -167,7 +168,15 @@ pub(crate) async fn send(
 async fn open(worker: &Rc<WorkerApp>, client: &Client, pool: &Rc<Pool>) -> Result<Box<ServerConn>, Failure> {
     client.wait(Wait::Queue, Timestamp::MAX);
     let timeout = worker.local().live.config.timeouts.connect;
-    match client.in_time(connect(pool, timeout)).await {
+    let connected = match client.in_time(connect(pool, timeout)).await {
+        Ok(Err(error)) if is_out_of_descriptors(&error) && shed::give_back_descriptors(worker) > 0 => {
+            // Whoever was told to go does so now.
+            tokio::task::yield_now().await;
+            client.in_time(connect(pool, timeout)).await
+        }
+        connected => connected,
+    };
+    match connected {
         Ok(Ok(server)) => {
             worker.lane().bump(Counter::ServerConnects);
             // Connecting took a while: deadlines count from now.
@@ -214,6 +223,8 @@ async fn exchange(
     };
     let Some(server) = lent.server.take() else { return Err(failed(worker, Failure::Broken, None, false)) };
     match answer {
+        // Nobody would undo it: the coding belongs to the connection, and is gone behind it.
+        Ok(response) if is_coded(response.headers()) => Err(failed(worker, Failure::Garbage, None, false)),
         Ok(response) => Ok(Answer { response, server, sent_at }),
         Err(mut error) => {
             let unsent = error.take_message();
@@ -226,6 +237,13 @@ async fn exchange(
             Err(failed(worker, why, unsent, server.reused))
         }
     }
+}
+
+/// Whether an answer's body is coded for its way, and not in chunks alone.
+fn is_coded(headers: &HeaderMap) -> bool {
+    let is_chunked = |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    !codings.next().is_none_or(is_chunked) || codings.next().is_some()
 }
 
 /// A server's connection from which an answer is awaited. Dropped meanwhile, for the client is gone or the time is up,

@@ -375,19 +375,23 @@ fn a_client_that_does_not_read_is_cut_off() {
 
 #[test]
 fn more_connections_than_allowed_are_closed_at_once() {
-    let server = RawServer::echo();
+    let door = Door::default();
+    let opened = door.clone();
+    let server = RawServer::answering(move |_| {
+        opened.wait();
+        ok("late")
+    });
     let mut app = application(&[server.address]);
     app.limits.connections = 2;
     let sentry = Running::start(app);
     let mut kept: Vec<_> = (0..2).map(|_| sentry.client()).collect();
-    for client in &mut kept {
-        client.send(GET);
-        assert_eq!(client.answer().status, 200);
-    }
+    kept.iter_mut().for_each(|client| client.send(GET));
+    until("both are in flight: idle ones would make room", || sentry.app().in_flight() == 2);
     let mut one_too_many = sentry.client();
     one_too_many.send(GET);
     assert!(one_too_many.try_answer(false).is_err());
     assert_eq!(sentry.count(Counter::ConnectionsRefused), 1);
+    door.open();
     kept.clear();
     until("there is room again", || {
         let mut client = sentry.client();

@@ -5,6 +5,7 @@ mod cost;
 #[cfg(feature = "fuzzing")]
 mod differential;
 mod faults;
+mod hostile;
 mod malformed;
 mod meaning;
 mod measurements;
@@ -13,7 +14,10 @@ mod pipelining;
 mod relay;
 mod reports;
 mod resource;
+mod shortage;
 mod slow;
+#[cfg(feature = "faults")]
+mod supervision;
 mod support;
 #[cfg(feature = "otel")]
 mod traces;

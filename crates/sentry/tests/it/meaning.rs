@@ -226,3 +226,34 @@ fn refusals_can_keep_their_reasons_to_themselves() {
         }
     }
 }
+
+#[test]
+fn a_chunked_body_that_does_not_end_as_it_must_is_refused() {
+    let server = RawServer::echo();
+    let sentry = Running::start(application(&[server.address]));
+    let head = "POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n";
+    assert_eq!(sentry.ask(&format!("{head}2\r\nhi\r\n0\r\n\r\n")).status, 200);
+    // hyper takes both, and swallows what follows up to an empty line.
+    for body in ["0\r\n\n", "2\r\nhi\r\n0\r\n\nX: y\r\n\r\n"] {
+        let mut client = sentry.client();
+        client.send(format!("{head}{body}"));
+        assert_eq!(client.answer().status, 400, "{body:?}");
+        client.assert_closed();
+    }
+    sentry.assert_quiet();
+}
+
+#[test]
+fn an_answer_that_is_coded_for_its_way_is_no_answer() {
+    let coded = |coding: &str| format!("HTTP/1.1 200 OK\r\n{coding}\r\n\r\n2\r\nhi\r\n0\r\n\r\n");
+    let server = RawServer::answering(move |asked| match asked.target.as_str() {
+        "/gzip" => coded("Transfer-Encoding: gzip, chunked"),
+        "/two" => coded("Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked"),
+        _ => coded("Transfer-Encoding: Chunked"),
+    });
+    let sentry = Running::start(application(&[server.address]));
+    let get = |path: &str| sentry.ask(&format!("GET {path} HTTP/1.1\r\nHost: t\r\n\r\n"));
+    assert_eq!(get("/").text(), "hi");
+    assert_eq!((get("/gzip").status, get("/two").status), (502, 502));
+    sentry.assert_quiet();
+}

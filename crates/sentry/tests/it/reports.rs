@@ -13,7 +13,7 @@ use tidegate_sentry::Sentry;
 use tidegate_sentry::config::{Reports, WhenSilent};
 use tidegate_sentry::record::NoRecords;
 use tidegate_sentry::reports::{NucleusState, View};
-use tidegate_wire::{Gauge, Gauges, Key, Kind, MAX_DATAGRAM, Message, ReportWriter, Sender};
+use tidegate_wire::{Gauge, Gauges, Key, Kind, MAX_DATAGRAM, Message, Rejected, ReportWriter, Sender};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: t\r\n\r\n";
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -220,4 +220,69 @@ fn a_cost_in_the_answer_is_learned_and_stays_inside() {
     }
     sentry.assert_quiet();
     assert!(sentry.app().snapshot().servers[0].measures_costs, "{:?}", sentry.app().snapshot());
+}
+
+/// One who reports as often as it is asked to, and answers a challenge.
+struct Reporter {
+    socket: UdpSocket,
+    sender: Sender,
+    server: String,
+}
+
+impl Reporter {
+    fn start(server: &str, sentry: &Running) -> Reporter {
+        let socket = UdpSocket::bind(("127.0.0.1", 0)).expect("a port");
+        socket.connect(view(sentry).address()).expect("connected");
+        socket.set_read_timeout(Some(INTERVAL)).expect("a time-out");
+        let sender = Sender::new(tidegate_wire::random_u64());
+        let mut reporter = Reporter { socket, sender, server: server.to_owned() };
+        let mut buffer = [0; MAX_DATAGRAM];
+        until("it is challenged", || {
+            reporter.report();
+            let Ok(length) = reporter.socket.recv(&mut buffer) else { return false };
+            let message = Message::read(&key(), &buffer[..length]).expect("sound");
+            reporter.sender.hear(&message, &reporter.server).is_ok()
+        });
+        let taken = view(sentry).counts().taken();
+        reporter.report();
+        until("it is believed", || view(sentry).counts().taken() > taken);
+        reporter
+    }
+
+    fn report(&mut self) {
+        let mut gauges = Gauges::default();
+        gauges.set(Gauge::Interval, 3600.0);
+        gauges.set(Gauge::Listeners, 1.0);
+        let mut buffer = [0; MAX_DATAGRAM];
+        let length =
+            ReportWriter::new(&mut buffer, &self.server, &gauges).finish(&key(), &self.sender.next(Kind::Report));
+        self.socket.send(&buffer[..length]).expect("sent");
+    }
+}
+
+#[test]
+fn a_flood_of_forged_datagrams_costs_no_report() {
+    let server = RawServer::echo();
+    let sentry = start(&[&server], 1);
+    let view = view(&sentry).clone();
+    let mut reporter = Reporter::start(&server.address.to_string(), &sentry);
+    let stop = Arc::new(AtomicBool::new(false));
+    let (stopped, to) = (stop.clone(), view.address());
+    let flood = thread::spawn(move || {
+        let socket = UdpSocket::bind(("127.0.0.1", 0)).expect("a port");
+        while !stopped.load(Ordering::SeqCst) {
+            // As fast as it goes, until the test is over.
+            let _ = socket.send_to(&[7; 200], to);
+        }
+    });
+    let ignored = || Rejected::ALL.iter().map(|why| view.counts().rejected(*why)).sum::<u64>();
+    until("the flood is there", || ignored() > 1000);
+    // Fewer at once than any queue has room for: none is lost, whatever else is sent.
+    for _ in 0..30 {
+        let wanted = view.counts().taken() + 20;
+        (0..20).for_each(|_| reporter.report());
+        until("all of them are taken", || view.counts().taken() == wanted);
+    }
+    stop.store(true, Ordering::SeqCst);
+    flood.join().expect("the flood");
 }

@@ -39,6 +39,12 @@ impl Client {
         Client { io, read: Vec::new() }
     }
 
+    /// A client on a connection that is open.
+    pub fn over(io: TcpStream) -> Self {
+        io.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+        Client { io, read: Vec::new() }
+    }
+
     /// A client at another address of this machine.
     pub fn connect_from(own: std::net::IpAddr, address: SocketAddr) -> Self {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");

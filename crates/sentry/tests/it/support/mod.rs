@@ -1,6 +1,7 @@
 //! A real sentry, raw servers and raw clients, all on loopback.
 
 mod client;
+pub mod hostile;
 mod server;
 
 use std::net::SocketAddr;

@@ -1,0 +1,154 @@
+//! Who gives way when connections, descriptors or memory are short: whoever has most, and only what waits for its
+//! client.
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr};
+
+use tidegate_sentry::counters::Counter;
+
+use crate::support::{Client, Door, RawServer, Running, application, ok, until};
+
+const GET: &str = "GET / HTTP/1.1\r\nHost: t\r\n\r\n";
+
+/// Another client than those at 127.0.0.1.
+fn other(last: u8) -> IpAddr {
+    Ipv4Addr::new(127, 0, 1, last).into()
+}
+
+/// A connection on which a request was answered, and which rests.
+fn resting(sentry: &Running, from: IpAddr) -> Client {
+    let mut client = Client::connect_from(from, sentry.address);
+    client.send(GET);
+    assert_eq!(client.answer().status, 200);
+    client
+}
+
+fn is_open(client: &mut Client) -> bool {
+    client.io.write_all(GET.as_bytes()).is_ok() && client.try_answer(false).is_ok_and(|answer| answer.status == 200)
+}
+
+#[test]
+fn who_has_most_idle_connections_makes_room_for_others() {
+    let server = RawServer::echo();
+    let mut app = application(&[server.address]);
+    app.limits.connections = 6;
+    let sentry = Running::start(app);
+    let (greedy, modest, late) = (other(1), other(2), other(3));
+    let mut first = resting(&sentry, modest);
+    let mut many: Vec<_> = (0..5).map(|_| resting(&sentry, greedy)).collect();
+    assert_eq!(sentry.count(Counter::ConnectionsMadeRoom), 0, "there is room");
+    let mut others: Vec<_> = (0..3).map(|_| resting(&sentry, late)).collect();
+    assert_eq!(sentry.count(Counter::ConnectionsMadeRoom), 3);
+    // The modest client's connection is the oldest of all; the others' were the oldest of who has most.
+    assert!(is_open(&mut first));
+    assert!(others.iter_mut().all(is_open));
+    assert_eq!(many.iter_mut().map(is_open).collect::<Vec<_>>(), [false, false, false, true, true]);
+    assert_eq!(sentry.count(Counter::ConnectionsRefused), 0);
+}
+
+#[test]
+fn connections_behind_a_trusted_proxy_go_last() {
+    let server = RawServer::echo();
+    let mut app = application(&[server.address]);
+    app.limits.connections = 4;
+    app.forwarded.trust = vec!["127.0.1.1/32".parse().expect("a network")];
+    let sentry = Running::start(app);
+    let mut proxied: Vec<_> = (0..3).map(|_| resting(&sentry, other(1))).collect();
+    let mut own = resting(&sentry, other(2));
+    let mut late = resting(&sentry, other(3));
+    assert!(proxied.iter_mut().all(is_open) && is_open(&mut late));
+    assert!(!is_open(&mut own));
+}
+
+#[test]
+fn half_a_head_makes_room_for_a_whole_one() {
+    let server = RawServer::echo();
+    let mut app = application(&[server.address]);
+    app.limits.connections = 8;
+    let sentry = Running::start(app);
+    let slow = || {
+        let mut client = Client::connect_from(other(1), sentry.address);
+        client.send("GET / HTTP/1.1\r\nHost: t\r\nX-Slow: ");
+        client
+    };
+    let slow: Vec<_> = (0..8).map(|_| slow()).collect();
+    until("all heads are begun", || sentry.app().counters.connections_open() == 8);
+    for _ in 0..20 {
+        assert_eq!(sentry.ask(GET).status, 200);
+    }
+    assert!(sentry.count(Counter::ConnectionsMadeRoom) >= 1);
+    drop(slow);
+}
+
+#[test]
+fn what_is_being_served_is_never_closed_for_others() {
+    let door = Door::default();
+    let opened = door.clone();
+    let server = RawServer::answering(move |_| {
+        opened.wait();
+        ok("late")
+    });
+    let mut app = application(&[server.address]);
+    app.limits.connections = 3;
+    let sentry = Running::start(app);
+    let mut served: Vec<_> = (0..3).map(|_| sentry.client()).collect();
+    served.iter_mut().for_each(|client| client.send(GET));
+    until("all are in flight", || sentry.app().in_flight() == 3);
+    for _ in 0..5 {
+        let mut more = Client::connect_from(other(1), sentry.address);
+        let _ = more.io.write_all(GET.as_bytes());
+        assert!(more.try_answer(false).is_err());
+    }
+    assert_eq!(sentry.count(Counter::ConnectionsMadeRoom), 0);
+    door.open();
+    served.iter_mut().for_each(|client| assert_eq!(client.answer().text(), "late"));
+}
+
+#[test]
+fn who_holds_most_memory_gives_it_back() {
+    let mut app = application(&[]);
+    app.limits.held_bytes = 128 * 1024;
+    let sentry = Running::start(app);
+    let half = |bytes: usize| format!("GET / HTTP/1.1\r\nHost: t\r\nX: {}", "x".repeat(bytes));
+    let mut modest = Client::connect_from(other(2), sentry.address);
+    modest.send(half(4000));
+    until("it is held", || sentry.app().counters.held() >= 4000);
+    let many: Vec<_> = (0..30)
+        .map(|_| {
+            let mut client = Client::connect_from(other(1), sentry.address);
+            client.send(half(8000));
+            client
+        })
+        .collect();
+    until("all came", || sentry.count(Counter::ConnectionsAccepted) == 31);
+    until("what is too much is given back", || sentry.app().counters.held() <= 128 * 1024);
+    assert!(sentry.count(Counter::ConnectionsShed) >= 14);
+    // The modest client's head is the oldest, and can be finished still.
+    modest.send("\r\n\r\n");
+    assert_ne!(modest.answer().status, 0);
+    drop(many);
+}
+
+/// More than the kernel takes of an answer that nobody reads.
+const LARGE: usize = 12 << 20;
+
+#[test]
+fn answers_of_servers_that_nobody_reads_give_way_too() {
+    let server = RawServer::answering(|asked| ok(&"x".repeat(if asked.target == "/large" { LARGE } else { 20_000 })));
+    let mut app = application(&[server.address]);
+    app.limits.held_bytes = 256 * 1024;
+    let sentry = Running::start(app);
+    let unread: Vec<_> = (0..16)
+        .map(|_| {
+            let mut client = Client::connect_from(other(1), sentry.address);
+            client.send("GET /large HTTP/1.1\r\nHost: t\r\n\r\n");
+            client
+        })
+        .collect();
+    until("some were closed", || sentry.count(Counter::ConnectionsShed) > 0);
+    until("what is too much is given back", || sentry.app().counters.held() <= 256 * 1024);
+    assert!(sentry.count(Counter::ConnectionsShed) < 16, "those that fit stay");
+    assert_eq!(sentry.ask(GET).body.len(), 20_000);
+    drop(unread);
+    until("nothing is held for who has left", || sentry.app().counters.held() == 0);
+}
