@@ -4,6 +4,8 @@
 //! `Cargo.toml`, and a few inputs under `corpus/<name>/`. `cargo xtask fuzz` fuzzes each, or replays the corpus where
 //! cargo-fuzz is missing.
 
+#![forbid(unsafe_code)]
+
 use std::path::Path;
 
 use tidegate_classify::Paths;
