@@ -61,8 +61,8 @@ pub fn seed() -> u64 {
     seed
 }
 
-/// What a target's binary does in an ordinary build: with `--executions N [--jobs N]` it feeds mutants and prints a line
-/// of JSON, otherwise it runs the files that are named.
+/// What a target's binary does in an ordinary build: with `--executions N [--jobs N]` it feeds mutants and prints a
+/// line of JSON, otherwise it runs the files that are named.
 ///
 /// # Panics
 /// On a finding, a file that cannot be read, or words that it does not know.

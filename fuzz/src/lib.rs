@@ -1,8 +1,9 @@
 //! The bodies of the fuzz targets: functions of bytes that panic on a finding.
 //!
-//! To add a target: a function here with its entry in [`TARGETS`] and its name in `campaign.rs`, `fuzz_targets/<name>.rs`,
-//! its `[[bin]]` in `Cargo.toml`, and a few inputs under `corpus/<name>/`. Every test run replays the corpus and feeds
-//! some thousand mutants of it ([`campaign`]); `cargo xtask fuzz` does it for longer, by cargo-fuzz where that is installed.
+//! To add a target: a function here with its entry in [`TARGETS`] and its name in `campaign.rs`,
+//! `fuzz_targets/<name>.rs`, its `[[bin]]` in `Cargo.toml`, and a few inputs under `corpus/<name>/`. Every test run
+//! replays the corpus and feeds some thousand mutants of it ([`campaign`]); `cargo xtask fuzz` does it for longer, by
+//! cargo-fuzz where that is installed.
 
 #![forbid(unsafe_code)]
 

@@ -5,7 +5,8 @@ pub fn none() -> Vec<Vec<u8>> {
     Vec::new()
 }
 
-/// Of HTTP/1: lines, fields, framings and their ends, lawful and not, and whole requests, so that boundaries are reached.
+/// Of HTTP/1: lines, fields, framings and their ends, lawful and not, and whole requests, so that boundaries are
+/// reached.
 pub fn http() -> Vec<Vec<u8>> {
     HTTP.iter().map(|word| word.to_vec()).collect()
 }

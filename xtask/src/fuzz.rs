@@ -1,8 +1,8 @@
 //! `cargo xtask fuzz`: the fuzz targets under `fuzz/`, on stable Rust.
 //!
-//! With cargo-fuzz they are fuzzed for a time; without it the same targets replay their corpus and some mutants of it as
-//! plain tests. With `--executions` each is fed as many mutants, by a program of ours that is optimised but keeps its
-//! assertions and checks of overflow, on every processor.
+//! With cargo-fuzz they are fuzzed for a time; without it the same targets replay their corpus and some mutants of it
+//! as plain tests. With `--executions` each is fed as many mutants, by a program of ours that is optimised but keeps
+//! its assertions and checks of overflow, on every processor.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_tree_is_read_with_what_was_printed_before() {
-        let text = "0|top v0.1.0 (/home/me/top)|MIT|https://a|\n1|left v1.0.0|MIT||std\n2|low v2.0.0|MIT||a,b\n\
+        let text = "0|top v0.1.0 (/folder/top)|MIT|https://a|\n1|left v1.0.0|MIT||std\n2|low v2.0.0|MIT||a,b\n\
             1|right v1.0.0|MIT||\n2|left v1.0.0|MIT||std (*)\n";
         let tree = Tree::read(text).unwrap();
         let names: Vec<&str> = tree.crates.iter().map(|one| one.name.as_str()).collect();
