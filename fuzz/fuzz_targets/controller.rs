@@ -6,5 +6,5 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| tidegate_fuzz::controller(data));
 
 #[cfg(not(fuzzing))]
 fn main() {
-    tidegate_fuzz::replay_arguments(tidegate_fuzz::controller);
+    tidegate_fuzz::campaign::main("controller");
 }

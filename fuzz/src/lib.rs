@@ -1,8 +1,15 @@
 //! The bodies of the fuzz targets: functions of bytes that panic on a finding.
 //!
-//! To add a target: a function here with its line in [`TARGETS`], `fuzz_targets/<name>.rs`, its `[[bin]]` in
-//! `Cargo.toml`, and a few inputs under `corpus/<name>/`. `cargo xtask fuzz` fuzzes each, or replays the corpus where
-//! cargo-fuzz is missing.
+//! To add a target: a function here with its entry in [`TARGETS`] and its name in `campaign.rs`,
+//! `fuzz_targets/<name>.rs`, its `[[bin]]` in `Cargo.toml`, and a few inputs under `corpus/<name>/`. Every test run
+//! replays the corpus and feeds some thousand mutants of it ([`campaign`]); `cargo xtask fuzz` does it for longer, by
+//! cargo-fuzz where that is installed.
+
+#![forbid(unsafe_code)]
+
+pub mod campaign;
+pub mod mutate;
+mod words;
 
 use std::path::Path;
 
@@ -14,18 +21,40 @@ mod support;
 
 use support::operation::Operation;
 
-/// A target's name and its body.
-pub type Target = (&'static str, fn(&[u8]));
+/// What is fuzzed, and with what.
+#[derive(Debug)]
+pub struct Target {
+    /// That of its function, its binary and its folder of the corpus.
+    pub name: &'static str,
+    /// Panics on a finding.
+    pub body: fn(&[u8]),
+    /// Pieces of its language.
+    pub words: fn() -> Vec<Vec<u8>>,
+    /// Mutants are at most so long, in bytes.
+    pub longest: usize,
+    /// How many mutants a test run feeds: seconds of them, without optimisation.
+    pub mutants: u64,
+}
 
 /// Every target.
 pub const TARGETS: &[Target] = &[
-    ("classifier", classifier),
-    ("controller", controller),
-    ("config", config),
-    ("headers", headers),
-    ("gate", gate),
-    ("datagrams", datagrams),
+    Target { name: "classifier", body: classifier, words: words::none, longest: 1024, mutants: 100_000 },
+    Target { name: "controller", body: controller, words: words::none, longest: 256, mutants: 1_000 },
+    Target { name: "config", body: config, words: words::configuration, longest: 4096, mutants: 20_000 },
+    Target { name: "headers", body: headers, words: words::http, longest: 4096, mutants: 100_000 },
+    Target { name: "gate", body: gate, words: words::http, longest: 4096, mutants: 100_000 },
+    Target { name: "datagrams", body: datagrams, words: words::none, longest: 2048, mutants: 100_000 },
 ];
+
+impl Target {
+    /// The target of a name.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn named(name: &str) -> &'static Target {
+        TARGETS.iter().find(|target| target.name == name).unwrap_or_else(|| panic!("no target is called {name}"))
+    }
+}
 
 /// Rules and requests from bytes: the compiled classifier and a naive one agree.
 ///
@@ -72,10 +101,13 @@ pub fn headers(data: &[u8]) {
 /// # Panics
 /// When it did not.
 pub fn gate(data: &[u8]) {
-    let limits = HeadLimits { bytes: 16 * 1024, headers: 100, body: None, paths: Paths::AsIs };
-    if let Some(finding) = tidegate_sentry::fuzz::disagreement(data, &limits) {
+    if let Some(finding) = tidegate_sentry::fuzz::disagreement(data, &gate_limits()) {
         panic!("{finding}");
     }
+}
+
+fn gate_limits() -> HeadLimits {
+    HeadLimits { bytes: 16 * 1024, headers: 100, body: None, paths: Paths::AsIs }
 }
 
 /// Any bytes as datagrams, forged and authentic: nothing forged is believed, nothing is taken twice.
@@ -86,30 +118,19 @@ pub fn datagrams(data: &[u8]) {
     tidegate_wire::fuzz::datagrams(data);
 }
 
-/// What a target's binary does in an ordinary build: it runs the files that are named.
+/// The committed inputs of a target, in the order of their names.
 ///
 /// # Panics
-/// On a finding, or a file that cannot be read.
-pub fn replay_arguments(target: fn(&[u8])) {
-    for name in std::env::args().skip(1) {
-        target(&std::fs::read(&name).unwrap_or_else(|error| panic!("{name}: {error}")));
-    }
-}
-
-/// Runs every input of a target's corpus, and returns how many there were.
-///
-/// # Panics
-/// On a finding, or a corpus that cannot be read.
-pub fn replay_corpus((name, target): &Target) -> usize {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(name);
+/// When there is none, or one cannot be read.
+pub fn corpus(target: &Target) -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name);
     let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut paths: Vec<_> = entries.map(|entry| entry.expect("a readable folder").path()).collect();
+    assert!(!paths.is_empty(), "{}: its corpus is empty", target.name);
     paths.sort();
-    for path in &paths {
-        println!("{}", path.display());
-        target(&std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())));
-    }
-    paths.len()
+    let read =
+        |path: &std::path::PathBuf| std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    paths.iter().map(read).collect()
 }
 
 /// The committed corpus of every target, as plain tests.
@@ -120,7 +141,10 @@ mod tests {
     #[test]
     fn every_input_of_the_corpus_passes() {
         for target in TARGETS {
-            assert!(replay_corpus(target) > 0, "{}: its corpus is empty", target.0);
+            for input in corpus(target) {
+                println!("{}: {}", target.name, input.escape_ascii());
+                (target.body)(&input);
+            }
         }
     }
 
@@ -133,7 +157,7 @@ mod tests {
             .skip(1)
             .filter_map(|section| section.split("name = \"").nth(1)?.split('"').next())
             .collect();
-        let names: Vec<&str> = TARGETS.iter().map(|(name, _)| *name).collect();
+        let names: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
         assert_eq!(binaries, names);
     }
 }

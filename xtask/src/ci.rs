@@ -7,9 +7,9 @@ use anyhow::Result;
 use crate::args::Args;
 use crate::command::{cargo, run as run_command};
 use crate::steps::Steps;
-use crate::{docs, suite, tidy};
+use crate::{dependencies, docs, suite, tidy};
 
-/// Runs fmt, clippy, tidy, the tests and the docs.
+/// Runs fmt, clippy, tidy, the policy of dependencies, the tests and the docs.
 ///
 /// # Errors
 /// When an argument is unknown; a failing step is counted, not returned.
@@ -22,6 +22,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         run_command(clippy.args(["--", "-D", "warnings"]))
     });
     steps.run("tidy", tidy::check);
+    steps.run("dependencies", dependencies::check);
     suite::add_to(&mut steps, &suite::Options::default());
     steps.run("site", docs::build);
     steps.run("docs", || {

@@ -11,17 +11,25 @@
 //! | `real` | `real.rs`, `real/` | hey and httperf at three times what Apache with PHP can do, behind the sentry |
 //! | `profile` | `profile.rs`, `profile/` | `tidegate profile` beside httperf, on Apache with PHP |
 //! | `fuzz` | `fuzz.rs` | the fuzz targets, on stable |
+//! | `dependencies` | `dependencies.rs`, `dependencies/` | `deny.toml` held against the crates that are used |
+//! | `sbom` | `sbom.rs`, `sbom/` | what the program is made of, as CycloneDX |
+//! | `reproduce` | `reproduce.rs` | the program built twice, compared byte by byte |
+
+#![deny(unsafe_code)]
 
 mod apache;
 mod args;
 mod bench;
 mod ci;
 mod command;
+mod dependencies;
 mod docs;
 mod fuzz;
 mod profile;
 mod programs;
 mod real;
+mod reproduce;
+mod sbom;
 mod steps;
 mod suite;
 mod tidy;
@@ -53,7 +61,15 @@ usage: cargo xtask COMMAND
   profile [--short] [--runs N] [--step SECONDS] [--out FOLDER]
                          what `tidegate profile` finds of Apache with PHP, and what httperf finds
   fuzz [TARGET] [--seconds N]
-                         fuzz one target, or each in turn, for N seconds (default 30)";
+                         fuzz one target, or each in turn, for N seconds (default 30), with cargo-fuzz
+  fuzz [TARGET] --executions N [--seed N] [--out FILE]
+                         the same on stable: N mutants of the corpus for each target, and how many a second;
+                         --out: a record in Markdown
+  dependencies           check licences, sources and double versions of what we use, by deny.toml
+  sbom [--features LIST] [--target TRIPLE] [--out FILE]
+                         write what the program is made of, as CycloneDX, to target/tidegate.cdx.json
+  reproduce [--profile NAME]
+                         build the program (as it is installed) twice in different folders, and compare the bytes";
 
 fn main() -> ExitCode {
     match run(Args::from_env()) {
@@ -80,6 +96,9 @@ fn run(mut args: Args) -> Result<ExitCode> {
         "real" => real::run(args),
         "profile" => profile::run(args),
         "fuzz" => fuzz::run(args),
+        "dependencies" => dependencies::run(args),
+        "sbom" => sbom::run(args),
+        "reproduce" => reproduce::run(args),
         "help" => {
             println!("{USAGE}");
             Ok(ExitCode::SUCCESS)

@@ -15,6 +15,7 @@ mod source;
 
 mod text;
 mod tree;
+mod unsafe_code;
 mod wide;
 
 use std::process::ExitCode;
@@ -37,6 +38,7 @@ const RULES: &[Rule] = &[
     Rule { name: "imports", check: imports::check, canaries: imports::CANARIES },
     Rule { name: "workspace-lints", check: imports::check_lints, canaries: imports::LINT_CANARIES },
     Rule { name: "pure-engine", check: engine::check, canaries: engine::CANARIES },
+    Rule { name: "unsafe-code", check: unsafe_code::check, canaries: unsafe_code::CANARIES },
     Rule { name: "policy-tables", check: policies::check, canaries: policies::CANARIES },
     Rule { name: "foreign-policies", check: foreign::check, canaries: foreign::CANARIES },
     Rule { name: "wide-structs", check: wide::check, canaries: wide::CANARIES },
@@ -145,7 +147,7 @@ mod tests {
         for rule in RULES {
             contributing.push_str(&format!("A rule (tidy: {}).\n", rule.name));
         }
-        let lib = "//! The engine.\n#![no_std]\n\n/// Adds one.\npub fn add(a: u32) -> u32 {\n    a + 1\n}\n";
+        let lib = "//! The engine.\n#![forbid(unsafe_code)]\n#![no_std]\n\n/// Adds one.\npub fn add(a: u32) -> u32 {\n    a + 1\n}\n";
         let manifest =
             "[package]\nname = \"tidegate-engine\"\n[lints]\nworkspace = true\n[dependencies]\nlibm = \"1\"\n";
         let tree = Tree::from_texts(&[

@@ -16,6 +16,8 @@
 //! | where does the mail come from | [`generate`] |
 //! | a MariaDB for experiments and tests | [`private_mariadb`] |
 
+#![forbid(unsafe_code)]
+
 pub mod database;
 pub mod generate;
 pub mod http;

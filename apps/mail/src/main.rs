@@ -1,5 +1,7 @@
 //! `tidegate-mail`: the mail service, and the mail for it.
 
+#![forbid(unsafe_code)]
+
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;

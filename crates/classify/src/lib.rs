@@ -13,6 +13,7 @@
 //! reads what the rules read. Paths keep their case. The query plays no part.
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
+#![forbid(unsafe_code)]
 #![no_std]
 
 extern crate alloc;

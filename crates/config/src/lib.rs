@@ -12,6 +12,8 @@
 //! second of it. What it finds wrong then goes to the same [`Report`], or as [`Found`] to [`ConfigErrors::of_checks`].
 //! Quantities such as `"500ms"` mean the same everywhere: [`units`].
 
+#![forbid(unsafe_code)]
+
 mod error;
 mod nearest;
 mod place;

@@ -17,6 +17,7 @@
 //! | `clock.rs` | what time it is |
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
+#![forbid(unsafe_code)]
 
 pub mod admin;
 pub mod backend;

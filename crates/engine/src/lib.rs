@@ -27,6 +27,7 @@
 //!
 //! `examples/embed.rs` is a whole driver: it serves three servers at twice what they can do.
 
+#![forbid(unsafe_code)]
 #![no_std]
 
 extern crate alloc;

@@ -14,6 +14,7 @@
 //! writes all of it.
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
+#![deny(unsafe_code)]
 
 pub mod built_in;
 pub mod configure;

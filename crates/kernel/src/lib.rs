@@ -20,6 +20,7 @@
 //! keeps changes rare instead ([`SynPolicer::set_rate`]).
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
+#![deny(unsafe_code)]
 
 mod netlink;
 mod owner;
@@ -46,6 +47,7 @@ pub fn listen_queue(listener: &TcpListener) -> std::io::Result<(u32, u32)> {
 ///
 /// # Errors
 /// What the system says.
+#[expect(unsafe_code, reason = "`TCP_INFO` has no safe form")]
 pub fn listen_queue_of(descriptor: std::os::fd::RawFd) -> std::io::Result<(u32, u32)> {
     // SAFETY: all zeros are a valid `tcp_info`, which is plain numbers.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };

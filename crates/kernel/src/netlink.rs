@@ -58,6 +58,7 @@ pub(crate) struct Limit {
 impl Netlink {
     /// # Errors
     /// When the kernel has no netlink, or none for the filter.
+    #[expect(unsafe_code, reason = "a netlink socket without a library")]
     pub(crate) fn open() -> io::Result<Netlink> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
         // SAFETY: it takes no pointers.
@@ -226,12 +227,14 @@ impl Netlink {
         }
     }
 
+    #[expect(unsafe_code, reason = "a netlink socket without a library")]
     fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         // SAFETY: the bytes are there for as long as they are borrowed.
         let sent = unsafe { libc::send(self.socket.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), 0) };
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
+    #[expect(unsafe_code, reason = "a netlink socket without a library")]
     fn receive(&mut self) -> io::Result<usize> {
         loop {
             let (at, length) = (self.buffer.as_mut_ptr(), self.buffer.len());

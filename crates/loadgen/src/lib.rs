@@ -35,6 +35,7 @@
 //! | whether the generator kept up | `health.rs` |
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
+#![deny(unsafe_code)]
 
 pub mod capacity;
 mod exchange;

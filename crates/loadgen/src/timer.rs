@@ -50,6 +50,7 @@ mod imp {
     }
 
     impl Timer {
+        #[expect(unsafe_code, reason = "`AsyncFd::register_with_interest` has no safe form")]
         pub(super) fn new() -> io::Result<Timer> {
             let fd = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
             // SAFETY: an `OwnedFd` is open for as long as it lives, and the `AsyncFd` keeps it until it is

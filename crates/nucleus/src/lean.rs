@@ -5,6 +5,7 @@ use std::fs;
 
 /// Gives the program's own code back to the page cache: pages that are needed again come back by themselves, as they
 /// did at first. What cannot be given back stays.
+#[expect(unsafe_code, reason = "`madvise` of what is mapped already")]
 pub(crate) fn give_code_back() {
     let Ok(maps) = fs::read_to_string("/proc/self/maps") else { return };
     for (from, to) in maps.lines().filter_map(code) {

@@ -7,6 +7,7 @@
 //! files are read below a root path, so tests give it trees of their own.
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
+#![deny(unsafe_code)]
 
 mod config;
 mod isolation;

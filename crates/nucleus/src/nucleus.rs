@@ -121,6 +121,7 @@ impl Nucleus {
 }
 
 /// Asks to run before others. Where that is not allowed it runs as they do.
+#[expect(unsafe_code, reason = "system calls without a safe form")]
 fn prefer() {
     // SAFETY: takes no pointers.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS) };
@@ -138,6 +139,7 @@ enum Woken {
 struct Signals(OwnedFd);
 
 impl Signals {
+    #[expect(unsafe_code, reason = "system calls without a safe form")]
     fn block() -> io::Result<Signals> {
         let mut set = MaybeUninit::uninit();
         // SAFETY: `sigemptyset` initialises the set that it is given; the other calls then read and write it.
@@ -179,6 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[expect(unsafe_code, reason = "system calls without a safe form")]
     fn a_signal_ends_the_wait_and_time_does_too() {
         let signals = Signals::block().expect("blocked");
         let sentry = std::net::UdpSocket::bind(("127.0.0.1", 0)).expect("a port");

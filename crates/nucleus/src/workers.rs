@@ -168,6 +168,7 @@ impl Held {
 }
 
 /// Processor time that a process has used, nanoseconds.
+#[expect(unsafe_code, reason = "no library reads another process's clock")]
 fn cpu_clock(pid: u32) -> io::Result<u64> {
     // As the kernel's `MAKE_PROCESS_CPUCLOCK` does it. `clock_getcpuclockid` asks the kernel first whether there is
     // such a process, which reading its clock does again.

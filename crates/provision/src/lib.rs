@@ -20,6 +20,7 @@
 //! *Source.* Cataclysm, section 4.
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
+#![forbid(unsafe_code)]
 #![no_std]
 
 extern crate alloc;

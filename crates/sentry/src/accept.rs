@@ -59,6 +59,7 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Best effort: without it the request is there a little later, so a failure is no error.
+#[expect(unsafe_code, reason = "a socket's option, and `AsyncFd` of a listener")]
 fn defer_accept(socket: &Socket) {
     let seconds = DEFER_ACCEPT.as_secs() as libc::c_int;
     // SAFETY: the descriptor is open for as long as `socket` is borrowed, and the option's value is a `c_int` whose
@@ -75,6 +76,7 @@ fn defer_accept(socket: &Socket) {
 }
 
 /// Accepts until `stop` says so; then once more whatever the kernel has ready, and closes the listener.
+#[expect(unsafe_code, reason = "a socket's option, and `AsyncFd` of a listener")]
 pub(crate) async fn accept(
     worker: Rc<WorkerApp>,
     listener: TcpListener,

@@ -20,6 +20,7 @@
 //! that in the kernel and measures what is on this machine, `board` what the admin API and metrics show of the process.
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
+#![deny(unsafe_code)]
 
 mod accept;
 mod access_log;

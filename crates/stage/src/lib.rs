@@ -118,6 +118,7 @@
 //! each of axum, hyper, tonic and plain stages.
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
+#![forbid(unsafe_code)]
 
 mod admission;
 mod batch;

@@ -8,6 +8,7 @@
 //! real agents beside emulated servers; [`Process`] is a program that ends with its owner.
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
+#![forbid(unsafe_code)]
 
 mod cluster;
 mod compute;

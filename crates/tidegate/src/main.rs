@@ -2,6 +2,8 @@
 //!
 //! Exit status: 0 when it did what was asked, 1 when it failed while running, 2 when what was asked for makes no sense.
 
+#![deny(unsafe_code)]
+
 mod cmd;
 #[cfg(test)]
 mod documents;

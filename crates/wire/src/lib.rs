@@ -32,6 +32,7 @@
 //! skipped.
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
+#![forbid(unsafe_code)]
 
 #[cfg(feature = "control")]
 pub mod control;

@@ -103,16 +103,18 @@ impl Session {
         if header.token == 0 || ![epoch, epoch.wrapping_sub(1)].map(token).contains(&header.token) {
             return Err(Refused { why: Rejected::Stale, challenge: Some(token(epoch)) });
         }
+        // First of all: what is refused must change nothing.
+        let mut window = Window::default();
+        window.take(header.sequence)?;
         *self = Session {
             boot: header.boot,
             token: header.token,
             generation: self.generation + 1,
-            window: Window::default(),
+            window,
             heard: now,
             left: false,
             commands: 0,
         };
-        self.window.take(header.sequence)?;
         Ok(())
     }
 
@@ -290,6 +292,19 @@ mod tests {
         let mut after = Door::new(2);
         assert_eq!(after.hear(10, 3, token).expect_err("another secret").why, Rejected::Stale);
         after.enter(10, 4);
+    }
+
+    /// A nucleus counts from 1: an answer to a challenge that says 0 opens no session.
+    #[test]
+    fn what_is_refused_changes_nothing() {
+        let mut door = Door::new(1);
+        door.enter(10, 1);
+        door.now += QUIET;
+        let claim = door.hear(11, 1, 0).expect_err("challenged").challenge.expect("a challenge");
+        let before = format!("{:?}", door.session);
+        assert_eq!(door.hear(11, 0, claim), Err(Rejected::Replayed.into()));
+        assert_eq!(format!("{:?}", door.session), before);
+        assert_eq!(door.hear(11, 2, claim), Ok(()), "the claim is still good");
     }
 
     #[test]

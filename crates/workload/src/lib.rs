@@ -28,6 +28,7 @@
 //! ```
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
+#![forbid(unsafe_code)]
 
 mod arrivals;
 mod clients;

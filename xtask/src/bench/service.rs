@@ -140,6 +140,7 @@ pub fn free_address() -> Result<SocketAddr> {
 }
 
 /// Lets the command run on one core only, and not outlive us.
+#[expect(unsafe_code, reason = "`pre_exec` has no safe form")]
 pub fn pin(command: &mut Command, core: usize) {
     let mut cores = CpuSet::new();
     cores.set(core);

@@ -285,7 +285,11 @@ impl Model {
                 let own: Vec<ServerId> = taking.into_iter().filter(|id| may_use(&step.after, class, *id)).collect();
                 // A tick refuses by the partitions before it, and then moves a server.
                 let moved = self.before.as_ref().is_some_and(|before| partitions(before) != partitions(&step.after));
-                require(moved || !own.is_empty() && own.iter().all(full), || format!("of {own:?} one has room"))
+                // Whose time is up is refused first; then ghosts fade, at the same instant.
+                let faded = !step.faded.is_empty() && step.input == Input::Timeout;
+                require(moved || faded || !own.is_empty() && own.iter().all(full), || {
+                    format!("of {own:?} one has room")
+                })
             }
             _ => Ok(()),
         }

@@ -173,6 +173,7 @@ fn head(folder: &Path, listen: SocketAddr, modules: &[&str]) -> String {
 }
 
 /// Starts it on the first processors, all of them where there are no more, and not to outlive us.
+#[expect(unsafe_code, reason = "`pre_exec` has no safe form")]
 fn spawn(folder: &Path, cores: usize) -> io::Result<Child> {
     let mut own = CpuSet::new();
     (0..cores).for_each(|core| own.set(core));

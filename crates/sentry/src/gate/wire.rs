@@ -127,6 +127,7 @@ pub(crate) fn write_together(
 }
 
 /// Reads from the socket into hyper's own buffer; how many bytes.
+#[expect(unsafe_code, reason = "hyper's buffers are filled so")]
 pub(crate) fn poll_read_straight(
     io: &mut TcpStream,
     cx: &mut Context<'_>,

@@ -62,6 +62,7 @@ const EXAMPLES: &str = "Examples:
 ///
 /// # Errors
 /// When it cannot start.
+#[expect(unsafe_code, reason = "the allocator's own call")]
 pub fn run(args: Args) -> Result<ExitCode> {
     let once = args.once;
     let config = match args.load() {

@@ -77,13 +77,17 @@ fn the_debian_package_has_what_it_names() {
     for asset in deb["assets"].as_array().expect("assets") {
         let [from, to, mode] = [0, 1, 2].map(|at| asset[at].as_str().expect("text"));
         let is_program = from == "target/release/tidegate";
+        // Written by `cargo xtask sbom`, which the page has before `cargo deb`.
+        let is_built = is_program || from == "../../target/tidegate.cdx.json";
         assert_eq!(mode, if is_program { "755" } else { "644" }, "{from}");
         let folder = from.strip_suffix("/*.toml");
         let source = top.join(folder.unwrap_or(from));
-        assert!(is_program || source.exists(), "{from} is not there");
+        assert!(is_built || source.exists(), "{from} is not there");
         let name = Path::new(from).file_name().expect("a name").to_str().expect("UTF-8");
         installed.insert(if to.ends_with('/') { format!("/{to}{name}") } else { format!("/{to}") });
     }
+    assert!(read("README.md").contains("cargo xtask sbom\ncargo deb "), "the bill of materials is made first");
+    assert!(installed.contains("/usr/share/doc/tidegate/tidegate.cdx.json"), "{installed:?}");
     for file in deb["conf-files"].as_array().expect("files").iter().filter_map(|file| file.as_str()) {
         assert!(installed.contains(file), "{file} is not installed");
     }
@@ -175,6 +179,37 @@ fn promtool_takes_the_queries_of_the_board() {
     let folder = Folder::new();
     let ran = run("promtool", &["check", "rules", &folder.write("board.yml", &text)]);
     assert!(ran.is_ok(), "{}", ran.unwrap_err());
+}
+
+/// What the guide says of each unit is so: `yes` is a line of it, anything else is none.
+#[test]
+fn units_are_as_hard_as_the_guide_says() {
+    let guide = fs::read_to_string(deploy("../docs/hardening.md")).expect("a file");
+    let units = ["tidegate.service", "tidegate-control.service", "tidegate-nucleus.service"];
+    let rows: Vec<Vec<&str>> = guide
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once("` | ").filter(|(name, _)| name.contains('=')))
+        .map(|(name, cells)| [name].into_iter().chain(cells.trim_end_matches(" |").split(" | ")).collect())
+        .collect();
+    assert!(rows.len() > 20, "the guide has its table: {rows:?}");
+    for (at, unit) in units.iter().enumerate() {
+        let text = read(&format!("systemd/{unit}"));
+        for row in &rows {
+            let [directive, cell] = [row[0], row[at + 1]];
+            let has = text.lines().any(|line| line == directive);
+            assert_eq!(has, cell == "yes", "{unit}: {directive}");
+            assert!(has || cell.starts_with("no: "), "{unit}: {directive}: the guide gives no reason");
+        }
+        // And nothing that protects is left untold.
+        let names: BTreeSet<&str> = rows.iter().filter_map(|row| row[0].split('=').next()).collect();
+        let protects = |name: &str| {
+            let kinds = ["Protect", "Restrict", "Private", "SystemCall", "Capability", "NoNew", "Lock", "MemoryDeny"];
+            kinds.iter().any(|kind| name.starts_with(kind))
+        };
+        for name in text.lines().filter_map(|line| line.split_once('=')).map(|(name, _)| name) {
+            assert!(!protects(name) || names.contains(name), "{unit}: the guide does not name {name}");
+        }
+    }
 }
 
 #[test]
