@@ -111,6 +111,7 @@ impl<'a> Measure<'a> {
             Metric::P95WorstWindow => worst(&course, expect, 0.95),
             Metric::P95WindowsOver => self.windows_over(&course, expect),
             Metric::InFlight => self.in_flight(expect),
+            Metric::AtWorkMost => self.at_work(expect),
             Metric::ServersLeast => self.servers(expect).min().map(|count| count as f64),
             Metric::ServersMost => self.servers(expect).max().map(|count| count as f64),
             Metric::ServersChanges => {
@@ -197,6 +198,13 @@ impl<'a> Measure<'a> {
             self.outcome.in_flight.iter().take(to.as_secs_f64().ceil() as usize).skip(from.as_secs() as usize);
         let sums: Vec<u32> = seconds.map(sum).collect();
         share(sums.iter().map(|&sum| u64::from(sum)).sum(), sums.len() as u64)
+    }
+
+    /// The most at work at one server in any of the seconds.
+    fn at_work(&self, expect: &Expect) -> Option<f64> {
+        let Span { from, to } = expect.over;
+        let seconds = self.outcome.at_work.iter().take(to.as_secs_f64().ceil() as usize).skip(from.as_secs() as usize);
+        seconds.max().map(|&most| f64::from(most))
     }
 
     /// The servers of the class, second by second.

@@ -20,6 +20,7 @@ pub(super) fn problems(scenario: &Scenario) -> Vec<Found> {
     checker.sessions();
     checker.provision();
     checker.loads();
+    checker.clients();
     checker.users();
     checker.arms();
     checker.space();
@@ -142,6 +143,9 @@ impl Checker<'_> {
         }
         let good = expect.request.is_none() || expect.metric != Metric::InFlight;
         self.demand(good, &place("metric"), "is kept by load and class: give one of them in place of `request`");
+        let whole = expect.class.is_none() && expect.load.is_none() && expect.request.is_none();
+        let good = whole || expect.metric != Metric::AtWorkMost;
+        self.demand(good, &place("metric"), "is about servers: leave `class`, `load` and `request` away");
         let has_class = expect.class.is_some() || !expect.metric.is_of_partition();
         self.demand(has_class, &place("metric"), "is about the servers of a class: add `class`");
         let fits = expect.resource.is_some() == expect.metric.is_of_resource();

@@ -108,6 +108,8 @@ pub enum Metric {
     P95WindowsOver,
     /// Requests in flight, on average over the seconds.
     InFlight,
+    /// The most requests that one server behind the sentry had at work at once, whoever still waited for them.
+    AtWorkMost,
     /// The fewest servers that the class had to itself in any second.
     ServersLeast,
     /// The most servers that the class had to itself in any second.
@@ -209,6 +211,7 @@ impl Metric {
             Metric::P95WorstWindow => "p95_worst_window",
             Metric::P95WindowsOver => "p95_windows_over",
             Metric::InFlight => "in_flight",
+            Metric::AtWorkMost => "at_work_most",
             Metric::ServersLeast => "servers_least",
             Metric::ServersMost => "servers_most",
             Metric::ServersChanges => "servers_changes",

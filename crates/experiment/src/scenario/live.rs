@@ -336,6 +336,12 @@ impl Scenario {
         for request in &mut self.requests {
             slower(&mut request.service);
             request.steps.iter_mut().for_each(|step| slower(&mut step.amount));
+            request.lasts.iter_mut().for_each(|lasts| slower(&mut lasts.time));
+        }
+        for load in &mut self.loads {
+            load.patience.iter_mut().for_each(longer);
+            load.sends.iter_mut().chain(&mut load.reads).for_each(slower);
+            load.retry.iter_mut().filter_map(|retry| retry.time.as_mut()).for_each(slower);
         }
         for step in &mut self.sla.steps {
             step.below = step.below.and_then(|below| Rate::new(below.per_second() * pace));
