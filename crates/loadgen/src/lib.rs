@@ -46,6 +46,7 @@ mod pool;
 mod progress;
 mod record;
 mod report;
+mod retries;
 mod run;
 mod script;
 mod table;

@@ -17,10 +17,13 @@ impl Scenario {
     /// # Errors
     /// When the arm's `set` makes no sense with other values than the file's: it was tried with those.
     pub fn for_arm(&self, arm: &Arm) -> Result<Cow<'_, Scenario>, ConfigErrors> {
-        match arm.set.is_empty() {
-            true => Ok(Cow::Borrowed(self)),
-            false => self.with(&arm.set).map(Cow::Owned),
+        if arm.set.is_empty() {
+            return Ok(Cow::Borrowed(self));
         }
+        // What speaks of other arms, which need not be there any more, is the same in all of them.
+        let mut plain = self.clone();
+        let (expects, short) = (std::mem::take(&mut plain.expects), plain.short.take());
+        Ok(Cow::Owned(Scenario { expects, short, ..plain.with(&arm.set)? }))
     }
 }
 
