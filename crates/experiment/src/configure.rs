@@ -99,7 +99,8 @@ pub fn setup(scenario: &Scenario, arm: &Arm) -> Result<Setup, ArmError> {
 /// # Errors
 /// When what the arm sets makes no sense.
 pub(crate) fn in_arm<'s>(scenario: &'s Scenario, arm: &Arm) -> Result<Cow<'s, Scenario>, ArmError> {
-    let problem = |error: tidegate_config::ConfigErrors| ArmError::Set { arm: arm.name.clone(), problem: error.to_string() };
+    let problem =
+        |error: tidegate_config::ConfigErrors| ArmError::Set { arm: arm.name.clone(), problem: error.to_string() };
     scenario.for_arm(arm).map_err(problem)
 }
 

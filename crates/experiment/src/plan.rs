@@ -12,7 +12,7 @@ use tidegate_loadgen::Progress;
 use tidegate_sim::SiteError;
 
 use crate::configure::{self, ArmError};
-use crate::measure::{Check, Measure};
+use crate::measure::{Check, Measure, judge};
 use crate::outcome::Outcome;
 use crate::report::{ArmReport, RunReport};
 use crate::scenario::{Arm, Scenario};
@@ -94,7 +94,10 @@ fn reports(scenario: &Scenario, seeds: &[u64], outcomes: Vec<Outcome>) -> Vec<Ar
         let others: Vec<(&str, &Outcome)> = scenario.arms.iter().map(|arm| arm.name.as_str()).zip(runs).collect();
         Measure::new(&played, &outcomes[at]).beside(&others).checks(arm)
     };
-    let checks: Vec<Vec<Check>> = (0..outcomes.len()).map(checks).collect();
+    let mut checks: Vec<Vec<Check>> = (0..outcomes.len()).map(checks).collect();
+    for (arm, runs) in scenario.arms.iter().zip(checks.chunks_mut(seeds.len().max(1))) {
+        judge(arm.expectations(scenario), runs);
+    }
     let mut runs = outcomes.into_iter().zip(checks).zip(seeds.iter().cycle());
     let run = |((outcome, checks), seed): ((Outcome, Vec<Check>), &u64)| RunReport { seed: *seed, outcome, checks };
     let arm = |arm: &Arm| {

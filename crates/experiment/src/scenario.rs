@@ -323,7 +323,8 @@ impl Scenario {
         let scenario: Scenario = tidegate_config::parse(text, source)?;
         let mut problems = check::problems(&scenario);
         if problems.is_empty() {
-            problems = [expect::problems, arms::problems, sweep::problems, live::problems].map(|of| of(&scenario)).concat();
+            problems =
+                [expect::problems, arms::problems, sweep::problems, live::problems].map(|of| of(&scenario)).concat();
         }
         if problems.is_empty() { Ok(scenario) } else { Err(ConfigErrors::of_checks(source, text, problems)) }
     }
@@ -379,7 +380,7 @@ impl Arm {
     pub fn expectations<'s>(&'s self, scenario: &'s Scenario) -> impl Iterator<Item = &'s Expect> {
         let is_there = |name: &String| scenario.arms.iter().any(|arm| arm.name == *name);
         let about = scenario.expects.iter().filter(|expect| expect.is_about(&self.name));
-        about.filter(move |expect| expect.relative_to_arm.as_ref().is_none_or(is_there))
+        about.filter(move |expect| expect.other_arm().is_none_or(is_there))
     }
 }
 

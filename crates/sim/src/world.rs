@@ -143,7 +143,17 @@ pub struct Lasting {
 impl Url {
     /// A URL of the default type that is nothing but time on a processor.
     pub fn new(key: u64, cost: ServiceTime) -> Url {
-        Url { key, request_type: 0, tags: Tags(0), weight: 1.0, cost, degrades_to: 1.0, program: 0, bytes: 0, lasts: None }
+        Url {
+            key,
+            request_type: 0,
+            tags: Tags(0),
+            weight: 1.0,
+            cost,
+            degrades_to: 1.0,
+            program: 0,
+            bytes: 0,
+            lasts: None,
+        }
     }
 }
 

@@ -8,20 +8,20 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{HeaderName, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Either};
-use tidegate_workload::Abandoned;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use tidegate_workload::Abandoned;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::compute::compute;
 use crate::filler::Filler;
+use crate::held::Held;
 use crate::memcached::Memcached;
 use crate::service::{Full, Service};
-use crate::held::Held;
 use crate::spec::{Lasts, LastsAs, Mode, Overflow, Route, ServerSpec};
 
 /// What all connections of a server share.

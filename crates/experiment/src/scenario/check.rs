@@ -164,8 +164,9 @@ impl Checker<'_> {
             self.add(&[Key("expect"), Index(at)], "needs `at_least` or `at_most`: it could not fail");
         }
         let possible = |bound: f64| {
-            let is_share = expect.metric.is_share() && expect.relative_to.is_none();
-            bound.is_finite() && bound >= 0.0 && (!is_share || bound <= 1.0)
+            let is_share = expect.metric.is_share() && !expect.is_ratio();
+            let is_difference = expect.minus_arm.is_some();
+            bound.is_finite() && (is_difference || bound >= 0.0) && (!is_share || bound <= 1.0)
         };
         let must = if expect.metric.is_share() { "must be 0 to 1" } else { "must be a finite number, 0 or more" };
         self.demand(expect.at_least.is_none_or(possible), &place("at_least"), must);

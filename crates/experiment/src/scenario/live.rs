@@ -365,7 +365,8 @@ impl Scenario {
             panel.bound.iter_mut().chain(&mut panel.top).for_each(|value| *value *= factor);
         }
         for expect in &mut self.expects {
-            let factor = factor(expect.metric);
+            // A multiple is the same at every pace.
+            let factor = if expect.is_ratio() { 1.0 } else { factor(expect.metric) };
             expect.at_least = expect.at_least.map(|bound| bound * factor);
             expect.at_most = expect.at_most.map(|bound| bound * factor);
             expect.tolerance *= factor;

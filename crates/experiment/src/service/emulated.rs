@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use tidegate_loadgen::{ClassReport, LoadRun, Plan, PlanError, Progress, Report, Stream, raise_open_files_limit};
 use tidegate_sentry::{Sentry, SentryHandle, config, record::NoRecords};
-use tidegate_testbed::{EmulatedCluster, Lasts, LastsAs, Nuclei, Resource, Route, STATUS_PATH, ServerSpec, Step, ThreadedCluster};
+use tidegate_testbed::{
+    EmulatedCluster, Lasts, LastsAs, Nuclei, Resource, Route, STATUS_PATH, ServerSpec, Step, ThreadedCluster,
+};
 use tidegate_wire::{Key, random_u64};
 use tidegate_workload::{Course, Responses, Second};
 use tokio::sync::watch;

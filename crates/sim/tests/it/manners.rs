@@ -215,9 +215,8 @@ fn mix(others: bool, seed: u64) -> (f64, f64) {
 
 #[test]
 fn ordinary_requests_fare_as_if_nothing_else_were_open() {
-    let sum = |others| {
-        (1..=8).map(|seed| mix(others, seed)).fold((0.0, 0.0), |sum, run| (sum.0 + run.0, sum.1 + run.1))
-    };
+    let sum =
+        |others| (1..=8).map(|seed| mix(others, seed)).fold((0.0, 0.0), |sum, run| (sum.0 + run.0, sum.1 + run.1));
     let (with, without) = (sum(true), sum(false));
     let (goodput, p95) = (with.0 / without.0, with.1 / without.1);
     // The bounds of the issue that asked for it: within 3 % of goodput and 10 % of p95.

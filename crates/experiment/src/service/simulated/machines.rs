@@ -2,7 +2,8 @@
 
 use tidegate_engine::Open;
 use tidegate_sim::{
-    Action, Fault, FaultKind, Host, Lasting, Power, Program, Resource, ServerModel, Sessions, Step, Tier, Url, Users, World,
+    Action, Fault, FaultKind, Host, Lasting, Power, Program, Resource, ServerModel, Sessions, Step, Tier, Url, Users,
+    World,
 };
 
 use crate::configure;
