@@ -215,10 +215,11 @@ impl Generator {
         self.health.borrow_mut().taken(self.start + due, Instant::now());
         let retry = self.plan.streams[stream].retry;
         let mut tries = 1;
-        while let Some(outcome) = self.try_once(stream, choice, headers.clone(), due).await
-            && let Some(retry) = retry.filter(|retry| tries < retry.tries)
-            && let Some(wait) = retries::wait(&retry, outcome, &mut self.waits.borrow_mut())
-        {
+        while let Some(outcome) = self.try_once(stream, choice, headers.clone(), due).await {
+            let Some(retry) = retry.filter(|retry| tries < retry.tries) else { return };
+            // A statement of its own: whoever waits must not keep the generator of numbers.
+            let wait = retries::wait(&retry, outcome, &mut self.waits.borrow_mut());
+            let Some(wait) = wait else { return };
             tokio::time::sleep(wait).await;
             (tries, due) = (tries + 1, self.start.elapsed());
             if due >= self.plan.duration || !self.begin(stream, due) {

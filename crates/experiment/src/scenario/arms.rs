@@ -52,3 +52,81 @@ fn is_switch(value: &Value) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tidegate_workload::Abandoned;
+
+    use super::*;
+    use crate::built_in;
+    use crate::scenario::{LastsAs, Metric};
+    use crate::service;
+
+    /// N2 with another `set` of the arm that is called `without`.
+    fn with(set: &str) -> Result<Scenario, ConfigErrors> {
+        let text = include_str!("../../../../scenarios/n2.toml");
+        let old = r#"set = { "load.polls.absent" = true, "load.streams.absent" = true }"#;
+        assert!(text.contains(old));
+        Scenario::parse(&text.replacen(old, set, 1), "n2.toml")
+    }
+
+    #[test]
+    fn an_arm_sets_switches_and_leaves_the_others_alone() {
+        let scenario = with(r#"set = { "load.polls.absent" = true, "servers.abandoned" = "hangs-up" }"#).unwrap();
+        let other = scenario.for_arm(&scenario.arms[0]).unwrap();
+        assert_eq!(*other, scenario);
+        let changed = scenario.for_arm(&scenario.arms[1]).unwrap();
+        let absent: Vec<bool> = changed.loads.iter().map(|load| load.absent).collect();
+        assert_eq!((absent, changed.servers.abandoned), (vec![false, true, false], Abandoned::HangsUp));
+        // 100/s, 60/s and 40/s.
+        assert_eq!((scenario.offered_at(Duration::ZERO), changed.offered_at(Duration::ZERO)), (200.0, 140.0));
+        assert_eq!((&changed.expects, &changed.arms), (&scenario.expects, &scenario.arms));
+        assert_eq!(Scenario::parse(&scenario.to_toml(), "again.toml").unwrap(), scenario);
+    }
+
+    #[test]
+    fn an_arm_is_played_when_those_it_is_compared_with_are_not() {
+        let mut scenario = with(r#"set = { "load.polls.absent" = true }"#).unwrap();
+        scenario.keep_arms(&["without".to_owned()]);
+        assert!(scenario.for_arm(&scenario.arms[0]).unwrap().loads[1].absent);
+        assert_eq!(scenario.arms[0].expectations(&scenario).count(), 0);
+    }
+
+    #[test]
+    fn what_an_arm_cannot_set_is_said() {
+        for (set, part) in [
+            (r#"set = { "sla.target" = "2s" }"#, "true, false or a name"),
+            (r#"set = { "load.polls.rate" = "x2" }"#, "true, false or a name"),
+            (r#"set = { "servers.count" = 3 }"#, "true, false or a name"),
+            (r#"set = { "load.pools.absent" = true }"#, "\"polls\""),
+            (r#"set = { "servers.abandoned" = "stop" }"#, "stops"),
+        ] {
+            let error = with(set).unwrap_err().to_string();
+            assert!(error.contains("arm[1].set") && error.contains(part), "{set}: {error}");
+        }
+    }
+
+    #[test]
+    fn live_all_is_as_much_slower_and_a_multiple_stays_what_it_is() {
+        let live = built_in::find("N1").unwrap().for_live().unwrap();
+        assert_eq!((live.loads[1].patience, live.expects.len()), (Some(Duration::from_millis(100)), 4));
+        let ratio = live.expects.iter().find(|expect| expect.metric == Metric::GoodputRate).unwrap();
+        assert_eq!(ratio.at_least, Some(0.95));
+        let lasts = built_in::find("N2").unwrap().for_live().unwrap().requests[1].lasts.unwrap();
+        assert_eq!((lasts.kind, lasts.time.mean()), (LastsAs::Poll, 20.0));
+    }
+
+    #[test]
+    fn only_slow_clients_and_tenants_are_the_simulators() {
+        let beyond = |id: &str| {
+            let scenario = built_in::find(id).unwrap().for_live().unwrap();
+            service::of(&scenario.on()).cannot_do(&scenario)
+        };
+        for id in ["N1", "N2", "N3"] {
+            assert_eq!(beyond(id), [""; 0], "{id}");
+        }
+        assert_eq!(beyond("N4"), ["load.sends", "load.reads"]);
+    }
+}
