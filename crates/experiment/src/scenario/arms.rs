@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn live_all_is_as_much_slower_and_a_multiple_stays_what_it_is() {
         let live = built_in::find("N1").unwrap().for_live().unwrap();
-        assert_eq!((live.loads[1].patience, live.expects.len()), (Some(Duration::from_millis(100)), 4));
+        assert_eq!((live.loads[1].patience, live.expects.len()), (Some(Duration::from_millis(100)), 3));
         let ratio = live.expects.iter().find(|expect| expect.metric == Metric::GoodputRate).unwrap();
         assert_eq!(ratio.at_least, Some(0.95));
         let lasts = built_in::find("N2").unwrap().for_live().unwrap().requests[1].lasts.unwrap();
