@@ -194,6 +194,8 @@ pub struct Ended {
     pub started: Timestamp,
     /// Requests in flight then, itself included.
     pub in_flight_at_start: usize,
+    /// Whether it is over; a stream goes on, and says nothing of how long work takes.
+    pub is_over: bool,
 }
 
 /// A policy's answer to an arrival.

@@ -115,7 +115,7 @@ impl Controller {
         }
         if let Some(flight) = self.core.traffic.flights.remove(ticket) {
             self.core.land(now, &flight, Some(outcome));
-            self.tell_outcome(now, now, &flight, outcome);
+            self.tell_outcome(now, now, &flight, outcome, true);
         }
         self.settle(now);
     }
@@ -368,7 +368,8 @@ impl Controller {
     }
 
     /// The policy hears how a request ended, and may start waiting ones.
-    fn tell_outcome(&mut self, now: Timestamp, ended: Timestamp, flight: &Flight, outcome: Outcome) {
+    /// Not `is_over`: it is open from now on.
+    fn tell_outcome(&mut self, now: Timestamp, ended: Timestamp, flight: &Flight, outcome: Outcome, is_over: bool) {
         let (end, service_time) = outcome.end_in(now.since(flight.started));
         let ended = Ended {
             request: flight.request,
@@ -379,6 +380,7 @@ impl Controller {
             response_time: ended.seconds_since(flight.arrived),
             started: flight.started,
             in_flight_at_start: flight.in_flight as usize,
+            is_over,
         };
         let mut context = self.core.context(now);
         self.admission.on_outcome(&mut context, &ended);

@@ -5,6 +5,7 @@
 
 pub(crate) mod file;
 
+use std::borrow::Cow;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -13,9 +14,9 @@ use tidegate_engine::{
     AdmissionConfig, ClassSetup, DispatchConfig, MaxConn, PartitionConfig, Role, ServerSetup, Setup, SetupError, Sla,
     SlaError, Statistic, Step, Tags,
 };
-use tidegate_sentry::config::{self, Application, Config};
+use tidegate_sentry::config::{self, Application, Config, RequestKind};
 
-use crate::scenario::{self, Arm, Scenario};
+use crate::scenario::{self, Arm, Lasts, LastsAs, Scenario};
 
 /// The cookie that names the class of a session's requests.
 pub(crate) const CLASS_COOKIE: &str = "class";
@@ -48,6 +49,14 @@ pub enum ArmError {
         arm: String,
         /// What is wrong.
         source: tidegate_provision::ProvisionError,
+    },
+    /// What the arm sets makes no sense with the values of a sweep or of the live form.
+    #[error("arm \"{arm}\": set: {problem}")]
+    Set {
+        /// The arm.
+        arm: String,
+        /// What is wrong.
+        problem: String,
     },
     /// The setup makes no sense to the engine.
     #[error("arm \"{arm}\": {source}")]
@@ -83,6 +92,16 @@ pub fn setup(scenario: &Scenario, arm: &Arm) -> Result<Setup, ArmError> {
     setup.max_conn = scenario.max_conn.iter().map(max_conn).collect();
     setup.check().map_err(|source| ArmError::Setup { arm: arm.name.clone(), source })?;
     Ok(setup)
+}
+
+/// The scenario as it is in an arm.
+///
+/// # Errors
+/// When what the arm sets makes no sense.
+pub(crate) fn in_arm<'s>(scenario: &'s Scenario, arm: &Arm) -> Result<Cow<'s, Scenario>, ArmError> {
+    let problem =
+        |error: tidegate_config::ConfigErrors| ArmError::Set { arm: arm.name.clone(), problem: error.to_string() };
+    scenario.for_arm(arm).map_err(problem)
 }
 
 /// Names of the resource tags of request types, each once: bit `i` is the `i`-th.
@@ -169,7 +188,7 @@ pub(crate) fn application(scenario: &Scenario, setup: tidegate_engine::Setup, se
         servers: setup.servers.iter().zip(servers).map(server).collect(),
         setup,
         classifier,
-        kinds: Vec::new(),
+        kinds: kinds(scenario),
         tags: tags(scenario),
         timeouts: config::Timeouts::default(),
         limits: config::Limits::default(),
@@ -187,6 +206,16 @@ pub(crate) fn application(scenario: &Scenario, setup: tidegate_engine::Setup, se
         exempt: Vec::new(),
         paths: tidegate_classify::Paths::default(),
     }
+}
+
+/// What the sentry is told of each request type. The first is the type of what no rule matches.
+fn kinds(scenario: &Scenario) -> Vec<RequestKind> {
+    let kind = |request: &scenario::Request| match request.lasts {
+        Some(Lasts { kind: LastsAs::Poll, told: true, .. }) => RequestKind::Poll,
+        // Of a stream its content type tells.
+        _ => RequestKind::Ordinary,
+    };
+    std::iter::once(RequestKind::Ordinary).chain(scenario.requests.iter().map(kind)).collect()
 }
 
 /// A sentry with nothing but this application, on one worker.

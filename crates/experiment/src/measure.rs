@@ -1,5 +1,7 @@
 //! From an outcome to the numbers that a scenario makes demands on.
 
+mod interval;
+
 use std::time::Duration;
 
 use serde::Serialize;
@@ -8,6 +10,8 @@ use tidegate_workload::{Course, Second};
 
 use crate::outcome::{Connections, Outcome};
 use crate::scenario::{Arm, Expect, Load, Metric, Scenario, Span};
+
+pub(crate) use interval::judge;
 
 /// One expectation, measured.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -24,6 +28,9 @@ pub struct Check {
     pub bound: String,
     /// What was measured; `None` when there was nothing to measure, which never passes.
     pub measured: Option<f64>,
+    /// Of several seeds taken together, where the mean lies with 95 % confidence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interval: Option<[f64; 2]>,
     /// Whether it is as demanded.
     pub pass: bool,
 }
@@ -59,13 +66,15 @@ impl<'a> Measure<'a> {
         let times = |other: Option<f64>| {
             self.metric(expect).zip(other).and_then(|(now, other)| (other > 0.0).then(|| now / other))
         };
-        let measured = match (expect.relative_to, &expect.relative_to_arm) {
-            (None, None) => self.metric(expect),
-            (Some(before), _) => times(self.metric(&Expect { over: before, ..expect.clone() })),
-            (None, Some(arm)) => {
-                let other = self.arms.iter().find(|(name, _)| name == arm);
-                times(other.and_then(|(_, outcome)| Measure { outcome, ..*self }.metric(expect)))
-            }
+        let there = |arm: &String| {
+            let other = self.arms.iter().find(|(name, _)| name == arm);
+            other.and_then(|(_, outcome)| Measure { outcome, ..*self }.metric(expect))
+        };
+        let measured = match (expect.relative_to, &expect.relative_to_arm, &expect.minus_arm) {
+            (None, None, None) => self.metric(expect),
+            (Some(before), ..) => times(self.metric(&Expect { over: before, ..expect.clone() })),
+            (None, Some(arm), _) => times(there(arm)),
+            (None, None, Some(arm)) => self.metric(expect).zip(there(arm)).map(|(now, other)| now - other),
         };
         Check {
             what: expect.what.clone(),
@@ -74,6 +83,7 @@ impl<'a> Measure<'a> {
             over: expect.over,
             bound: expect.bound(),
             measured,
+            interval: None,
             pass: measured.is_some_and(|measured| expect.allows(measured)),
         }
     }
@@ -111,6 +121,7 @@ impl<'a> Measure<'a> {
             Metric::P95WorstWindow => worst(&course, expect, 0.95),
             Metric::P95WindowsOver => self.windows_over(&course, expect),
             Metric::InFlight => self.in_flight(expect),
+            Metric::AtWorkMost => self.at_work(expect),
             Metric::ServersLeast => self.servers(expect).min().map(|count| count as f64),
             Metric::ServersMost => self.servers(expect).max().map(|count| count as f64),
             Metric::ServersChanges => {
@@ -197,6 +208,13 @@ impl<'a> Measure<'a> {
             self.outcome.in_flight.iter().take(to.as_secs_f64().ceil() as usize).skip(from.as_secs() as usize);
         let sums: Vec<u32> = seconds.map(sum).collect();
         share(sums.iter().map(|&sum| u64::from(sum)).sum(), sums.len() as u64)
+    }
+
+    /// The most at work at one server in any of the seconds.
+    fn at_work(&self, expect: &Expect) -> Option<f64> {
+        let Span { from, to } = expect.over;
+        let seconds = self.outcome.at_work.iter().take(to.as_secs_f64().ceil() as usize).skip(from.as_secs() as usize);
+        seconds.max().map(|&most| f64::from(most))
     }
 
     /// The servers of the class, second by second.

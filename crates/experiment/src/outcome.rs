@@ -18,6 +18,8 @@ pub struct Outcome {
     pub partitions: Vec<Vec<usize>>,
     /// Requests in flight, second by second, each of the streams in their order; empty where no expectation asks.
     pub in_flight: Vec<Vec<u32>>,
+    /// The most requests that one server had at work at once, second by second; empty where no expectation asks.
+    pub at_work: Vec<u32>,
     /// Reasons not to trust the figures, in words. Always empty for a simulation.
     pub warnings: Vec<String>,
     /// What the policy reported of itself, by time: seconds and a line of text.

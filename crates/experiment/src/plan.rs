@@ -4,14 +4,15 @@
 //! Simulated runs share nothing, so they scale with the processors; results come in the order of arms and seeds,
 //! whoever is ready first, so that the same scenario gives the same bytes whatever `jobs` is.
 
+use std::borrow::Cow;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tidegate_loadgen::Progress;
 use tidegate_sim::SiteError;
 
-use crate::configure::ArmError;
-use crate::measure::{Check, Measure};
+use crate::configure::{self, ArmError};
+use crate::measure::{Check, Measure, judge};
 use crate::outcome::Outcome;
 use crate::report::{ArmReport, RunReport};
 use crate::scenario::{Arm, Scenario};
@@ -75,7 +76,8 @@ pub async fn live(
         for &seed in seeds {
             let title = format!("{} {} seed {seed}", scenario.id, arm.name);
             let failed = |source| LiveError { title: title.clone(), source };
-            let run = service.start(scenario, arm, seed, lab).map_err(failed)?;
+            let played = configure::in_arm(scenario, arm).map_err(|error| failed(error.into()))?;
+            let run = service.start(&played, arm, seed, lab).map_err(failed)?;
             outcomes.push(until_done(run, |progress| watch(&title, progress)).await.map_err(failed)?);
         }
     }
@@ -85,11 +87,17 @@ pub async fn live(
 /// Measures what came of all runs: by arm, then by seed. Arms may be compared, so all are measured at the end.
 fn reports(scenario: &Scenario, seeds: &[u64], outcomes: Vec<Outcome>) -> Vec<ArmReport> {
     let checks = |at: usize| {
+        let arm = &scenario.arms[at / seeds.len()];
+        // It was played, so what it sets makes sense.
+        let played = scenario.for_arm(arm).unwrap_or(Cow::Borrowed(scenario));
         let runs = outcomes.chunks(seeds.len()).map(|runs| &runs[at % seeds.len()]);
         let others: Vec<(&str, &Outcome)> = scenario.arms.iter().map(|arm| arm.name.as_str()).zip(runs).collect();
-        Measure::new(scenario, &outcomes[at]).beside(&others).checks(&scenario.arms[at / seeds.len()])
+        Measure::new(&played, &outcomes[at]).beside(&others).checks(arm)
     };
-    let checks: Vec<Vec<Check>> = (0..outcomes.len()).map(checks).collect();
+    let mut checks: Vec<Vec<Check>> = (0..outcomes.len()).map(checks).collect();
+    for (arm, runs) in scenario.arms.iter().zip(checks.chunks_mut(seeds.len().max(1))) {
+        judge(arm.expectations(scenario), runs);
+    }
     let mut runs = outcomes.into_iter().zip(checks).zip(seeds.iter().cycle());
     let run = |((outcome, checks), seed): ((Outcome, Vec<Check>), &u64)| RunReport { seed: *seed, outcome, checks };
     let arm = |arm: &Arm| {

@@ -37,11 +37,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod arms;
 mod check;
+mod check_clients;
 mod check_machines;
 mod check_max_conn;
 mod curves;
 mod expect;
+mod lasts;
 mod live;
 mod machines;
 mod max_conn;
@@ -57,10 +60,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tidegate_config::ConfigErrors;
 use tidegate_sim::{Channel, Link, SentryModel};
-use tidegate_workload::{ArrivalProcess, Profile, Rate, Retry, ServiceTime, Sessions, Users, time};
+use tidegate_workload::{ArrivalProcess, Profile, Rate, Retry, ServiceTime, Sessions, Tenants, Users, time};
 
 pub use curves::{Curves, Panel};
 pub use expect::{Expect, Metric, Span};
+pub use lasts::{Lasts, LastsAs};
 pub use live::{Control, Live, Mail, MailDatabase, Namespaces, On, Only, Stealing};
 pub use machines::{CARD, CORES, Fault, FaultKind, Lends, Resource, Servers, Step as Use, Tier};
 pub use max_conn::MaxConn;
@@ -104,6 +108,9 @@ pub struct Scenario {
     /// The way to the clients; answers are there at once when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<Link>,
+    /// Whether the sentry holds bodies: takes a request in before it decides, and an answer at its server's pace.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub holds_bodies: bool,
     /// The sentry's own CPU; never short when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sentry: Option<SentryModel>,
@@ -236,6 +243,9 @@ pub struct Request {
     /// What it does at its server after its time on a core.
     #[serde(rename = "step", default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Use>,
+    /// How it is open without being work; it is work and nothing else when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lasts: Option<Lasts>,
 }
 
 /// One stream of requests of one class. Results are kept per load.
@@ -257,6 +267,21 @@ pub struct Load {
     /// What its clients do when they are not answered; nothing when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
+    /// How long they wait before they leave; when absent, those that try again leave after the scenario's `timeout`.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "time::optional")]
+    pub patience: Option<Duration>,
+    /// Whose requests they are; nobody's in particular when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenants: Option<Tenants>,
+    /// How long a client takes to send a request; no time when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sends: Option<ServiceTime>,
+    /// How long a client takes to read an answer; no time when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reads: Option<ServiceTime>,
+    /// Whether it stays away: for arms that show what the others would be without it.
+    #[serde(default, skip_serializing_if = "is_no")]
+    pub absent: bool,
 }
 
 /// One of the policies that are compared.
@@ -280,6 +305,9 @@ pub struct Arm {
     /// The provisioning policy: `policy` and its settings. The engine's default when absent.
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     pub provision: toml::Table,
+    /// What is otherwise in this arm than in the file: by the way to it, as in a sweep. See [`Scenario::for_arm`].
+    #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
+    pub set: toml::Table,
 }
 
 impl Scenario {
@@ -299,7 +327,8 @@ impl Scenario {
         let scenario: Scenario = tidegate_config::parse(text, source)?;
         let mut problems = check::problems(&scenario);
         if problems.is_empty() {
-            problems = [expect::problems(&scenario), sweep::problems(&scenario), live::problems(&scenario)].concat();
+            problems =
+                [expect::problems, arms::problems, sweep::problems, live::problems].map(|of| of(&scenario)).concat();
         }
         if problems.is_empty() { Ok(scenario) } else { Err(ConfigErrors::of_checks(source, text, problems)) }
     }
@@ -317,7 +346,8 @@ impl Scenario {
 
     /// Requests per second that all loads together offer at `at`.
     pub fn offered_at(&self, at: Duration) -> f64 {
-        self.loads.iter().map(|load| load.rate.rate_at(at).per_second()).sum()
+        let come = self.loads.iter().filter(|load| !load.absent);
+        come.map(|load| load.rate.rate_at(at).per_second()).sum()
     }
 
     /// How many servers stand behind the sentry: its own, and those of tiers that lend theirs.
@@ -354,7 +384,7 @@ impl Arm {
     pub fn expectations<'s>(&'s self, scenario: &'s Scenario) -> impl Iterator<Item = &'s Expect> {
         let is_there = |name: &String| scenario.arms.iter().any(|arm| arm.name == *name);
         let about = scenario.expects.iter().filter(|expect| expect.is_about(&self.name));
-        about.filter(move |expect| expect.relative_to_arm.as_ref().is_none_or(is_there))
+        about.filter(move |expect| expect.other_arm().is_none_or(is_there))
     }
 }
 
@@ -377,6 +407,16 @@ fn one_share() -> f64 {
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
 fn is_one(share: &f64) -> bool {
     *share == 1.0
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
+fn is_yes(yes: &bool) -> bool {
+    *yes
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
+fn is_no(yes: &bool) -> bool {
+    !*yes
 }
 
 fn one_revenue() -> f64 {

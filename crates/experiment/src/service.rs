@@ -17,6 +17,7 @@ use std::pin::Pin;
 use tidegate_loadgen::{LoadError, PlanError, Progress, UsersError};
 use tidegate_sentry::StartError as SentryError;
 use tidegate_testbed::{NucleiError, ProcessError, StartError};
+use tidegate_workload::Abandoned;
 use tokio::sync::watch::Receiver;
 
 use crate::configure::ArmError;
@@ -167,6 +168,11 @@ impl Beyond {
 
     /// Only the simulator has models of these.
     fn add_models(&mut self, scenario: &Scenario) {
+        let loads = || scenario.loads.iter();
+        self.add(loads().any(|load| load.tenants.is_some()), "load.tenants");
+        self.add(loads().any(|load| load.sends.is_some()), "load.sends");
+        self.add(loads().any(|load| load.reads.is_some()), "load.reads");
+        self.add(!scenario.holds_bodies, "holds_bodies");
         self.add(scenario.link.is_some(), "link");
         // Where processors of sentries are measured, what the file says of them is a model.
         let measured = matches!(scenario.on(), On::Control(control) if control.sentry_full.is_some());
@@ -190,9 +196,16 @@ impl Beyond {
 
     /// The load generator's streams do not know these.
     fn add_clients(&mut self, scenario: &Scenario) {
-        self.add(scenario.loads.iter().any(|load| load.retry.is_some()), "load.retry");
         self.add(!scenario.users.is_empty(), "users");
         self.add(scenario.expects.iter().any(|expect| expect.request.is_some()), "expect.request");
+    }
+
+    /// Only emulated servers have these.
+    fn add_emulated(&mut self, scenario: &Scenario) {
+        self.add(scenario.requests.iter().any(|request| request.lasts.is_some()), "request.lasts");
+        self.add(scenario.servers.abandoned != Abandoned::default(), "servers.abandoned");
+        let at_work = |expect: &crate::scenario::Expect| expect.metric == crate::scenario::Metric::AtWorkMost;
+        self.add(scenario.expects.iter().any(at_work), "expect.metric = at_work_most");
     }
 
     fn add_tiers(&mut self, scenario: &Scenario) {

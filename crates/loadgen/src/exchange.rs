@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
@@ -28,12 +29,14 @@ pub(crate) struct Page {
 }
 
 /// Sends `request` and reads the whole answer; the caller holds a permit of the pool. `on_send` is told, once, when the
-/// head is given to a connection; the answer is read into `page` where there is one.
+/// head is given to a connection, and `on_open`, at most once, what it is when an answer begins that stays open. The
+/// answer is read into `page` where there is one.
 pub(crate) async fn exchange(
     pool: &Pool,
     mut request: Request<Full<Bytes>>,
     keep_alive: bool,
     on_send: impl FnOnce(),
+    on_open: impl Fn(Outcome),
     mut page: Option<&mut Page>,
 ) -> Result<Outcome, ErrorKind> {
     let mut on_send = Some(on_send);
@@ -50,7 +53,7 @@ pub(crate) async fn exchange(
         }
         match sender.try_send_request(request).await {
             Ok(response) => {
-                let outcome = read(response, page.take()).await?;
+                let outcome = read(response, on_open, page.take()).await?;
                 if keep_alive {
                     pool.keep(member, sender);
                 }
@@ -65,13 +68,25 @@ pub(crate) async fn exchange(
     }
 }
 
-async fn read(response: Response<Incoming>, mut page: Option<&mut Page>) -> Result<Outcome, ErrorKind> {
+async fn read(
+    response: Response<Incoming>,
+    on_open: impl Fn(Outcome),
+    mut page: Option<&mut Page>,
+) -> Result<Outcome, ErrorKind> {
     let status = response.status().as_u16();
     if let Some(page) = &mut page {
         page.headers.clone_from(response.headers());
     }
     let decision = response.headers().get("tidegate-decision");
     let by_sentry = decision.is_some_and(|value| value.as_bytes().starts_with(b"rejected"));
+    let seconds = |name: &str| {
+        let value = response.headers().get(name).and_then(|value| value.to_str().ok()?.trim().parse::<f64>().ok());
+        value.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or_default()
+    };
+    let (waited, retry_after) = (seconds("x-waited"), seconds("retry-after"));
+    if response.status().is_success() && stays_open(response.headers()) {
+        on_open(Outcome::Answered { status, by_sentry, bytes: 0, waited, retry_after });
+    }
     let mut body = response.into_body();
     let mut bytes = 0;
     while let Some(frame) = body.frame().await {
@@ -83,7 +98,13 @@ async fn read(response: Response<Incoming>, mut page: Option<&mut Page>) -> Resu
             page.body.extend_from_slice(&data[..data.len().min(room)]);
         }
     }
-    Ok(Outcome::Answered { status, by_sentry, bytes })
+    Ok(Outcome::Answered { status, by_sentry, bytes, waited, retry_after })
+}
+
+/// Whether an answer goes on as things happen: by its content type, or because an emulated server says so.
+fn stays_open(headers: &HeaderMap) -> bool {
+    let is_events = |value: &http::HeaderValue| value.as_bytes().starts_with(b"text/event-stream");
+    headers.contains_key("x-lasts") || headers.get(http::header::CONTENT_TYPE).is_some_and(is_events)
 }
 
 /// Whose fault it is that there is no connection.

@@ -1,6 +1,7 @@
 //! The generator's loop: merges the streams and lets each request leave at its instant, as a task of its own.
 
 use std::cell::{Cell, RefCell};
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,7 @@ use crate::pool::Pool;
 use crate::progress::{Progress, ten_times_a_second};
 use crate::record::{ClassRecord, Outcome, summarise};
 use crate::report::{ErrorKind, Report};
+use crate::retries;
 use crate::script::ScriptedRequest;
 use crate::timer::FineTimer;
 
@@ -140,6 +142,8 @@ struct Generator {
     health: RefCell<Health>,
     outstanding: Cell<usize>,
     idle: Notify,
+    /// For how long clients wait before they try again.
+    waits: RefCell<Rng>,
     /// For how long requests were sent, once all have been.
     ended: Cell<Option<Duration>>,
 }
@@ -171,6 +175,7 @@ impl Generator {
             health: RefCell::new(Health::new()),
             outstanding: Cell::new(0),
             idle: Notify::new(),
+            waits: RefCell::new(rng(plan.seed, u64::MAX)),
             ended: Cell::new(None),
             start: Instant::now(),
             plan,
@@ -179,34 +184,76 @@ impl Generator {
 
     /// Lets one request leave, unless too many are outstanding.
     fn fire(self: &Rc<Self>, stream: usize, choice: usize, headers: Fields, due: Duration) {
-        let class = self.streams[stream].class;
-        let record = &mut self.records.borrow_mut()[class];
-        record.offered(due);
-        if self.outstanding.get() >= self.plan.outstanding {
-            return record.ended(due, Duration::ZERO, Outcome::OutstandingLimit);
+        if self.begin(stream, due) {
+            tokio::task::spawn_local(Rc::clone(self).request(stream, choice, headers, due));
         }
-        self.outstanding.set(self.outstanding.get() + 1);
-        tokio::task::spawn_local(Rc::clone(self).request(stream, choice, headers, due));
     }
 
-    /// One request from its instant to its outcome.
-    async fn request(self: Rc<Self>, stream: usize, choice: usize, headers: Fields, due: Duration) {
-        let instant = self.start + due;
-        self.health.borrow_mut().taken(instant, Instant::now());
-        let connected = Cell::new(false);
-        let deadline = (instant + self.plan.streams[stream].timeout).into();
-        let outcome = match timeout_at(deadline, self.attempt(stream, choice, headers, &connected)).await {
-            Ok(Ok(outcome)) => outcome,
-            Ok(Err(kind)) => Outcome::Failed(kind),
-            Err(_) if connected.get() => Outcome::Failed(ErrorKind::Timeout),
-            Err(_) => Outcome::ConnectionLimit,
-        };
-        let took = instant.elapsed();
+    /// Counts a try that is due. Whether it may leave.
+    fn begin(&self, stream: usize, due: Duration) -> bool {
+        let record = &mut self.records.borrow_mut()[self.streams[stream].class];
+        record.offered(due);
+        let has_room = self.outstanding.get() < self.plan.outstanding;
+        match has_room {
+            true => self.outstanding.set(self.outstanding.get() + 1),
+            false => record.ended(due, Duration::ZERO, Outcome::OutstandingLimit),
+        }
+        has_room
+    }
+
+    /// Counts how a try ended.
+    fn end(&self, stream: usize, due: Duration, took: Duration, outcome: Outcome) {
         self.records.borrow_mut()[self.streams[stream].class].ended(due, took, outcome);
         self.outstanding.set(self.outstanding.get() - 1);
         if self.outstanding.get() == 0 {
             self.idle.notify_one();
         }
+    }
+
+    /// One request from its instant to its outcome, and the tries that follow.
+    async fn request(self: Rc<Self>, stream: usize, choice: usize, headers: Fields, mut due: Duration) {
+        self.health.borrow_mut().taken(self.start + due, Instant::now());
+        let retry = self.plan.streams[stream].retry;
+        let mut tries = 1;
+        while let Some(outcome) = self.try_once(stream, choice, headers.clone(), due).await {
+            let Some(retry) = retry.filter(|retry| tries < retry.tries) else { return };
+            // A statement of its own: whoever waits must not keep the generator of numbers.
+            let wait = retries::wait(&retry, outcome, &mut self.waits.borrow_mut());
+            let Some(wait) = wait else { return };
+            tokio::time::sleep(wait).await;
+            (tries, due) = (tries + 1, self.start.elapsed());
+            if due >= self.plan.duration || !self.begin(stream, due) {
+                return;
+            }
+        }
+    }
+
+    /// One try. `None`: its answer stayed open, until just now.
+    async fn try_once(&self, stream: usize, choice: usize, headers: Fields, due: Duration) -> Option<Outcome> {
+        let instant = self.start + due;
+        let (connected, opened) = (Cell::new(false), Cell::new(false));
+        let on_open = |outcome| {
+            opened.set(true);
+            self.end(stream, due, instant.elapsed(), outcome);
+        };
+        let deadline = (instant + self.plan.streams[stream].timeout).into();
+        let mut attempt = pin!(self.attempt(stream, choice, headers, &connected, on_open));
+        let outcome = match timeout_at(deadline, attempt.as_mut()).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(kind)) => Outcome::Failed(kind),
+            Err(_) if opened.get() => {
+                // It was answered when it began; how it ends does not matter.
+                let _ = attempt.await;
+                return None;
+            }
+            Err(_) if connected.get() => Outcome::Failed(ErrorKind::Timeout),
+            Err(_) => Outcome::ConnectionLimit,
+        };
+        if opened.get() {
+            return None;
+        }
+        self.end(stream, due, instant.elapsed(), outcome);
+        Some(outcome)
     }
 
     async fn attempt(
@@ -215,6 +262,7 @@ impl Generator {
         choice: usize,
         headers: Fields,
         connected: &Cell<bool>,
+        on_open: impl Fn(Outcome),
     ) -> Result<Outcome, ErrorKind> {
         let Prepared { class, choices } = &self.streams[stream];
         let (class, choice) = (*class, &choices[choice.min(choices.len() - 1)]);
@@ -227,7 +275,8 @@ impl Generator {
         *request.uri_mut() = choice.path.clone();
         *request.headers_mut() = choice.headers.clone();
         headers.into_iter().for_each(|(name, value)| drop(request.headers_mut().insert(name, value)));
-        exchange(pool, request, self.plan.keep_alive, || self.records.borrow_mut()[class].sent(), None).await
+        let on_send = || self.records.borrow_mut()[class].sent();
+        exchange(pool, request, self.plan.keep_alive, on_send, on_open, None).await
     }
 
     /// Waits for the last answer; each request's timeout bounds it.

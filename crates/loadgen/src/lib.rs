@@ -47,6 +47,7 @@ mod pool;
 mod progress;
 mod record;
 mod report;
+mod retries;
 mod run;
 mod script;
 mod table;

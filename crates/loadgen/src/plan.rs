@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Uri};
-use tidegate_workload::{ArrivalProcess, Profile};
+use tidegate_workload::{ArrivalProcess, Profile, Retry};
 use tokio::sync::watch;
 
 use crate::script::Script;
@@ -60,8 +60,12 @@ pub struct Stream {
     pub profile: Profile,
     /// The requests one by one, in place of arrivals, rate and weights.
     pub script: Option<Script>,
-    /// How long a client waits for the whole answer, from the scheduled instant.
+    /// How long a client waits for the whole answer, from the scheduled instant; of one that stays open, for its
+    /// beginning. Then it leaves, and closes its connection.
     pub timeout: Duration,
+    /// What a client does whose request was refused, failed or took too long; each try counts as a request. `None`:
+    /// nothing.
+    pub retry: Option<Retry>,
 }
 
 /// Why a plan cannot be run.
@@ -150,6 +154,7 @@ impl Stream {
             profile,
             script: None,
             timeout: Duration::from_secs(10),
+            retry: None,
         }
     }
 
@@ -202,6 +207,13 @@ impl Stream {
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Stream {
         self.timeout = timeout;
+        self
+    }
+
+    /// Sets what a client does that was not answered.
+    #[must_use]
+    pub fn retry(mut self, retry: Option<Retry>) -> Stream {
+        self.retry = retry;
         self
     }
 

@@ -10,8 +10,9 @@ use crate::report::{ClassReport, ErrorKind, NotSent, Quantiles, Second, add, his
 /// What became of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// A complete answer.
-    Answered { status: u16, by_sentry: bool, bytes: u64 },
+    /// A complete answer, or one that is open and has begun. `waited` of its time was for news, no response time; a
+    /// refusal says when to come back.
+    Answered { status: u16, by_sentry: bool, bytes: u64, waited: Duration, retry_after: Duration },
     /// No complete answer.
     Failed(ErrorKind),
     /// Held back: too many outstanding.
@@ -68,7 +69,8 @@ impl ClassRecord {
     pub(crate) fn ended(&mut self, at: Duration, took: Duration, outcome: Outcome) {
         self.in_flight -= 1;
         match outcome {
-            Outcome::Answered { status, by_sentry, bytes } => {
+            Outcome::Answered { status, by_sentry, bytes, waited, .. } => {
+                let took = took.saturating_sub(waited);
                 *self.counts.status.entry(status).or_default() += 1;
                 self.counts.bytes += bytes;
                 match status {
@@ -228,7 +230,8 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     fn answered(status: u16) -> Outcome {
-        Outcome::Answered { status, by_sentry: status == 503, bytes: 10 }
+        let (waited, retry_after) = (Duration::ZERO, Duration::ZERO);
+        Outcome::Answered { status, by_sentry: status == 503, bytes: 10, waited, retry_after }
     }
 
     #[test]
@@ -260,6 +263,18 @@ mod tests {
         assert_eq!(c.seconds.iter().map(|s| s.offered).sum::<u64>(), 8);
         assert_eq!((c.seconds[0].admitted, c.seconds[0].good, c.seconds[1].failed), (2, 1, 1));
         assert!((c.seconds[0].p95.unwrap() - 0.1).abs() < 1e-6);
+    }
+
+    #[test]
+    fn what_was_waited_for_news_is_no_response_time() {
+        let mut record = ClassRecord::new("a".into(), Some(60 * MS));
+        let Outcome::Answered { status, by_sentry, bytes, retry_after, .. } = answered(200) else { unreachable!() };
+        record.offered(MS);
+        let waited = 10_000 * MS;
+        record.ended(MS, 10_050 * MS, Outcome::Answered { status, by_sentry, bytes, waited, retry_after });
+        let (classes, _) = summarise(&[record], 1.0);
+        assert_eq!((classes[0].admitted, classes[0].good), (1, 1));
+        assert!(classes[0].latency.p50 < 0.06, "{}", classes[0].latency.p50);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use tidegate_engine::{AdmissionConfig, ClassSetup, DispatchConfig, ServerSetup, Setup, Sla, Statistic};
-use tidegate_sim::{Discipline, ServerModel, Stream, Url, World};
+use tidegate_sim::{Discipline, Manner, ServerModel, Stream, Url, World};
 use tidegate_workload::Second;
 use tidegate_workload::{ArrivalProcess, Profile, Rate, ServiceTime};
 
@@ -131,7 +131,7 @@ fn stream(class: u8, rate: f64) -> Stream {
     let cost = ServiceTime::exponential(MEAN).expect("positive");
     let urls = (0..8).map(|url| Url::new(u64::from(class) * 100 + url, cost)).collect();
     let profile = Profile::constant(Rate::new(rate).expect("positive"));
-    Stream { class, profile, process: ArrivalProcess::Poisson, urls, retry: None }
+    Stream { class, profile, process: ArrivalProcess::Poisson, urls, retry: None, manner: Manner::default() }
 }
 
 fn read<T: serde::de::DeserializeOwned>(policy: &str) -> T {

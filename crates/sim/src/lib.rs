@@ -28,8 +28,8 @@ pub use model::{
     Action, Channel, Fault, FaultKind, Host, Knee, Link, Power, Program, Reading, Resource, SentryModel, ServerModel,
     Step, Tier, WarmUp,
 };
-pub use report::{ClassReport, ClientReport, Report, Second, Usage};
+pub use report::{ClassReport, ClientReport, Report, Second, TenantReport, Usage};
 pub use site::{Provision, SiteError, SiteReport, SiteWorld};
 pub use station::Station;
 pub use tidegate_workload::Discipline;
-pub use world::{Offer, Sessions, Stream, Url, Users, World};
+pub use world::{Lasting, Manner, Offer, Sessions, Stream, Url, Users, World};

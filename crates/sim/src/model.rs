@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tidegate_engine::LoadReport;
-use tidegate_workload::{Discipline, ServiceTime, time};
+use tidegate_workload::{Abandoned, Discipline, ServiceTime, time};
 
 /// A server: processors and what else requests use there, and how many requests it takes at once.
 #[derive(Clone, Debug)]
@@ -38,6 +38,9 @@ pub struct ServerModel {
     pub contention: f64,
     /// How fast the work it is given runs on one of its processors; 1 is normal.
     pub pace: f64,
+    /// What it does when a client leaves. One that stops notices while the request is on its own resources, not while
+    /// it waits for another tier.
+    pub abandoned: Abandoned,
 }
 
 impl ServerModel {
@@ -57,6 +60,7 @@ impl ServerModel {
             warm_up: None,
             contention: 0.0,
             pace: 1.0,
+            abandoned: Abandoned::default(),
         }
     }
 }

@@ -102,6 +102,17 @@ impl<'w> Park<'w> {
         self.plan(station, plans);
     }
 
+    /// The most requests that any of the first `count` servers had at once since the last call, waiting for a place
+    /// there or served.
+    pub(crate) fn take_most(&mut self, count: usize) -> u32 {
+        let servers = self.servers.iter_mut().take(count);
+        let most = servers.map(|server| {
+            let level = server.level();
+            std::mem::replace(&mut server.most, level)
+        });
+        most.max().unwrap_or(0)
+    }
+
     /// What ended since the last call.
     pub(crate) fn next_ended(&mut self) -> Option<Ended> {
         self.ended.pop_front()

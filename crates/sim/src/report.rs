@@ -6,7 +6,7 @@ use tidegate_engine::{Event, EventSink, Facts, Snapshot, Timestamp};
 use tidegate_workload::{Course, Responses};
 
 pub use crate::park::Usage;
-use crate::world::World;
+use crate::world::{Stream, World};
 
 /// The outcome of a run.
 #[derive(Clone, Debug)]
@@ -25,6 +25,13 @@ pub struct Report {
     /// Requests in flight, second by second, in the order of `courses`; empty unless
     /// [`World::count_in_flight`](crate::World::count_in_flight).
     pub in_flight: Vec<Vec<u32>>,
+    /// Per stream, its tenants by rank, the one that sends most first; empty where nobody asks whose requests they are.
+    pub tenants: Vec<Vec<TenantReport>>,
+    /// The most requests that one server behind the sentry had at work at once, waiting for a place there included,
+    /// second by second; empty unless [`World::count_in_flight`](crate::World::count_in_flight).
+    pub at_work: Vec<u32>,
+    /// Requests that nothing had become of a day after the last arrival. They count as failed.
+    pub unfinished: u64,
     /// In the order of `courses`: what became of what clients wanted, whatever number of tries it took.
     pub clients: Vec<ClientReport>,
     /// Every server while requests arrived: those behind the sentry, then tier by tier.
@@ -64,6 +71,15 @@ pub struct Second {
     pub responses: Responses,
     /// Of these, within the target.
     pub in_target: u32,
+}
+
+/// What became of one tenant's requests, over the whole run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TenantReport {
+    /// Requests that arrived.
+    pub offered: u64,
+    /// Of these, answered within the target.
+    pub good: u64,
 }
 
 /// What became of what clients wanted. A request that is tried three times is one that was wanted.
@@ -132,6 +148,9 @@ pub(crate) struct ReportBuilder {
     pub(crate) shown: Vec<(Duration, Facts)>,
     pub(crate) partitions: Vec<Vec<usize>>,
     pub(crate) in_flight: Vec<Vec<u32>>,
+    pub(crate) tenants: Vec<Vec<TenantReport>>,
+    pub(crate) at_work: Vec<u32>,
+    pub(crate) unfinished: u64,
     pub(crate) clients: Vec<ClientReport>,
     /// Answers that take longer have nobody left to read them.
     patience: Duration,
@@ -149,6 +168,8 @@ pub(crate) struct ReportBuilder {
 pub(crate) struct Subject {
     pub(crate) class: u8,
     pub(crate) course: u16,
+    /// By rank among the course's tenants, from 1; 0: nobody's in particular.
+    pub(crate) tenant: u32,
     pub(crate) request_type: u16,
     pub(crate) arrived: Timestamp,
     /// The response-time target when it arrived.
@@ -170,6 +191,9 @@ impl ReportBuilder {
             shown: Vec::new(),
             partitions: Vec::new(),
             in_flight: Vec::new(),
+            tenants: world.streams.iter().map(tenants).collect(),
+            at_work: Vec::new(),
+            unfinished: 0,
             clients,
             patience: world.patience,
             stretch: u64::try_from(world.stretch.as_nanos()).unwrap_or(u64::MAX).max(1),
@@ -190,6 +214,9 @@ impl ReportBuilder {
             class.second(subject.arrived).offered += 1;
         }
         self.count(subject, Course::offered);
+        if let Some(tenant) = self.tenant(subject) {
+            tenant.offered += 1;
+        }
     }
 
     pub(crate) fn refused(&mut self, now: Timestamp, subject: Subject) {
@@ -199,20 +226,26 @@ impl ReportBuilder {
         self.count(subject, Course::refused);
     }
 
-    /// Returns whether the client was still there.
-    pub(crate) fn answered(&mut self, now: Timestamp, subject: Subject) -> bool {
-        let response = now.since(subject.arrived);
+    /// Its client waited for `response`. Returns whether it was still there.
+    pub(crate) fn answered(&mut self, now: Timestamp, subject: Subject, response: Duration) -> bool {
         if let Some(class) = self.classes.get_mut(usize::from(subject.class)) {
             let second = class.second(now);
             second.in_target += u32::from(response <= subject.target);
             second.responses.add(response);
         }
         let in_time = response <= self.patience;
+        if let Some(tenant) = self.tenant(subject) {
+            tenant.good += u64::from(in_time && response <= subject.target);
+        }
         self.count(subject, |course, arrived| match in_time {
             true => course.answered(arrived, response, subject.target),
             false => course.failed(arrived),
         });
         in_time
+    }
+
+    fn tenant(&mut self, subject: Subject) -> Option<&mut TenantReport> {
+        self.tenants.get_mut(usize::from(subject.course))?.get_mut((subject.tenant as usize).checked_sub(1)?)
     }
 
     /// Counts a request with its stream and with its type.
@@ -241,6 +274,9 @@ impl ReportBuilder {
             shown: self.shown,
             partitions: self.partitions,
             in_flight: self.in_flight,
+            tenants: self.tenants,
+            at_work: self.at_work,
+            unfinished: self.unfinished,
             clients: self.clients,
             servers,
             sentry_cpu,
@@ -251,6 +287,11 @@ impl ReportBuilder {
             snapshot,
         }
     }
+}
+
+/// A place for each tenant of a stream.
+fn tenants(stream: &Stream) -> Vec<TenantReport> {
+    vec![TenantReport::default(); stream.manner.tenants.map_or(0, |tenants| tenants.count as usize)]
 }
 
 impl ClassReport {

@@ -8,7 +8,10 @@ mod answer;
 mod clients;
 mod faults;
 mod kernel;
+mod lasting;
+mod leaving;
 mod look;
+mod manner;
 mod menu;
 mod offers;
 mod pages;
@@ -69,6 +72,29 @@ pub(crate) enum Happening {
     Again {
         request: u32,
     },
+    /// A request is there whose client took its time to send it.
+    Sent {
+        request: u32,
+    },
+    /// The same, at the server that it has a place at.
+    Uploaded {
+        request: u32,
+        server: ServerId,
+    },
+    /// An answer is taken over, slowly.
+    Read {
+        request: u32,
+    },
+    /// There is news for a poll; a stream is seen to be one; it is over.
+    News {
+        request: u32,
+    },
+    Noticed {
+        request: u32,
+    },
+    Closed {
+        request: u32,
+    },
     /// A user has thought.
     Thought {
         group: u16,
@@ -117,12 +143,36 @@ pub(crate) struct Flying {
     /// Time at the server, once it is answered there.
     served_in: Duration,
     tries: u32,
+    /// What it is beyond its work.
+    besides: Besides,
+    /// Its job at its server, or one of the two that follow.
+    job: u32,
     /// Its client's patience.
     timer: Option<SlotId>,
     /// Its client left.
     gone: bool,
     /// It waits in the controller.
     waiting: bool,
+    /// It is open, and has no place.
+    pooled: bool,
+    /// The report has it already: it is between two tries, or its answer goes on.
+    counted: bool,
+}
+
+/// It is not at its server yet.
+const NOT_YET: u32 = u32::MAX;
+/// Its server has done the work.
+const DONE: u32 = u32::MAX - 1;
+
+/// What a request is besides its work. Drawn when it arrives, so that every policy sees the same.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Besides {
+    /// How long its client takes to send it and to read the answer, and how long it is open, seconds.
+    sends: f64,
+    reads: f64,
+    lasts: f64,
+    /// How long it waited for news, seconds.
+    waited: f64,
 }
 
 /// A run, by question: who asks, who decides, where is it done, and what came of it.
@@ -171,6 +221,7 @@ impl<'w> Run<'w> {
     /// From where it is to the last.
     pub(crate) fn play_on(mut self) -> Report {
         self.empty();
+        self.fail_the_rest();
         self.finish()
     }
 
@@ -240,6 +291,12 @@ impl<'w> Run<'w> {
             Happening::Received { request } => self.received(now, request),
             Happening::Impatience { request } => self.lose_patience(now, request),
             Happening::Again { request } => self.try_again(now, request),
+            Happening::Sent { request } => self.sent_at_last(now, request),
+            Happening::Uploaded { request, server } => self.uploaded(now, request, server),
+            Happening::Read { request } => self.sent(now, request),
+            Happening::News { request } => self.news(now, request),
+            Happening::Noticed { request } => self.notice(now, request),
+            Happening::Closed { request } => self.end_stream(now, request),
             Happening::Thought { group, user } => self.ask(now, group, user),
             Happening::Page { source } => self.ask_for_page(now, source),
             Happening::Reading { number } => self.send(now, self.world.readings[number as usize].report),
@@ -281,6 +338,7 @@ impl<'w> Run<'w> {
     fn finish(mut self) -> Report {
         let usage = self.report.usage.take().unwrap_or_else(|| self.use_until(self.end));
         let snapshot = self.sentry.controller.snapshot(self.end);
+        self.count_last_second();
         self.report.report(self.end.since(Timestamp::ZERO), usage, self.sentry.log.take(), snapshot)
     }
 }

@@ -100,11 +100,16 @@ impl Station {
         self.units = units;
     }
 
-    /// Forgets every job that is not to stay.
+    /// Forgets every job that is not to stay; whoever is next in turn begins.
     pub fn retain(&mut self, now: Timestamp, stays: impl Fn(u32) -> bool) {
         self.advance(now);
         self.running.retain(|job| stays(job.id));
         self.queue.retain(|(id, _)| stays(*id));
+        while (self.running.len() as f64) < self.units
+            && let Some((id, work)) = self.queue.pop_front()
+        {
+            self.run(id, work);
+        }
     }
 
     /// Jobs there, running or queued.
@@ -209,6 +214,14 @@ mod tests {
         station.start(Timestamp::ZERO, 2, 0.010);
         assert_eq!(run(&mut station), [(1, 30), (2, 40)]);
         assert!((station.busy_until(Timestamp::from_millis(100)) - 0.040).abs() < 1e-6);
+    }
+
+    #[test]
+    fn who_leaves_makes_room_for_the_next_in_turn() {
+        let mut station = Station::new(1.0, Discipline::Fifo);
+        (1..=3).for_each(|id| station.start(Timestamp::ZERO, id, 0.030));
+        station.retain(Timestamp::from_millis(10), |id| id != 1);
+        assert_eq!((run(&mut station), station.jobs()), (vec![(2, 40), (3, 70)], 0));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use tidegate_engine::{AdmissionConfig, ServerSetup, Setup, SetupError, Sla, Stat
 use tidegate_workload::{ArrivalProcess, Course, Discipline, Profile, Rate, Second, ServiceTime};
 
 use crate::model::ServerModel;
-use crate::world::{Stream, Url, Users, World};
+use crate::world::{Manner, Stream, Url, Users, World};
 
 /// One model.
 #[derive(Clone, Debug, PartialEq)]
@@ -137,7 +137,14 @@ fn single(requests: u32, load: f64, cores: u32, discipline: Discipline, time: Se
     let mut world = empty(f64::from(requests) / rate, cores, discipline);
     let profile = Profile::constant(of(Rate::new(rate).ok_or(())));
     let process = ArrivalProcess::Poisson;
-    world.streams = vec![Stream { class: 0, profile, process, urls: vec![Url::new(1, time)], retry: None }];
+    world.streams = vec![Stream {
+        class: 0,
+        profile,
+        process,
+        urls: vec![Url::new(1, time)],
+        retry: None,
+        manner: Manner::default(),
+    }];
     world
 }
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tidegate_engine::{Setup, SetupError, Tags, Timestamp};
-use tidegate_workload::{ArrivalProcess, Profile, Retry, ServiceTime};
+use tidegate_engine::{Open, Setup, SetupError, Tags, Timestamp};
+use tidegate_workload::{ArrivalProcess, Profile, Retry, ServiceTime, Tenants};
 
 use crate::model::{Channel, Fault, Host, Link, Program, Reading, SentryModel, ServerModel, Tier};
 use crate::report::Report;
@@ -46,8 +46,11 @@ pub struct World {
     pub duration: Duration,
     /// Whether [`Report::classes`] are kept, by second of the answer, beside the courses by second of arrival.
     pub by_answer: bool,
-    /// Whether requests in flight are counted once a second.
+    /// Whether requests in flight are counted once a second, and the most that a server had at work in it.
     pub count_in_flight: bool,
+    /// Whether the sentry holds bodies: a request comes to be decided on when its client has sent it all, and an answer
+    /// is taken from its server at the server's pace. Otherwise whoever sends or reads slowly has a place meanwhile.
+    pub holds_bodies: bool,
     /// Whether nuclei measure the servers, for a policy that protects resources.
     pub nuclei: bool,
     /// Courses are kept by stretches of this length: what is a second of a [`Course`](tidegate_workload::Course) is a
@@ -83,6 +86,23 @@ pub struct Stream {
     pub urls: Vec<Url>,
     /// What clients do that were not answered; `None`: nothing.
     pub retry: Option<Retry>,
+    /// How they behave besides.
+    pub manner: Manner,
+}
+
+/// How a stream's clients behave, besides trying again.
+#[derive(Clone, Debug, Default)]
+pub struct Manner {
+    /// How long they wait for an answer before they leave; `None`: [`World::patience`] holds for them.
+    pub patience: Option<Duration>,
+    /// Whose requests they are; `None`: nobody's in particular.
+    pub tenants: Option<Tenants>,
+    /// How long a client takes to send a request, seconds; `None`: no time.
+    pub sends: Option<ServiceTime>,
+    /// How long a client takes to read an answer, seconds; `None`: no time.
+    pub reads: Option<ServiceTime>,
+    /// The requests are drawn and do not come: those of other streams are the very same as if they did.
+    pub absent: bool,
 }
 
 /// One URL.
@@ -104,12 +124,36 @@ pub struct Url {
     pub program: u16,
     /// Size of the answer, bytes, for the way to the clients.
     pub bytes: u64,
+    /// How long it is open besides being work; `None`: it is work and nothing else.
+    pub lasts: Option<Lasting>,
+}
+
+/// A request that is open without being work: the time besides that on the processors.
+#[derive(Clone, Copy, Debug)]
+pub struct Lasting {
+    /// A stream goes on after its first byte; a poll waits before it. Anything else is a stream here.
+    pub kind: Open,
+    /// For how long, seconds.
+    pub time: ServiceTime,
+    /// Whether the sentry is told: of a poll by a rule, of a stream by its content type. It finds out a stream of which
+    /// it is not told by its pace.
+    pub told: bool,
 }
 
 impl Url {
     /// A URL of the default type that is nothing but time on a processor.
     pub fn new(key: u64, cost: ServiceTime) -> Url {
-        Url { key, request_type: 0, tags: Tags(0), weight: 1.0, cost, degrades_to: 1.0, program: 0, bytes: 0 }
+        Url {
+            key,
+            request_type: 0,
+            tags: Tags(0),
+            weight: 1.0,
+            cost,
+            degrades_to: 1.0,
+            program: 0,
+            bytes: 0,
+            lasts: None,
+        }
     }
 }
 
@@ -171,6 +215,7 @@ impl World {
             duration,
             by_answer: true,
             count_in_flight: false,
+            holds_bodies: true,
             nuclei: true,
             stretch: Duration::from_secs(1),
         }
@@ -217,6 +262,7 @@ impl World {
             return sla.target(0.0);
         }
         let at = now.since(Timestamp::ZERO);
-        sla.target(self.streams.iter().map(|stream| stream.profile.rate_at(at).per_second()).sum())
+        let comes = self.streams.iter().filter(|stream| !stream.manner.absent);
+        sla.target(comes.map(|stream| stream.profile.rate_at(at).per_second()).sum())
     }
 }

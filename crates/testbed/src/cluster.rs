@@ -70,6 +70,11 @@ impl EmulatedCluster {
         self.servers.iter().map(EmulatedServer::stats).fold(Stats::default(), add)
     }
 
+    /// The most requests that any of them had at work at once since the last call.
+    pub fn take_most(&self) -> usize {
+        self.servers.iter().map(EmulatedServer::take_most).max().unwrap_or(0)
+    }
+
     /// Changes the speed of all.
     pub fn set_speed(&self, speed: f64) {
         self.servers.iter().for_each(|server| server.set_speed(speed));

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -11,15 +12,17 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use tidegate_workload::Abandoned;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::compute::compute;
 use crate::filler::Filler;
+use crate::held::Held;
 use crate::memcached::Memcached;
 use crate::service::{Full, Service};
-use crate::spec::{Mode, Overflow, Route, ServerSpec};
+use crate::spec::{Lasts, LastsAs, Mode, Overflow, Route, ServerSpec};
 
 /// What all connections of a server share.
 pub(crate) struct Site {
@@ -29,6 +32,7 @@ pub(crate) struct Site {
     routes: Vec<(usize, Route)>,
     name: HeaderValue,
     overflow: Overflow,
+    abandoned: Abandoned,
     cost_header: bool,
     memcached: Option<Memcached>,
     computes: bool,
@@ -46,6 +50,7 @@ impl Site {
             routes,
             name,
             overflow: spec.overflow,
+            abandoned: spec.abandoned,
             cost_header: spec.cost_header,
             memcached: spec.look_ups.map(Memcached::new),
             computes: spec.computes,
@@ -83,6 +88,8 @@ async fn connection(stream: TcpStream, site: Arc<Site>, mut draining: watch::Rec
     let handler = service_fn(|request| answer(&site, request));
     let mut builder = http1::Builder::new();
     builder.header_read_timeout(None);
+    // Then a closed half goes unnoticed until the answer is written.
+    builder.half_close(site.abandoned == Abandoned::WorksOn);
     let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), handler));
     tokio::select! {
         _ = connection.as_mut() => return,
@@ -97,8 +104,8 @@ async fn turned_true(flag: &mut watch::Receiver<bool>) {
     let _ = flag.wait_for(|flag| *flag).await;
 }
 
-/// What a route gives, or the status page.
-type Body = Either<Filler, http_body_util::Full<Bytes>>;
+/// What a route gives, the status page, or what stays open.
+type Body = Either<Filler, Either<http_body_util::Full<Bytes>, Held>>;
 
 /// The connection is closed without an answer.
 #[derive(Debug, thiserror::Error)]
@@ -133,8 +140,14 @@ async fn answer(site: &Site, mut request: Request<Incoming>) -> Result<Response<
         compute(cost * share).await;
         return Ok(degraded(respond(site, StatusCode::OK, route.response_bytes), quality));
     }
-    match site.service.serve(*number, cost * share).await {
-        Ok(()) => Ok(degraded(respond(site, StatusCode::OK, route.response_bytes), quality)),
+    match work(site, *number, cost * share).await {
+        Ok(()) => {
+            let response = degraded(respond(site, StatusCode::OK, route.response_bytes), quality);
+            Ok(match &route.lasts {
+                Some(lasts) => last(site, lasts, response).await,
+                None => response,
+            })
+        }
         Err(Full) => {
             count(&site.service.counters.overflowed);
             match site.overflow {
@@ -143,6 +156,37 @@ async fn answer(site: &Site, mut request: Request<Incoming>) -> Result<Response<
             }
         }
     }
+}
+
+/// The time on a core, and what follows at the machine.
+async fn work(site: &Site, route: usize, cost: f64) -> Result<(), Full> {
+    let service = Arc::clone(&site.service);
+    if site.abandoned != Abandoned::HangsUp {
+        return service.serve(route, cost).await;
+    }
+    // On its own: when the connection is closed, the work goes on.
+    tokio::spawn(async move { service.serve(route, cost).await }).await.unwrap_or(Err(Full))
+}
+
+/// The rest of a request that is open without being work.
+async fn last(site: &Site, lasts: &Lasts, mut response: Response<Body>) -> Response<Body> {
+    let seconds = site.service.draw(&lasts.time);
+    let time = Duration::from_secs_f64(seconds);
+    let (name, value) = match lasts.kind {
+        LastsAs::Poll => {
+            tokio::time::sleep(time).await;
+            (WAITED, HeaderValue::from_str(&format!("{seconds:.6}")).ok())
+        }
+        LastsAs::Stream => {
+            *response.body_mut() = Body::Right(Either::Right(Held::new(time)));
+            if lasts.told {
+                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+            }
+            (LASTS, Some(HeaderValue::from_static("stream")))
+        }
+    };
+    response.headers_mut().extend(value.map(|value| (name, value)));
+    response
 }
 
 /// What a request costs, seconds of a core: what it states, where it may, or what its route says. `None` when what it
@@ -155,7 +199,7 @@ fn cost(site: &Site, request: &Request<Incoming>, route: &Route) -> Option<f64> 
 
 /// The status page.
 fn status(site: &Site) -> Response<Body> {
-    let mut response = Response::new(Body::Right(site.service.status().to_string().into()));
+    let mut response = Response::new(Body::Right(Either::Left(site.service.status().to_string().into())));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
@@ -210,4 +254,6 @@ const QUALITY: HeaderName = HeaderName::from_static("tidegate-quality");
 const MORE_COST: HeaderName = HeaderName::from_static("x-more-cost");
 const COST: HeaderName = HeaderName::from_static("x-cost");
 const SERVER_NAME: HeaderName = HeaderName::from_static("x-server");
-const RETRY: std::time::Duration = std::time::Duration::from_millis(10);
+const WAITED: HeaderName = HeaderName::from_static("x-waited");
+const LASTS: HeaderName = HeaderName::from_static("x-lasts");
+const RETRY: Duration = Duration::from_millis(10);

@@ -95,6 +95,11 @@ impl EmulatedServer {
         self.service.stats()
     }
 
+    /// The most requests that it had at work at once since the last call, waiting for a core or served.
+    pub fn take_most(&self) -> usize {
+        self.service.take_most()
+    }
+
     /// Changes the speed of its cores, also for the requests in service: 1 is normal, 0 stops them.
     pub fn set_speed(&self, speed: f64) {
         self.service.set_speed(speed);

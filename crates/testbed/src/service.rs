@@ -45,6 +45,8 @@ struct State {
     /// At the last look at the status page: when, and the work done until then.
     looked: (f64, f64),
     waiters: HashMap<JobId, oneshot::Sender<()>>,
+    /// The most of them at once since it was last asked.
+    most: usize,
     /// When the timer will look next, seconds since the beginning.
     armed: f64,
 }
@@ -65,6 +67,7 @@ impl Service {
             by_route: vec![0; spec.routes.len()],
             looked: (0.0, 0.0),
             waiters: HashMap::new(),
+            most: 0,
             armed: f64::INFINITY,
         };
         Arc::new(Service {
@@ -85,6 +88,7 @@ impl Service {
             let arrived = state.machine.arrive(self.now(), rounds);
             if let Some(id) = arrived {
                 state.waiters.insert(id, done);
+                state.most = state.most.max(state.waiters.len());
                 state.by_route[route] += 1;
             }
             self.settle(&mut state);
@@ -95,6 +99,13 @@ impl Service {
         let _ = wait.await;
         drop(present);
         Ok(())
+    }
+
+    /// The most requests that were there at once since the last call, waiting or in service.
+    pub(crate) fn take_most(&self) -> usize {
+        let mut state = self.lock();
+        let level = state.waiters.len();
+        std::mem::replace(&mut state.most, level)
     }
 
     /// A service time drawn from `law`, seconds of one core.

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
-use tidegate_workload::{Discipline, ServiceTime};
+use tidegate_workload::{Abandoned, Discipline, ServiceTime};
 
 /// The description of an emulated server. Every key has a default but `routes`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -23,6 +23,8 @@ pub struct ServerSpec {
     pub accept_queue: Option<usize>,
     /// What happens to a request that finds the queue full.
     pub overflow: Overflow,
+    /// What it does when the connection of a request that it works on is closed from the other side, or half of it.
+    pub abandoned: Abandoned,
     /// Speed of the cores; 1 is normal.
     pub speed: f64,
     /// What it has besides cores. Steps that use it do not go together with `concurrency`.
@@ -72,9 +74,34 @@ pub struct Route {
     /// What is done after the time on a core.
     #[serde(default)]
     pub steps: Vec<Step>,
+    /// How it is open without being work; it is work and nothing else when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lasts: Option<Lasts>,
     /// The request type by which the status page counts it; it is not counted by type when empty.
     #[serde(default)]
     pub request_type: String,
+}
+
+/// How a request is open, after its time on a core.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lasts {
+    /// Before its answer, or after its first byte.
+    pub kind: LastsAs,
+    /// For how long.
+    pub time: ServiceTime,
+    /// Whether the content type of a stream says that it is one.
+    pub told: bool,
+}
+
+/// What it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LastsAs {
+    /// Its answer begins, and goes on. `X-Lasts: stream` says so to whoever measures.
+    Stream,
+    /// Its answer comes when there is news. `X-Waited: 9.5` says for how many seconds it waited for that.
+    Poll,
 }
 
 /// Something that a server has besides cores: a disk, a back end, a way to its clients.
@@ -149,6 +176,7 @@ impl Default for ServerSpec {
             concurrency: None,
             accept_queue: None,
             overflow: Overflow::Answer,
+            abandoned: Abandoned::Stops,
             speed: 1.0,
             resources: Vec::new(),
             routes: Vec::new(),
@@ -176,6 +204,7 @@ impl ServerSpec {
             response_bytes,
             degrades_to: all_of_it(),
             steps: Vec::new(),
+            lasts: None,
             request_type: String::new(),
         });
         self

@@ -13,6 +13,7 @@
 //! | what do Web users ask for? | [`Surge`] |
 //! | what was asked of a real service? | [`trace::TraceReader`], [`trace::Playback`] |
 //! | who waits for answers, and tries again? | [`Users`], [`Retry`], [`Sessions`] |
+//! | whose requests are they, and what becomes of those whose client left? | [`Tenants`], [`Abandoned`] |
 //! | what came of a stream of requests? | [`Course`], [`Responses`] |
 //!
 //! ```
@@ -30,6 +31,7 @@
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 #![forbid(unsafe_code)]
 
+mod abandoned;
 mod arrivals;
 mod clients;
 mod course;
@@ -42,10 +44,12 @@ mod seconds;
 mod service;
 mod sessions;
 mod surge;
+mod tenants;
 mod text;
 pub mod time;
 pub mod trace;
 
+pub use abandoned::Abandoned;
 pub use arrivals::{ArrivalProcess, Arrivals, Mmpp, MmppState, ProcessError};
 pub use clients::{Retry, Users, Wait};
 pub use course::{Course, Responses, Row, Second};
@@ -56,6 +60,7 @@ pub use seconds::{Seconds, parse_duration};
 pub use service::{ServiceTime, ServiceTimeConfig, ServiceTimeError};
 pub use sessions::Sessions;
 pub use surge::{Asked, Page, Surge, SurgeError, SurgePage, SurgePages, SurgeRequest, SurgeRequests};
+pub use tenants::{MOST_TENANTS, TenantDraw, Tenants};
 pub use text::{Cursor, ParseError, Rate};
 
 /// The generator used throughout: small, fast, and its sequence for a seed is part of its definition.

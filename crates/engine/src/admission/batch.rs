@@ -224,7 +224,10 @@ impl AdmissionPolicy for Batch {
     }
 
     fn on_outcome(&mut self, cx: &mut Context<'_>, ended: &Ended) {
-        self.budget.record(cx, ended, self.full.get());
+        // A first byte in time pays for no answer that is late.
+        if ended.is_over {
+            self.budget.record(cx, ended, self.full.get());
+        }
     }
 
     /// What waits gets its rounds.

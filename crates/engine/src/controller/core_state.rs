@@ -80,14 +80,21 @@ impl Core {
 
     /// No server works on an admitted request any more: with an outcome, or without one, which teaches nothing.
     pub(super) fn land(&mut self, now: Timestamp, flight: &Flight, outcome: Option<Outcome>) {
-        self.land_ended(now, now, flight, outcome);
+        self.land_ended(now, now, flight, outcome, true);
     }
 
-    /// The same of a request that ended for its client at `ended`.
-    pub(super) fn land_ended(&mut self, now: Timestamp, ended: Timestamp, flight: &Flight, outcome: Option<Outcome>) {
+    /// The same of a request that ended for its client at `ended`; not `is_over`: it is open from now on.
+    pub(super) fn land_ended(
+        &mut self,
+        now: Timestamp,
+        ended: Timestamp,
+        flight: &Flight,
+        outcome: Option<Outcome>,
+        is_over: bool,
+    ) {
         let Some(server) = flight.state.work_at() else { return };
         self.traffic.count_ended(flight);
-        let work = outcome.map_or(0.0, |outcome| self.learn_from(now, ended, flight, server, outcome));
+        let work = outcome.map_or(0.0, |outcome| self.learn_from(now, ended, flight, server, outcome, is_over));
         if outcome.is_none_or(|outcome| outcome.end != End::Answered) {
             self.witness(now, flight, server, 0.0, None);
         }

@@ -51,7 +51,7 @@ impl Core {
     }
 
     /// Takes a completed request, for its client at `ended`, into the estimates. Returns the work it was, in relative
-    /// units.
+    /// units. Not `is_over`: it goes on, as a stream.
     pub(super) fn learn_from(
         &mut self,
         now: Timestamp,
@@ -59,6 +59,7 @@ impl Core {
         flight: &Flight,
         server: ServerId,
         outcome: Outcome,
+        is_over: bool,
     ) -> f64 {
         let (end, service_time) = outcome.end_in(now.since(flight.started));
         self.count_end(now, ended, flight, end);
@@ -66,7 +67,10 @@ impl Core {
             End::Answered => {
                 let received = self.received(now, flight, server, service_time);
                 let relative = self.estimates.costs.relative(&flight.request);
-                self.calibrate(now, flight, received);
+                // What begins to be open says nothing of how long work takes, and there may be much more of it.
+                if is_over {
+                    self.calibrate(now, flight, received);
+                }
                 self.witness(now, flight, server, service_time, Some(relative));
                 // Per processor: under load this is free of how many there are thought to be.
                 let processors = self.fleet.servers[server.index()].capacity.processors();

@@ -34,8 +34,8 @@ impl Controller {
         let is_told = is_news && by == AbandonedBy::TimeOut;
         self.core.traffic.haunt(ticket, is_told, end);
         if is_told {
-            self.core.learn_from(now, now, &flight, server, Outcome::timed_out());
-            self.tell_outcome(now, now, &flight, Outcome::timed_out());
+            self.core.learn_from(now, now, &flight, server, Outcome::timed_out(), true);
+            self.tell_outcome(now, now, &flight, Outcome::timed_out(), true);
         } else if is_news {
             self.core.traffic.stats[flight.request.class.index()].cancelled += 1;
         }
@@ -56,12 +56,12 @@ impl Controller {
         }
         let answered = Outcome::answered_in(first_byte.since(flight.started));
         let outcome = (kind != Open::Poll).then_some(answered);
-        self.core.land_ended(now, first_byte, &flight, outcome);
+        self.core.land_ended(now, first_byte, &flight, outcome, false);
         self.core.traffic.open(ticket, server, kind);
         self.core.fleet.open(server, kind);
         // Only now: who waits for a place is started by what the server has.
         match outcome {
-            Some(outcome) => self.tell_outcome(now, first_byte, &flight, outcome),
+            Some(outcome) => self.tell_outcome(now, first_byte, &flight, outcome, false),
             None => self.admission.on_completion(&mut self.core.context(now)),
         }
         self.settle(now);
@@ -76,7 +76,7 @@ impl Controller {
         if is_told {
             self.admission.on_completion(&mut self.core.context(now));
         } else {
-            self.tell_outcome(now, now, &flight, outcome);
+            self.tell_outcome(now, now, &flight, outcome, true);
         }
         self.settle(now);
     }

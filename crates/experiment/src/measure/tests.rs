@@ -158,3 +158,42 @@ fn nothing_to_measure_never_passes() {
     let check = Measure::new(&scenario, &silent).check(&scenario.expects[0]);
     assert_eq!((check.measured, check.pass), (None, false));
 }
+
+#[test]
+fn arms_differ_by_so_much() {
+    let mut scenario = scenario(
+        r#"expect = [{ over = "0s..10s", metric = "goodput_rate", class = "gold", at_least = 0, arms = ["a"] }]"#,
+    );
+    scenario.expects[0].minus_arm = Some("b".to_owned());
+    let (all, nothing) = (outcome(), Outcome::default());
+    let alone = Measure::new(&scenario, &all).beside(&[("b", &nothing)]).check(&scenario.expects[0]);
+    assert!(alone.measured.is_some_and(|measured| measured > 0.0) && alone.pass, "{alone:?}");
+    let other = Measure::new(&scenario, &nothing).beside(&[("b", &all)]).check(&scenario.expects[0]);
+    assert_eq!((other.measured, other.pass), (alone.measured.map(|measured| -measured), false));
+    assert_eq!(scenario.expects[0].bound(), ">= 0 above that of `b`");
+}
+
+#[test]
+fn seeds_are_judged_together_where_that_is_asked_for() {
+    let mut scenario = scenario(r#"expect = [{ over = "0s..10s", metric = "goodput_rate", at_least = 1.0 }]"#);
+    let check = |measured: f64| {
+        let check = Measure::new(&scenario, &outcome()).check(&scenario.expects[0]);
+        vec![Check { measured: Some(measured), pass: measured >= 1.0, ..check }]
+    };
+    let judged = |scenario: &Scenario, values: [f64; 4]| -> Vec<bool> {
+        let mut runs: Vec<Vec<Check>> = values.map(check).to_vec();
+        judge(scenario.expects.iter(), &mut runs);
+        runs.iter().map(|checks| checks[0].pass).collect()
+    };
+    let (sure, unsure) = ([0.99, 1.1, 1.1, 1.1], [0.7, 1.1, 1.3, 1.4]);
+    assert_eq!(judged(&scenario, sure), [false, true, true, true]);
+    let mut together = scenario.clone();
+    together.expects[0].over_seeds = true;
+    // 1.0725 by 0.0875 to both sides: not sure to be above 1. 1.125 by 0.5: not at all.
+    assert_eq!(judged(&together, sure), [false; 4]);
+    assert_eq!(judged(&together, unsure), [false; 4]);
+    assert_eq!(judged(&together, [1.0, 1.1, 1.1, 1.1]), [false; 4]);
+    assert_eq!(judged(&together, [1.08, 1.1, 1.1, 1.1]), [true; 4]);
+    scenario = together;
+    assert_eq!(scenario.expects[0].bound(), ">= 1 over the seeds");
+}

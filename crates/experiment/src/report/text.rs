@@ -86,6 +86,10 @@ fn measured(checks: &[&Check]) -> String {
     if values.len() < checks.len() {
         return "nothing: there was nothing to measure".to_owned();
     }
+    if let Some([low, high]) = checks.first().and_then(|check| check.interval) {
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        return format!("{} on the mean, {}..{} with 95 % confidence,", digits(mean), digits(low), digits(high));
+    }
     let (least, most) =
         (values.iter().copied().fold(f64::MAX, f64::min), values.iter().copied().fold(f64::MIN, f64::max));
     if values.len() == 1 { digits(least) } else { format!("{}..{}", digits(least), digits(most)) }

@@ -20,6 +20,7 @@ pub(super) fn problems(scenario: &Scenario) -> Vec<Found> {
     checker.sessions();
     checker.provision();
     checker.loads();
+    checker.clients();
     checker.users();
     checker.arms();
     checker.space();
@@ -145,6 +146,9 @@ impl Checker<'_> {
         }
         let good = expect.request.is_none() || expect.metric != Metric::InFlight;
         self.demand(good, &place("metric"), "is kept by load and class: give one of them in place of `request`");
+        let whole = expect.class.is_none() && expect.load.is_none() && expect.request.is_none();
+        let good = whole || expect.metric != Metric::AtWorkMost;
+        self.demand(good, &place("metric"), "is about servers: leave `class`, `load` and `request` away");
         let has_class = expect.class.is_some() || !expect.metric.is_of_partition();
         self.demand(has_class, &place("metric"), "is about the servers of a class: add `class`");
         let fits = expect.resource.is_some() == expect.metric.is_of_resource();
@@ -163,8 +167,9 @@ impl Checker<'_> {
             self.add(&[Key("expect"), Index(at)], "needs `at_least` or `at_most`: it could not fail");
         }
         let possible = |bound: f64| {
-            let is_share = expect.metric.is_share() && expect.relative_to.is_none();
-            bound.is_finite() && bound >= 0.0 && (!is_share || bound <= 1.0)
+            let is_share = expect.metric.is_share() && !expect.is_ratio();
+            let is_difference = expect.minus_arm.is_some();
+            bound.is_finite() && (is_difference || bound >= 0.0) && (!is_share || bound <= 1.0)
         };
         let must = if expect.metric.is_share() { "must be 0 to 1" } else { "must be a finite number, 0 or more" };
         self.demand(expect.at_least.is_none_or(possible), &place("at_least"), must);

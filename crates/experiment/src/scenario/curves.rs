@@ -51,6 +51,8 @@ impl Panel {
             resource: None,
             relative_to: None,
             relative_to_arm: None,
+            minus_arm: None,
+            over_seeds: false,
             metric: self.metric,
             over,
             window: over.to - over.from,

@@ -11,7 +11,7 @@ use tidegate_config::{
 };
 use tidegate_workload::{Cursor, ParseError, time};
 
-use super::{Only, Scenario};
+use super::{Only, Scenario, is_no};
 
 /// One thing that must come of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -58,6 +58,12 @@ pub struct Expect {
     /// are factors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relative_to_arm: Option<String>,
+    /// The metric counts by how much it is above what it was in this arm, over the same span and with the same seed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minus_arm: Option<String>,
+    /// Of several seeds, whether the mean lies within the bounds with 95 % confidence, rather than each run does.
+    #[serde(default, skip_serializing_if = "is_no")]
+    pub over_seeds: bool,
     /// Whether it must also hold in the short form.
     #[serde(default = "yes")]
     pub short: bool,
@@ -108,6 +114,8 @@ pub enum Metric {
     P95WindowsOver,
     /// Requests in flight, on average over the seconds.
     InFlight,
+    /// The most requests that one server behind the sentry had at work at once, whoever still waited for them.
+    AtWorkMost,
     /// The fewest servers that the class had to itself in any second.
     ServersLeast,
     /// The most servers that the class had to itself in any second.
@@ -176,7 +184,19 @@ impl Expect {
         let tolerance = (self.tolerance > 0.0).then(|| format!("(+-{})", self.tolerance));
         let factor = self.relative_to.map(|span| format!("times that of {span}"));
         let of_arm = self.relative_to_arm.as_ref().map(|arm| format!("times that of `{arm}`"));
-        [at_least, at_most, tolerance, factor, of_arm].into_iter().flatten().collect::<Vec<_>>().join(" ")
+        let above = self.minus_arm.as_ref().map(|arm| format!("above that of `{arm}`"));
+        let seeds = self.over_seeds.then(|| "over the seeds".to_owned());
+        [at_least, at_most, tolerance, factor, of_arm, above, seeds].into_iter().flatten().collect::<Vec<_>>().join(" ")
+    }
+
+    /// Whether its bounds are multiples of another measurement.
+    pub fn is_ratio(&self) -> bool {
+        self.relative_to.is_some() || self.relative_to_arm.is_some()
+    }
+
+    /// The arm that it compares with.
+    pub fn other_arm(&self) -> Option<&String> {
+        self.relative_to_arm.as_ref().or(self.minus_arm.as_ref())
     }
 
     /// Whether a measurement is within the bounds.
@@ -209,6 +229,7 @@ impl Metric {
             Metric::P95WorstWindow => "p95_worst_window",
             Metric::P95WindowsOver => "p95_windows_over",
             Metric::InFlight => "in_flight",
+            Metric::AtWorkMost => "at_work_most",
             Metric::ServersLeast => "servers_least",
             Metric::ServersMost => "servers_most",
             Metric::ServersChanges => "servers_changes",
@@ -327,13 +348,17 @@ impl From<Span> for String {
 pub(super) fn problems(scenario: &Scenario) -> Vec<Found> {
     let mut found = Vec::new();
     for (at, expect) in scenario.expects.iter().enumerate() {
-        let Some(other) = &expect.relative_to_arm else { continue };
+        let Some(other) = expect.other_arm() else { continue };
+        let key = if expect.relative_to_arm.is_some() { "relative_to_arm" } else { "minus_arm" };
         let problem = match scenario.arms.iter().any(|arm| arm.name == *other) {
             false => format!("there is no arm \"{other}\""),
             true if expect.relative_to.is_some() => "stands beside `relative_to`: give one of them".to_owned(),
+            true if expect.relative_to_arm.is_some() && expect.minus_arm.is_some() => {
+                "stands beside `minus_arm`: give one of them".to_owned()
+            }
             true => continue,
         };
-        found.push(Found { place: vec![Key("expect"), Index(at), Key("relative_to_arm")], problem });
+        found.push(Found { place: vec![Key("expect"), Index(at), Key(key)], problem });
     }
     found
 }

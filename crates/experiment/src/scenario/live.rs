@@ -336,6 +336,12 @@ impl Scenario {
         for request in &mut self.requests {
             slower(&mut request.service);
             request.steps.iter_mut().for_each(|step| slower(&mut step.amount));
+            request.lasts.iter_mut().for_each(|lasts| slower(&mut lasts.time));
+        }
+        for load in &mut self.loads {
+            load.patience.iter_mut().for_each(longer);
+            load.sends.iter_mut().chain(&mut load.reads).for_each(slower);
+            load.retry.iter_mut().filter_map(|retry| retry.time.as_mut()).for_each(slower);
         }
         for step in &mut self.sla.steps {
             step.below = step.below.and_then(|below| Rate::new(below.per_second() * pace));
@@ -359,7 +365,8 @@ impl Scenario {
             panel.bound.iter_mut().chain(&mut panel.top).for_each(|value| *value *= factor);
         }
         for expect in &mut self.expects {
-            let factor = factor(expect.metric);
+            // A multiple is the same at every pace.
+            let factor = if expect.is_ratio() { 1.0 } else { factor(expect.metric) };
             expect.at_least = expect.at_least.map(|bound| bound * factor);
             expect.at_most = expect.at_most.map(|bound| bound * factor);
             expect.tolerance *= factor;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tidegate_sim::{Knee, Power, WarmUp};
-use tidegate_workload::{Discipline, ServiceTime, time};
+use tidegate_workload::{Abandoned, Discipline, ServiceTime, time};
 
 use super::{one_core, yes};
 
@@ -32,6 +32,9 @@ pub struct Servers {
     /// What is lost when too many are in service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub knee: Option<Knee>,
+    /// What each does when the client of a request leaves.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub abandoned: Abandoned,
     /// What each has besides cores.
     #[serde(rename = "resource", default, skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<Resource>,
@@ -212,6 +215,10 @@ pub const CORES: &str = "cpu";
 
 fn position(resources: &[Resource], name: &str) -> Option<usize> {
     resources.iter().position(|resource| resource.name == name)
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 fn is_zero(count: &usize) -> bool {

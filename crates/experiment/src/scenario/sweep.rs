@@ -76,13 +76,15 @@ impl Scenario {
         }
         // Its values were tried with the file's; with others they need not make sense.
         let live = plain.live.take();
+        let sets: Vec<Table> = plain.arms.iter_mut().map(|arm| std::mem::take(&mut arm.set)).collect();
         let mut table: Table = toml::from_str(&plain.to_toml()).map_err(|error| whole(error.to_string()))?;
         for (key, value) in settings {
             for (key, value) in parts(key, value) {
                 set(&mut table, key, value).map_err(whole)?;
             }
         }
-        let scenario = Scenario { live, ..Scenario::parse(&table.to_string(), &source)? };
+        let mut scenario = Scenario { live, ..Scenario::parse(&table.to_string(), &source)? };
+        scenario.arms.iter_mut().zip(sets).for_each(|(arm, set)| arm.set = set);
         Ok(Point { settings: settings.iter().map(name).collect(), scenario })
     }
 }

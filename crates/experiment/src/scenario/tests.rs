@@ -326,7 +326,6 @@ fn what_only_the_simulator_can_do_is_named() {
             "servers.warm_up",
             "tier",
             "request.step.tier",
-            "load.retry",
             "users",
             "link",
             "sentry",

@@ -39,6 +39,7 @@ impl Service for ControlPlane {
         beyond.add_servers(scenario);
         beyond.add_tiers(scenario);
         beyond.add_clients(scenario);
+        beyond.add_emulated(scenario);
         beyond.add(!scenario.sessions.is_empty(), "sessions");
         beyond.add_models(scenario);
         beyond.0

@@ -50,6 +50,7 @@ impl Service for DataTier {
         // What the file says of the data tier is a model of what is real here.
         beyond.add_servers(scenario);
         beyond.add_clients(scenario);
+        beyond.add_emulated(scenario);
         beyond.add_models(scenario);
         beyond.0
     }

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use tidegate_loadgen::{ClassReport, LoadRun, Plan, PlanError, Progress, Report, Stream, raise_open_files_limit};
 use tidegate_sentry::{Sentry, SentryHandle, config, record::NoRecords};
-use tidegate_testbed::{EmulatedCluster, Nuclei, Resource, Route, STATUS_PATH, ServerSpec, Step, ThreadedCluster};
+use tidegate_testbed::{
+    EmulatedCluster, Lasts, LastsAs, Nuclei, Resource, Route, STATUS_PATH, ServerSpec, Step, ThreadedCluster,
+};
 use tidegate_wire::{Key, random_u64};
 use tidegate_workload::{Course, Responses, Second};
 use tokio::sync::watch;
@@ -40,6 +42,7 @@ impl Service for BehindSentry {
         beyond.add_tiers(scenario);
         beyond.add_clients(scenario);
         if let BehindSentry::Apache = self {
+            beyond.add_emulated(scenario);
             beyond.add(scenario.servers.count > 1, "servers.count");
             beyond.add(!scenario.servers.resources.is_empty(), "servers.resource");
             beyond.add(scenario.requests.iter().any(|request| !request.steps.is_empty()), "request.step");
@@ -109,7 +112,7 @@ impl Running for Run {
     fn wait(self: Box<Self>) -> Ending {
         Box::pin(async move {
             let seen = Seen::new(&self.scenario, &self.sentry);
-            let (report, seen) = seen.until_done(self.load, &self.sentry).await?;
+            let (report, seen) = seen.until_done(self.load, &self.sentry, &self.servers).await?;
             let state = self.sentry.apps().first().map(|app| app.snapshot());
             drop(self.nuclei);
             self.sentry.shutdown(GRACE);
@@ -118,8 +121,8 @@ impl Running for Run {
             notes.extend(state.map(|state| (report.sent_for, format!("at the end: {state:?}"))));
             let warnings = [report.warnings.clone(), seen.warnings].concat();
             let streams = streams(&self.scenario, &report);
-            let (partitions, in_flight) = (seen.partitions, seen.in_flight);
-            Ok(Outcome { streams, partitions, in_flight, warnings, notes, ..Outcome::default() })
+            let (partitions, in_flight, at_work) = (seen.partitions, seen.in_flight, seen.at_work);
+            Ok(Outcome { streams, partitions, in_flight, at_work, warnings, notes, ..Outcome::default() })
         })
     }
 }
@@ -148,6 +151,14 @@ enum Servers {
 }
 
 impl Servers {
+    /// The most that one had at work at once since the last call, where that is known.
+    fn take_most(&self) -> Option<usize> {
+        match self {
+            Servers::Emulated(cluster) => Some(cluster.take_most()),
+            Servers::Apache(_) => None,
+        }
+    }
+
     fn addresses(&self) -> Vec<SocketAddr> {
         match self {
             Servers::Emulated(cluster) => cluster.addresses(),
@@ -167,6 +178,7 @@ pub(crate) fn server(scenario: &Scenario, seed: u64) -> ServerSpec {
             response_bytes: request.response_bytes,
             degrades_to: request.degrades_to,
             steps: request.steps.iter().filter(|step| step.tier.is_none()).map(step).collect(),
+            lasts: request.lasts.map(lasts),
             request_type: request.name.clone(),
         }
     };
@@ -182,6 +194,7 @@ pub(crate) fn server(scenario: &Scenario, seed: u64) -> ServerSpec {
         name: "server".to_owned(),
         cores: scenario.servers.cores,
         discipline: scenario.servers.discipline,
+        abandoned: scenario.servers.abandoned,
         resources: scenario.servers.resources.iter().map(resource).collect(),
         routes: by_class.chain(by_cookie).collect(),
         // What a page of a session costs besides its type's time.
@@ -197,6 +210,14 @@ fn step(step: &scenario::Use) -> Step {
     Step { resource, amount: step.amount, overlap: step.overlap }
 }
 
+fn lasts(lasts: scenario::Lasts) -> Lasts {
+    let kind = match lasts.kind {
+        scenario::LastsAs::Stream => LastsAs::Stream,
+        scenario::LastsAs::Poll => LastsAs::Poll,
+    };
+    Lasts { kind, time: lasts.time, told: lasts.told }
+}
+
 fn reports(key: Key) -> config::Reports {
     config::Reports {
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
@@ -210,12 +231,13 @@ fn reports(key: Key) -> config::Reports {
 /// What is sent; `sentry` says where the requests of a class go.
 pub(crate) fn plan(scenario: &Scenario, sentry: impl Fn(&str) -> SocketAddr, seed: u64) -> Result<Plan, PlanError> {
     let mut streams = Vec::new();
-    for load in &scenario.loads {
+    for load in scenario.loads.iter().filter(|load| !load.absent) {
         let sentry = sentry(&load.class);
         let class = scenario.class_index(&load.class).unwrap_or_default();
         let mut stream = Stream::new(load.label(), load.rate.until(scenario.duration))
             .arrivals(load.arrivals)
-            .timeout(scenario.timeout);
+            .timeout(load.patience.unwrap_or(scenario.timeout))
+            .retry(load.retry);
         for (name, weight) in &load.requests {
             let Some(request) = scenario.request_index(name) else { continue };
             let urls = scenario.requests[request].urls;

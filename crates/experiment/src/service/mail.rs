@@ -43,6 +43,7 @@ impl Service for MailService {
         beyond.add(!scenario.loads.is_empty(), "load");
         let inside = |metric: Metric| metric.is_of_partition() || metric.is_of_resource() || metric == Metric::InFlight;
         beyond.add(scenario.expects.iter().any(|expect| inside(expect.metric)), "expect.metric");
+        beyond.add_emulated(scenario);
         beyond.add_models(scenario);
         beyond.0
     }

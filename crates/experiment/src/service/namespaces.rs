@@ -96,7 +96,9 @@ impl Service for InNamespaces {
         // What the file says of a server is a model of what is real here.
         beyond.add(scenario.servers.count > 1, "servers.count");
         beyond.add_tiers(scenario);
+        beyond.add_emulated(scenario);
         beyond.add(scenario.loads.iter().any(|load| load.retry.is_some()), "load.retry");
+        beyond.add(scenario.loads.iter().any(|load| load.patience.is_some()), "load.patience");
         beyond.add(!scenario.users.is_empty(), "users");
         beyond.add(scenario.requests.iter().any(|request| request.degrades_to < 1.0), "request.degrades_to");
         beyond.add(!scenario.sessions.is_empty(), "sessions");

@@ -4,7 +4,7 @@ mod machines;
 mod provision;
 
 use tidegate_engine::Timestamp;
-use tidegate_sim::{Report, SiteError, Stream, World};
+use tidegate_sim::{Manner, Report, SiteError, Stream, TenantReport, World};
 
 use crate::configure::{self, ArmError};
 use crate::outcome::{Control, Outcome, StreamOutcome};
@@ -26,13 +26,15 @@ impl Played {
     /// # Errors
     /// When the engine does not take its policies.
     pub fn new(scenario: &Scenario, arm: &Arm) -> Result<Played, ArmError> {
+        let scenario = &*configure::in_arm(scenario, arm)?;
         let setup = configure::setup(scenario, arm)?;
         let mut world = World::new(setup, Vec::new(), scenario.duration);
         world.streams = scenario.loads.iter().map(|load| stream(scenario, load)).collect();
         machines::furnish(&mut world, scenario);
         // Outcomes are made from courses alone.
         world.by_answer = false;
-        world.count_in_flight = scenario.expects.iter().any(|expect| expect.metric == scenario::Metric::InFlight);
+        let looks = [scenario::Metric::InFlight, scenario::Metric::AtWorkMost];
+        world.count_in_flight = scenario.expects.iter().any(|expect| looks.contains(&expect.metric));
         let loads = scenario.loads.iter().map(|load| (load.label().to_owned(), load.class.clone()));
         let users = scenario.users.iter().map(|users| (users.label().to_owned(), users.class.clone()));
         let of =
@@ -64,6 +66,7 @@ impl Played {
         let controls = controls(&report);
         let courses = std::mem::take(&mut report.courses);
         let in_flight = std::mem::take(&mut report.in_flight);
+        let at_work = std::mem::take(&mut report.at_work);
         let partitions = std::mem::take(&mut report.partitions);
         // The engine's first type is for what no rule matches: nothing, here.
         let names = self.world.setup.request_types.iter().cloned();
@@ -74,7 +77,7 @@ impl Played {
             course,
         });
         let streams = streams.collect();
-        Outcome { streams, types, controls, partitions, in_flight, notes, ..Outcome::default() }
+        Outcome { streams, types, controls, partitions, in_flight, at_work, notes, ..Outcome::default() }
     }
 }
 
@@ -87,6 +90,13 @@ fn stream(scenario: &Scenario, load: &Load) -> Stream {
         process: load.arrivals,
         urls: urls.collect(),
         retry: load.retry,
+        manner: Manner {
+            patience: load.patience,
+            tenants: load.tenants,
+            sends: load.sends,
+            reads: load.reads,
+            absent: load.absent,
+        },
     }
 }
 
@@ -138,6 +148,9 @@ fn notes(report: &Report, world: &World) -> Vec<(f64, String)> {
     if report.joules() > 0.0 {
         note(format!("servers drew {:.0} kJ", report.joules() / 1e3));
     }
+    for (at, tenants) in report.tenants.iter().enumerate().filter(|(_, tenants)| !tenants.is_empty()) {
+        note(format!("load {}: {}", at + 1, of_tenants(tenants)));
+    }
     for (at, client) in report.clients.iter().enumerate() {
         let retries = world.streams.get(at).is_none_or(|stream| stream.retry.is_some());
         if retries {
@@ -146,4 +159,17 @@ fn notes(report: &Report, world: &World) -> Vec<(f64, String)> {
         }
     }
     notes
+}
+
+/// What the tenants got, in a line: the one that sends most, and the one that got least of what it asked for.
+fn of_tenants(tenants: &[TenantReport]) -> String {
+    let share = |tenant: &TenantReport| 100.0 * tenant.good as f64 / tenant.offered.max(1) as f64;
+    let asked = || tenants.iter().filter(|tenant| tenant.offered > 0);
+    let least = asked().map(share).fold(100.0, f64::min);
+    let largest = tenants.first().copied().unwrap_or_default();
+    let (count, offered) = (asked().count(), largest.offered);
+    format!(
+        "{count} tenants; of the {offered} requests of the largest {:.1} % were answered in time, of everybody's {least:.1} % at least",
+        share(&largest)
+    )
 }

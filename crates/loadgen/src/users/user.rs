@@ -154,7 +154,7 @@ impl User {
         let (instant, at) = (Instant::now(), shared.start.elapsed());
         shared.offered(self.group, request, at);
         let sent = || shared.sent(self.group, request);
-        let exchange = exchange(&self.pool, message, plan.keep_alive, sent, Some(&mut page));
+        let exchange = exchange(&self.pool, message, plan.keep_alive, sent, |_| (), Some(&mut page));
         let outcome = match timeout_at((instant + plan.file.timeout()).into(), exchange).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(kind)) => Outcome::Failed(kind),

@@ -61,12 +61,19 @@ impl Job {
 }
 
 impl<'w> Park<'w> {
-    /// A request or call arrives at a server. `false`: the server takes it not, as it is off or full.
-    pub(crate) fn begin(&mut self, now: Timestamp, server: u32, owner: Owner, task: Task, plans: &mut Plans) -> bool {
+    /// A request or call arrives at a server, and becomes a job. `None`: the server takes it not, as it is off or full.
+    pub(crate) fn begin(
+        &mut self,
+        now: Timestamp,
+        server: u32,
+        owner: Owner,
+        task: Task,
+        plans: &mut Plans,
+    ) -> Option<u32> {
         let at = &self.servers[server as usize];
         let (has_place, may_wait) = (at.has_place(), at.may_wait());
         if at.state != State::On || !(has_place || may_wait) {
-            return false;
+            return None;
         }
         let job = self.jobs.insert(Job::new(owner, server, task, Kind::Served)) as u32;
         if has_place {
@@ -74,6 +81,29 @@ impl<'w> Park<'w> {
         } else {
             self.servers[server as usize].queue.push_back(job);
         }
+        let at = &mut self.servers[server as usize];
+        at.most = at.most.max(at.level());
+        Some(job)
+    }
+
+    /// A server stops work that nobody wants: the job is gone, and its owner not told. `false`: it works on, because
+    /// the job waits for another tier.
+    pub(crate) fn abandon(&mut self, now: Timestamp, job: u32, plans: &mut Plans) -> bool {
+        let Job { server, children, .. } = self.jobs[job as usize];
+        if children > 0 {
+            return false;
+        }
+        self.jobs.remove(job as usize);
+        let at = &mut self.servers[server as usize];
+        if let Some(place) = at.queue.iter().position(|&other| other == job) {
+            at.queue.remove(place);
+            return true;
+        }
+        for station in at.first_station..at.first_station + 1 + at.model.resources.len() as u32 {
+            self.stations[station as usize].retain(now, |other| other != job);
+            self.plan(station, plans);
+        }
+        self.leave(now, server, plans);
         true
     }
 
@@ -105,7 +135,7 @@ impl<'w> Park<'w> {
         let seed = mix(task.seed, u64::from(step), u64::from(number) + 1);
         let below = Task { work: draw(seed, work), program: *program as u16, seed };
         let started = match self.choose(*tier) {
-            Some(target) if !dead => self.begin(now, target, Owner::Job(chain), below, plans),
+            Some(target) if !dead => self.begin(now, target, Owner::Job(chain), below, plans).is_some(),
             _ => false,
         };
         if !started {

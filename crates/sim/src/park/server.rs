@@ -13,6 +13,8 @@ pub(super) struct Server<'w> {
     /// Jobs that have a place, and those that wait for one.
     pub(super) in_service: u32,
     pub(super) queue: VecDeque<u32>,
+    /// The most of both together since it was last asked.
+    pub(super) most: u32,
     /// Free tokens and who waits for one, by resource; empty where the resource is no pool.
     pub(super) pools: Vec<Pool>,
     /// Its speed by faults, and by warming up.
@@ -59,6 +61,7 @@ impl<'w> Server<'w> {
             state,
             in_service: 0,
             queue: VecDeque::new(),
+            most: 0,
             pools: Vec::new(),
             speed: 1.0,
             warmth: 1.0,
@@ -99,8 +102,13 @@ impl<'w> Server<'w> {
         self.speed * self.warmth * crowd / contention
     }
 
+    /// Jobs there.
+    pub(super) fn level(&self) -> u32 {
+        self.in_service + self.queue.len() as u32
+    }
+
     /// Jobs there per processor.
     pub(super) fn relative_load(&self) -> f64 {
-        (f64::from(self.in_service) + self.queue.len() as f64) / self.model.cores
+        f64::from(self.level()) / self.model.cores
     }
 }

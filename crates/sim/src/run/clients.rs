@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use tidegate_engine::{AbandonedBy, ClassId, Decision, Request, RequestTypeId, Timestamp, Watch};
+use tidegate_engine::{ClassId, Decision, Request, RequestTypeId, Timestamp};
 use tidegate_workload::{Arrivals, Retry, Rng, Wait, rng, uniform};
 
+use super::manner::Mannered;
 use super::menu::{Menu, draw, spread, sums};
 use super::pages::Source;
 use super::part::{LANES, Part};
-use super::{Flying, Happening, Run};
+use super::{Besides, Flying, Happening, NOT_YET, Run};
 use crate::agenda::{Agenda, SlotId};
 use crate::park::{Task, in_billionths};
 use crate::report::Subject;
@@ -51,6 +52,8 @@ pub(super) enum Fate {
 /// Who asks, and for what.
 pub(super) struct Clients<'w> {
     arrivals: Vec<(Arrivals, SlotId)>,
+    /// Per stream, how its clients behave.
+    pub(super) manners: Vec<Mannered>,
     /// Which of the arrivals are this sentry's.
     pub(super) part: Part,
     /// Of the streams, then of the users' groups by state, then of the sessions by kind of page.
@@ -86,6 +89,7 @@ impl<'w> Clients<'w> {
         let mut menus = world.streams.iter().map(|stream| Menu::new(stream.class, &stream.urls)).collect();
         Clients {
             arrivals,
+            manners: Mannered::all(world, seed),
             part: Part::new(world.streams.len()),
             groups: Group::all(&world.users, seed, &mut menus),
             sources: Source::all(world, seed, &mut menus, plans),
@@ -159,9 +163,18 @@ impl Run<'_> {
         let menu = &self.clients.menus[usize::from(number)];
         let url = menu.draw(&mut self.clients.rng);
         let task = task(&menu.urls[url as usize], &mut self.clients.rng);
+        let lasts = lasting(&menu.urls[url as usize], &mut self.clients.rng);
+        let (tenant, besides) = self.clients.manners[usize::from(number)].draw(lasts);
         let stream = &self.world.streams[usize::from(number)];
+        if stream.manner.absent {
+            return;
+        }
         let flying = self.flying(now, Client::Stream { number }, stream.class, number, url, task);
-        if self.sentry.desk.is_some() || stream.retry.is_some() {
+        let flying = Flying { besides, subject: Subject { tenant, ..flying.subject }, ..flying };
+        if besides.sends > 0.0 && self.world.holds_bodies {
+            return self.begin_sending(now, flying);
+        }
+        if self.sentry.desk.is_some() || stream.retry.is_some() || stream.manner.patience.is_some() {
             return self.come(now, flying);
         }
         let asked = self.clients.menus[usize::from(number)].request(url);
@@ -190,9 +203,10 @@ impl Run<'_> {
         let urls = &self.clients.menus[usize::from(menu)];
         let url = urls.draw(&mut group.rng);
         let task = task(&urls.urls[url as usize], &mut group.rng);
+        let lasts = lasting(&urls.urls[url as usize], &mut group.rng);
         let (class, course) = (group.users.class, self.world.streams.len() as u16 + at);
         let flying = self.flying(now, Client::User { group: at, user, menu }, class, course, url, task);
-        self.come(now, flying);
+        self.come(now, Flying { besides: Besides { lasts, ..Besides::default() }, ..flying });
     }
 
     /// A client tries again what it tried before.
@@ -206,28 +220,7 @@ impl Run<'_> {
         self.report.clients[course].retries += 1;
         flying.subject.arrived = now;
         flying.subject.target = self.world.target(now);
-        let flying =
-            Flying { tries: flying.tries + 1, ticket: None, gone: false, waiting: false, timer: None, ..flying };
-        self.come(now, flying);
-    }
-
-    /// A client has waited long enough. The server does not know.
-    pub(super) fn lose_patience(&mut self, now: Timestamp, request: u32) {
-        let flying = &mut self.requests[request as usize];
-        (flying.timer, flying.gone) = (None, true);
-        let was_waiting = std::mem::take(&mut flying.waiting);
-        let (subject, ticket) = (flying.subject, flying.ticket);
-        self.report.failed(subject);
-        match ticket {
-            Some(ticket) if was_waiting => self.sentry.controller.handle_cancel(now, ticket),
-            // The ticket goes on with the server's work.
-            Some(ticket) => self.sentry.controller.handle_abandon(now, ticket, AbandonedBy::Client, Watch::Driver),
-            None => {}
-        }
-        self.go_on(now, request, Fate::TimedOut);
-        if was_waiting {
-            self.requests.remove(request as usize);
-        }
+        self.come(now, Flying { tries: flying.tries + 1, counted: false, ..flying });
     }
 
     /// A try is over on the server's side; its client goes on, unless it left before.
@@ -256,7 +249,7 @@ impl Run<'_> {
             _ => client.menu().map_or(0, |menu| self.clients.menus[menu].urls[url as usize].request_type),
         };
         Flying {
-            subject: Subject { class, course, request_type, arrived: now, target: self.world.target(now) },
+            subject: Subject { class, course, tenant: 0, request_type, arrived: now, target: self.world.target(now) },
             client,
             url,
             task,
@@ -264,26 +257,38 @@ impl Run<'_> {
             started: now,
             served_in: Duration::ZERO,
             tries: 1,
+            besides: Besides::default(),
+            job: NOT_YET,
             timer: None,
             gone: false,
             waiting: false,
+            pooled: false,
+            counted: false,
         }
     }
 
     /// A request comes to the sentry.
     pub(super) fn come(&mut self, now: Timestamp, flying: Flying) {
         self.report.offered(flying.subject);
-        let leaves = match flying.client {
-            Client::Stream { number } => self.world.streams[usize::from(number)].retry.is_some(),
-            Client::User { .. } => true,
-            Client::Page { .. } | Client::Given { .. } => false,
-        };
+        let patience = self.patience(flying.client);
         let request = self.requests.insert(flying) as u32;
-        if leaves && self.world.patience < DAYS {
-            let timer = self.plans.once(now + self.world.patience, Happening::Impatience { request });
+        if let Some(patience) = patience.filter(|patience| *patience < DAYS) {
+            let timer = self.plans.once(now + patience, Happening::Impatience { request });
             self.requests[request as usize].timer = Some(timer);
         }
         self.at_sentry(now, request);
+    }
+
+    /// After how long a client leaves, if it does.
+    fn patience(&self, client: Client) -> Option<Duration> {
+        match client {
+            Client::Stream { number } => {
+                let stream = &self.world.streams[usize::from(number)];
+                stream.manner.patience.or_else(|| stream.retry.map(|_| self.world.patience))
+            }
+            Client::User { .. } => Some(self.world.patience),
+            Client::Page { .. } | Client::Given { .. } => None,
+        }
     }
 
     /// The same in short, for what most requests are: no sentry of limited speed, and a client that does not come back.
@@ -317,7 +322,7 @@ impl Run<'_> {
     }
 
     /// What a client does after a try.
-    fn go_on(&mut self, now: Timestamp, request: u32, fate: Fate) {
+    pub(super) fn go_on(&mut self, now: Timestamp, request: u32, fate: Fate) {
         let Flying { client, subject, tries, .. } = self.requests[request as usize];
         let counts = &mut self.report.clients[usize::from(subject.course)];
         if let Fate::Answered = fate {
@@ -346,19 +351,23 @@ impl Run<'_> {
             _ => 0.0,
         };
         let stretch = 1.0 + retry.jitter * uniform(&mut self.aside);
-        let Flying { subject, client, url, task, tries, .. } = self.requests[request as usize];
+        let Flying { subject, client, url, task, tries, besides, .. } = self.requests[request as usize];
         let again = Flying {
             subject,
             client,
             url,
             task,
             tries,
+            besides,
+            job: NOT_YET,
             ticket: None,
             started: now,
             served_in: Duration::ZERO,
             timer: None,
             gone: false,
             waiting: false,
+            pooled: false,
+            counted: true,
         };
         let request = self.requests.insert(again) as u32;
         self.plans.once(now + Duration::from_secs_f64(seconds * stretch), Happening::Again { request });
@@ -380,6 +389,11 @@ impl Run<'_> {
 
 /// A patience that outlasts every run needs no timer.
 const DAYS: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// How long a request is open besides, seconds.
+fn lasting(url: &Url, rng: &mut Rng) -> f64 {
+    url.lasts.map_or(0.0, |lasts| in_billionths(lasts.time.sample(rng)))
+}
 
 /// A request's work. What follows the processors has a seed of its own, so that it is the same under every policy.
 pub(super) fn task(url: &Url, rng: &mut Rng) -> Task {

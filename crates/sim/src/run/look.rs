@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_engine::{PartitionConfig, Timestamp};
 
-use super::Run;
+use super::{Flying, Run};
 
 impl Run<'_> {
     /// Once a second, before anything happens then.
@@ -24,14 +24,27 @@ impl Run<'_> {
         }
         if counts {
             let mut sums = vec![0; self.report.courses.len()];
-            let flying = self.requests.iter().filter(|(_, flying)| flying.ticket.is_some() && !flying.waiting);
+            let has_place = |flying: &Flying| flying.ticket.is_some() && !flying.waiting && !flying.pooled;
+            let flying = self.requests.iter().filter(|(_, flying)| has_place(flying));
             flying.for_each(|(_, flying)| sums[usize::from(flying.subject.course)] += 1);
             self.report.in_flight.resize(second.as_secs() as usize + 1, sums);
+            // Of the seconds that are over.
+            let most = self.park.take_most(self.world.servers.len());
+            self.report.at_work.resize(second.as_secs() as usize, most);
         }
         if divides {
             // The controller ticks ten times a second, so that there is a look in every second.
             let sizes = self.sentry.controller.partition_sizes();
             self.report.partitions.resize(second.as_secs() as usize + 1, sizes.to_vec());
+        }
+    }
+
+    /// The last second has no look after it.
+    pub(super) fn count_last_second(&mut self) {
+        if self.world.count_in_flight {
+            let most = self.park.take_most(self.world.servers.len());
+            let seconds = self.end.since(Timestamp::ZERO).as_secs_f64().ceil() as usize;
+            self.report.at_work.resize(seconds, most);
         }
     }
 }

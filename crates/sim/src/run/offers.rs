@@ -50,11 +50,4 @@ impl Run<'_> {
         let asked = self.asked(&flying);
         self.come_once(now, flying, asked);
     }
-
-    /// Nobody waits any more for what is still there.
-    fn fail_the_rest(&mut self) {
-        for (_, flying) in std::mem::take(&mut self.requests).into_iter().filter(|(_, flying)| !flying.gone) {
-            self.report.failed(flying.subject);
-        }
-    }
 }

@@ -1,16 +1,29 @@
 //! A request's stay at its server, from setting off to what became of it there.
 
+use std::time::Duration;
+
 use tidegate_engine::{Outcome, RequestTypeId, ServerId, Timestamp};
 
-use super::{Run, clients::Fate, menu};
+use super::{Happening, Run, clients::Fate, menu};
 use crate::park::Owner;
 
 impl Run<'_> {
     /// A request sets off for its server. One that is off is noticed at once, and the request sent to another, as the
     /// sentry does it; one that is full refuses it.
-    pub(super) fn start(&mut self, now: Timestamp, request: u32, mut server: ServerId) {
+    pub(super) fn start(&mut self, now: Timestamp, request: u32, server: ServerId) {
         let flying = &mut self.requests[request as usize];
         flying.started = now;
+        let sends = Duration::from_secs_f64(flying.besides.sends);
+        if sends.is_zero() || self.world.holds_bodies {
+            self.begin_work(now, request, server);
+        } else {
+            self.plans.once(now + sends, Happening::Uploaded { request, server });
+        }
+    }
+
+    /// A request is at its server, all of it.
+    pub(super) fn begin_work(&mut self, now: Timestamp, request: u32, mut server: ServerId) {
+        let flying = &self.requests[request as usize];
         let mut task = flying.task;
         if let Some(url) = menu::url(&self.clients.menus, flying)
             && url.degrades_to < 1.0
@@ -19,8 +32,10 @@ impl Run<'_> {
             task.work *= url.degrades_to + (1.0 - url.degrades_to) * quality;
         }
         for attempt in 0..3 {
-            if self.park.begin(now, u32::from(server.0), Owner::Request(request), task, &mut self.plans) {
-                return;
+            let owner = Owner::Request(request);
+            if let Some(job) = self.park.begin(now, u32::from(server.0), owner, task, &mut self.plans) {
+                self.requests[request as usize].job = job;
+                return self.open_poll(now, request);
             }
             let Some(ticket) = self.requests[request as usize].ticket else { break };
             if attempt == 2 || self.park.is_on(u32::from(server.0)) {

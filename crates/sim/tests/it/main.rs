@@ -2,6 +2,7 @@
 
 mod c1;
 mod estimators;
+mod manners;
 mod models;
 mod offers;
 mod priority;

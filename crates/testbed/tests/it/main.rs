@@ -5,6 +5,7 @@ mod dashboard;
 mod faults;
 mod lifecycle;
 mod load;
+mod manners;
 mod measurements;
 mod nuclei;
 mod oracle;

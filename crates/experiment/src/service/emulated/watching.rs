@@ -3,6 +3,7 @@
 use tidegate_loadgen::{LoadError, LoadRun, Progress, Report};
 use tidegate_sentry::{SentryHandle, reports::NucleusState};
 
+use super::Servers;
 use crate::scenario::{Metric, Scenario};
 
 /// What was seen.
@@ -11,11 +12,14 @@ pub(super) struct Seen {
     labels: Vec<String>,
     has_partitions: bool,
     has_in_flight: bool,
+    has_at_work: bool,
     seconds: usize,
     /// Servers by partition, second by second; empty where they are not divided.
     pub(super) partitions: Vec<Vec<usize>>,
     /// Requests in flight by stream, second by second; empty where nothing is expected of them.
     pub(super) in_flight: Vec<Vec<u32>>,
+    /// The most at work at one server at once, second by second; empty where nothing is expected of it.
+    pub(super) at_work: Vec<u32>,
     /// Reasons not to trust the figures.
     pub(super) warnings: Vec<String>,
     /// What there is to say of nuclei.
@@ -30,9 +34,11 @@ impl Seen {
             labels: super::labels(scenario).into_iter().map(|(label, _)| label).collect(),
             has_partitions: partitions > 1,
             has_in_flight: scenario.expects.iter().any(|expect| expect.metric == Metric::InFlight),
+            has_at_work: scenario.expects.iter().any(|expect| expect.metric == Metric::AtWorkMost),
             seconds: scenario.duration.as_secs() as usize,
             partitions: Vec::new(),
             in_flight: Vec::new(),
+            at_work: Vec::new(),
             warnings: Vec::new(),
             notes: Vec::new(),
         }
@@ -46,6 +52,7 @@ impl Seen {
         mut self,
         load: LoadRun,
         sentry: &SentryHandle,
+        servers: &Servers,
     ) -> Result<(Report, Seen), LoadError> {
         let mut progress = load.progress();
         let mut done = std::pin::pin!(load.wait());
@@ -53,12 +60,17 @@ impl Seen {
         loop {
             tokio::select! {
                 biased;
-                report = &mut done => return Ok((report?, self)),
+                report = &mut done => {
+                    // The last second has no look after it.
+                    self.look_at_servers(self.seconds, servers);
+                    return Ok((report?, self));
+                }
                 Ok(()) = progress.changed() => {
                     let now = progress.borrow_and_update().clone();
                     let second = now.elapsed.as_secs() as usize;
                     while looks <= second && looks < self.seconds {
                         self.look(&now, sentry);
+                        self.look_at_servers(looks, servers);
                         looks += 1;
                         if looks == self.seconds {
                             self.look_at_nuclei(now.elapsed.as_secs_f64(), sentry);
@@ -79,6 +91,13 @@ impl Seen {
             let of = |label: &String| now.classes.iter().find(|class| class.class == *label);
             let counts = self.labels.iter().map(|label| of(label).map_or(0, |class| class.in_flight as u32));
             self.in_flight.push(counts.collect());
+        }
+    }
+
+    /// At the beginning of a second: what the seconds before it had.
+    fn look_at_servers(&mut self, second: usize, servers: &Servers) {
+        if let Some(most) = servers.take_most().filter(|_| self.has_at_work) {
+            self.at_work.resize(second.max(self.at_work.len()), most as u32);
         }
     }
 

@@ -105,6 +105,7 @@ mod tests {
             dispatch: toml::Table::new(),
             partition: toml::Table::new(),
             provision: toml::Table::new(),
+            set: toml::Table::new(),
         };
         Settings::of(&scenario, &arm)
     }

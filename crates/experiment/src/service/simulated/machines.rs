@@ -1,7 +1,9 @@
 //! From what a scenario file says of machines and clients to a world's models. Names were checked when it was read.
 
+use tidegate_engine::Open;
 use tidegate_sim::{
-    Action, Fault, FaultKind, Host, Power, Program, Resource, ServerModel, Sessions, Step, Tier, Url, Users, World,
+    Action, Fault, FaultKind, Host, Lasting, Power, Program, Resource, ServerModel, Sessions, Step, Tier, Url, Users,
+    World,
 };
 
 use crate::configure;
@@ -33,6 +35,7 @@ pub(super) fn furnish(world: &mut World, scenario: &Scenario) {
     world.channel = scenario.reports.unwrap_or_default();
     world.faults = scenario.faults.iter().map(|fault| self::fault(scenario, fault)).collect();
     world.patience = scenario.timeout;
+    world.holds_bodies = scenario.holds_bodies;
 }
 
 /// The URLs of a request type within a class, each with its part of `weight`.
@@ -51,12 +54,22 @@ pub(super) fn urls(scenario: &Scenario, class: usize, name: &str, weight: f64) -
         degrades_to: request.degrades_to,
         program: program as u16,
         bytes: request.response_bytes,
+        lasts: request.lasts.map(lasting),
     };
     (0..request.urls).map(url).collect()
 }
 
+fn lasting(lasts: scenario::Lasts) -> Lasting {
+    let kind = match lasts.kind {
+        scenario::LastsAs::Stream => Open::Stream,
+        scenario::LastsAs::Poll => Open::Poll,
+    };
+    Lasting { kind, time: lasts.time, told: lasts.told }
+}
+
 fn front(servers: &scenario::Servers) -> Vec<ServerModel> {
     let model = ServerModel {
+        abandoned: servers.abandoned,
         limit: servers.limit,
         backlog: servers.backlog,
         knee: servers.knee,
@@ -76,6 +89,7 @@ fn lend(world: &mut World, servers: &scenario::Servers, at: usize, tier: &scenar
     let demands = world.setup.demands();
     let divided = demands.cores || !demands.lenders;
     let model = ServerModel {
+        abandoned: servers.abandoned,
         resources: servers.resources.iter().map(resource).collect(),
         power: tier.power.filter(|_| divided).map(|power| Power {
             idle: 0.0,

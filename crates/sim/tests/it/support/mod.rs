@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use tidegate_engine::{AdmissionConfig, ClassSetup, Event, ServerSetup, Setup, Sla, Statistic};
-use tidegate_sim::{Discipline, Fault, FaultKind, Report, ServerModel, Stream, Url, World};
+use tidegate_sim::{Discipline, Fault, FaultKind, Manner, Report, ServerModel, Stream, Url, World};
 use tidegate_workload::Course;
 use tidegate_workload::{ArrivalProcess, ServiceTime};
 
@@ -36,7 +36,7 @@ pub fn speed(at: u64, speed: f64) -> Fault {
 pub fn stream(class: u8, profile: &str, cost: ServiceTime) -> Stream {
     let url = Url::new(u64::from(class) * 10 + 1, cost);
     let profile = profile.parse().unwrap_or_else(|error| panic!("{profile}: {error}"));
-    Stream { class, profile, process: ArrivalProcess::Poisson, urls: vec![url], retry: None }
+    Stream { class, profile, process: ArrivalProcess::Poisson, urls: vec![url], retry: None, manner: Manner::default() }
 }
 
 /// The paper's first experiment (figure 3): three servers of 60 requests per second each.

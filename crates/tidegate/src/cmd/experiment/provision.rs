@@ -11,7 +11,7 @@ use serde::Deserialize;
 use tidegate_engine::{ServerSetup, Setup, Sla, Statistic, Timestamp};
 use tidegate_experiment::plan::in_parallel;
 use tidegate_provision::{ApplicationSetup, CpuTargetConfig, FollowConfig, Pool, ProvisionConfig, SentryRule, Site};
-use tidegate_sim::{Discipline, ServerModel, SiteReport, SiteWorld, Stream, Url, World};
+use tidegate_sim::{Discipline, Manner, ServerModel, SiteReport, SiteWorld, Stream, Url, World};
 use tidegate_workload::Course;
 use tidegate_workload::trace::{Instant, TraceReader, What};
 use tidegate_workload::{ArrivalProcess, Profile, Rate, ServiceTime, parse_duration};
@@ -251,6 +251,7 @@ impl Args {
             process: ArrivalProcess::Poisson,
             urls: (0..10).map(|key| Url::new(key, service)).collect(),
             retry: None,
+            manner: Manner::default(),
         }];
         // Both begin with what the first minute needs.
         let first = stretch.rates[0].1 * self.service.as_secs_f64() / 0.7;
