@@ -1,4 +1,4 @@
-//! From a request to its class, request type, resource tags and URL key.
+//! From a request to its class, request type, resource tags, URL key and tenant.
 //!
 //! Rules are compiled once ([`Classifier::compile`]). A request then meets only the rules that can match it: exact
 //! paths and hosts are found by hash, prefixes by one walk over the path's segments; rules that ask for neither are in
@@ -25,6 +25,7 @@ mod host;
 mod path;
 mod radix;
 mod rules;
+mod tenant;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod values;
@@ -42,6 +43,7 @@ use tidegate_engine::{AffinityKey, ClassId, Request, RequestTypeId, Tags, UrlKey
 
 pub use canonical::{Paths, Reading, canonical, reading};
 pub use rules::Matcher;
+pub use tenant::network_of;
 
 /// What the classifier may ask of a request. Drivers implement it over their own request type.
 pub trait RequestView {
@@ -180,7 +182,7 @@ impl Classifier {
     }
 
     /// What the engine needs to know of a request: the first class and the first type that match (the last class and
-    /// type 0 when none does), the type's tags, and the URL's key. Allocates nothing.
+    /// type 0 when none does), the type's tags, the URL's key, and the client's network as its tenant. Allocates nothing.
     pub fn classify(&self, view: &impl RequestView) -> Request {
         with_target(view, true, |target| self.classify_target(target, view))
     }
@@ -209,6 +211,7 @@ impl Classifier {
             tags: request_type.map_or(Tags(0), |group| self.tags[group]),
             url: self.url_key(target, view),
             affinity: self.affinity_key(view),
+            tenant: tenant::tenant_of(view.client()),
         }
     }
 

@@ -37,7 +37,7 @@ use crate::estimate::{Calibration, ClassEstimate, Costs};
 use crate::event::{Event, EventSink};
 use crate::facts::Facts;
 use crate::fleet::{Held, Partitions};
-use crate::flight::{Released, Traffic};
+use crate::flight::{Queue, Released, Traffic};
 use crate::policer::{Policer, Share};
 use crate::report::LoadReport;
 use crate::request::{ClassId, Request, RequestTypeId, ServerId};
@@ -267,19 +267,40 @@ impl Context<'_> {
 
     /// Requests waiting in one bucket of a class.
     pub fn waiting_in(&self, class: ClassId, bucket: usize) -> usize {
-        self.traffic.waiting.bucket_len(class, bucket) as usize
+        self.traffic
+            .waiting
+            .queues(class, bucket)
+            .map(|queue| self.traffic.waiting.queue_len(queue) as usize)
+            .iter()
+            .sum()
+    }
+
+    /// Of the requests waiting in a class, those of tenants above their fair share.
+    pub(crate) fn over_share(&self, class: ClassId) -> usize {
+        self.traffic.waiting.over_len(class) as usize
+    }
+
+    /// Of the requests waiting in one bucket, those of tenants within their fair share.
+    pub(crate) fn within_share_in(&self, class: ClassId, bucket: usize) -> usize {
+        self.traffic.waiting.queue_len(self.traffic.waiting.queue(class, bucket, false)) as usize
     }
 
     /// Since when the first of a bucket waits.
     pub fn waiting_since(&self, class: ClassId, bucket: usize) -> Option<Timestamp> {
-        self.traffic.waiting.first(class, bucket).map(|slot| self.traffic.flights.arrived(slot))
+        self.oldest(class, bucket).map(|(since, _)| since)
     }
 
-    /// Lets the first `count` of a bucket in, and counts them as in flight at once.
+    /// Lets the first `count` of a bucket in, and counts them as in flight at once. Tenants within their fair share go
+    /// first.
     pub fn start(&mut self, class: ClassId, bucket: usize, count: usize) {
-        for _ in 0..count {
-            let Some(slot) = self.traffic.waiting.pop(&mut self.traffic.flights, class, bucket) else { return };
-            self.let_in(slot);
+        let mut left = count;
+        for queue in self.traffic.waiting.queues(class, bucket) {
+            while left > 0
+                && let Some(slot) = self.traffic.waiting.pop(&mut self.traffic.flights, queue)
+            {
+                self.let_in(slot);
+                left -= 1;
+            }
         }
     }
 
@@ -289,15 +310,20 @@ impl Context<'_> {
         self.load.free = self.load.free.saturating_sub(1);
     }
 
-    /// When the last of a bucket began to wait.
+    /// When the one began to wait that [`Context::start_newest`] would let in.
     pub fn newest_waiting_since(&self, class: ClassId, bucket: usize) -> Option<Timestamp> {
-        self.traffic.waiting.last(class, bucket).map(|slot| self.traffic.flights.arrived(slot))
+        let waiting = &self.traffic.waiting;
+        let newest = waiting.queues(class, bucket).into_iter().find_map(|queue| waiting.last(queue));
+        newest.map(|slot| self.traffic.flights.arrived(slot))
     }
 
     /// Lets the last of a bucket in, as [`Context::start`] does the first.
     pub fn start_newest(&mut self, class: ClassId, bucket: usize) {
-        let Some(slot) = self.traffic.waiting.pop_last(&mut self.traffic.flights, class, bucket) else { return };
-        self.let_in(slot);
+        for queue in self.traffic.waiting.queues(class, bucket) {
+            if let Some(slot) = self.traffic.waiting.pop_last(&mut self.traffic.flights, queue) {
+                return self.let_in(slot);
+            }
+        }
     }
 
     /// Lets in everything that waits.
@@ -309,12 +335,31 @@ impl Context<'_> {
         }
     }
 
-    /// Refuses the first `count` of a bucket.
+    /// Refuses the `count` of a bucket that have waited longest.
     pub fn refuse(&mut self, class: ClassId, bucket: usize, count: usize, reason: Reason, predicted: Option<f64>) {
         for _ in 0..count {
-            let Some(slot) = self.traffic.waiting.pop(&mut self.traffic.flights, class, bucket) else { return };
+            let Some((_, queue)) = self.oldest(class, bucket) else { return };
+            let Some(slot) = self.traffic.waiting.pop(&mut self.traffic.flights, queue) else { return };
             self.traffic.released.push(Released { slot, refused: Some((reason, predicted)) });
         }
+    }
+
+    /// Refuses the newest that waits in a class for a tenant above its fair share: its place is free for another.
+    pub(crate) fn displace(&mut self, class: ClassId) {
+        for bucket in 0..self.traffic.waiting.buckets() {
+            let queue = self.traffic.waiting.queue(class, bucket, true);
+            if let Some(slot) = self.traffic.waiting.pop_last(&mut self.traffic.flights, queue) {
+                let refused = Some((Reason::TenantShare, None));
+                return self.traffic.released.push(Released { slot, refused });
+            }
+        }
+    }
+
+    /// The one of a bucket that has waited longest: since when, and in which list it is the first.
+    fn oldest(&self, class: ClassId, bucket: usize) -> Option<(Timestamp, Queue)> {
+        let waiting = &self.traffic.waiting;
+        let first = |queue| waiting.first(queue).map(|slot| (self.traffic.flights.arrived(slot), queue));
+        waiting.queues(class, bucket).into_iter().filter_map(first).min_by_key(|(since, _)| *since)
     }
 
     /// Refuses everything that waits in a class.

@@ -34,6 +34,7 @@ use crate::report::{LoadReport, MeasuredCost};
 use crate::request::{AffinityKey, Request, ServerId, Ticket};
 use crate::setup::{Setup, SetupError};
 use crate::snapshot::Snapshot;
+use crate::tenants::Standing;
 use crate::time::Timestamp;
 
 use core_state::Core;
@@ -85,16 +86,18 @@ impl Controller {
     pub fn handle_policed(&mut self, now: Timestamp, request: Request, verdict: Verdict) -> Decision {
         let arrival = Arrival { request, cost: self.core.estimates.costs.estimate(&request) };
         self.core.estimates.classes[request.class.index()].cost_spread.record(now, arrival.cost);
-        let admission = match verdict {
-            Verdict::Guaranteed | Verdict::Pass => Admission::Admit,
-            Verdict::Ask => self.admission.on_arrival(&mut self.core.context(now), &arrival),
+        let standing = self.core.tenants.arrive(now, &arrival);
+        let admission = match (verdict, standing) {
             // The published table counted it already. Only shadow mode comes here.
-            Verdict::Refuse(rejection) => return self.refuse_arrival(now, arrival, rejection),
+            (Verdict::Refuse(rejection), _) => return self.refuse_arrival(now, arrival, rejection),
+            (_, Standing::Limited) => Admission::refuse(Reason::TenantLimit),
+            (Verdict::Guaranteed | Verdict::Pass, _) | (_, Standing::Guaranteed) => Admission::Admit,
+            (Verdict::Ask, standing) => self.ask(now, &arrival, standing),
         };
         let decision = match admission {
             Admission::Admit if verdict == Verdict::Guaranteed => self.admit(now, arrival, None),
             Admission::Admit => self.admit_if_spared(now, arrival),
-            Admission::Wait { bucket } => self.enqueue(now, arrival, bucket),
+            Admission::Wait { bucket } => self.enqueue(now, arrival, bucket, standing.is_over()),
             Admission::Refuse { reason, predicted } => {
                 let rejection = self.refusal(now, &request, reason, predicted);
                 self.refuse_arrival(now, arrival, rejection)
@@ -310,6 +313,9 @@ impl Controller {
             shadow: shadow.is_some(),
         });
         self.core.traffic.count_admitted(class, shadow.is_some());
+        if shadow.is_none() {
+            self.core.tenants.admit(arrival.request.tenant, class, arrival.cost);
+        }
         Decision::Admit { ticket, server, shadow }
     }
 
@@ -333,6 +339,7 @@ impl Controller {
     /// A refusal of the policy's, counted.
     fn refusal(&mut self, now: Timestamp, request: &Request, reason: Reason, predicted: Option<f64>) -> Rejection {
         self.core.traffic.count_refusal(request.class, reason);
+        self.core.tenants.refuse(request.tenant);
         let rejection = self.core.reject(request.class, reason, predicted);
         match self.admission.retry_after(now, request) {
             Some(after) => rejection.come_back_after(after),
@@ -340,10 +347,27 @@ impl Controller {
         }
     }
 
-    fn enqueue(&mut self, now: Timestamp, arrival: Arrival, bucket: usize) -> Decision {
+    /// The policy's answer to an arrival whose tenant stands so. In a full queue who is within its tenant's share takes
+    /// the place of one who is not.
+    fn ask(&mut self, now: Timestamp, arrival: &Arrival, standing: Standing) -> Admission {
+        let mut context = self.core.context(now);
+        context.load.press(standing.pressure());
+        match self.admission.on_arrival(&mut context, arrival) {
+            Admission::Refuse { reason: Reason::QueueFull, .. }
+                if !standing.is_over() && context.over_share(arrival.request.class) > 0 =>
+            {
+                context.displace(arrival.request.class);
+                self.admission.on_arrival(&mut context, arrival)
+            }
+            Admission::Refuse { reason, predicted } => Admission::Refuse { reason: standing.reason(reason), predicted },
+            other => other,
+        }
+    }
+
+    fn enqueue(&mut self, now: Timestamp, arrival: Arrival, bucket: usize, is_over: bool) -> Decision {
         let flight = Flight {
             request: arrival.request,
-            state: State::Waiting { bucket },
+            state: State::Waiting { bucket, is_over },
             arrived: now,
             started: now,
             mark: Mark::default(),
@@ -351,7 +375,7 @@ impl Controller {
             in_flight: 0,
             shadow: false,
         };
-        Decision::Enqueue { ticket: self.core.traffic.enqueue(flight, bucket) }
+        Decision::Enqueue { ticket: self.core.traffic.enqueue(flight) }
     }
 
     fn choose(&mut self, now: Timestamp, arrival: &Arrival) -> Option<ServerId> {
@@ -396,6 +420,8 @@ impl Controller {
     fn tick(&mut self, now: Timestamp) {
         self.fade_ghosts(now);
         self.core.refresh(now);
+        let mean = self.core.estimates.costs.mean();
+        self.core.tenants.tick(now, TICK.as_secs_f64(), mean);
         let Core { fleet, outbox, .. } = &mut self.core;
         fleet.balance(now, &mut *outbox.sink);
         self.admission.on_tick(&mut self.core.context(now));

@@ -97,6 +97,10 @@ pub enum Reason {
     RateLimit,
     /// A resource that the request needs is exhausted: its token bucket is empty.
     ResourceLimit,
+    /// There is not enough for all, and its tenant has had its fair share of the class.
+    TenantShare,
+    /// Its tenant's own limit is reached.
+    TenantLimit,
     /// Every server is at its connection limit.
     ServerLimit,
     /// No server is up.
@@ -105,7 +109,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for tables and metrics.
-    pub const ALL: [Reason; 10] = [
+    pub const ALL: [Reason; 12] = [
         Reason::SlaTarget,
         Reason::MoreImportantFirst,
         Reason::Threshold,
@@ -114,6 +118,8 @@ impl Reason {
         Reason::QueueTimeout,
         Reason::RateLimit,
         Reason::ResourceLimit,
+        Reason::TenantShare,
+        Reason::TenantLimit,
         Reason::ServerLimit,
         Reason::NoServer,
     ];
@@ -129,6 +135,8 @@ impl Reason {
             Reason::QueueTimeout => "queue-timeout",
             Reason::RateLimit => "rate-limit",
             Reason::ResourceLimit => "resource-limit",
+            Reason::TenantShare => "tenant-share",
+            Reason::TenantLimit => "tenant-limit",
             Reason::ServerLimit => "server-limit",
             Reason::NoServer => "no-server",
         }
@@ -145,6 +153,8 @@ impl Reason {
             Reason::QueueTimeout => "it waited in the queue for too long",
             Reason::RateLimit => "the rate limit for this kind of request is reached",
             Reason::ResourceLimit => "it needs a resource that is exhausted",
+            Reason::TenantShare => "more requests arrive than can be served, and its tenant has had its fair share",
+            Reason::TenantLimit => "the limit of its tenant is reached",
             Reason::ServerLimit => "every server is at its connection limit",
             Reason::NoServer => "no server is available",
         }

@@ -15,7 +15,7 @@ use crate::time::Timestamp;
 
 pub(crate) use stats::ClassStats;
 pub(crate) use table::{Flight, Flights, State};
-pub(crate) use waiting::Waiting;
+pub(crate) use waiting::{Queue, Waiting};
 
 /// The requests of an application, and counts of them.
 pub(crate) struct Traffic {
@@ -59,9 +59,12 @@ impl Traffic {
     }
 
     /// A request begins to wait in the bucket that its state names.
-    pub(crate) fn enqueue(&mut self, flight: Flight, bucket: usize) -> Ticket {
+    pub(crate) fn enqueue(&mut self, flight: Flight) -> Ticket {
         let ticket = self.flights.insert(flight);
-        self.waiting.push(&mut self.flights, flight.request.class, bucket, ticket.slot);
+        if let State::Waiting { bucket, is_over } = flight.state {
+            let queue = self.waiting.queue(flight.request.class, bucket, is_over);
+            self.waiting.push(&mut self.flights, queue, ticket.slot);
+        }
         ticket
     }
 
@@ -72,8 +75,9 @@ impl Traffic {
             return None;
         };
         let class = flight.request.class;
-        if let State::Waiting { bucket } = flight.state {
-            self.waiting.unlink(&mut self.flights, class, bucket, ticket.slot);
+        if let State::Waiting { bucket, is_over } = flight.state {
+            let queue = self.waiting.queue(class, bucket, is_over);
+            self.waiting.unlink(&mut self.flights, queue, ticket.slot);
         }
         self.flights.remove(ticket);
         // A ghost's client was counted when it left.
@@ -182,19 +186,19 @@ impl Traffic {
     /// Puts waiting requests into the queues of the policy now in force. Their buckets are unknown to it: the first.
     pub(crate) fn requeue(&mut self, buckets: usize) {
         let mut waiting = Waiting::new(self.stats.len(), buckets);
-        let queued: Vec<(u32, ClassId, usize)> = self
+        let queued: Vec<(u32, Queue)> = self
             .flights
             .iter_mut()
             .filter_map(|(slot, flight)| match &mut flight.state {
-                State::Waiting { bucket } => {
+                State::Waiting { bucket, is_over } => {
                     *bucket = (*bucket).min(buckets - 1);
-                    Some((slot, flight.request.class, *bucket))
+                    Some((slot, waiting.queue(flight.request.class, *bucket, *is_over)))
                 }
                 _ => None,
             })
             .collect();
-        for (slot, class, bucket) in queued {
-            waiting.push(&mut self.flights, class, bucket, slot);
+        for (slot, queue) in queued {
+            waiting.push(&mut self.flights, queue, slot);
         }
         self.waiting = waiting;
     }

@@ -71,6 +71,16 @@ impl AffinityKey {
     pub const NONE: AffinityKey = AffinityKey(0);
 }
 
+/// On whose behalf a request comes: a hash of a key, or a client's network. Requests of a class share it fairly among
+/// tenants while there is not enough.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TenantKey(pub u64);
+
+impl TenantKey {
+    /// Tenants are not told apart.
+    pub const NONE: TenantKey = TenantKey(0);
+}
+
 /// What the engine knows of a request when it arrives. The classifier makes it; plain data, cheap to copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
@@ -84,6 +94,8 @@ pub struct Request {
     pub url: UrlKey,
     /// Which page or session it is of.
     pub affinity: AffinityKey,
+    /// On whose behalf it comes.
+    pub tenant: TenantKey,
 }
 
 /// The controller's name for one accepted request. Drivers wrap it in a permit that reports a cancel when

@@ -15,6 +15,7 @@ use crate::fleet::Role;
 use crate::max_conn::{self, MaxConn};
 use crate::partition::PartitionConfig;
 use crate::sla::Sla;
+use crate::tenants::TenantSetup;
 
 /// The most that are open, unless told otherwise: a client connection each, of which a sentry takes 100,000.
 pub const MOST_OPEN: usize = 10_000;
@@ -53,6 +54,8 @@ pub struct Setup {
     /// The most streams, polls and tunnels in the pool of what is open without being work. Beyond that they keep their
     /// places, as requests in flight do.
     pub most_open: usize,
+    /// Tenants of which more is to be said than of others: at most 10,000.
+    pub tenants: Vec<TenantSetup>,
 }
 
 /// Setup of a class of requests.
@@ -127,6 +130,7 @@ impl Setup {
             default_cost: None,
             when_all_down: WhenAllDown::default(),
             most_open: MOST_OPEN,
+            tenants: Vec::new(),
         }
     }
 
@@ -169,6 +173,7 @@ impl Setup {
                 return bad("weight", server.weight);
             }
         }
+        self.tenants.iter().try_for_each(TenantSetup::check)?;
         max_conn::check(self)?;
         self.partition.check()?;
         self.partition.fits(self)?;
@@ -192,6 +197,14 @@ impl Setup {
         }
         if self.servers.len() > 65_535 {
             return Err(SetupError::Count { what: "servers", least: 0, most: 65_535, given: self.servers.len() });
+        }
+        if self.tenants.len() > 10_000 {
+            return Err(SetupError::Count { what: "tenants", least: 0, most: 10_000, given: self.tenants.len() });
+        }
+        let mut keys: Vec<_> = self.tenants.iter().map(|tenant| (tenant.key, &tenant.name)).collect();
+        keys.sort_unstable();
+        if let Some(pair) = keys.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            return Err(SetupError::Duplicate { what: "tenant", name: pair[1].1.clone() });
         }
         let twice = |name: &&ServerSetup| self.servers.iter().filter(|s| s.name == name.name).count() > 1;
         match self.servers.iter().find(twice) {
@@ -252,6 +265,8 @@ pub enum SetupPlace {
     Server(String),
     /// The entry of this name in [`Setup::max_conn`].
     MaxConn(String),
+    /// The tenant of this name.
+    Tenant(String),
     /// The affinity.
     Affinity,
     /// The settings of this admission policy.
@@ -270,6 +285,7 @@ impl fmt::Display for SetupPlace {
             SetupPlace::Class(name) => write!(f, "class \"{name}\""),
             SetupPlace::Server(name) => write!(f, "server \"{name}\""),
             SetupPlace::MaxConn(name) => write!(f, "max_conn \"{name}\""),
+            SetupPlace::Tenant(name) => write!(f, "tenant \"{name}\""),
             SetupPlace::Affinity => f.write_str("affinity"),
             SetupPlace::Admission(policy) => write!(f, "admission policy \"{policy}\""),
             SetupPlace::Dispatch(policy) => write!(f, "dispatch policy \"{policy}\""),

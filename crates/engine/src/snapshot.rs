@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use crate::admission::PolicyState;
 use crate::facts::Facts;
 use crate::fleet::{Role, Status};
+use crate::request::TenantKey;
 
 /// Snapshot of an application.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
@@ -51,6 +52,8 @@ pub struct Snapshot {
     pub partitions: Vec<PartitionSnapshot>,
     /// Per class, most important first.
     pub classes: Vec<ClassSnapshot>,
+    /// The tenants that offer most of late, the heaviest first: at most 20.
+    pub tenants: Vec<TenantSnapshot>,
     /// Snapshots of the servers.
     pub servers: Vec<ServerSnapshot>,
     /// Tickets used after their end: a driver's mistake if it is not 0.
@@ -92,6 +95,8 @@ pub struct ClassSnapshot {
     pub offered_rate: f64,
     /// Mean inherent service time, seconds.
     pub mean_cost: f64,
+    /// The fair share of a tenant, requests of mean cost per second, while some tenant is above it.
+    pub tenant_share: Option<f64>,
     /// Response times over the last half minute or so, seconds: median, 95th and 99th percentile.
     pub p50: Option<f64>,
     /// 95th percentile of the response time, seconds.
@@ -100,6 +105,28 @@ pub struct ClassSnapshot {
     pub p99: Option<f64>,
     /// The SLA's own statistic of them: what its target bounds.
     pub statistic: Option<f64>,
+}
+
+/// One of the heaviest tenants. Shares are of the work that arrived in the last half minute or so.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct TenantSnapshot {
+    /// Which.
+    #[serde(serialize_with = "hexadecimal")]
+    pub tenant: TenantKey,
+    /// Name, where the setup gives it one.
+    pub name: Option<String>,
+    /// Its share of what arrives, 0 to 1.
+    pub share: f64,
+    /// By how much that may be too much.
+    pub error: f64,
+    /// Requests that arrived since it is among the heaviest.
+    pub offered: u64,
+    /// Of these, refused, for whatever reason.
+    pub refused: u64,
+}
+
+fn hexadecimal<S: serde::Serializer>(tenant: &TenantKey, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{:016x}", tenant.0))
 }
 
 impl ClassSnapshot {

@@ -2,7 +2,8 @@
 //!
 //! *Intuition.* A ferry that leaves on time. Important passengers board as they come; the others gather at the quay and
 //! are called at intervals, so that a place taken by someone who came a moment too early is not missed later by someone
-//! more important. Who is called boards smallest first, as long as the ferry still arrives on time.
+//! more important. Who is called boards smallest first, as long as the ferry still arrives on time; only who has waited
+//! on the quay for too many ferries, whatever the luggage, goes before (`batch/dues.rs`).
 //!
 //! *Applied.* Class `i` is looked at every `d_i` seconds (`d_1` = 0: on arrival), most important first. Inside a class,
 //! requests of similar cost form a bucket; the largest part of the bucket that passes
@@ -31,111 +32,29 @@
 
 mod buckets;
 mod budget;
+mod config;
+mod dues;
 mod floor;
 
 use alloc::vec::Vec;
 use core::time::Duration;
-use serde::{Deserialize, Serialize};
 
 use super::delays::{self, FullShare};
-use super::{Admission, AdmissionPolicy, Arrival, Context, Ended, PolicyState, require};
+use super::{Admission, AdmissionPolicy, Arrival, Context, Ended, PolicyState};
 use crate::decision::Reason;
 use crate::policer::Share;
 use crate::request::ClassId;
-use crate::setup::{Setup, SetupError};
+use crate::setup::Setup;
 use crate::time::Timestamp;
-use crate::units::Seconds;
 
 use buckets::{BUCKETS, bucket_middle, bucket_of};
 use budget::Budget;
+use dues::{Dues, Possible, Terms};
 use floor::Floors;
 
-/// Settings of the policy `batch`.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Config {
-    /// Whether smaller requests go first inside a class, or each in its turn.
-    pub order: Order,
-    /// Admit the part of a batch that fits; `false`: all of it or nothing, as in the paper.
-    pub partial: bool,
-    /// The delays d_i.
-    pub delays: Delays,
-    /// Bound on the probability that a request is refused because a less important one was let in before it.
-    pub epsilon: f64,
-    /// Share of the target that the test aims at, more than 0 and at most 1.
-    pub headroom: f64,
-    /// Whether the test counts the request that goes to the fullest server, `ceil(beta / n)`, as in the paper; `false`:
-    /// the mean over the servers, `beta / n`.
-    pub round_up: bool,
-    /// Whether predictions are calibrated by measurement; `false`: the bare test of the paper.
-    pub calibrate: bool,
-    /// Whether a class leaves places for more important requests that come before it is looked at again, and is held to
-    /// the floor of what they were refused; `false`: as in the paper.
-    pub reserve: bool,
-    /// Whether late answers that the SLA's percentile permits are saved up in calm, and spent in a rush; `false`: what
-    /// is let in is always in time as surely as the SLA asks of all requests together.
-    pub late_budget: bool,
-    /// Most requests waiting, all classes together.
-    pub max_waiting: u32,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Config {
-            order: Order::SmallestFirst,
-            partial: true,
-            delays: Delays::Computed(ComputedDelays::Computed),
-            epsilon: 0.01,
-            headroom: 0.85,
-            round_up: false,
-            calibrate: true,
-            reserve: true,
-            late_budget: true,
-            max_waiting: 100_000,
-        }
-    }
-}
-
-/// The order inside a class.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Order {
-    /// Small requests first: more requests are answered.
-    #[default]
-    SmallestFirst,
-    /// First come, first served: every request is equally important.
-    Fifo,
-}
-
-/// Where the delays d_i come from.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(untagged)]
-pub enum Delays {
-    /// `"computed"`: from arrival rates and service times (section 3.4).
-    Computed(ComputedDelays),
-    /// One per class, most important first; a missing one repeats the last.
-    Fixed(Vec<Seconds>),
-}
-
-/// The word `"computed"`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ComputedDelays {
-    /// See [`Delays::Computed`].
-    Computed,
-}
+pub use config::{Config, Delays, Order};
 
 impl Config {
-    pub(super) fn check(&self) -> Result<(), SetupError> {
-        let share = |x: f64| x > 0.0 && x <= 1.0;
-        require(share(self.headroom), "batch", "headroom", "must be more than 0 and at most 1")?;
-        require(self.epsilon > 0.0 && self.epsilon < 1.0, "batch", "epsilon", "must lie between 0 and 1")?;
-        let Delays::Fixed(delays) = &self.delays else { return Ok(()) };
-        require(!delays.is_empty(), "batch", "delays", "needs at least one time, or \"computed\"")?;
-        let growing = delays.windows(2).all(|w| w[0].0 <= w[1].0) && delays.iter().all(|d| d.0 >= 0.0 && d.0 < 60.0);
-        require(growing, "batch", "delays", "must not shrink from class to class, and stay below one minute")
-    }
-
     pub(super) fn build(&self, setup: &Setup) -> Batch {
         let classes = setup.classes.len();
         let delays = match &self.delays {
@@ -149,6 +68,7 @@ impl Config {
             rounds: alloc::vec![None; classes],
             full: FullShare::default(),
             floors: Floors::new(classes),
+            dues: Dues::new(if self.order == Order::Fair { classes } else { 0 }),
             budget: Budget::new(setup.sla.statistic()),
             next_delays: Timestamp::ZERO,
         }
@@ -166,6 +86,7 @@ pub struct Batch {
     rounds: Vec<Option<Timestamp>>,
     full: FullShare,
     floors: Floors,
+    dues: Dues,
     budget: Budget,
     /// When to compute the delays again.
     next_delays: Timestamp,
@@ -196,10 +117,18 @@ struct Margin {
     busy: usize,
 }
 
+impl Margin {
+    /// The same, and on these terms within the class.
+    fn and(&self, terms: Terms) -> Margin {
+        Margin { floor: self.floor.max(terms.floor), reserve: self.reserve + terms.reserve, ..*self }
+    }
+}
+
 impl AdmissionPolicy for Batch {
     fn on_arrival(&mut self, cx: &mut Context<'_>, arrival: &Arrival) -> Admission {
         let class = arrival.request.class;
         let delay = self.delays[class.index()];
+        self.dues.offer(cx.now, class, arrival.cost);
         if delay.is_zero() || cx.shadow {
             return self.test_one(cx, class, arrival.cost);
         }
@@ -242,6 +171,12 @@ impl AdmissionPolicy for Batch {
         let elapsed = self.full.fade(cx.now);
         self.floors.fade(elapsed);
         self.budget.fade(elapsed);
+        let factor = self.factor(cx);
+        let mean = cx.costs.mean().filter(|_| cx.costs.is_settled());
+        self.dues.settle(cx.now, elapsed, mean, |class| {
+            let bound = cx.target * self.config.headroom - self.delays[class].as_secs_f64();
+            Possible { surely: bound / factor, expected: bound }
+        });
         let began = self.full.just_began();
         if self.computed && (cx.now >= self.next_delays || began) {
             self.recompute_delays(cx, if began { AT_ONSET } else { self.full.get() });
@@ -255,7 +190,7 @@ impl AdmissionPolicy for Batch {
 
     fn buckets(&self) -> usize {
         match self.config.order {
-            Order::SmallestFirst => BUCKETS,
+            Order::Fair | Order::SmallestFirst => BUCKETS,
             Order::Fifo => 1,
         }
     }
@@ -270,7 +205,10 @@ impl AdmissionPolicy for Batch {
 impl Batch {
     /// A class without a delay: one request, on arrival.
     fn test_one(&mut self, cx: &mut Context<'_>, class: ClassId, cost: f64) -> Admission {
-        let passes = self.most(cx, cost, &self.margin(cx, class)) >= 1;
+        let cost = if self.config.order == Order::Fifo { cx.costs.class_mean(class.index()) } else { cost };
+        let terms = self.dues.terms(cx.now, class, cost);
+        let margin = self.margin(cx, class).and(terms);
+        let passes = self.most(cx, cost.min(terms.most), &margin) >= 1;
         self.record(cx, class, cost, 1, usize::from(!passes));
         if passes {
             return Admission::Admit;
@@ -287,28 +225,72 @@ impl Batch {
     /// Looks at everything that waits in a class. `false` when not all of it passed.
     fn round(&mut self, cx: &mut Context<'_>, class: ClassId) -> bool {
         let margin = self.margin(cx, class);
+        self.start_first(cx, class, &margin, |cx, dues, bucket| {
+            dues.due(class, bucket_middle(bucket)).min(cx.waiting_in(class, bucket))
+        });
+        if cx.over_share(class) > 0 {
+            self.start_first(cx, class, &margin, |cx, _, bucket| cx.within_share_in(class, bucket));
+        }
+        // Who is left after that is of tenants above their share, or does not fit.
+        let more = if cx.over_share(class) > 0 { cx.load.press(1.0) } else { 0 };
         let mut all_passed = true;
         for bucket in 0..self.buckets() {
-            let batch = cx.waiting_in(class, bucket);
-            if batch == 0 {
-                continue;
-            }
-            let cost = match self.config.order {
-                Order::SmallestFirst => bucket_middle(bucket),
-                Order::Fifo => cx.costs.class_mean(class.index()),
-            };
-            let most = self.most(cx, cost, &margin);
-            let admitted = if self.config.partial || most >= batch { most.min(batch) } else { 0 };
-            self.record(cx, class, cost, batch, batch - admitted);
-            cx.start(class, bucket, admitted);
-            if admitted < batch {
-                all_passed = false;
-                let predicted = self.predicted(cx, cost, 1) + margin.delay;
-                let reason = cx.load.refusal(Reason::SlaTarget);
-                cx.refuse(class, bucket, batch - admitted, reason, Some(predicted));
+            all_passed &= self.round_of(cx, class, bucket, &margin);
+        }
+        cx.load.in_flight -= more;
+        all_passed
+    }
+
+    /// Before a round: lets in those that go first, as far as they pass; `first` counts them in a bucket.
+    fn start_first(
+        &mut self,
+        cx: &mut Context<'_>,
+        class: ClassId,
+        margin: &Margin,
+        first: impl Fn(&Context<'_>, &Dues, usize) -> usize,
+    ) {
+        for bucket in 0..self.buckets() {
+            let batch = first(cx, &self.dues, bucket);
+            if batch > 0 {
+                let cost = self.cost_of(cx, class, bucket);
+                let terms = self.dues.terms(cx.now, class, cost);
+                let admitted = self.part(self.most(cx, cost.min(terms.most), &margin.and(terms)), batch);
+                self.record(cx, class, cost, admitted, 0);
+                cx.start(class, bucket, admitted);
             }
         }
-        all_passed
+    }
+
+    /// Looks at what waits in a bucket. `false` when not all of it passed.
+    fn round_of(&mut self, cx: &mut Context<'_>, class: ClassId, bucket: usize, margin: &Margin) -> bool {
+        let batch = cx.waiting_in(class, bucket);
+        if batch == 0 {
+            return true;
+        }
+        let cost = self.cost_of(cx, class, bucket);
+        let terms = self.dues.terms(cx.now, class, cost);
+        let admitted = self.part(self.most(cx, cost.min(terms.most), &margin.and(terms)), batch);
+        self.record(cx, class, cost, batch, batch - admitted);
+        cx.start(class, bucket, admitted);
+        if admitted < batch {
+            let predicted = self.predicted(cx, cost, 1) + margin.delay;
+            let reason = cx.load.refusal(Reason::SlaTarget);
+            cx.refuse(class, bucket, batch - admitted, reason, Some(predicted));
+        }
+        admitted == batch
+    }
+
+    /// The cost that stands for those of a bucket, seconds.
+    fn cost_of(&self, cx: &Context<'_>, class: ClassId, bucket: usize) -> f64 {
+        match self.config.order {
+            Order::Fair | Order::SmallestFirst => bucket_middle(bucket),
+            Order::Fifo => cx.costs.class_mean(class.index()),
+        }
+    }
+
+    /// How many of a batch are let in, of which at most so many could be.
+    fn part(&self, most: usize, batch: usize) -> usize {
+        if self.config.partial || most >= batch { most.min(batch) } else { 0 }
     }
 
     /// Computes the delays for an application that is full at this share of instants.
@@ -379,7 +361,11 @@ impl Batch {
 
     /// So many requests of a class were tested, and so many of them refused.
     fn record(&mut self, cx: &Context<'_>, class: ClassId, cost: f64, tested: usize, refused: usize) {
+        if tested == 0 {
+            return;
+        }
         self.full.record(refused > 0);
+        self.dues.admit(cx, class, cost, tested - refused);
         // What an empty application would not have taken either, no less important request kept out.
         let possible = cost * self.factor(cx) <= cx.target * self.config.headroom;
         self.floors.record(cx, class, cost, tested, if possible { refused } else { 0 });
@@ -432,7 +418,7 @@ impl Batch {
 
     fn bucket(&self, cost: f64) -> usize {
         match self.config.order {
-            Order::SmallestFirst => bucket_of(cost),
+            Order::Fair | Order::SmallestFirst => bucket_of(cost),
             Order::Fifo => 0,
         }
     }

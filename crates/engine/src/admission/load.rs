@@ -44,6 +44,14 @@ impl Load {
         self.in_service() / self.servers.max(1) as f64
     }
 
+    /// Makes what waits for a processor look longer by this part of it. By how many requests it does.
+    pub(crate) fn press(&mut self, part: f64) -> usize {
+        let waits = (self.in_flight as f64 - self.idle_processors).max(0.0);
+        let more = libm::ceil(waits * part) as usize;
+        self.in_flight += more;
+        more
+    }
+
     /// Why a request cannot be let in: for want of a server, else of room at the servers, else for `otherwise`.
     pub fn refusal(&self, otherwise: Reason) -> Reason {
         match (self.servers, self.free) {

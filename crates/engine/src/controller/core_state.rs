@@ -14,6 +14,7 @@ use crate::policer::Policer;
 use crate::request::ClassId;
 use crate::rng::Rng;
 use crate::setup::Setup;
+use crate::tenants::{Tenants, blame};
 use crate::time::Timestamp;
 
 use super::outbox::Outbox;
@@ -29,6 +30,8 @@ pub(super) struct Core {
     pub(super) estimates: Estimates,
     /// Which servers there are.
     pub(super) fleet: Fleet,
+    /// Whose requests they are.
+    pub(super) tenants: Tenants,
     /// What is said, and to be done.
     pub(super) outbox: Outbox,
 }
@@ -43,6 +46,8 @@ impl Core {
             traffic: Traffic::new(setup.classes.len(), buckets),
             estimates: Estimates::new(&setup),
             fleet: Fleet::new(&setup),
+            // A generator of its own: whoever has no tenants sees the same draws as before there were any.
+            tenants: Tenants::new(&setup, !seed),
             outbox: Outbox::new(sink),
             setup,
         }
@@ -131,10 +136,13 @@ impl Core {
                         *entry = Flight { state, mark, started: now, in_flight, ..flight };
                     }
                     self.traffic.count_admitted(class, false);
+                    self.tenants.admit(flight.request.tenant, class, flight.cost);
                     self.outbox.actions.push_back(Action::Start { ticket, server });
                 }
                 Err((reason, predicted)) => {
+                    let reason = if flight.state.is_over_share() { blame(reason) } else { reason };
                     self.traffic.flights.remove(ticket);
+                    self.tenants.refuse(flight.request.tenant);
                     self.traffic.count_refusal(class, reason);
                     let rejection = self.reject(class, reason, predicted);
                     self.outbox.actions.push_back(Action::Refuse { ticket, rejection });

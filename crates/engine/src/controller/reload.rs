@@ -63,6 +63,7 @@ impl Core {
         self.replace_policer(&setup, &classes);
         self.traffic.follow_classes(&classes);
         self.estimates.follow(&setup, &self.setup, &classes, &types);
+        self.tenants.follow(&setup);
         self.fleet.follow(&setup, &self.setup, &mut self.traffic.flights);
         self.setup = setup;
     }

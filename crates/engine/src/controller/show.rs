@@ -40,6 +40,7 @@ pub(super) fn snapshot(core: &Core, admission: &dyn AdmissionPolicy, now: Timest
         partition: core.setup.partition.name(),
         partitions: partitions(core),
         classes: (0..core.estimates.classes.len()).map(|index| class(core, ClassId(index as u8))).collect(),
+        tenants: core.tenants.heaviest(),
         servers: servers(core, now),
         stale_tickets: core.traffic.stale_tickets,
     }
@@ -67,6 +68,7 @@ fn class(core: &Core, id: ClassId) -> ClassSnapshot {
         waiting: u64::from(core.traffic.waiting.class_len(id)),
         offered_rate: core.estimates.classes[index].offered.get(),
         mean_cost: core.estimates.costs.class_mean(index),
+        tenant_share: core.tenants.share(id),
         p50: quantile(0.50),
         p95: quantile(0.95),
         p99: quantile(0.99),

@@ -11,8 +11,8 @@ use crate::time::Timestamp;
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum State {
-    /// It waits in this bucket of its class queue.
-    Waiting { bucket: usize },
+    /// It waits in this bucket of its class queue. `is_over`: behind those of tenants within their share.
+    Waiting { bucket: usize, is_over: bool },
     /// It is at this server, and somebody waits for its answer.
     InFlight { server: ServerId },
     /// A ghost: nobody waits for its answer any more, and this server works on. `is_told`: the policy has heard how it
@@ -29,6 +29,11 @@ impl State {
             State::InFlight { server } | State::Ghost { server, .. } => Some(server),
             State::Waiting { .. } | State::Open { .. } => None,
         }
+    }
+
+    /// Whether it waits, and its tenant was above its fair share when it came.
+    pub(crate) fn is_over_share(self) -> bool {
+        matches!(self, State::Waiting { is_over: true, .. })
     }
 
     /// The server it is at, at work or open.
@@ -146,7 +151,7 @@ mod tests {
     fn flight() -> Flight {
         Flight {
             request: Request::default(),
-            state: State::Waiting { bucket: 0 },
+            state: State::Waiting { bucket: 0, is_over: false },
             arrived: Timestamp::ZERO,
             started: Timestamp::ZERO,
             mark: Mark::default(),

@@ -1,4 +1,5 @@
-//! The class queues: requests that wait for their class's next policing round, in buckets by cost.
+//! The class queues: requests that wait for their class's next policing round, in buckets by cost, those of tenants within
+//! their fair share apart.
 //!
 //! Every operation is O(1), whatever waits: lists run through the flight table by index, so that a client that leaves
 //! is unlinked at once, and a round touches each request once.
@@ -41,20 +42,33 @@ impl Default for List {
     }
 }
 
-/// One list per (class, bucket), first come first out.
+/// One of the lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Queue {
+    class: ClassId,
+    index: usize,
+}
+
+/// Two lists per (class, bucket), each first come first out: of tenants within their fair share, and of those above it.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     buckets: usize,
     lists: Vec<List>,
-    per_class: Vec<u32>,
+    per_class: Vec<Count>,
     total: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    all: u32,
+    over: u32,
 }
 
 impl Waiting {
     pub(crate) fn new(classes: usize, buckets: usize) -> Self {
         let buckets = buckets.max(1);
-        let lists = (0..classes * buckets).map(|_| List::default()).collect();
-        Waiting { buckets, lists, per_class: alloc::vec![0; classes], total: 0 }
+        let lists = (0..classes * buckets * 2).map(|_| List::default()).collect();
+        Waiting { buckets, lists, per_class: alloc::vec![Count::default(); classes], total: 0 }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -62,27 +76,48 @@ impl Waiting {
     }
 
     pub(crate) fn class_len(&self, class: ClassId) -> u32 {
-        self.per_class[class.index()]
+        self.per_class[class.index()].all
     }
 
-    pub(crate) fn bucket_len(&self, class: ClassId, bucket: usize) -> u32 {
-        self.lists[self.index(class, bucket)].len
+    /// How many of a class are of tenants above their share.
+    pub(crate) fn over_len(&self, class: ClassId) -> u32 {
+        self.per_class[class.index()].over
+    }
+
+    pub(crate) fn queue_len(&self, queue: Queue) -> u32 {
+        self.lists[queue.index].len
     }
 
     pub(crate) fn buckets(&self) -> usize {
         self.buckets
     }
 
+    /// A list by what waits there; a bucket beyond the last counts as the last.
+    pub(crate) fn queue(&self, class: ClassId, bucket: usize, is_over: bool) -> Queue {
+        let index = (class.index() * self.buckets + bucket.min(self.buckets - 1)) * 2 + usize::from(is_over);
+        Queue { class, index }
+    }
+
+    /// Both lists of a bucket; who is within goes first.
+    pub(crate) fn queues(&self, class: ClassId, bucket: usize) -> [Queue; 2] {
+        [false, true].map(|is_over| self.queue(class, bucket, is_over))
+    }
+
     /// The first of a list.
-    pub(crate) fn first(&self, class: ClassId, bucket: usize) -> Option<u32> {
-        let head = self.lists[self.index(class, bucket)].head;
+    pub(crate) fn first(&self, queue: Queue) -> Option<u32> {
+        let head = self.lists[queue.index].head;
         (head != NIL).then_some(head)
     }
 
-    /// Appends `slot` to its list; a bucket beyond the last counts as the last.
-    pub(crate) fn push(&mut self, links: &mut impl Links, class: ClassId, bucket: usize, slot: u32) {
-        let index = self.index(class, bucket);
-        let list = &mut self.lists[index];
+    /// The last of a list.
+    pub(crate) fn last(&self, queue: Queue) -> Option<u32> {
+        let tail = self.lists[queue.index].tail;
+        (tail != NIL).then_some(tail)
+    }
+
+    /// Appends `slot` to a list.
+    pub(crate) fn push(&mut self, links: &mut impl Links, queue: Queue, slot: u32) {
+        let list = &mut self.lists[queue.index];
         *links.link(slot) = Link { prev: list.tail, next: NIL };
         match list.tail {
             NIL => list.head = slot,
@@ -90,35 +125,30 @@ impl Waiting {
         }
         list.tail = slot;
         list.len += 1;
-        self.per_class[class.index()] += 1;
+        let count = &mut self.per_class[queue.class.index()];
+        count.all += 1;
+        count.over += queue.over();
         self.total += 1;
     }
 
     /// The first of a list, unlinked.
-    pub(crate) fn pop(&mut self, links: &mut impl Links, class: ClassId, bucket: usize) -> Option<u32> {
-        let head = self.first(class, bucket)?;
-        self.unlink(links, class, bucket, head);
+    pub(crate) fn pop(&mut self, links: &mut impl Links, queue: Queue) -> Option<u32> {
+        let head = self.first(queue)?;
+        self.unlink(links, queue, head);
         Some(head)
     }
 
-    /// The last of a list.
-    pub(crate) fn last(&self, class: ClassId, bucket: usize) -> Option<u32> {
-        let tail = self.lists[self.index(class, bucket)].tail;
-        (tail != NIL).then_some(tail)
-    }
-
     /// The last of a list, unlinked.
-    pub(crate) fn pop_last(&mut self, links: &mut impl Links, class: ClassId, bucket: usize) -> Option<u32> {
-        let tail = self.last(class, bucket)?;
-        self.unlink(links, class, bucket, tail);
+    pub(crate) fn pop_last(&mut self, links: &mut impl Links, queue: Queue) -> Option<u32> {
+        let tail = self.last(queue)?;
+        self.unlink(links, queue, tail);
         Some(tail)
     }
 
     /// Takes `slot` out of its list, wherever it stands.
-    pub(crate) fn unlink(&mut self, links: &mut impl Links, class: ClassId, bucket: usize, slot: u32) {
-        let index = self.index(class, bucket);
+    pub(crate) fn unlink(&mut self, links: &mut impl Links, queue: Queue, slot: u32) {
         let Link { prev, next } = core::mem::take(links.link(slot));
-        let list = &mut self.lists[index];
+        let list = &mut self.lists[queue.index];
         match prev {
             NIL => list.head = next,
             prev => links.link(prev).next = next,
@@ -128,12 +158,16 @@ impl Waiting {
             next => links.link(next).prev = prev,
         }
         list.len -= 1;
-        self.per_class[class.index()] -= 1;
+        let count = &mut self.per_class[queue.class.index()];
+        count.all -= 1;
+        count.over -= queue.over();
         self.total -= 1;
     }
+}
 
-    fn index(&self, class: ClassId, bucket: usize) -> usize {
-        class.index() * self.buckets + bucket.min(self.buckets - 1)
+impl Queue {
+    fn over(self) -> u32 {
+        (self.index % 2) as u32
     }
 }
 
@@ -152,27 +186,29 @@ mod tests {
     proptest! {
         /// Against a model of plain queues: the same order out, the same lengths, whatever is unlinked between.
         #[test]
-        fn behaves_like_plain_queues(steps in prop::collection::vec((0u8..4, 0u8..2, 0usize..3), 1..200)) {
+        fn behaves_like_plain_queues(steps in prop::collection::vec((0u8..4, 0u8..2, 0usize..3, any::<bool>()), 1..200)) {
             let mut links: Vec<Link> = alloc::vec![Link::default(); steps.len()];
             let mut waiting = Waiting::new(2, 3);
-            let mut model: Vec<VecDeque<u32>> = alloc::vec![VecDeque::new(); 6];
-            for (slot, (what, class, bucket)) in steps.into_iter().enumerate() {
+            let mut model: Vec<VecDeque<u32>> = alloc::vec![VecDeque::new(); 12];
+            for (slot, (what, class, bucket, is_over)) in steps.into_iter().enumerate() {
                 let slot = slot as u32;
-                let queue = &mut model[class as usize * 3 + bucket];
-                let class = ClassId(class);
+                let queue = &mut model[(class as usize * 3 + bucket) * 2 + usize::from(is_over)];
+                let list = waiting.queue(ClassId(class), bucket, is_over);
                 match what {
                     0 => {
-                        waiting.push(&mut links, class, bucket, slot);
+                        waiting.push(&mut links, list, slot);
                         queue.push_back(slot);
                     }
-                    1 => prop_assert_eq!(waiting.pop(&mut links, class, bucket), queue.pop_front()),
-                    2 => prop_assert_eq!(waiting.pop_last(&mut links, class, bucket), queue.pop_back()),
+                    1 => prop_assert_eq!(waiting.pop(&mut links, list), queue.pop_front()),
+                    2 => prop_assert_eq!(waiting.pop_last(&mut links, list), queue.pop_back()),
                     _ => if let Some(middle) = queue.remove(queue.len() / 2) {
-                        waiting.unlink(&mut links, class, bucket, middle);
+                        waiting.unlink(&mut links, list, middle);
                     },
                 }
-                prop_assert_eq!(waiting.bucket_len(class, bucket) as usize, queue.len());
+                prop_assert_eq!(waiting.queue_len(list) as usize, queue.len());
                 prop_assert_eq!(waiting.len(), model.iter().map(VecDeque::len).sum::<usize>());
+                let over = (0..2).map(|class| waiting.over_len(ClassId(class)) as usize).sum::<usize>();
+                prop_assert_eq!(over, model.iter().skip(1).step_by(2).map(VecDeque::len).sum::<usize>());
             }
         }
     }

@@ -3,7 +3,9 @@
 mod allocation;
 mod conformance;
 mod counting;
+mod crowd;
 mod documentation;
+mod fairness;
 // Where the fuzz targets take it from.
 #[path = "../support/mod.rs"]
 mod support;

@@ -28,6 +28,7 @@ const VARIANTS: &[&str] = &[
          { "name": "disk" }, { "name": "memory", "control": { "reference": 50, "derivative": 0.1 } }] }"#,
     r#"{ "policy": "resource", "tags": "learn", "connections": false }"#,
     r#"{ "policy": "batch", "order": "fifo" }"#,
+    r#"{ "policy": "batch", "order": "fair" }"#,
     r#"{ "policy": "batch", "partial": false, "delays": ["0ms", "50ms", "100ms"] }"#,
     r#"{ "policy": "batch", "delays": ["20ms"], "max_waiting": 5, "calibrate": false, "headroom": 1.0 }"#,
     r#"{ "policy": "threshold", "period": "15s", "drain": false }"#,

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tidegate_engine::{
     AbandonedBy, Action, AffinityKey, ClassId, Controller, Decision, Event, EventSink, LoadReport, Open, Outcome,
-    Request, RequestTypeId, ServerId, Setup, Share, Signal, Snapshot, Status, Tags, Ticket, Timestamp, UrlKey, Watch,
+    Request, RequestTypeId, ServerId, Setup, Share, Signal, Snapshot, Status, Tags, TenantKey, Ticket, Timestamp,
+    UrlKey, Watch,
 };
 
 use super::cases::{Case, reconfigured};
@@ -197,8 +198,10 @@ impl Driver {
         let class = ClassId(class);
         // The second type strains the processors.
         let tags = Tags(u64::from(request_type == 1));
+        // The first of five is of no tenant.
+        let tenant = TenantKey(u64::from(url % 5));
         let url = UrlKey(u64::from(url).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        let request = Request { class, request_type: RequestTypeId(request_type), tags, url, affinity };
+        let request = Request { class, request_type: RequestTypeId(request_type), tags, url, affinity, tenant };
         let is_full = self.controller.is_full(self.now);
         let guaranteed = self.controller.policer().counts(class).guaranteed;
         let asks = self.controller.policer().share(class) == Share::Ask;

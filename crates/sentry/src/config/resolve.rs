@@ -123,6 +123,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             default_cost: self.cost_beside(default_cost, cost_at, profile.as_ref()),
             when_all_down: self.when_all_down(raw.when_all_down),
             most_open: limits.open,
+            tenants: Vec::new(),
         };
         self.check(&setup, &blame, profile.as_ref(), stealing.as_ref());
         let timeouts = self.timeouts(raw.timeouts.map(|t| t.value).unwrap_or_default());

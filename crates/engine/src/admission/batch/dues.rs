@@ -1,0 +1,237 @@
+//! What requests of each cost are due: smallest first, but nobody starves.
+//!
+//! *Intuition.* A lift that always takes those with the least luggage takes nobody with a trunk while there is a queue. So
+//! trunks collect tickets for the cases that go up. Who has a ticket for a whole trunk has the lift kept half empty
+//! until one comes.
+//!
+//! *Applied.* Costs are grouped, four groups to a factor of two. Of the work that a class gets, a quarter of a group's
+//! part of what is offered is credited to the group, and what is let in of the group is taken from that. A group whose
+//! credit covers one of its requests is *due*. Small requests may be in flight in numbers among which a large one would be
+//! late. So while a group is due, and until those let in for that reason are answered, all are tested as if they cost as
+//! much: due ones as far as that goes, others leave them a place, and leave the more room the dearer they are (small ones
+//! first, within less room).
+//!
+//! *Awkward cases.* What is not expected in time even alone is due nothing. A rare kind collects tickets slowly and
+//! spends them when one comes, so the lift is kept half empty for it no more often than it gets in. A class that has only
+//! one kind of cost, or whose large requests get more than their quarter as it is, never sees any of this. What a kind
+//! costs is learned, and moves: groups are of costs relative to the mean, because at the start all costs move together; a
+//! group that is no longer seen is forgotten; and one that has had its part of late, whatever its tickets say, waits.
+//!
+//! *Source.* Credits that carry over are those of deficit round robin (M. Shreedhar, G. Varghese, SIGCOMM 1995).
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::super::Context;
+use super::buckets::{BUCKETS, bucket_middle, bucket_of};
+use crate::request::ClassId;
+use crate::time::Timestamp;
+
+/// The part of its proportional share of the work that every group keeps.
+const KEPT: f64 = 0.25;
+/// A group that of late had this part of its share is not due.
+const HAD: f64 = 1.5 * KEPT;
+/// What is late: time constant, seconds.
+const TAU: f64 = 20.0;
+/// The credit of so many of its requests at most, or of so many seconds: who could not be let in for long does not get
+/// the servers for as long afterwards.
+const MOST_REQUESTS: f64 = 4.0;
+const MOST_SECONDS: f64 = 2.0;
+/// A group that has not been seen for so many times its mean interval is forgotten.
+const GONE: f64 = 5.0;
+/// The least time after which, seconds.
+const GONE_LEAST: f64 = 0.2;
+/// The interval of a group that was seen once, seconds.
+const RARE: f64 = 20.0;
+/// The part of the mean interval that is renewed with each arrival.
+const RENEWED: f64 = 0.125;
+/// Of the room that the floor leaves, others have this part at least: who costs nearly as much is not shut out.
+const LEAST_LEFT: f64 = 0.5;
+/// Places that others leave to who is due.
+const PLACE: usize = 1;
+/// What stands for the mean cost among the bounds of the groups, seconds.
+const MEAN: f64 = 0.05;
+
+/// Per class; empty where the order knows no dues.
+#[derive(Debug)]
+pub(super) struct Dues {
+    classes: Vec<Class>,
+    /// Mean cost of all requests, seconds; 0 until it is known.
+    mean: f64,
+}
+
+/// What a request is held to within its class.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Terms {
+    /// The least cost at which it is tested, and the greatest, seconds.
+    pub(super) floor: f64,
+    pub(super) most: f64,
+    /// Places that it leaves free.
+    pub(super) reserve: usize,
+}
+
+/// The largest costs, seconds, that can be answered in time by an application that has nothing else to do.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Possible {
+    /// As surely as the SLA asks.
+    pub(super) surely: f64,
+    /// By their mean: those beyond are late more often than not.
+    pub(super) expected: f64,
+}
+
+/// No terms.
+const FREE: Terms = Terms { floor: 0.0, most: f64::INFINITY, reserve: 0 };
+
+#[derive(Clone, Debug)]
+struct Class {
+    groups: [Group; BUCKETS],
+    /// Work let in since the last look.
+    admitted: f64,
+    /// One bit per group: whether it is due.
+    due: u64,
+    possible: Possible,
+    /// The dearest that was let in because it was due, and until when room is kept for it.
+    kept: (usize, Timestamp),
+}
+
+/// Work is in means: the cost of a request by the mean.
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    /// Work that arrived and that was let in, fading.
+    offered: f64,
+    admitted: f64,
+    /// Work that is due to it; below 0 when it got more.
+    credit: f64,
+    /// When the last of it arrived, and the mean interval, seconds.
+    last: Timestamp,
+    interval: f64,
+}
+
+const NOBODY: Group = Group { offered: 0.0, admitted: 0.0, credit: 0.0, last: Timestamp::ZERO, interval: RARE };
+
+impl Dues {
+    pub(super) fn new(classes: usize) -> Self {
+        let class = Class {
+            groups: [NOBODY; BUCKETS],
+            admitted: 0.0,
+            due: 0,
+            possible: Possible::default(),
+            kept: (0, Timestamp::ZERO),
+        };
+        Dues { classes: alloc::vec![class; classes], mean: 0.0 }
+    }
+
+    /// A request of this cost arrives, seconds.
+    pub(super) fn offer(&mut self, now: Timestamp, class: ClassId, cost: f64) {
+        let Some(at) = self.group_of(cost) else { return };
+        let Some(class) = self.classes.get_mut(class.index()) else { return };
+        let group = &mut class.groups[at];
+        if group.offered > 0.0 {
+            group.interval += RENEWED * (now.seconds_since(group.last) - group.interval);
+        }
+        group.offered += work(at);
+        group.last = now;
+    }
+
+    /// So many requests of this cost were let in.
+    pub(super) fn admit(&mut self, cx: &Context<'_>, class: ClassId, cost: f64, count: usize) {
+        let Some(at) = self.group_of(cost).filter(|_| count > 0) else { return };
+        let Some(class) = self.classes.get_mut(class.index()) else { return };
+        let group = &mut class.groups[at];
+        let sum = work(at) * count as f64;
+        class.admitted += sum;
+        group.admitted += sum;
+        group.credit -= sum;
+        if class.due >> at & 1 == 1 {
+            let until = cx.now + Duration::try_from_secs_f64(cx.target).unwrap_or_default();
+            class.kept = (if cx.now < class.kept.1 { class.kept.0.max(at) } else { at }, until);
+            if group.credit < work(at) {
+                class.due &= !(1 << at);
+            }
+        }
+    }
+
+    /// Ten times a second: gives credit for what was let in. `mean`: of all costs, seconds, once it is known for sure.
+    /// `possible`: by class.
+    pub(super) fn settle(
+        &mut self,
+        now: Timestamp,
+        elapsed: f64,
+        mean: Option<f64>,
+        possible: impl Fn(usize) -> Possible,
+    ) {
+        self.mean = mean.unwrap_or(0.0);
+        for (index, class) in self.classes.iter_mut().enumerate() {
+            class.settle(now, elapsed);
+            class.possible = possible(index);
+            class.due = class.find_due(class.possible.expected / self.mean.max(f64::MIN_POSITIVE));
+        }
+    }
+
+    /// How many requests of this cost, seconds, go first.
+    pub(super) fn due(&self, class: ClassId, cost: f64) -> usize {
+        let (Some(at), Some(class)) = (self.group_of(cost), self.classes.get(class.index())) else { return 0 };
+        if class.due >> at & 1 == 1 { (class.groups[at].credit / work(at)) as usize } else { 0 }
+    }
+
+    /// What a request of this cost, seconds, is held to.
+    pub(super) fn terms(&self, now: Timestamp, class: ClassId, cost: f64) -> Terms {
+        let (Some(at), Some(class)) = (self.group_of(cost), self.classes.get(class.index())) else {
+            return FREE;
+        };
+        let Some(dearest) = class.dearest(now) else { return FREE };
+        // Who is hardly in time alone gets a processor alone.
+        let most = class.possible.surely;
+        let floor = (work(dearest) * self.mean).min(most);
+        if class.due >> at & 1 == 1 {
+            return Terms { floor, most, reserve: 0 };
+        }
+        // Room for so many of the floor's cost, less the part of it that the request's own cost is of that.
+        let left = (1.0 - cost / floor).max(LEAST_LEFT);
+        Terms { floor: floor / left, most: f64::INFINITY, reserve: if class.due == 0 { 0 } else { PLACE } }
+    }
+
+    /// Requests that wait are known by the middle of their bucket, so others are, too.
+    fn group_of(&self, cost: f64) -> Option<usize> {
+        (self.mean > 0.0).then(|| bucket_of(bucket_middle(bucket_of(cost)) / self.mean * MEAN))
+    }
+}
+
+impl Class {
+    fn settle(&mut self, now: Timestamp, elapsed: f64) {
+        let keep = libm::exp(-elapsed / TAU);
+        let offered: f64 = self.groups.iter().map(|group| group.offered).sum();
+        let part = if offered > 0.0 { KEPT * core::mem::take(&mut self.admitted) / offered } else { 0.0 };
+        for (at, group) in self.groups.iter_mut().enumerate().filter(|(_, group)| group.offered > 0.0) {
+            if now.seconds_since(group.last) > (GONE * group.interval).max(GONE_LEAST) {
+                *group = NOBODY;
+                continue;
+            }
+            let gain = group.offered * part;
+            let most = (MOST_REQUESTS * work(at)).max(gain / elapsed.max(1e-3) * MOST_SECONDS);
+            group.credit = (group.credit + gain).clamp(-work(at), most);
+            (group.offered, group.admitted) = (group.offered * keep, group.admitted * keep);
+        }
+    }
+
+    fn find_due(&self, possible: f64) -> u64 {
+        let sum = |of: fn(&Group) -> f64| self.groups.iter().map(of).sum::<f64>();
+        let (offered, admitted) = (sum(|group| group.offered), sum(|group| group.admitted));
+        let is_due = |(at, group): (usize, &Group)| {
+            let had = group.admitted * offered >= HAD * admitted * group.offered;
+            group.credit >= work(at) && !had && work(at) <= possible
+        };
+        self.groups.iter().enumerate().map(|of| (of.0, is_due(of))).fold(0, |due, (at, is)| due | u64::from(is) << at)
+    }
+
+    /// The dearest group for which room is kept.
+    fn dearest(&self, now: Timestamp) -> Option<usize> {
+        let due = (self.due != 0).then(|| 63 - self.due.leading_zeros() as usize);
+        due.max((now < self.kept.1).then_some(self.kept.0))
+    }
+}
+
+/// The work of a request of a group, in means.
+fn work(group: usize) -> f64 {
+    bucket_middle(group) / MEAN
+}
