@@ -126,6 +126,9 @@ impl Controller {
             return self.close(now, ticket, None);
         }
         let Some(flight) = self.core.traffic.cancel(ticket) else { return };
+        if let State::Ghost { server, since, .. } = flight.state {
+            self.core.fleet.servers[server.index()].abandoned.stopped(now.seconds_since(since));
+        }
         if flight.state.work_at().is_some() {
             self.core.land(now, &flight, None);
             self.offer_places(now);

@@ -154,6 +154,12 @@ pub struct ServerSnapshot {
     pub streams: u32,
     /// Tunnels that are open there.
     pub tunnels: u32,
+    /// What it does with requests that nobody waits for any more, as far as is known: `"stops"`, `"works-on"`,
+    /// `"unknown"`.
+    pub when_abandoned: &'static str,
+    /// Of a server that stops: after how long on average, seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stops_after: Option<f64>,
     /// Its share, 1 for an ordinary server.
     pub weight: f64,
     /// The partition it is in, from 1; nothing where servers are not divided.

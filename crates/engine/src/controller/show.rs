@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use super::core_state::Core;
 use crate::admission::{AdmissionPolicy, PolicyState};
 use crate::decision::Reason;
+use crate::estimate::Habit;
 use crate::fleet::Status;
 use crate::flight::ClassStats;
 use crate::max_conn::{Group, MaxConn};
@@ -118,6 +119,11 @@ fn servers(core: &Core, now: Timestamp) -> Vec<ServerSnapshot> {
         in_flight: server.in_flight,
         streams: server.streams,
         tunnels: server.tunnels,
+        when_abandoned: server.abandoned.habit().name(),
+        stops_after: match server.abandoned.habit() {
+            Habit::Stops { after } => Some(after),
+            Habit::Unknown | Habit::WorksOn => None,
+        },
         weight: server.weight,
         partition: server.partition.map(|group| group + 1),
         processors: server.capacity.processors(),

@@ -128,6 +128,8 @@ pub struct Driver {
     waiting: Vec<Ticket>,
     flying: Vec<Ticket>,
     fading: Vec<Ticket>,
+    /// Of those that fly, or did, those that were found to be open.
+    open: Vec<Ticket>,
     dead: Vec<Ticket>,
     events: Events,
 }
@@ -138,9 +140,9 @@ impl Driver {
         let events = Events::default();
         let controller = Controller::new(case.setup.clone(), 1, seed, Box::new(events.clone()))
             .unwrap_or_else(|error| panic!("{}: {error}", case.name));
-        let (waiting, flying, fading, dead) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (waiting, flying, fading, open, dead) = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let now = Timestamp::ZERO;
-        let mut driver = Driver { controller, now, trace: Vec::new(), waiting, flying, fading, dead, events };
+        let mut driver = Driver { controller, now, trace: Vec::new(), waiting, flying, fading, open, dead, events };
         driver.note(Input::Made, Output::Nothing);
         driver
     }
@@ -224,14 +226,16 @@ impl Driver {
 
     /// Nobody waits for it any more; its server may work on.
     pub fn abandon(&mut self, ticket: Ticket, by: AbandonedBy, watch: Watch) {
+        let is_work = self.flying.contains(&ticket) && !self.open.contains(&ticket);
         self.controller.handle_abandon(self.now, ticket, by, watch);
-        match self.controller.server_of(ticket) {
-            None => self.bury(ticket),
-            Some(_) if watch == Watch::Driver => {}
-            Some(_) => {
+        match watch {
+            // Perhaps it is gone at once: then it fades within this step.
+            Watch::Nobody if is_work => {
                 self.flying.retain(|t| *t != ticket);
                 self.fading.push(ticket);
             }
+            _ if self.controller.server_of(ticket).is_none() => self.bury(ticket),
+            _ => {}
         }
         self.note(Input::Abandon(ticket, by, watch), Output::Nothing);
     }
@@ -239,6 +243,9 @@ impl Driver {
     /// A request turns out to be a stream, a poll or a tunnel.
     pub fn open(&mut self, ticket: Ticket, kind: Open, first_byte: Timestamp) -> bool {
         let pooled = self.controller.handle_open(self.now, ticket, kind, first_byte);
+        if pooled {
+            self.open.push(ticket);
+        }
         self.note(Input::Open(ticket, kind, first_byte), Output::Pooled(pooled));
         pooled
     }

@@ -23,6 +23,7 @@ pub fn check(snapshot: &Snapshot, setup: &Setup, longest_target: f64) -> Result<
     for server in &snapshot.servers {
         within("server's processors", server.processors, 1e-9, 1e9)?;
         within("confidence", server.confidence, 0.0, 1e12)?;
+        within("stops after", server.stops_after.unwrap_or(0.0), 0.0, 1e9)?;
     }
     policy(snapshot, setup, longest_target)
 }
