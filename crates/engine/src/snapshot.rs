@@ -14,6 +14,8 @@ pub struct Snapshot {
     pub application: String,
     /// The SLA's statistic.
     pub statistic: &'static str,
+    /// Which time of a request the SLA bounds.
+    pub bounds: &'static str,
     /// The target at the current arrival rate, seconds.
     pub target: f64,
     /// Whether refusals are only counted.
@@ -98,7 +100,9 @@ pub struct ClassSnapshot {
     pub p95: Option<f64>,
     /// 99th percentile of the response time, seconds.
     pub p99: Option<f64>,
-    /// The SLA's own statistic of them: what its target bounds.
+    /// 95th percentile of the time to the answer's first byte, seconds.
+    pub first_byte_p95: Option<f64>,
+    /// The SLA's own statistic of what its target bounds, response times or times to the first byte.
     pub statistic: Option<f64>,
 }
 

@@ -12,6 +12,7 @@ use crate::flight::ClassStats;
 use crate::max_conn::{Group, MaxConn};
 use crate::policer::ClassCounts;
 use crate::request::ClassId;
+use crate::sla::Bounds;
 use crate::snapshot::{ClassSnapshot, HeldSnapshot, PartitionSnapshot, ServerSnapshot, Snapshot};
 use crate::time::Timestamp;
 
@@ -23,6 +24,7 @@ pub(super) fn snapshot(core: &Core, admission: &dyn AdmissionPolicy, now: Timest
     Snapshot {
         application: core.setup.name.clone(),
         statistic: core.setup.sla.statistic().name(),
+        bounds: core.setup.sla.bounds().name(),
         target: core.estimates.target,
         shadow: core.setup.shadow,
         in_flight: core.traffic.flying(),
@@ -51,6 +53,10 @@ fn class(core: &Core, id: ClassId) -> ClassSnapshot {
     let stats = &core.traffic.stats[index];
     let table = core.policer.counts(id);
     let quantile = |q| stats.responses.quantile(q);
+    let bounded = match core.setup.sla.bounds() {
+        Bounds::Response => &stats.responses,
+        Bounds::FirstByte => &stats.first_bytes,
+    };
     ClassSnapshot {
         name: core.setup.classes[index].name.clone(),
         offered: stats.carried.offered + table.offered,
@@ -71,9 +77,10 @@ fn class(core: &Core, id: ClassId) -> ClassSnapshot {
         p50: quantile(0.50),
         p95: quantile(0.95),
         p99: quantile(0.99),
+        first_byte_p95: stats.first_bytes.quantile(0.95),
         statistic: match core.setup.sla.statistic().quantile() {
-            Some(q) => quantile(q),
-            None => stats.responses.mean(),
+            Some(q) => bounded.quantile(q),
+            None => bounded.mean(),
         },
     }
 }

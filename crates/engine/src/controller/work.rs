@@ -53,6 +53,16 @@ impl Controller {
         }
     }
 
+    /// The answer to an admitted request began at `first_byte`, which is not after now. To be said before its
+    /// completion, at any time; [`Controller::handle_open`] says it itself.
+    pub fn handle_first_byte(&mut self, ticket: Ticket, first_byte: Timestamp) {
+        match self.core.traffic.flights.get_mut(ticket) {
+            Some(flight) if matches!(flight.state, State::InFlight { .. }) => flight.first_byte = first_byte,
+            Some(_) => {}
+            None => self.core.traffic.stale_tickets += 1,
+        }
+    }
+
     /// An admitted request turns out to be no work, but to be open: it gives its place back and joins the pool until
     /// its completion or cancel. `first_byte`: when its answer began, which is its response time; nothing for a poll,
     /// whose wait teaches nothing. `false`: the pool is full, or it is no request in flight; it stays what it was.
@@ -65,6 +75,10 @@ impl Controller {
         if self.core.traffic.pool() >= self.core.setup.most_open {
             return false;
         }
+        let flight = match kind {
+            Open::Stream | Open::Tunnel => Flight { first_byte, ..flight },
+            Open::Poll => flight,
+        };
         let answered = Outcome::answered_in(first_byte.since(flight.started));
         let outcome = (kind != Open::Poll).then_some(answered);
         self.core.land_ended(now, first_byte, &flight, outcome);

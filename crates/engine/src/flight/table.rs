@@ -48,6 +48,8 @@ pub(crate) struct Flight {
     pub(crate) arrived: Timestamp,
     /// When it was sent to its server.
     pub(crate) started: Timestamp,
+    /// When its answer began; [`Timestamp::MAX`]: that is not known.
+    pub(crate) first_byte: Timestamp,
     /// The server's mark when it was sent: see [`Capacity::start`](crate::estimate::Capacity::start).
     pub(crate) mark: Mark,
     /// Expected inherent service time when it arrived, seconds.
@@ -149,6 +151,7 @@ mod tests {
             state: State::Waiting { bucket: 0 },
             arrived: Timestamp::ZERO,
             started: Timestamp::ZERO,
+            first_byte: Timestamp::MAX,
             mark: Mark::default(),
             cost: 0.0,
             in_flight: 0,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate_engine::{AbandonedBy, Decision, Open, Outcome, Reason, Timestamp, Watch};
+use tidegate_engine::{AbandonedBy, Bounds, Decision, Open, Outcome, Reason, Sla, Statistic, Timestamp, Watch};
 
 use crate::support::cases::{self, Case};
 use crate::support::check;
@@ -199,6 +199,48 @@ fn streams_cost_ordinary_requests_nothing() {
     assert_eq!((shown.streams, shown.classes[0].completed), (0, 143));
     assert!(shown.mean_cost.expect("learned") < 0.1 && shown.classes[0].p99.expect("known") < 0.1, "{shown:?}");
     check(&case, &driver.trace).unwrap();
+}
+
+/// Answers that begin after 50 ms and end after 450, with a target of 100: late by their last bytes, in time by their
+/// first.
+#[test]
+fn an_sla_on_the_first_byte_counts_what_begins_in_time() {
+    for (bounds, in_target) in [(Bounds::Response, 0), (Bounds::FirstByte, 20)] {
+        let mut case = case(r#"{ "policy": "none" }"#);
+        let sla = Sla::constant(Statistic::P95, Duration::from_millis(100)).expect("a target");
+        case.setup.sla = sla.bounding(bounds);
+        let mut driver = Driver::new(&case, 3);
+        for _ in 0..20 {
+            driver.arrive(0, 0, 1);
+            driver.advance(Duration::from_millis(50));
+            let began = driver.now;
+            driver.advance(Duration::from_millis(400));
+            driver.first_byte(driver.flying()[0], began);
+            driver.complete(driver.flying()[0], Outcome::answered());
+        }
+        let class = &driver.last().after.snapshot.classes[0];
+        assert_eq!((class.completed, class.in_target), (20, in_target), "{bounds:?}");
+        let (first, last) = (class.first_byte_p95.expect("known"), class.p95.expect("known"));
+        assert!((0.045..0.055).contains(&first) && (0.4..0.5).contains(&last), "{first} {last}");
+        assert_eq!(class.statistic, Some(if bounds == Bounds::FirstByte { first } else { last }));
+        check(&case, &driver.trace).unwrap();
+    }
+}
+
+/// Nobody said when these answers began: what is known is when they ended.
+#[test]
+fn an_sla_on_the_first_byte_judges_by_the_last_where_no_other_is_known() {
+    let mut case = case(r#"{ "policy": "none" }"#);
+    let sla = Sla::constant(Statistic::P95, Duration::from_millis(100)).expect("a target");
+    case.setup.sla = sla.bounding(Bounds::FirstByte);
+    let mut driver = Driver::new(&case, 3);
+    for millis in [50, 450] {
+        driver.arrive(0, 0, 1);
+        driver.advance(Duration::from_millis(millis));
+        driver.complete(driver.flying()[0], Outcome::answered());
+    }
+    let class = &driver.last().after.snapshot.classes[0];
+    assert_eq!((class.completed, class.in_target, class.first_byte_p95), (2, 1, None));
 }
 
 #[test]

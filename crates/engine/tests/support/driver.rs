@@ -26,6 +26,8 @@ pub enum Input {
     Abandon(Ticket, AbandonedBy, Watch),
     /// It is no work; when its answer began.
     Open(Ticket, Open, Timestamp),
+    /// When its answer began.
+    FirstByte(Ticket, Timestamp),
     /// The server failed the request.
     Redispatch(Ticket, ServerId),
     /// `handle_timeout`.
@@ -172,8 +174,12 @@ impl Driver {
             }
             Operation::Open { which, kind, millis } => {
                 if let Some(ticket) = pick(&self.flying, which) {
-                    let ago = u64::from(millis) * 1_000_000;
-                    self.open(ticket, kind, Timestamp::from_nanos(self.now.as_nanos().saturating_sub(ago)));
+                    self.open(ticket, kind, self.ago(millis));
+                }
+            }
+            Operation::FirstByte { which, millis } => {
+                if let Some(ticket) = pick(&self.flying, which) {
+                    self.first_byte(ticket, self.ago(millis));
                 }
             }
             Operation::Stale { which, cancel } => self.stale(which, cancel),
@@ -248,6 +254,12 @@ impl Driver {
         }
         self.note(Input::Open(ticket, kind, first_byte), Output::Pooled(pooled));
         pooled
+    }
+
+    /// The answer to a request began at `at`.
+    pub fn first_byte(&mut self, ticket: Ticket, at: Timestamp) {
+        self.controller.handle_first_byte(ticket, at);
+        self.note(Input::FirstByte(ticket, at), Output::Nothing);
     }
 
     /// Lets time pass, calling the controller whenever it wants to be called.
@@ -327,6 +339,10 @@ impl Driver {
     /// The last step.
     pub fn last(&self) -> &Step {
         self.trace.last().expect("the first step is the making")
+    }
+
+    fn ago(&self, millis: u8) -> Timestamp {
+        Timestamp::from_nanos(self.now.as_nanos().saturating_sub(u64::from(millis) * 1_000_000))
     }
 
     fn stale(&mut self, which: u8, cancel: bool) {
