@@ -170,6 +170,7 @@ pub(crate) fn application(scenario: &Scenario, setup: tidegate_engine::Setup, se
         setup,
         classifier,
         kinds: Vec::new(),
+        class_kinds: Vec::new(),
         tags: tags(scenario),
         timeouts: config::Timeouts::default(),
         limits: config::Limits::default(),

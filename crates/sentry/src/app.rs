@@ -4,6 +4,7 @@ mod governed;
 mod servers;
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,6 +18,7 @@ use tidegate_engine::{
 };
 use tokio::sync::{Notify, oneshot};
 
+use crate::cancels::Cancels;
 use crate::config;
 use crate::counters::Counters;
 use crate::event_ring::EventRing;
@@ -25,6 +27,7 @@ use crate::record::RecordSink;
 use crate::spans::Spans;
 use crate::syn_policing::Syn;
 
+pub use crate::cancels::Leaver;
 pub use governed::Governed;
 
 /// One protected service.
@@ -52,6 +55,8 @@ pub struct App {
     pub(crate) records: Arc<dyn RecordSink>,
     /// Makes the spans of its requests.
     pub(crate) spans: Spans,
+    /// Who left requests behind.
+    cancels: Mutex<Cancels>,
 }
 
 /// What the lock guards.
@@ -148,6 +153,7 @@ impl App {
             syn,
             records,
             spans: Spans::default(),
+            cancels: Mutex::default(),
         })
     }
 
@@ -209,6 +215,16 @@ impl App {
     /// Waiting in class queues.
     pub fn waiting(&self) -> usize {
         self.lock().controller.waiting()
+    }
+
+    /// Clients that left most requests behind lately, first of all the one with most.
+    pub fn leavers(&self, how_many: usize) -> Vec<Leaver> {
+        let now = self.now();
+        self.cancels.lock().unwrap_or_else(PoisonError::into_inner).most(now, how_many)
+    }
+
+    pub(crate) fn count_cancel(&self, now: Timestamp, client: IpAddr) {
+        self.cancels.lock().unwrap_or_else(PoisonError::into_inner).count(now, client);
     }
 
     /// Whether the sentry is shutting down: it answers what it has and takes nothing new.

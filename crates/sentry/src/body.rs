@@ -167,8 +167,10 @@ impl ResponseBody {
     ) -> Self {
         let failed = ending.status >= 500;
         let first_byte = worker.now();
+        let mut ending = ending;
+        ending.begin_answer(first_byte);
         let target = || ending.longest_target();
-        let look_at = ending.is_in_flight().then(|| first_byte + target() * STREAM_TARGETS);
+        let look_at = ending.may_be_open().then(|| first_byte + target() * STREAM_TARGETS);
         let relay = Relay { incoming, server: Some(server), sent_at, first_byte, look_at, failed };
         relay.await_more(client, worker);
         ResponseBody { kind: Kind::Relay(relay), client: client.clone(), worker: worker.clone(), ending: Some(ending) }

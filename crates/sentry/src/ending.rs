@@ -10,6 +10,7 @@ use tidegate_engine::{
 };
 
 use crate::client::Client;
+use crate::config::RequestKind;
 use crate::counters::Counter;
 use crate::gate::head::Head;
 use crate::ghost;
@@ -48,6 +49,8 @@ pub(crate) struct Ending {
     at: Timestamp,
     request: Request,
     line: Option<Box<Line>>,
+    /// When its answer began, once it has.
+    began: Option<Timestamp>,
     reported: bool,
 }
 
@@ -101,6 +104,7 @@ impl Ending {
             at,
             request,
             line: None,
+            began: None,
             reported: false,
         })
     }
@@ -152,7 +156,16 @@ impl Ending {
         }
         self.place.work = Some(Work::Open(kind));
         if kind != Open::Poll {
+            self.began = Some(first_byte);
             self.observe(first_byte);
+        }
+    }
+
+    /// Its answer began at that time.
+    pub(crate) fn begin_answer(&mut self, first_byte: Timestamp) {
+        self.began = Some(first_byte);
+        if let Some(permit) = &self.place.permit {
+            permit.note_first_byte(first_byte);
         }
     }
 
@@ -160,6 +173,9 @@ impl Ending {
     fn observe(&mut self, end: Timestamp) {
         if let Some(times) = self.local.live.times(self.request.class) {
             times.observe(end.since(self.at), self.example.take());
+            if let Some(first_byte) = self.began {
+                times.observe_first_byte(first_byte.since(self.at));
+            }
         }
     }
 
@@ -169,9 +185,17 @@ impl Ending {
         steps.iter().map(|step| step.target).max().unwrap_or(Duration::from_secs(1))
     }
 
+    /// What the rules say that it is.
+    pub(crate) fn kind(&self) -> RequestKind {
+        self.local.live.config.kind(&self.request)
+    }
+
     /// Whether it may still turn out to be open and no work.
-    pub(crate) fn is_in_flight(&self) -> bool {
-        self.place.work.is_none() && self.place.unpooled.is_none() && self.place.permit.is_some()
+    pub(crate) fn may_be_open(&self) -> bool {
+        self.kind() != RequestKind::Work
+            && self.place.work.is_none()
+            && self.place.unpooled.is_none()
+            && self.place.permit.is_some()
     }
 
     /// The request is over, in the way that `end` and `outcome` say.
@@ -192,6 +216,10 @@ impl Ending {
         }
         if self.end == RecordEnd::ClientGone {
             lane.bump(Counter::ClientGone);
+            // Who leaves a stream leaves no work behind: that is how streams end.
+            if !matches!(self.place.work, Some(Work::Open(_))) {
+                self.worker.app.count_cancel(self.worker.now(), self.client.peer.ip());
+            }
         }
         if let Some(permit) = self.place.permit.take() {
             self.release(permit);

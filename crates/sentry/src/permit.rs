@@ -1,5 +1,6 @@
 //! Policing a request, and the RAII forms of what the engine answered: a permit in flight, a place in a queue.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use tidegate_classify::RequestView;
@@ -83,7 +84,7 @@ fn decide(worker: &Rc<WorkerApp>, local: &Local, request: Request, at: Timestamp
             return None;
         }
         let admitted = |ticket, server, shadow: Option<Rejection>| {
-            let permit = Permit { worker: worker.clone(), ticket, done: false };
+            let permit = Permit::new(worker, ticket);
             Policed::Admitted(Admitted { permit, server, shadow: shadow.map(|rejection| rejection.reason) })
         };
         Some(match core.controller.handle_policed(now, request, verdict) {
@@ -116,14 +117,28 @@ pub(crate) struct Permit {
     worker: Rc<WorkerApp>,
     ticket: Ticket,
     done: bool,
+    /// When the answer began, once it has.
+    first_byte: Cell<Option<Timestamp>>,
 }
 
 impl Permit {
+    fn new(worker: &Rc<WorkerApp>, ticket: Ticket) -> Self {
+        Permit { worker: worker.clone(), ticket, done: false, first_byte: Cell::new(None) }
+    }
+
+    /// The answer began at that time. The engine hears of it with the outcome: its lock is taken once.
+    pub(crate) fn note_first_byte(&self, at: Timestamp) {
+        self.first_byte.set(Some(at));
+    }
+
     /// The request is over. `measured`: what it cost, where that was measured on its server.
     pub(crate) fn complete(mut self, outcome: Outcome, measured: Option<(ServerId, Request, MeasuredCost)>) {
         self.done = true;
-        let ticket = self.ticket;
+        let (ticket, first_byte) = (self.ticket, self.first_byte.get());
         self.worker.app.engine(|core, now| {
+            if let Some(first_byte) = first_byte {
+                core.controller.handle_first_byte(ticket, first_byte);
+            }
             if let Some((server, request, cost)) = measured {
                 let cost = MeasuredCost { service_time: outcome.service_time.map(|time| time.as_secs_f64()), ..cost };
                 core.controller.handle_cost(now, server, &request, cost);
@@ -195,7 +210,7 @@ impl Waiting {
         self.over = true;
         match woken {
             Ok(Woken::Start(server)) => {
-                let permit = Permit { worker: self.worker.clone(), ticket: self.ticket, done: false };
+                let permit = Permit::new(&self.worker, self.ticket);
                 Ok(Admitted { permit, server, shadow: None })
             }
             Ok(Woken::Refuse(rejection)) => Err(rejection),

@@ -142,7 +142,7 @@ impl Exchange {
         self.ending.offer(&parts.headers);
         self.ending.note(&parts, headers::request_id(&parts.headers));
         let body = RequestBody::new(body, &self.client, &self.worker, live.config.limits.body_bytes);
-        if self.kind() == RequestKind::Poll {
+        if self.ending.kind() == RequestKind::Poll {
             self.ending.open(Open::Poll, self.worker.now());
         }
         match self.send(Request::from_parts(parts, body), server).await {
@@ -249,7 +249,12 @@ impl Exchange {
         }
         self.note_session(&parts.headers);
         self.explain(&mut parts.headers);
-        if self.kind() == RequestKind::Stream || is_stream(&parts.headers) {
+        let goes_on = match self.ending.kind() {
+            RequestKind::Stream => true,
+            RequestKind::Work => false,
+            RequestKind::Ordinary | RequestKind::Poll => is_stream(&parts.headers),
+        };
+        if goes_on {
             self.ending.open(Open::Stream, self.worker.now());
         }
         let mut body = ResponseBody::relay(incoming, server, sent_at, &self.client, &self.worker, self.ending);
@@ -259,12 +264,6 @@ impl Exchange {
         })
         .await;
         Response::from_parts(parts, body)
-    }
-
-    /// What the rules say that requests of its type are.
-    fn kind(&self) -> RequestKind {
-        let kinds = &self.local.live.config.kinds;
-        kinds.get(self.ending.request().request_type.index()).copied().unwrap_or_default()
     }
 
     /// Where the answer begins a session, the session's requests go to this server.

@@ -38,6 +38,7 @@ impl Resolver<'_, '_, '_> {
             waiting: self.count("waiting", raw.waiting, default.waiting, 1..=10_000_000),
             held_bytes: raw.held_bytes.map_or(default.held_bytes, |bytes| bytes.value.0),
             open: self.count("open", raw.open, default.open, 0..=10_000_000),
+            open_bytes: raw.open_bytes.map_or(default.open_bytes, |bytes| bytes.value.0),
         }
     }
 
