@@ -126,8 +126,8 @@ impl Controller {
             return self.close(now, ticket, None);
         }
         let Some(flight) = self.core.traffic.cancel(ticket) else { return };
-        if let State::Ghost { server, since, .. } = flight.state {
-            self.core.fleet.servers[server.index()].abandoned.stopped(now.seconds_since(since));
+        if let State::Ghost { since, .. } = flight.state {
+            self.core.learn_habit(&flight, Some(now.seconds_since(since)));
         }
         if flight.state.work_at().is_some() {
             self.core.land(now, &flight, None);
@@ -380,7 +380,10 @@ impl Controller {
             end,
             service_time,
             bytes: outcome.bytes,
-            response_time: self.core.judged(flight, ended),
+            response_time: match end {
+                End::Answered => self.core.judged(flight, ended),
+                End::Failed | End::TimedOut => ended.seconds_since(flight.arrived),
+            },
             started: flight.started,
             in_flight_at_start: flight.in_flight as usize,
         };

@@ -1,10 +1,10 @@
 //! One application as all workers share it: its controller behind a short lock, and what a reload swaps.
 
 mod governed;
+mod leavers;
 mod servers;
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,8 +27,8 @@ use crate::record::RecordSink;
 use crate::spans::Spans;
 use crate::syn_policing::Syn;
 
-pub use crate::cancels::Leaver;
 pub use governed::Governed;
+pub use leavers::Leaver;
 
 /// One protected service.
 #[derive(Debug)]
@@ -215,16 +215,6 @@ impl App {
     /// Waiting in class queues.
     pub fn waiting(&self) -> usize {
         self.lock().controller.waiting()
-    }
-
-    /// Clients that left most requests behind lately, first of all the one with most.
-    pub fn leavers(&self, how_many: usize) -> Vec<Leaver> {
-        let now = self.now();
-        self.cancels.lock().unwrap_or_else(PoisonError::into_inner).most(now, how_many)
-    }
-
-    pub(crate) fn count_cancel(&self, now: Timestamp, client: IpAddr) {
-        self.cancels.lock().unwrap_or_else(PoisonError::into_inner).count(now, client);
     }
 
     /// Whether the sentry is shutting down: it answers what it has and takes nothing new.

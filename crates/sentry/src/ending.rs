@@ -49,8 +49,6 @@ pub(crate) struct Ending {
     at: Timestamp,
     request: Request,
     line: Option<Box<Line>>,
-    /// When its answer began, once it has.
-    began: Option<Timestamp>,
     reported: bool,
 }
 
@@ -65,6 +63,8 @@ pub(crate) struct Place {
     work: Option<Work>,
     /// It is open, since when; but the pool had no room for it when that was seen.
     unpooled: Option<(Open, Timestamp)>,
+    /// When its answer began, once it has.
+    began: Option<Timestamp>,
 }
 
 /// What the log wants of a request's head; kept only when there is a log.
@@ -104,7 +104,6 @@ impl Ending {
             at,
             request,
             line: None,
-            began: None,
             reported: false,
         })
     }
@@ -156,14 +155,14 @@ impl Ending {
         }
         self.place.work = Some(Work::Open(kind));
         if kind != Open::Poll {
-            self.began = Some(first_byte);
+            self.place.began = Some(first_byte);
             self.observe(first_byte);
         }
     }
 
     /// Its answer began at that time.
     pub(crate) fn begin_answer(&mut self, first_byte: Timestamp) {
-        self.began = Some(first_byte);
+        self.place.began = Some(first_byte);
         if let Some(permit) = &self.place.permit {
             permit.note_first_byte(first_byte);
         }
@@ -173,7 +172,7 @@ impl Ending {
     fn observe(&mut self, end: Timestamp) {
         if let Some(times) = self.local.live.times(self.request.class) {
             times.observe(end.since(self.at), self.example.take());
-            if let Some(first_byte) = self.began {
+            if let Some(first_byte) = self.place.began {
                 times.observe_first_byte(first_byte.since(self.at));
             }
         }

@@ -167,8 +167,13 @@ impl Permit {
     }
 
     fn leave(&self, by: AbandonedBy, watch: Watch) {
-        let ticket = self.ticket;
-        self.worker.app.engine(|core, now| core.controller.handle_abandon(now, ticket, by, watch));
+        let (ticket, first_byte) = (self.ticket, self.first_byte.get());
+        self.worker.app.engine(|core, now| {
+            if let Some(first_byte) = first_byte {
+                core.controller.handle_first_byte(ticket, first_byte);
+            }
+            core.controller.handle_abandon(now, ticket, by, watch);
+        });
     }
 
     /// Moves the request to another server after `failed` could not take it.

@@ -35,7 +35,7 @@ impl Controller {
         let is_news = matches!(flight.state, State::InFlight { .. });
         if !is_news && watch == Watch::Nobody {
             // It was watched for a while, and has not stopped.
-            self.core.fleet.servers[server.index()].abandoned.worked_on();
+            self.core.learn_habit(&flight, None);
         }
         let end = (watch == Watch::Nobody).then(|| self.core.expected_end(now, &flight, server));
         let is_told = is_news && by == AbandonedBy::TimeOut;
@@ -96,8 +96,8 @@ impl Controller {
     /// The server of a ghost answered it after all: what it took is learned, although nobody got it.
     pub(super) fn lay_ghost(&mut self, now: Timestamp, ticket: Ticket, outcome: Outcome) {
         let Some(flight) = self.core.traffic.flights.remove(ticket) else { return };
-        let State::Ghost { server, is_told, .. } = flight.state else { return };
-        self.core.fleet.servers[server.index()].abandoned.worked_on();
+        let State::Ghost { is_told, .. } = flight.state else { return };
+        self.core.learn_habit(&flight, None);
         self.core.land(now, &flight, Some(outcome));
         if is_told {
             self.admission.on_completion(&mut self.core.context(now));
@@ -149,6 +149,17 @@ impl Controller {
 }
 
 impl Core {
+    /// A ghost that was watched is over: its server closed so many seconds after it was abandoned, or worked on. Where
+    /// its answer had begun, that tells nothing: the last of it may have been on its way already.
+    pub(super) fn learn_habit(&mut self, flight: &Flight, stopped_after: Option<f64>) {
+        let Some(server) = flight.state.work_at().filter(|_| flight.first_byte == Timestamp::MAX) else { return };
+        let abandoned = &mut self.fleet.servers[server.index()].abandoned;
+        match stopped_after {
+            Some(after) => abandoned.stopped(after),
+            None => abandoned.worked_on(),
+        }
+    }
+
     /// When the work on a request that nobody watches is expected to be over at a server that shares its processors
     /// among what it has. One that was watched until now is not taken to stop.
     fn expected_end(&mut self, now: Timestamp, flight: &Flight, server: ServerId) -> Timestamp {

@@ -94,6 +94,23 @@ fn show_habit(driver: &mut Driver, stops: bool, millis: u64) {
     }
 }
 
+/// Whoever leaves in the middle of an answer may leave when its server has sent all of it.
+#[test]
+fn a_server_that_closes_after_its_answer_is_not_taken_to_stop() {
+    let case = case(r#"{ "policy": "concurrency", "limit": 1 }"#);
+    let mut driver = Driver::new(&case, 3);
+    for _ in 0..20 {
+        driver.arrive(0, 0, 1);
+        driver.advance(Duration::from_millis(5));
+        let [ticket] = *driver.flying() else { panic!("one request") };
+        driver.first_byte(ticket, driver.now);
+        driver.abandon(ticket, AbandonedBy::Client, Watch::Driver);
+        driver.cancel(ticket);
+    }
+    assert_eq!(habit(&driver), ("unknown", false));
+    check(&case, &driver.trace).unwrap();
+}
+
 fn habit(driver: &Driver) -> (&'static str, bool) {
     let server = &driver.last().after.snapshot.servers[0];
     (server.when_abandoned, server.stops_after.is_some())

@@ -8,8 +8,8 @@ use tidegate_engine::{Bounds, ClassSetup, Sla, Tags, WhenAllDown};
 use toml::{Table, Value};
 
 use super::{
-    AccessLog, Application, Config, Forwarded, Health, Limits, Page, RejectionPages, RequestKind, SynClass,
-    SynPolicing, Timeouts,
+    AccessLog, Application, Config, Forwarded, Health, Limits, RejectionPages, RequestKind, SynClass, SynPolicing,
+    Timeouts,
 };
 
 impl Config {
@@ -199,22 +199,21 @@ fn sla(sla: &Sla) -> Table {
 }
 
 fn classes(app: &Application) -> Vec<Value> {
-    let pages = app.rejection.pages.iter().map(Option::as_ref);
-    let kinds = app.class_kinds.iter().copied().chain(std::iter::repeat(RequestKind::Ordinary));
-    let class = |(((setup, matching), page), kind): (((&ClassSetup, &Vec<Rule>), Option<&Page>), RequestKind)| {
+    let class = |(at, (setup, matching)): (usize, (&ClassSetup, &Vec<Rule>))| {
+        let page = app.rejection.pages.get(at).and_then(Option::as_ref);
         let mut out = Table::new();
         put(&mut out, "name", setup.name.clone());
         put(&mut out, "revenue", setup.revenue);
         put(&mut out, "min_rate", rate(setup.min_rate));
         put(&mut out, "burst", setup.burst);
         put_some(&mut out, "page", page.map(|page| page.path.display().to_string()));
-        put_kind(&mut out, kind);
+        put_kind(&mut out, app.class_kinds.get(at).copied().unwrap_or_default());
         if !matching.is_empty() {
             put(&mut out, "match", rules(matching));
         }
         Value::from(out)
     };
-    app.setup.classes.iter().zip(&app.classifier.classes).zip(pages).zip(kinds).map(class).collect()
+    app.setup.classes.iter().zip(&app.classifier.classes).enumerate().map(class).collect()
 }
 
 fn request_types(app: &Application) -> Vec<Value> {
