@@ -15,8 +15,8 @@ pub(crate) enum State {
     Waiting { bucket: usize },
     /// It is at this server, and somebody waits for its answer.
     InFlight { server: ServerId },
-    /// A ghost: nobody waits for its answer any more, since `since`, and this server works on. `is_told`: the policy has
-    /// heard how it ended.
+    /// A ghost: since `since` nobody waits for its answer any more, and this server works on. `is_told`: the policy
+    /// has heard how it ended.
     Ghost { server: ServerId, is_told: bool, since: Timestamp },
     /// Not work, but still open at this server: see [`Open`].
     Open { server: ServerId, kind: Open },

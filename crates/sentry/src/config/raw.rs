@@ -225,8 +225,8 @@ section! {
         burst: f64,
         /// File sent to refused clients of this class. Default: that of `[application.rejection]`.
         page: String,
-        /// [What counts as work](work.md), for requests whose type does not say: `"stream"`, `"poll"` or `"work"`, as for
-        /// types. Default: `"ordinary"`.
+        /// [What counts as work](work.md), for requests whose type does not say: `"stream"`, `"poll"` or `"work"`, as
+        /// for types. Default: `"ordinary"`.
         kind: String,
         /// Rules, any of which makes a request belong. Default: everything.
         r#match: List<RawRule>,
@@ -242,7 +242,8 @@ section! {
         /// Resources that the type uses heavily; at most 64 different ones. Default: none.
         tags: List<String>,
         /// [What counts as work](work.md): `"stream"`, the answer goes on as things happen; `"poll"`, it comes when
-        /// something happens; `"work"`, it is work to the last byte. Default: `"ordinary"`, the answer's content type and pace say whether it is a stream.
+        /// something happens; `"work"`, it is work to the last byte. Default: `"ordinary"`, the answer's
+        /// content type and pace say whether it is a stream.
         kind: String,
     }
 }

@@ -74,8 +74,8 @@ fn storm(policy: &str, duration: Duration) -> (Report, Site) {
     (report, site)
 }
 
-/// The server, which does not notice who leaves, never has more than its limit; and those who wait have at least 95 % of
-/// what they would have alone, which is all that they ask for.
+/// The server, which does not notice who leaves, never has more than its limit; and those who wait have at least 95 %
+/// of what they would have alone, which is all that they ask for.
 #[test]
 #[ignore = "a measurement: cargo xtask test runs it alone and watches the machine"]
 fn a_storm_of_retries_is_held_at_the_limit() -> Result<(), String> {
@@ -126,8 +126,8 @@ fn resident() -> u64 {
     pages * 4096
 }
 
-/// With the default policy: goodput within 3 % and the 95th percentile within 10 % of what they are without streams. And
-/// no stream takes more memory than it is taken to; what stands before the server and the clients are counted in that.
+/// With the default policy: goodput within 3 % and the 95th percentile within 10 % of what they are without streams.
+/// And no stream takes more memory than it is taken to; what stands before the server and the clients are counted in that.
 #[test]
 #[ignore = "a measurement: cargo xtask test runs it alone and watches the machine"]
 fn a_thousand_idle_streams_cost_ordinary_requests_nothing() -> Result<(), String> {
