@@ -127,7 +127,8 @@ fn resident() -> u64 {
 }
 
 /// With the default policy: goodput within 3 % and the 95th percentile within 10 % of what they are without streams.
-/// And no stream takes more memory than it is taken to; what stands before the server and the clients are counted in that.
+/// And no stream takes more memory than it is taken to; what stands before the server and the clients are counted in
+/// that.
 #[test]
 #[ignore = "a measurement: cargo xtask test runs it alone and watches the machine"]
 fn a_thousand_idle_streams_cost_ordinary_requests_nothing() -> Result<(), String> {
