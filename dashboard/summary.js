@@ -53,7 +53,7 @@ export function showSummary(store, hello) {
 function judge(state, f) {
   const refused = percent(f.refusedShare);
   const missed = f.worst && f.worst.statistic > state.target;
-  const slow = () => `${named(state.statistic)} of ${f.worst.name} is ${time(f.worst.statistic)}, the target is ${time(state.target)}`;
+  const slow = () => `${named(state)} of ${f.worst.name} is ${time(f.worst.statistic)}, the target is ${time(state.target)}`;
   if (f.up === 0) return { state: "broken", short: "✖ no server", text: "No server is up." };
   if (state.draining) return { state: "holding", short: "draining", text: "The sentry is shutting down: it finishes the requests in flight." };
   const refusing = f.refusedShare > REFUSING;
@@ -93,7 +93,7 @@ function tiles(state, f) {
   say(byId("goodput"), rate(f.goodput));
   say(byId("goodput-note"), f.completed > 0 ? `${percent(Math.min(1, f.goodput / f.completed))} of answers` : "no answers");
   const tile = byId("response").closest(".tile");
-  say(byId("response-label"), `${named(state.statistic)}, worst class`);
+  say(byId("response-label"), `${named(state)}, worst class`);
   say(byId("response"), f.worst ? time(f.worst.statistic) : "–");
   const holds = !f.worst || f.worst.statistic <= state.target;
   mark(tile, "holds", String(holds));
@@ -108,6 +108,7 @@ function besides(state) {
   return [[state.ghosts ?? 0, "abandoned"], [open, "open"]].filter(([n]) => n > 0).map(([n, what]) => `${count(n)} ${what}`);
 }
 
-function named(statistic) {
-  return statistic === "mean" ? "Mean" : statistic;
+function named({ statistic, bounds }) {
+  const name = statistic === "mean" ? "Mean" : statistic;
+  return bounds === "first-byte" ? `${name} to first byte` : name;
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_engine::{Sla, Statistic, Step};
+use tidegate_engine::{Bounds, Sla, Statistic, Step};
 
 use crate::report::Report;
 use crate::section::{At, List};
@@ -11,8 +11,11 @@ use crate::values::{PerSecond, Time};
 crate::section! {
     /// The table `sla` as it was typed.
     pub struct RawSla ("in sla of [[application]]") {
-        /// What is bounded: `"mean"`, `"p90"`, `"p95"` or `"p99"`. Default: `"p95"`.
+        /// Which statistic is bounded: `"mean"`, `"p90"`, `"p95"` or `"p99"`. Default: `"p95"`.
         statistic: String,
+        /// Of which time of a request: `"response"`, until its last byte (of a stream: its first), or `"first-byte"`.
+        /// Default: `"response"`.
+        of: String,
         /// The bound. Default: `"1s"`.
         target: Time,
         /// Bounds that depend on the arrival rate, instead of `target`. Default: none.
@@ -45,6 +48,7 @@ pub fn sla(target: Option<At<Time>>, sla: Option<At<RawSla>>, is_complete: bool,
         report.error(&target.span, "give \"target\" or \"sla\", not both");
     }
     let statistic = raw.statistic.map_or(Statistic::P95, |given| statistic(&given, report));
+    let bounds = raw.of.map_or(Bounds::Response, |given| bounds(&given, report));
     let errors = report.errors();
     let steps = match (raw.target, raw.steps) {
         (Some(target), None) => vec![Step { below: f64::INFINITY, target: target.value.0 }],
@@ -59,10 +63,13 @@ pub fn sla(target: Option<At<Time>>, sla: Option<At<RawSla>>, is_complete: bool,
     if !is_complete || report.errors() > errors {
         return fallback();
     }
-    Sla::new(statistic, steps).unwrap_or_else(|error| {
-        report.error(&span, error.to_string());
-        fallback()
-    })
+    Sla::new(statistic, steps).map_or_else(
+        |error| {
+            report.error(&span, error.to_string());
+            fallback()
+        },
+        |sla| sla.bounding(bounds),
+    )
 }
 
 fn fallback() -> Sla {
@@ -89,5 +96,13 @@ fn statistic(given: &At<String>, report: &mut Report<'_>) -> Statistic {
         let known = Statistic::ALL.map(Statistic::name).join(", ");
         report.error(&given.span, format!("unknown statistic \"{}\"; known here: {known}", given.value));
         Statistic::P95
+    })
+}
+
+fn bounds(given: &At<String>, report: &mut Report<'_>) -> Bounds {
+    Bounds::ALL.into_iter().find(|bounds| bounds.name() == given.value).unwrap_or_else(|| {
+        let known = Bounds::ALL.map(Bounds::name).join(", ");
+        report.error(&given.span, format!("unknown time \"{}\"; known here: {known}", given.value));
+        Bounds::Response
     })
 }

@@ -210,7 +210,8 @@ impl Plane {
         let sla = &self.site.applications[application].sla;
         let ceiling = self.provisioner.ceiling(application);
         let step = |step: &tidegate_engine::Step| tidegate_engine::Step { target: step.target.min(ceiling), ..*step };
-        Sla::new(sla.statistic(), sla.steps().iter().map(step).collect()).unwrap_or_else(|_| sla.clone())
+        Sla::new(sla.statistic(), sla.steps().iter().map(step).collect())
+            .map_or_else(|_| sla.clone(), |capped| capped.bounding(sla.bounds()))
     }
 
     fn period(&mut self, reports: &[Option<ApplicationReport>], sentries: &[(usize, usize, f64)]) {

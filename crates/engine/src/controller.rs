@@ -130,6 +130,9 @@ impl Controller {
             return self.close(now, ticket, None);
         }
         let Some(flight) = self.core.traffic.cancel(ticket) else { return };
+        if let State::Ghost { since, .. } = flight.state {
+            self.core.learn_habit(&flight, Some(now.seconds_since(since)));
+        }
         if flight.state.work_at().is_some() {
             self.core.land(now, &flight, None);
             self.offer_places(now);
@@ -307,6 +310,7 @@ impl Controller {
             state: State::InFlight { server },
             arrived: now,
             started: now,
+            first_byte: Timestamp::MAX,
             mark,
             cost: arrival.cost,
             in_flight: self.core.in_flight() as u32 + 1,
@@ -370,6 +374,7 @@ impl Controller {
             state: State::Waiting { bucket, is_over },
             arrived: now,
             started: now,
+            first_byte: Timestamp::MAX,
             mark: Mark::default(),
             cost: arrival.cost,
             in_flight: 0,
@@ -401,7 +406,10 @@ impl Controller {
             end,
             service_time,
             bytes: outcome.bytes,
-            response_time: ended.seconds_since(flight.arrived),
+            response_time: match end {
+                End::Answered => self.core.judged(flight, ended),
+                End::Failed | End::TimedOut => ended.seconds_since(flight.arrived),
+            },
             started: flight.started,
             in_flight_at_start: flight.in_flight as usize,
             is_over,

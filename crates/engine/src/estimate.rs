@@ -4,6 +4,7 @@
 //! sent, when they were answered, and how many were in flight meanwhile (Cataclysm, section 3.5). `docs/estimates.md`
 //! tells how the pieces hold each other up.
 
+mod abandoned;
 mod alpha;
 mod calibration;
 mod capacity;
@@ -14,6 +15,7 @@ mod rate;
 mod reported;
 mod scale;
 
+pub use abandoned::{Abandoned, Habit};
 pub use alpha::Alpha;
 pub use calibration::{Calibration, LIKELY};
 pub use capacity::{Capacity, Mark};

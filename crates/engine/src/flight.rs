@@ -107,14 +107,14 @@ impl Traffic {
         stats.ghosts -= u64::from(matches!(flight.state, State::Ghost { .. }));
     }
 
-    /// A request at a server becomes a ghost, which goes at `end` unless the driver says when.
-    pub(crate) fn haunt(&mut self, ticket: Ticket, is_told: bool, end: Option<Timestamp>) {
+    /// A request at a server becomes a ghost at `since`, and goes at `end` unless the driver says when.
+    pub(crate) fn haunt(&mut self, since: Timestamp, ticket: Ticket, is_told: bool, end: Option<Timestamp>) {
         if let Some(end) = end {
             self.ghosts.push(Reverse((end, ticket)));
         }
         let Some(flight) = self.flights.get_mut(ticket) else { return };
         if let State::InFlight { server } = flight.state {
-            flight.state = State::Ghost { server, is_told };
+            flight.state = State::Ghost { server, is_told, since };
             self.stats[flight.request.class.index()].ghosts += 1;
         }
     }

@@ -79,7 +79,7 @@ pub use request::{AffinityKey, ClassId, Request, RequestTypeId, ServerId, Tags, 
 pub use rng::Rng;
 pub use setup::{ClassSetup, MOST_OPEN, ServerSetup, Setup, SetupError, SetupPlace, WhenAllDown};
 pub use signal::Signal;
-pub use sla::{Sla, SlaError, Statistic, Step};
+pub use sla::{Bounds, Sla, SlaError, Statistic, Step};
 pub use snapshot::{ClassSnapshot, HeldSnapshot, PartitionSnapshot, ServerSnapshot, Snapshot, TenantSnapshot};
 pub use tenants::TenantSetup;
 pub use time::Timestamp;

@@ -50,6 +50,30 @@ impl Statistic {
     }
 }
 
+/// Which time of a request the target bounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bounds {
+    /// From its arrival to the last byte of its answer; of a stream, to the first.
+    #[default]
+    Response,
+    /// From its arrival to the first byte of its answer.
+    FirstByte,
+}
+
+impl Bounds {
+    /// Both, in a fixed order.
+    pub const ALL: [Bounds; 2] = [Bounds::Response, Bounds::FirstByte];
+
+    /// Its name in configuration and output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Bounds::Response => "response",
+            Bounds::FirstByte => "first-byte",
+        }
+    }
+}
+
 /// One step of the target function.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
@@ -63,6 +87,7 @@ pub struct Step {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sla {
     statistic: Statistic,
+    bounds: Bounds,
     steps: Vec<Step>,
 }
 
@@ -94,7 +119,17 @@ impl Sla {
         if let Some(at) = steps.windows(2).position(|w| w[1].target < w[0].target) {
             return Err(SlaError::TargetTightens { step: at + 2 });
         }
-        Ok(Sla { statistic, steps })
+        Ok(Sla { statistic, bounds: Bounds::default(), steps })
+    }
+
+    /// The same targets for another time of requests.
+    pub fn bounding(self, bounds: Bounds) -> Self {
+        Sla { bounds, ..self }
+    }
+
+    /// Which time of a request they bound.
+    pub const fn bounds(&self) -> Bounds {
+        self.bounds
     }
 
     /// The target at an arrival rate of `rate` requests per second.

@@ -15,6 +15,8 @@ pub struct Snapshot {
     pub application: String,
     /// The SLA's statistic.
     pub statistic: &'static str,
+    /// Which time of a request the SLA bounds.
+    pub bounds: &'static str,
     /// The target at the current arrival rate, seconds.
     pub target: f64,
     /// Whether refusals are only counted.
@@ -103,7 +105,9 @@ pub struct ClassSnapshot {
     pub p95: Option<f64>,
     /// 99th percentile of the response time, seconds.
     pub p99: Option<f64>,
-    /// The SLA's own statistic of them: what its target bounds.
+    /// 95th percentile of the time to the answer's first byte, seconds.
+    pub first_byte_p95: Option<f64>,
+    /// The SLA's own statistic of what its target bounds, response times or times to the first byte.
     pub statistic: Option<f64>,
 }
 
@@ -181,6 +185,12 @@ pub struct ServerSnapshot {
     pub streams: u32,
     /// Tunnels that are open there.
     pub tunnels: u32,
+    /// What it does with requests that nobody waits for any more, as far as is known: `"stops"`, `"works-on"`,
+    /// `"unknown"`.
+    pub when_abandoned: &'static str,
+    /// Of a server that stops: after how long on average, seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stops_after: Option<f64>,
     /// Its share, 1 for an ordinary server.
     pub weight: f64,
     /// The partition it is in, from 1; nothing where servers are not divided.

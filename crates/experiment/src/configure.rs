@@ -189,6 +189,7 @@ pub(crate) fn application(scenario: &Scenario, setup: tidegate_engine::Setup, se
         setup,
         classifier,
         kinds: kinds(scenario),
+        class_kinds: Vec::new(),
         tags: tags(scenario),
         timeouts: config::Timeouts::default(),
         limits: config::Limits::default(),

@@ -1,6 +1,7 @@
 //! One application as all workers share it: its controller behind a short lock, and what a reload swaps.
 
 mod governed;
+mod leavers;
 mod rebuild;
 mod servers;
 
@@ -18,6 +19,7 @@ use tidegate_engine::{
 };
 use tokio::sync::{Notify, oneshot};
 
+use crate::cancels::Cancels;
 use crate::config;
 use crate::counters::Counters;
 use crate::event_ring::EventRing;
@@ -27,6 +29,7 @@ use crate::spans::Spans;
 use crate::syn_policing::Syn;
 
 pub use governed::Governed;
+pub use leavers::Leaver;
 
 /// One protected service.
 #[derive(Debug)]
@@ -59,6 +62,8 @@ pub struct App {
     pub(crate) records: Arc<dyn RecordSink>,
     /// Makes the spans of its requests.
     pub(crate) spans: Spans,
+    /// Who left requests behind.
+    cancels: Mutex<Cancels>,
 }
 
 /// What the lock guards.
@@ -162,6 +167,7 @@ impl App {
             syn,
             records,
             spans: Spans::default(),
+            cancels: Mutex::default(),
         })
     }
 

@@ -73,7 +73,9 @@ impl ResponseBody {
         mut ending: Box<Ending>,
     ) -> Self {
         let failed = ending.status >= 500;
-        ending.watch_pace(worker.now());
+        let first_byte = worker.now();
+        ending.begin_answer(first_byte);
+        ending.watch_pace(first_byte);
         await_more(client, worker, Some(&ending));
         let relay = Relay { incoming, server: Some(server), sent_at, failed };
         ResponseBody { kind: Kind::Relay(relay), client: client.clone(), worker: worker.clone(), ending: Some(ending) }

@@ -19,9 +19,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderName;
 use tidegate_classify::{ClassifierSetup, Network, Paths, Rule};
-use tidegate_engine::{RequestTypeId, Setup};
+use tidegate_engine::{Request, Setup};
 
-pub use limits::{Limits, Timeouts};
+pub use limits::{Limits, OPEN_BYTES, Timeouts};
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use parse::fuzz;
 pub use parse::{Checked, OneLine};
@@ -160,6 +160,8 @@ pub struct Application {
     pub classifier: ClassifierSetup,
     /// What requests of each type are, by the numbers of `setup.request_types`; those beyond its end are ordinary.
     pub kinds: Vec<RequestKind>,
+    /// The same by class, for requests of which their type says nothing.
+    pub class_kinds: Vec<RequestKind>,
     /// Names of the resource tags; tag number `i` is bit `i`.
     pub tags: Vec<String>,
     /// Its servers, in the order of `setup.servers`.
@@ -186,13 +188,6 @@ pub struct Application {
     pub paths: Paths,
 }
 
-impl Application {
-    /// What the rules say that requests of a type are.
-    pub(crate) fn kind(&self, request_type: RequestTypeId) -> RequestKind {
-        self.kinds.get(request_type.index()).copied().unwrap_or_default()
-    }
-}
-
 /// What requests of a type are, as far as their server's work is concerned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RequestKind {
@@ -205,9 +200,26 @@ pub enum RequestKind {
     Poll,
     /// Their bodies go to their servers as they come: nothing is read before they are admitted.
     Upload,
+    /// They are work to the last byte, whatever content type and pace of their answers say.
+    Work,
+}
+
+impl Application {
+    /// What a request is by the rules: those of its type, else those of its class.
+    pub(crate) fn kind(&self, request: &Request) -> RequestKind {
+        let of = |kinds: &[RequestKind], at: usize| kinds.get(at).copied().unwrap_or_default();
+        match of(&self.kinds, request.request_type.index()) {
+            RequestKind::Ordinary => of(&self.class_kinds, request.class.index()),
+            kind => kind,
+        }
+    }
 }
 
 impl RequestKind {
+    /// Every kind, in the order of messages.
+    pub const ALL: [RequestKind; 5] =
+        [RequestKind::Ordinary, RequestKind::Stream, RequestKind::Poll, RequestKind::Upload, RequestKind::Work];
+
     /// The name in the file.
     pub const fn name(self) -> &'static str {
         match self {
@@ -215,6 +227,7 @@ impl RequestKind {
             RequestKind::Stream => "stream",
             RequestKind::Poll => "poll",
             RequestKind::Upload => "upload",
+            RequestKind::Work => "work",
         }
     }
 }

@@ -10,6 +10,7 @@ use tidegate_engine::{
 };
 
 use crate::client::Client;
+use crate::config::RequestKind;
 use crate::counters::Counter;
 use crate::gate::head::Head;
 use crate::ghost;
@@ -64,6 +65,8 @@ pub(crate) struct Place {
     look: Option<Look>,
     /// It is open, since when; but the pool had no room for it when that was seen.
     unpooled: Option<(Open, Timestamp)>,
+    /// When its answer began, once it has.
+    began: Option<Timestamp>,
 }
 
 /// When it is looked, once, whether an answer is a stream.
@@ -167,7 +170,16 @@ impl Ending {
         self.place.work = Some(Work::Open(kind));
         self.client.unbound_request();
         if kind != Open::Poll {
+            self.place.began = Some(first_byte);
             self.observe(first_byte);
+        }
+    }
+
+    /// Its answer began at that time.
+    pub(crate) fn begin_answer(&mut self, first_byte: Timestamp) {
+        self.place.began = Some(first_byte);
+        if let Some(permit) = &self.place.permit {
+            permit.note_first_byte(first_byte);
         }
     }
 
@@ -175,6 +187,9 @@ impl Ending {
     fn observe(&mut self, end: Timestamp) {
         if let Some(times) = self.local.live.times(self.request.class) {
             times.observe(end.since(self.at), self.example.take());
+            if let Some(first_byte) = self.place.began {
+                times.observe_first_byte(first_byte.since(self.at));
+            }
         }
     }
 
@@ -213,18 +228,27 @@ impl Ending {
 
     /// Of the answer `bytes` moved since `since`: if that is next to nothing, its place is free.
     pub(crate) fn judge_pace(&mut self, bytes: u64, since: Timestamp, now: Timestamp) {
-        if self.is_in_flight() && (bytes as f64) < now.seconds_since(since) * IDLE_RATE {
+        if self.may_be_open() && (bytes as f64) < now.seconds_since(since) * IDLE_RATE {
             self.open(Open::Stream, since);
         }
     }
 
-    /// Over how long its pace is judged; `None`: it is no request in flight any more.
+    /// Over how long its pace is judged; `None`: it is work whatever its pace, or is over.
     pub(crate) fn judged_over(&self) -> Option<Duration> {
-        self.is_in_flight().then(|| self.longest_target() * STREAM_TARGETS)
+        self.may_be_open().then(|| self.longest_target() * STREAM_TARGETS)
     }
 
-    fn is_in_flight(&self) -> bool {
-        self.place.work.is_none() && self.place.unpooled.is_none() && self.place.permit.is_some()
+    /// What the rules say that it is.
+    pub(crate) fn kind(&self) -> RequestKind {
+        self.local.live.config.kind(&self.request)
+    }
+
+    /// Whether it may still turn out to be open and no work.
+    fn may_be_open(&self) -> bool {
+        self.kind() != RequestKind::Work
+            && self.place.work.is_none()
+            && self.place.unpooled.is_none()
+            && self.place.permit.is_some()
     }
 
     /// The longest target of its application.
@@ -251,6 +275,10 @@ impl Ending {
         }
         if self.end == RecordEnd::ClientGone {
             lane.bump(Counter::ClientGone);
+            // Who leaves a stream leaves no work behind: that is how streams end.
+            if !matches!(self.place.work, Some(Work::Open(_))) {
+                self.worker.app.count_cancel(self.worker.now(), self.client.peer.ip());
+            }
         }
         self.free_place();
         if let Some(line) = self.line.take() {

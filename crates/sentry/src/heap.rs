@@ -47,6 +47,7 @@ fn resident() -> u64 {
     line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
+#[cfg_attr(target_env = "gnu", expect(unsafe_code, reason = "the allocator's own call"))]
 fn give_back() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it takes no pointers, and glibc documents it as safe to call from any thread.

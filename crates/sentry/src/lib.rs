@@ -29,6 +29,7 @@ pub mod app;
 mod blame;
 mod board;
 mod body;
+mod cancels;
 mod client;
 pub mod config;
 mod control;

@@ -9,6 +9,7 @@ mod family;
 pub mod plain;
 mod resources;
 pub(crate) mod stealing;
+mod work;
 
 use std::fmt;
 use std::sync::Arc;
@@ -248,7 +249,8 @@ fn classes(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
         })
     });
     let help = "Response time of admitted requests, from arrival to the last byte handed to the client.";
-    out.histogram("tidegate_response_duration", help, Some(Unit::Seconds), histograms)
+    out.histogram("tidegate_response_duration", help, Some(Unit::Seconds), histograms)?;
+    work::write(out, all)
 }
 
 fn servers(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {

@@ -1,5 +1,6 @@
 //! Policing a request, and the RAII forms of what the engine answered: a permit in flight, a place in a queue.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use tidegate_classify::RequestView;
@@ -89,7 +90,7 @@ fn police_uncounted(worker: &Rc<WorkerApp>, view: &impl RequestView, at: Timesta
 /// Whether a request's body is read before it asks for a place.
 fn reads_ahead(config: &Application, view: &impl RequestView, request: &Request) -> bool {
     config.limits.ahead > 0
-        && config.kind(request.request_type) != RequestKind::Upload
+        && config.kind(request) != RequestKind::Upload
         // Its parts are messages, and the server may answer the first before there is a second.
         && !view.header("content-type").is_some_and(is_stream)
 }
@@ -130,7 +131,7 @@ fn ask(
         }
         let epoch = core.epoch;
         let admitted = |ticket, server, shadow: Option<Rejection>| {
-            let permit = Permit { worker: worker.clone(), epoch, ticket, done: false };
+            let permit = Permit::new(worker, epoch, ticket);
             Policed::Admitted(Admitted { permit, server, shadow: shadow.map(|rejection| rejection.reason) })
         };
         Some(match core.controller.handle_policed(now, request, verdict) {
@@ -165,14 +166,28 @@ pub(crate) struct Permit {
     epoch: u64,
     ticket: Ticket,
     done: bool,
+    /// When the answer began, once it has.
+    first_byte: Cell<Option<Timestamp>>,
 }
 
 impl Permit {
+    fn new(worker: &Rc<WorkerApp>, epoch: u64, ticket: Ticket) -> Self {
+        Permit { worker: worker.clone(), epoch, ticket, done: false, first_byte: Cell::new(None) }
+    }
+
+    /// The answer began at that time. The engine hears of it with the outcome: its lock is taken once.
+    pub(crate) fn note_first_byte(&self, at: Timestamp) {
+        self.first_byte.set(Some(at));
+    }
+
     /// The request is over. `measured`: what it cost, where that was measured on its server.
     pub(crate) fn complete(mut self, outcome: Outcome, measured: Option<(ServerId, Request, MeasuredCost)>) {
         self.done = true;
-        let ticket = self.ticket;
+        let (ticket, first_byte) = (self.ticket, self.first_byte.get());
         self.engine(|core, now| {
+            if let Some(first_byte) = first_byte {
+                core.controller.handle_first_byte(ticket, first_byte);
+            }
             if let Some((server, request, cost)) = measured {
                 let cost = MeasuredCost { service_time: outcome.service_time.map(|time| time.as_secs_f64()), ..cost };
                 core.controller.handle_cost(now, server, &request, cost);
@@ -201,8 +216,13 @@ impl Permit {
     }
 
     fn leave(&self, by: AbandonedBy, watch: Watch) {
-        let ticket = self.ticket;
-        self.engine(|core, now| core.controller.handle_abandon(now, ticket, by, watch));
+        let (ticket, first_byte) = (self.ticket, self.first_byte.get());
+        self.engine(|core, now| {
+            if let Some(first_byte) = first_byte {
+                core.controller.handle_first_byte(ticket, first_byte);
+            }
+            core.controller.handle_abandon(now, ticket, by, watch);
+        });
     }
 
     /// Asks the controller that gave the permit. Where another took its place, nobody is asked.
@@ -299,8 +319,7 @@ impl Waiting {
         self.over = true;
         match woken {
             Ok(Woken::Start(server)) => {
-                let (epoch, ticket) = (self.epoch, self.ticket);
-                let permit = Permit { worker: self.worker.clone(), epoch, ticket, done: false };
+                let permit = Permit::new(&self.worker, self.epoch, self.ticket);
                 Ok(Admitted { permit, server, shadow: None })
             }
             Ok(Woken::Refuse(rejection)) => Err(rejection),

@@ -180,7 +180,7 @@ impl Exchange {
         }
         self.ending.offer(&parts.headers);
         self.ending.note(&parts, headers::request_id(&parts.headers));
-        match self.kind() {
+        match self.ending.kind() {
             RequestKind::Poll => self.ending.open(Open::Poll, self.worker.now()),
             RequestKind::Upload if !body.is_end_stream() => body.is_upload_by_rule(),
             _ => {}
@@ -291,7 +291,12 @@ impl Exchange {
         self.explain(&mut parts.headers);
         let says_so =
             || parts.headers.get(header::CONTENT_TYPE).is_some_and(|kind| headers::is_stream(kind.as_bytes()));
-        if self.kind() == RequestKind::Stream || says_so() {
+        let goes_on = match self.ending.kind() {
+            RequestKind::Stream => true,
+            RequestKind::Work => false,
+            RequestKind::Ordinary | RequestKind::Poll | RequestKind::Upload => says_so(),
+        };
+        if goes_on {
             self.ending.open(Open::Stream, self.worker.now());
         }
         let mut body = ResponseBody::relay(incoming, server, sent_at, &self.client, &self.worker, self.ending);
@@ -301,11 +306,6 @@ impl Exchange {
         })
         .await;
         Response::from_parts(parts, body)
-    }
-
-    /// What the rules say that requests of its type are.
-    fn kind(&self) -> RequestKind {
-        self.local.live.config.kind(self.ending.request().request_type)
     }
 
     /// Where the answer begins a session, the session's requests go to this server.

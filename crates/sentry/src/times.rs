@@ -24,13 +24,15 @@ pub(crate) type Example = [(&'static str, String); 1];
 #[derive(Debug)]
 pub(crate) struct Times {
     histogram: HistogramWithExemplars<Example>,
+    first_byte: HistogramWithExemplars<Example>,
     /// When the next example is wanted.
     next: AtomicU64,
 }
 
 impl Default for Times {
     fn default() -> Self {
-        Times { histogram: HistogramWithExemplars::new(BUCKETS.into_iter()), next: AtomicU64::new(0) }
+        let histogram = || HistogramWithExemplars::new(BUCKETS.into_iter());
+        Times { histogram: histogram(), first_byte: histogram(), next: AtomicU64::new(0) }
     }
 }
 
@@ -39,6 +41,11 @@ impl Times {
     pub(crate) fn observe(&self, took: Duration, example: Option<Example>) {
         let at = example.is_some().then(SystemTime::now);
         self.histogram.observe(took.as_secs_f64(), example, at);
+    }
+
+    /// Takes in when an answer began.
+    pub(crate) fn observe_first_byte(&self, after: Duration) {
+        self.first_byte.observe(after.as_secs_f64(), None, None);
     }
 
     /// What tells this request from others, if an example is wanted now.
@@ -54,6 +61,10 @@ impl Times {
 
     pub(crate) fn histogram(&self) -> &HistogramWithExemplars<Example> {
         &self.histogram
+    }
+
+    pub(crate) fn first_bytes(&self) -> &HistogramWithExemplars<Example> {
+        &self.first_byte
     }
 }
 

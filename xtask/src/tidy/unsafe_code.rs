@@ -16,7 +16,10 @@ const FILES: &[&str] = &[
     "crates/nucleus/src/nucleus.rs",
     "crates/nucleus/src/workers.rs",
     "crates/sentry/src/accept.rs",
+    "crates/sentry/src/gate/reader.rs",
     "crates/sentry/src/gate/wire.rs",
+    "crates/sentry/src/heap.rs",
+    "crates/sentry/src/reports/port.rs",
     "crates/tidegate/src/cmd/nucleus.rs",
     "xtask/src/bench/service.rs",
 ];

@@ -7,6 +7,7 @@ use crate::decision::{End, Outcome, Rejection};
 use crate::event::Event;
 use crate::flight::{Flight, State};
 use crate::request::ServerId;
+use crate::sla::Bounds;
 use crate::time::Timestamp;
 
 /// A capacity is worth an event when it moved by this factor since the last one.
@@ -69,7 +70,7 @@ impl Core {
                 let relative = self.estimates.costs.relative(&flight.request);
                 // What begins to be open says nothing of how long work takes, and there may be much more of it.
                 if is_over {
-                    self.calibrate(now, flight, received);
+                    self.calibrate(now, flight, self.received_in_bounds(flight, received, service_time));
                 }
                 self.witness(now, flight, server, service_time, Some(relative));
                 // Per processor: under load this is free of how many there are thought to be.
@@ -97,14 +98,36 @@ impl Core {
         if matches!(flight.state, State::Ghost { .. }) {
             return;
         }
+        let judged = self.judged(flight, ended);
         let stats = &mut self.traffic.stats[flight.request.class.index()];
         if end != End::Answered {
             return stats.failed += 1;
         }
         let response = ended.seconds_since(flight.arrived);
         stats.completed += 1;
-        stats.in_target += u64::from(response <= self.estimates.target);
+        stats.in_target += u64::from(judged <= self.estimates.target);
         stats.responses.record(now, response);
+        if flight.first_byte != Timestamp::MAX {
+            stats.first_bytes.record(now, flight.first_byte.seconds_since(flight.arrived));
+        }
+    }
+
+    /// The time of a request that the target bounds, seconds, when it ended for its client at `ended`.
+    pub(super) fn judged(&self, flight: &Flight, ended: Timestamp) -> f64 {
+        let end = match self.setup.sla.bounds() {
+            Bounds::Response => ended,
+            Bounds::FirstByte => ended.min(flight.first_byte),
+        };
+        end.seconds_since(flight.arrived)
+    }
+
+    /// Of `received` processor-seconds, the part within the time that the target bounds.
+    fn received_in_bounds(&self, flight: &Flight, received: f64, service_time: f64) -> f64 {
+        let until = flight.first_byte.seconds_since(flight.started);
+        match self.setup.sla.bounds() {
+            Bounds::FirstByte if until < service_time => received * (until / service_time),
+            _ => received,
+        }
     }
 
     /// Holds what a request received against what is now known of its kind. Not against what was thought when it

@@ -6,11 +6,13 @@ use alloc::vec::Vec;
 use super::core_state::Core;
 use crate::admission::{AdmissionPolicy, PolicyState};
 use crate::decision::Reason;
+use crate::estimate::Habit;
 use crate::fleet::Status;
 use crate::flight::ClassStats;
 use crate::max_conn::{Group, MaxConn};
 use crate::policer::ClassCounts;
 use crate::request::ClassId;
+use crate::sla::Bounds;
 use crate::snapshot::{ClassSnapshot, HeldSnapshot, PartitionSnapshot, ServerSnapshot, Snapshot};
 use crate::time::Timestamp;
 
@@ -22,6 +24,7 @@ pub(super) fn snapshot(core: &Core, admission: &dyn AdmissionPolicy, now: Timest
     Snapshot {
         application: core.setup.name.clone(),
         statistic: core.setup.sla.statistic().name(),
+        bounds: core.setup.sla.bounds().name(),
         target: core.estimates.target,
         shadow: core.setup.shadow,
         in_flight: core.traffic.flying(),
@@ -51,6 +54,10 @@ fn class(core: &Core, id: ClassId) -> ClassSnapshot {
     let stats = &core.traffic.stats[index];
     let table = core.policer.counts(id);
     let quantile = |q| stats.responses.quantile(q);
+    let bounded = match core.setup.sla.bounds() {
+        Bounds::Response => &stats.responses,
+        Bounds::FirstByte => &stats.first_bytes,
+    };
     ClassSnapshot {
         name: core.setup.classes[index].name.clone(),
         offered: stats.carried.offered + table.offered,
@@ -72,9 +79,10 @@ fn class(core: &Core, id: ClassId) -> ClassSnapshot {
         p50: quantile(0.50),
         p95: quantile(0.95),
         p99: quantile(0.99),
+        first_byte_p95: stats.first_bytes.quantile(0.95),
         statistic: match core.setup.sla.statistic().quantile() {
-            Some(q) => quantile(q),
-            None => stats.responses.mean(),
+            Some(q) => bounded.quantile(q),
+            None => bounded.mean(),
         },
     }
 }
@@ -120,6 +128,11 @@ fn servers(core: &Core, now: Timestamp) -> Vec<ServerSnapshot> {
         in_flight: server.in_flight,
         streams: server.streams,
         tunnels: server.tunnels,
+        when_abandoned: server.abandoned.habit().name(),
+        stops_after: match server.abandoned.habit() {
+            Habit::Stops { after } => Some(after),
+            Habit::Unknown | Habit::WorksOn => None,
+        },
         weight: server.weight,
         partition: server.partition.map(|group| group + 1),
         processors: server.capacity.processors(),

@@ -9,12 +9,15 @@ use core::time::Duration;
 use super::Controller;
 use super::core_state::Core;
 use crate::decision::{AbandonedBy, End, Open, Outcome, Watch};
+use crate::estimate::Habit;
 use crate::flight::{Flight, State};
 use crate::request::{ServerId, Ticket};
 use crate::time::Timestamp;
 
 /// A ghost that nobody watches goes after so long at the latest, seconds: what is learned may be wrong by any factor.
 const LONGEST: f64 = 60.0;
+/// Ghosts that nobody watches go with the tick. Where their server is known to stop sooner than this, they go at once.
+const AT_ONCE: Duration = Duration::from_millis(50);
 /// A request that has had all that it was expected to cost, or nearly, has this part of that still to come.
 const LEAST_LEFT: f64 = 0.5;
 
@@ -22,24 +25,42 @@ impl Controller {
     /// Nobody waits any more for the answer to a request that is at a server, and the server may work on: it becomes a
     /// ghost and keeps its place. With [`Watch::Driver`] until [`Controller::handle_completion`], when the server
     /// answered, or [`Controller::handle_cancel`], when it stopped; with [`Watch::Nobody`] until it is expected to be
-    /// done, and its ticket is dead. Told of a ghost: its driver watches it no longer. Of a request that waits, or is
-    /// only open: it is over.
+    /// done, or to have stopped where its server is known to stop, and its ticket is dead. Told of a ghost: its driver
+    /// watches it no longer. Of a request that waits, or is only open: it is over.
     pub fn handle_abandon(&mut self, now: Timestamp, ticket: Ticket, by: AbandonedBy, watch: Watch) {
         let Some(flight) = self.core.traffic.flights.get(ticket).copied() else {
             return self.core.traffic.stale_tickets += 1;
         };
         let Some(server) = flight.state.work_at() else { return self.handle_cancel(now, ticket) };
         let is_news = matches!(flight.state, State::InFlight { .. });
+        if !is_news && watch == Watch::Nobody {
+            // It was watched for a while, and has not stopped.
+            self.core.learn_habit(&flight, None);
+        }
         let end = (watch == Watch::Nobody).then(|| self.core.expected_end(now, &flight, server));
         let is_told = is_news && by == AbandonedBy::TimeOut;
-        self.core.traffic.haunt(ticket, is_told, end);
+        self.core.traffic.haunt(now, ticket, is_told, end);
         if is_told {
             self.core.learn_from(now, now, &flight, server, Outcome::timed_out(), true);
             self.tell_outcome(now, now, &flight, Outcome::timed_out(), true);
         } else if is_news {
             self.core.traffic.stats[flight.request.class.index()].cancelled += 1;
         }
-        self.settle(now);
+        let stops = matches!(self.core.fleet.servers[server.index()].abandoned.habit(), Habit::Stops { .. });
+        match end {
+            Some(end) if is_news && stops && end <= now + AT_ONCE => self.lift(now, ticket),
+            _ => self.settle(now),
+        }
+    }
+
+    /// The answer to an admitted request began at `first_byte`, which is not after now. To be said before its
+    /// completion, at any time; [`Controller::handle_open`] says it itself.
+    pub fn handle_first_byte(&mut self, ticket: Ticket, first_byte: Timestamp) {
+        match self.core.traffic.flights.get_mut(ticket) {
+            Some(flight) if matches!(flight.state, State::InFlight { .. }) => flight.first_byte = first_byte,
+            Some(_) => {}
+            None => self.core.traffic.stale_tickets += 1,
+        }
     }
 
     /// An admitted request turns out to be no work, but to be open: it gives its place back and joins the pool until
@@ -54,6 +75,10 @@ impl Controller {
         if self.core.traffic.pool() >= self.core.setup.most_open {
             return false;
         }
+        let flight = match kind {
+            Open::Stream | Open::Tunnel => Flight { first_byte, ..flight },
+            Open::Poll => flight,
+        };
         let answered = Outcome::answered_in(first_byte.since(flight.started));
         let outcome = (kind != Open::Poll).then_some(answered);
         self.core.land_ended(now, first_byte, &flight, outcome, false);
@@ -72,6 +97,7 @@ impl Controller {
     pub(super) fn lay_ghost(&mut self, now: Timestamp, ticket: Ticket, outcome: Outcome) {
         let Some(flight) = self.core.traffic.flights.remove(ticket) else { return };
         let State::Ghost { is_told, .. } = flight.state else { return };
+        self.core.learn_habit(&flight, None);
         self.core.land(now, &flight, Some(outcome));
         if is_told {
             self.admission.on_completion(&mut self.core.context(now));
@@ -79,6 +105,14 @@ impl Controller {
             self.tell_outcome(now, now, &flight, outcome, true);
         }
         self.settle(now);
+    }
+
+    /// A ghost's server is taken to be done.
+    fn lift(&mut self, now: Timestamp, ticket: Ticket) {
+        if let Some(flight) = self.core.traffic.flights.remove(ticket) {
+            self.core.land(now, &flight, None);
+        }
+        self.offer_places(now);
     }
 
     /// Ghosts whose work is over, as far as is known.
@@ -115,12 +149,28 @@ impl Controller {
 }
 
 impl Core {
-    /// When the work on a request is expected to be over at a server that shares its processors among what it has.
+    /// A ghost that was watched is over: its server closed so many seconds after it was abandoned, or worked on. Where
+    /// its answer had begun, that tells nothing: the last of it may have been on its way already.
+    pub(super) fn learn_habit(&mut self, flight: &Flight, stopped_after: Option<f64>) {
+        let Some(server) = flight.state.work_at().filter(|_| flight.first_byte == Timestamp::MAX) else { return };
+        let abandoned = &mut self.fleet.servers[server.index()].abandoned;
+        match stopped_after {
+            Some(after) => abandoned.stopped(after),
+            None => abandoned.worked_on(),
+        }
+    }
+
+    /// When the work on a request that nobody watches is expected to be over at a server that shares its processors
+    /// among what it has. One that was watched until now is not taken to stop.
     fn expected_end(&mut self, now: Timestamp, flight: &Flight, server: ServerId) -> Timestamp {
         let cost = self.estimates.costs.estimate(&flight.request);
         let server = &mut self.fleet.servers[server.index()];
         let left = (cost - server.capacity.received(now, flight.mark)).max(cost * LEAST_LEFT);
         let seconds = (left * server.relative_load().max(1.0)).clamp(0.0, LONGEST);
+        let seconds = match flight.state {
+            State::InFlight { .. } => server.abandoned.stay(seconds),
+            _ => seconds,
+        };
         now + Duration::from_secs_f64(seconds)
     }
 }

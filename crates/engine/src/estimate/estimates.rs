@@ -117,7 +117,7 @@ impl Estimates {
         self.classes = setup.classes.iter().zip(classes).map(estimate).collect();
         self.counted = alloc::vec![ClassCounts::default(); setup.classes.len()];
         self.costs.remap(types, classes, default_cost(setup));
-        if setup.sla.statistic() != old.sla.statistic() {
+        if (setup.sla.statistic(), setup.sla.bounds()) != (old.sla.statistic(), old.sla.bounds()) {
             self.calibration = Calibration::new(setup.sla.statistic());
         }
     }

@@ -4,7 +4,7 @@ use alloc::string::String;
 
 use crate::decision::Open;
 use crate::effect::Said;
-use crate::estimate::{Capacity, Reported};
+use crate::estimate::{Abandoned, Capacity, Reported};
 use crate::max_conn::MOST_KINDS;
 use crate::request::ServerId;
 use crate::setup::ServerSetup;
@@ -63,6 +63,8 @@ pub struct ServerState {
     pub partition: Option<u8>,
     /// Its effective processors, given or learned.
     pub capacity: Capacity,
+    /// What it does with requests that nobody waits for any more, learned.
+    pub abandoned: Abandoned,
     /// What its nucleus said last.
     pub reported: Reported,
     /// Its capacity is given by its nucleus, not by the setup.
@@ -148,6 +150,7 @@ pub(crate) fn new_server(at: usize, setup: &ServerSetup) -> ServerState {
         by_kind: [0; MOST_KINDS],
         partition: None,
         capacity: setup.cores.map_or_else(Capacity::learned, Capacity::given),
+        abandoned: Abandoned::default(),
         reported: Reported::default(),
         given_by_report: false,
         told_capacity: None,

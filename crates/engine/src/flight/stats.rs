@@ -32,6 +32,8 @@ pub(crate) struct ClassStats {
     /// Counts of policers before a reload.
     pub(crate) carried: ClassCounts,
     pub(crate) responses: DecayedHistogram,
+    /// Times to the first byte, of those of which that is known.
+    pub(crate) first_bytes: DecayedHistogram,
     /// Refusals up to the last look, when the current run of them began, and when the last was seen.
     refused_seen: u64,
     refusing: Option<(Timestamp, u64)>,
@@ -61,6 +63,7 @@ impl ClassStats {
             refused: [0; Reason::ALL.len()],
             carried: ClassCounts::default(),
             responses: DecayedHistogram::new(RESPONSE_HALF_LIFE),
+            first_bytes: DecayedHistogram::new(RESPONSE_HALF_LIFE),
             refused_seen: 0,
             refusing: None,
             refused_last: Timestamp::ZERO,

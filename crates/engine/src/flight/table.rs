@@ -15,9 +15,9 @@ pub(crate) enum State {
     Waiting { bucket: usize, is_over: bool },
     /// It is at this server, and somebody waits for its answer.
     InFlight { server: ServerId },
-    /// A ghost: nobody waits for its answer any more, and this server works on. `is_told`: the policy has heard how it
-    /// ended.
-    Ghost { server: ServerId, is_told: bool },
+    /// A ghost: since `since` nobody waits for its answer any more, and this server works on. `is_told`: the policy
+    /// has heard how it ended.
+    Ghost { server: ServerId, is_told: bool, since: Timestamp },
     /// Not work, but still open at this server: see [`Open`].
     Open { server: ServerId, kind: Open },
 }
@@ -53,6 +53,8 @@ pub(crate) struct Flight {
     pub(crate) arrived: Timestamp,
     /// When it was sent to its server.
     pub(crate) started: Timestamp,
+    /// When its answer began; [`Timestamp::MAX`]: that is not known.
+    pub(crate) first_byte: Timestamp,
     /// The server's mark when it was sent: see [`Capacity::start`](crate::estimate::Capacity::start).
     pub(crate) mark: Mark,
     /// Expected inherent service time when it arrived, seconds.
@@ -154,6 +156,7 @@ mod tests {
             state: State::Waiting { bucket: 0, is_over: false },
             arrived: Timestamp::ZERO,
             started: Timestamp::ZERO,
+            first_byte: Timestamp::MAX,
             mark: Mark::default(),
             cost: 0.0,
             in_flight: 0,

@@ -1,6 +1,7 @@
 //! The engine's tests from outside, in one program.
 
 mod allocation;
+mod beside;
 mod conformance;
 mod counting;
 mod crowd;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate_engine::{AbandonedBy, Decision, Open, Outcome, Reason, Timestamp, Watch};
+use tidegate_engine::{AbandonedBy, Bounds, Decision, Open, Outcome, Reason, Sla, Statistic, Timestamp, Watch};
 
 use crate::support::cases::{self, Case};
 use crate::support::check;
@@ -81,6 +81,97 @@ fn a_ghost_that_nobody_watches_fades_after_the_cost_that_is_expected_of_it() {
     check(&case, &driver.trace).unwrap();
 }
 
+/// Ghosts that are watched to their end, which is `stops`, or an answer, after that many milliseconds each.
+fn show_habit(driver: &mut Driver, stops: bool, millis: u64) {
+    for _ in 0..16 {
+        abandon_each(driver, 1, Watch::Driver);
+        driver.advance(Duration::from_millis(millis));
+        let [ghost] = *driver.flying() else { panic!("one ghost") };
+        match stops {
+            true => driver.cancel(ghost),
+            false => driver.complete(ghost, Outcome::answered()),
+        }
+    }
+}
+
+/// Whoever leaves in the middle of an answer may leave when its server has sent all of it.
+#[test]
+fn a_server_that_closes_after_its_answer_is_not_taken_to_stop() {
+    let case = case(r#"{ "policy": "concurrency", "limit": 1 }"#);
+    let mut driver = Driver::new(&case, 3);
+    for _ in 0..20 {
+        driver.arrive(0, 0, 1);
+        driver.advance(Duration::from_millis(5));
+        let [ticket] = *driver.flying() else { panic!("one request") };
+        driver.first_byte(ticket, driver.now);
+        driver.abandon(ticket, AbandonedBy::Client, Watch::Driver);
+        driver.cancel(ticket);
+    }
+    assert_eq!(habit(&driver), ("unknown", false));
+    check(&case, &driver.trace).unwrap();
+}
+
+fn habit(driver: &Driver) -> (&'static str, bool) {
+    let server = &driver.last().after.snapshot.servers[0];
+    (server.when_abandoned, server.stops_after.is_some())
+}
+
+#[test]
+fn a_server_that_is_known_to_stop_frees_the_places_of_ghosts_that_nobody_watches() {
+    let mut case = case(r#"{ "policy": "concurrency", "limit": 1 }"#);
+    case.setup.default_cost = Some(Duration::from_secs(10));
+    let mut driver = Driver::new(&case, 3);
+    assert_eq!(habit(&driver), ("unknown", false));
+    show_habit(&mut driver, true, 5);
+    assert_eq!(habit(&driver), ("stops", true));
+    assert_eq!(abandon_each(&mut driver, 8, Watch::Nobody), 8, "each is gone before the next comes");
+    assert_eq!((driver.last().after.in_flight, driver.last().after.snapshot.classes[0].cancelled), (0, 24));
+    check(&case, &driver.trace).unwrap();
+}
+
+#[test]
+fn a_server_that_stops_slowly_keeps_the_place_for_as_long_as_that_takes() {
+    let mut case = case(r#"{ "policy": "concurrency", "limit": 1 }"#);
+    case.setup.default_cost = Some(Duration::from_secs(10));
+    let mut driver = Driver::new(&case, 3);
+    show_habit(&mut driver, true, 400);
+    assert_eq!(abandon_each(&mut driver, 8, Watch::Nobody), 1);
+    driver.advance(Duration::from_millis(700));
+    assert_eq!(driver.last().after.in_flight, 1, "twice the mean is not over");
+    driver.advance(Duration::from_millis(300));
+    assert_eq!(driver.last().after.in_flight, 0);
+    check(&case, &driver.trace).unwrap();
+}
+
+#[test]
+fn a_server_that_is_known_to_work_on_keeps_the_place_for_what_the_work_costs() {
+    let case = case(r#"{ "policy": "concurrency", "limit": 1 }"#);
+    let mut driver = Driver::new(&case, 3);
+    show_habit(&mut driver, false, 300);
+    assert_eq!(habit(&driver), ("works-on", false));
+    assert_eq!(abandon_each(&mut driver, 8, Watch::Nobody), 1);
+    driver.advance(Duration::from_millis(150));
+    assert_eq!(driver.last().after.in_flight, 1, "about 300 ms were learned");
+    driver.advance(Duration::from_millis(350));
+    assert_eq!(driver.last().after.in_flight, 0);
+    check(&case, &driver.trace).unwrap();
+}
+
+/// One that was watched in vain is no proof that its server stops.
+#[test]
+fn a_ghost_that_was_watched_and_went_on_is_not_taken_to_stop() {
+    let mut case = case(r#"{ "policy": "concurrency", "limit": 1 }"#);
+    case.setup.default_cost = Some(Duration::from_secs(10));
+    let mut driver = Driver::new(&case, 3);
+    show_habit(&mut driver, true, 5);
+    abandon_each(&mut driver, 1, Watch::Driver);
+    driver.advance(Duration::from_secs(1));
+    driver.abandon(driver.flying()[0], AbandonedBy::Client, Watch::Nobody);
+    driver.advance(Duration::from_secs(1));
+    assert_eq!(driver.last().after.in_flight, 1, "what is left of its cost");
+    check(&case, &driver.trace).unwrap();
+}
+
 #[test]
 fn a_time_out_leaves_a_ghost_too() {
     let case = case(r#"{ "policy": "concurrency", "limit": 1 }"#);
@@ -125,6 +216,48 @@ fn streams_cost_ordinary_requests_nothing() {
     assert_eq!((shown.streams, shown.classes[0].completed), (0, 143));
     assert!(shown.mean_cost.expect("learned") < 0.1 && shown.classes[0].p99.expect("known") < 0.1, "{shown:?}");
     check(&case, &driver.trace).unwrap();
+}
+
+/// Answers that begin after 50 ms and end after 450, with a target of 100: late by their last bytes, in time by their
+/// first.
+#[test]
+fn an_sla_on_the_first_byte_counts_what_begins_in_time() {
+    for (bounds, in_target) in [(Bounds::Response, 0), (Bounds::FirstByte, 20)] {
+        let mut case = case(r#"{ "policy": "none" }"#);
+        let sla = Sla::constant(Statistic::P95, Duration::from_millis(100)).expect("a target");
+        case.setup.sla = sla.bounding(bounds);
+        let mut driver = Driver::new(&case, 3);
+        for _ in 0..20 {
+            driver.arrive(0, 0, 1);
+            driver.advance(Duration::from_millis(50));
+            let began = driver.now;
+            driver.advance(Duration::from_millis(400));
+            driver.first_byte(driver.flying()[0], began);
+            driver.complete(driver.flying()[0], Outcome::answered());
+        }
+        let class = &driver.last().after.snapshot.classes[0];
+        assert_eq!((class.completed, class.in_target), (20, in_target), "{bounds:?}");
+        let (first, last) = (class.first_byte_p95.expect("known"), class.p95.expect("known"));
+        assert!((0.045..0.055).contains(&first) && (0.4..0.5).contains(&last), "{first} {last}");
+        assert_eq!(class.statistic, Some(if bounds == Bounds::FirstByte { first } else { last }));
+        check(&case, &driver.trace).unwrap();
+    }
+}
+
+/// Nobody said when these answers began: what is known is when they ended.
+#[test]
+fn an_sla_on_the_first_byte_judges_by_the_last_where_no_other_is_known() {
+    let mut case = case(r#"{ "policy": "none" }"#);
+    let sla = Sla::constant(Statistic::P95, Duration::from_millis(100)).expect("a target");
+    case.setup.sla = sla.bounding(Bounds::FirstByte);
+    let mut driver = Driver::new(&case, 3);
+    for millis in [50, 450] {
+        driver.arrive(0, 0, 1);
+        driver.advance(Duration::from_millis(millis));
+        driver.complete(driver.flying()[0], Outcome::answered());
+    }
+    let class = &driver.last().after.snapshot.classes[0];
+    assert_eq!((class.completed, class.in_target, class.first_byte_p95), (2, 1, None));
 }
 
 #[test]
@@ -184,6 +317,7 @@ fn tunnels_count_as_connections_of_their_server() {
 enum Act {
     Arrive(u8),
     Leave(u8),
+    LeaveUnseen(u8),
     TimeOut(u8),
     Stream(u8),
     Done(u8),
@@ -194,6 +328,7 @@ fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
         4 => any::<u8>().prop_map(Act::Arrive),
         2 => any::<u8>().prop_map(Act::Leave),
+        1 => any::<u8>().prop_map(Act::LeaveUnseen),
         1 => any::<u8>().prop_map(Act::TimeOut),
         1 => any::<u8>().prop_map(Act::Stream),
         2 => any::<u8>().prop_map(Act::Done),
@@ -202,11 +337,19 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 proptest! {
-    /// Whatever clients do: what their server works on, whether they wait for it or not, stays within the limit.
+    /// Whatever clients do, and whatever is known of what their server does then: what it works on, whether they wait
+    /// for it or not, stays within the limit.
     #[test]
-    fn work_at_a_server_stays_within_the_limit(acts in prop::collection::vec(act(), 1..200), limit in 1usize..6) {
+    fn work_at_a_server_stays_within_the_limit(
+        acts in prop::collection::vec(act(), 1..200),
+        limit in 1usize..6,
+        stops in any::<Option<bool>>(),
+    ) {
         let case = case(&format!(r#"{{ "policy": "concurrency", "limit": {limit}, "queue": 3 }}"#));
         let mut driver = Driver::new(&case, 3);
+        if let Some(stops) = stops {
+            show_habit(&mut driver, stops, 20);
+        }
         let mut streams = Vec::new();
         for act in acts {
             let pick = |which: u8| {
@@ -217,6 +360,9 @@ proptest! {
                 Act::Arrive(url) => driver.arrive(url % 3, url % 3, url),
                 Act::Leave(which) => pick(which).into_iter().for_each(|ticket| {
                     driver.abandon(ticket, AbandonedBy::Client, Watch::Driver);
+                }),
+                Act::LeaveUnseen(which) => pick(which).into_iter().for_each(|ticket| {
+                    driver.abandon(ticket, AbandonedBy::Client, Watch::Nobody);
                 }),
                 Act::TimeOut(which) => pick(which).into_iter().for_each(|ticket| {
                     driver.abandon(ticket, AbandonedBy::TimeOut, Watch::Driver);
@@ -233,6 +379,8 @@ proptest! {
             }
             let working = driver.flying().iter().filter(|ticket| !streams.contains(ticket)).count();
             prop_assert!(working <= limit, "{working} at work after {act:?}");
+            let counted = driver.controller.in_flight();
+            prop_assert!((working..=limit).contains(&counted), "{working} at work, {counted} counted after {act:?}");
         }
         check(&case, &driver.trace).map_err(TestCaseError::fail)?;
     }

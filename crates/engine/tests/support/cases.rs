@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tidegate_engine::{
-    AdmissionConfig, Affinity, ClassSetup, DispatchConfig, MaxConn, PartitionConfig, Role, Seconds, ServerSetup, Setup,
-    Sla, Statistic, Step, WhenAllDown,
+    AdmissionConfig, Affinity, Bounds, ClassSetup, DispatchConfig, MaxConn, PartitionConfig, Role, Seconds,
+    ServerSetup, Setup, Sla, Statistic, Step, WhenAllDown,
 };
 
 /// Settings besides the defaults, as in a configuration file.
@@ -161,7 +161,8 @@ pub fn reconfigured(mut setup: Setup, which: u8) -> Setup {
             setup.dispatch = DispatchConfig::from_name(other).expect("a name of the table");
         }
         8 => {
-            setup.sla = Sla::constant(Statistic::Mean, Duration::from_millis(200)).expect("more than zero");
+            let sla = Sla::constant(Statistic::Mean, Duration::from_millis(200)).expect("more than zero");
+            setup.sla = sla.bounding(Bounds::FirstByte);
             setup.request_types.truncate(1);
             setup.max_conn.truncate(1);
         }

@@ -27,6 +27,8 @@ pub enum Input {
     Abandon(Ticket, AbandonedBy, Watch),
     /// It is no work; when its answer began.
     Open(Ticket, Open, Timestamp),
+    /// When its answer began.
+    FirstByte(Ticket, Timestamp),
     /// The server failed the request.
     Redispatch(Ticket, ServerId),
     /// `handle_timeout`.
@@ -129,6 +131,8 @@ pub struct Driver {
     waiting: Vec<Ticket>,
     flying: Vec<Ticket>,
     fading: Vec<Ticket>,
+    /// Of those that fly, or did, those that were found to be open.
+    open: Vec<Ticket>,
     dead: Vec<Ticket>,
     events: Events,
 }
@@ -139,9 +143,9 @@ impl Driver {
         let events = Events::default();
         let controller = Controller::new(case.setup.clone(), 1, seed, Box::new(events.clone()))
             .unwrap_or_else(|error| panic!("{}: {error}", case.name));
-        let (waiting, flying, fading, dead) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (waiting, flying, fading, open, dead) = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let now = Timestamp::ZERO;
-        let mut driver = Driver { controller, now, trace: Vec::new(), waiting, flying, fading, dead, events };
+        let mut driver = Driver { controller, now, trace: Vec::new(), waiting, flying, fading, open, dead, events };
         driver.note(Input::Made, Output::Nothing);
         driver
     }
@@ -171,8 +175,12 @@ impl Driver {
             }
             Operation::Open { which, kind, millis } => {
                 if let Some(ticket) = pick(&self.flying, which) {
-                    let ago = u64::from(millis) * 1_000_000;
-                    self.open(ticket, kind, Timestamp::from_nanos(self.now.as_nanos().saturating_sub(ago)));
+                    self.open(ticket, kind, self.ago(millis));
+                }
+            }
+            Operation::FirstByte { which, millis } => {
+                if let Some(ticket) = pick(&self.flying, which) {
+                    self.first_byte(ticket, self.ago(millis));
                 }
             }
             Operation::Stale { which, cancel } => self.stale(which, cancel),
@@ -233,14 +241,16 @@ impl Driver {
 
     /// Nobody waits for it any more; its server may work on.
     pub fn abandon(&mut self, ticket: Ticket, by: AbandonedBy, watch: Watch) {
+        let is_work = self.flying.contains(&ticket) && !self.open.contains(&ticket);
         self.controller.handle_abandon(self.now, ticket, by, watch);
-        match self.controller.server_of(ticket) {
-            None => self.bury(ticket),
-            Some(_) if watch == Watch::Driver => {}
-            Some(_) => {
+        match watch {
+            // Perhaps it is gone at once: then it fades within this step.
+            Watch::Nobody if is_work => {
                 self.flying.retain(|t| *t != ticket);
                 self.fading.push(ticket);
             }
+            _ if self.controller.server_of(ticket).is_none() => self.bury(ticket),
+            _ => {}
         }
         self.note(Input::Abandon(ticket, by, watch), Output::Nothing);
     }
@@ -248,8 +258,17 @@ impl Driver {
     /// A request turns out to be a stream, a poll or a tunnel.
     pub fn open(&mut self, ticket: Ticket, kind: Open, first_byte: Timestamp) -> bool {
         let pooled = self.controller.handle_open(self.now, ticket, kind, first_byte);
+        if pooled {
+            self.open.push(ticket);
+        }
         self.note(Input::Open(ticket, kind, first_byte), Output::Pooled(pooled));
         pooled
+    }
+
+    /// The answer to a request began at `at`.
+    pub fn first_byte(&mut self, ticket: Ticket, at: Timestamp) {
+        self.controller.handle_first_byte(ticket, at);
+        self.note(Input::FirstByte(ticket, at), Output::Nothing);
     }
 
     /// Lets time pass, calling the controller whenever it wants to be called.
@@ -329,6 +348,10 @@ impl Driver {
     /// The last step.
     pub fn last(&self) -> &Step {
         self.trace.last().expect("the first step is the making")
+    }
+
+    fn ago(&self, millis: u8) -> Timestamp {
+        Timestamp::from_nanos(self.now.as_nanos().saturating_sub(u64::from(millis) * 1_000_000))
     }
 
     fn stale(&mut self, which: u8, cancel: bool) {

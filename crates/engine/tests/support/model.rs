@@ -14,7 +14,9 @@ use tidegate_engine::{
 use super::cases::Case;
 use super::driver::{Input, Output, Server, Step, View};
 use super::finite;
-use rules::{equal, lending_changed, longest_target, may_use, no_inversion, partitions, require, same_estimates};
+use rules::{
+    equal, lending_changed, longest_target, may_use, no_inversion, partitions, require, same_estimates, unchanged,
+};
 
 type Checked = Result<(), String>;
 
@@ -119,6 +121,7 @@ impl Model {
             (Input::Cancel(ticket), _) => self.cancel(*ticket, step),
             (Input::Abandon(ticket, by, _), _) => self.abandon(*ticket, *by, step),
             (Input::Open(ticket, kind, _), Output::Pooled(pooled)) => self.open(*ticket, *kind, *pooled, step),
+            (Input::FirstByte(..), _) => unchanged(self.before.as_ref(), step),
             (Input::Redispatch(ticket, failed), Output::Moved(moved)) => self.moved(step, *ticket, *failed, *moved),
             (Input::Server(id, status), _) => {
                 let now = step.after.servers[id.index()].status;

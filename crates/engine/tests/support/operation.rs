@@ -18,6 +18,8 @@ pub enum Operation {
     Abandon { which: u8, by: AbandonedBy, watch: Watch },
     /// A request in flight turns out to be no work: its answer began so many milliseconds ago, at most.
     Open { which: u8, kind: Open, millis: u8 },
+    /// The answer to a request in flight began so many milliseconds ago, at most.
+    FirstByte { which: u8, millis: u8 },
     /// A ticket is used after its end.
     Stale { which: u8, cancel: bool },
     /// A request in flight goes elsewhere.
@@ -54,6 +56,7 @@ impl Operation {
                 Operation::Abandon { which: a, by, watch }
             }
             25 => Operation::Stale { which: a, cancel: b % 2 == 0 },
+            26 if b % 4 == 3 => Operation::FirstByte { which: a, millis: c },
             26 => Operation::Redispatch { which: a },
             27..=32 => Operation::Advance { micros: u32::from(a) * u32::from(b) * (1 + u32::from(c % 16)) },
             33 => Operation::Stall { millis: u16::from(a) * u16::from(b % 16) },

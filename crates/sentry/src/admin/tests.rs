@@ -185,6 +185,23 @@ fn the_documentation_lists_every_family() {
 }
 
 #[test]
+fn who_leaves_most_is_shown_and_makes_no_series() {
+    let (server, board) = start(None);
+    let app = board.applications()[0].clone();
+    for (client, times) in [("192.0.2.7", 3), ("2001:db8::5", 5)] {
+        (0..times).for_each(|_| app.count_cancel(app.now(), client.parse().expect("an address")));
+    }
+    let state: serde_json::Value = serde_json::from_str(&get(&server, "/api/state").1).expect("JSON");
+    let shown = state["applications"][0]["cancels"].as_array().expect("a list").clone();
+    let clients: Vec<&str> = shown.iter().filter_map(|leaver| leaver["client"].as_str()).collect();
+    assert_eq!(clients, ["2001:db8::", "192.0.2.7"]);
+    assert!(shown[0]["recent"].as_f64().is_some_and(|recent| (4.0..=5.0).contains(&recent)), "{shown:?}");
+    let metrics = get(&server, "/metrics").1;
+    assert!(!metrics.contains("192.0.2.7") && metrics.contains("tidegate_cancels_by_rank"), "{metrics}");
+    assert_eq!(metrics.matches("\ntidegate_cancels_by_rank{").count(), 2);
+}
+
+#[test]
 fn state_and_configuration_are_json() {
     let (server, _board) = start(None);
     let json = |path: &str| -> serde_json::Value { serde_json::from_str(&get(&server, path).1).expect("JSON") };

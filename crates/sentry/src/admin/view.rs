@@ -8,6 +8,9 @@ use tidegate_engine::Snapshot;
 use crate::app::App;
 use crate::board::Board;
 
+/// How many of the clients are shown that left most requests behind.
+const LEAVERS: usize = 10;
+
 /// The process, without its applications.
 pub(super) fn process(board: &Board) -> Value {
     let (reloads, reload_failures) = board.reload_counts();
@@ -28,6 +31,7 @@ pub(super) fn application(board: &Board, app: &App, snapshot: &Snapshot) -> Valu
     let mut value = serde_json::to_value(snapshot).unwrap_or_default();
     value["draining"] = app.draining().into();
     value["connections"] = connections(app);
+    value["cancels"] = serde_json::to_value(app.leavers(LEAVERS)).unwrap_or_default();
     let rates: HashMap<&str, f64> =
         live.config.setup.classes.iter().map(|class| (class.name.as_str(), class.min_rate)).collect();
     each(&mut value["classes"], |name| ("min_rate", rates.get(name).copied().into()));

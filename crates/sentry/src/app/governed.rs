@@ -16,7 +16,8 @@ pub struct Governed {
 impl Governed {
     /// Puts it over what the file says. A server that the file has, too, keeps its settings; data servers stay.
     pub(super) fn govern(&self, config: &mut config::Application) {
-        config.setup.sla = self.sla.clone();
+        // Which time it bounds is the file's to say: a control plane only decides how long that may be.
+        config.setup.sla = self.sla.clone().bounding(config.setup.sla.bounds());
         let Some(servers) = &self.servers else { return };
         let known = std::mem::take(&mut config.setup.servers);
         let addresses = std::mem::take(&mut config.servers);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tidegate_engine::MOST_OPEN;
+
 /// How long things may take.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timeouts {
@@ -61,6 +62,20 @@ pub struct Limits {
     pub body_rate: u64,
     /// Streams, long polls and tunnels that are open without a place.
     pub open: usize,
+    /// Bytes that these take together, by [`OPEN_BYTES`].
+    pub open_bytes: u64,
+}
+
+/// What a stream, a long poll or a tunnel takes while it is open, bytes: the sentry's buffers on both of its sides, and
+/// what it keeps of the request. An estimate on the high side; a client that does not read takes more, until
+/// `body_idle` is up.
+pub const OPEN_BYTES: u64 = 64 << 10;
+
+impl Limits {
+    /// How many may be open without a place: by their number, and by the memory that they take.
+    pub(crate) fn most_open(&self) -> usize {
+        self.open.min(usize::try_from(self.open_bytes / OPEN_BYTES).unwrap_or(usize::MAX))
+    }
 }
 
 impl Default for Limits {
@@ -75,6 +90,8 @@ impl Default for Limits {
             ahead: 256 << 10,
             body_rate: 500,
             open: MOST_OPEN,
+            // Room for all of them.
+            open_bytes: MOST_OPEN as u64 * OPEN_BYTES,
         }
     }
 }

@@ -225,6 +225,9 @@ section! {
         burst: f64,
         /// File sent to refused clients of this class. Default: that of `[application.rejection]`.
         page: String,
+        /// [What counts as work](work.md), for requests whose type does not say: `"stream"`, `"poll"` or `"work"`, as
+        /// for types. Default: `"ordinary"`.
+        kind: String,
         /// Rules, any of which makes a request belong. Default: everything.
         r#match: List<RawRule>,
     }
@@ -239,7 +242,8 @@ section! {
         /// Resources that the type uses heavily; at most 64 different ones. Default: none.
         tags: List<String>,
         /// [What counts as work](work.md): `"stream"`, the answer goes on as things happen; `"poll"`, it comes when
-        /// something happens; `"upload"`, its body goes to the server as it comes. Default: `"ordinary"`, the answer's
+        /// something happens; `"upload"`, its body goes to the server as it comes; `"work"`, it is work to the last byte.
+        /// Default: `"ordinary"`, the answer's
         /// content type and pace say whether it is a stream.
         kind: String,
     }
@@ -329,6 +333,9 @@ section! {
         body_rate: Bytes,
         /// Streams, long polls and tunnels that are open [without a place](work.md). Default: `10000`.
         open: u64,
+        /// Memory for them, of which each is taken to need 64 KiB; beyond it they keep their places, as beyond `open`.
+        /// Default: `"625MiB"`.
+        open_bytes: Bytes,
     }
 }
 

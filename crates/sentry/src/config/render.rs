@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use tidegate_classify::{AffinityBy, Network, PathMatch, Rule, ValueMatch, ValuePattern};
 use tidegate_engine::units::format_duration;
-use tidegate_engine::{ClassSetup, Sla, Tags, WhenAllDown};
+use tidegate_engine::{Bounds, ClassSetup, Sla, Tags, WhenAllDown};
 use toml::{Table, Value};
 
 use super::{
-    AccessLog, Application, Config, Forwarded, Health, Limits, Page, RejectionPages, RequestKind, SynClass,
-    SynPolicing, Timeouts,
+    AccessLog, Application, Config, Forwarded, Health, Limits, RejectionPages, RequestKind, SynClass, SynPolicing,
+    Timeouts,
 };
 
 impl Config {
@@ -191,25 +191,29 @@ fn sla(sla: &Sla) -> Table {
     };
     let mut out = Table::new();
     put(&mut out, "statistic", sla.statistic().name());
+    if sla.bounds() != Bounds::Response {
+        put(&mut out, "of", sla.bounds().name());
+    }
     put(&mut out, "steps", sla.steps().iter().map(step).collect::<Vec<_>>());
     out
 }
 
 fn classes(app: &Application) -> Vec<Value> {
-    let pages = app.rejection.pages.iter().map(Option::as_ref);
-    let class = |((setup, matching), page): ((&ClassSetup, &Vec<Rule>), Option<&Page>)| {
+    let class = |(at, (setup, matching)): (usize, (&ClassSetup, &Vec<Rule>))| {
+        let page = app.rejection.pages.get(at).and_then(Option::as_ref);
         let mut out = Table::new();
         put(&mut out, "name", setup.name.clone());
         put(&mut out, "revenue", setup.revenue);
         put(&mut out, "min_rate", rate(setup.min_rate));
         put(&mut out, "burst", setup.burst);
         put_some(&mut out, "page", page.map(|page| page.path.display().to_string()));
+        put_kind(&mut out, app.class_kinds.get(at).copied().unwrap_or_default());
         if !matching.is_empty() {
             put(&mut out, "match", rules(matching));
         }
         Value::from(out)
     };
-    app.setup.classes.iter().zip(&app.classifier.classes).zip(pages).map(class).collect()
+    app.setup.classes.iter().zip(&app.classifier.classes).enumerate().map(class).collect()
 }
 
 fn request_types(app: &Application) -> Vec<Value> {
@@ -220,12 +224,16 @@ fn request_types(app: &Application) -> Vec<Value> {
         put(&mut out, "name", name.clone());
         put(&mut out, "match", rules(&given.rules));
         put(&mut out, "tags", tags(given.tags, &app.tags));
-        if kind != RequestKind::Ordinary {
-            put(&mut out, "kind", kind.name());
-        }
+        put_kind(&mut out, kind);
         Value::from(out)
     };
     named.map(request_type).collect()
+}
+
+fn put_kind(out: &mut Table, kind: RequestKind) {
+    if kind != RequestKind::Ordinary {
+        put(out, "kind", kind.name());
+    }
 }
 
 fn tags(set: Tags, names: &[String]) -> Vec<Value> {
@@ -289,6 +297,7 @@ fn limits(given: &Limits) -> Table {
     put(&mut out, "ahead", given.ahead.to_string());
     put(&mut out, "body_rate", given.body_rate.to_string());
     put(&mut out, "open", whole(given.open));
+    put(&mut out, "open_bytes", given.open_bytes.to_string());
     out
 }
 

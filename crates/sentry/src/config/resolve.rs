@@ -92,7 +92,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         let sla = self.sla_beside(sla, stated, profile.as_ref());
         self.servers_beside(raw.servers.as_ref(), profile.as_ref());
         let (servers, server_setups) = self.servers(raw.servers, &span);
-        let (classes, class_rules, class_pages) = self.classes(raw.class);
+        let (classes, class_rules, class_pages, class_kinds) = self.classes(raw.class);
         let (request_types, type_rules, kinds, tags) = self.request_types(raw.request_type);
         let exempt = raw.exempt.map_or_else(Vec::new, |list| self.rules(list, "exempt"));
         let blame = Blame {
@@ -122,7 +122,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             shadow: raw.shadow.is_some_and(|s| s.value),
             default_cost: self.cost_beside(default_cost, cost_at, profile.as_ref()),
             when_all_down: self.when_all_down(raw.when_all_down),
-            most_open: limits.open,
+            most_open: limits.most_open(),
             tenants: Vec::new(),
         };
         self.check(&setup, &blame, profile.as_ref(), stealing.as_ref());
@@ -139,6 +139,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             },
             setup,
             kinds,
+            class_kinds,
             tags,
             servers,
             timeouts,

@@ -1,6 +1,7 @@
 mod profile;
 mod reference;
 mod reports;
+mod work;
 
 use std::path::Path;
 

@@ -115,6 +115,7 @@ impl Reader {
 }
 
 /// Bytes that were written to a socket and that its other end has not acknowledged; 0 where the system does not say.
+#[expect(unsafe_code, reason = "a request to a socket that no library has")]
 fn unacknowledged(io: &impl AsRawFd) -> u64 {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the descriptor is open for as long as `io` is borrowed, and the request writes one `c_int` (tcp(7),

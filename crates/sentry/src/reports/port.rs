@@ -110,6 +110,7 @@ fn open(address: SocketAddr) -> io::Result<UdpSocket> {
 }
 
 /// Gives the sockets' group its program.
+#[expect(unsafe_code, reason = "a socket's option that no library has in a safe form")]
 fn attach(socket: &UdpSocket, program: &[sock_filter]) -> io::Result<()> {
     let len = u16::try_from(program.len()).map_err(io::Error::other)?;
     let program = sock_fprog { len, filter: program.as_ptr().cast_mut() };

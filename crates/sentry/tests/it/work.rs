@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::json;
-use tidegate_engine::{AdmissionConfig, Sla, Snapshot, Statistic};
+use tidegate_engine::{AdmissionConfig, Sla, Snapshot, Statistic, Timestamp};
 use tidegate_sentry::config::{Application, RequestKind};
 use tidegate_sentry::counters::Counter;
 
@@ -121,6 +121,7 @@ fn event_streams_cost_ordinary_requests_nothing() {
     let class = &seen(&sentry).classes[0];
     assert_eq!((class.completed, class.cancelled, class.rejected_total()), (103, 0, 0));
     sentry.assert_quiet();
+    assert!(sentry.app().leavers(1).is_empty(), "streams end so");
 }
 
 #[test]
@@ -140,6 +141,9 @@ fn whoever_closes_does_not_put_a_second_request_to_work() {
         }
     }
     assert_eq!((work.most(), seen(&sentry).in_flight, seen(&sentry).classes[0].cancelled), (1, 1, 1));
+    let leavers = sentry.app().leavers(9);
+    assert_eq!(leavers.len(), 1, "those who were refused left nothing behind: {leavers:?}");
+    assert!(leavers[0].client.is_loopback() && (0.9..=1.0).contains(&leavers[0].recent), "{leavers:?}");
     door.open();
     sentry.assert_quiet();
     assert_eq!(sentry.count(Counter::GhostsAnswered), 1);
@@ -249,6 +253,73 @@ fn polls_by_rule_have_no_place_while_they_wait() {
     until("they are over", || seen(&sentry).streams == 0);
     let shown = seen(&sentry);
     assert_eq!((shown.classes[0].completed, shown.mean_cost, shown.classes[0].p95), (5, None, None));
+}
+
+#[test]
+fn the_kind_of_a_class_holds_where_the_type_says_nothing() {
+    let door = Door::default();
+    let server = mixed(&door);
+    let mut application = concurrency(1, &server);
+    application.class_kinds = vec![RequestKind::Poll];
+    let sentry = Running::start(application);
+    let mut clients = [sentry.client(), sentry.client()];
+    for (i, client) in clients.iter_mut().enumerate() {
+        client.send(get("/poll"));
+        until("it waits", || seen(&sentry).streams == i as u64 + 1);
+    }
+    assert_eq!(seen(&sentry).in_flight, 0);
+    door.open();
+    clients.iter_mut().for_each(|client| assert_eq!(client.answer().text(), "news"));
+    sentry.assert_quiet();
+}
+
+/// Tokens of a language model, say: they are streamed, and each of them is computed.
+#[test]
+fn what_is_work_by_rule_keeps_its_place_whatever_its_answer_says_of_itself() {
+    let server = mixed(&Door::default());
+    let mut application = concurrency(2, &server);
+    application.kinds = vec![RequestKind::Work];
+    let sentry = Running::start(application);
+    let streams = open_events(&sentry, 2);
+    assert_eq!((seen(&sentry).streams, seen(&sentry).in_flight), (0, 2));
+    assert_eq!(sentry.ask(&get("/")).status, 503);
+    drop(streams);
+    sentry.assert_quiet();
+}
+
+/// The answer begins at once, and ends when the door opens.
+fn begins_at_once(door: &Door) -> RawServer {
+    let door = door.clone();
+    RawServer::start(move |mut peer| {
+        while peer.request().is_some() {
+            if !peer.send("HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nhalf") {
+                return;
+            }
+            door.wait();
+            if !peer.send("half") {
+                return;
+            }
+        }
+    })
+}
+
+#[test]
+fn the_time_to_the_first_byte_is_a_statistic_of_all_answers() {
+    let door = Door::default();
+    let server = begins_at_once(&door);
+    let sentry = Running::start(with(json!({"policy": "none"}), &server));
+    let mut client = sentry.client();
+    client.send(get("/"));
+    assert!(client.exactly(9).expect("the head").starts_with(b"HTTP/1.1 "));
+    let began = sentry.app().now();
+    assert_eq!(seen(&sentry).classes[0].first_byte_p95, None, "it shows with the end");
+    // The last byte comes after twice the time that it took until the first, at least.
+    until("as long again", || sentry.app().now() > began + began.since(Timestamp::ZERO));
+    door.open();
+    until("it is answered", || seen(&sentry).classes[0].completed == 1);
+    let class = &seen(&sentry).classes[0];
+    let (first, last) = (class.first_byte_p95.expect("known"), class.p95.expect("known"));
+    assert!(first < last, "{first} {last}");
 }
 
 #[test]

@@ -121,6 +121,7 @@ impl<'w> Lane<'w> {
         let parts = f64::from(self.part.1.max(1));
         let step = |step: &Step| Step { below: step.below / parts, target: step.target.min(self.ceiling) };
         let Ok(sla) = Sla::new(whole.statistic(), whole.steps().iter().map(step).collect()) else { return Ok(()) };
+        let sla = sla.bounding(whole.bounds());
         if sla != self.run.setup().sla {
             let setup = tidegate_engine::Setup { sla, ..self.run.setup().clone() };
             self.run.reconfigure(now, setup)?;

@@ -4,6 +4,7 @@ mod capacity;
 mod dashboard;
 mod load;
 mod prometheus;
+mod work;
 
 use tidegate_loadgen::Report;
 

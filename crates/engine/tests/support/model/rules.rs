@@ -59,6 +59,13 @@ pub(super) fn same_estimates(before: &View, after: &View) -> Checked {
     require(before == after, || format!("a cancel moved estimates from {before} to {after}"))
 }
 
+/// When an answer began shows with its end.
+pub(super) fn unchanged(before: Option<&View>, step: &Step) -> Checked {
+    let Some(before) = before else { return Ok(()) };
+    require(step.actions.is_empty(), || "a first byte caused actions".into())?;
+    require(before.snapshot == step.after.snapshot, || "a first byte changed what is shown".into())
+}
+
 pub(super) fn longest_target(setup: &Setup) -> f64 {
     setup.sla.steps().iter().map(|step| step.target.as_secs_f64()).fold(0.0, f64::max)
 }

@@ -15,17 +15,17 @@ use super::address::network;
 pub(super) type PageFile = Option<At<String>>;
 
 impl Resolver<'_, '_, '_> {
-    /// Classes with their rules and pages; one class "default" when none is given.
+    /// Classes with their rules, pages and kinds; one class "default" when none is given.
     pub(super) fn classes(
         &mut self,
         raw: Option<At<List<RawClass>>>,
-    ) -> (Vec<ClassSetup>, Vec<Vec<Rule>>, Vec<PageFile>) {
+    ) -> (Vec<ClassSetup>, Vec<Vec<Rule>>, Vec<PageFile>, Vec<RequestKind>) {
         let list = raw.map(|list| list.value.0).unwrap_or_default();
         if list.is_empty() {
-            return (vec![ClassSetup::new("default")], vec![Vec::new()], vec![None]);
+            return (vec![ClassSetup::new("default")], vec![Vec::new()], vec![None], vec![RequestKind::Ordinary]);
         }
         self.order_of_classes(&list);
-        let (mut setups, mut rules, mut pages) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut setups, mut rules, mut pages, mut kinds) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (index, At { value: class, span }) in list.into_iter().enumerate() {
             let name = class.name.map(|name| name.value).unwrap_or_else(|| {
                 self.missing(&span, "this class has no name; add name = \"...\"");
@@ -40,8 +40,9 @@ impl Resolver<'_, '_, '_> {
             });
             rules.push(class.r#match.map_or_else(Vec::new, |list| self.rules(list, "match")));
             pages.push(class.page);
+            kinds.push(self.kind(class.kind));
         }
-        (setups, rules, pages)
+        (setups, rules, pages, kinds)
     }
 
     /// Names, and the place of the class that takes everything.
@@ -103,10 +104,9 @@ impl Resolver<'_, '_, '_> {
 
     fn kind(&mut self, given: Option<At<String>>) -> RequestKind {
         let Some(At { value, span }) = given else { return RequestKind::Ordinary };
-        let known = [RequestKind::Ordinary, RequestKind::Stream, RequestKind::Poll, RequestKind::Upload];
-        known.into_iter().find(|kind| kind.name() == value).unwrap_or_else(|| {
-            let message = format!("kind = \"{value}\": write \"ordinary\", \"stream\", \"poll\" or \"upload\"");
-            self.report.error(&span, message);
+        RequestKind::ALL.into_iter().find(|kind| kind.name() == value).unwrap_or_else(|| {
+            let known = RequestKind::ALL.map(|kind| format!("\"{}\"", kind.name())).join(", ");
+            self.report.error(&span, format!("kind = \"{value}\" is unknown; known here: {known}"));
             RequestKind::Ordinary
         })
     }

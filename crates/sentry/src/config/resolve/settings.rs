@@ -41,6 +41,7 @@ impl Resolver<'_, '_, '_> {
             ahead: self.count("ahead", ahead, default.ahead, 0..=1 << 30),
             body_rate: raw.body_rate.map_or(default.body_rate, |bytes| bytes.value.0),
             open: self.count("open", raw.open, default.open, 0..=10_000_000),
+            open_bytes: raw.open_bytes.map_or(default.open_bytes, |bytes| bytes.value.0),
         }
     }
 

@@ -51,6 +51,7 @@ pub fn application(servers: &[SocketAddr]) -> Application {
         setup,
         classifier: ClassifierSetup { classes: vec![Vec::new()], ..ClassifierSetup::default() },
         kinds: Vec::new(),
+        class_kinds: Vec::new(),
         tags: Vec::new(),
         syn: tidegate_sentry::config::SynPolicing::default(),
         servers: servers.iter().enumerate().map(server).collect(),

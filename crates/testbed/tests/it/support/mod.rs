@@ -2,6 +2,7 @@
 
 pub mod browser;
 pub mod capacity;
+pub mod front;
 pub mod load;
 pub mod program;
 pub mod prometheus;
