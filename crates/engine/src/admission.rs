@@ -25,6 +25,7 @@ mod switch;
 mod testing;
 mod threshold;
 mod vegas;
+mod waiting;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -84,6 +85,8 @@ policies! {
         Threshold("threshold") => threshold,
         /// Batch while the sentry can afford it, threshold while it cannot.
         Sentry("sentry") => sentry,
+        /// Few enough requests at the servers to keep them busy; the rest waits here for as long as it can be in time.
+        Waiting("waiting") => waiting,
     }
 }
 
@@ -264,6 +267,12 @@ impl Context<'_> {
     /// Since when the first of a bucket waits.
     pub fn waiting_since(&self, class: ClassId, bucket: usize) -> Option<Timestamp> {
         self.traffic.waiting.first(class, bucket).map(|slot| self.traffic.flights.arrived(slot))
+    }
+
+    /// The first of a bucket.
+    pub fn first_waiting(&self, class: ClassId, bucket: usize) -> Option<Request> {
+        let slot = self.traffic.waiting.first(class, bucket)?;
+        self.traffic.flights.request(slot)
     }
 
     /// Lets the first `count` of a bucket in, and counts them as in flight at once.

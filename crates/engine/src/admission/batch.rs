@@ -47,7 +47,7 @@ use crate::time::Timestamp;
 use crate::units::Seconds;
 
 use buckets::{BUCKETS, bucket_middle, bucket_of};
-use budget::Budget;
+pub(super) use budget::Budget;
 use floor::Floors;
 
 /// Settings of the policy `batch`.

@@ -10,3 +10,4 @@ mod support;
 mod theory;
 mod threshold;
 mod trajectories;
+mod waiting;
