@@ -25,6 +25,7 @@ mod switch;
 mod testing;
 mod threshold;
 mod vegas;
+mod waiting;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -84,6 +85,8 @@ policies! {
         Threshold("threshold") => threshold,
         /// Batch while the sentry can afford it, threshold while it cannot.
         Sentry("sentry") => sentry,
+        /// Few enough requests at the servers to keep them busy; the rest waits here for as long as it can be in time.
+        Waiting("waiting") => waiting,
     }
 }
 
@@ -288,6 +291,12 @@ impl Context<'_> {
     /// Since when the first of a bucket waits.
     pub fn waiting_since(&self, class: ClassId, bucket: usize) -> Option<Timestamp> {
         self.oldest(class, bucket).map(|(since, _)| since)
+    }
+
+    /// The one of a bucket that has waited longest.
+    pub fn first_waiting(&self, class: ClassId, bucket: usize) -> Option<Request> {
+        let (_, queue) = self.oldest(class, bucket)?;
+        self.traffic.flights.request(self.traffic.waiting.first(queue)?)
     }
 
     /// Lets the first `count` of a bucket in, and counts them as in flight at once. Tenants within their fair share go

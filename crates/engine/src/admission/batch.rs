@@ -48,7 +48,7 @@ use crate::setup::Setup;
 use crate::time::Timestamp;
 
 use buckets::{BUCKETS, bucket_middle, bucket_of};
-use budget::Budget;
+pub(super) use budget::Budget;
 use dues::{Dues, Possible, Terms};
 use floor::Floors;
 

@@ -129,6 +129,11 @@ impl Flights {
         Ticket { slot, generation: self.slots[slot as usize].generation }
     }
 
+    /// The request in `slot`.
+    pub(crate) fn request(&self, slot: u32) -> Option<Request> {
+        self.slots[slot as usize].flight.map(|flight| flight.request)
+    }
+
     /// When the request in `slot` arrived.
     pub(crate) fn arrived(&self, slot: u32) -> Timestamp {
         self.slots[slot as usize].flight.map_or(Timestamp::ZERO, |flight| flight.arrived)

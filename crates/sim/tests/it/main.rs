@@ -11,3 +11,4 @@ mod support;
 mod theory;
 mod threshold;
 mod trajectories;
+mod waiting;
