@@ -51,6 +51,7 @@ impl Config {
         WaitingRoom {
             busy: Busy::new(),
             places: FIRST_PLACES,
+            looks: 0,
             drawn: None,
             seen: Timestamp::ZERO,
             in_flight: 0,
@@ -73,6 +74,10 @@ const LOOK_STAYS: f64 = 20.0;
 /// While somebody waits and W is not known, the lowest numbers are not tried: this share of what is believed.
 const OPTIMISM: f64 = 0.3;
 const OFTEN: f64 = 0.2;
+/// While somebody waits, every sixth look tries half as many places again: what is seen with one number only says
+/// nothing, and W might stay too small for good.
+const PROBE_EVERY: u32 = 6;
+const PROBE: f64 = 1.5;
 /// The mean stay remembers so many requests.
 const STAY_MEMORY: f64 = 40.0;
 /// Times at the server over cost fade with this half-life, seconds.
@@ -100,7 +105,8 @@ pub struct WaitingRoom {
     busy: Busy,
     /// W: places of one server.
     places: f64,
-    /// When W was looked at last.
+    /// How often W was looked at, and when last.
+    looks: u32,
     drawn: Option<Timestamp>,
     /// Up to when time is accounted for, and how many were in flight then.
     seen: Timestamp,
@@ -144,7 +150,9 @@ impl AdmissionPolicy for WaitingRoom {
         let stretch = if self.budget.covers(under_way, 0.0) { self.stretches.allowed } else { self.stretches.sure };
         let stay = stretch * self.expected(cx.costs.relative(&arrival.request));
         let bound = self.bound(cx, class, before);
-        if let Some(predicted) = self.wait(cx, class, before + 1).map(|wait| wait + stay).filter(|end| *end > bound) {
+        if let Some(predicted) =
+            self.wait(cx, class, before + 1).map(|wait| wait + stay).filter(|end| *end > bound && before > 0)
+        {
             return Admission::Refuse { reason: cx.load.refusal(Reason::SlaTarget), predicted: Some(predicted) };
         }
         if cx.shadow {
@@ -181,7 +189,7 @@ impl AdmissionPolicy for WaitingRoom {
             let cost = cx.first_waiting(class, 0).map_or(0.0, |request| cx.costs.relative(&request));
             let end = cx.now.seconds_since(since) + self.stretches.likely * self.expected(cost);
             if end > cx.target && since < cx.now {
-                cx.refuse(class, 0, 1, Reason::SlaTarget, Some(end));
+                cx.refuse(class, 0, 1, Reason::QueueTimeout, Some(end));
             } else {
                 cx.start(class, 0, 1);
             }
@@ -196,6 +204,10 @@ impl AdmissionPolicy for WaitingRoom {
         if self.drawn.is_none_or(|drawn| cx.now.seconds_since(drawn) >= LOOK.max(stays)) {
             let least = if self.waited_at_all() > OFTEN { OPTIMISM } else { 0.0 };
             self.places = self.busy.places(cx.rng, least).max(1.0);
+            self.looks = self.looks.wrapping_add(1);
+            if least > 0.0 && self.looks % PROBE_EVERY == 0 {
+                self.places *= PROBE;
+            }
             self.drawn = Some(cx.now);
         }
         if self.stretch.weight(cx.now) >= STRETCH_FEW {

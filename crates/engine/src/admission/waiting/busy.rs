@@ -39,7 +39,7 @@ const WINDOW_LONGEST: f64 = 6.0;
 /// Known to this factor (of e), the number is used as it is.
 const KNOWN: f64 = 0.35;
 /// The less surely it is known the more places: one too few costs answers, one too many only time.
-const DOUBT: f64 = 1.5;
+const DOUBT: f64 = 0.7;
 /// A place more than there are processors: the next request is there when one ends.
 const SPARE: f64 = 0.6;
 /// Levels of requests in service that are told apart: eighths below 1, quarters to 12 (an average over servers is no
