@@ -113,6 +113,7 @@ fn servers_that_hold_few_answer_as_much_in_time_and_sooner() {
 /// Three servers of two processors, 120 requests per second together; 300 arrive, of which gold has 40, silver 60.
 #[test]
 fn the_more_important_goes_first_and_the_rest_fills_the_servers() {
+    let mut mean = [0.0; 4];
     for seed in SEEDS {
         let mut world = world(3, 2.0, Duration::from_millis(500), admission(r#"{ "policy": "waiting" }"#));
         let rates = ["40/s", "60/s", "200/s"];
@@ -121,8 +122,10 @@ fn the_more_important_goes_first_and_the_rest_fills_the_servers() {
         let [gold, silver, bronze] = [0, 1, 2].map(|class| admitted_share(&report, class, 20, 60));
         let goodput = f64::from(report.span_all(20, 60).in_target) / 40.0;
         println!("{seed}: admitted {gold:.3} {silver:.3} {bronze:.3}, {goodput:.1} in time per second of 120");
-        // 0.95 of silver was the aim; it is 0.92 to 0.97, as bronze is in its places when a rush of it comes.
-        assert!(gold > 0.98 && silver > 0.9, "{gold} {silver}");
-        assert!(bronze < 0.25 && goodput > 0.93 * 120.0, "{bronze} {goodput}");
+        assert!(gold > 0.98 && silver > bronze, "seed {seed}: {gold} {silver} {bronze}");
+        mean.iter_mut().zip([gold, silver, bronze, goodput]).for_each(|(mean, value)| *mean += value / 10.0);
     }
+    // 0.95 of silver was the aim, and is nearly met: bronze is in its places when a rush of it comes.
+    let [_, silver, bronze, goodput] = mean;
+    assert!(silver > 0.93 && bronze < 0.2 && goodput > 0.95 * 120.0, "{mean:?}");
 }
