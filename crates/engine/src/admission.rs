@@ -258,18 +258,23 @@ impl Context<'_> {
 
     /// Requests waiting in one bucket of a class.
     pub fn waiting_in(&self, class: ClassId, bucket: usize) -> usize {
-        self.traffic.waiting.bucket_len(class, bucket) as usize
+        self.traffic.waiting_in(class, bucket)
     }
 
-    /// Since when the first of a bucket waits.
+    /// Of these, first tries.
+    pub fn first_tries_in(&self, class: ClassId, bucket: usize) -> usize {
+        self.traffic.first_tries(class, bucket)
+    }
+
+    /// Since when the one of a bucket waits that has waited longest.
     pub fn waiting_since(&self, class: ClassId, bucket: usize) -> Option<Timestamp> {
-        self.traffic.waiting.first(class, bucket).map(|slot| self.traffic.flights.arrived(slot))
+        self.traffic.waiting_since(class, bucket)
     }
 
-    /// Lets the first `count` of a bucket in, and counts them as in flight at once.
+    /// Lets the first `count` of a bucket in, first tries before retries, and counts them as in flight at once.
     pub fn start(&mut self, class: ClassId, bucket: usize, count: usize) {
         for _ in 0..count {
-            let Some(slot) = self.traffic.waiting.pop(&mut self.traffic.flights, class, bucket) else { return };
+            let Some(slot) = self.traffic.pop_next(class, bucket) else { return };
             self.let_in(slot);
         }
     }
@@ -280,44 +285,66 @@ impl Context<'_> {
         self.load.free = self.load.free.saturating_sub(1);
     }
 
-    /// When the last of a bucket began to wait.
+    /// When the last of a bucket's first tries began to wait, else of its retries.
     pub fn newest_waiting_since(&self, class: ClassId, bucket: usize) -> Option<Timestamp> {
-        self.traffic.waiting.last(class, bucket).map(|slot| self.traffic.flights.arrived(slot))
+        self.traffic.newest_since(class, bucket)
     }
 
-    /// Lets the last of a bucket in, as [`Context::start`] does the first.
+    /// Lets that one in, as [`Context::start`] does the first.
     pub fn start_newest(&mut self, class: ClassId, bucket: usize) {
-        let Some(slot) = self.traffic.waiting.pop_last(&mut self.traffic.flights, class, bucket) else { return };
+        let Some(slot) = self.traffic.pop_newest(class, bucket) else { return };
         self.let_in(slot);
     }
 
     /// Lets in everything that waits.
     pub fn start_all(&mut self) {
         for class in self.class_ids() {
-            for bucket in 0..self.traffic.waiting.buckets() {
+            for bucket in 0..self.traffic.buckets() {
                 self.start(class, bucket, usize::MAX);
             }
         }
     }
 
-    /// Refuses the first `count` of a bucket.
+    /// Refuses the `count` of a bucket that have waited longest.
     pub fn refuse(&mut self, class: ClassId, bucket: usize, count: usize, reason: Reason, predicted: Option<f64>) {
         for _ in 0..count {
-            let Some(slot) = self.traffic.waiting.pop(&mut self.traffic.flights, class, bucket) else { return };
+            let Some(slot) = self.traffic.pop_oldest(class, bucket) else { return };
+            self.traffic.released.push(Released { slot, refused: Some((reason, predicted)) });
+        }
+    }
+
+    /// Refuses the first `count` of a bucket's first tries.
+    pub fn refuse_first_tries(
+        &mut self,
+        class: ClassId,
+        bucket: usize,
+        count: usize,
+        reason: Reason,
+        predicted: Option<f64>,
+    ) {
+        for _ in 0..count {
+            let Some(slot) = self.traffic.pop_first_try(class, bucket) else { return };
             self.traffic.released.push(Released { slot, refused: Some((reason, predicted)) });
         }
     }
 
     /// Refuses everything that waits in a class.
     pub fn refuse_class(&mut self, class: ClassId, reason: Reason) {
-        for bucket in 0..self.traffic.waiting.buckets() {
+        for bucket in 0..self.traffic.buckets() {
             self.refuse(class, bucket, usize::MAX, reason, None);
         }
     }
 
-    /// Publishes a class's share to the lock-free table.
+    /// Publishes a class's share to the lock-free table. First tries have it first, as many of them as arrive; what
+    /// they leave is the retries'.
     pub fn publish(&mut self, class: ClassId, share: Share) {
-        self.policer.publish(class, share);
+        let estimate = &self.classes[class.index()];
+        let (offered, retries) = (estimate.offered.get(), estimate.retries.get());
+        let (first_tries, retries) = match share {
+            Share::Admit(share) if retries > 0.0 && offered > 0.0 => divide(share, (retries / offered).min(1.0)),
+            whole => (whole, whole),
+        };
+        self.policer.publish(class, first_tries, retries);
     }
 
     /// Has something done beside the decisions.
@@ -334,6 +361,15 @@ impl Context<'_> {
     pub fn class_ids(&self) -> impl Iterator<Item = ClassId> + use<> {
         self.policer.classes()
     }
+}
+
+/// The shares of first tries and of retries in a class's share, where `retries` is the part of its requests that were
+/// tried before.
+fn divide(share: f64, retries: f64) -> (Share, Share) {
+    let first_tries = 1.0 - retries;
+    let left = if retries > 0.0 { (share - first_tries).max(0.0) / retries } else { share };
+    let own = if first_tries > 0.0 { (share / first_tries).min(1.0) } else { share };
+    (Share::Admit(own), Share::Admit(left.min(1.0)))
 }
 
 /// Builds the policy that `config` describes.

@@ -11,11 +11,14 @@
 //! second, `controller/reload.rs` a change of setup.
 
 mod core_state;
+mod due;
 mod learn;
 mod outbox;
 mod reload;
 mod reports;
+mod runaways;
 mod show;
+mod tries;
 mod work;
 
 use alloc::boxed::Box;
@@ -76,7 +79,7 @@ impl Controller {
     /// A request arrives, on lane 0. For drivers with one thread; others police first, without the lock, and call
     /// [`Controller::handle_policed`].
     pub fn handle_arrival(&mut self, now: Timestamp, request: Request) -> Decision {
-        let verdict = self.core.policer.police(0, now, request.class);
+        let verdict = self.core.policer.police_try(0, now, request.class, request.is_retry);
         self.handle_policed(now, request, verdict)
     }
 
@@ -85,10 +88,14 @@ impl Controller {
         let arrival = Arrival { request, cost: self.core.estimates.costs.estimate(&request) };
         self.core.estimates.classes[request.class.index()].cost_spread.record(now, arrival.cost);
         let admission = match verdict {
-            Verdict::Guaranteed | Verdict::Pass => Admission::Admit,
-            Verdict::Ask => self.admission.on_arrival(&mut self.core.context(now), &arrival),
             // The published table counted it already. Only shadow mode comes here.
             Verdict::Refuse(rejection) => return self.refuse_arrival(now, arrival, rejection),
+            _ if let Some(predicted) = self.misses_deadline(now, &arrival) => {
+                Admission::Refuse { reason: Reason::Deadline, predicted: Some(predicted) }
+            }
+            Verdict::Guaranteed | Verdict::Pass => Admission::Admit,
+            Verdict::Ask if self.core.stands_back(now, &request) => Admission::refuse(Reason::FirstTriesFirst),
+            Verdict::Ask => self.admission.on_arrival(&mut self.core.context(now), &arrival),
         };
         let decision = match admission {
             Admission::Admit if verdict == Verdict::Guaranteed => self.admit(now, arrival, None),
@@ -195,6 +202,7 @@ impl Controller {
 
     /// The time that [`Controller::poll_timeout`] named has come (calling earlier does no harm).
     pub fn handle_timeout(&mut self, now: Timestamp) {
+        self.refuse_overdue(now);
         if self.admission.next_timeout().is_some_and(|at| at <= now) {
             self.admission.on_timeout(&mut self.core.context(now));
             self.settle(now);
@@ -207,8 +215,11 @@ impl Controller {
 
     /// When to call [`Controller::handle_timeout`] next, and what for.
     pub fn poll_timeout(&self) -> Option<(Timestamp, &'static str)> {
-        match self.admission.next_timeout() {
-            Some(at) if at < self.next_tick => Some((at, "policing round")),
+        let round = self.admission.next_timeout().map(|at| (at, "policing round"));
+        let overdue = self.core.traffic.next_overdue().map(|at| (at, "deadline"));
+        let first = [round, overdue].into_iter().flatten().min_by_key(|(at, _)| *at);
+        match first {
+            Some((at, what)) if at < self.next_tick => Some((at, what)),
             _ => Some((self.next_tick, "tick")),
         }
     }
@@ -292,7 +303,7 @@ impl Controller {
             let reason = self.core.fleet.no_server_reason();
             // Where shadow mode would have refused, it is counted already.
             if shadow.is_none() {
-                self.core.traffic.count_refusal(class, reason);
+                self.core.count_refusal(now, &arrival.request, reason);
             }
             return Decision::Reject(self.core.reject(class, reason, None));
         };
@@ -307,6 +318,7 @@ impl Controller {
             cost: arrival.cost,
             in_flight: self.core.in_flight() as u32 + 1,
             shadow: shadow.is_some(),
+            is_cancelled: false,
         });
         self.core.traffic.count_admitted(class, shadow.is_some());
         Decision::Admit { ticket, server, shadow }
@@ -331,7 +343,7 @@ impl Controller {
 
     /// A refusal of the policy's, counted.
     fn refusal(&mut self, now: Timestamp, request: &Request, reason: Reason, predicted: Option<f64>) -> Rejection {
-        self.core.traffic.count_refusal(request.class, reason);
+        self.core.count_refusal(now, request, reason);
         let rejection = self.core.reject(request.class, reason, predicted);
         match self.admission.retry_after(now, request) {
             Some(after) => rejection.come_back_after(after),
@@ -340,6 +352,7 @@ impl Controller {
     }
 
     fn enqueue(&mut self, now: Timestamp, arrival: Arrival, bucket: usize) -> Decision {
+        let bucket = self.core.traffic.list(bucket, arrival.request.is_retry);
         let flight = Flight {
             request: arrival.request,
             state: State::Waiting { bucket },
@@ -349,8 +362,13 @@ impl Controller {
             cost: arrival.cost,
             in_flight: 0,
             shadow: false,
+            is_cancelled: false,
         };
-        Decision::Enqueue { ticket: self.core.traffic.enqueue(flight, bucket) }
+        let ticket = self.core.traffic.enqueue(flight, bucket);
+        if let Some(at) = self.core.latest_start(now, &arrival.request, arrival.cost) {
+            self.core.traffic.wait_until(ticket, at.max(now));
+        }
+        Decision::Enqueue { ticket }
     }
 
     fn choose(&mut self, now: Timestamp, arrival: &Arrival) -> Option<ServerId> {
@@ -397,6 +415,7 @@ impl Controller {
         fleet.balance(now, &mut *outbox.sink);
         self.admission.on_tick(&mut self.core.context(now));
         self.settle(now);
+        self.cancel_runaways(now);
     }
 
     /// Turns what the policy wants done, and whom it let go, into actions.
@@ -404,8 +423,10 @@ impl Controller {
         if !self.core.outbox.effects.is_empty() {
             self.core.carry_out();
         }
-        if !self.core.traffic.released.is_empty() {
-            self.core.release(now);
+        while !self.core.traffic.released.is_empty() {
+            if self.core.release(now) {
+                self.admission.on_completion(&mut self.core.context(now));
+            }
         }
     }
 }

@@ -60,6 +60,12 @@ pub enum Action {
         /// Most connections at once: the depth of the bucket.
         depth: f64,
     },
+    /// End a request in flight that has used several times its predicted cost: close its connection to the server,
+    /// answer its client, and say so with [`AbandonedBy::Controller`]. Said once.
+    Cancel {
+        /// The ticket of the request in flight.
+        ticket: Ticket,
+    },
 }
 
 /// A refusal that explains itself.
@@ -101,11 +107,15 @@ pub enum Reason {
     ServerLimit,
     /// No server is up.
     NoServer,
+    /// It could not have been answered before its own deadline, or waited until then.
+    Deadline,
+    /// It is a repeated try, and first tries of its class are being refused.
+    FirstTriesFirst,
 }
 
 impl Reason {
     /// Every reason, for tables and metrics.
-    pub const ALL: [Reason; 10] = [
+    pub const ALL: [Reason; 12] = [
         Reason::SlaTarget,
         Reason::MoreImportantFirst,
         Reason::Threshold,
@@ -116,6 +126,8 @@ impl Reason {
         Reason::ResourceLimit,
         Reason::ServerLimit,
         Reason::NoServer,
+        Reason::Deadline,
+        Reason::FirstTriesFirst,
     ];
 
     /// The reason's name in headers, metrics and logs.
@@ -131,6 +143,8 @@ impl Reason {
             Reason::ResourceLimit => "resource-limit",
             Reason::ServerLimit => "server-limit",
             Reason::NoServer => "no-server",
+            Reason::Deadline => "deadline",
+            Reason::FirstTriesFirst => "first-tries-first",
         }
     }
 
@@ -147,7 +161,14 @@ impl Reason {
             Reason::ResourceLimit => "it needs a resource that is exhausted",
             Reason::ServerLimit => "every server is at its connection limit",
             Reason::NoServer => "no server is available",
+            Reason::Deadline => "it could not have been answered before its own deadline",
+            Reason::FirstTriesFirst => "requests that come for the first time go before those that are tried again",
         }
+    }
+
+    /// Whether a refusal for it says that more arrives than can be served.
+    pub(crate) const fn is_contention(self) -> bool {
+        !matches!(self, Reason::NoServer | Reason::Deadline | Reason::FirstTriesFirst)
     }
 
     pub(crate) const fn index(self) -> usize {
@@ -202,6 +223,8 @@ pub enum AbandonedBy {
     Client,
     /// A time-out of the sentry ended it.
     TimeOut,
+    /// The controller had it ended: [`Action::Cancel`].
+    Controller,
 }
 
 /// How the end of a ghost's work becomes known.

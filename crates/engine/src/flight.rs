@@ -3,6 +3,7 @@
 
 mod stats;
 mod table;
+mod turns;
 mod waiting;
 
 use alloc::collections::BinaryHeap;
@@ -15,6 +16,7 @@ use crate::time::Timestamp;
 
 pub(crate) use stats::ClassStats;
 pub(crate) use table::{Flight, Flights, State};
+pub(crate) use turns::Overdue;
 pub(crate) use waiting::Waiting;
 
 /// The requests of an application, and counts of them.
@@ -30,6 +32,8 @@ pub(crate) struct Traffic {
     in_shadow: usize,
     /// Ghosts that nobody watches, by when their work is expected to be over.
     ghosts: BinaryHeap<Reverse<(Timestamp, Ticket)>>,
+    /// Those that wait and have a deadline.
+    overdue: Overdue,
     /// In the pool of what is open and no work.
     open: usize,
     /// Tickets used after their end.
@@ -47,12 +51,13 @@ impl Traffic {
     pub(crate) fn new(classes: usize, buckets: usize) -> Traffic {
         Traffic {
             flights: Flights::new(),
-            waiting: Waiting::new(classes, buckets),
+            waiting: turns::lists(classes, buckets),
             released: Vec::new(),
             stats: alloc::vec![ClassStats::new(); classes],
             in_flight: 0,
             in_shadow: 0,
             ghosts: BinaryHeap::new(),
+            overdue: Overdue::default(),
             open: 0,
             stale_tickets: 0,
         }
@@ -181,13 +186,16 @@ impl Traffic {
 
     /// Puts waiting requests into the queues of the policy now in force. Their buckets are unknown to it: the first.
     pub(crate) fn requeue(&mut self, buckets: usize) {
-        let mut waiting = Waiting::new(self.stats.len(), buckets);
+        let before = self.buckets();
+        let mut waiting = turns::lists(self.stats.len(), buckets);
         let queued: Vec<(u32, ClassId, usize)> = self
             .flights
             .iter_mut()
             .filter_map(|(slot, flight)| match &mut flight.state {
                 State::Waiting { bucket } => {
-                    *bucket = (*bucket).min(buckets - 1);
+                    // Retries stay behind first tries.
+                    let (own, first_list) = if *bucket < before { (*bucket, 0) } else { (*bucket - before, buckets) };
+                    *bucket = own.min(buckets - 1) + first_list;
                     Some((slot, flight.request.class, *bucket))
                 }
                 _ => None,

@@ -75,7 +75,7 @@ pub use policer::{ClassCounts, Policer, Share, Verdict};
 pub use report::{LoadReport, MeasuredCost, ServerLoad};
 pub use request::{AffinityKey, ClassId, Request, RequestTypeId, ServerId, Tags, Ticket, UrlKey};
 pub use rng::Rng;
-pub use setup::{ClassSetup, MOST_OPEN, ServerSetup, Setup, SetupError, SetupPlace, WhenAllDown};
+pub use setup::{Cancel, ClassSetup, MOST_OPEN, ServerSetup, Setup, SetupError, SetupPlace, WhenAllDown};
 pub use signal::Signal;
 pub use sla::{Sla, SlaError, Statistic, Step};
 pub use snapshot::{ClassSnapshot, HeldSnapshot, PartitionSnapshot, ServerSnapshot, Snapshot};

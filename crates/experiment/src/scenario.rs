@@ -56,6 +56,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tidegate_config::ConfigErrors;
+use tidegate_engine::Cancel;
 use tidegate_sim::{Channel, Link, SentryModel};
 use tidegate_workload::{ArrivalProcess, Profile, Rate, Retry, ServiceTime, Sessions, Users, time};
 
@@ -253,6 +254,9 @@ pub struct Load {
     /// What its clients do when they are not answered; nothing when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
+    /// How long its clients wait, which they say with their requests; as long as `timeout`, and unsaid, when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "time::optional")]
+    pub deadline: Option<Duration>,
 }
 
 /// One of the policies that are compared.
@@ -276,6 +280,9 @@ pub struct Arm {
     /// The provisioning policy: `policy` and its settings. The engine's default when absent.
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     pub provision: toml::Table,
+    /// Which requests in flight may be ended: `off` or `runaways`.
+    #[serde(default, skip_serializing_if = "is_off")]
+    pub cancel: Cancel,
 }
 
 impl Scenario {
@@ -371,6 +378,10 @@ fn one_share() -> f64 {
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
+fn is_off(cancel: &Cancel) -> bool {
+    *cancel == Cancel::Off
+}
+
 fn is_one(share: &f64) -> bool {
     *share == 1.0
 }

@@ -191,6 +191,8 @@ impl Beyond {
     /// The load generator's streams do not know these.
     fn add_clients(&mut self, scenario: &Scenario) {
         self.add(scenario.loads.iter().any(|load| load.retry.is_some()), "load.retry");
+        self.add(scenario.loads.iter().any(|load| load.deadline.is_some()), "load.deadline");
+        self.add(scenario.servers.stops, "servers.stops");
         self.add(!scenario.users.is_empty(), "users");
         self.add(scenario.expects.iter().any(|expect| expect.request.is_some()), "expect.request");
     }

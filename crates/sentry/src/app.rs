@@ -15,17 +15,21 @@ use tidegate_engine::{
     Action, ClassId, Controller, LoadReport, Rejection, ServerId, ServerState, SetupError, Snapshot, Status, Ticket,
     Timestamp,
 };
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 
 use crate::config;
 use crate::counters::Counters;
 use crate::event_ring::EventRing;
 use crate::in_force::InForce;
 use crate::record::RecordSink;
+use crate::repeats::Repeats;
 use crate::spans::Spans;
 use crate::syn_policing::Syn;
 
 pub use governed::Governed;
+
+/// So many requests that are to be ended are told of at once.
+const MOST_RUNAWAYS: usize = 16;
 
 /// One protected service.
 #[derive(Debug)]
@@ -42,6 +46,10 @@ pub struct App {
     governed: Mutex<Option<Governed>>,
     /// Wakes the timer task when the controller's next deadline came nearer.
     pub(crate) rearm: Notify,
+    /// Requests in flight that the controller wants ended, the last few: each worker looks for its own.
+    pub(crate) runaways: watch::Sender<Vec<Ticket>>,
+    /// The ids of requests that came lately.
+    pub(crate) repeats: Repeats,
     /// What the data path counts.
     pub counters: Counters,
     /// What the controller did, and why.
@@ -62,6 +70,8 @@ pub(crate) struct Core {
     pub(crate) waiters: HashMap<Ticket, oneshot::Sender<Woken>>,
     /// Data servers whose cores are to be divided anew.
     divisions: Vec<(ServerId, u32)>,
+    /// Requests in flight that are to be ended.
+    runaways: Vec<Ticket>,
     /// Until when the timer task sleeps.
     pub(crate) armed: Timestamp,
     /// Carries out the rate of new connections.
@@ -129,6 +139,7 @@ impl App {
             controller,
             waiters: HashMap::new(),
             divisions: Vec::new(),
+            runaways: Vec::new(),
             armed: Timestamp::MAX,
             syn: syn.clone(),
             generation: 0,
@@ -143,6 +154,8 @@ impl App {
             most_connections: u64::MAX,
             governed: Mutex::new(None),
             rearm: Notify::new(),
+            runaways: watch::Sender::default(),
+            repeats: Repeats::default(),
             counters: Counters::new(lanes),
             events,
             syn,
@@ -330,6 +343,9 @@ impl App {
             if !core.divisions.is_empty() {
                 self.divide(&mut core);
             }
+            if !core.runaways.is_empty() {
+                self.end_runaways(&mut core);
+            }
             (value, core.rearm())
         };
         if nearer {
@@ -350,6 +366,16 @@ impl App {
                 server.want_cores(Some(cores));
             }
         }
+    }
+
+    /// Tells the workers which requests are to be ended. Of those who do not hear of it in time, none is missed: a
+    /// cancellation is a favour to others and no promise.
+    #[cold]
+    fn end_runaways(&self, core: &mut Core) {
+        self.runaways.send_modify(|last| {
+            last.append(&mut core.runaways);
+            last.drain(..last.len().saturating_sub(MOST_RUNAWAYS));
+        });
     }
 
     /// Tells waiting requests what became of them, outside the lock. A waiter may be gone by now: then its start is
@@ -389,6 +415,10 @@ impl Core {
                 Action::Refuse { ticket, rejection } => (ticket, Woken::Refuse(rejection)),
                 Action::Isolate { server, cores } => {
                     self.divisions.push((server, cores));
+                    continue;
+                }
+                Action::Cancel { ticket } => {
+                    self.runaways.push(ticket);
                     continue;
                 }
                 Action::SynRate { rate, depth } => {

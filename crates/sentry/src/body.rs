@@ -186,11 +186,11 @@ impl ResponseBody {
     /// The server, or the time, broke the answer off: told at once, for the connection is lost.
     fn break_off(&mut self, end: RecordEnd) -> BodyError {
         let (outcome, error) = match end {
-            RecordEnd::TimedOut => (Outcome::timed_out(), BodyError::TimedOut),
+            RecordEnd::TimedOut | RecordEnd::Cancelled => (Outcome::timed_out(), BodyError::TimedOut),
             _ => (Outcome::failed(), BodyError::Response),
         };
         if let Some(mut ending) = self.ending.take() {
-            if let (Kind::Relay(relay), RecordEnd::TimedOut) = (&mut self.kind, end) {
+            if let (Kind::Relay(relay), RecordEnd::TimedOut | RecordEnd::Cancelled) = (&mut self.kind, end) {
                 ending.place.left.put(relay.server.take());
             }
             ending.end = end;
@@ -241,6 +241,7 @@ impl Body for ResponseBody {
                     relay.await_more(&this.client, &this.worker);
                     Poll::Pending
                 }
+                Some(Wait::Cancelled) => Poll::Ready(Some(Err(this.break_off(RecordEnd::Cancelled)))),
                 Some(wait) => {
                     let whole = wait == Wait::Request;
                     this.worker.lane().bump(if whole { Counter::TimeoutRequest } else { Counter::TimeoutBodyIdle });

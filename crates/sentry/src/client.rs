@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use http::HeaderValue;
-use tidegate_engine::Timestamp;
+use tidegate_engine::{Ticket, Timestamp};
 
 use crate::ending::Ending;
 use crate::gate::head::Bad;
@@ -42,6 +42,8 @@ pub(crate) enum Wait {
     Linger,
     /// The whole request has taken too long, whatever it waits for.
     Request,
+    /// Nothing: the controller wants the request ended.
+    Cancelled,
 }
 
 /// How far the current request is, with what one step of its way leaves for the next. The methods of [`Client`] are all
@@ -53,8 +55,8 @@ enum Phase {
     Idle,
     /// hyper gets a request from the gate, which has decided about it if it was plain.
     Arrived(Option<Box<Arrival>>),
-    /// The service answers it.
-    Serving,
+    /// The service answers it; under this ticket, once it is admitted.
+    Serving(Option<Ticket>),
     /// The service answers it with a `101`: a tunnel to the server follows.
     Upgrading(Box<ServerEnd>),
     /// hyper has let go of the answer's body: after the next flush the message is over. `None`: it is, or the client is
@@ -129,10 +131,23 @@ impl Client {
 
     /// The service takes the request; the gate's decision, if it has made one.
     pub(crate) fn serve(&self) -> Option<Box<Arrival>> {
-        match self.phase.replace(Phase::Serving) {
+        match self.phase.replace(Phase::Serving(None)) {
             Phase::Arrived(arrival) => arrival,
             // Framing was lost, so the gate saw no head of it.
             _ => None,
+        }
+    }
+
+    /// The request is admitted under `ticket`.
+    pub(crate) fn admitted(&self, ticket: Ticket) {
+        self.phase.replace(Phase::Serving(Some(ticket)));
+    }
+
+    /// Ends the request, if it is the one of `ticket` and its server has not answered in full.
+    pub(crate) fn cancel(&self, ticket: Ticket) {
+        if matches!(*self.phase.borrow(), Phase::Serving(Some(own)) if own == ticket) {
+            self.expired.set(Some(Wait::Cancelled));
+            self.wake();
         }
     }
 

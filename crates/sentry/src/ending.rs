@@ -15,6 +15,7 @@ use crate::gate::head::Head;
 use crate::ghost;
 use crate::permit::{Arrival, Permit, Policed};
 use crate::record::{Decided, RecordEnd, RequestRecord, Work};
+use crate::reject;
 use crate::share::{Local, WorkerApp};
 use crate::spans::Trace;
 use crate::times::Example;
@@ -213,13 +214,14 @@ impl Ending {
         }
         let by = match self.end {
             RecordEnd::ClientGone => Some(AbandonedBy::Client),
+            RecordEnd::Cancelled => Some(AbandonedBy::Controller),
             _ if self.outcome.end == End::TimedOut => Some(AbandonedBy::TimeOut),
             _ => None,
         };
         match (by, self.place.work, self.place.left.take()) {
             (Some(by), None, Some(server)) => {
                 self.place.work = Some(Work::Ghost);
-                if by == AbandonedBy::TimeOut {
+                if by != AbandonedBy::Client {
                     self.observe(self.worker.now());
                 }
                 ghost::leave(&self.worker, permit, by, server);
@@ -288,7 +290,8 @@ pub(crate) fn record_refusal(
     peer: SocketAddr,
     bytes_out: usize,
 ) {
-    let status = arrival.local.live.config.rejection.status;
+    let Policed::Refused(rejection) = &arrival.policed else { return };
+    let status = reject::status(&arrival.local.live, rejection);
     let lane = worker.lane();
     lane.bump(Counter::RefusedByGate);
     lane.status(status);
@@ -319,7 +322,7 @@ fn log_refusal(
         request_type: arrival.request.request_type,
         decision: Decided::Rejected(rejection),
         server: None,
-        status: arrival.local.live.config.rejection.status,
+        status: reject::status(&arrival.local.live, &rejection),
         bytes_in: 0,
         bytes_out: bytes_out as u64,
         waited: Duration::ZERO,

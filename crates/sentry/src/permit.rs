@@ -53,6 +53,7 @@ pub(crate) struct Admitted {
 /// Classifies and polices a request that arrived at `at`.
 pub(crate) fn police(worker: &Rc<WorkerApp>, view: &impl RequestView, at: Timestamp) -> Arrival {
     worker.lane().bump(Counter::Requests);
+    let mut has_come = None;
     loop {
         let local = worker.local();
         if local.live.is_exempt(view) {
@@ -60,7 +61,12 @@ pub(crate) fn police(worker: &Rc<WorkerApp>, view: &impl RequestView, at: Timest
             let request = local.live.classify(view);
             return Arrival { at, request, policed: Policed::Exempt, local };
         }
-        let request = local.live.classify(view);
+        let mut request = local.live.classify_due(view, at);
+        // Looked up once, whatever is reloaded meanwhile: to look is to have come.
+        request.is_retry |= *has_come.get_or_insert_with(|| {
+            let key = local.live.classifier.repeat_key(view, &request);
+            key.is_some_and(|key| worker.app.repeats.has_come(at, key))
+        });
         if let Some(policed) = decide(worker, &local, request, at) {
             return Arrival { at, request, policed, local };
         }
@@ -71,7 +77,7 @@ pub(crate) fn police(worker: &Rc<WorkerApp>, view: &impl RequestView, at: Timest
 /// The driver's rule: first without a lock; then, for whatever is left, the controller. `None` after a reload.
 fn decide(worker: &Rc<WorkerApp>, local: &Local, request: Request, at: Timestamp) -> Option<Policed> {
     let policer = &local.live.policer;
-    let verdict = policer.police(worker.index, at, request.class);
+    let verdict = policer.police_try(worker.index, at, request.class, request.is_retry);
     if let Verdict::Refuse(rejection) = verdict
         && !policer.shadow()
     {
@@ -154,6 +160,11 @@ impl Permit {
     fn leave(&self, by: AbandonedBy, watch: Watch) {
         let ticket = self.ticket;
         self.worker.app.engine(|core, now| core.controller.handle_abandon(now, ticket, by, watch));
+    }
+
+    /// Its name in the controller.
+    pub(crate) fn ticket(&self) -> Ticket {
+        self.ticket
     }
 
     /// Moves the request to another server after `failed` could not take it.

@@ -247,6 +247,11 @@ fn poll_over(worker: &WorkerApp, client: &Client) -> Poll<Over> {
             client.wait(Wait::ResponseBody, worker.deadline(|timeouts| timeouts.body_idle));
             Poll::Pending
         }
+        // Its server is done with it: there is no work to be ended.
+        Some(Wait::Cancelled) => {
+            client.take_expired();
+            Poll::Pending
+        }
         Some(wait) => {
             count_cut(worker, wait);
             Poll::Ready(Over::Cut)

@@ -71,6 +71,8 @@ async fn work(job: Job) -> Left {
         let worker = WorkerApp::new(app, index, scratch.clone(), seed);
         let (swept, meter) = (worker.clone(), meter.clone());
         spawn_local(supervise("sweep", panicked(&worker), move || sweep(swept.clone(), meter.clone())));
+        let watching = worker.clone();
+        spawn_local(supervise("cancel", panicked(&worker), move || end_runaways(watching.clone())));
         for listener in listeners {
             accepting.push(spawn_local(keep_accepting(worker.clone(), listener, stop.clone())));
         }
@@ -124,6 +126,18 @@ async fn sweep(worker: Rc<WorkerApp>, meter: Arc<CpuMeter>) {
         tokio::time::sleep(worker.sweep_period()).await;
         worker.sweep();
         meter.read(worker.index);
+    }
+}
+
+/// Ends requests that the controller wants ended, where they are this worker's.
+async fn end_runaways(worker: Rc<WorkerApp>) {
+    let mut news = worker.app.runaways.subscribe();
+    // An error means that the application is gone.
+    while news.changed().await.is_ok() {
+        let tickets = news.borrow_and_update().clone();
+        for (_, client) in &*worker.clients.borrow() {
+            tickets.iter().for_each(|ticket| client.cancel(*ticket));
+        }
     }
 }
 

@@ -131,7 +131,7 @@ fn stream(class: u8, rate: f64) -> Stream {
     let cost = ServiceTime::exponential(MEAN).expect("positive");
     let urls = (0..8).map(|url| Url::new(u64::from(class) * 100 + url, cost)).collect();
     let profile = Profile::constant(Rate::new(rate).expect("positive"));
-    Stream { class, profile, process: ArrivalProcess::Poisson, urls, retry: None }
+    Stream { class, profile, process: ArrivalProcess::Poisson, urls, retry: None, deadline: None }
 }
 
 fn read<T: serde::de::DeserializeOwned>(policy: &str) -> T {

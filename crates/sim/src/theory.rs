@@ -137,7 +137,8 @@ fn single(requests: u32, load: f64, cores: u32, discipline: Discipline, time: Se
     let mut world = empty(f64::from(requests) / rate, cores, discipline);
     let profile = Profile::constant(of(Rate::new(rate).ok_or(())));
     let process = ArrivalProcess::Poisson;
-    world.streams = vec![Stream { class: 0, profile, process, urls: vec![Url::new(1, time)], retry: None }];
+    world.streams =
+        vec![Stream { class: 0, profile, process, urls: vec![Url::new(1, time)], retry: None, deadline: None }];
     world
 }
 

@@ -42,6 +42,9 @@ pub struct World {
     /// How long a client waits for an answer. A client that may retry leaves then; one that may not is counted, when
     /// its answer is there, as failed. The server does the work in both cases.
     pub patience: Duration,
+    /// Whether a server stops work on a request whose connection the sentry closes for the sake of others; `false`: it
+    /// works on, as it does when a client leaves. Only what is nothing but time on a processor stops.
+    pub stops: bool,
     /// Arrivals stop here; what is in flight then is still served.
     pub duration: Duration,
     /// Whether [`Report::classes`] are kept, by second of the answer, beside the courses by second of arrival.
@@ -83,6 +86,9 @@ pub struct Stream {
     pub urls: Vec<Url>,
     /// What clients do that were not answered; `None`: nothing.
     pub retry: Option<Retry>,
+    /// How long they wait, which they say with their requests; `None`: as long as [`World::patience`], and they do not
+    /// say so.
+    pub deadline: Option<Duration>,
 }
 
 /// One URL.
@@ -168,6 +174,7 @@ impl World {
             readings: Vec::new(),
             faults: Vec::new(),
             patience: Duration::MAX,
+            stops: false,
             duration,
             by_answer: true,
             count_in_flight: false,

@@ -179,6 +179,13 @@ const AT_ONSET: f64 = 0.5;
 /// How often delays are computed, seconds; sooner when the system first fills.
 const DELAYS_PERIOD: Duration = Duration::from_secs(2);
 
+/// Whose round it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tries {
+    First,
+    Again,
+}
+
 /// See [`Batch::margin`].
 #[derive(Clone, Copy, Debug, Default)]
 struct Margin {
@@ -283,10 +290,22 @@ impl Batch {
 
     /// Looks at everything that waits in a class. `false` when not all of it passed.
     fn round(&mut self, cx: &mut Context<'_>, class: ClassId) -> bool {
+        if !self.round_of(cx, class, Tries::First) {
+            cx.refuse_class(class, Reason::FirstTriesFirst);
+            return false;
+        }
+        cx.waiting(class) == 0 || self.round_of(cx, class, Tries::Again)
+    }
+
+    /// The same for first tries, or for the retries that are left after them.
+    fn round_of(&mut self, cx: &mut Context<'_>, class: ClassId, tries: Tries) -> bool {
         let margin = self.margin(cx, class);
         let mut all_passed = true;
         for bucket in 0..self.buckets() {
-            let batch = cx.waiting_in(class, bucket);
+            let batch = match tries {
+                Tries::First => cx.first_tries_in(class, bucket),
+                Tries::Again => cx.waiting_in(class, bucket),
+            };
             if batch == 0 {
                 continue;
             }
@@ -302,7 +321,12 @@ impl Batch {
                 all_passed = false;
                 let predicted = self.predicted(cx, cost, 1) + margin.delay;
                 let reason = cx.load.refusal(Reason::SlaTarget);
-                cx.refuse(class, bucket, batch - admitted, reason, Some(predicted));
+                match tries {
+                    Tries::First => {
+                        cx.refuse_first_tries(class, bucket, batch - admitted, reason, Some(predicted));
+                    }
+                    Tries::Again => cx.refuse(class, bucket, batch - admitted, reason, Some(predicted)),
+                }
             }
         }
         all_passed

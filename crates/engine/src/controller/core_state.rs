@@ -17,6 +17,7 @@ use crate::setup::Setup;
 use crate::time::Timestamp;
 
 use super::outbox::Outbox;
+use super::runaways::Runaways;
 
 /// State by question.
 pub(super) struct Core {
@@ -31,6 +32,10 @@ pub(super) struct Core {
     pub(super) fleet: Fleet,
     /// What is said, and to be done.
     pub(super) outbox: Outbox,
+    /// What is known for cancelling.
+    pub(super) runaways: Runaways,
+    /// Requests refused for deadlines that a free processor could hardly meet, since one was let in.
+    pub(super) hopeless: u32,
 }
 
 impl Core {
@@ -44,6 +49,8 @@ impl Core {
             estimates: Estimates::new(&setup),
             fleet: Fleet::new(&setup),
             outbox: Outbox::new(sink),
+            runaways: Runaways::default(),
+            hopeless: 0,
             setup,
         }
     }
@@ -100,8 +107,10 @@ impl Core {
         if flight.shadow { None } else { self.fleet.partitions.kind(flight.request.request_type) }
     }
 
-    /// Sends on its way what the policy let go.
-    pub(super) fn release(&mut self, now: Timestamp) {
+    /// Sends on its way what the policy let go. Whether some of it was too late to be sent, so that its places are free
+    /// still.
+    pub(super) fn release(&mut self, now: Timestamp) -> bool {
+        let mut left_places = false;
         let mut released = core::mem::take(&mut self.traffic.released);
         for Released { slot, refused } in released.drain(..) {
             let ticket = self.traffic.flights.ticket(slot);
@@ -109,6 +118,10 @@ impl Core {
             let class = flight.request.class;
             let chosen = match refused {
                 Some((reason, predicted)) => Err((reason, predicted)),
+                None if !self.setup.shadow && self.is_overdue(now, &flight) => {
+                    left_places = true;
+                    Err((Reason::Deadline, None))
+                }
                 None => {
                     let server = self.fleet.choose(now, &mut self.rng, &flight.request, None);
                     server.ok_or_else(|| (self.fleet.no_server_reason(), None))
@@ -128,12 +141,13 @@ impl Core {
                 }
                 Err((reason, predicted)) => {
                     self.traffic.flights.remove(ticket);
-                    self.traffic.count_refusal(class, reason);
+                    self.count_refusal(now, &flight.request, reason);
                     let rejection = self.reject(class, reason, predicted);
                     self.outbox.actions.push_back(Action::Refuse { ticket, rejection });
                 }
             }
         }
         self.traffic.released = released;
+        left_places
     }
 }

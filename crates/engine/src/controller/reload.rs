@@ -99,6 +99,7 @@ fn positions(new: &[String], old: &[String]) -> Vec<Option<usize>> {
 fn sum(a: ClassCounts, b: ClassCounts) -> ClassCounts {
     ClassCounts {
         offered: a.offered + b.offered,
+        retries: a.retries + b.retries,
         guaranteed: a.guaranteed + b.guaranteed,
         refused: a.refused + b.refused,
     }

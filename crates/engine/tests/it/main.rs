@@ -4,6 +4,7 @@ mod allocation;
 mod conformance;
 mod counting;
 mod documentation;
+mod due;
 // Where the fuzz targets take it from.
 #[path = "../support/mod.rs"]
 mod support;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tidegate_engine::{
-    AdmissionConfig, Affinity, ClassSetup, DispatchConfig, MaxConn, PartitionConfig, Role, Seconds, ServerSetup, Setup,
-    Sla, Statistic, Step, WhenAllDown,
+    AdmissionConfig, Affinity, Cancel, ClassSetup, DispatchConfig, MaxConn, PartitionConfig, Role, Seconds,
+    ServerSetup, Setup, Sla, Statistic, Step, WhenAllDown,
 };
 
 /// Settings besides the defaults, as in a configuration file.
@@ -138,6 +138,7 @@ fn setup() -> Setup {
     setup.servers[1].max_connections = Some(20);
     setup.servers[2].weight = 2.5;
     setup.most_open = 6;
+    setup.cancel = Cancel::Runaways;
     setup
 }
 

@@ -2,6 +2,7 @@
 //!
 //! The model knows nothing of policies: it counts, and compares its counts with what the controller shows.
 
+mod due;
 mod rules;
 
 use std::collections::{HashMap, HashSet};
@@ -25,6 +26,8 @@ struct Live {
     /// `None` while it waits.
     server: Option<ServerId>,
     kind: Kind,
+    deadline: Option<Timestamp>,
+    is_retry: bool,
 }
 
 /// What a request at a server is.
@@ -48,6 +51,8 @@ struct Counts {
     completed: u64,
     failed: u64,
     cancelled: u64,
+    retries: u64,
+    runaways: u64,
 }
 
 /// Over all classes, whatever became of them.
@@ -57,6 +62,8 @@ struct Sums {
     admitted: u64,
     refused: u64,
     cancelled_waiting: u64,
+    completed: u64,
+    runaways: u64,
 }
 
 /// The model.
@@ -66,6 +73,8 @@ pub struct Model {
     now: Timestamp,
     live: HashMap<Ticket, Live>,
     ended: HashSet<Ticket>,
+    /// Of these, first tries.
+    first_tries_ended: HashSet<Ticket>,
     classes: Vec<Counts>,
     sums: Sums,
     stale: u64,
@@ -82,6 +91,7 @@ impl Model {
             now: Timestamp::ZERO,
             live: HashMap::new(),
             ended: HashSet::new(),
+            first_tries_ended: HashSet::new(),
             classes: vec![Counts::default(); case.setup.classes.len()],
             sums: Sums::default(),
             stale: 0,
@@ -101,6 +111,7 @@ impl Model {
         step.faded.iter().try_for_each(|ticket| self.fade(*ticket))?;
         step.actions.iter().try_for_each(|action| self.take_action(step, action))?;
         no_inversion(self, step)?;
+        due::check(self, step)?;
         self.compare(&step.after)?;
         require(step.events.iter().all(|(at, _)| *at == step.now), || "an event of another time".into())?;
         finite::check(&step.after.snapshot, &self.setup, self.longest_target)?;
@@ -140,24 +151,28 @@ impl Model {
     fn arrival(&mut self, step: &Step, request: &Request, decision: &Decision) -> Checked {
         let class = request.class.index();
         self.classes[class].offered += 1;
+        self.classes[class].retries += u64::from(request.is_retry);
         self.sums.offered += 1;
+        let Request { deadline, is_retry, .. } = *request;
         match *decision {
             Decision::Admit { ticket, server, shadow } => {
                 require(self.shadow || shadow.is_none(), || "a shadow refusal outside shadow mode".into())?;
                 if let Some(rejection) = shadow {
+                    due::fits(&rejection, deadline, is_retry)?;
                     self.explains(step, request.class, &rejection)?;
                     self.classes[class].rejected += 1;
                 }
                 self.sums.admitted += 1;
-                self.begin(ticket, Live { class, server: None, kind: Kind::Wanted })?;
+                self.begin(ticket, Live { class, server: None, kind: Kind::Wanted, deadline, is_retry })?;
                 require(may_use(&step.after, class, server), || format!("{server:?} is another class's"))?;
                 self.send(step, ticket, server)
             }
             Decision::Enqueue { ticket } => {
                 require(!self.shadow, || "it waits in shadow mode".into())?;
-                self.begin(ticket, Live { class, server: None, kind: Kind::Wanted })
+                self.begin(ticket, Live { class, server: None, kind: Kind::Wanted, deadline, is_retry })
             }
             Decision::Reject(rejection) => {
+                due::fits(&rejection, deadline, is_retry)?;
                 let unservable = matches!(rejection.reason, Reason::NoServer | Reason::ServerLimit);
                 require(!self.shadow || unservable, || format!("shadow mode refused: {:?}", rejection.reason))?;
                 self.refused(step, class, &rejection)
@@ -167,11 +182,14 @@ impl Model {
 
     fn completion(&mut self, ticket: Ticket, outcome: &Outcome, step: &Step) -> Checked {
         match self.live.get(&ticket).copied() {
-            Some(Live { class, server: Some(_), kind }) => {
+            Some(Live { class, server: Some(_), kind, .. }) => {
                 self.end(ticket);
                 match outcome.end {
                     _ if !matches!(kind, Kind::Wanted | Kind::Open(Open::Poll)) => {}
-                    End::Answered => self.classes[class].completed += 1,
+                    End::Answered => {
+                        self.classes[class].completed += 1;
+                        self.sums.completed += 1;
+                    }
                     End::Failed | End::TimedOut => self.classes[class].failed += 1,
                 }
                 Ok(())
@@ -199,7 +217,10 @@ impl Model {
                 let counts = &mut self.classes[live.class];
                 match std::mem::replace(&mut live.kind, Kind::Ghost) {
                     Kind::Wanted if by == AbandonedBy::Client => counts.cancelled += 1,
-                    Kind::Wanted => counts.failed += 1,
+                    Kind::Wanted => {
+                        counts.failed += 1;
+                        counts.runaways += u64::from(by == AbandonedBy::Controller);
+                    }
                     _ => {}
                 }
                 Ok(())
@@ -223,6 +244,7 @@ impl Model {
         if pooled {
             live.kind = Kind::Open(kind);
             self.classes[live.class].completed += u64::from(kind != Open::Poll);
+            self.sums.completed += u64::from(kind != Open::Poll);
         }
         Ok(())
     }
@@ -239,6 +261,9 @@ impl Model {
         if let Action::Isolate { server, cores } = action {
             return self.isolates(step, *server, *cores);
         }
+        if let Action::Cancel { ticket } = action {
+            return due::cancels(self, *ticket);
+        }
         if let Action::SynRate { rate, depth } = action {
             let sound = rate.is_none_or(|rate| rate > 0.0 && rate.is_finite()) && *depth >= 1.0;
             return require(sound, || format!("{action:?} lets nobody in"));
@@ -247,13 +272,15 @@ impl Model {
             return Err(format!("an action that the model does not know: {action:?}"));
         };
         let waiting = self.live.get(ticket).filter(|live| live.server.is_none()).copied();
-        let Live { class, .. } = waiting.ok_or_else(|| format!("{action:?} is about nobody who waits"))?;
+        let Live { class, deadline, is_retry, .. } =
+            waiting.ok_or_else(|| format!("{action:?} is about nobody who waits"))?;
         match action {
             Action::Start { ticket, server } => {
                 self.sums.admitted += 1;
                 self.send(step, *ticket, *server)
             }
             Action::Refuse { ticket, rejection } => {
+                due::fits(rejection, deadline, is_retry)?;
                 let unservable = matches!(rejection.reason, Reason::NoServer | Reason::ServerLimit);
                 require(!self.shadow || unservable, || format!("shadow mode refused: {:?}", rejection.reason))?;
                 self.end(*ticket);
@@ -305,7 +332,10 @@ impl Model {
     }
 
     fn end(&mut self, ticket: Ticket) {
-        self.live.remove(&ticket);
+        let live = self.live.remove(&ticket);
+        if live.is_some_and(|live| !live.is_retry) {
+            self.first_tries_ended.insert(ticket);
+        }
         self.ended.insert(ticket);
     }
 
@@ -379,7 +409,7 @@ impl Model {
     }
 
     fn compare(&self, view: &View) -> Checked {
-        let Sums { offered, admitted, refused, cancelled_waiting } = self.sums;
+        let Sums { offered, admitted, refused, cancelled_waiting, .. } = self.sums;
         let waiting = self.live.values().filter(|live| live.server.is_none()).count();
         let ended_or_waits = admitted + refused + waiting as u64 + cancelled_waiting;
         require(offered == ended_or_waits, || format!("{offered} offered, {ended_or_waits} accounted for"))?;
@@ -425,6 +455,8 @@ impl Model {
         let tunnels = of(&|live| live.kind == Kind::Open(Open::Tunnel));
         let numbers = [
             ("offered", seen.offered, counts.offered),
+            ("retries", seen.retries, counts.retries),
+            ("runaways", seen.runaways, counts.runaways),
             ("admitted", seen.admitted, counts.admitted),
             ("rejected", seen.rejected_total(), counts.rejected),
             ("completed", seen.completed, counts.completed),

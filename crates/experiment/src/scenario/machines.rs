@@ -47,6 +47,9 @@ pub struct Servers {
     /// A slow phase after setup.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm_up: Option<WarmUp>,
+    /// Whether one stops work on a request whose connection the sentry closes for the sake of others.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub stops: bool,
 }
 
 /// Servers behind the first ones, called by requests' steps; all alike.
@@ -212,6 +215,10 @@ pub const CORES: &str = "cpu";
 
 fn position(resources: &[Resource], name: &str) -> Option<usize> {
     resources.iter().position(|resource| resource.name == name)
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 fn is_zero(count: &usize) -> bool {

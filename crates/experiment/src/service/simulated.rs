@@ -87,6 +87,7 @@ fn stream(scenario: &Scenario, load: &Load) -> Stream {
         process: load.arrivals,
         urls: urls.collect(),
         retry: load.retry,
+        deadline: load.deadline,
     }
 }
 

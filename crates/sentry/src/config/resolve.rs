@@ -3,6 +3,7 @@
 mod address;
 mod cluster;
 mod control;
+mod due;
 mod profile;
 mod reports;
 mod rules;
@@ -123,6 +124,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             default_cost: self.cost_beside(default_cost, cost_at, profile.as_ref()),
             when_all_down: self.when_all_down(raw.when_all_down),
             most_open: limits.open,
+            cancel: self.cancel(raw.cancel),
         };
         self.check(&setup, &blame, profile.as_ref(), stealing.as_ref());
         let timeouts = self.timeouts(raw.timeouts.map(|t| t.value).unwrap_or_default());
@@ -135,6 +137,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
                 request_types: type_rules,
                 seed: process_seed(),
                 affinity: affinity_by,
+                deadline: self.deadline(raw.deadline),
             },
             setup,
             kinds,

@@ -255,6 +255,30 @@ impl<'w> Park<'w> {
         self.tell(now, entry.owner, served, plans);
     }
 
+    /// A request's work is broken off, and nobody is told. `false`: it is at no server, or is more than time on a
+    /// processor, and goes on.
+    pub(crate) fn end_early(&mut self, now: Timestamp, request: u32, plans: &mut Plans) -> bool {
+        let is_its = |job: &Job| job.owner == Owner::Request(request) && !job.dead;
+        let Some((id, job)) = self.jobs.iter().find(|(_, job)| is_its(job)).map(|(id, job)| (id as u32, *job)) else {
+            return false;
+        };
+        if !self.programs[usize::from(job.task.program)].steps.is_empty() {
+            return false;
+        }
+        self.jobs.remove(id as usize);
+        let at = &mut self.servers[job.server as usize];
+        let waiting = at.queue.len();
+        at.queue.retain(|queued| *queued != id);
+        if at.queue.len() < waiting {
+            return true;
+        }
+        let station = at.first_station;
+        self.stations[station as usize].retain(now, |running| running != id);
+        self.leave(now, job.server, plans);
+        self.plan(station, plans);
+        true
+    }
+
     pub(super) fn tell(&mut self, now: Timestamp, owner: Owner, served: bool, plans: &mut Plans) {
         match owner {
             Owner::Request(request) => self.ended.push_back(Ended { request, served }),

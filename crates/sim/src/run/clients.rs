@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_engine::{AbandonedBy, ClassId, Decision, Request, RequestTypeId, Timestamp, Watch};
+use tidegate_engine::{AbandonedBy, ClassId, Decision, Request, RequestTypeId, Ticket, Timestamp, Watch};
 use tidegate_workload::{Arrivals, Retry, Rng, Wait, rng, uniform};
 
 use super::menu::{Menu, draw, spread, sums};
@@ -12,7 +12,7 @@ use super::{Flying, Happening, Run};
 use crate::agenda::{Agenda, SlotId};
 use crate::park::{Task, in_billionths};
 use crate::report::Subject;
-use crate::world::{Url, Users, World};
+use crate::world::{Stream, Url, Users, World};
 
 /// Who made a request.
 #[derive(Clone, Copy, Debug)]
@@ -161,7 +161,7 @@ impl Run<'_> {
         let task = task(&menu.urls[url as usize], &mut self.clients.rng);
         let stream = &self.world.streams[usize::from(number)];
         let flying = self.flying(now, Client::Stream { number }, stream.class, number, url, task);
-        if self.sentry.desk.is_some() || stream.retry.is_some() {
+        if self.sentry.desk.is_some() || stream.retry.is_some() || stream.deadline.is_some() {
             return self.come(now, flying);
         }
         let asked = self.clients.menus[usize::from(number)].request(url);
@@ -273,14 +273,18 @@ impl Run<'_> {
     /// A request comes to the sentry.
     pub(super) fn come(&mut self, now: Timestamp, flying: Flying) {
         self.report.offered(flying.subject);
-        let leaves = match flying.client {
-            Client::Stream { number } => self.world.streams[usize::from(number)].retry.is_some(),
-            Client::User { .. } => true,
-            Client::Page { .. } | Client::Given { .. } => false,
+        let patience = self.world.patience;
+        let (leaves, patience) = match flying.client {
+            Client::Stream { number } => match &self.world.streams[usize::from(number)] {
+                Stream { deadline: Some(deadline), .. } => (true, patience.min(*deadline)),
+                stream => (stream.retry.is_some(), patience),
+            },
+            Client::User { .. } => (true, patience),
+            Client::Page { .. } | Client::Given { .. } => (false, patience),
         };
         let request = self.requests.insert(flying) as u32;
-        if leaves && self.world.patience < DAYS {
-            let timer = self.plans.once(now + self.world.patience, Happening::Impatience { request });
+        if leaves && patience < DAYS {
+            let timer = self.plans.once(now + patience, Happening::Impatience { request });
             self.requests[request as usize].timer = Some(timer);
         }
         self.at_sentry(now, request);
@@ -311,8 +315,42 @@ impl Run<'_> {
                 ..Request::default()
             },
             Client::Stream { number: menu } | Client::User { menu, .. } | Client::Page { menu } => {
-                self.clients.menus[usize::from(menu)].request(flying.url)
+                let request = self.clients.menus[usize::from(menu)].request(flying.url);
+                let (deadline, says) = self.says(flying.client);
+                let deadline = deadline.map(|deadline| flying.subject.arrived + deadline);
+                Request { deadline, is_retry: says && flying.tries > 1, ..request }
             }
+        }
+    }
+
+    /// What clients say with their requests: how long they wait, and whether they tried before.
+    fn says(&self, client: Client) -> (Option<Duration>, bool) {
+        let (deadline, retry) = match client {
+            Client::Stream { number } => {
+                let stream = &self.world.streams[usize::from(number)];
+                (stream.deadline, stream.retry)
+            }
+            Client::User { group, .. } => (None, self.clients.groups[usize::from(group)].users.retry),
+            Client::Page { .. } | Client::Given { .. } => (None, None),
+        };
+        (deadline, retry.is_some_and(|retry| retry.says))
+    }
+
+    /// The controller ended a request for the sake of others: its client has an answer, though not the one it wants.
+    pub(super) fn cancelled(&mut self, now: Timestamp, ticket: Ticket) {
+        let Some(request) = self.request_of(ticket) else { return };
+        let flying = &mut self.requests[request as usize];
+        let (timer, subject) = (flying.timer.take(), flying.subject);
+        let is_news = !std::mem::replace(&mut flying.gone, true);
+        timer.into_iter().for_each(|timer| self.plans.cancel(timer));
+        self.sentry.controller.handle_abandon(now, ticket, AbandonedBy::Controller, Watch::Driver);
+        if is_news {
+            self.report.failed(subject);
+            self.go_on(now, request, Fate::Failed);
+        }
+        if self.world.stops && self.park.end_early(now, request, &mut self.plans) {
+            self.sentry.controller.handle_cancel(now, ticket);
+            self.requests.remove(request as usize);
         }
     }
 

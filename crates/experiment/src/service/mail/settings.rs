@@ -105,6 +105,7 @@ mod tests {
             dispatch: toml::Table::new(),
             partition: toml::Table::new(),
             provision: toml::Table::new(),
+            cancel: tidegate_engine::Cancel::Off,
         };
         Settings::of(&scenario, &arm)
     }

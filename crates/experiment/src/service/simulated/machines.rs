@@ -33,6 +33,7 @@ pub(super) fn furnish(world: &mut World, scenario: &Scenario) {
     world.channel = scenario.reports.unwrap_or_default();
     world.faults = scenario.faults.iter().map(|fault| self::fault(scenario, fault)).collect();
     world.patience = scenario.timeout;
+    world.stops = scenario.servers.stops;
 }
 
 /// The URLs of a request type within a class, each with its part of `weight`.

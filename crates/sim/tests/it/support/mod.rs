@@ -36,7 +36,7 @@ pub fn speed(at: u64, speed: f64) -> Fault {
 pub fn stream(class: u8, profile: &str, cost: ServiceTime) -> Stream {
     let url = Url::new(u64::from(class) * 10 + 1, cost);
     let profile = profile.parse().unwrap_or_else(|error| panic!("{profile}: {error}"));
-    Stream { class, profile, process: ArrivalProcess::Poisson, urls: vec![url], retry: None }
+    Stream { class, profile, process: ArrivalProcess::Poisson, urls: vec![url], retry: None, deadline: None }
 }
 
 /// The paper's first experiment (figure 3): three servers of 60 requests per second each.

@@ -251,6 +251,7 @@ impl Args {
             process: ArrivalProcess::Poisson,
             urls: (0..10).map(|key| Url::new(key, service)).collect(),
             retry: None,
+            deadline: None,
         }];
         // Both begin with what the first minute needs.
         let first = stretch.rates[0].1 * self.service.as_secs_f64() / 0.7;
