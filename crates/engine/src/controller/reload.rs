@@ -62,6 +62,7 @@ impl Core {
         self.traffic.rename(&classes, &types);
         self.replace_policer(&setup, &classes);
         self.traffic.follow_classes(&classes);
+        self.runaways.forget_classes();
         self.estimates.follow(&setup, &self.setup, &classes, &types);
         self.fleet.follow(&setup, &self.setup, &mut self.traffic.flights);
         self.setup = setup;

@@ -61,8 +61,8 @@ struct Fared {
     answers: f64,
     late: f64,
     refused: f64,
-    /// Counts at the last look: answers, those in time, refused.
-    seen: (u64, u64, u64),
+    /// Counts at the last look: answers, those in time, refused. `None`: this is the first.
+    seen: Option<(u64, u64, u64)>,
 }
 
 /// A request that may be cancelled.
@@ -103,6 +103,13 @@ impl Controller {
     }
 }
 
+impl Runaways {
+    /// Other classes stand where these stood.
+    pub(super) fn forget_classes(&mut self) {
+        self.classes.clear();
+    }
+}
+
 impl Core {
     /// Brings what classes did lately up to date, and earns tokens by answers.
     fn look_at_classes(&mut self, now: Timestamp) {
@@ -112,8 +119,7 @@ impl Core {
         for (at, (fared, stats)) in self.runaways.classes.iter_mut().zip(&self.traffic.stats).enumerate() {
             let by_table = self.policer.counts(ClassId(at as u8)).refused + stats.carried.refused;
             let counts = (stats.completed, stats.in_target, stats.refused_for_want() + by_table);
-            let before = core::mem::replace(&mut fared.seen, counts);
-            // A reload may have put another class here: then less is counted than is there, once.
+            let before = fared.seen.replace(counts).unwrap_or(counts);
             let answers = counts.0.saturating_sub(before.0);
             let late = answers.saturating_sub(counts.1.saturating_sub(before.1));
             fared.answers = fared.answers * keep + answers as f64;
