@@ -1,5 +1,6 @@
 //! One application as all workers share it: its controller behind a short lock, and what a reload swaps.
 
+mod aside;
 mod governed;
 mod servers;
 
@@ -27,9 +28,6 @@ use crate::spans::Spans;
 use crate::syn_policing::Syn;
 
 pub use governed::Governed;
-
-/// So many requests that are to be ended are told of at once.
-const MOST_RUNAWAYS: usize = 16;
 
 /// One protected service.
 #[derive(Debug)]
@@ -355,27 +353,6 @@ impl App {
             self.deliver(woken);
         }
         value
-    }
-
-    /// Notes how data servers are to divide their cores; who listens to their nuclei tells them.
-    #[cold]
-    fn divide(&self, core: &mut Core) {
-        let live = self.live();
-        for (server, cores) in core.divisions.drain(..) {
-            if let Some(server) = live.server(server) {
-                server.want_cores(Some(cores));
-            }
-        }
-    }
-
-    /// Tells the workers which requests are to be ended. Of those who do not hear of it in time, none is missed: a
-    /// cancellation is a favour to others and no promise.
-    #[cold]
-    fn end_runaways(&self, core: &mut Core) {
-        self.runaways.send_modify(|last| {
-            last.append(&mut core.runaways);
-            last.drain(..last.len().saturating_sub(MOST_RUNAWAYS));
-        });
     }
 
     /// Tells waiting requests what became of them, outside the lock. A waiter may be gone by now: then its start is

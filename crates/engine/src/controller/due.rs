@@ -1,13 +1,13 @@
 //! Deadlines: what cannot be answered before its own client stops waiting is refused, at its arrival or as it waits.
 //!
-//! *Intuition.* A cook who is told that a guest's train leaves in ten minutes does not begin a roast for him. He says so
-//! at once, so that the guest can eat elsewhere, and the stove is free for others.
+//! *Intuition.* A cook who is told that a guest's train leaves in ten minutes does not begin a roast for him. He says
+//! so at once: the guest can eat elsewhere, and the stove is free for others.
 //!
 //! *Applied.* A request that was sent off at `now` would be answered `Q + c r max(1, (eta + 1) / k)` later: `c` is its
 //! learned cost, `r` a measured ratio of what requests take to what was expected of them, and the rest as in the policy
-//! `batch`. While a processor is free, waiting for a late answer costs nobody anything: then `r` is what only one in ten
-//! stays below, so that hardly a chance is left to whoever is refused. Else `r` is the median: places go to requests
-//! that are more likely in time than not. What waits in a class queue leaves it at the instant from which even a free
+//! `batch`. While a processor is free, waiting for a late answer costs nobody anything: then `r` is what only one in
+//! ten stays below, so that whoever is refused had hardly a chance. Else `r` is the median: places go to requests that
+//! are more likely in time than not. What waits in a class queue leaves it at the instant from which even a free
 //! processor would be too late.
 //!
 //! *Awkward cases.* A deadline must not be worth setting to get in: it is looked at before the policy, and the policy

@@ -4,14 +4,14 @@
 //! *Intuition.* A ward round does not end because one examination takes all day. When patients who matter more are kept
 //! waiting, that one examination is broken off, and the others go on; nobody sends half the waiting room home instead.
 //!
-//! *Applied.* Ten times a second: where a class misses its target (more of its answers are late than the SLA permits, or
-//! requests of it are refused because they would be), a request of a less important class is looked for that is at a
-//! server of that class, has been there for a whole target, and has received [`SEVERAL`] times what it was expected to
-//! cost; where costs vary by themselves, twice what the SLA's statistic of their spread is. Of these the least important
-//! goes, and of equals the one that has used most.
+//! *Applied.* Ten times a second: where a class misses its target (more of its answers are late than the SLA permits,
+//! or as large a share of its requests is refused because they would be), a request of a less important class is looked
+//! for that is at a server of that class, has been there for a whole target, and has received [`SEVERAL`] times what it
+//! was expected to cost; where costs vary by themselves, twice what the SLA's statistic of their spread is. Of these
+//! the least important goes, and of equals the one that has used most.
 //!
 //! *Awkward cases.* A prediction may be wrong, and work that is thrown away helps nobody. So it is rare: one for every
-//! hundred answers since the start ([`SHARE`]), few at once, and one a server in a target, so that what it brought is
+//! hundred answers ([`SHARE`]), few at once, and one a server in a target, so that what it brought is
 //! seen before the next. Its server may work on all the same: then it is a ghost and keeps its place. An answer that
 //! streams has no place to give back and is left alone.
 //!

@@ -95,8 +95,8 @@ impl Calibration {
         self.least
     }
 
-    /// The same as [`Calibration::factor`] for a request that may be late [`LIKELY`] times as often as the SLA permits on the whole, and at most
-    /// that; where the SLA bounds the mean, it is the factor.
+    /// The same as [`Calibration::factor`] for a request that may be late [`LIKELY`] times as often as the SLA permits
+    /// on the whole, and at most that; where the SLA bounds the mean, it is the factor.
     pub fn likely(&self) -> f64 {
         self.likely
     }

@@ -4,6 +4,7 @@
 
 mod due;
 mod rules;
+mod servers;
 
 use std::collections::{HashMap, HashSet};
 
@@ -290,14 +291,6 @@ impl Model {
         }
     }
 
-    /// Cores are divided at data servers only, as the snapshot says, and the data service keeps one.
-    fn isolates(&self, step: &Step, server: ServerId, cores: u32) -> Checked {
-        let shown = step.after.snapshot.dispatching.facts("stealing").and_then(|stealing| stealing.count("cores"));
-        let is_data = step.after.servers[server.index()].role == Role::Data;
-        let sound = is_data && cores < 4 && shown == Some(u64::from(cores));
-        require(sound, || format!("{server:?} is to give {cores} cores, shown are {shown:?}"))
-    }
-
     fn refused(&mut self, step: &Step, class: usize, rejection: &Rejection) -> Checked {
         self.classes[class].rejected += 1;
         self.sums.refused += 1;
@@ -395,19 +388,6 @@ impl Model {
         require(expected == *seen, || format!("a stale ticket changed {expected:?} to {seen:?}"))
     }
 
-    fn reconfigure(&mut self, setup: &Setup) {
-        let old: Vec<&str> = self.setup.classes.iter().map(|class| class.name.as_str()).collect();
-        let name = |class: usize| setup.classes.iter().position(|new| new.name == old[class]);
-        for live in self.live.values_mut() {
-            live.class = name(live.class).unwrap_or(setup.classes.len() - 1);
-        }
-        let before = |new: &str| old.iter().position(|name| *name == new).map(|at| self.classes[at]);
-        self.classes = setup.classes.iter().map(|class| before(&class.name).unwrap_or_default()).collect();
-        self.shadow = setup.shadow;
-        self.longest_target = self.longest_target.max(longest_target(setup));
-        self.setup = setup.clone();
-    }
-
     fn compare(&self, view: &View) -> Checked {
         let Sums { offered, admitted, refused, cancelled_waiting, .. } = self.sums;
         let waiting = self.live.values().filter(|live| live.server.is_none()).count();
@@ -432,20 +412,6 @@ impl Model {
         self.divided(view)?;
         equal("classes", view.snapshot.classes.len(), self.classes.len())?;
         (0..self.classes.len()).try_for_each(|class| self.compare_class(view, class))
-    }
-
-    /// Every class has servers while there are any, every server is in one partition, and nothing is held by nobody.
-    fn divided(&self, view: &View) -> Checked {
-        let taking = self.taking(view);
-        for class in 0..self.classes.len() {
-            let has = taking.is_empty() || taking.iter().any(|id| may_use(view, class, *id));
-            require(has, || format!("class {} has no server of {taking:?}", class + 1))?;
-        }
-        let partitions = &view.snapshot.partitions;
-        let divided = taking.iter().filter(|id| view.servers[id.index()].role == Role::Application).count();
-        equal("servers in partitions", partitions.iter().map(|p| p.servers).sum(), divided)?;
-        let held: u32 = partitions.iter().flat_map(|p| &p.held).map(|held| held.in_flight).sum();
-        require(held as usize <= self.live.len(), || format!("{held} held, {} in flight", self.live.len()))
     }
 
     fn compare_class(&self, view: &View, class: usize) -> Checked {

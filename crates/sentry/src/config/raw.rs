@@ -115,8 +115,8 @@ section! {
         /// Where requests say [how long their clients wait](work.md#deadlines). Default: `grpc-timeout` and
         /// `x-envoy-expected-rq-timeout-ms`, from anybody.
         deadline: RawDeadline,
-        /// Which requests in flight may be ended for the sake of more important ones: `"runaways"`, those that have used
-        /// [several times what was expected](work.md#runaways), or `"off"`. Default: `"off"`.
+        /// Which requests in flight may be ended for the sake of more important ones: `"runaways"`, those that have
+        /// used [several times what was expected](work.md#runaways), or `"off"`. Default: `"off"`.
         cancel: String,
         /// Limits on requests in flight per server, by kind of request: for `admission = "switch"` and partitions.
         /// Default: one kind of all requests, 104 within the target and 150 at most.

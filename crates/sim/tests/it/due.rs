@@ -33,8 +33,8 @@ fn storm(says: bool) -> World {
     world
 }
 
-/// Were all tries alike, a share `s` of each would be let in where `60 s + 100 (1 - (1 - s)^20) = 100`: 12 %. With first
-/// tries first it is 100 of 160.
+/// Were all tries alike, a share `s` of each would be let in where `60 s + 100 (1 - (1 - s)^20) = 100`: 12 %. With
+/// first tries first it is 100 of 160.
 #[test]
 fn in_a_storm_of_retries_those_who_come_once_have_what_first_tries_have() {
     for (said, unsaid) in runs(&storm(true)).iter().zip(&runs(&storm(false))) {
@@ -50,8 +50,7 @@ fn hurried(says: bool) -> World {
     let once = Retry { tries: 1, wait: Wait::AtOnce, time: None, jitter: 0.0, says: false };
     let patience = Duration::from_millis(100);
     world.patience = patience;
-    world.streams =
-        vec![Stream { retry: Some(once), deadline: says.then_some(patience), ..stream(0, "100/s", cost) }];
+    world.streams = vec![Stream { retry: Some(once), deadline: says.then_some(patience), ..stream(0, "100/s", cost) }];
     world
 }
 
