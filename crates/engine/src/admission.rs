@@ -32,6 +32,7 @@ use core::fmt::Debug;
 use core::time::Duration;
 
 use crate::decision::{End, Reason};
+use crate::due::{foresee, is_too_late};
 use crate::effect::Effect;
 use crate::estimate::{Calibration, ClassEstimate, Costs};
 use crate::event::{Event, EventSink};
@@ -271,18 +272,32 @@ impl Context<'_> {
         self.traffic.waiting_since(class, bucket)
     }
 
-    /// Lets the first `count` of a bucket in, first tries before retries, and counts them as in flight at once.
+    /// Lets the first `count` of a bucket in, first tries before retries and none that is too late by now, and counts them as in flight at once.
     pub fn start(&mut self, class: ClassId, bucket: usize, count: usize) {
-        for _ in 0..count {
+        let mut left = count;
+        while left > 0 {
             let Some(slot) = self.traffic.pop_next(class, bucket) else { return };
-            self.let_in(slot);
+            left -= usize::from(self.let_in(slot));
         }
     }
 
-    fn let_in(&mut self, slot: u32) {
+    /// Whether it is let in; one whose own deadline leaves it no time any more is refused.
+    fn let_in(&mut self, slot: u32) -> bool {
+        if !self.shadow && self.is_overdue(slot) {
+            self.traffic.released.push(Released { slot, refused: Some((Reason::Deadline, None)) });
+            return false;
+        }
         self.traffic.released.push(Released { slot, refused: None });
         self.load.in_flight += 1;
         self.load.free = self.load.free.saturating_sub(1);
+        true
+    }
+
+    fn is_overdue(&self, slot: u32) -> bool {
+        let flight = self.traffic.flights.get(self.traffic.flights.ticket(slot));
+        flight.and_then(|flight| Some((flight.request.deadline?, flight.cost))).is_some_and(|(deadline, cost)| {
+            is_too_late(self.now, deadline, foresee(&self.load, self.costs, self.calibration, cost).0)
+        })
     }
 
     /// When the last of a bucket's first tries began to wait, else of its retries.

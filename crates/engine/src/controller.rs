@@ -423,10 +423,8 @@ impl Controller {
         if !self.core.outbox.effects.is_empty() {
             self.core.carry_out();
         }
-        while !self.core.traffic.released.is_empty() {
-            if self.core.release(now) {
-                self.admission.on_completion(&mut self.core.context(now));
-            }
+        if !self.core.traffic.released.is_empty() {
+            self.core.release(now);
         }
     }
 }

@@ -38,6 +38,7 @@ mod controller;
 mod decision;
 mod demands;
 mod dispatch;
+mod due;
 mod effect;
 pub mod estimate;
 mod event;

@@ -107,10 +107,8 @@ impl Core {
         if flight.shadow { None } else { self.fleet.partitions.kind(flight.request.request_type) }
     }
 
-    /// Sends on its way what the policy let go. Whether some of it was too late to be sent, so that its places are free
-    /// still.
-    pub(super) fn release(&mut self, now: Timestamp) -> bool {
-        let mut left_places = false;
+    /// Sends on its way what the policy let go.
+    pub(super) fn release(&mut self, now: Timestamp) {
         let mut released = core::mem::take(&mut self.traffic.released);
         for Released { slot, refused } in released.drain(..) {
             let ticket = self.traffic.flights.ticket(slot);
@@ -118,10 +116,6 @@ impl Core {
             let class = flight.request.class;
             let chosen = match refused {
                 Some((reason, predicted)) => Err((reason, predicted)),
-                None if !self.setup.shadow && self.is_overdue(now, &flight) => {
-                    left_places = true;
-                    Err((Reason::Deadline, None))
-                }
                 None => {
                     let server = self.fleet.choose(now, &mut self.rng, &flight.request, None);
                     server.ok_or_else(|| (self.fleet.no_server_reason(), None))
@@ -148,6 +142,5 @@ impl Core {
             }
         }
         self.traffic.released = released;
-        left_places
     }
 }
