@@ -203,6 +203,10 @@ impl Controller {
     /// The time that [`Controller::poll_timeout`] named has come (calling earlier does no harm).
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.refuse_overdue(now);
+        if now >= self.next_tick {
+            // Before the policy: nobody is refused for a place that is free at this instant.
+            self.fade_ghosts(now);
+        }
         if self.admission.next_timeout().is_some_and(|at| at <= now) {
             self.admission.on_timeout(&mut self.core.context(now));
             self.settle(now);
