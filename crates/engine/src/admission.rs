@@ -272,7 +272,8 @@ impl Context<'_> {
         self.traffic.waiting_since(class, bucket)
     }
 
-    /// Lets the first `count` of a bucket in, first tries before retries and none that is too late by now, and counts them as in flight at once.
+    /// Lets the first `count` of a bucket in, first tries before retries and none that is too late by now, and counts
+    /// them as in flight at once.
     pub fn start(&mut self, class: ClassId, bucket: usize, count: usize) {
         let mut left = count;
         while left > 0 {
