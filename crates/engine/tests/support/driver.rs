@@ -207,7 +207,7 @@ impl Driver {
         let tags = Tags(u64::from(request_type == 1));
         let url = UrlKey(u64::from(url).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let request_type = RequestTypeId(request_type);
-        let request = Request { class, request_type, tags, url, affinity, deadline, is_retry, ..Request::default() };
+        let request = Request { class, request_type, tags, url, affinity, deadline, is_retry };
         let decision = self.controller.handle_arrival(self.now, request);
         match decision {
             Decision::Admit { ticket, .. } => self.flying.push(ticket),
