@@ -82,7 +82,9 @@ mod tests {
         let kept = (0..all / 4).filter(|&i| repeats.has_come(now, key(i))).count() as u64;
         assert!(kept > all / 4 * 95 / 100, "{kept}");
         let later = now + Duration::from_secs(1);
-        (0..4 * all).for_each(|i| drop(repeats.has_come(later, key(1_000_000 + i))));
+        for i in 0..4 * all {
+            repeats.has_come(later, key(1_000_000 + i));
+        }
         let kept = (0..all / 4).filter(|&i| repeats.has_come(later, key(i))).count() as u64;
         assert!(kept < all / 4 / 10, "{kept}");
     }
