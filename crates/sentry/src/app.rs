@@ -1,5 +1,6 @@
 //! One application as all workers share it: its controller behind a short lock, and what a reload swaps.
 
+mod aside;
 mod governed;
 mod leavers;
 mod rebuild;
@@ -17,7 +18,7 @@ use tidegate_engine::{
     Action, ClassId, Controller, LoadReport, Rejection, ServerId, ServerState, SetupError, Snapshot, Status, Ticket,
     Timestamp,
 };
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 
 use crate::cancels::Cancels;
 use crate::config;
@@ -25,6 +26,7 @@ use crate::counters::Counters;
 use crate::event_ring::EventRing;
 use crate::in_force::InForce;
 use crate::record::RecordSink;
+use crate::repeats::Repeats;
 use crate::spans::Spans;
 use crate::syn_policing::Syn;
 
@@ -52,6 +54,10 @@ pub struct App {
     pub faults: crate::faults::Faults,
     /// Wakes the timer task when the controller's next deadline came nearer.
     pub(crate) rearm: Notify,
+    /// Requests in flight that the controller wants ended, the last few: each worker looks for its own.
+    pub(crate) runaways: watch::Sender<Vec<Ticket>>,
+    /// The ids of requests that came lately.
+    pub(crate) repeats: Repeats,
     /// What the data path counts.
     pub counters: Counters,
     /// What the controller did, and why.
@@ -74,6 +80,8 @@ pub(crate) struct Core {
     pub(crate) waiters: HashMap<Ticket, oneshot::Sender<Woken>>,
     /// Data servers whose cores are to be divided anew.
     divisions: Vec<(ServerId, u32)>,
+    /// Requests in flight that are to be ended.
+    runaways: Vec<Ticket>,
     /// Until when the timer task sleeps.
     pub(crate) armed: Timestamp,
     /// Carries out the rate of new connections.
@@ -143,6 +151,7 @@ impl App {
             controller,
             waiters: HashMap::new(),
             divisions: Vec::new(),
+            runaways: Vec::new(),
             armed: Timestamp::MAX,
             syn: syn.clone(),
             generation: 0,
@@ -162,6 +171,8 @@ impl App {
             #[cfg(feature = "faults")]
             faults: crate::faults::Faults::default(),
             rearm: Notify::new(),
+            runaways: watch::Sender::default(),
+            repeats: Repeats::default(),
             counters: Counters::new(lanes),
             events,
             syn,
@@ -352,6 +363,9 @@ impl App {
             if !core.divisions.is_empty() {
                 self.divide(&mut core);
             }
+            if !core.runaways.is_empty() {
+                self.end_runaways(&mut core);
+            }
             (value, core.rearm())
         };
         if nearer {
@@ -361,17 +375,6 @@ impl App {
             self.deliver(woken);
         }
         value
-    }
-
-    /// Notes how data servers are to divide their cores; who listens to their nuclei tells them.
-    #[cold]
-    fn divide(&self, core: &mut Core) {
-        let live = self.live();
-        for (server, cores) in core.divisions.drain(..) {
-            if let Some(server) = live.server(server) {
-                server.want_cores(Some(cores));
-            }
-        }
     }
 
     /// Tells waiting requests what became of them, outside the lock. A waiter may be gone by now: then its start is
@@ -411,6 +414,10 @@ impl Core {
                 Action::Refuse { ticket, rejection } => (ticket, Woken::Refuse(rejection)),
                 Action::Isolate { server, cores } => {
                     self.divisions.push((server, cores));
+                    continue;
+                }
+                Action::Cancel { ticket } => {
+                    self.runaways.push(ticket);
                     continue;
                 }
                 Action::SynRate { rate, depth } => {

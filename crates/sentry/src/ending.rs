@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::{HeaderValue, Method, Uri};
 use tidegate_engine::{
-    AbandonedBy, ClassId, End, MeasuredCost, Open, Outcome, Rejection, Request, ServerId, Timestamp,
+    AbandonedBy, ClassId, End, MeasuredCost, Open, Outcome, Rejection, Request, ServerId, Ticket, Timestamp,
 };
 
 use crate::client::Client;
@@ -16,6 +16,7 @@ use crate::gate::head::Head;
 use crate::ghost;
 use crate::permit::{Arrival, Permit, Policed};
 use crate::record::{Decided, RecordEnd, RequestRecord, Work};
+use crate::reject;
 use crate::share::{Local, WorkerApp};
 use crate::spans::Trace;
 use crate::times::Example;
@@ -47,6 +48,8 @@ pub(crate) struct Ending {
     /// What tells it from others, where its class wants an example.
     example: Option<Example>,
     at: Timestamp,
+    /// When its head came: before `at`, if its body was read first.
+    came: Timestamp,
     request: Request,
     line: Option<Box<Line>>,
     reported: bool,
@@ -116,6 +119,7 @@ impl Ending {
             trace: None,
             example: None,
             at,
+            came: at,
             request,
             line: None,
             reported: false,
@@ -152,6 +156,11 @@ impl Ending {
     /// What the classifier made of the request.
     pub(crate) fn request(&self) -> &Request {
         &self.request
+    }
+
+    /// When the request's head came.
+    pub(crate) fn came(&self) -> Timestamp {
+        self.came
     }
 
     /// When the request arrived.
@@ -286,6 +295,20 @@ impl Ending {
         }
     }
 
+    /// Its name in the controller, while it has a place there.
+    pub(crate) fn ticket(&self) -> Option<Ticket> {
+        self.place.permit.as_ref().map(Permit::ticket)
+    }
+
+    /// The controller wants it ended. `false`: no server is at work for it, and it stays what it was.
+    pub(crate) fn cancel(&mut self) -> bool {
+        let is_work = self.place.permit.is_some() && self.place.work.is_none();
+        if is_work {
+            (self.end, self.outcome) = (RecordEnd::Cancelled, Outcome::timed_out());
+        }
+        is_work
+    }
+
     /// The permit ends, or goes on with the work that is left behind.
     fn release(&mut self, permit: Permit) {
         if let Some((kind, first_byte)) = self.place.unpooled {
@@ -298,13 +321,14 @@ impl Ending {
         }
         let by = match self.end {
             RecordEnd::ClientGone => Some(AbandonedBy::Client),
+            RecordEnd::Cancelled => Some(AbandonedBy::Controller),
             _ if self.outcome.end == End::TimedOut => Some(AbandonedBy::TimeOut),
             _ => None,
         };
         match (by, self.place.work, self.place.left.take()) {
             (Some(by), None, Some(server)) => {
                 self.place.work = Some(Work::Ghost);
-                if by == AbandonedBy::TimeOut {
+                if by != AbandonedBy::Client {
                     self.observe(self.worker.now());
                 }
                 ghost::leave(&self.worker, permit, by, server);
@@ -373,7 +397,8 @@ pub(crate) fn record_refusal(
     peer: SocketAddr,
     bytes_out: usize,
 ) {
-    let status = arrival.local.live.config.rejection.status;
+    let Policed::Refused(rejection) = &arrival.policed else { return };
+    let status = reject::status(&arrival.local.live, rejection);
     let lane = worker.lane();
     lane.bump(Counter::RefusedByGate);
     lane.status(status);
@@ -404,7 +429,7 @@ fn log_refusal(
         request_type: arrival.request.request_type,
         decision: Decided::Rejected(rejection),
         server: None,
-        status: arrival.local.live.config.rejection.status,
+        status: reject::status(&arrival.local.live, &rejection),
         bytes_in: 0,
         bytes_out: bytes_out as u64,
         waited: Duration::ZERO,

@@ -10,9 +10,14 @@ use crate::time::Timestamp;
 
 impl Controller {
     /// Whether the policy would refuse at once whatever came now and that it is asked about: a body need not be sent
-    /// then. Changes nothing, and is never so in shadow mode.
+    /// then. Changes nothing, and is never so in shadow mode, or while somebody waits who has more than a fair share and
+    /// would make room.
     pub fn is_full(&mut self, now: Timestamp) -> bool {
-        !self.core.setup.shadow && self.admission.is_full(&self.core.context(now))
+        if self.core.setup.shadow {
+            return false;
+        }
+        let context = self.core.context(now);
+        self.admission.is_full(&context) && context.class_ids().all(|class| context.over_share(class) == 0)
     }
 
     /// A request of `class` on which [`Policer::police`](crate::Policer::police) gave a verdict asks for no place: its

@@ -112,6 +112,12 @@ section! {
         partition: PartitionChoice,
         /// Keeps the requests of a session on one server. Default: none.
         affinity: RawAffinity,
+        /// Where requests say [how long their clients wait](work.md#deadlines). Default: `grpc-timeout` and
+        /// `x-envoy-expected-rq-timeout-ms`, from anybody.
+        deadline: RawDeadline,
+        /// Which requests in flight may be ended for the sake of more important ones: `"runaways"`, those that have
+        /// used [several times what was expected](work.md#runaways), or `"off"`. Default: `"off"`.
+        cancel: String,
         /// Limits on requests in flight per server, by kind of request: for `admission = "switch"` and partitions.
         /// Default: one kind of all requests, 104 within the target and 150 at most.
         max_conn: List<RawMaxConn>,
@@ -160,6 +166,17 @@ section! {
         idle: Time,
         /// How many values are remembered. Default: `65536`.
         keys: u64,
+    }
+}
+
+section! {
+    pub(super) struct RawDeadline ("in deadline of [[application]]") {
+        /// A header field of the service's own: a number of `unit`, or a time such as `250ms`. Default: none.
+        header: String,
+        /// `"us"`, `"ms"`, `"s"`: what a number without a unit counts there. Default: `"ms"`.
+        unit: String,
+        /// Whether `grpc-timeout` and `x-envoy-expected-rq-timeout-ms` are read, too. Default: `true`.
+        well_known: bool,
     }
 }
 
