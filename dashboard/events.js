@@ -70,6 +70,8 @@ export function words(event, reasons = {}) {
       return `Requests of class ${event.class.name} began to be refused, because ${reason}.`;
     case "refusal-ended":
       return `Requests of class ${event.class.name} are no longer refused; ${count(event.refused)} were.`;
+    case "runaway-cancelled":
+      return `A request of class ${event.class.name} at ${event.server} was ended: it had used ${time(event.used)}, and ${time(event.predicted)} was expected.`;
     case "config-reloaded":
       return `New configuration: ${event.text}.`;
     case "config-reload-failed":

@@ -19,6 +19,7 @@
 extern crate alloc;
 
 mod canonical;
+pub mod due;
 mod dynamic;
 mod glob;
 mod host;
@@ -38,6 +39,7 @@ use core::net::IpAddr;
 use siphasher::sip::SipHasher13;
 use thiserror::Error;
 
+use due::DeadlineBy;
 use rules::{Target, with_literal, with_target};
 use tidegate_engine::{AffinityKey, ClassId, Request, RequestTypeId, Tags, UrlKey};
 
@@ -70,6 +72,8 @@ pub struct ClassifierSetup {
     pub seed: u64,
     /// What ties a request to others of its page or session; `None`: nothing.
     pub affinity: Option<AffinityBy>,
+    /// Where requests say how long their clients wait.
+    pub deadline: DeadlineBy,
 }
 
 /// What holds the name of a page or session.
@@ -154,6 +158,7 @@ pub struct Classifier {
     tags: Box<[Tags]>,
     hasher: SipHasher13,
     affinity: Option<AffinityBy>,
+    deadline: DeadlineBy,
 }
 
 impl Classifier {
@@ -178,11 +183,13 @@ impl Classifier {
             tags: setup.request_types.iter().map(|t| t.tags).collect(),
             hasher: SipHasher13::new_with_keys(setup.seed, !setup.seed),
             affinity: setup.affinity.clone(),
+            deadline: setup.deadline.clone(),
         })
     }
 
     /// What the engine needs to know of a request: the first class and the first type that match (the last class and
-    /// type 0 when none does), the type's tags, the URL's key, and the client's network as its tenant. Allocates nothing.
+    /// type 0 when none does), the type's tags, the URL's key, and the client's network as its tenant. Allocates
+    /// nothing.
     pub fn classify(&self, view: &impl RequestView) -> Request {
         with_target(view, true, |target| self.classify_target(target, view))
     }
@@ -212,6 +219,7 @@ impl Classifier {
             url: self.url_key(target, view),
             affinity: self.affinity_key(view),
             tenant: tenant::tenant_of(view.client()),
+            ..Request::default()
         }
     }
 

@@ -238,7 +238,7 @@ impl Input<'_> {
         let classes = (0..1 + self.below(4)).map(|_| self.rules()).collect();
         let types = self.below(4);
         let request_types = (0..types).map(|index| TypeRules { rules: self.rules(), tags: Tags(1 << index) }).collect();
-        ClassifierSetup { classes, request_types, seed: 7, affinity: None }
+        ClassifierSetup { classes, request_types, seed: 7, ..ClassifierSetup::default() }
     }
 
     fn rules(&mut self) -> Vec<Rule> {

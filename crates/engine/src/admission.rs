@@ -33,12 +33,13 @@ use core::fmt::Debug;
 use core::time::Duration;
 
 use crate::decision::{End, Reason};
+use crate::due::{foresee, is_too_late};
 use crate::effect::Effect;
 use crate::estimate::{Calibration, ClassEstimate, Costs};
 use crate::event::{Event, EventSink};
 use crate::facts::Facts;
 use crate::fleet::{Held, Partitions};
-use crate::flight::{Queue, Released, Traffic};
+use crate::flight::{Released, Traffic, Turn};
 use crate::policer::{Policer, Share};
 use crate::report::LoadReport;
 use crate::request::{ClassId, Request, RequestTypeId, ServerId};
@@ -268,77 +269,80 @@ impl Context<'_> {
         self.traffic.waiting.len()
     }
 
-    /// Requests waiting in one bucket of a class.
-    pub fn waiting_in(&self, class: ClassId, bucket: usize) -> usize {
-        self.traffic
-            .waiting
-            .queues(class, bucket)
-            .map(|queue| self.traffic.waiting.queue_len(queue) as usize)
-            .iter()
-            .sum()
-    }
-
     /// Of the requests waiting in a class, those of tenants above their fair share.
     pub(crate) fn over_share(&self, class: ClassId) -> usize {
         self.traffic.waiting.over_len(class) as usize
     }
 
-    /// Of the requests waiting in one bucket, those of tenants within their fair share.
-    pub(crate) fn within_share_in(&self, class: ClassId, bucket: usize) -> usize {
-        self.traffic.waiting.queue_len(self.traffic.waiting.queue(class, bucket, false)) as usize
+    /// How many wait in a bucket for this turn.
+    pub(crate) fn waiting_at(&self, class: ClassId, bucket: usize, turn: Turn) -> usize {
+        self.traffic.waiting_at(class, bucket, turn)
     }
 
-    /// Since when the first of a bucket waits.
+    /// Of the requests waiting in one bucket, first tries.
+    pub fn first_tries_in(&self, class: ClassId, bucket: usize) -> usize {
+        self.traffic.first_tries(class, bucket)
+    }
+
+    /// Since when the one of a bucket waits that has waited longest.
     pub fn waiting_since(&self, class: ClassId, bucket: usize) -> Option<Timestamp> {
-        self.oldest(class, bucket).map(|(since, _)| since)
+        self.traffic.waiting_since(class, bucket)
     }
 
     /// The one of a bucket that has waited longest.
     pub fn first_waiting(&self, class: ClassId, bucket: usize) -> Option<Request> {
-        let (_, queue) = self.oldest(class, bucket)?;
-        self.traffic.flights.request(self.traffic.waiting.first(queue)?)
+        self.traffic.oldest_request(class, bucket)
     }
 
-    /// Lets the first `count` of a bucket in, and counts them as in flight at once. Tenants within their fair share go
-    /// first.
+    /// Lets the first `count` of a bucket in, and counts them as in flight at once: tenants within their fair share go
+    /// before those above it, of each the first tries before retries, and none that is too late by now.
     pub fn start(&mut self, class: ClassId, bucket: usize, count: usize) {
+        self.start_at(class, bucket, &Turn::ALL, count);
+    }
+
+    /// The same of those that wait for these turns.
+    pub(crate) fn start_at(&mut self, class: ClassId, bucket: usize, turns: &[Turn], count: usize) {
         let mut left = count;
-        for queue in self.traffic.waiting.queues(class, bucket) {
-            while left > 0
-                && let Some(slot) = self.traffic.waiting.pop(&mut self.traffic.flights, queue)
-            {
-                self.let_in(slot);
-                left -= 1;
-            }
+        while left > 0 {
+            let Some(slot) = self.traffic.pop_next(class, bucket, turns) else { return };
+            left -= usize::from(self.let_in(slot));
         }
     }
 
-    fn let_in(&mut self, slot: u32) {
+    /// Whether it is let in; one whose own deadline leaves it no time any more is refused.
+    fn let_in(&mut self, slot: u32) -> bool {
+        if !self.shadow && self.is_overdue(slot) {
+            self.traffic.released.push(Released { slot, refused: Some((Reason::Deadline, None)) });
+            return false;
+        }
         self.traffic.released.push(Released { slot, refused: None });
         self.load.in_flight += 1;
         self.load.free = self.load.free.saturating_sub(1);
+        true
+    }
+
+    fn is_overdue(&self, slot: u32) -> bool {
+        let flight = self.traffic.flights.get(self.traffic.flights.ticket(slot));
+        flight.and_then(|flight| Some((flight.request.deadline?, flight.cost))).is_some_and(|(deadline, cost)| {
+            is_too_late(self.now, deadline, foresee(&self.load, self.costs, self.calibration, cost).0)
+        })
     }
 
     /// When the one began to wait that [`Context::start_newest`] would let in.
     pub fn newest_waiting_since(&self, class: ClassId, bucket: usize) -> Option<Timestamp> {
-        let waiting = &self.traffic.waiting;
-        let newest = waiting.queues(class, bucket).into_iter().find_map(|queue| waiting.last(queue));
-        newest.map(|slot| self.traffic.flights.arrived(slot))
+        self.traffic.newest_since(class, bucket)
     }
 
-    /// Lets the last of a bucket in, as [`Context::start`] does the first.
+    /// Lets that one in, as [`Context::start`] does the first.
     pub fn start_newest(&mut self, class: ClassId, bucket: usize) {
-        for queue in self.traffic.waiting.queues(class, bucket) {
-            if let Some(slot) = self.traffic.waiting.pop_last(&mut self.traffic.flights, queue) {
-                return self.let_in(slot);
-            }
-        }
+        let Some(slot) = self.traffic.pop_newest(class, bucket) else { return };
+        self.let_in(slot);
     }
 
     /// Lets in everything that waits.
     pub fn start_all(&mut self) {
         for class in self.class_ids() {
-            for bucket in 0..self.traffic.waiting.buckets() {
+            for bucket in 0..self.traffic.buckets() {
                 self.start(class, bucket, usize::MAX);
             }
         }
@@ -347,40 +351,51 @@ impl Context<'_> {
     /// Refuses the `count` of a bucket that have waited longest.
     pub fn refuse(&mut self, class: ClassId, bucket: usize, count: usize, reason: Reason, predicted: Option<f64>) {
         for _ in 0..count {
-            let Some((_, queue)) = self.oldest(class, bucket) else { return };
-            let Some(slot) = self.traffic.waiting.pop(&mut self.traffic.flights, queue) else { return };
+            let Some(slot) = self.traffic.pop_oldest(class, bucket) else { return };
             self.traffic.released.push(Released { slot, refused: Some((reason, predicted)) });
         }
     }
 
-    /// Refuses the newest that waits in a class for a tenant above its fair share: its place is free for another.
-    pub(crate) fn displace(&mut self, class: ClassId) {
-        for bucket in 0..self.traffic.waiting.buckets() {
-            let queue = self.traffic.waiting.queue(class, bucket, true);
-            if let Some(slot) = self.traffic.waiting.pop_last(&mut self.traffic.flights, queue) {
-                let refused = Some((Reason::TenantShare, None));
-                return self.traffic.released.push(Released { slot, refused });
-            }
+    /// Refuses the first `count` of a bucket that wait for these turns.
+    pub(crate) fn refuse_at(
+        &mut self,
+        class: ClassId,
+        bucket: usize,
+        turns: &[Turn],
+        count: usize,
+        (reason, predicted): (Reason, Option<f64>),
+    ) {
+        for _ in 0..count {
+            let Some(slot) = self.traffic.pop_next(class, bucket, turns) else { return };
+            self.traffic.released.push(Released { slot, refused: Some((reason, predicted)) });
         }
     }
 
-    /// The one of a bucket that has waited longest: since when, and in which list it is the first.
-    fn oldest(&self, class: ClassId, bucket: usize) -> Option<(Timestamp, Queue)> {
-        let waiting = &self.traffic.waiting;
-        let first = |queue| waiting.first(queue).map(|slot| (self.traffic.flights.arrived(slot), queue));
-        waiting.queues(class, bucket).into_iter().filter_map(first).min_by_key(|(since, _)| *since)
+    /// Refuses the newest that waits in a class for a tenant above its fair share, a retry rather than a first try: its
+    /// place is free for another.
+    pub(crate) fn displace(&mut self, class: ClassId) {
+        if let Some(slot) = self.traffic.pop_displaced(class) {
+            self.traffic.released.push(Released { slot, refused: Some((Reason::TenantShare, None)) });
+        }
     }
 
     /// Refuses everything that waits in a class.
     pub fn refuse_class(&mut self, class: ClassId, reason: Reason) {
-        for bucket in 0..self.traffic.waiting.buckets() {
+        for bucket in 0..self.traffic.buckets() {
             self.refuse(class, bucket, usize::MAX, reason, None);
         }
     }
 
-    /// Publishes a class's share to the lock-free table.
+    /// Publishes a class's share to the lock-free table. First tries have it first, as many of them as arrive; what
+    /// they leave is the retries'.
     pub fn publish(&mut self, class: ClassId, share: Share) {
-        self.policer.publish(class, share);
+        let estimate = &self.classes[class.index()];
+        let (offered, retries) = (estimate.offered.get(), estimate.retries.get());
+        let (first_tries, retries) = match share {
+            Share::Admit(share) if retries > 0.0 && offered > 0.0 => divide(share, (retries / offered).min(1.0)),
+            whole => (whole, whole),
+        };
+        self.policer.publish(class, first_tries, retries);
     }
 
     /// Has something done beside the decisions.
@@ -397,6 +412,15 @@ impl Context<'_> {
     pub fn class_ids(&self) -> impl Iterator<Item = ClassId> + use<> {
         self.policer.classes()
     }
+}
+
+/// The shares of first tries and of retries in a class's share, where `retries` is the part of its requests that were
+/// tried before.
+fn divide(share: f64, retries: f64) -> (Share, Share) {
+    let first_tries = 1.0 - retries;
+    let left = if retries > 0.0 { (share - first_tries).max(0.0) / retries } else { share };
+    let own = if first_tries > 0.0 { (share / first_tries).min(1.0) } else { share };
+    (Share::Admit(own), Share::Admit(left.min(1.0)))
 }
 
 /// Builds the policy that `config` describes.

@@ -11,11 +11,15 @@
 //! second, `controller/reload.rs` a change of setup.
 
 mod core_state;
+mod due;
+mod follow;
 mod learn;
 mod outbox;
 mod reload;
 mod reports;
+mod runaways;
 mod show;
+mod tries;
 mod uploads;
 mod work;
 
@@ -23,8 +27,8 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::time::Duration;
 
-use crate::admission::{self, Admission, AdmissionPolicy, Arrival, Ended};
-use crate::decision::{Action, Decision, End, Outcome, Reason, Rejection};
+use crate::admission::{self, Admission, AdmissionPolicy, Arrival};
+use crate::decision::{Action, Decision, Outcome, Reason, Rejection};
 use crate::estimate::Mark;
 use crate::event::{Event, EventSink};
 use crate::fleet::{ServerState, Status};
@@ -78,7 +82,7 @@ impl Controller {
     /// A request arrives, on lane 0. For drivers with one thread; others police first, without the lock, and call
     /// [`Controller::handle_policed`].
     pub fn handle_arrival(&mut self, now: Timestamp, request: Request) -> Decision {
-        let verdict = self.core.policer.police(0, now, request.class);
+        let verdict = self.core.policer.police_try(0, now, request.class, request.is_retry);
         self.handle_policed(now, request, verdict)
     }
 
@@ -90,8 +94,14 @@ impl Controller {
         let admission = match (verdict, standing) {
             // The published table counted it already. Only shadow mode comes here.
             (Verdict::Refuse(rejection), _) => return self.refuse_arrival(now, arrival, rejection),
+            _ if let Some(predicted) = self.misses_deadline(now, &arrival) => {
+                Admission::Refuse { reason: Reason::Deadline, predicted: Some(predicted) }
+            }
             (_, Standing::Limited) => Admission::refuse(Reason::TenantLimit),
             (Verdict::Guaranteed | Verdict::Pass, _) | (_, Standing::Guaranteed) => Admission::Admit,
+            (Verdict::Ask, _) if self.core.stands_back(now, &request, standing) => {
+                Admission::refuse(Reason::FirstTriesFirst)
+            }
             (Verdict::Ask, standing) => self.ask(now, &arrival, standing),
         };
         let decision = match admission {
@@ -202,6 +212,11 @@ impl Controller {
 
     /// The time that [`Controller::poll_timeout`] named has come (calling earlier does no harm).
     pub fn handle_timeout(&mut self, now: Timestamp) {
+        self.refuse_overdue(now);
+        if now >= self.next_tick {
+            // Before the policy: nobody is refused for a place that is free at this instant.
+            self.fade_ghosts(now);
+        }
         if self.admission.next_timeout().is_some_and(|at| at <= now) {
             self.admission.on_timeout(&mut self.core.context(now));
             self.settle(now);
@@ -214,8 +229,11 @@ impl Controller {
 
     /// When to call [`Controller::handle_timeout`] next, and what for.
     pub fn poll_timeout(&self) -> Option<(Timestamp, &'static str)> {
-        match self.admission.next_timeout() {
-            Some(at) if at < self.next_tick => Some((at, "policing round")),
+        let round = self.admission.next_timeout().map(|at| (at, "policing round"));
+        let overdue = self.core.traffic.next_overdue().map(|at| (at, "deadline"));
+        let first = [round, overdue].into_iter().flatten().min_by_key(|(at, _)| *at);
+        match first {
+            Some((at, what)) if at < self.next_tick => Some((at, what)),
             _ => Some((self.next_tick, "tick")),
         }
     }
@@ -299,7 +317,7 @@ impl Controller {
             let reason = self.core.fleet.no_server_reason();
             // Where shadow mode would have refused, it is counted already.
             if shadow.is_none() {
-                self.core.traffic.count_refusal(class, reason);
+                self.core.count_refusal(now, &arrival.request, reason);
             }
             return Decision::Reject(self.core.reject(class, reason, None));
         };
@@ -315,6 +333,7 @@ impl Controller {
             cost: arrival.cost,
             in_flight: self.core.in_flight() as u32 + 1,
             shadow: shadow.is_some(),
+            is_cancelled: false,
         });
         self.core.traffic.count_admitted(class, shadow.is_some());
         if shadow.is_none() {
@@ -342,7 +361,7 @@ impl Controller {
 
     /// A refusal of the policy's, counted.
     fn refusal(&mut self, now: Timestamp, request: &Request, reason: Reason, predicted: Option<f64>) -> Rejection {
-        self.core.traffic.count_refusal(request.class, reason);
+        self.core.count_refusal(now, request, reason);
         self.core.tenants.refuse(request.tenant);
         let rejection = self.core.reject(request.class, reason, predicted);
         match self.admission.retry_after(now, request) {
@@ -379,8 +398,13 @@ impl Controller {
             cost: arrival.cost,
             in_flight: 0,
             shadow: false,
+            is_cancelled: false,
         };
-        Decision::Enqueue { ticket: self.core.traffic.enqueue(flight) }
+        let ticket = self.core.traffic.enqueue(flight);
+        if let Some(at) = self.core.latest_start(now, &arrival.request, arrival.cost) {
+            self.core.traffic.wait_until(ticket, at.max(now));
+        }
+        Decision::Enqueue { ticket }
     }
 
     fn choose(&mut self, now: Timestamp, arrival: &Arrival) -> Option<ServerId> {
@@ -394,61 +418,5 @@ impl Controller {
             true => self.admit(now, arrival, Some(rejection)),
             false => Decision::Reject(rejection),
         }
-    }
-
-    /// The policy hears how a request ended, and may start waiting ones.
-    /// Not `is_over`: it is open from now on.
-    fn tell_outcome(&mut self, now: Timestamp, ended: Timestamp, flight: &Flight, outcome: Outcome, is_over: bool) {
-        let (end, service_time) = outcome.end_in(now.since(flight.started));
-        let ended = Ended {
-            request: flight.request,
-            server: flight.state.server(),
-            end,
-            service_time,
-            bytes: outcome.bytes,
-            response_time: match end {
-                End::Answered => self.core.judged(flight, ended),
-                End::Failed | End::TimedOut => ended.seconds_since(flight.arrived),
-            },
-            started: flight.started,
-            in_flight_at_start: flight.in_flight as usize,
-            is_over,
-        };
-        let mut context = self.core.context(now);
-        self.admission.on_outcome(&mut context, &ended);
-        self.admission.on_completion(&mut context);
-    }
-
-    /// A place may be free: the policy may start waiting requests.
-    fn offer_places(&mut self, now: Timestamp) {
-        self.admission.on_completion(&mut self.core.context(now));
-        self.settle(now);
-    }
-
-    fn tick(&mut self, now: Timestamp) {
-        self.fade_ghosts(now);
-        self.core.refresh(now);
-        let mean = self.core.estimates.costs.mean();
-        self.core.tenants.tick(now, TICK.as_secs_f64(), mean);
-        let Core { fleet, outbox, .. } = &mut self.core;
-        fleet.balance(now, &mut *outbox.sink);
-        self.admission.on_tick(&mut self.core.context(now));
-        self.settle(now);
-    }
-
-    /// Turns what the policy wants done, and whom it let go, into actions.
-    fn settle(&mut self, now: Timestamp) {
-        if !self.core.outbox.effects.is_empty() {
-            self.core.carry_out();
-        }
-        if !self.core.traffic.released.is_empty() {
-            self.core.release(now);
-        }
-    }
-}
-
-impl Outcome {
-    fn end_in(self, elapsed: Duration) -> (End, f64) {
-        (self.end, self.service_time.unwrap_or(elapsed).as_secs_f64())
     }
 }

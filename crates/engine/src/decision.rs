@@ -60,6 +60,12 @@ pub enum Action {
         /// Most connections at once: the depth of the bucket.
         depth: f64,
     },
+    /// End a request in flight that has used several times its predicted cost: close its connection to the server,
+    /// answer its client, and say so with [`AbandonedBy::Controller`]. Said once.
+    Cancel {
+        /// The ticket of the request in flight.
+        ticket: Ticket,
+    },
 }
 
 /// A refusal that explains itself.
@@ -105,11 +111,15 @@ pub enum Reason {
     ServerLimit,
     /// No server is up.
     NoServer,
+    /// It could not have been answered before its own deadline, or waited until then.
+    Deadline,
+    /// It is a repeated try, and first tries of its class are being refused.
+    FirstTriesFirst,
 }
 
 impl Reason {
     /// Every reason, for tables and metrics.
-    pub const ALL: [Reason; 12] = [
+    pub const ALL: [Reason; 14] = [
         Reason::SlaTarget,
         Reason::MoreImportantFirst,
         Reason::Threshold,
@@ -122,6 +132,8 @@ impl Reason {
         Reason::TenantLimit,
         Reason::ServerLimit,
         Reason::NoServer,
+        Reason::Deadline,
+        Reason::FirstTriesFirst,
     ];
 
     /// The reason's name in headers, metrics and logs.
@@ -139,6 +151,8 @@ impl Reason {
             Reason::TenantLimit => "tenant-limit",
             Reason::ServerLimit => "server-limit",
             Reason::NoServer => "no-server",
+            Reason::Deadline => "deadline",
+            Reason::FirstTriesFirst => "first-tries-first",
         }
     }
 
@@ -157,7 +171,14 @@ impl Reason {
             Reason::TenantLimit => "the limit of its tenant is reached",
             Reason::ServerLimit => "every server is at its connection limit",
             Reason::NoServer => "no server is available",
+            Reason::Deadline => "it could not have been answered before its own deadline",
+            Reason::FirstTriesFirst => "requests that come for the first time go before those that are tried again",
         }
+    }
+
+    /// Whether a refusal for it says that more arrives than can be served.
+    pub(crate) const fn is_contention(self) -> bool {
+        !matches!(self, Reason::NoServer | Reason::Deadline | Reason::FirstTriesFirst | Reason::TenantLimit)
     }
 
     pub(crate) const fn index(self) -> usize {
@@ -212,6 +233,8 @@ pub enum AbandonedBy {
     Client,
     /// A time-out of the sentry ended it.
     TimeOut,
+    /// The controller had it ended: [`Action::Cancel`].
+    Controller,
 }
 
 /// How the end of a ghost's work becomes known.

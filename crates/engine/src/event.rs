@@ -66,6 +66,18 @@ pub enum Event {
         /// How many were refused since it began.
         refused: u64,
     },
+    /// A request in flight is to be ended: it has used several times its predicted cost, and a more important class
+    /// misses the target.
+    RunawayCancelled {
+        /// Class of the request.
+        class: ClassId,
+        /// The server that worked on it.
+        server: ServerId,
+        /// What it has received of its server's processors, seconds.
+        used: f64,
+        /// What it was expected to cost, seconds.
+        predicted: f64,
+    },
     /// The cores of a data server cannot be divided any more, so nothing is stolen there; or they can again.
     LenderChanged {
         /// The server concerned.
@@ -87,6 +99,7 @@ impl Event {
             Event::PartitionsSet { .. } => "partitions-set",
             Event::RefusalBegan { .. } => "refusal-began",
             Event::RefusalEnded { .. } => "refusal-ended",
+            Event::RunawayCancelled { .. } => "runaway-cancelled",
             Event::LenderChanged { .. } => "lender-changed",
         }
     }

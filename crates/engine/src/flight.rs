@@ -3,6 +3,7 @@
 
 mod stats;
 mod table;
+mod turns;
 mod waiting;
 
 use alloc::collections::BinaryHeap;
@@ -15,6 +16,7 @@ use crate::time::Timestamp;
 
 pub(crate) use stats::ClassStats;
 pub(crate) use table::{Flight, Flights, State};
+pub(crate) use turns::{Overdue, Turn};
 pub(crate) use waiting::{Queue, Waiting};
 
 /// The requests of an application, and counts of them.
@@ -30,6 +32,8 @@ pub(crate) struct Traffic {
     in_shadow: usize,
     /// Ghosts that nobody watches, by when their work is expected to be over.
     ghosts: BinaryHeap<Reverse<(Timestamp, Ticket)>>,
+    /// Those that wait and have a deadline.
+    overdue: Overdue,
     /// In the pool of what is open and no work.
     open: usize,
     /// Tickets used after their end.
@@ -53,6 +57,7 @@ impl Traffic {
             in_flight: 0,
             in_shadow: 0,
             ghosts: BinaryHeap::new(),
+            overdue: Overdue::default(),
             open: 0,
             stale_tickets: 0,
         }
@@ -61,8 +66,8 @@ impl Traffic {
     /// A request begins to wait in the bucket that its state names.
     pub(crate) fn enqueue(&mut self, flight: Flight) -> Ticket {
         let ticket = self.flights.insert(flight);
-        if let State::Waiting { bucket, is_over } = flight.state {
-            let queue = self.waiting.queue(flight.request.class, bucket, is_over);
+        if let State::Waiting { bucket, .. } = flight.state {
+            let queue = self.waiting.queue(flight.request.class, bucket, flight.turn());
             self.waiting.push(&mut self.flights, queue, ticket.slot);
         }
         ticket
@@ -75,8 +80,8 @@ impl Traffic {
             return None;
         };
         let class = flight.request.class;
-        if let State::Waiting { bucket, is_over } = flight.state {
-            let queue = self.waiting.queue(class, bucket, is_over);
+        if let State::Waiting { bucket, .. } = flight.state {
+            let queue = self.waiting.queue(class, bucket, flight.turn());
             self.waiting.unlink(&mut self.flights, queue, ticket.slot);
         }
         self.flights.remove(ticket);
@@ -190,9 +195,10 @@ impl Traffic {
             .flights
             .iter_mut()
             .filter_map(|(slot, flight)| match &mut flight.state {
-                State::Waiting { bucket, is_over } => {
+                State::Waiting { bucket, .. } => {
                     *bucket = (*bucket).min(buckets - 1);
-                    Some((slot, waiting.queue(flight.request.class, *bucket, *is_over)))
+                    let own = *bucket;
+                    Some((slot, waiting.queue(flight.request.class, own, flight.turn())))
                 }
                 _ => None,
             })

@@ -58,6 +58,10 @@ pub struct Policer {
 struct Class {
     /// `ASK`, or the bound that a 32-bit draw must stay below.
     share: AtomicU64,
+    /// The same of requests that were tried before.
+    share_of_retries: AtomicU64,
+    /// Until when first tries of the class go before retries; nanoseconds.
+    retries_held_until: AtomicU64,
     retry_after_nanos: AtomicU64,
     /// `None` without a guarantee, so that the ordinary class costs no clock arithmetic.
     guarantee: Option<SharedBucket>,
@@ -74,6 +78,7 @@ struct Lane {
 #[derive(Debug, Default)]
 struct Counts {
     offered: AtomicU64,
+    retries: AtomicU64,
     guaranteed: AtomicU64,
     refused: AtomicU64,
 }
@@ -83,6 +88,8 @@ struct Counts {
 pub struct ClassCounts {
     /// Requests that arrived.
     pub offered: u64,
+    /// Of these, tried before.
+    pub retries: u64,
     /// Of these, admitted by the guarantee.
     pub guaranteed: u64,
     /// Of these, refused by the table (or, in shadow mode, that would have been).
@@ -95,6 +102,8 @@ impl Policer {
         let classes = &setup.classes;
         let class = |setup: &ClassSetup| Class {
             share: AtomicU64::new(ASK),
+            share_of_retries: AtomicU64::new(ASK),
+            retries_held_until: AtomicU64::new(0),
             retry_after_nanos: AtomicU64::new(1_000_000_000),
             guarantee: (setup.min_rate > 0.0).then(|| SharedBucket::new(setup.min_rate, setup.burst)),
         };
@@ -118,15 +127,29 @@ impl Policer {
     /// # Panics
     /// When `lane` or `class` is out of range: the driver classified by another setup.
     pub fn police(&self, lane: usize, now: Timestamp, class: ClassId) -> Verdict {
+        self.police_try(lane, now, class, false)
+    }
+
+    /// The same of a request that may have been tried before (`is_retry`). While first tries of its class are refused,
+    /// a retry has no part in the guarantee.
+    ///
+    /// # Panics
+    /// As [`Policer::police`].
+    pub fn police_try(&self, lane: usize, now: Timestamp, class: ClassId, is_retry: bool) -> Verdict {
         let lane = &self.lanes[lane];
         let counts = &lane.counts[class.index()];
         let entry = &self.classes[class.index()];
         bump(&counts.offered);
-        if entry.guarantee.as_ref().is_some_and(|bucket| bucket.conforms(now)) {
+        if is_retry {
+            bump(&counts.retries);
+        }
+        let is_held = is_retry && self.holds_retries(now, class);
+        if !is_held && entry.guarantee.as_ref().is_some_and(|bucket| bucket.conforms(now)) {
             bump(&counts.guaranteed);
             return Verdict::Guaranteed;
         }
-        match entry.share.load(Relaxed) {
+        let share = if is_retry { &entry.share_of_retries } else { &entry.share };
+        match share.load(Relaxed) {
             ASK => Verdict::Ask,
             ALWAYS => Verdict::Pass,
             share if share > 0 && lane.flip() < share => Verdict::Pass,
@@ -142,8 +165,10 @@ impl Policer {
     ///
     /// # Panics
     /// As [`Policer::police`].
-    pub fn police_again(&self, lane: usize, class: ClassId, before: Verdict) -> Verdict {
-        let (lane, share) = (&self.lanes[lane], self.classes[class.index()].share.load(Relaxed));
+    pub fn police_again(&self, lane: usize, class: ClassId, is_retry: bool, before: Verdict) -> Verdict {
+        let entry = &self.classes[class.index()];
+        let share = if is_retry { &entry.share_of_retries } else { &entry.share };
+        let (lane, share) = (&self.lanes[lane], share.load(Relaxed));
         match before {
             Verdict::Guaranteed | Verdict::Refuse(_) => before,
             _ if share == ASK => Verdict::Ask,
@@ -186,12 +211,25 @@ impl Policer {
         Rejection { reason, policy: self.policy, class, retry_after, predicted: None }
     }
 
-    pub(crate) fn publish(&self, class: ClassId, share: Share) {
-        let word = match share {
+    /// Publishes the shares of a class's first tries and of its retries.
+    pub(crate) fn publish(&self, class: ClassId, first_tries: Share, retries: Share) {
+        let word = |share| match share {
             Share::Ask => ASK,
             Share::Admit(p) => (p.clamp(0.0, 1.0) * ALWAYS as f64) as u64,
         };
-        self.classes[class.index()].share.store(word, Relaxed);
+        let class = &self.classes[class.index()];
+        class.share.store(word(first_tries), Relaxed);
+        class.share_of_retries.store(word(retries), Relaxed);
+    }
+
+    /// First tries of a class go before its retries until then.
+    pub(crate) fn hold_retries(&self, class: ClassId, until: Timestamp) {
+        self.classes[class.index()].retries_held_until.store(until.as_nanos(), Relaxed);
+    }
+
+    /// Whether first tries of a class go before its retries now.
+    pub(crate) fn holds_retries(&self, now: Timestamp, class: ClassId) -> bool {
+        now.as_nanos() < self.classes[class.index()].retries_held_until.load(Relaxed)
     }
 
     pub(crate) fn publish_retry_after(&self, class: ClassId, retry_after: Duration) {
@@ -213,7 +251,7 @@ impl Policer {
         self.shadow.store(shadow, Relaxed);
     }
 
-    /// What the table says of a class now.
+    /// What the table says of a class's first tries now.
     pub fn share(&self, class: ClassId) -> Share {
         match self.classes[class.index()].share.load(Relaxed) {
             ASK => Share::Ask,
@@ -226,6 +264,7 @@ impl Policer {
         self.lanes.iter().map(|lane| &lane.counts[class.index()]).fold(ClassCounts::default(), |sum, lane| {
             ClassCounts {
                 offered: sum.offered + lane.offered.load(Relaxed),
+                retries: sum.retries + lane.retries.load(Relaxed),
                 guaranteed: sum.guaranteed + lane.guaranteed.load(Relaxed),
                 refused: sum.refused + lane.refused.load(Relaxed),
             }
@@ -254,6 +293,7 @@ impl Policer {
     pub(crate) fn inherit_shares(&self, old: &Policer) {
         for (class, before) in self.classes.iter().zip(&old.classes) {
             class.share.store(before.share.load(Relaxed), Relaxed);
+            class.share_of_retries.store(before.share_of_retries.load(Relaxed), Relaxed);
         }
     }
 }
@@ -299,8 +339,8 @@ mod tests {
     #[test]
     fn a_share_passes_in_proportion_and_is_counted_over_all_lanes() {
         let policer = policer(0.0);
-        policer.publish(GOLD, Share::Admit(1.0));
-        policer.publish(REST, Share::Admit(0.25));
+        policer.publish(GOLD, Share::Admit(1.0), Share::Admit(1.0));
+        policer.publish(REST, Share::Admit(0.25), Share::Admit(0.25));
         let mut passed = 0;
         for i in 0..100_000 {
             assert_eq!(policer.police(i % 2, Timestamp::ZERO, GOLD), Verdict::Pass);
@@ -314,27 +354,37 @@ mod tests {
     #[test]
     fn what_passed_stands_when_its_body_is_here_unless_the_class_was_shut() {
         let policer = policer(0.0);
-        let again = |before| policer.police_again(0, GOLD, before);
+        let again = |before| policer.police_again(0, GOLD, false, before);
         assert_eq!(again(Verdict::Pass), Verdict::Ask, "the controller decides by now");
-        policer.publish(GOLD, Share::Admit(1e-9));
+        policer.publish(GOLD, Share::Admit(1e-9), Share::Admit(1e-9));
         assert_eq!((again(Verdict::Pass), again(Verdict::Guaranteed)), (Verdict::Pass, Verdict::Guaranteed));
-        policer.publish(GOLD, Share::Admit(1.0));
+        policer.publish(GOLD, Share::Admit(1.0), Share::Admit(1.0));
         assert_eq!(again(Verdict::Ask), Verdict::Pass);
-        policer.publish(GOLD, Share::Admit(0.0));
+        policer.publish(GOLD, Share::Admit(0.0), Share::Admit(0.0));
         for before in [Verdict::Pass, Verdict::Ask] {
             assert!(matches!(again(before), Verdict::Refuse(_)), "{before:?}");
         }
         assert_eq!(again(Verdict::Guaranteed), Verdict::Guaranteed);
-        assert_eq!(policer.counts(GOLD), ClassCounts { offered: 0, guaranteed: 0, refused: 2 });
+        assert_eq!(policer.counts(GOLD), ClassCounts { offered: 0, guaranteed: 0, refused: 2, retries: 0 });
     }
 
     #[test]
     fn guaranteed_requests_pass_even_when_the_class_is_shut() {
         let policer = policer(10.0);
-        policer.publish(GOLD, Share::Admit(0.0));
+        policer.publish(GOLD, Share::Admit(0.0), Share::Admit(0.0));
         let verdicts = vec![0, 0, 0, 100].into_iter().map(|ms| policer.police(0, Timestamp::from_millis(ms), GOLD));
         let guaranteed: Vec<bool> = verdicts.map(|v| v == Verdict::Guaranteed).collect();
         assert_eq!(guaranteed, [true, true, false, true]);
+    }
+
+    #[test]
+    fn a_held_retry_has_no_part_in_the_guarantee() {
+        let policer = policer(10.0);
+        policer.hold_retries(GOLD, Timestamp::from_millis(100));
+        let police = |ms, is_retry| policer.police_try(0, Timestamp::from_millis(ms), GOLD, is_retry);
+        assert_eq!((police(0, true), police(0, false)), (Verdict::Ask, Verdict::Guaranteed));
+        assert_eq!(police(100, true), Verdict::Guaranteed, "it is over");
+        assert_eq!((policer.counts(GOLD).offered, policer.counts(GOLD).retries), (3, 2));
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use crate::time::Timestamp;
+
 /// An importance class: 0 is the most important. Shown to people as rank 1, 2, 3, ...
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClassId(pub u8);
@@ -96,6 +98,11 @@ pub struct Request {
     pub affinity: AffinityKey,
     /// On whose behalf it comes.
     pub tenant: TenantKey,
+    /// When its client stops waiting for the answer; `None`: nobody said. It makes a refusal earlier and nothing else:
+    /// a request does not go before others by it.
+    pub deadline: Option<Timestamp>,
+    /// It was tried before, as its client says or as was seen: first tries of its class go before it.
+    pub is_retry: bool,
 }
 
 /// The controller's name for one accepted request. Drivers wrap it in a permit that reports a cancel when

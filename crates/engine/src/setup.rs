@@ -56,6 +56,8 @@ pub struct Setup {
     pub most_open: usize,
     /// Tenants of which more is to be said than of others: at most 10,000.
     pub tenants: Vec<TenantSetup>,
+    /// Which requests in flight may be ended for the sake of more important ones.
+    pub cancel: Cancel,
 }
 
 /// Setup of a class of requests.
@@ -111,6 +113,28 @@ pub enum WhenAllDown {
     Refuse,
 }
 
+/// Which requests in flight the controller may end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Cancel {
+    /// None.
+    #[default]
+    Off,
+    /// Those that have used several times their predicted cost while more important classes miss the target: rarely,
+    /// and one after the other.
+    Runaways,
+}
+
+impl Cancel {
+    /// The name in configuration.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Cancel::Off => "off",
+            Cancel::Runaways => "runaways",
+        }
+    }
+}
+
 impl Setup {
     /// A setup with one class, one target and default policies.
     pub fn simple(name: impl Into<String>, sla: Sla, servers: impl IntoIterator<Item = ServerSetup>) -> Self {
@@ -131,6 +155,7 @@ impl Setup {
             when_all_down: WhenAllDown::default(),
             most_open: MOST_OPEN,
             tenants: Vec::new(),
+            cancel: Cancel::default(),
         }
     }
 

@@ -69,6 +69,8 @@ pub struct ClassSnapshot {
     pub name: String,
     /// Requests that arrived.
     pub offered: u64,
+    /// Of these, tried before.
+    pub retries: u64,
     /// Requests sent to a server.
     pub admitted: u64,
     /// Of these, admitted by the guarantee.
@@ -81,6 +83,8 @@ pub struct ClassSnapshot {
     pub in_target: u64,
     /// Requests that the server failed or a time-out ended.
     pub failed: u64,
+    /// Of these, ended by the controller: they had used several times their predicted cost.
+    pub runaways: u64,
     /// Requests whose client left.
     pub cancelled: u64,
     /// Requests that servers work on.

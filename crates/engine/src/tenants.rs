@@ -3,19 +3,20 @@
 //! *Intuition.* A canteen that does not count portions until the pots run low. Then whoever has eaten less than the
 //! others goes to the front of the queue, and who keeps coming back is served from what is left.
 //!
-//! *Applied.* A tenant's rate is the work it offers a class per second, by learned costs. While the class is refused any, there is a
-//! level `a` such that the tenants' rates, each cut to `a`, add up to what the class gets: its max-min fair share. Who
-//! offers less is *within* its share, and nothing changes for it. Of a tenant that offers `r > a`, the part `a / r` of
-//! its requests is *due* to it and the rest is *excess* (the labels of core-stateless fair queueing). Policies are not
-//! told: a request that is due or excess is shown a [`Load`](crate::admission::Load) whose queue is longer than it is,
-//! so that the last places are left to tenants within their share; where requests wait, those go first. What nobody
-//! else wants the heavy tenant gets: servers do not stand idle for fairness.
+//! *Applied.* A tenant's rate is the work it offers a class per second, by learned costs. While the class is refused
+//! any, there is a level `a` such that the tenants' rates, each cut to `a`, add up to what the class gets: its max-min
+//! fair share. Who offers less is *within* its share, and nothing changes for it. Of a tenant that offers `r > a`, the
+//! part `a / r` of its requests is *due* to it and the rest is *excess* (the labels of core-stateless fair queueing).
+//! Policies are not told: a request that is due or excess is shown a [`Load`](crate::admission::Load) whose queue is
+//! longer than it is, so that the last places are left to tenants within their share; where requests wait, those go
+//! first. What nobody else wants the heavy tenant gets: servers do not stand idle for fairness.
 //!
-//! *Awkward cases.* A class with one tenant, or whose tenants all offer about the same, has nobody to protect: the policy
-//! decides as if there were no tenants. Tenants may be millions, so rates are kept in a sketch of fixed size
-//! (`tenants/sketch.rs`), whose hashes change every few seconds: who shares a cell with a heavy tenant does not for long. The
-//! level follows from a histogram of offered work by its tenant's rate (`tenants/level.rs`), in a few hundred steps ten
-//! times a second. The published table of the policy `threshold` decides without the lock and knows no tenants.
+//! *Awkward cases.* A class with one tenant, or whose tenants all offer about the same, has nobody to protect: the
+//! policy decides as if there were no tenants. Tenants may be millions, so rates are kept in a sketch of fixed size
+//! (`tenants/sketch.rs`), whose hashes change every few seconds: who shares a cell with a heavy tenant does not for
+//! long. The level follows from a histogram of offered work by its tenant's rate (`tenants/level.rs`), in a few hundred
+//! steps ten times a second. The published table of the policy `threshold` decides without the lock and knows no
+//! tenants.
 //!
 //! *Source.* Labels and level: I. Stoica, S. Shenker, H. Zhang, *Core-stateless fair queueing* (SIGCOMM 1998), with the
 //! level worked out instead of approached. Rates: C. Estan, G. Varghese, *New directions in traffic measurement*

@@ -89,6 +89,7 @@ pub fn setup(scenario: &Scenario, arm: &Arm) -> Result<Setup, ArmError> {
     setup.admission = policy(arm, "admission", &arm.admission, AdmissionConfig::NAMES)?;
     setup.dispatch = policy(arm, "dispatch", &arm.dispatch, DispatchConfig::NAMES)?;
     setup.partition = policy(arm, "partition", &arm.partition, PartitionConfig::NAMES)?;
+    setup.cancel = arm.cancel;
     setup.max_conn = scenario.max_conn.iter().map(max_conn).collect();
     setup.check().map_err(|source| ArmError::Setup { arm: arm.name.clone(), source })?;
     Ok(setup)
@@ -176,8 +177,11 @@ pub(crate) fn application(scenario: &Scenario, setup: tidegate_engine::Setup, se
         let rules = by_class.chain([rule(session_prefix(scenario, request))]).collect();
         TypeRules { rules, tags: tags_of(scenario, request) }
     });
-    let classifier =
-        ClassifierSetup { classes: classes.collect(), request_types: request_types.collect(), seed: 0, affinity: None };
+    let classifier = ClassifierSetup {
+        classes: classes.collect(),
+        request_types: request_types.collect(),
+        ..ClassifierSetup::default()
+    };
     let server = |(setup, address): (&tidegate_engine::ServerSetup, &SocketAddr)| config::Server {
         name: setup.name.clone(),
         address: address.to_string(),

@@ -59,6 +59,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tidegate_config::ConfigErrors;
+use tidegate_engine::Cancel;
 use tidegate_sim::{Channel, Link, SentryModel};
 use tidegate_workload::{ArrivalProcess, Profile, Rate, Retry, ServiceTime, Sessions, Tenants, Users, time};
 
@@ -282,6 +283,10 @@ pub struct Load {
     /// Whether it stays away: for arms that show what the others would be without it.
     #[serde(default, skip_serializing_if = "is_no")]
     pub absent: bool,
+    /// How long its clients wait, which they say with their requests; unsaid when absent. Beside `patience`, the sooner
+    /// holds.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "time::optional")]
+    pub deadline: Option<Duration>,
 }
 
 /// One of the policies that are compared.
@@ -308,6 +313,9 @@ pub struct Arm {
     /// What is otherwise in this arm than in the file: by the way to it, as in a sweep. See [`Scenario::for_arm`].
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     pub set: toml::Table,
+    /// Which requests in flight may be ended: `off` or `runaways`.
+    #[serde(default, skip_serializing_if = "is_off")]
+    pub cancel: Cancel,
 }
 
 impl Scenario {
@@ -405,6 +413,10 @@ fn one_share() -> f64 {
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
+fn is_off(cancel: &Cancel) -> bool {
+    *cancel == Cancel::Off
+}
+
 fn is_one(share: &f64) -> bool {
     *share == 1.0
 }
@@ -428,9 +440,8 @@ fn yes() -> bool {
 }
 
 fn p95() -> String {
-    "p95".to_owned()
+    "p95".into()
 }
-
 fn patience() -> Duration {
     Duration::from_secs(30)
 }

@@ -196,6 +196,9 @@ impl Beyond {
 
     /// The load generator's streams do not know these.
     fn add_clients(&mut self, scenario: &Scenario) {
+        self.add(scenario.loads.iter().any(|load| load.deadline.is_some()), "load.deadline");
+        let says = |load: &crate::scenario::Load| load.retry.is_some_and(|retry| retry.says);
+        self.add(scenario.loads.iter().any(says), "load.retry.says");
         self.add(!scenario.users.is_empty(), "users");
         self.add(scenario.expects.iter().any(|expect| expect.request.is_some()), "expect.request");
     }

@@ -37,7 +37,7 @@ mod tests {
     #[test]
     fn who_is_answered_is_content_and_others_wait_as_they_do() {
         let time = Some(ServiceTime::constant(2.0).expect("not negative"));
-        let retry = |wait| Retry { tries: 3, wait, time, jitter: 0.0 };
+        let retry = |wait| Retry { tries: 3, wait, time, jitter: 0.0, says: false };
         let wait = |kind, outcome| wait(&retry(kind), outcome, &mut rng(1, 0)).map(|wait| wait.as_secs());
         for kind in [Wait::AtOnce, Wait::RetryAfter, Wait::Own] {
             assert_eq!((wait(kind, answered(200, 5)), wait(kind, Outcome::ConnectionLimit)), (None, None));

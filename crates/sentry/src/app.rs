@@ -1,5 +1,7 @@
 //! One application as all workers share it: its controller behind a short lock, and what a reload swaps.
 
+mod aside;
+mod delivery;
 mod governed;
 mod leavers;
 mod rebuild;
@@ -14,10 +16,11 @@ use arc_swap::ArcSwap;
 use thiserror::Error;
 use tidegate_classify::ClassifyError;
 use tidegate_engine::{
-    Action, ClassId, Controller, LoadReport, Rejection, ServerId, ServerState, SetupError, Snapshot, Status, Ticket,
-    Timestamp,
+    ClassId, Controller, LoadReport, Rejection, ServerId, ServerState, SetupError, Snapshot, Status, Ticket, Timestamp,
 };
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
+
+use delivery::Delivery;
 
 use crate::cancels::Cancels;
 use crate::config;
@@ -25,6 +28,7 @@ use crate::counters::Counters;
 use crate::event_ring::EventRing;
 use crate::in_force::InForce;
 use crate::record::RecordSink;
+use crate::repeats::Repeats;
 use crate::spans::Spans;
 use crate::syn_policing::Syn;
 
@@ -52,6 +56,10 @@ pub struct App {
     pub faults: crate::faults::Faults,
     /// Wakes the timer task when the controller's next deadline came nearer.
     pub(crate) rearm: Notify,
+    /// Requests in flight that the controller wants ended, the last few: each worker looks for its own.
+    pub(crate) runaways: watch::Sender<Vec<Ticket>>,
+    /// The ids of requests that came lately.
+    pub(crate) repeats: Repeats,
     /// What the data path counts.
     pub counters: Counters,
     /// What the controller did, and why.
@@ -74,6 +82,8 @@ pub(crate) struct Core {
     pub(crate) waiters: HashMap<Ticket, oneshot::Sender<Woken>>,
     /// Data servers whose cores are to be divided anew.
     divisions: Vec<(ServerId, u32)>,
+    /// Requests in flight that are to be ended.
+    runaways: Vec<Ticket>,
     /// Until when the timer task sleeps.
     pub(crate) armed: Timestamp,
     /// Carries out the rate of new connections.
@@ -143,6 +153,7 @@ impl App {
             controller,
             waiters: HashMap::new(),
             divisions: Vec::new(),
+            runaways: Vec::new(),
             armed: Timestamp::MAX,
             syn: syn.clone(),
             generation: 0,
@@ -162,6 +173,8 @@ impl App {
             #[cfg(feature = "faults")]
             faults: crate::faults::Faults::default(),
             rearm: Notify::new(),
+            runaways: watch::Sender::default(),
+            repeats: Repeats::default(),
             counters: Counters::new(lanes),
             events,
             syn,
@@ -352,6 +365,9 @@ impl App {
             if !core.divisions.is_empty() {
                 self.divide(&mut core);
             }
+            if !core.runaways.is_empty() {
+                self.end_runaways(&mut core);
+            }
             (value, core.rearm())
         };
         if nearer {
@@ -361,17 +377,6 @@ impl App {
             self.deliver(woken);
         }
         value
-    }
-
-    /// Notes how data servers are to divide their cores; who listens to their nuclei tells them.
-    #[cold]
-    fn divide(&self, core: &mut Core) {
-        let live = self.live();
-        for (server, cores) in core.divisions.drain(..) {
-            if let Some(server) = live.server(server) {
-                server.want_cores(Some(cores));
-            }
-        }
     }
 
     /// Tells waiting requests what became of them, outside the lock. A waiter may be gone by now: then its start is
@@ -399,56 +404,5 @@ impl App {
 impl std::fmt::Debug for Core {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Core").field("waiters", &self.waiters.len()).finish_non_exhaustive()
-    }
-}
-
-impl Core {
-    /// Takes every action the controller has ready.
-    fn drain(&mut self, now: Timestamp, woken: &mut Vec<Delivery>) {
-        while let Some(action) = self.controller.poll_action() {
-            let (ticket, message) = match action {
-                Action::Start { ticket, server } => (ticket, Woken::Start(server)),
-                Action::Refuse { ticket, rejection } => (ticket, Woken::Refuse(rejection)),
-                Action::Isolate { server, cores } => {
-                    self.divisions.push((server, cores));
-                    continue;
-                }
-                Action::SynRate { rate, depth } => {
-                    self.syn.want(now, rate, depth);
-                    continue;
-                }
-                _ => continue,
-            };
-            woken.push(Delivery { ticket, message, to: self.waiters.remove(&ticket) });
-        }
-    }
-
-    /// Whether the controller's next deadline is now before what the timer task sleeps for.
-    fn rearm(&mut self) -> bool {
-        match self.controller.poll_timeout() {
-            Some((at, _)) if at < self.armed => {
-                self.armed = at;
-                true
-            }
-            _ => false,
-        }
-    }
-}
-
-/// A message to a waiting request.
-struct Delivery {
-    ticket: Ticket,
-    message: Woken,
-    to: Option<oneshot::Sender<Woken>>,
-}
-
-impl Delivery {
-    /// Delivers; the ticket when a start found nobody to take it.
-    fn deliver(self) -> Option<Ticket> {
-        let undelivered = match self.to {
-            Some(to) => to.send(self.message).err(),
-            None => Some(self.message),
-        };
-        undelivered.filter(|message| matches!(message, Woken::Start(_))).map(|_| self.ticket)
     }
 }

@@ -93,11 +93,11 @@ impl ResponseBody {
     /// The server, or the time, broke the answer off: told at once, for the connection is lost.
     fn break_off(&mut self, end: RecordEnd) -> BodyError {
         let (outcome, error) = match end {
-            RecordEnd::TimedOut => (Outcome::timed_out(), BodyError::TimedOut),
+            RecordEnd::TimedOut | RecordEnd::Cancelled => (Outcome::timed_out(), BodyError::TimedOut),
             _ => (Outcome::failed(), BodyError::Response),
         };
         if let Some(mut ending) = self.ending.take() {
-            if let (Kind::Relay(relay), RecordEnd::TimedOut) = (&mut self.kind, end) {
+            if let (Kind::Relay(relay), RecordEnd::TimedOut | RecordEnd::Cancelled) = (&mut self.kind, end) {
                 ending.place.left.put(relay.server.take());
             }
             ending.end = end;
@@ -150,6 +150,7 @@ impl ResponseBody {
                     await_more(&this.client, &this.worker, this.ending.as_deref());
                     Poll::Pending
                 }
+                Some(Wait::Cancelled) => Poll::Ready(Some(Err(this.break_off(RecordEnd::Cancelled)))),
                 Some(wait) => {
                     let whole = wait == Wait::Request;
                     this.worker.lane().bump(if whole { Counter::TimeoutRequest } else { Counter::TimeoutBodyIdle });
@@ -207,6 +208,9 @@ impl Drop for ResponseBody {
         self.take_back();
         if let (Kind::Relay(relay), Some(ending)) = (&mut self.kind, &self.ending) {
             ending.place.left.put(relay.server.take());
+        }
+        if self.ending.as_ref().is_some_and(|ending| ending.end == RecordEnd::Cancelled) {
+            self.ending.take().into_iter().for_each(|ending| ending.report());
         }
         self.client.answer(self.ending.take().filter(|ending| ending.end != RecordEnd::ClientGone));
     }

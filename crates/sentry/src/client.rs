@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use http::HeaderValue;
-use tidegate_engine::Timestamp;
+use tidegate_engine::{Ticket, Timestamp};
 
 use crate::config::Timeouts;
 use crate::ending::Ending;
@@ -46,6 +46,8 @@ pub(crate) enum Wait {
     Request,
     /// For nothing: the process is short of something, and this connection is to go.
     GiveWay,
+    /// Nothing: the controller wants the request ended.
+    Cancelled,
 }
 
 /// How far the current request is, with what one step of its way leaves for the next. The methods of [`Client`] are all
@@ -57,9 +59,10 @@ enum Phase {
     Idle,
     /// hyper gets a request from the gate, which has decided about it if it was plain.
     Arrived(Option<Box<Arrival>>),
-    /// The service answers it. What is known of its end is here while hyper has the answer's body and asks for no more
-    /// of it.
-    Serving(Option<Box<Ending>>),
+    /// The service answers it; under this ticket, once it is admitted.
+    Serving(Option<Ticket>),
+    /// The same, while hyper has the answer's body and asks for no more of it: what is known of its end.
+    Lent(Box<Ending>),
     /// The service answers it with a `101`: a tunnel to the server follows.
     Upgrading(Box<ServerEnd>),
     /// hyper has let go of the answer's body: after the next flush the message is over. `None`: it is, or the client is
@@ -148,14 +151,43 @@ impl Client {
 
     /// The answer's body goes on when hyper asks for more; until then `ending` is here.
     pub(crate) fn lend(&self, ending: Box<Ending>) {
-        self.phase.replace(Phase::Serving(Some(ending)));
+        self.phase.replace(Phase::Lent(ending));
     }
 
     /// What the answer's body lent.
     pub(crate) fn take_back(&self) -> Option<Box<Ending>> {
-        match &mut *self.phase.borrow_mut() {
-            Phase::Serving(ending) => ending.take(),
+        let mut phase = self.phase.borrow_mut();
+        let Phase::Lent(ending) = &*phase else { return None };
+        let serving = Phase::Serving(ending.ticket());
+        match std::mem::replace(&mut *phase, serving) {
+            Phase::Lent(ending) => Some(ending),
             _ => None,
+        }
+    }
+
+    /// Ends the answer that hyper asks for no more of. `false`: there is none, or its server is done with it.
+    pub(crate) fn cancel_lent(&self) -> bool {
+        match &mut *self.phase.borrow_mut() {
+            Phase::Lent(ending) => ending.cancel(),
+            _ => false,
+        }
+    }
+
+    /// The request is admitted under `ticket`.
+    pub(crate) fn admitted(&self, ticket: Ticket) {
+        self.phase.replace(Phase::Serving(Some(ticket)));
+    }
+
+    /// Ends the request, if it is the one of `ticket` and its server has not answered in full.
+    pub(crate) fn cancel(&self, ticket: Ticket) {
+        let own = match &*self.phase.borrow() {
+            Phase::Serving(own) => *own,
+            Phase::Lent(ending) => ending.ticket(),
+            _ => None,
+        };
+        if own == Some(ticket) && !self.gives_way() {
+            self.expired.set(Some(Wait::Cancelled));
+            self.wake();
         }
     }
 

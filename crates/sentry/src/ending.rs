@@ -1,13 +1,13 @@
 //! How a request ends: its outcome goes to the engine, its record to the log, once.
 
+mod log;
+
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
 use http::{HeaderValue, Method, Uri};
-use tidegate_engine::{
-    AbandonedBy, ClassId, End, MeasuredCost, Open, Outcome, Rejection, Request, ServerId, Timestamp,
-};
+use tidegate_engine::{AbandonedBy, ClassId, End, MeasuredCost, Open, Outcome, Request, ServerId, Ticket, Timestamp};
 
 use crate::client::Client;
 use crate::config::RequestKind;
@@ -15,11 +15,14 @@ use crate::counters::Counter;
 use crate::gate::head::Head;
 use crate::ghost;
 use crate::permit::{Arrival, Permit, Policed};
-use crate::record::{Decided, RecordEnd, RequestRecord, Work};
+use crate::record::{Decided, RecordEnd, Work};
+use crate::reject;
 use crate::share::{Local, WorkerApp};
 use crate::spans::Trace;
 use crate::times::Example;
 use crate::upstream::send::Left;
+
+use log::log_refusal;
 
 /// A request on its way to its end. Dropped unreported, the client has left.
 #[derive(Debug)]
@@ -46,10 +49,19 @@ pub(crate) struct Ending {
     pub(crate) trace: Option<Box<Trace>>,
     /// What tells it from others, where its class wants an example.
     example: Option<Example>,
-    at: Timestamp,
+    since: Since,
     request: Request,
     line: Option<Box<Line>>,
     reported: bool,
+}
+
+/// Since when a request is here.
+#[derive(Clone, Copy, Debug)]
+struct Since {
+    /// When it asked for a place: its response time begins.
+    at: Timestamp,
+    /// When its head came: before `at`, if its body was read first.
+    came: Timestamp,
 }
 
 /// A request's place at its server, and what becomes of it.
@@ -115,7 +127,7 @@ impl Ending {
             decision: Decided::Admitted,
             trace: None,
             example: None,
-            at,
+            since: Since { at, came: at },
             request,
             line: None,
             reported: false,
@@ -136,7 +148,8 @@ impl Ending {
 
     /// Offers it as an example of its class's response times, by the fields that its server gets.
     pub(crate) fn offer(&mut self, headers: &http::HeaderMap) {
-        self.example = self.local.live.times(self.request.class).and_then(|times| times.example(self.at, headers));
+        self.example =
+            self.local.live.times(self.request.class).and_then(|times| times.example(self.since.at, headers));
     }
 
     /// Whether the clock is worth reading for the log's sake.
@@ -154,9 +167,14 @@ impl Ending {
         &self.request
     }
 
+    /// When the request's head came.
+    pub(crate) fn came(&self) -> Timestamp {
+        self.since.came
+    }
+
     /// When the request arrived.
     pub(crate) fn arrived(&self) -> Timestamp {
-        self.at
+        self.since.at
     }
 
     /// It turns out to be open and no work; `first_byte`: since when its answer goes on. Where the pool takes it, its
@@ -186,16 +204,16 @@ impl Ending {
     /// Its response time is known: it ended at `end`.
     fn observe(&mut self, end: Timestamp) {
         if let Some(times) = self.local.live.times(self.request.class) {
-            times.observe(end.since(self.at), self.example.take());
+            times.observe(end.since(self.since.at), self.example.take());
             if let Some(first_byte) = self.place.began {
-                times.observe_first_byte(first_byte.since(self.at));
+                times.observe_first_byte(first_byte.since(self.since.at));
             }
         }
     }
 
     /// Its body is here, and it asks for a place: its response time begins now.
     pub(crate) fn ask_again(&mut self, arrival: &Arrival) {
-        self.at = arrival.at;
+        self.since.at = arrival.at;
         self.request = arrival.request;
         self.local = arrival.local.clone();
     }
@@ -286,6 +304,20 @@ impl Ending {
         }
     }
 
+    /// Its name in the controller, while it has a place there.
+    pub(crate) fn ticket(&self) -> Option<Ticket> {
+        self.place.permit.as_ref().map(Permit::ticket)
+    }
+
+    /// The controller wants it ended. `false`: no server is at work for it, and it stays what it was.
+    pub(crate) fn cancel(&mut self) -> bool {
+        let is_work = self.place.permit.is_some() && self.place.work.is_none();
+        if is_work {
+            (self.end, self.outcome) = (RecordEnd::Cancelled, Outcome::timed_out());
+        }
+        is_work
+    }
+
     /// The permit ends, or goes on with the work that is left behind.
     fn release(&mut self, permit: Permit) {
         if let Some((kind, first_byte)) = self.place.unpooled {
@@ -298,13 +330,14 @@ impl Ending {
         }
         let by = match self.end {
             RecordEnd::ClientGone => Some(AbandonedBy::Client),
+            RecordEnd::Cancelled => Some(AbandonedBy::Controller),
             _ if self.outcome.end == End::TimedOut => Some(AbandonedBy::TimeOut),
             _ => None,
         };
         match (by, self.place.work, self.place.left.take()) {
             (Some(by), None, Some(server)) => {
                 self.place.work = Some(Work::Ghost);
-                if by == AbandonedBy::TimeOut {
+                if by != AbandonedBy::Client {
                     self.observe(self.worker.now());
                 }
                 ghost::leave(&self.worker, permit, by, server);
@@ -318,40 +351,6 @@ impl Ending {
                 let outcome = Outcome { bytes: Some(self.bytes_out), ..self.outcome };
                 permit.complete(outcome, measured.map(|(server, cost)| (server, self.request, cost)));
             }
-        }
-    }
-
-    fn log(&self, line: &Line, bytes_in: u64) {
-        let app = &self.worker.app;
-        let text = |value: &Option<HeaderValue>| value.as_ref().and_then(|v| v.to_str().ok()).map(String::from);
-        let (host, id) = (text(&line.host), text(&line.request_id));
-        let record = RequestRecord {
-            client: self.client.peer,
-            method: line.method.as_str(),
-            host: host.as_deref(),
-            path: line.uri.path_and_query().map_or("*", |path| path.as_str()),
-            class: self.request.class,
-            request_type: self.request.request_type,
-            decision: self.decision,
-            server: self.server,
-            status: self.status,
-            bytes_in,
-            bytes_out: self.bytes_out,
-            waited: self.waited,
-            first_byte: self.first_byte,
-            total: self.worker.now().since(self.at),
-            end: self.end,
-            work: self.place.work,
-            retries: self.retries,
-            request_id: id.as_deref(),
-        };
-        let class = self.local.live.class_name(self.request.class);
-        if app.records.enabled() {
-            app.records.record(app.name(), class, &record);
-        }
-        if let Some(trace) = &self.trace {
-            let server = self.server.and_then(|server| self.local.live.server(server));
-            app.spans.end(trace, app.name(), class, server.map(|server| server.address.as_str()), &record);
         }
     }
 }
@@ -373,7 +372,8 @@ pub(crate) fn record_refusal(
     peer: SocketAddr,
     bytes_out: usize,
 ) {
-    let status = arrival.local.live.config.rejection.status;
+    let Policed::Refused(rejection) = &arrival.policed else { return };
+    let status = reject::status(&arrival.local.live, rejection);
     let lane = worker.lane();
     lane.bump(Counter::RefusedByGate);
     lane.status(status);
@@ -382,44 +382,5 @@ pub(crate) fn record_refusal(
     let trace = trace.filter(|trace| trace.is_sampled());
     if trace.is_some() || worker.app.records.enabled() {
         log_refusal(worker, arrival, head, peer, bytes_out, trace.as_deref());
-    }
-}
-
-fn log_refusal(
-    worker: &WorkerApp,
-    arrival: &Arrival,
-    head: &Head<'_, '_>,
-    peer: SocketAddr,
-    bytes_out: usize,
-    trace: Option<&Trace>,
-) {
-    let Policed::Refused(rejection) = &arrival.policed else { return };
-    let rejection: Rejection = *rejection;
-    let record = RequestRecord {
-        client: peer,
-        method: head.method,
-        host: head.host,
-        path: head.target,
-        class: arrival.request.class,
-        request_type: arrival.request.request_type,
-        decision: Decided::Rejected(rejection),
-        server: None,
-        status: arrival.local.live.config.rejection.status,
-        bytes_in: 0,
-        bytes_out: bytes_out as u64,
-        waited: Duration::ZERO,
-        first_byte: None,
-        total: worker.now().since(arrival.at),
-        end: RecordEnd::Complete,
-        work: None,
-        retries: 0,
-        request_id: head.header("x-request-id").and_then(|id| std::str::from_utf8(id).ok()),
-    };
-    let (app, class) = (&worker.app, arrival.local.live.class_name(arrival.request.class));
-    if app.records.enabled() {
-        app.records.record(app.name(), class, &record);
-    }
-    if let Some(trace) = trace {
-        app.spans.end(trace, app.name(), class, None, &record);
     }
 }

@@ -2,6 +2,7 @@
 //! the client.
 
 pub(crate) mod canonical;
+pub(crate) mod due;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
 pub(crate) mod strays;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
 
 use http::HeaderName;
 use tidegate_classify::{AffinityBy, Classifier, ClassifierSetup, Paths, Reading, RequestView, reading};
-use tidegate_engine::{ClassId, Controller, Policer, Request, ServerId, Status};
+use tidegate_engine::{ClassId, Controller, Policer, Request, ServerId, Status, Timestamp};
 
 use crate::app::AppError;
 use crate::blame::Blame;
@@ -95,6 +95,12 @@ impl InForce {
     /// Its class and what else the engine needs to know.
     pub(crate) fn classify(&self, view: &impl RequestView) -> Request {
         if self.is_ambiguous(view) { self.classifier.classify_ambiguous(view) } else { self.classifier.classify(view) }
+    }
+
+    /// The same of a request that arrived at `at`, with what it says of its time and of its tries.
+    pub(crate) fn classify_due(&self, view: &impl RequestView, at: Timestamp) -> Request {
+        let deadline = self.classifier.time_left(view).map(|left| at + left);
+        Request { deadline, is_retry: self.classifier.says_retry(view), ..self.classify(view) }
     }
 
     /// Whether its server may read another path than the rules.

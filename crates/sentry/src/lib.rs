@@ -57,6 +57,7 @@ mod proxy;
 pub mod record;
 mod reject;
 mod reload;
+mod repeats;
 pub mod reports;
 mod sentry;
 mod serve;

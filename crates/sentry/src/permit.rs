@@ -67,10 +67,18 @@ pub(crate) struct Admitted {
 /// Classifies and polices a request that arrived at `at`.
 pub(crate) fn police(worker: &Rc<WorkerApp>, view: &impl RequestView, at: Timestamp, body: BodyIs) -> Arrival {
     worker.lane().bump(Counter::Requests);
-    police_uncounted(worker, view, at, body)
+    police_uncounted(worker, view, at, body, None)
 }
 
-fn police_uncounted(worker: &Rc<WorkerApp>, view: &impl RequestView, at: Timestamp, body: BodyIs) -> Arrival {
+/// `before`: what it was when its head came, where that is not now.
+fn police_uncounted(
+    worker: &Rc<WorkerApp>,
+    view: &impl RequestView,
+    at: Timestamp,
+    body: BodyIs,
+    before: Option<Request>,
+) -> Arrival {
+    let mut has_come = None;
     loop {
         let local = worker.local();
         if local.live.is_exempt(view) {
@@ -78,7 +86,17 @@ fn police_uncounted(worker: &Rc<WorkerApp>, view: &impl RequestView, at: Timesta
             let request = local.live.classify(view);
             return Arrival { at, request, policed: Policed::Exempt, local };
         }
-        let request = local.live.classify(view);
+        let mut request = local.live.classify_due(view, at);
+        if let Some(before) = before {
+            // Its time runs since its head came, and it is not its own retry.
+            (request.deadline, request.is_retry) = (before.deadline, before.is_retry);
+        } else {
+            // Looked up once, whatever is reloaded meanwhile: to look is to have come.
+            request.is_retry |= *has_come.get_or_insert_with(|| {
+                let key = local.live.classifier.repeat_key(view, &request);
+                key.is_some_and(|key| worker.app.repeats.has_come(at, key))
+            });
+        }
         let is_read = body == BodyIs::ToCome && reads_ahead(&local.live.config, view, &request);
         if let Some(policed) = decide(worker, &local, request, at, is_read) {
             return Arrival { at, request, policed, local };
@@ -104,7 +122,7 @@ fn decide(
     is_read: bool,
 ) -> Option<Policed> {
     let policer = &local.live.policer;
-    let verdict = policer.police(worker.index, at, request.class);
+    let verdict = policer.police_try(worker.index, at, request.class, request.is_retry);
     if let Verdict::Refuse(rejection) = verdict
         && !policer.shadow()
     {
@@ -126,7 +144,8 @@ fn ask(
         if core.generation != local.live.generation {
             return None;
         }
-        if is_read && !(verdict == Verdict::Ask && core.controller.is_full(now)) {
+        let is_late = request.deadline.is_some_and(|deadline| deadline <= now) && !local.live.policer.shadow();
+        if is_read && !is_late && !(verdict == Verdict::Ask && core.controller.is_full(now)) {
             return Some(Policed::Reading(Reading::new(worker, local, request, verdict)));
         }
         let epoch = core.epoch;
@@ -230,6 +249,11 @@ impl Permit {
         in_epoch(&self.worker, self.epoch, call)
     }
 
+    /// Its name in the controller.
+    pub(crate) fn ticket(&self) -> Ticket {
+        self.ticket
+    }
+
     /// Moves the request to another server after `failed` could not take it.
     pub(crate) fn redispatch(&self, failed: ServerId) -> Option<ServerId> {
         let ticket = self.ticket;
@@ -271,11 +295,11 @@ impl Reading {
     pub(crate) fn arrive(mut self, view: &impl RequestView, at: Timestamp) -> Arrival {
         self.has_asked = true;
         let (local, request) = (self.local.clone(), self.request);
-        let verdict = local.live.policer.police_again(self.worker.index, request.class, self.verdict);
+        let verdict = local.live.policer.police_again(self.worker.index, request.class, request.is_retry, self.verdict);
         match ask(&self.worker, &local, request, verdict, false) {
             Some(policed) => Arrival { at, request, policed, local },
             // After a reload: nothing of before means anything.
-            None => police_uncounted(&self.worker, view, at, BodyIs::Here),
+            None => police_uncounted(&self.worker, view, at, BodyIs::Here, Some(request)),
         }
     }
 }

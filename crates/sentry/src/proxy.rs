@@ -121,6 +121,7 @@ impl Exchange {
             }
         };
         self.ending.decision = admitted.shadow.map_or(Decided::Admitted, Decided::Shadow);
+        self.client.admitted(admitted.permit.ticket());
         self.ending.place.permit = Some(admitted.permit);
         Ok(admitted.server)
     }
@@ -178,6 +179,8 @@ impl Exchange {
         if let Some(trace) = &self.ending.trace {
             trace.pass_on(&mut parts.headers);
         }
+        let spent = worker.now().since(self.ending.came());
+        headers::due::take_off(&mut parts.headers, &live.config.classifier.deadline, spent);
         self.ending.offer(&parts.headers);
         self.ending.note(&parts, headers::request_id(&parts.headers));
         match self.ending.kind() {
@@ -361,6 +364,9 @@ impl Exchange {
             self.client.close.set(true);
         }
         self.explain(response.headers_mut());
+        if failure == Failure::Cancelled && self.local.live.config.rejection.details {
+            response.headers_mut().insert(reject::DECISION, reject::cancelled(&self.local.live, self.ending.class()));
+        }
         self.answer(response, failure.end())
     }
 

@@ -93,6 +93,8 @@ pub enum RecordEnd {
     ServerFailed,
     /// A time-out of the sentry ended it.
     TimedOut,
+    /// The controller ended it: it had used several times what it was expected to cost, and others waited.
+    Cancelled,
     /// It became a tunnel (`101 Switching Protocols`).
     Upgraded,
 }
@@ -105,6 +107,7 @@ impl RecordEnd {
             RecordEnd::ClientGone => "client-gone",
             RecordEnd::ServerFailed => "server-failed",
             RecordEnd::TimedOut => "timed-out",
+            RecordEnd::Cancelled => "cancelled",
             RecordEnd::Upgraded => "upgraded",
         }
     }

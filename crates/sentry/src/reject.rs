@@ -127,6 +127,20 @@ pub(crate) fn response(live: &InForce, rejection: &Rejection, headers: &HeaderMa
     response
 }
 
+/// The status of a refusal: 504 where the client's own deadline is the reason, which is what proxies answer then, and
+/// what nobody takes for a reason to come back later; else what the operator wants.
+pub(crate) fn status(live: &InForce, rejection: &Rejection) -> u16 {
+    match rejection.reason {
+        Reason::Deadline => 504,
+        _ => live.config.rejection.status,
+    }
+}
+
+/// `Tidegate-Decision` of a request that was admitted and then ended by the controller.
+pub(crate) fn cancelled(live: &InForce, class: ClassId) -> HeaderValue {
+    visible(&format!("cancelled; reason=runaway; class={}", token(live.class_name(class))))
+}
+
 /// `Tidegate-Decision` of an admitted request.
 pub(crate) fn admitted(live: &InForce, class: ClassId) -> HeaderValue {
     visible(&format!("admitted; class={}", token(live.class_name(class))))
@@ -192,7 +206,7 @@ fn page(live: &InForce, rejection: &Rejection, format: Format) -> Page {
         }
         _ => (String::from(format.content_type()), Bytes::from(terse(retry_after, format))),
     };
-    Page { status: pages.status, retry_after, decision, content_type, body }
+    Page { status: status(live, rejection), retry_after, decision, content_type, body }
 }
 
 fn built_in(rejection: &Rejection, class: &str, retry_after: u64, format: Format) -> String {
@@ -291,17 +305,20 @@ fn is_grpc(headers: &HeaderMap) -> bool {
     headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
 }
 
-/// gRPC's own way: status UNAVAILABLE in a response without messages, and when to push again.
+/// gRPC's own way: status UNAVAILABLE in a response without messages, and when to push again; DEADLINE_EXCEEDED, and
+/// not to push again, where the call's deadline is the reason.
 fn grpc(live: &InForce, rejection: &Rejection) -> Response<Bytes> {
     let mut response = Response::new(Bytes::new());
     let pushback = rejection.retry_after.as_millis().max(1).min(u128::from(u32::MAX)) as u64;
     let page = page(live, rejection, Format::Text);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    headers.insert("grpc-status", HeaderValue::from_static("14"));
+    let is_late = rejection.reason == Reason::Deadline;
+    headers.insert("grpc-status", HeaderValue::from_static(if is_late { "4" } else { "14" }));
     let message = if page.decision.is_some() { rejection.reason.explanation() } else { "the service is busy" };
     headers.insert("grpc-message", visible(&percent(message)));
-    headers.insert("grpc-retry-pushback-ms", HeaderValue::from(pushback));
+    let pushback = if is_late { HeaderValue::from_static("-1") } else { HeaderValue::from(pushback) };
+    headers.insert("grpc-retry-pushback-ms", pushback);
     if let Some(decision) = &page.decision {
         headers.insert(DECISION, visible(decision));
     }

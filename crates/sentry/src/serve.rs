@@ -250,6 +250,11 @@ fn poll_over(worker: &WorkerApp, client: &Client) -> Poll<Over> {
             client.wait(Wait::ResponseBody, worker.deadline(|timeouts| timeouts.body_idle));
             Poll::Pending
         }
+        // Its client is slow, or its server is done with it: then there is no work to be ended.
+        Some(Wait::Cancelled) => {
+            client.take_expired();
+            if client.cancel_lent() { Poll::Ready(Over::Cut) } else { Poll::Pending }
+        }
         Some(wait) => {
             count_cut(worker, wait);
             Poll::Ready(Over::Cut)

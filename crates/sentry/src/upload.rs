@@ -2,7 +2,8 @@
 //! on as it comes. Counted, bounded, and watched to its end.
 //!
 //! A client that sends slowly would hold a place for as long as it likes, while its server has nothing to do. So what
-//! it sends is held here, and the request asks for a place when its body is complete, or when there is room for no more.
+//! it sends is held here, and the request asks for a place when its body is complete, or when there is room for no
+//! more.
 
 use std::future::poll_fn;
 use std::pin::Pin;

@@ -113,6 +113,8 @@ async fn work(job: Job) -> Left {
         let worker = WorkerApp::new(app, index, scratch.clone(), seed);
         let (swept, meter) = (worker.clone(), meter.clone());
         spawn_local(supervise("sweep", panicked(&worker), move || sweep(swept.clone(), meter.clone())));
+        let watching = worker.clone();
+        spawn_local(supervise("cancel", panicked(&worker), move || end_runaways(watching.clone())));
         for listener in listeners {
             accepting.push(spawn_local(keep_accepting(worker.clone(), listener, stop.clone())));
         }
@@ -181,6 +183,18 @@ async fn sweep(worker: Rc<WorkerApp>, meter: Arc<CpuMeter>) {
                 // Those that were told to go have their turn before anybody is looked at again.
                 tokio::time::sleep(BETWEEN_SHORTAGES).await;
             }
+        }
+    }
+}
+
+/// Ends requests that the controller wants ended, where they are this worker's.
+async fn end_runaways(worker: Rc<WorkerApp>) {
+    let mut news = worker.app.runaways.subscribe();
+    // An error means that the application is gone.
+    while news.changed().await.is_ok() {
+        let tickets = news.borrow_and_update().clone();
+        for (_, client) in &*worker.clients.borrow() {
+            tickets.iter().for_each(|ticket| client.cancel(*ticket));
         }
     }
 }

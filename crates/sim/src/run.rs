@@ -324,6 +324,7 @@ impl<'w> Run<'w> {
                     self.refuse(now, request, rejection.retry_after);
                 }
                 Action::Isolate { server, cores } => self.park.divide(now, u32::from(server.0), cores, &mut self.plans),
+                Action::Cancel { ticket } => self.cancelled(now, ticket),
                 Action::SynRate { rate, depth } => self.sentry.kernel.set(now, rate, depth),
                 other => unreachable!("an action that the simulator does not know: {other:?}"),
             }

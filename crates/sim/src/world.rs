@@ -95,6 +95,8 @@ pub struct Stream {
 pub struct Manner {
     /// How long they wait for an answer before they leave; `None`: [`World::patience`] holds for them.
     pub patience: Option<Duration>,
+    /// The same, said with their requests; whichever is sooner holds.
+    pub deadline: Option<Duration>,
     /// Whose requests they are; `None`: nobody's in particular.
     pub tenants: Option<Tenants>,
     /// How long a client takes to send a request, seconds; `None`: no time.

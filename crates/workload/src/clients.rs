@@ -57,6 +57,9 @@ pub struct Retry {
     /// Its wait is stretched at random by up to this share.
     #[serde(default)]
     pub jitter: f64,
+    /// Whether its further tries say that they are retries.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub says: bool,
 }
 
 /// How long a client waits before it tries again.
@@ -77,6 +80,10 @@ impl Users {
     pub fn label(&self) -> &str {
         self.name.as_deref().unwrap_or(&self.class)
     }
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 fn three() -> u32 {

@@ -22,7 +22,7 @@ fn classifier() -> Classifier {
     let classes = vec![first, vec![path(PathMatch::Prefix("/shop".to_owned()))], vec![]];
     let types =
         vec![TypeRules { rules: vec![path(PathMatch::Prefix("/shop/search".to_owned()))], ..Default::default() }];
-    Classifier::compile(&ClassifierSetup { classes, request_types: types, seed: 1, affinity: None })
+    Classifier::compile(&ClassifierSetup { classes, request_types: types, seed: 1, ..ClassifierSetup::default() })
         .expect("valid rules")
 }
 

@@ -35,6 +35,7 @@ mod budget;
 mod config;
 mod dues;
 mod floor;
+mod rounds;
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -47,7 +48,7 @@ use crate::request::ClassId;
 use crate::setup::Setup;
 use crate::time::Timestamp;
 
-use buckets::{BUCKETS, bucket_middle, bucket_of};
+use buckets::{BUCKETS, bucket_of};
 pub(super) use budget::Budget;
 use dues::{Dues, Possible, Terms};
 use floor::Floors;
@@ -220,77 +221,6 @@ impl Batch {
         self.refuse_below(cx, class);
         let reason = cx.load.refusal(Reason::SlaTarget);
         Admission::Refuse { reason, predicted: Some(self.predicted(cx, cost, 1)) }
-    }
-
-    /// Looks at everything that waits in a class. `false` when not all of it passed.
-    fn round(&mut self, cx: &mut Context<'_>, class: ClassId) -> bool {
-        let margin = self.margin(cx, class);
-        self.start_first(cx, class, &margin, |cx, dues, bucket| {
-            dues.due(class, bucket_middle(bucket)).min(cx.waiting_in(class, bucket))
-        });
-        if cx.over_share(class) > 0 {
-            self.start_first(cx, class, &margin, |cx, _, bucket| cx.within_share_in(class, bucket));
-        }
-        // Who is left after that is of tenants above their share, or does not fit.
-        let more = if cx.over_share(class) > 0 { cx.load.press(1.0) } else { 0 };
-        let mut all_passed = true;
-        for bucket in 0..self.buckets() {
-            all_passed &= self.round_of(cx, class, bucket, &margin);
-        }
-        cx.load.in_flight -= more;
-        all_passed
-    }
-
-    /// Before a round: lets in those that go first, as far as they pass; `first` counts them in a bucket.
-    fn start_first(
-        &mut self,
-        cx: &mut Context<'_>,
-        class: ClassId,
-        margin: &Margin,
-        first: impl Fn(&Context<'_>, &Dues, usize) -> usize,
-    ) {
-        for bucket in 0..self.buckets() {
-            let batch = first(cx, &self.dues, bucket);
-            if batch > 0 {
-                let cost = self.cost_of(cx, class, bucket);
-                let terms = self.dues.terms(cx.now, class, cost);
-                let admitted = self.part(self.most(cx, cost.min(terms.most), &margin.and(terms)), batch);
-                self.record(cx, class, cost, admitted, 0);
-                cx.start(class, bucket, admitted);
-            }
-        }
-    }
-
-    /// Looks at what waits in a bucket. `false` when not all of it passed.
-    fn round_of(&mut self, cx: &mut Context<'_>, class: ClassId, bucket: usize, margin: &Margin) -> bool {
-        let batch = cx.waiting_in(class, bucket);
-        if batch == 0 {
-            return true;
-        }
-        let cost = self.cost_of(cx, class, bucket);
-        let terms = self.dues.terms(cx.now, class, cost);
-        let admitted = self.part(self.most(cx, cost.min(terms.most), &margin.and(terms)), batch);
-        self.record(cx, class, cost, batch, batch - admitted);
-        cx.start(class, bucket, admitted);
-        if admitted < batch {
-            let predicted = self.predicted(cx, cost, 1) + margin.delay;
-            let reason = cx.load.refusal(Reason::SlaTarget);
-            cx.refuse(class, bucket, batch - admitted, reason, Some(predicted));
-        }
-        admitted == batch
-    }
-
-    /// The cost that stands for those of a bucket, seconds.
-    fn cost_of(&self, cx: &Context<'_>, class: ClassId, bucket: usize) -> f64 {
-        match self.config.order {
-            Order::Fair | Order::SmallestFirst => bucket_middle(bucket),
-            Order::Fifo => cx.costs.class_mean(class.index()),
-        }
-    }
-
-    /// How many of a batch are let in, of which at most so many could be.
-    fn part(&self, most: usize, batch: usize) -> usize {
-        if self.config.partial || most >= batch { most.min(batch) } else { 0 }
     }
 
     /// Computes the delays for an application that is full at this share of instants.

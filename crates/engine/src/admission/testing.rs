@@ -87,7 +87,7 @@ impl Bench {
             match action {
                 Action::Start { ticket, .. } => self.started.push(ticket),
                 Action::Refuse { ticket, rejection } => self.refused.push((ticket, rejection.reason)),
-                Action::Isolate { .. } | Action::SynRate { .. } => {}
+                Action::Isolate { .. } | Action::SynRate { .. } | Action::Cancel { .. } => {}
             }
         }
     }

@@ -4,22 +4,22 @@
 //! called by urgency and leave when they like; who would not be called today is told so at the door.
 //!
 //! *Applied.* The servers have `W` requests each at most, a little more than the processors that they are believed to
-//! have ([`busy`]). A request that finds a place free and nobody waiting for it starts; any other one waits in its class
-//! queue if its turn comes early enough,
+//! have ([`busy`]). A request that finds a place free and nobody waiting for it starts; any other one waits in its
+//! class queue if its turn comes early enough,
 //!
 //! ```text
 //! A / (n / T - h) + f c <= R
 //! ```
 //!
-//! with `A` requests before it (of its class and more important ones), `n` in flight that take `T` seconds at the servers
-//! on average (`n / T` leave per second, by Little's law), `h` per second of more important classes that will come
-//! meanwhile, its cost `c`, `f` a percentile of time at the server over cost, and the target `R`; and is refused at
-//! once otherwise. A place that becomes free goes to the first of the most important class that waits. Who has waited
-//! so long that it can hardly be in time any more is refused when its turn comes.
+//! with `A` requests before it (of its class and more important ones), `n` in flight that take `T` seconds at the
+//! servers on average (`n / T` leave per second, by Little's law), `h` per second of more important classes that will
+//! come meanwhile, its cost `c`, `f` a percentile of time at the server over cost, and the target `R`; and is refused
+//! at once otherwise. A place that becomes free goes to the first of the most important class that waits. Who has
+//! waited so long that it can hardly be in time any more is refused when its turn comes.
 //!
-//! *Awkward cases.* A request that cannot be in time even alone is served when nobody else wants the place. While `T` is
-//! not known, waiting absorbs the doubt: nobody is refused for a guess. Under lasting overload a long queue brings no
-//! more answers than a short one, only later ones: the longer it has not been empty, the shorter it may become. In a
+//! *Awkward cases.* A request that cannot be in time even alone is served when nobody else wants the place. While `T`
+//! is not known, waiting absorbs the doubt: nobody is refused for a guess. Under lasting overload a long queue brings
+//! no more answers than a short one, only later ones: the longer it has not been empty, the shorter it may become. In a
 //! short rush the late answers that the SLA permits are spent ([`Budget`]).
 //!
 //! *Source.* Ours. Little (1961) for the rate.
@@ -205,7 +205,7 @@ impl AdmissionPolicy for WaitingRoom {
             let least = if self.waited_at_all() > OFTEN { OPTIMISM } else { 0.0 };
             self.places = self.busy.places(cx.rng, least).max(1.0);
             self.looks = self.looks.wrapping_add(1);
-            if least > 0.0 && self.looks % PROBE_EVERY == 0 {
+            if least > 0.0 && self.looks.is_multiple_of(PROBE_EVERY) {
                 self.places *= PROBE;
             }
             self.drawn = Some(cx.now);
@@ -269,9 +269,9 @@ impl WaitingRoom {
         (self.seen, self.in_flight) = (cx.now, cx.load.in_flight);
     }
 
-    /// Until when a request with so many before it must be answered, seconds from now. A queue that is never empty brings
-    /// no more answers than a short one, only later ones; of a class that gets in with all those above it, the queue
-    /// ends by itself.
+    /// Until when a request with so many before it must be answered, seconds from now. A queue that is never empty
+    /// brings no more answers than a short one, only later ones; of a class that gets in with all those above it, the
+    /// queue ends by itself.
     fn bound(&self, cx: &Context<'_>, class: ClassId, before: usize) -> f64 {
         let enough = ENOUGH.max(self.places * cx.load.servers as f64 / 4.0);
         let offered: f64 = cx.classes[..=class.index()].iter().map(|class| class.excess.get()).sum();
@@ -347,8 +347,8 @@ mod tests {
         let mut bench = Bench::new(r#"{"policy": "waiting"}"#);
         let (working, _) = fill(&mut bench, 1);
         bench.complete(working[0], answered(400));
-        // So many leave per second, and the target is a second: 0.8 s of it for the time at the server, as long as little
-        // is known of it.
+        // So many leave per second, and the target is a second: 0.8 s of it for the time at the server, as long as
+        // little is known of it.
         let leave = working.len() as f64 / 0.4;
         let decisions: Vec<Decision> = (0..1000).map(|_| bench.decide(1)).collect();
         let waiting = decisions.iter().filter(|decision| matches!(decision, Decision::Enqueue { .. })).count() as f64;

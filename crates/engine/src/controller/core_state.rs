@@ -18,6 +18,7 @@ use crate::tenants::{Tenants, blame};
 use crate::time::Timestamp;
 
 use super::outbox::Outbox;
+use super::runaways::Runaways;
 
 /// State by question.
 pub(super) struct Core {
@@ -34,6 +35,10 @@ pub(super) struct Core {
     pub(super) tenants: Tenants,
     /// What is said, and to be done.
     pub(super) outbox: Outbox,
+    /// What is known for cancelling.
+    pub(super) runaways: Runaways,
+    /// Requests refused for deadlines that a free processor could hardly meet, since one was let in.
+    pub(super) hopeless: u32,
 }
 
 impl Core {
@@ -49,6 +54,8 @@ impl Core {
             // A generator of its own: whoever has no tenants sees the same draws as before there were any.
             tenants: Tenants::new(&setup, !seed),
             outbox: Outbox::new(sink),
+            runaways: Runaways::default(),
+            hopeless: 0,
             setup,
         }
     }
@@ -143,7 +150,7 @@ impl Core {
                     let reason = if flight.state.is_over_share() { blame(reason) } else { reason };
                     self.traffic.flights.remove(ticket);
                     self.tenants.refuse(flight.request.tenant);
-                    self.traffic.count_refusal(class, reason);
+                    self.count_refusal(now, &flight.request, reason);
                     let rejection = self.reject(class, reason, predicted);
                     self.outbox.actions.push_back(Action::Refuse { ticket, rejection });
                 }

@@ -62,6 +62,7 @@ impl Core {
         self.traffic.rename(&classes, &types);
         self.replace_policer(&setup, &classes);
         self.traffic.follow_classes(&classes);
+        self.runaways.forget_classes();
         self.estimates.follow(&setup, &self.setup, &classes, &types);
         self.tenants.follow(&setup);
         self.fleet.follow(&setup, &self.setup, &mut self.traffic.flights);
@@ -100,6 +101,7 @@ fn positions(new: &[String], old: &[String]) -> Vec<Option<usize>> {
 fn sum(a: ClassCounts, b: ClassCounts) -> ClassCounts {
     ClassCounts {
         offered: a.offered + b.offered,
+        retries: a.retries + b.retries,
         guaranteed: a.guaranteed + b.guaranteed,
         refused: a.refused + b.refused,
     }

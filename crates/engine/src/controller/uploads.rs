@@ -10,8 +10,8 @@ use crate::time::Timestamp;
 
 impl Controller {
     /// Whether the policy would refuse at once whatever came now and that it is asked about: a body need not be sent
-    /// then. Changes nothing, and is never so in shadow mode, or while somebody waits who has more than a fair share and
-    /// would make room.
+    /// then. Changes nothing, and is never so in shadow mode, or while somebody waits who has more than a fair share
+    /// and would make room.
     pub fn is_full(&mut self, now: Timestamp) -> bool {
         if self.core.setup.shadow {
             return false;

@@ -38,9 +38,11 @@ impl Controller {
             self.core.learn_habit(&flight, None);
         }
         let end = (watch == Watch::Nobody).then(|| self.core.expected_end(now, &flight, server));
-        let is_told = is_news && by == AbandonedBy::TimeOut;
+        let is_told = is_news && by != AbandonedBy::Client;
         self.core.traffic.haunt(now, ticket, is_told, end);
         if is_told {
+            let by_controller = u64::from(by == AbandonedBy::Controller);
+            self.core.traffic.stats[flight.request.class.index()].runaways += by_controller;
             self.core.learn_from(now, now, &flight, server, Outcome::timed_out(), true);
             self.tell_outcome(now, now, &flight, Outcome::timed_out(), true);
         } else if is_news {

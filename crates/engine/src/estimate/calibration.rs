@@ -25,6 +25,9 @@ const MOST: f64 = 20.0;
 /// How many times as often as the SLA permits on the whole a request may be late that is still worth its place.
 pub const LIKELY: f64 = 3.0;
 
+/// The share of requests that are called hardly any.
+const HARDLY: f64 = 0.1;
+
 /// The learned ratio of what requests take to what was expected.
 #[derive(Debug)]
 pub struct Calibration {
@@ -32,12 +35,21 @@ pub struct Calibration {
     ratios: DecayedHistogram,
     factor: f64,
     likely: f64,
+    median: f64,
+    least: f64,
 }
 
 impl Calibration {
     /// A calibration without measurements.
     pub fn new(statistic: Statistic) -> Self {
-        Calibration { statistic, ratios: DecayedHistogram::new(HALF_LIFE), factor: PRIOR, likely: PRIOR }
+        Calibration {
+            statistic,
+            ratios: DecayedHistogram::new(HALF_LIFE),
+            factor: PRIOR,
+            likely: PRIOR,
+            median: 1.0,
+            least: 0.0,
+        }
     }
 
     /// Takes one answer: seconds received of the processors, and seconds expected.
@@ -54,6 +66,11 @@ impl Calibration {
             let sum = measured.unwrap_or(PRIOR) * weight + PRIOR * PRIOR_WEIGHT;
             (sum / (weight + PRIOR_WEIGHT)).clamp(LEAST, MOST)
         };
+        let bare = |q: f64, prior: f64| {
+            let measured = self.ratios.quantile(q).unwrap_or(prior);
+            ((measured * weight + prior * PRIOR_WEIGHT) / (weight + PRIOR_WEIGHT)).min(MOST)
+        };
+        (self.median, self.least) = (bare(0.5, 1.0), bare(HARDLY, 0.0));
         let Some(quantile) = self.statistic.quantile() else {
             self.factor = blend(self.ratios.mean());
             self.likely = self.factor;
@@ -68,8 +85,18 @@ impl Calibration {
         self.factor
     }
 
-    /// The same for a request that may be late [`LIKELY`] times as often as the SLA permits on the whole, and at most
-    /// that; where the SLA bounds the mean, it is the factor.
+    /// The ratio that half the requests stay below.
+    pub fn median(&self) -> f64 {
+        self.median
+    }
+
+    /// The ratio that hardly a request stays below: one in ten. 0 while little is measured.
+    pub fn least(&self) -> f64 {
+        self.least
+    }
+
+    /// The same as [`Calibration::factor`] for a request that may be late [`LIKELY`] times as often as the SLA permits
+    /// on the whole, and at most that; where the SLA bounds the mean, it is the factor.
     pub fn likely(&self) -> f64 {
         self.likely
     }

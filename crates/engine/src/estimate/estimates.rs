@@ -24,6 +24,8 @@ pub struct ClassEstimate {
     pub offered: Rate,
     /// Offered rate beyond the guarantee, requests per second.
     pub excess: Rate,
+    /// Rate of requests that were tried before, per second.
+    pub retries: Rate,
     /// Guaranteed rate, requests per second.
     pub min_rate: f64,
     /// Costs of the class's requests (seconds), for the delays' formula.
@@ -52,6 +54,7 @@ impl ClassEstimate {
         ClassEstimate {
             offered: Rate::new(RATE_TAU),
             excess: Rate::new(RATE_TAU),
+            retries: Rate::new(RATE_TAU),
             min_rate: setup.min_rate,
             cost_spread: DecayedHistogram::new(SPREAD_HALF_LIFE),
         }
@@ -84,6 +87,7 @@ impl Estimates {
             offered += new.offered;
             class.offered.update(new.offered as f64, dt);
             class.excess.update((new.offered - new.guaranteed) as f64, dt);
+            class.retries.update(new.retries as f64, dt);
         }
         self.offered.update(offered as f64, dt);
     }
@@ -137,6 +141,7 @@ fn default_cost(setup: &Setup) -> f64 {
 fn difference(now: ClassCounts, before: ClassCounts) -> ClassCounts {
     ClassCounts {
         offered: now.offered - before.offered,
+        retries: now.retries - before.retries,
         guaranteed: now.guaranteed - before.guaranteed,
         refused: now.refused - before.refused,
     }

@@ -21,6 +21,8 @@ pub(crate) struct ClassStats {
     pub(crate) completed: u64,
     pub(crate) in_target: u64,
     pub(crate) failed: u64,
+    /// Of these, ended by the controller.
+    pub(crate) runaways: u64,
     pub(crate) cancelled: u64,
     pub(crate) in_flight: u64,
     /// Of these, ghosts.
@@ -34,8 +36,11 @@ pub(crate) struct ClassStats {
     pub(crate) responses: DecayedHistogram,
     /// Times to the first byte, of those of which that is known.
     pub(crate) first_bytes: DecayedHistogram,
+    /// Until when retries of tenants above their share stand back for first tries of such.
+    pub(crate) held_above: Timestamp,
     /// Refusals up to the last look, when the current run of them began, and when the last was seen.
     refused_seen: u64,
+    hopeless_seen: u64,
     refusing: Option<(Timestamp, u64)>,
     refused_last: Timestamp,
 }
@@ -55,6 +60,7 @@ impl ClassStats {
             completed: 0,
             in_target: 0,
             failed: 0,
+            runaways: 0,
             cancelled: 0,
             in_flight: 0,
             ghosts: 0,
@@ -64,7 +70,9 @@ impl ClassStats {
             carried: ClassCounts::default(),
             responses: DecayedHistogram::new(RESPONSE_HALF_LIFE),
             first_bytes: DecayedHistogram::new(RESPONSE_HALF_LIFE),
+            held_above: Timestamp::ZERO,
             refused_seen: 0,
+            hopeless_seen: 0,
             refusing: None,
             refused_last: Timestamp::ZERO,
         }
@@ -88,7 +96,15 @@ impl ClassStats {
             self.refusing = None;
             sink.record(now, Event::RefusalEnded { class, refused: total - before });
         }
-        refused_now
+        // What misses its own deadline does so at any load.
+        let hopeless = self.refused[Reason::Deadline.index()];
+        refused_now && total - before > hopeless - core::mem::replace(&mut self.hopeless_seen, hopeless)
+    }
+
+    /// Requests refused by the controller because more arrives than can be served.
+    pub(crate) fn refused_for_want(&self) -> u64 {
+        let of = |reason: &Reason| if reason.is_contention() { self.refused[reason.index()] } else { 0 };
+        Reason::ALL.iter().map(of).sum()
     }
 
     fn refused_by_controller(&self) -> u64 {

@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use super::turns::Turn;
 use super::waiting::{Link, Links, NIL};
 use crate::decision::Open;
 use crate::estimate::Mark;
@@ -63,6 +64,15 @@ pub(crate) struct Flight {
     pub(crate) in_flight: u32,
     /// It was refused, but in shadow mode. (Not the refusal itself: a million of these wait at times.)
     pub(crate) shadow: bool,
+    /// The driver was told to end it.
+    pub(crate) is_cancelled: bool,
+}
+
+impl Flight {
+    /// Whose turn it waits for.
+    pub(crate) fn turn(&self) -> Turn {
+        Turn::of(self.state.is_over_share(), self.request.is_retry)
+    }
 }
 
 /// All of them. Slots are used again; a generation tells an old ticket from a new one.
@@ -140,6 +150,11 @@ impl Flights {
     }
 
     /// Every request, with its slot, in the order of slots.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Flight)> {
+        self.slots.iter().enumerate().filter_map(|(slot, entry)| Some((slot as u32, entry.flight.as_ref()?)))
+    }
+
+    /// Every request, with its slot, in the order of slots.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Flight)> {
         self.slots.iter_mut().enumerate().filter_map(|(slot, entry)| Some((slot as u32, entry.flight.as_mut()?)))
     }
@@ -166,6 +181,7 @@ mod tests {
             cost: 0.0,
             in_flight: 0,
             shadow: false,
+            is_cancelled: false,
         }
     }
 

@@ -1,11 +1,12 @@
-//! The class queues: requests that wait for their class's next policing round, in buckets by cost, those of tenants within
-//! their fair share apart.
+//! The class queues: requests that wait for their class's next policing round, in buckets by cost, and in each by turns
+//! (`turns.rs`).
 //!
 //! Every operation is O(1), whatever waits: lists run through the flight table by index, so that a client that leaves
 //! is unlinked at once, and a round touches each request once.
 
 use alloc::vec::Vec;
 
+use super::turns::Turn;
 use crate::request::ClassId;
 
 /// No slot.
@@ -42,6 +43,9 @@ impl Default for List {
     }
 }
 
+/// Lists of a bucket.
+const TURNS: usize = Turn::ALL.len();
+
 /// One of the lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Queue {
@@ -49,7 +53,7 @@ pub(crate) struct Queue {
     index: usize,
 }
 
-/// Two lists per (class, bucket), each first come first out: of tenants within their fair share, and of those above it.
+/// One list per (class, bucket, turn), each first come first out.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     buckets: usize,
@@ -67,7 +71,7 @@ struct Count {
 impl Waiting {
     pub(crate) fn new(classes: usize, buckets: usize) -> Self {
         let buckets = buckets.max(1);
-        let lists = (0..classes * buckets * 2).map(|_| List::default()).collect();
+        let lists = (0..classes * buckets * TURNS).map(|_| List::default()).collect();
         Waiting { buckets, lists, per_class: alloc::vec![Count::default(); classes], total: 0 }
     }
 
@@ -93,14 +97,14 @@ impl Waiting {
     }
 
     /// A list by what waits there; a bucket beyond the last counts as the last.
-    pub(crate) fn queue(&self, class: ClassId, bucket: usize, is_over: bool) -> Queue {
-        let index = (class.index() * self.buckets + bucket.min(self.buckets - 1)) * 2 + usize::from(is_over);
+    pub(crate) fn queue(&self, class: ClassId, bucket: usize, turn: Turn) -> Queue {
+        let index = (class.index() * self.buckets + bucket.min(self.buckets - 1)) * TURNS + turn.index();
         Queue { class, index }
     }
 
-    /// Both lists of a bucket; who is within goes first.
-    pub(crate) fn queues(&self, class: ClassId, bucket: usize) -> [Queue; 2] {
-        [false, true].map(|is_over| self.queue(class, bucket, is_over))
+    /// The lists of a bucket, by turns.
+    pub(crate) fn queues(&self, class: ClassId, bucket: usize) -> [Queue; TURNS] {
+        Turn::ALL.map(|turn| self.queue(class, bucket, turn))
     }
 
     /// The first of a list.
@@ -167,7 +171,7 @@ impl Waiting {
 
 impl Queue {
     fn over(self) -> u32 {
-        (self.index % 2) as u32
+        u32::from(Turn::ALL[self.index % TURNS].is_above())
     }
 }
 
@@ -186,14 +190,14 @@ mod tests {
     proptest! {
         /// Against a model of plain queues: the same order out, the same lengths, whatever is unlinked between.
         #[test]
-        fn behaves_like_plain_queues(steps in prop::collection::vec((0u8..4, 0u8..2, 0usize..3, any::<bool>()), 1..200)) {
+        fn behaves_like_plain_queues(steps in prop::collection::vec((0u8..4, 0u8..2, 0usize..3, 0usize..TURNS), 1..200)) {
             let mut links: Vec<Link> = alloc::vec![Link::default(); steps.len()];
             let mut waiting = Waiting::new(2, 3);
-            let mut model: Vec<VecDeque<u32>> = alloc::vec![VecDeque::new(); 12];
-            for (slot, (what, class, bucket, is_over)) in steps.into_iter().enumerate() {
+            let mut model: Vec<VecDeque<u32>> = alloc::vec![VecDeque::new(); 6 * TURNS];
+            for (slot, (what, class, bucket, turn)) in steps.into_iter().enumerate() {
                 let slot = slot as u32;
-                let queue = &mut model[(class as usize * 3 + bucket) * 2 + usize::from(is_over)];
-                let list = waiting.queue(ClassId(class), bucket, is_over);
+                let queue = &mut model[(class as usize * 3 + bucket) * TURNS + turn];
+                let list = waiting.queue(ClassId(class), bucket, Turn::ALL[turn]);
                 match what {
                     0 => {
                         waiting.push(&mut links, list, slot);
@@ -208,7 +212,7 @@ mod tests {
                 prop_assert_eq!(waiting.queue_len(list) as usize, queue.len());
                 prop_assert_eq!(waiting.len(), model.iter().map(VecDeque::len).sum::<usize>());
                 let over = (0..2).map(|class| waiting.over_len(ClassId(class)) as usize).sum::<usize>();
-                prop_assert_eq!(over, model.iter().skip(1).step_by(2).map(VecDeque::len).sum::<usize>());
+                prop_assert_eq!(over, model.chunks(TURNS).flat_map(|lists| &lists[2..]).map(VecDeque::len).sum::<usize>());
             }
         }
     }

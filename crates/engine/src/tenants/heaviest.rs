@@ -1,7 +1,7 @@
 //! The tenants that offer most, of any number, in a table of fixed size (space-saving).
 //!
-//! Who is not in the table takes the place of the lightest that is, and its weight as an error: so every tenant with more
-//! than one [`PLACES`]-th of all work is in it.
+//! Who is not in the table takes the place of the lightest that is, and its weight as an error: so every tenant with
+//! more than one [`PLACES`]-th of all work is in it.
 
 use alloc::string::String;
 use alloc::vec::Vec;

@@ -1,9 +1,9 @@
 //! The fair share of one class: the level to which its tenants' rates are cut so that they add up to what it gets.
 //!
-//! Work `w` that arrives from a tenant of rate `r` is within the level `a` for the part `min(1, a / r)`. So the sum of that
-//! over all arrivals is what the tenants would get at that level, and nothing has to be known of any one of them. It is
-//! kept by octaves of `r` (`w`, and `w / r`), fading; the level at which it is what was admitted is found by going down
-//! the octaves.
+//! Work `w` that arrives from a tenant of rate `r` is within the level `a` for the part `min(1, a / r)`. So the sum of
+//! that over all arrivals is what the tenants would get at that level, and nothing has to be known of any one of them.
+//! It is kept by octaves of `r` (`w`, and `w / r`), fading; the level at which it is what was admitted is found by
+//! going down the octaves.
 
 /// Octaves of rates, from 2^-24 on.
 const OCTAVES: usize = 40;
@@ -12,8 +12,8 @@ const LEAST_EXPONENT: i64 = -24;
 const TAU: f64 = 2.0;
 /// With less than this part of the work refused there is enough for all.
 const SHORT: f64 = 0.01;
-/// Tenants whose work is less than this part of what the class gets do not count among the lightest, or the heaviest: it
-/// is chance that they look so.
+/// Tenants whose work is less than this part of what the class gets do not count among the lightest, or the heaviest:
+/// it is chance that they look so.
 const FEW: f64 = 0.02;
 
 /// One class.

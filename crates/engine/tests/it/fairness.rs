@@ -30,9 +30,9 @@ fn light_and_all(kinds: &[Kind], heavy: usize, policy: &str, seed: u64) -> (f64,
 
 const DEFAULT: &str = r#"{ "policy": "sentry" }"#;
 
-/// One tenant at twenty times its share, ninety-nine at half of theirs: these keep theirs. The servers are not even full then.
-/// So also one that brings two and a half times the load of the servers alone, and ten at twenty times their shares. There
-/// a part is let in and late, of which the target permits a twentieth: hence 0.93.
+/// One tenant at twenty times its share, ninety-nine at half of theirs: these keep theirs. The servers are not even
+/// full then. So also one that brings two and a half times the load of the servers alone, and ten at twenty times their
+/// shares. There a part is let in and late, of which the target permits a twentieth: hence 0.93.
 #[test]
 fn light_tenants_keep_theirs_whatever_heavy_ones_offer() {
     let mut found = Vec::new();
@@ -49,8 +49,8 @@ fn light_tenants_keep_theirs_whatever_heavy_ones_offer() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// What the same light tenants keep when nobody tells tenants apart: the bar above can be missed. And what fairness costs
-/// all together: nothing that is worth speaking of.
+/// What the same light tenants keep when nobody tells tenants apart: the bar above can be missed. And what fairness
+/// costs all together: nothing that is worth speaking of.
 #[test]
 fn without_tenants_they_do_not_and_goodput_is_the_same() {
     let kinds = tenants(1, 250.0, 99);
@@ -64,8 +64,8 @@ fn without_tenants_they_do_not_and_goodput_is_the_same() {
     }
 }
 
-/// Every policy that decides by what is in flight. (Those that hand out rates do not see the load that heavy tenants are
-/// shown.)
+/// Every policy that decides by what is in flight. (Those that hand out rates do not see the load that heavy tenants
+/// are shown.)
 #[test]
 fn policies_that_count_what_is_in_flight_are_fair() {
     let policies = [
@@ -123,7 +123,8 @@ fn sizes() -> [Kind; 2] {
     [0.01, 0.4].map(|cost| Kind { rate: 1.5 * CAPACITY / cost, cost, tenant: 0 })
 }
 
-/// Goodput by count and by cost per second, and each kind's part of the work admitted, in parts of its proportional share.
+/// Goodput by count and by cost per second, and each kind's part of the work admitted, in parts of its proportional
+/// share.
 fn by_order(order: &str, kinds: &[Kind], seed: u64) -> (f64, f64, Vec<f64>) {
     let policy = format!(r#"{{ "policy": "batch", "order": "{order}" }}"#);
     let courses = crowd::play(crowd::setup(1, &policy), kinds, 120, seed);

@@ -6,6 +6,7 @@ mod conformance;
 mod counting;
 mod crowd;
 mod documentation;
+mod due;
 mod fairness;
 // Where the fuzz targets take it from.
 #[path = "../support/mod.rs"]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_engine::{
-    AdmissionConfig, Affinity, Bounds, ClassSetup, DispatchConfig, MaxConn, PartitionConfig, Role, Seconds,
+    AdmissionConfig, Affinity, Bounds, Cancel, ClassSetup, DispatchConfig, MaxConn, PartitionConfig, Role, Seconds,
     ServerSetup, Setup, Sla, Statistic, Step, WhenAllDown,
 };
 
@@ -139,6 +139,7 @@ fn setup() -> Setup {
     setup.servers[1].max_connections = Some(20);
     setup.servers[2].weight = 2.5;
     setup.most_open = 6;
+    setup.cancel = Cancel::Runaways;
     setup
 }
 

@@ -154,7 +154,10 @@ impl Driver {
     pub fn play(&mut self, operation: &Operation) {
         match *operation {
             Operation::Arrive { class, request_type, url, count } => {
-                (0..count).for_each(|_| self.arrive(class, request_type, url));
+                // Some with a deadline, from past to far; some again.
+                let deadline = (url % 5 == 4).then(|| self.now + Duration::from_millis(u64::from(url) * 8));
+                let deadline = if url == 4 { Some(self.now) } else { deadline };
+                (0..count).for_each(|at| self.arrive_as(class, request_type, url, deadline, (url + at) % 4 == 3));
             }
             Operation::Complete { which, end, millis } => {
                 let told = (millis > 0).then(|| Duration::from_millis(u64::from(millis)));
@@ -198,6 +201,11 @@ impl Driver {
 
     /// A request of a class (the last there is, if there are not so many), type and URL.
     pub fn arrive(&mut self, class: u8, request_type: u8, url: u8) {
+        self.arrive_as(class, request_type, url, None, false);
+    }
+
+    /// The same with a deadline, or tried before.
+    pub fn arrive_as(&mut self, class: u8, request_type: u8, url: u8, deadline: Option<Timestamp>, is_retry: bool) {
         let setup = self.controller.setup();
         let class = class.min(setup.classes.len() as u8 - 1);
         let request_type = u16::from(request_type).min(setup.request_types.len() as u16 - 1);
@@ -209,7 +217,8 @@ impl Driver {
         // The first of five is of no tenant.
         let tenant = TenantKey(u64::from(url % 5));
         let url = UrlKey(u64::from(url).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        let request = Request { class, request_type: RequestTypeId(request_type), tags, url, affinity, tenant };
+        let request_type = RequestTypeId(request_type);
+        let request = Request { class, request_type, tags, url, affinity, tenant, deadline, is_retry };
         let is_full = self.controller.is_full(self.now);
         let guaranteed = self.controller.policer().counts(class).guaranteed;
         let asks = self.controller.policer().share(class) == Share::Ask;
@@ -380,6 +389,7 @@ impl Driver {
 
     fn note(&mut self, input: Input, output: Output) {
         let actions: Vec<Action> = std::iter::from_fn(|| self.controller.poll_action()).collect();
+        let mut cancelled = Vec::new();
         for action in &actions {
             match *action {
                 Action::Start { ticket, .. } => {
@@ -387,6 +397,7 @@ impl Driver {
                     self.flying.push(ticket);
                 }
                 Action::Refuse { ticket, .. } => self.bury(ticket),
+                Action::Cancel { ticket } => cancelled.push(ticket),
                 Action::Isolate { .. } | Action::SynRate { .. } => {}
                 other => panic!("an action that the suite does not know: {other:?}"),
             }
@@ -397,6 +408,7 @@ impl Driver {
         self.dead.extend(&faded);
         let events = std::mem::take(&mut *self.events.0.lock().expect("nobody panics while holding it"));
         self.trace.push(Step { now: self.now, input, output, actions, faded, events, after: self.view() });
+        cancelled.into_iter().for_each(|ticket| self.abandon(ticket, AbandonedBy::Controller, Watch::Driver));
     }
 
     fn view(&self) -> View {

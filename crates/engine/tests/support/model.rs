@@ -2,7 +2,9 @@
 //!
 //! The model knows nothing of policies: it counts, and compares its counts with what the controller shows.
 
+mod due;
 mod rules;
+mod servers;
 
 use std::collections::{HashMap, HashSet};
 
@@ -27,6 +29,8 @@ struct Live {
     /// `None` while it waits.
     server: Option<ServerId>,
     kind: Kind,
+    deadline: Option<Timestamp>,
+    is_retry: bool,
 }
 
 /// What a request at a server is.
@@ -50,6 +54,8 @@ struct Counts {
     completed: u64,
     failed: u64,
     cancelled: u64,
+    retries: u64,
+    runaways: u64,
 }
 
 /// Over all classes, whatever became of them.
@@ -59,6 +65,8 @@ struct Sums {
     admitted: u64,
     refused: u64,
     cancelled_waiting: u64,
+    completed: u64,
+    runaways: u64,
 }
 
 /// The model.
@@ -68,6 +76,8 @@ pub struct Model {
     now: Timestamp,
     live: HashMap<Ticket, Live>,
     ended: HashSet<Ticket>,
+    /// Of these, first tries.
+    first_tries_ended: HashSet<Ticket>,
     classes: Vec<Counts>,
     sums: Sums,
     stale: u64,
@@ -84,6 +94,7 @@ impl Model {
             now: Timestamp::ZERO,
             live: HashMap::new(),
             ended: HashSet::new(),
+            first_tries_ended: HashSet::new(),
             classes: vec![Counts::default(); case.setup.classes.len()],
             sums: Sums::default(),
             stale: 0,
@@ -103,6 +114,7 @@ impl Model {
         step.faded.iter().try_for_each(|ticket| self.fade(*ticket))?;
         step.actions.iter().try_for_each(|action| self.take_action(step, action))?;
         no_inversion(self, step)?;
+        due::check(self, step)?;
         self.compare(&step.after)?;
         require(step.events.iter().all(|(at, _)| *at == step.now), || "an event of another time".into())?;
         finite::check(&step.after.snapshot, &self.setup, self.longest_target)?;
@@ -143,24 +155,28 @@ impl Model {
     fn arrival(&mut self, step: &Step, request: &Request, decision: &Decision) -> Checked {
         let class = request.class.index();
         self.classes[class].offered += 1;
+        self.classes[class].retries += u64::from(request.is_retry);
         self.sums.offered += 1;
+        let Request { deadline, is_retry, .. } = *request;
         match *decision {
             Decision::Admit { ticket, server, shadow } => {
                 require(self.shadow || shadow.is_none(), || "a shadow refusal outside shadow mode".into())?;
                 if let Some(rejection) = shadow {
+                    due::fits(&rejection, deadline, is_retry)?;
                     self.explains(step, request.class, &rejection)?;
                     self.classes[class].rejected += 1;
                 }
                 self.sums.admitted += 1;
-                self.begin(ticket, Live { class, server: None, kind: Kind::Wanted })?;
+                self.begin(ticket, Live { class, server: None, kind: Kind::Wanted, deadline, is_retry })?;
                 require(may_use(&step.after, class, server), || format!("{server:?} is another class's"))?;
                 self.send(step, ticket, server)
             }
             Decision::Enqueue { ticket } => {
                 require(!self.shadow, || "it waits in shadow mode".into())?;
-                self.begin(ticket, Live { class, server: None, kind: Kind::Wanted })
+                self.begin(ticket, Live { class, server: None, kind: Kind::Wanted, deadline, is_retry })
             }
             Decision::Reject(rejection) => {
+                due::fits(&rejection, deadline, is_retry)?;
                 let unservable = matches!(rejection.reason, Reason::NoServer | Reason::ServerLimit);
                 require(!self.shadow || unservable, || format!("shadow mode refused: {:?}", rejection.reason))?;
                 self.refused(step, class, &rejection)
@@ -170,11 +186,14 @@ impl Model {
 
     fn completion(&mut self, ticket: Ticket, outcome: &Outcome, step: &Step) -> Checked {
         match self.live.get(&ticket).copied() {
-            Some(Live { class, server: Some(_), kind }) => {
+            Some(Live { class, server: Some(_), kind, .. }) => {
                 self.end(ticket);
                 match outcome.end {
                     _ if !matches!(kind, Kind::Wanted | Kind::Open(Open::Poll)) => {}
-                    End::Answered => self.classes[class].completed += 1,
+                    End::Answered => {
+                        self.classes[class].completed += 1;
+                        self.sums.completed += 1;
+                    }
                     End::Failed | End::TimedOut => self.classes[class].failed += 1,
                 }
                 Ok(())
@@ -202,7 +221,10 @@ impl Model {
                 let counts = &mut self.classes[live.class];
                 match std::mem::replace(&mut live.kind, Kind::Ghost) {
                     Kind::Wanted if by == AbandonedBy::Client => counts.cancelled += 1,
-                    Kind::Wanted => counts.failed += 1,
+                    Kind::Wanted => {
+                        counts.failed += 1;
+                        counts.runaways += u64::from(by == AbandonedBy::Controller);
+                    }
                     _ => {}
                 }
                 Ok(())
@@ -226,6 +248,7 @@ impl Model {
         if pooled {
             live.kind = Kind::Open(kind);
             self.classes[live.class].completed += u64::from(kind != Open::Poll);
+            self.sums.completed += u64::from(kind != Open::Poll);
         }
         Ok(())
     }
@@ -242,6 +265,9 @@ impl Model {
         if let Action::Isolate { server, cores } = action {
             return self.isolates(step, *server, *cores);
         }
+        if let Action::Cancel { ticket } = action {
+            return due::cancels(self, *ticket);
+        }
         if let Action::SynRate { rate, depth } = action {
             let sound = rate.is_none_or(|rate| rate > 0.0 && rate.is_finite()) && *depth >= 1.0;
             return require(sound, || format!("{action:?} lets nobody in"));
@@ -250,13 +276,15 @@ impl Model {
             return Err(format!("an action that the model does not know: {action:?}"));
         };
         let waiting = self.live.get(ticket).filter(|live| live.server.is_none()).copied();
-        let Live { class, .. } = waiting.ok_or_else(|| format!("{action:?} is about nobody who waits"))?;
+        let Live { class, deadline, is_retry, .. } =
+            waiting.ok_or_else(|| format!("{action:?} is about nobody who waits"))?;
         match action {
             Action::Start { ticket, server } => {
                 self.sums.admitted += 1;
                 self.send(step, *ticket, *server)
             }
             Action::Refuse { ticket, rejection } => {
+                due::fits(rejection, deadline, is_retry)?;
                 let unservable = matches!(rejection.reason, Reason::NoServer | Reason::ServerLimit);
                 require(!self.shadow || unservable, || format!("shadow mode refused: {:?}", rejection.reason))?;
                 self.end(*ticket);
@@ -264,14 +292,6 @@ impl Model {
             }
             _ => Ok(()),
         }
-    }
-
-    /// Cores are divided at data servers only, as the snapshot says, and the data service keeps one.
-    fn isolates(&self, step: &Step, server: ServerId, cores: u32) -> Checked {
-        let shown = step.after.snapshot.dispatching.facts("stealing").and_then(|stealing| stealing.count("cores"));
-        let is_data = step.after.servers[server.index()].role == Role::Data;
-        let sound = is_data && cores < 4 && shown == Some(u64::from(cores));
-        require(sound, || format!("{server:?} is to give {cores} cores, shown are {shown:?}"))
     }
 
     fn refused(&mut self, step: &Step, class: usize, rejection: &Rejection) -> Checked {
@@ -288,11 +308,7 @@ impl Model {
                 let own: Vec<ServerId> = taking.into_iter().filter(|id| may_use(&step.after, class, *id)).collect();
                 // A tick refuses by the partitions before it, and then moves a server.
                 let moved = self.before.as_ref().is_some_and(|before| partitions(before) != partitions(&step.after));
-                // Whose time is up is refused first; then ghosts fade, at the same instant.
-                let faded = !step.faded.is_empty() && step.input == Input::Timeout;
-                require(moved || faded || !own.is_empty() && own.iter().all(full), || {
-                    format!("of {own:?} one has room")
-                })
+                require(moved || !own.is_empty() && own.iter().all(full), || format!("of {own:?} one has room"))
             }
             _ => Ok(()),
         }
@@ -312,7 +328,10 @@ impl Model {
     }
 
     fn end(&mut self, ticket: Ticket) {
-        self.live.remove(&ticket);
+        let live = self.live.remove(&ticket);
+        if live.is_some_and(|live| !live.is_retry) {
+            self.first_tries_ended.insert(ticket);
+        }
         self.ended.insert(ticket);
     }
 
@@ -372,21 +391,8 @@ impl Model {
         require(expected == *seen, || format!("a stale ticket changed {expected:?} to {seen:?}"))
     }
 
-    fn reconfigure(&mut self, setup: &Setup) {
-        let old: Vec<&str> = self.setup.classes.iter().map(|class| class.name.as_str()).collect();
-        let name = |class: usize| setup.classes.iter().position(|new| new.name == old[class]);
-        for live in self.live.values_mut() {
-            live.class = name(live.class).unwrap_or(setup.classes.len() - 1);
-        }
-        let before = |new: &str| old.iter().position(|name| *name == new).map(|at| self.classes[at]);
-        self.classes = setup.classes.iter().map(|class| before(&class.name).unwrap_or_default()).collect();
-        self.shadow = setup.shadow;
-        self.longest_target = self.longest_target.max(longest_target(setup));
-        self.setup = setup.clone();
-    }
-
     fn compare(&self, view: &View) -> Checked {
-        let Sums { offered, admitted, refused, cancelled_waiting } = self.sums;
+        let Sums { offered, admitted, refused, cancelled_waiting, .. } = self.sums;
         let waiting = self.live.values().filter(|live| live.server.is_none()).count();
         let ended_or_waits = admitted + refused + waiting as u64 + cancelled_waiting;
         require(offered == ended_or_waits, || format!("{offered} offered, {ended_or_waits} accounted for"))?;
@@ -411,20 +417,6 @@ impl Model {
         (0..self.classes.len()).try_for_each(|class| self.compare_class(view, class))
     }
 
-    /// Every class has servers while there are any, every server is in one partition, and nothing is held by nobody.
-    fn divided(&self, view: &View) -> Checked {
-        let taking = self.taking(view);
-        for class in 0..self.classes.len() {
-            let has = taking.is_empty() || taking.iter().any(|id| may_use(view, class, *id));
-            require(has, || format!("class {} has no server of {taking:?}", class + 1))?;
-        }
-        let partitions = &view.snapshot.partitions;
-        let divided = taking.iter().filter(|id| view.servers[id.index()].role == Role::Application).count();
-        equal("servers in partitions", partitions.iter().map(|p| p.servers).sum(), divided)?;
-        let held: u32 = partitions.iter().flat_map(|p| &p.held).map(|held| held.in_flight).sum();
-        require(held as usize <= self.live.len(), || format!("{held} held, {} in flight", self.live.len()))
-    }
-
     fn compare_class(&self, view: &View, class: usize) -> Checked {
         let (seen, counts) = (&view.snapshot.classes[class], &self.classes[class]);
         let is_open = |live: &Live| matches!(live.kind, Kind::Open(_));
@@ -432,6 +424,8 @@ impl Model {
         let tunnels = of(&|live| live.kind == Kind::Open(Open::Tunnel));
         let numbers = [
             ("offered", seen.offered, counts.offered),
+            ("retries", seen.retries, counts.retries),
+            ("runaways", seen.runaways, counts.runaways),
             ("admitted", seen.admitted, counts.admitted),
             ("rejected", seen.rejected_total(), counts.rejected),
             ("completed", seen.completed, counts.completed),

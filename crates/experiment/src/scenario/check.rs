@@ -113,6 +113,8 @@ impl Checker<'_> {
             let sends = load.rate.expected_until(s.duration) > 0.0;
             self.demand(sends, &place("rate"), "is 0 for the whole duration: nothing would arrive");
             self.retry(place("retry"), load.retry.as_ref());
+            let waits = load.deadline.is_none_or(|deadline| !deadline.is_zero());
+            self.demand(waits, &place("deadline"), "must be more than 0");
         }
     }
 

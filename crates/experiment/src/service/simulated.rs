@@ -92,6 +92,7 @@ fn stream(scenario: &Scenario, load: &Load) -> Stream {
         retry: load.retry,
         manner: Manner {
             patience: load.patience,
+            deadline: load.deadline,
             tenants: load.tenants,
             sends: load.sends,
             reads: load.reads,

@@ -200,6 +200,9 @@ fn describe(event: &Event, live: &InForce) -> Value {
         Event::PartitionsSet { servers } => json!({ "servers": servers }),
         Event::RefusalBegan { class: id, reason } => json!({ "class": class(*id), "reason": reason.name() }),
         Event::RefusalEnded { class: id, refused } => json!({ "class": class(*id), "refused": refused }),
+        Event::RunawayCancelled { class: id, server: at, used, predicted } => {
+            json!({ "class": class(*id), "server": server(*at), "used": used, "predicted": predicted })
+        }
         // A newer engine's event, or a dispatch policy's: its name still says something.
         _ => json!({}),
     }

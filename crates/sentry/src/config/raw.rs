@@ -112,6 +112,12 @@ section! {
         partition: PartitionChoice,
         /// Keeps the requests of a session on one server. Default: none.
         affinity: RawAffinity,
+        /// Where requests say [how long their clients wait](work.md#deadlines). Default: `grpc-timeout` and
+        /// `x-envoy-expected-rq-timeout-ms`, from anybody.
+        deadline: RawDeadline,
+        /// Which requests in flight may be ended for the sake of more important ones: `"runaways"`, those that have
+        /// used [several times what was expected](work.md#runaways), or `"off"`. Default: `"off"`.
+        cancel: String,
         /// Limits on requests in flight per server, by kind of request: for `admission = "switch"` and partitions.
         /// Default: one kind of all requests, 104 within the target and 150 at most.
         max_conn: List<RawMaxConn>,
@@ -160,6 +166,17 @@ section! {
         idle: Time,
         /// How many values are remembered. Default: `65536`.
         keys: u64,
+    }
+}
+
+section! {
+    pub(super) struct RawDeadline ("in deadline of [[application]]") {
+        /// A header field of the service's own: a number of `unit`, or a time such as `250ms`. Default: none.
+        header: String,
+        /// `"us"`, `"ms"`, `"s"`: what a number without a unit counts there. Default: `"ms"`.
+        unit: String,
+        /// Whether `grpc-timeout` and `x-envoy-expected-rq-timeout-ms` are read, too. Default: `true`.
+        well_known: bool,
     }
 }
 
@@ -242,8 +259,8 @@ section! {
         /// Resources that the type uses heavily; at most 64 different ones. Default: none.
         tags: List<String>,
         /// [What counts as work](work.md): `"stream"`, the answer goes on as things happen; `"poll"`, it comes when
-        /// something happens; `"upload"`, its body goes to the server as it comes; `"work"`, it is work to the last byte.
-        /// Default: `"ordinary"`, the answer's
+        /// something happens; `"upload"`, its body goes to the server as it comes; `"work"`, it is work to the last
+        /// byte. Default: `"ordinary"`, the answer's
         /// content type and pace say whether it is a stream.
         kind: String,
     }
@@ -321,9 +338,8 @@ section! {
         connections: u64,
         /// Requests in the class queues. Default: `10000`.
         waiting: u64,
-        /// Bytes that clients together sent ahead or leave unread. Beyond half of it no more is
-        /// [read ahead](work.md#slow-clients); beyond all of it, who holds most [gives way](security.md#who-gives-way).
-        /// Default: `"64MiB"`.
+        /// Bytes that clients sent ahead or leave unread. Beyond half of it none is [read ahead](work.md#slow-clients);
+        /// beyond it, who holds most [gives way](security.md#who-gives-way). Default: `"64MiB"`.
         held_bytes: Bytes,
         /// Bytes of a request's body that are [read before it is admitted](work.md#slow-clients), and of an answer that
         /// are taken from its server while its client does not read; `0`: neither. Default: `"256KiB"`.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tidegate_classify::due::DeadlineBy;
 use tidegate_classify::{AffinityBy, Network, PathMatch, Rule, ValueMatch, ValuePattern};
 use tidegate_engine::units::format_duration;
 use tidegate_engine::{Bounds, ClassSetup, Sla, Tags, WhenAllDown};
@@ -106,6 +107,8 @@ fn application(app: &Application) -> Value {
     put_some(&mut out, "dispatch", Value::try_from(&setup.dispatch).ok());
     put_some(&mut out, "partition", Value::try_from(&setup.partition).ok());
     put_some(&mut out, "affinity", affinity(app));
+    put_some(&mut out, "deadline", deadline(app));
+    put(&mut out, "cancel", setup.cancel.name());
     put_list(&mut out, "max_conn", setup.max_conn.iter().filter_map(|kind| Value::try_from(kind).ok()).collect());
     if !app.exempt.is_empty() {
         put(&mut out, "exempt", rules(&app.exempt));
@@ -162,6 +165,21 @@ fn affinity(app: &Application) -> Option<Table> {
     }
     put(&mut out, "idle", time(affinity.idle.duration()));
     put(&mut out, "keys", i64::from(affinity.keys));
+    Some(out)
+}
+
+/// Nothing where nothing was said.
+fn deadline(app: &Application) -> Option<Table> {
+    let by = &app.classifier.deadline;
+    if *by == DeadlineBy::default() {
+        return None;
+    }
+    let mut out = Table::new();
+    put(&mut out, "well_known", by.well_known);
+    if let Some(own) = &by.own {
+        put(&mut out, "header", own.header.clone());
+        put(&mut out, "unit", format_duration(own.unit).trim_start_matches('1'));
+    }
     Some(out)
 }
 

@@ -3,6 +3,7 @@
 mod address;
 mod cluster;
 mod control;
+mod due;
 mod profile;
 mod reports;
 mod rules;
@@ -124,6 +125,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             when_all_down: self.when_all_down(raw.when_all_down),
             most_open: limits.most_open(),
             tenants: Vec::new(),
+            cancel: self.cancel(raw.cancel),
         };
         self.check(&setup, &blame, profile.as_ref(), stealing.as_ref());
         let timeouts = self.timeouts(raw.timeouts.map(|t| t.value).unwrap_or_default());
@@ -136,6 +138,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
                 request_types: type_rules,
                 seed: process_seed(),
                 affinity: affinity_by,
+                deadline: self.deadline(raw.deadline),
             },
             setup,
             kinds,

@@ -43,6 +43,8 @@ admission = { policy = "sentry", high = 0.7, hold = "10s" }
 dispatch = "wrr"
 partition = { policy = "dynamic", shares = [0.2], period = "2s" }
 affinity = { cookie = "session", idle = "10m" }
+deadline = { header = "X-Patience", unit = "s", well_known = false }
+cancel = "runaways"
 servers = [
     "127.0.0.1:9001",
     { name = "big", address = "big.internal:9002", cores = 8, weight = 2, max_connections = 512 },
@@ -197,6 +199,9 @@ fn bad_files_say_what_where_and_what_to_do() {
             app("when_all_down = \"panic\""),
             app("affinity = { idle = \"5m\" }"),
             app("affinity = { cookie = \"a\", header = \"b\" }"),
+            app("deadline = { header = \"a b\" }"),
+            app("deadline = { unit = \"s\" }\ncancel = \"some\""),
+            app("deadline = { header = \"x-left\", unit = \"min\" }"),
             app("max_conn = [{ name = \"default\", most = 5 }]"),
             app("max_conn = [{ name = \"default\", within_target = 9, most = 5 }]"),
             app("partition = { policy = \"dynamic\", period = \"0s\" }"),

@@ -201,7 +201,7 @@ fn decision(decided: &Decided) -> &'static str {
 /// By the rules for HTTP spans: what fails on our side or behind us is an error, a client's leaving is not.
 fn status_of(end: RecordEnd, status: u16) -> Status {
     match end {
-        RecordEnd::ServerFailed | RecordEnd::TimedOut => Status::error(end.name()),
+        RecordEnd::ServerFailed | RecordEnd::TimedOut | RecordEnd::Cancelled => Status::error(end.name()),
         _ if status >= 500 => Status::error(""),
         _ => Status::Unset,
     }

@@ -72,6 +72,8 @@ pub(crate) enum Failure {
     Unread,
     /// The whole request took too long.
     Request,
+    /// The controller wants it ended, for the sake of others.
+    Cancelled,
     /// There is no server to send it to.
     NoServer,
 }
@@ -99,6 +101,7 @@ impl Failure {
             Failure::FirstByte => (504, "first-byte-timeout"),
             Failure::Unread => (504, "body-unread-timeout"),
             Failure::Request => (504, "request-timeout"),
+            Failure::Cancelled => (503, "runaway"),
             Failure::NoServer => (503, "no-server"),
         }
     }
@@ -106,7 +109,7 @@ impl Failure {
     /// What the engine is told.
     pub(crate) fn outcome(self) -> Outcome {
         match self.end() {
-            RecordEnd::TimedOut => Outcome::timed_out(),
+            RecordEnd::TimedOut | RecordEnd::Cancelled => Outcome::timed_out(),
             _ => Outcome::failed(),
         }
     }
@@ -116,6 +119,7 @@ impl Failure {
         match self {
             Failure::Bad(_) | Failure::Local => RecordEnd::Complete,
             Failure::ConnectTimeout | Failure::FirstByte | Failure::Unread | Failure::Request => RecordEnd::TimedOut,
+            Failure::Cancelled => RecordEnd::Cancelled,
             _ => RecordEnd::ServerFailed,
         }
     }
@@ -134,7 +138,7 @@ impl Failure {
             Failure::FirstByte => Counter::TimeoutFirstByte,
             Failure::Unread => Counter::TimeoutBodyIdle,
             Failure::Request => Counter::TimeoutRequest,
-            Failure::Bad(_) | Failure::NoServer => return None,
+            Failure::Bad(_) | Failure::NoServer | Failure::Cancelled => return None,
         })
     }
 }
@@ -186,6 +190,7 @@ async fn open(worker: &Rc<WorkerApp>, client: &Client, pool: &Rc<Pool>) -> Resul
         Ok(Err(error)) if error.kind() == io::ErrorKind::TimedOut => Err(Failure::ConnectTimeout),
         Ok(Err(error)) if is_local(&error) => Err(Failure::Local),
         Ok(Err(_)) => Err(Failure::Connect),
+        Err(Wait::Cancelled) => Err(Failure::Cancelled),
         Err(_) => Err(Failure::Request),
     }
 }
@@ -262,6 +267,7 @@ impl Drop for Lent<'_> {
 fn late(wait: Wait, client: &Client) -> Failure {
     match wait {
         Wait::Request => Failure::Request,
+        Wait::Cancelled => Failure::Cancelled,
         Wait::RequestBody if client.upload.is_starved.get() => Failure::Bad(Bad::BodyTimeout),
         Wait::RequestBody => Failure::Unread,
         _ => Failure::FirstByte,

@@ -4,6 +4,7 @@ mod cluster;
 mod cost;
 #[cfg(feature = "fuzzing")]
 mod differential;
+mod due;
 mod faults;
 mod hostile;
 mod malformed;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_engine::{ClassId, Decision, Request, RequestTypeId, Timestamp};
+use tidegate_engine::{AbandonedBy, ClassId, Decision, Request, RequestTypeId, Ticket, Timestamp, Watch};
 use tidegate_workload::{Arrivals, Retry, Rng, Wait, rng, uniform};
 
 use super::manner::Mannered;
@@ -13,7 +13,7 @@ use super::{Besides, Flying, Happening, NOT_YET, Run};
 use crate::agenda::{Agenda, SlotId};
 use crate::park::{Task, in_billionths};
 use crate::report::Subject;
-use crate::world::{Url, Users, World};
+use crate::world::{Stream, Url, Users, World};
 
 /// Who made a request.
 #[derive(Clone, Copy, Debug)]
@@ -174,7 +174,8 @@ impl Run<'_> {
         if besides.sends > 0.0 && self.world.holds_bodies {
             return self.begin_sending(now, flying);
         }
-        if self.sentry.desk.is_some() || stream.retry.is_some() || stream.manner.patience.is_some() {
+        let leaves = stream.manner.patience.or(stream.manner.deadline).is_some();
+        if self.sentry.desk.is_some() || stream.retry.is_some() || leaves {
             return self.come(now, flying);
         }
         let asked = self.clients.menus[usize::from(number)].request(url);
@@ -283,8 +284,10 @@ impl Run<'_> {
     fn patience(&self, client: Client) -> Option<Duration> {
         match client {
             Client::Stream { number } => {
-                let stream = &self.world.streams[usize::from(number)];
-                stream.manner.patience.or_else(|| stream.retry.map(|_| self.world.patience))
+                let Stream { retry, manner, .. } = &self.world.streams[usize::from(number)];
+                let leaves = retry.is_some() || manner.deadline.is_some();
+                let patience = manner.patience.or(leaves.then_some(self.world.patience));
+                [patience, manner.deadline].into_iter().flatten().min()
             }
             Client::User { .. } => Some(self.world.patience),
             Client::Page { .. } | Client::Given { .. } => None,
@@ -316,8 +319,44 @@ impl Run<'_> {
                 ..Request::default()
             },
             Client::Stream { number: menu } | Client::User { menu, .. } | Client::Page { menu } => {
-                self.clients.menus[usize::from(menu)].request(flying.url)
+                let request = self.clients.menus[usize::from(menu)].request(flying.url);
+                let (deadline, says) = self.says(flying.client);
+                // It runs while the request is sent, too.
+                let sends = if self.world.holds_bodies && flying.tries == 1 { flying.besides.sends } else { 0.0 };
+                let left = |deadline: Duration| deadline.saturating_sub(Duration::from_secs_f64(sends));
+                let deadline = deadline.map(|deadline| flying.subject.arrived + left(deadline));
+                Request { deadline, is_retry: says && flying.tries > 1, ..request }
             }
+        }
+    }
+
+    /// What clients say with their requests: how long they wait, and whether they tried before.
+    fn says(&self, client: Client) -> (Option<Duration>, bool) {
+        let (deadline, retry) = match client {
+            Client::Stream { number } => {
+                let stream = &self.world.streams[usize::from(number)];
+                (stream.manner.deadline, stream.retry)
+            }
+            Client::User { group, .. } => (None, self.clients.groups[usize::from(group)].users.retry),
+            Client::Page { .. } | Client::Given { .. } => (None, None),
+        };
+        (deadline, retry.is_some_and(|retry| retry.says))
+    }
+
+    /// The controller ended a request for the sake of others: its client has an answer, though not the one it wants.
+    pub(super) fn cancelled(&mut self, now: Timestamp, ticket: Ticket) {
+        let Some(request) = self.request_of(ticket) else { return };
+        let flying = &mut self.requests[request as usize];
+        let (timer, subject) = (flying.timer.take(), flying.subject);
+        let is_news = !std::mem::replace(&mut flying.gone, true);
+        timer.into_iter().for_each(|timer| self.plans.cancel(timer));
+        self.sentry.controller.handle_abandon(now, ticket, AbandonedBy::Controller, Watch::Driver);
+        if is_news {
+            self.report.failed(subject);
+            self.go_on(now, request, Fate::Failed);
+        }
+        if self.let_go(now, request, ticket) == Some(true) {
+            self.requests.remove(request as usize);
         }
     }
 

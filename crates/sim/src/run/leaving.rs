@@ -1,7 +1,7 @@
 //! Clients that leave before they are answered, and what their servers do about it.
 //!
-//! What the sentry would see is what the controller is told: a server that closes its side has stopped, as far as can be
-//! seen from outside, whether it works on or not; one that does not is watched until it answers.
+//! What the sentry would see is what the controller is told: a server that closes its side has stopped, as far as can
+//! be seen from outside, whether it works on or not; one that does not is watched until it answers.
 
 use tidegate_engine::{AbandonedBy, Ticket, Timestamp, Watch};
 use tidegate_workload::Abandoned;
@@ -44,6 +44,17 @@ impl Run<'_> {
 
     /// The client of a request left that was let in. Whether nothing more will happen to the request.
     fn abandon(&mut self, now: Timestamp, request: u32, ticket: Ticket) -> bool {
+        let let_go = self.let_go(now, request, ticket);
+        if let_go.is_none() {
+            // The ticket goes on with the server's work.
+            self.sentry.controller.handle_abandon(now, ticket, AbandonedBy::Client, Watch::Driver);
+        }
+        let_go.unwrap_or(false)
+    }
+
+    /// Nobody waits any more for a request that was let in: whether nothing more will happen to it, where its server is
+    /// done with it as far as the sentry sees. `None`: its server works on.
+    pub(super) fn let_go(&mut self, now: Timestamp, request: u32, ticket: Ticket) -> Option<bool> {
         let flying = &self.requests[request as usize];
         let (job, pooled) = (flying.job, flying.pooled);
         let does = self.sentry.controller.server_of(ticket).map(|server| self.world.servers[server.index()].abandoned);
@@ -51,22 +62,16 @@ impl Run<'_> {
         let stops = match does.unwrap_or_default() {
             // It works on, unless nothing has begun there, or it only waits.
             _ if !works => false,
-            Abandoned::WorksOn => return self.haunt(now, ticket),
+            Abandoned::WorksOn => return None,
             Abandoned::HangsUp => false,
             Abandoned::Stops if job == DONE => false,
             Abandoned::Stops => match self.park.abandon(now, job, &mut self.plans) {
                 true => true,
-                false => return self.haunt(now, ticket),
+                false => return None,
             },
         };
         self.sentry.controller.handle_cancel(now, ticket);
         self.requests[request as usize].ticket = None;
-        stops
-    }
-
-    /// The ticket goes on with the server's work.
-    fn haunt(&mut self, now: Timestamp, ticket: Ticket) -> bool {
-        self.sentry.controller.handle_abandon(now, ticket, AbandonedBy::Client, Watch::Driver);
-        false
+        Some(stops)
     }
 }

@@ -19,9 +19,8 @@ pub(super) struct Sentry {
     pub(super) log: EventLog,
     pub(super) kernel: Kernel,
     pub(super) desk: Option<Desk>,
-    /// The request that waits in the controller under a ticket, by the ticket's low half, which is unique among live
-    /// ones.
-    waiting: Vec<u32>,
+    /// The request that has a ticket, by the ticket's low half, which is unique among live ones.
+    by_ticket: Vec<u32>,
     /// When the controller wants to be called again.
     pub(super) timeout: Timestamp,
     pub(super) timer: SlotId,
@@ -63,7 +62,7 @@ impl Sentry {
             log,
             kernel: Kernel::default(),
             desk: world.sentry.map(Desk::new),
-            waiting: Vec::new(),
+            by_ticket: Vec::new(),
             timeout: Timestamp::MAX,
             timer: plans.slot(Happening::Timeout),
         })
@@ -231,7 +230,7 @@ impl Run<'_> {
 
     fn keep_ticket(&mut self, request: u32, decision: &Decision) {
         match *decision {
-            Decision::Admit { ticket, .. } => self.requests[request as usize].ticket = Some(ticket),
+            Decision::Admit { ticket, .. } => self.keep(request, ticket),
             Decision::Enqueue { ticket } => self.wait(request, ticket),
             Decision::Reject(_) => {}
         }
@@ -239,17 +238,28 @@ impl Run<'_> {
 
     /// A request waits in the controller.
     fn wait(&mut self, request: u32, ticket: Ticket) {
+        self.keep(request, ticket);
+        self.requests[request as usize].waiting = true;
+    }
+
+    fn keep(&mut self, request: u32, ticket: Ticket) {
         let at = low_half(ticket);
-        if self.sentry.waiting.len() <= at {
-            self.sentry.waiting.resize(at + 1, u32::MAX);
+        if self.sentry.by_ticket.len() <= at {
+            self.sentry.by_ticket.resize(at + 1, u32::MAX);
         }
-        self.sentry.waiting[at] = request;
-        let flying = &mut self.requests[request as usize];
-        (flying.ticket, flying.waiting) = (Some(ticket), true);
+        self.sentry.by_ticket[at] = request;
+        self.requests[request as usize].ticket = Some(ticket);
+    }
+
+    /// The request that has a ticket, if it is still there.
+    pub(super) fn request_of(&self, ticket: Ticket) -> Option<u32> {
+        let request = self.sentry.by_ticket.get(low_half(ticket)).copied()?;
+        let flying = self.requests.get(request as usize)?;
+        (flying.ticket == Some(ticket)).then_some(request)
     }
 
     pub(super) fn stop_waiting(&mut self, ticket: Ticket) -> u32 {
-        let request = self.sentry.waiting[low_half(ticket)];
+        let request = self.sentry.by_ticket[low_half(ticket)];
         let flying = &mut self.requests[request as usize];
         assert_eq!(flying.ticket, Some(ticket), "the low half of a ticket is unique among live ones");
         flying.waiting = false;

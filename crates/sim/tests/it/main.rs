@@ -1,6 +1,7 @@
 //! The simulator's tests from outside, in one program.
 
 mod c1;
+mod due;
 mod estimators;
 mod manners;
 mod models;

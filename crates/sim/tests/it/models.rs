@@ -266,7 +266,7 @@ fn requests_that_can_be_answered_cheaper_take_less_as_quality_falls() {
 fn clients_try_again_as_often_as_they_may_and_when_they_are_told() {
     let mut world = steady(10.0);
     world.servers[0].off = true;
-    let retry = Retry { tries: 4, wait: Wait::Own, time: Some(constant(2.0)), jitter: 0.0 };
+    let retry = Retry { tries: 4, wait: Wait::Own, time: Some(constant(2.0)), jitter: 0.0, says: false };
     world.streams[0].retry = Some(retry);
     let report = run(&world);
     let client = report.clients[0];
@@ -288,7 +288,7 @@ fn a_client_that_leaves_costs_the_server_its_work_and_the_engine_nothing() {
     let mut world = steady(50.0);
     world.streams[0].urls[0].cost = constant(0.015);
     world.patience = Duration::from_millis(5);
-    world.streams[0].retry = Some(Retry { tries: 1, wait: Wait::AtOnce, time: None, jitter: 0.0 });
+    world.streams[0].retry = Some(Retry { tries: 1, wait: Wait::AtOnce, time: None, jitter: 0.0, says: false });
     let report = run(&world);
     let all = report.courses[0].total();
     assert_eq!((all.failed, all.admitted()), (all.offered, 0));

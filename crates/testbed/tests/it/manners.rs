@@ -109,7 +109,7 @@ fn an_open_answer_counts_when_it_begins_and_no_run_waits_for_its_end() {
 fn who_is_refused_tries_again_as_often_as_it_may() {
     let cluster = start(ServerSpec::new(constant(0.0), 5));
     cluster.set_mode(Mode::Fail(503));
-    let retry = Retry { tries: 3, wait: Wait::AtOnce, time: None, jitter: 0.0 };
+    let retry = Retry { tries: 3, wait: Wait::AtOnce, time: None, jitter: 0.0, says: false };
     let stream = stream(&cluster, "20/s").arrivals(ArrivalProcess::Constant).retry(Some(retry));
     let report = run(Plan::new(vec![stream], SECOND));
     assert_conserved(&report);

@@ -1,21 +1,22 @@
 //! What requests of each cost are due: smallest first, but nobody starves.
 //!
-//! *Intuition.* A lift that always takes those with the least luggage takes nobody with a trunk while there is a queue. So
-//! trunks collect tickets for the cases that go up. Who has a ticket for a whole trunk has the lift kept half empty
+//! *Intuition.* A lift that always takes those with the least luggage takes nobody with a trunk while there is a queue.
+//! So trunks collect tickets for the cases that go up. Who has a ticket for a whole trunk has the lift kept half empty
 //! until one comes.
 //!
 //! *Applied.* Costs are grouped, four groups to a factor of two. Of the work that a class gets, a quarter of a group's
 //! part of what is offered is credited to the group, and what is let in of the group is taken from that. A group whose
-//! credit covers one of its requests is *due*. Small requests may be in flight in numbers among which a large one would be
-//! late. So while a group is due, and until those let in for that reason are answered, all are tested as if they cost as
-//! much: due ones as far as that goes, others leave them a place, and leave the more room the dearer they are (small ones
-//! first, within less room).
+//! credit covers one of its requests is *due*. Small requests may be in flight in numbers among which a large one would
+//! be late. So while a group is due, and until those let in for that reason are answered, all are tested as if they
+//! cost as much: due ones as far as that goes, others leave them a place, and leave the more room the dearer they are
+//! (small ones first, within less room).
 //!
 //! *Awkward cases.* What is not expected in time even alone is due nothing. A rare kind collects tickets slowly and
-//! spends them when one comes, so the lift is kept half empty for it no more often than it gets in. A class that has only
-//! one kind of cost, or whose large requests get more than their quarter as it is, never sees any of this. What a kind
-//! costs is learned, and moves: groups are of costs relative to the mean, because at the start all costs move together; a
-//! group that is no longer seen is forgotten; and one that has had its part of late, whatever its tickets say, waits.
+//! spends them when one comes, so the lift is kept half empty for it no more often than it gets in. A class that has
+//! only one kind of cost, or whose large requests get more than their quarter as it is, never sees any of this. What a
+//! kind costs is learned, and moves: groups are of costs relative to the mean, because at the start all costs move
+//! together; a group that is no longer seen is forgotten; and one that has had its part of late, whatever its tickets
+//! say, waits.
 //!
 //! *Source.* Credits that carry over are those of deficit round robin (M. Shreedhar, G. Varghese, SIGCOMM 1995).
 

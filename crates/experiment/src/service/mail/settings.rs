@@ -106,6 +106,7 @@ mod tests {
             partition: toml::Table::new(),
             provision: toml::Table::new(),
             set: toml::Table::new(),
+            cancel: tidegate_engine::Cancel::Off,
         };
         Settings::of(&scenario, &arm)
     }

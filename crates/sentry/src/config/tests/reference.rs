@@ -192,6 +192,9 @@ fn around(section: &Section, keys: &str) -> Option<String> {
         "[[application.class]]" => format!("{BASE}{place}\nname = \"all\"\n{keys}\n"),
         "sla of [[application]]" => format!("{BASE}sla = {{ {inline} }}\n"),
         "affinity of [[application]]" => format!("{BASE}affinity = {{ {} }}\n", join("cookie = \"a\"", &inline)),
+        "deadline of [[application]]" => {
+            format!("{BASE}deadline = {{ {} }}\n", join("header = \"x-patience\"", &inline))
+        }
         "servers of [[application]]" => {
             let server = join("address = \"127.0.0.1:9001\"", &inline);
             format!("[[application]]\nservers = {{ {server} }}\n")

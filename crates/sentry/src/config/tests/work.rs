@@ -36,7 +36,7 @@ fn an_unknown_kind_is_told_with_those_that_there_are() {
         ["[[application.class]]\nname = \"c\"", "[[application.request_type]]\nname = \"t\"\nmatch = {path=\"/\"}"]
     {
         let told = refused(&format!("{TOP}{place}\nkind = \"strem\"\n"));
-        assert!(told.contains("\"ordinary\", \"stream\", \"poll\", \"work\""), "{told}");
+        assert!(told.contains("\"ordinary\", \"stream\", \"poll\", \"upload\", \"work\""), "{told}");
     }
 }
 
