@@ -319,8 +319,11 @@ fn health_checks_take_a_dead_server_down() {
 fn a_client_that_leaves_is_a_cancel_at_every_stage() {
     let door = Door::default();
     let inside = door.clone();
+    let asked_for = Arc::new(AtomicUsize::new(0));
+    let seen = asked_for.clone();
     let server = RawServer::start(move |mut peer| {
         while let Some(asked) = peer.request() {
+            seen.fetch_add(1, Ordering::Relaxed);
             match asked.target.as_str() {
                 "/hang" => inside.wait(),
                 _ => {
@@ -331,10 +334,13 @@ fn a_client_that_leaves_is_a_cancel_at_every_stage() {
         }
     });
     let sentry = Running::start(application(&[server.address]));
-    for request in ["GET /hang HTTP/1.1\r\nHost: t\r\n\r\n", "GET /endless HTTP/1.1\r\nHost: t\r\n\r\n"] {
+    for (before, request) in
+        ["GET /hang HTTP/1.1\r\nHost: t\r\n\r\n", "GET /endless HTTP/1.1\r\nHost: t\r\n\r\n"].iter().enumerate()
+    {
         let mut client = sentry.client();
         client.send(request);
         until("it is in flight", || sentry.app().in_flight() == 1);
+        until("its server has it", || asked_for.load(Ordering::Relaxed) > before);
         if request.contains("endless") {
             client.exactly(10_000).expect("a part");
         }

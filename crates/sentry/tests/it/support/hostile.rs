@@ -28,17 +28,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
-    pub const ALL: [Kind; 7] = [
-        Kind::Pipelining,
-        Kind::Unread,
-        Kind::SlowHead,
-        Kind::EmptyLines,
-        Kind::ChunkExtension,
-        Kind::Idle,
-        Kind::Admin,
-    ];
-
     /// What one such client sends.
     fn bytes(self) -> Vec<u8> {
         match self {
