@@ -2,9 +2,10 @@
 //!
 //! A run that was disturbed says nothing, whether it passed or missed its bound. One that was not is final. A fault
 //! that no disturbance excuses, such as a panic, is final at once. Who waits for a machine that does not become calm
-//! loses patience: after [`UNCALM`] measurements without a judgement the next are run once only, until a long one is
-//! undisturbed.
+//! loses patience: after [`UNCALM`] measurements without a judgement the next are run once only, and not at all when
+//! the machine does not hold still for a moment before them, until a long one is undisturbed.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -15,8 +16,11 @@ use crate::watch::{SAID, Watch};
 /// How often a measurement is run at most.
 const RUNS: u32 = 3;
 
-/// After so many measurements that were not judged, the next are run once.
+/// After so many measurements that were not judged, the next are run once, and only on a machine that holds still.
 const UNCALM: u32 = 3;
+/// For so long at once, in one of so many tries.
+const MOMENT: Duration = Duration::from_secs(1);
+const MOMENTS: u32 = 3;
 /// A machine that held still for so long is calm again. A moment says little.
 const CALM: Duration = Duration::from_secs(10);
 
@@ -45,19 +49,29 @@ impl Judge {
     /// # Errors
     /// When a run cannot be made, or the machine cannot be watched.
     pub fn judge(&mut self, mut run: impl FnMut() -> Result<(Run, String)>) -> Result<Verdict> {
-        self.judge_with(|| {
+        let run = || {
             let watch = Watch::start()?;
             let (end, said) = run()?;
             let seen = watch.finish()?;
             let disturbance = said_disturbance(&said).or_else(|| (!seen.is_calm()).then(|| seen.to_string()));
             Ok((end, disturbance))
-        })
+        };
+        self.judge_with(run, || restless(MOMENTS))
     }
 
-    fn judge_with(&mut self, run: impl FnMut() -> Result<(Run, Option<String>)>) -> Result<Verdict> {
-        let runs = if self.unjudged < UNCALM { RUNS } else { 1 };
+    /// `restless` says what disturbs the machine just now, if anything does.
+    fn judge_with(
+        &mut self,
+        run: impl FnMut() -> Result<(Run, Option<String>)>,
+        restless: impl FnOnce() -> Result<Option<String>>,
+    ) -> Result<Verdict> {
+        let is_patient = self.unjudged < UNCALM;
+        if !is_patient && let Some(what) = restless()? {
+            println!("not run: {what}");
+            return Ok(Verdict::NotJudged(format!("not run: {what}")));
+        }
         let began = Instant::now();
-        let verdict = judge_with(run, runs)?;
+        let verdict = judge_with(run, if is_patient { RUNS } else { 1 })?;
         self.note(&verdict, began.elapsed());
         Ok(verdict)
     }
@@ -86,6 +100,21 @@ fn judge_with(mut run: impl FnMut() -> Result<(Run, Option<String>)>, runs: u32)
         disturbances.push(how);
     }
     Ok(Verdict::NotJudged(disturbances.join("; ")))
+}
+
+/// What disturbs the machine while nothing of ours runs, if that is so in each of `tries` moments.
+fn restless(tries: u32) -> Result<Option<String>> {
+    let mut seen = None;
+    for _ in 0..tries {
+        let watch = Watch::start()?;
+        thread::sleep(MOMENT);
+        let disturbance = watch.finish()?;
+        if disturbance.is_calm() {
+            return Ok(None);
+        }
+        seen = Some(format!("while nothing was measured, {disturbance}"));
+    }
+    Ok(seen)
 }
 
 /// What a measurement itself saw.
@@ -132,17 +161,20 @@ mod tests {
     #[test]
     fn a_machine_that_never_holds_still_is_not_waited_for_again_and_again() {
         let mut judge = Judge::default();
-        let mut made = |is_calm: bool| {
+        // Whether it is calm during the measurement, and before it.
+        let mut made = |is_calm: bool, is_still: bool| {
             let mut made = 0;
-            let disturbance = (!is_calm).then(|| "a neighbour".to_owned());
-            let verdict = judge.judge_with(|| {
+            let what = |is_calm: bool| (!is_calm).then(|| "a neighbour".to_owned());
+            let run = || {
                 made += 1;
-                Ok((Run::Held, disturbance.clone()))
-            });
-            (matches!(verdict.unwrap(), Verdict::Held), made)
+                Ok((Run::Held, what(is_calm)))
+            };
+            let verdict = judge.judge_with(run, || Ok(what(is_still))).unwrap();
+            (matches!(verdict, Verdict::Held), made)
         };
-        assert_eq!([false; 5].map(&mut made), [(false, 3), (false, 3), (false, 3), (false, 1), (false, 1)]);
-        assert_eq!([true, false].map(&mut made), [(true, 1), (false, 1)], "a moment says little");
+        assert_eq!([(); 3].map(|()| made(false, false)), [(false, 3); 3], "it waits for nothing at first");
+        assert_eq!([made(true, false), made(false, true)], [(false, 0), (false, 1)], "who is restless is left alone");
+        assert_eq!([made(true, true), made(false, true)], [(true, 1), (false, 1)], "a moment says little");
         judge.note(&Verdict::Held, CALM);
         assert_eq!(judge.unjudged, 0, "it is patient again");
     }
