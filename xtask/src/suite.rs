@@ -21,9 +21,10 @@ use std::fs;
 use std::hash::{BuildHasher, Hasher};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 use crate::args::Args;
 use crate::command::{cargo, run as run_command, target};
@@ -140,14 +141,21 @@ pub fn add_to(steps: &mut Steps, options: &Options) {
         steps.run("examples in the documentation of the crates", || {
             run_command(cargo(["test", "--quiet", "--doc"]).args(BUILD))
         });
-        live_checks(steps, &mut bench.judge, no_namespaces.as_deref(), |live| {
-            live.kind == Kind::Correctness && !live.needs_release()
-        });
+        // They mostly wait, for programs that they show and for the optimised one; the others compute.
+        let is_beside = |live: &Live| live.kind == Kind::Correctness && !live.needs_release();
+        let beside = start_live_checks(steps, no_namespaces.as_deref(), is_beside);
         steps.run("release build", || release.take().context("it was not started")??.join());
         steps.run("a build without optional features names them", || plain::check(&bench.folder));
         live_checks(steps, &mut bench.judge, no_namespaces.as_deref(), |live| {
             live.kind == Kind::Correctness && live.needs_release()
         });
+        for (live, run) in beside {
+            steps.run(live.name, || {
+                let (run, said) = run.join().map_err(|_| anyhow!("it panicked"))??;
+                print!("{said}");
+                if run == Run::Held { Ok(()) } else { bail!("see above") }
+            });
+        }
     }
     if !options.quick {
         bench.measurements(steps, &tests);
@@ -255,6 +263,22 @@ impl Bench {
 }
 
 fn live_checks(steps: &mut Steps, judge: &mut Judge, no_namespaces: Option<&str>, which: impl Fn(&Live) -> bool) {
+    for live in possible(steps, no_namespaces, which) {
+        live_check(steps, judge, live);
+    }
+}
+
+/// Starts them all, each beside the others.
+fn start_live_checks(steps: &mut Steps, no_namespaces: Option<&str>, which: impl Fn(&Live) -> bool) -> Vec<Started> {
+    possible(steps, no_namespaces, which).into_iter().map(|live| (live, live.start())).collect()
+}
+
+/// A check that runs beside others.
+type Started = (&'static Live, JoinHandle<Result<(Run, String)>>);
+
+/// Those that can run here; of the others it is said why not.
+fn possible(steps: &mut Steps, no_namespaces: Option<&str>, which: impl Fn(&Live) -> bool) -> Vec<&'static Live> {
+    let mut possible = Vec::new();
     for live in LIVE.iter().filter(|live| which(live)) {
         let because = match live.absent().as_slice() {
             [] => no_namespaces.filter(|_| live.is_in_namespaces()).map(str::to_owned),
@@ -265,9 +289,10 @@ fn live_checks(steps: &mut Steps, judge: &mut Judge, no_namespaces: Option<&str>
         };
         match because {
             Some(because) => lack(steps, live.name, &because),
-            None => live_check(steps, judge, live),
+            None => possible.push(live),
         }
     }
+    possible
 }
 
 fn live_check(steps: &mut Steps, judge: &mut Judge, live: &Live) {

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result};
 
@@ -118,18 +119,27 @@ impl Live {
     /// # Errors
     /// When it cannot be started.
     pub fn run(&self) -> Result<(Run, String)> {
-        let (success, said) = show(cargo(self.cargo).envs(programs::environment()))?;
+        self.run_telling(|line| println!("{line}"))
+    }
+
+    /// Starts it in a thread of its own, beside others; what it prints is given at the end.
+    pub fn start(&'static self) -> JoinHandle<Result<(Run, String)>> {
+        thread::spawn(|| self.run_telling(|_| ()))
+    }
+
+    fn run_telling(&self, tell: impl Fn(&str)) -> Result<(Run, String)> {
+        let (success, said) = show(cargo(self.cargo).envs(programs::environment()), tell)?;
         Ok((if success { Run::Held } else { Run::Missed }, said))
     }
 }
 
-/// Runs a command and shows its output while it comes. Whether it ended well, and what it printed.
-fn show(command: &mut Command) -> Result<(bool, String)> {
+/// Runs a command and tells each line of its output when it comes. Whether it ended well, and what it printed.
+fn show(command: &mut Command, tell: impl Fn(&str)) -> Result<(bool, String)> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("cannot start cargo")?;
     let mut said = String::new();
     for line in BufReader::new(child.stdout.take().context("cargo has no output")?).split(b'\n') {
         let line = String::from_utf8_lossy(&line?).into_owned();
-        println!("{line}");
+        tell(&line);
         said.push_str(&line);
         said.push('\n');
     }
@@ -161,7 +171,7 @@ mod tests {
 
     #[test]
     fn what_a_command_says_is_kept_with_how_it_ended() {
-        let (success, said) = show(Command::new("sh").args(["-c", "echo disturbed: a; exit 1"])).unwrap();
+        let (success, said) = show(Command::new("sh").args(["-c", "echo disturbed: a; exit 1"]), |_| ()).unwrap();
         assert_eq!((success, said.as_str()), (false, "disturbed: a\n"));
     }
 }

@@ -7,7 +7,7 @@ use crate::support::program;
 use crate::support::prometheus::{PROGRAM, Prometheus, count, load, sentry, server};
 
 /// A minute under load by hand: `TIDEGATE_SCRAPE_SECONDS=60`.
-const SECONDS: u64 = 20;
+const SECONDS: u64 = 13;
 
 #[test]
 #[ignore = "a measurement: cargo xtask test runs it alone and watches the machine"]
