@@ -8,6 +8,8 @@
 mod aimd;
 mod aimd_limit;
 mod batch;
+mod cataclysm_batch;
+mod cataclysm_threshold;
 mod codel;
 mod concurrency;
 mod dagor;
@@ -86,6 +88,10 @@ policies! {
         Threshold("threshold") => threshold,
         /// Batch while the sentry can afford it, threshold while it cannot.
         Sentry("sentry") => sentry,
+        /// The batch test as it was published: whole batches or none, no estimate corrected (Cataclysm).
+        CataclysmBatch("cataclysm-batch") => cataclysm_batch,
+        /// The threshold as it was published: every 15 s, from rates and costs alone (Cataclysm).
+        CataclysmThreshold("cataclysm-threshold") => cataclysm_threshold,
         /// Few enough requests at the servers to keep them busy; the rest waits here for as long as it can be in time.
         Waiting("waiting") => waiting,
     }

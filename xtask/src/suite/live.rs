@@ -38,7 +38,7 @@ pub const LIVE: &[Live] = &[
     Live {
         name: "experiments in the simulator",
         kind: Kind::Correctness,
-        cargo: tidegate!["experiment" "run" "A1" "A2" "A3" "A4" "A5" "C1" "C3" "C4" "C5" "C6" "C7" "O1" "O2" "O3"
+        cargo: tidegate!["experiment" "run" "A1" "A2" "A3" "A4" "A5" "C1" "C1-equal" "C3" "C4" "C5" "C6" "C7" "O1" "O2" "O3"
             "S1" "S2" "S3" "S4" "S6" "S7" "S8" "S8B" "S10" "S11" "S12"
             "W1" "W2" "W3" "W4" "W5" "W6" "W7" "W8" "V1" "V2" "V3"],
         needs: &[],

@@ -48,7 +48,7 @@ use crate::request::ClassId;
 use crate::setup::Setup;
 use crate::time::Timestamp;
 
-use buckets::{BUCKETS, bucket_of};
+pub(super) use buckets::{BUCKETS, bucket_middle, bucket_of};
 pub(super) use budget::Budget;
 use dues::{Dues, Possible, Terms};
 use floor::Floors;
@@ -355,7 +355,7 @@ impl Batch {
 }
 
 /// Rounds lie on a common grid, so that classes with related delays meet at one instant and go in order.
-fn next_round(now: Timestamp, delay: Duration) -> Timestamp {
+pub(super) fn next_round(now: Timestamp, delay: Duration) -> Timestamp {
     let step = (delay.as_nanos() as u64).max(1);
     Timestamp::from_nanos((now.as_nanos() / step + 1).saturating_mul(step))
 }

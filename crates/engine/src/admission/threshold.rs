@@ -149,13 +149,8 @@ impl Threshold {
 
     /// Puts a threshold in force.
     fn put(&mut self, cx: &mut Context<'_>, at: Option<(ClassId, f64)>) {
-        for class in cx.class_ids() {
-            let share = match at {
-                Some((threshold, _)) if class > threshold => 0.0,
-                Some((threshold, share)) if class == threshold => share,
-                _ => 1.0,
-            };
-            cx.publish(class, Share::Admit(share));
+        for (class, share) in shares(cx, at) {
+            cx.publish(class, share);
         }
         if moved(self.at, at) {
             let (class, admit) = at.unwrap_or((ClassId(cx.classes.len() as u8 - 1), 1.0));
@@ -166,25 +161,9 @@ impl Threshold {
 
     /// The first class that does not fit whole, and the share of it that does.
     fn threshold(&self, cx: &Context<'_>) -> Option<(ClassId, f64)> {
-        // Nothing completed yet: nothing is known, and nothing can be computed.
-        cx.costs.mean()?;
-        let mut left = self.usable(cx);
-        for class in cx.class_ids() {
-            let demand = cx.classes[class.index()].excess.get() * cx.costs.class_mean(class.index());
-            if demand > left {
-                return Some((class, (left / demand).clamp(0.0, 1.0)));
-            }
-            left -= demand;
-        }
-        None
-    }
-
-    /// U - G: seconds of work per second that excess requests may bring.
-    fn usable(&self, cx: &Context<'_>) -> f64 {
-        let guaranteed: f64 = cx.classes.iter().enumerate().map(|(i, c)| c.min_rate * cx.costs.class_mean(i)).sum();
         let full = cx.load.own_processors() * self.config.target_utilisation;
         let backlog = if self.config.drain { self.backlog(cx) } else { 0.0 };
-        (full - guaranteed - backlog / self.period.as_secs_f64()).max(0.0)
+        at(cx, full - backlog / self.period.as_secs_f64())
     }
 
     /// Seconds of work in flight that are no backlog: what can be answered in a part of the target, and what the
@@ -207,6 +186,32 @@ impl Threshold {
     fn in_flight(&self, cx: &Context<'_>) -> f64 {
         cx.load.in_flight as f64 * cx.costs.mean().unwrap_or(0.0)
     }
+}
+
+/// The first class that does not fit whole, and the share of it that does, where requests may bring `usable` seconds of
+/// work per second, guaranteed ones included (U).
+pub(super) fn at(cx: &Context<'_>, usable: f64) -> Option<(ClassId, f64)> {
+    // Nothing completed yet: nothing is known, and nothing can be computed.
+    cx.costs.mean()?;
+    let guaranteed: f64 = cx.classes.iter().enumerate().map(|(i, c)| c.min_rate * cx.costs.class_mean(i)).sum();
+    let mut left = (usable - guaranteed).max(0.0);
+    for class in cx.class_ids() {
+        let demand = cx.classes[class.index()].excess.get() * cx.costs.class_mean(class.index());
+        if demand > left {
+            return Some((class, (left / demand).clamp(0.0, 1.0)));
+        }
+        left -= demand;
+    }
+    None
+}
+
+/// What a threshold lets in of each class; without one everything.
+pub(super) fn shares(cx: &Context<'_>, at: Option<(ClassId, f64)>) -> impl Iterator<Item = (ClassId, Share)> + use<> {
+    cx.class_ids().map(move |class| match at {
+        Some((threshold, _)) if class > threshold => (class, Share::Admit(0.0)),
+        Some((threshold, share)) if class == threshold => (class, Share::Admit(share)),
+        _ => (class, Share::Admit(1.0)),
+    })
 }
 
 fn moved(from: Option<(ClassId, f64)>, to: Option<(ClassId, f64)>) -> bool {

@@ -31,6 +31,8 @@ const VARIANTS: &[&str] = &[
     r#"{ "policy": "batch", "order": "fair" }"#,
     r#"{ "policy": "batch", "partial": false, "delays": ["0ms", "50ms", "100ms"] }"#,
     r#"{ "policy": "batch", "delays": ["20ms"], "max_waiting": 5, "calibrate": false, "headroom": 1.0 }"#,
+    r#"{ "policy": "cataclysm-batch", "delays": ["20ms"], "max_waiting": 5 }"#,
+    r#"{ "policy": "cataclysm-threshold", "period": "1s" }"#,
     r#"{ "policy": "threshold", "period": "15s", "drain": false }"#,
     r#"{ "policy": "threshold", "fixed": 0.5 }"#,
     r#"{ "policy": "sentry", "hold": "2s", "batch": { "delays": ["0ms", "30ms"] },
@@ -94,6 +96,12 @@ fn stealing(name: &str, policy: &AdmissionConfig) -> Case {
 
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Whether a policy does what a paper says and no more: what is ours beyond the papers need not hold of it. It refuses
+/// for ever what is foreseen to take longer than the target, and knows no retries.
+pub fn is_as_published(policy: &str) -> bool {
+    policy.starts_with("cataclysm-")
 }
 
 /// An admission policy from its JSON.
