@@ -26,6 +26,7 @@ use crate::permit::{Admitted, Arrival, BodyIs, Policed, Reading, Waiting, police
 use crate::record::{Decided, RecordEnd};
 use crate::reject;
 use crate::share::{Local, WorkerApp};
+use crate::tls::Facts;
 use crate::tunnel::ServerEnd;
 use crate::upload::RequestBody;
 use crate::upstream::pool::Pool;
@@ -45,6 +46,11 @@ pub(crate) async fn handle(
             let paths = worker.local().live.config.paths;
             if let Err(bad) = settle(&mut parts, paths, client.asks_whole_server.take()) {
                 return Ok(misread(worker, client, &parts, bad));
+            }
+            let view = View { parts: &parts, client: &client };
+            if client.facts().is_some_and(|facts| !worker.belongs(facts, view.host())) {
+                client.close.set(true);
+                return Ok(misread(worker, client, &parts, Bad::Misdirected));
             }
             let is = if body.is_end_stream() { BodyIs::Here } else { BodyIs::ToCome };
             Box::new(police(&worker, &View { parts: &parts, client: &client }, worker.now(), is))
@@ -258,7 +264,7 @@ impl Exchange {
     /// A server gave no answer. Too often in a row, and it counts as down until a health check says otherwise.
     fn blame(&self, pool: &Pool, why: Failure) {
         let config = &self.local.live.config;
-        let (most, client) = (config.health.passive_failures, self.client.peer.ip().to_canonical());
+        let (most, client) = (config.health.passive_failures, self.client.peer().ip().to_canonical());
         let is_proxy = config.forwarded.trust.iter().any(|network| network.contains(&client));
         let (witness, share) = match why {
             Failure::Connect => (Witness::Server, None),
@@ -418,7 +424,11 @@ impl RequestView for View<'_> {
     }
 
     fn client(&self) -> Option<IpAddr> {
-        Some(self.client.peer.ip().to_canonical())
+        Some(self.client.peer().ip().to_canonical())
+    }
+
+    fn certificate_names(&self) -> &[String] {
+        self.client.facts().map_or(&[], Facts::names)
     }
 }
 

@@ -9,11 +9,11 @@ mod reports;
 mod rules;
 mod settings;
 mod syn;
+mod tls;
 mod world;
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -25,7 +25,7 @@ use tidegate_engine::{
 };
 
 use super::raw::{RawApplication, RawConfig, RawServerTable};
-use super::{AccessLog, Admin, Application, Config, SentryConfig, Server};
+use super::{AccessLog, Admin, Application, Config, Listen, SentryConfig, Server};
 
 use profile::Profile;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -79,7 +79,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         Config { sentry, admin, reports, traces, control, access_log, applications, source }
     }
 
-    fn application(&mut self, raw: At<RawApplication>, listen: Vec<SocketAddr>) -> Application {
+    fn application(&mut self, raw: At<RawApplication>, listen: Vec<Listen>) -> Application {
         let (span, raw) = (raw.span, raw.value);
         let name = raw.name.map_or_else(default_name, |name| {
             if name.value.trim().is_empty() {
@@ -133,6 +133,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         let application = Application {
             name,
             listen,
+            tls: raw.tls.and_then(|tls| self.tls(tls)),
             classifier: tidegate_classify::ClassifierSetup {
                 classes: class_rules,
                 request_types: type_rules,

@@ -11,6 +11,7 @@ use tokio::net::{TcpStream, lookup_host};
 use super::pool::Pool;
 use super::{ServerConn, ServerIo};
 use crate::in_force::Server;
+use crate::transport::Transport;
 
 /// Bytes that are read ahead of an answer, its head included.
 const BUFFER: usize = 64 * 1024;
@@ -22,6 +23,7 @@ const BUFFER: usize = 64 * 1024;
 pub(crate) async fn connect(pool: &Rc<Pool>, timeout: Duration) -> io::Result<Box<ServerConn>> {
     let io = tokio::time::timeout(timeout, open(&pool.server)).await.map_err(|_| io::ErrorKind::TimedOut)??;
     let local = io.local_addr()?;
+    let io = Transport::Plain(io);
     pool.server.ledger.open(local);
     let handshake = http1::Builder::new().max_buf_size(BUFFER).handshake(ServerIo(io)).await;
     let (sender, connection) = handshake.map_err(io::Error::other)?;

@@ -4,19 +4,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 use std::path::Path;
 
-use tidegate_config::{At, List, Report};
+use tidegate_config::{At, Report};
 
-use super::super::Admin;
-use super::super::raw::{RawAdmin, RawApplication};
+use super::super::raw::{RawAdmin, RawApplication, RawListenTable};
+use super::super::{Admin, Listen, ProxyIn};
 use super::Resolver;
 
 impl Resolver<'_, '_, '_> {
     /// Where each application listens; overlaps, also with the admin listener, are reported.
-    pub(super) fn listens(
-        &mut self,
-        apps: &[At<RawApplication>],
-        admin: Option<&At<RawAdmin>>,
-    ) -> Vec<Vec<SocketAddr>> {
+    pub(super) fn listens(&mut self, apps: &[At<RawApplication>], admin: Option<&At<RawAdmin>>) -> Vec<Vec<Listen>> {
         let mut taken: Vec<(SocketAddr, String)> = Vec::new();
         if let Some(listen) = admin.and_then(|admin| admin.value.listen.as_ref())
             && let Ok(address) = listen_address(&listen.value)
@@ -26,30 +22,49 @@ impl Resolver<'_, '_, '_> {
         let mut all = Vec::new();
         for app in apps {
             let name = app.value.name.as_ref().map_or("default", |name| &name.value);
-            let listen = self.listen(app.value.listen.as_ref(), &app.span);
-            for (address, span) in &listen {
+            let listen = self.listen(&app.value, &app.span);
+            for (Listen { address, .. }, span) in &listen {
                 if let Some((_, owner)) = taken.iter().find(|(other, _)| overlap(address, other)) {
                     self.report.error(span, format!("{address} is already taken by {owner}; listen on another port"));
                 }
                 taken.push((*address, format!("application \"{name}\"")));
             }
-            all.push(listen.into_iter().map(|(address, _)| address).collect());
+            all.push(listen.into_iter().map(|(listen, _)| listen).collect());
         }
         all
     }
 
-    fn listen(&mut self, given: Option<&At<List<String>>>, app: &Range<usize>) -> Vec<(SocketAddr, Range<usize>)> {
-        let Some(given) = given else {
-            return vec![(SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)), app.clone())];
+    fn listen(&mut self, app: &RawApplication, span: &Range<usize>) -> Vec<(Listen, Range<usize>)> {
+        let has_tls = app.tls.is_some();
+        let Some(given) = &app.listen else {
+            let listen = Listen { tls: has_tls, ..SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)).into() };
+            return vec![(listen, span.clone())];
         };
         if given.value.0.is_empty() && self.complete {
             self.report.error(&given.span, "listen is empty; write for example listen = \"0.0.0.0:8080\"");
         }
         let mut out = Vec::new();
         for item in &given.value.0 {
-            match listen_address(&item.value) {
-                Ok(address) => out.push((address, item.span.clone())),
-                Err(problem) => self.report.error(&item.span, format!("listen = \"{}\": {problem}", item.value)),
+            let RawListenTable { address, tls, proxy } = item.value.0.clone();
+            let proxy = self.choice("proxy", proxy, ProxyIn::ALL, ProxyIn::name);
+            if proxy != ProxyIn::Off && !trusts_someone(app) && self.complete {
+                let message = "who may send PROXY headers? name their networks in [application.forwarded] trust";
+                self.report.error(&item.span, message);
+            }
+            if let Some(tls) = tls.as_ref().filter(|tls| tls.value && !has_tls && self.complete) {
+                let message = "there is no certificate for this listener; add [application.tls] to the application";
+                self.report.error(&tls.span, message);
+            }
+            let Some(address) = address else {
+                self.missing(&item.span, "this listener has no address; add address = \":8080\"");
+                continue;
+            };
+            match listen_address(&address.value) {
+                Ok(address) => {
+                    let tls = tls.map_or(has_tls, |tls| tls.value);
+                    out.push((Listen { address, tls, proxy }, item.span.clone()));
+                }
+                Err(problem) => self.report.error(&item.span, format!("listen = \"{}\": {problem}", address.value)),
             }
         }
         out
@@ -140,6 +155,11 @@ impl Resolver<'_, '_, '_> {
             Err(error) => Err(format!("\"{host}\" cannot be resolved ({error}); check the name")),
         }
     }
+}
+
+fn trusts_someone(app: &RawApplication) -> bool {
+    let trust = app.forwarded.as_ref().and_then(|forwarded| forwarded.value.trust.as_ref());
+    trust.is_some_and(|trust| !trust.value.0.is_empty())
 }
 
 /// `1.2.3.4:80`, `[::1]:80`, `localhost:80`, or `:80` for every IPv4 address.

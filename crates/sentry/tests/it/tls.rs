@@ -1,0 +1,459 @@
+//! TLS in front, with rustls as the client, and with curl and OpenSSL where they are installed.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned};
+use tidegate_sentry::Sentry;
+use tidegate_sentry::config::Config;
+use tidegate_sentry::counters::Counter;
+use tidegate_sentry::record::NoRecords;
+
+use super::support::{Client, PATIENCE, RawServer, Running, ok, until};
+
+/// An authority, and what it signs.
+struct Authority {
+    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
+    pem: String,
+    der: CertificateDer<'static>,
+}
+
+struct Pair {
+    cert: String,
+    key: String,
+}
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let mut params = rcgen::CertificateParams::new(Vec::new()).expect("parameters");
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let certificate = params.self_signed(&key).expect("a certificate");
+        let (pem, der) = (certificate.pem(), certificate.der().clone());
+        Authority { issuer: rcgen::Issuer::new(params, key), pem, der }
+    }
+
+    fn sign(&self, names: &[&str]) -> Pair {
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let params = rcgen::CertificateParams::new(names).expect("names");
+        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
+        Pair { cert: certificate.pem(), key: key.serialize_pem() }
+    }
+
+    /// Clients that believe it.
+    fn clients(&self, own: Option<&Pair>) -> Arc<ClientConfig> {
+        self.clients_of(own, &[&rustls::version::TLS13, &rustls::version::TLS12])
+    }
+
+    fn clients_of(
+        &self,
+        own: Option<&Pair>,
+        versions: &[&'static rustls::SupportedProtocolVersion],
+    ) -> Arc<ClientConfig> {
+        use rustls::pki_types::pem::PemObject;
+        let mut roots = RootCertStore::empty();
+        roots.add(self.der.clone()).expect("an authority");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider);
+        let builder = builder.with_protocol_versions(versions).expect("versions");
+        let builder = builder.with_root_certificates(roots);
+        Arc::new(match own {
+            None => builder.with_no_client_auth(),
+            Some(pair) => {
+                let chain = vec![CertificateDer::from_pem_slice(pair.cert.as_bytes()).expect("PEM")];
+                let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).expect("PEM");
+                builder.with_client_auth_cert(chain, key).expect("a certificate")
+            }
+        })
+    }
+}
+
+/// Files of one test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("tidegate-tls-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a folder");
+        Folder(path)
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, text).expect("writes");
+        path
+    }
+
+    fn pair(&self, name: &str, pair: &Pair) {
+        self.write(&format!("{name}.pem"), &pair.cert);
+        self.write(&format!("{name}.key"), &pair.key);
+    }
+
+    /// An application on a port of its own, with more keys.
+    fn config(&self, servers: &[SocketAddr], keys: &str) -> Config {
+        let servers: Vec<String> = servers.iter().map(|server| format!("\"{server}\"")).collect();
+        let text = format!(
+            "[sentry]\nworkers = 1\n[[application]]\nname = \"app\"\nlisten = \"127.0.0.1:0\"\nservers = [{}]\n\
+             admission = \"none\"\nhealth.interval = \"1h\"\n{keys}\n",
+            servers.join(", ")
+        );
+        match Config::parse(&text, &self.0.join("tidegate.toml")) {
+            Ok(checked) => checked.config,
+            Err(errors) => panic!("{errors}"),
+        }
+    }
+
+    fn refused(&self, keys: &str) -> String {
+        let text = format!("[[application]]\nservers = \"127.0.0.1:1\"\n{keys}\n");
+        Config::parse(&text, Path::new(&self.0.join("tidegate.toml"))).expect_err("a bad file").to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Temporary: what is left harms nobody.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn start(config: Config) -> Running {
+    let handle = Sentry::start(config, Arc::new(NoRecords)).expect("a sentry");
+    let address = handle.addresses("app")[0];
+    Running { handle, address }
+}
+
+type Secure = StreamOwned<ClientConnection, TcpStream>;
+
+fn connect(address: SocketAddr, config: &Arc<ClientConfig>, name: &str) -> Secure {
+    let name = ServerName::try_from(name.to_owned()).expect("a name");
+    let io = TcpStream::connect(address).expect("a connection");
+    io.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    StreamOwned::new(ClientConnection::new(config.clone(), name).expect("a client"), io)
+}
+
+/// One request, and the connection until its end.
+fn ask(mut io: Secure, host: &str, path: &str) -> std::io::Result<(String, Secure)> {
+    write!(io, "GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    io.read_to_string(&mut answer)?;
+    Ok((answer, io))
+}
+
+fn status(answer: &str) -> &str {
+    answer.get(9..12).unwrap_or_default()
+}
+
+/// Shows the head of the request that it got.
+fn mirror() -> RawServer {
+    RawServer::answering(|asked| ok(&asked.head))
+}
+
+const ONE: &str = "tls.certificate = { cert = \"site.pem\", key = \"site.key\" }";
+
+#[test]
+fn requests_go_over_tls_and_servers_are_told() {
+    let (folder, authority, server) = (Folder::new("plain"), Authority::new("ca"), mirror());
+    folder.pair("site", &authority.sign(&["shop.example"]));
+    let sentry = start(folder.config(&[server.address], ONE));
+    for versions in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let clients = authority.clients_of(None, &[versions]);
+        let (answer, io) =
+            ask(connect(sentry.address, &clients, "shop.example"), "shop.example", "/a").expect("an answer");
+        assert_eq!(status(&answer), "200", "{answer}");
+        assert!(answer.contains("x-forwarded-proto: https"), "{answer}");
+        assert_eq!(io.conn.protocol_version().expect("a version"), versions.version);
+    }
+    // One connection, several requests, large bodies both ways.
+    let mut io = connect(sentry.address, &authority.clients(None), "shop.example");
+    for length in [0, 1, 70_000, 300_000] {
+        write!(io, "POST / HTTP/1.1\r\nhost: shop.example\r\ncontent-length: {length}\r\n\r\n").expect("a write");
+        io.write_all(&vec![b'x'; length]).expect("a write");
+        io.flush().expect("a write");
+        let answer = read_answer(&mut io);
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    assert_eq!(sentry.count(Counter::HandshakesFull), 3);
+    drop(io);
+    sentry.assert_quiet();
+}
+
+fn read_answer(io: &mut impl Read) -> String {
+    let (mut answer, mut byte) = (Vec::new(), [0]);
+    while !answer.ends_with(b"\r\n\r\n") {
+        io.read_exact(&mut byte).expect("a head");
+        answer.push(byte[0]);
+    }
+    let head = String::from_utf8(answer).expect("text");
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).expect("a length");
+    let mut body = vec![0; length.parse().expect("a number")];
+    io.read_exact(&mut body).expect("a body");
+    head + &String::from_utf8_lossy(&body)
+}
+
+#[test]
+fn clients_resume_after_a_reload_too() {
+    let (folder, authority, server) = (Folder::new("resume"), Authority::new("ca"), mirror());
+    folder.pair("site", &authority.sign(&["shop.example"]));
+    let config = folder.config(&[server.address], ONE);
+    let sentry = start(config.clone());
+    for versions in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let clients = authority.clients_of(None, &[versions]);
+        let kind = || {
+            let io = connect(sentry.address, &clients, "shop.example");
+            let (answer, io) = ask(io, "shop.example", "/").expect("an answer");
+            assert_eq!(status(&answer), "200");
+            io.conn.handshake_kind()
+        };
+        assert_eq!(kind(), Some(HandshakeKind::Full));
+        assert_eq!(kind(), Some(HandshakeKind::Resumed));
+        let mut config = folder.config(&[server.address], ONE);
+        config.applications[0].listen = sentry.app().live().config.listen.clone();
+        sentry.handle.reload(config).expect("a reload");
+        assert_eq!(kind(), Some(HandshakeKind::Resumed), "the issuer is the process's");
+    }
+    assert_eq!((sentry.count(Counter::HandshakesFull), sentry.count(Counter::HandshakesResumed)), (2, 4));
+}
+
+#[test]
+fn the_certificate_is_chosen_by_name_and_replaced_while_running() {
+    let (folder, authority, server) = (Folder::new("names"), Authority::new("ca"), mirror());
+    folder.pair("site", &authority.sign(&["shop.example"]));
+    folder.pair("wild", &authority.sign(&["*.shop.example"]));
+    let both =
+        "tls.certificate = [{ cert = \"site.pem\", key = \"site.key\" }, { cert = \"wild.pem\", key = \"wild.key\" }]";
+    let sentry = start(folder.config(&[server.address], both));
+    let shown = |name: &str, authority: &Authority| {
+        let io = connect(sentry.address, &authority.clients(None), name);
+        ask(io, name, "/").map(|(_, io)| io.conn.peer_certificates().expect("one")[0].to_vec())
+    };
+    let (site, wild) = (shown("shop.example", &authority), shown("www.shop.example", &authority));
+    assert_ne!(site.expect("verified"), wild.expect("verified"));
+    assert!(shown("bank.example", &authority).is_err(), "shown is the first, which is not for that name");
+    let other = Authority::new("another");
+    folder.pair("site", &other.sign(&["shop.example"]));
+    sentry.handle.reload(folder.config(&[server.address], both)).expect("a reload");
+    assert!(shown("shop.example", &authority).is_err() && shown("shop.example", &other).is_ok());
+}
+
+#[test]
+fn a_request_for_another_host_is_misdirected() {
+    let (folder, authority, server) = (Folder::new("host"), Authority::new("ca"), mirror());
+    folder.pair("site", &authority.sign(&["shop.example", "bank.example"]));
+    let sentry = start(folder.config(&[server.address], ONE));
+    let clients = authority.clients(None);
+    let asked = |host: &str, path: &str| {
+        let (answer, _) = ask(connect(sentry.address, &clients, "shop.example"), host, path).expect("an answer");
+        status(&answer).to_owned()
+    };
+    assert_eq!(asked("SHOP.example:8443", "/"), "200");
+    assert_eq!(asked("bank.example", "/"), "421");
+    assert_eq!(asked("shop.example", "http://bank.example/"), "421", "the target's host is the one that counts");
+    let lenient = start(folder.config(&[server.address], &format!("{ONE}\ntls.match_host = false")));
+    let io = connect(lenient.address, &clients, "shop.example");
+    assert_eq!(status(&ask(io, "bank.example", "/").expect("an answer").0), "200");
+}
+
+#[test]
+fn clients_are_known_by_their_certificates() {
+    let (folder, authority, server) = (Folder::new("clients"), Authority::new("ca"), mirror());
+    let own = Authority::new("clients");
+    folder.pair("site", &authority.sign(&["shop.example"]));
+    folder.write("clients.pem", &own.pem);
+    let keys = |wanted: &str| {
+        format!(
+            "{ONE}\ntls.clients = \"{wanted}\"\ntls.client_ca = \"clients.pem\"\nrejection.decision_on_admitted = true\n\
+             class = [{{ name = \"partners\", match = {{ certificate = \"*.partner.example\" }} }}, {{ name = \"rest\" }}]"
+        )
+    };
+    let (partner, stranger) = (own.sign(&["a.partner.example"]), authority.sign(&["a.partner.example"]));
+    let asked = |sentry: &Running, pair: Option<&Pair>| {
+        let clients = authority.clients(pair);
+        let mut answers = Vec::new();
+        for _ in 0..2 {
+            let (answer, io) = ask(connect(sentry.address, &clients, "shop.example"), "shop.example", "/")?;
+            assert_eq!(io.conn.handshake_kind(), Some(HandshakeKind::Full), "who resumes shows nothing");
+            answers.push(answer);
+        }
+        std::io::Result::Ok(answers.remove(1))
+    };
+    let required = start(folder.config(&[server.address], &keys("required")));
+    let answer = asked(&required, Some(&partner)).expect("an answer");
+    assert!(answer.contains("class=partners"), "{answer}");
+    assert!(answer.contains("x-client-cert-name: a.partner.example"), "{answer}");
+    assert!(answer.contains("client-cert: :MII"), "{answer}");
+    assert!(asked(&required, None).is_err() && asked(&required, Some(&stranger)).is_err());
+    until("both are counted", || required.count(Counter::HandshakesFailed) == 2);
+    let optional = start(folder.config(&[server.address], &keys("optional")));
+    let answer = asked(&optional, None).expect("an answer");
+    assert!(answer.contains("class=rest") && !answer.contains("client-cert"), "{answer}");
+    assert!(asked(&optional, Some(&stranger)).is_err());
+}
+
+/// A client may not say of itself what only its certificate can.
+#[test]
+fn what_certificates_say_no_client_says() {
+    let (folder, authority, server) = (Folder::new("claims"), Authority::new("ca"), mirror());
+    folder.pair("site", &authority.sign(&["shop.example"]));
+    let sentry = start(folder.config(&[server.address], ONE));
+    let mut io = connect(sentry.address, &authority.clients(None), "shop.example");
+    io.write_all(b"GET / HTTP/1.1\r\nhost: shop.example\r\nclient-cert: :AA==:\r\nx-client-cert-name: root\r\n\r\n")
+        .expect("a write");
+    let answer = read_answer(&mut io);
+    assert!(!answer.contains("client-cert"), "{answer}");
+}
+
+#[test]
+fn who_speaks_plainly_is_told() {
+    let (folder, authority, server) = (Folder::new("alien"), Authority::new("ca"), mirror());
+    folder.pair("site", &authority.sign(&["shop.example"]));
+    let sentry = start(folder.config(&[server.address], ONE));
+    let answer = sentry.ask("GET / HTTP/1.1\r\nhost: shop.example\r\n\r\n");
+    assert_eq!(
+        (answer.status, answer.text().as_str()),
+        (400, "This is plain HTTP, and this port speaks TLS: https.\r\n")
+    );
+    let mut client = sentry.client();
+    client.send([0x80, 0x2e, 1, 3, 1]);
+    client.assert_closed();
+    until("both are counted", || sentry.count(Counter::HandshakesFailed) == 2);
+    until("both are gone", || sentry.app().counters.connections_open() == 0);
+}
+
+#[test]
+fn a_handshake_has_its_time() {
+    let (folder, authority, server) = (Folder::new("slow"), Authority::new("ca"), mirror());
+    folder.pair("site", &authority.sign(&["shop.example"]));
+    let sentry = start(folder.config(&[server.address], &format!("{ONE}\ntimeouts.handshake = \"100ms\"")));
+    let (mut silent, mut half) = (sentry.client(), sentry.client());
+    half.send([22, 3, 1, 2, 0, 1, 0]);
+    silent.assert_closed();
+    half.assert_closed();
+    assert_eq!(sentry.count(Counter::TimeoutHandshake), 2);
+}
+
+#[test]
+fn of_too_many_handshakes_the_one_who_has_most_goes() {
+    let (folder, authority, server) = (Folder::new("many"), Authority::new("ca"), mirror());
+    folder.pair("site", &authority.sign(&["shop.example"]));
+    let sentry =
+        start(folder.config(&[server.address], &format!("{ONE}\nlimits.handshakes = 2\ntimeouts.handshake = \"1h\"")));
+    // Each says hello and then nothing.
+    let clients = authority.clients(None);
+    let hello = || {
+        let name = ServerName::try_from("shop.example").expect("a name");
+        let mut bytes = Vec::new();
+        ClientConnection::new(clients.clone(), name).expect("a client").write_tls(&mut bytes).expect("memory");
+        let mut client = Client::connect(sentry.address);
+        client.send(bytes);
+        let mut first = [0];
+        client.io.read_exact(&mut first).expect("the server's flight");
+        client
+    };
+    let held: Vec<Client> = (0..6).map(|_| hello()).collect();
+    until("those before are told to go", || sentry.count(Counter::ConnectionsMadeRoom) == 4);
+    drop(held);
+}
+
+#[test]
+fn a_tunnel_goes_over_tls() {
+    let (folder, authority) = (Folder::new("tunnel"), Authority::new("ca"));
+    let server = RawServer::start(|mut peer| {
+        let Some(_) = peer.head() else { return };
+        peer.send("HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\nhello");
+        let mut got = [0; 5];
+        peer.io.read_exact(&mut got).expect("five bytes");
+        peer.send(got);
+    });
+    folder.pair("site", &authority.sign(&["shop.example"]));
+    let sentry = start(folder.config(&[server.address], ONE));
+    let mut io = connect(sentry.address, &authority.clients(None), "shop.example");
+    io.write_all(b"GET / HTTP/1.1\r\nhost: shop.example\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n")
+        .expect("a write");
+    let mut got = Vec::new();
+    while !got.ends_with(b"hello") {
+        let mut byte = [0];
+        io.read_exact(&mut byte).expect("more");
+        got.push(byte[0]);
+    }
+    io.write_all(b"12345").expect("a write");
+    let mut back = String::new();
+    io.read_to_string(&mut back).expect("a clean end");
+    assert_eq!(back, "12345");
+}
+
+#[test]
+fn a_self_signed_certificate_is_enough_to_try_out() {
+    let (folder, server) = (Folder::new("self"), mirror());
+    let sentry = start(folder.config(&[server.address], "tls.self_signed = true"));
+    let Ok(out) = Command::new("curl")
+        .args(["-sk", "--max-time", "60", &format!("https://localhost:{}/", sentry.address.port())])
+        .args(["--resolve", &format!("localhost:{}:127.0.0.1", sentry.address.port())])
+        .output()
+    else {
+        return assert!(std::env::var_os("CI").is_none(), "curl is missing");
+    };
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success() && text.contains("x-forwarded-proto: https"), "{text} {out:?}");
+}
+
+#[test]
+fn others_clients_verify_and_resume() {
+    let (folder, authority, server) = (Folder::new("curl"), Authority::new("ca"), mirror());
+    folder.pair("site", &authority.sign(&["shop.example"]));
+    let ca = folder.write("ca.pem", &authority.pem);
+    let sentry = start(folder.config(&[server.address], ONE));
+    let port = sentry.address.port();
+    let curl = |more: &[&str]| {
+        let resolve = format!("shop.example:{port}:127.0.0.1");
+        let url = format!("https://shop.example:{port}/");
+        let mut command = Command::new("curl");
+        command.args(["-sS", "--max-time", "60", "--resolve", &resolve, "--cacert"]).arg(&ca).args(more);
+        command.args([&url, &url]).output()
+    };
+    let Ok(out) = curl(&["--tlsv1.2", "--tls-max", "1.2"]) else {
+        return assert!(std::env::var_os("CI").is_none(), "curl is missing");
+    };
+    assert!(out.status.success(), "{out:?}");
+    assert!(curl(&["--tlsv1.3"]).is_ok_and(|out| out.status.success()));
+    let old = curl(&["--tlsv1.0", "--tls-max", "1.1", "--ciphers", "DEFAULT:@SECLEVEL=0"]).expect("curl");
+    assert!(!old.status.success(), "TLS 1.1 is not spoken");
+    let openssl = Command::new("openssl")
+        .args(["s_client", "-reconnect", "-tls1_2", "-servername", "shop.example", "-verify_return_error", "-CAfile"])
+        .arg(&ca)
+        .args(["-connect", &sentry.address.to_string()])
+        .stdin(Stdio::null())
+        .output();
+    if let Ok(out) = openssl {
+        let text = String::from_utf8_lossy(&out.stdout);
+        assert_eq!(text.matches("Reused, TLSv1.2").count(), 5, "{text}");
+        assert!(text.contains("Secure Renegotiation IS supported"), "{text}");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said_with_its_line() {
+    let (folder, authority) = (Folder::new("wrong"), Authority::new("ca"));
+    folder.pair("site", &authority.sign(&["shop.example"]));
+    folder.pair("other", &authority.sign(&["shop.example"]));
+    let said = [
+        ("tls.min_version = \"1.1\"\ntls.self_signed = true", "min_version = \"1.1\": write \"1.2\" or \"1.3\""),
+        ("tls.match_host = true", "which certificate?"),
+        ("tls.certificate = { cert = \"site.pem\" }", "a certificate needs two files"),
+        ("tls.certificate = { cert = \"site.pem\", key = \"other.key\" }", "the key is not that of the certificate"),
+        ("tls.certificate = { cert = \"none.pem\", key = \"site.key\" }", "cert \"none.pem\" cannot be read"),
+        ("tls.self_signed = true\ntls.clients = \"required\"", "add client_ca"),
+        ("tls.self_signed = true\ntls.clients = \"yes\"", "write \"off\" or \"optional\" or \"required\""),
+        ("listen = { address = \":1\", tls = true }", "there is no certificate for this listener"),
+        ("listen = { address = \":1\", proxy = \"required\" }", "who may send PROXY headers?"),
+    ];
+    for (keys, wanted) in said {
+        let errors = folder.refused(keys);
+        assert!(errors.contains(wanted), "{keys}: {errors}");
+    }
+}
