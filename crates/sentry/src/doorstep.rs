@@ -26,7 +26,7 @@ use crate::share::WorkerApp;
 use crate::shed;
 use crate::tls::budget::{Budget, Kind, Paid};
 use crate::tls::hello::{self, Hello, Seen};
-use crate::tls::session::{Tls, processor_time};
+use crate::tls::session::{Tls, usage};
 use crate::tls::{Facts, tickets};
 use crate::transport::Transport;
 
@@ -53,7 +53,7 @@ pub(crate) const NOT_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: te
 
 impl Doorstep {
     pub(crate) fn new(now: tidegate_engine::Timestamp) -> Rc<Self> {
-        Rc::new(Doorstep { budget: RefCell::new(Budget::new(now, processor_time())), under_way: Cell::new(0) })
+        Rc::new(Doorstep { budget: RefCell::new(Budget::new(now, usage())), under_way: Cell::new(0) })
     }
 }
 
@@ -103,7 +103,7 @@ fn begin(worker: &Rc<WorkerApp>, peer: SocketAddr, hello: &Hello) -> Result<Begu
     }
     let mut budget = doorstep.budget.borrow_mut();
     let now = worker.now();
-    budget.look(now, processor_time);
+    budget.look(now, usage);
     let comes_back =
         budget.is_short(now) && (is_trusted(worker, peer) || hello.ticket.as_deref().is_some_and(tickets::is_ours));
     let paid = budget.pay(now, comes_back).ok_or_else(refused)?;

@@ -9,8 +9,8 @@
 //! *Awkward cases.* What a handshake costs depends on the keys and on the machine, so it is learned, for full and
 //! resumed ones apart, from the thread's own processor time. A ticket is believed only when it opens: a client that
 //! makes one up is a stranger. A worker that is busy with requests, or with refusing handshakes, lowers the rate by
-//! itself: both are its other business. Where other programs take the processor away, a worker cannot use what it was
-//! promised, and its connections wait: the bucket is small, so that they do so for a tenth of a second at most.
+//! itself: both are its other business. Where other programs take the processor, a worker gets a part of it only, which
+//! shows in how long it waits for its turn while it has work: shares are of that part.
 //!
 //! *Source.* Ours. Others have fixed rates of handshakes (HAProxy's `maxsslrate`), which know no costs and no clients.
 
@@ -61,8 +61,17 @@ pub(crate) struct Budget {
     at: Timestamp,
     /// When the rate was set, the processor time the worker had used by then, and what handshakes took since.
     looked: Timestamp,
-    used: Duration,
+    usage: Usage,
     shaken: f64,
+}
+
+/// What a thread has had of a processor since it began.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Usage {
+    /// Time that it ran.
+    pub(crate) used: Duration,
+    /// Time that it had work and waited for its turn.
+    pub(crate) waited: Duration,
 }
 
 /// Paid for in advance.
@@ -70,26 +79,30 @@ pub(crate) struct Budget {
 pub(crate) struct Paid(f64);
 
 impl Budget {
-    /// A worker that has used so much processor time by now.
-    pub(crate) fn new(now: Timestamp, used: Duration) -> Self {
+    /// A worker that has had so much by now.
+    pub(crate) fn new(now: Timestamp, usage: Usage) -> Self {
         let rate = BUSY_AT_MOST;
-        Budget { costs: FIRST_COSTS, left: BURST, rate, at: now, looked: now, used, shaken: 0.0 }
+        Budget { costs: FIRST_COSTS, left: BURST, rate, at: now, looked: now, usage, shaken: 0.0 }
     }
 
-    /// Sets the rate by what the worker's other business took, when it is time to; `used`: its processor time by now.
-    pub(crate) fn look(&mut self, now: Timestamp, used: impl FnOnce() -> Duration) {
+    /// Sets the rate by what the worker's other business took, when it is time to; `usage`: what it has had by now.
+    pub(crate) fn look(&mut self, now: Timestamp, usage: impl FnOnce() -> Usage) {
         let elapsed = now.seconds_since(self.looked);
         if elapsed < LOOK_EVERY.as_secs_f64() {
             return;
         }
-        let used = used();
-        let other = (used.saturating_sub(self.used).as_secs_f64() - self.shaken).max(0.0) / elapsed;
+        let usage = usage();
+        let used = usage.used.saturating_sub(self.usage.used).as_secs_f64();
+        let waited = usage.waited.saturating_sub(self.usage.waited).as_secs_f64();
+        // Of the time that it had work, the part that it could do some.
+        let part = if waited > 0.0 { used / (used + waited) } else { 1.0 };
+        let other = (used - self.shaken).max(0.0) / elapsed;
         self.refill(now);
         // After a pause one look says all there is to say; in a flood there are twenty a second.
         let weight = 1.0 - (-elapsed / 0.2).exp();
-        let target = (BUSY_AT_MOST - other).clamp(LEAST, BUSY_AT_MOST);
+        let target = (BUSY_AT_MOST * part - other).max(LEAST * part);
         self.rate += weight * (target - self.rate);
-        (self.looked, self.used, self.shaken) = (now, used, 0.0);
+        (self.looked, self.usage, self.shaken) = (now, usage, 0.0);
     }
 
     /// Pays for a handshake with a client that was here before, or was not; `None`: it gets none.
@@ -142,15 +155,18 @@ mod tests {
         now: Timestamp,
         used: Duration,
         full: f64,
+        /// Part of a processor that the worker has.
+        part: f64,
     }
 
     impl Played {
         fn new(full: f64) -> Self {
             Played {
-                budget: Budget::new(Timestamp::ZERO, Duration::ZERO),
+                budget: Budget::new(Timestamp::ZERO, Usage::default()),
                 now: Timestamp::ZERO,
                 used: Duration::ZERO,
                 full,
+                part: 1.0,
             }
         }
 
@@ -159,7 +175,9 @@ mod tests {
             self.now = self.now + Duration::from_secs_f64(gap);
             self.used += Duration::from_secs_f64(other);
             let used = self.used;
-            self.budget.look(self.now, || used);
+            // With less than a processor it waits for the rest of each turn.
+            let waited = used.mul_f64(1.0 / self.part - 1.0);
+            self.budget.look(self.now, || Usage { used, waited });
             let Some(paid) = self.budget.pay(self.now, comes_back) else { return false };
             let (kind, seconds) = if comes_back { (Kind::Resumed, self.full / 3.0) } else { (Kind::Full, self.full) };
             self.used += Duration::from_secs_f64(seconds);
@@ -191,6 +209,24 @@ mod tests {
         assert!((0.6..=BUSY_AT_MOST + 0.05).contains(&busy), "{busy} of the processor for strangers");
     }
 
+    /// A worker that others leave a third of a processor: strangers get most of that, and who comes back is served.
+    #[test]
+    fn shares_are_of_what_others_leave() {
+        let full = 400e-6;
+        let mut played = Played { part: 1.0 / 3.0, ..Played::new(full) };
+        let gap = full / 5.0;
+        let mut served = 0;
+        for round in 0..(10.0 / gap) as usize {
+            if round % 100 == 0 {
+                assert!(played.comes(gap, true, 0.0));
+            } else {
+                served += usize::from(played.comes(gap, false, 1e-6));
+            }
+        }
+        let busy = served as f64 * full / 10.0;
+        assert!((0.2..=0.34).contains(&busy), "{busy} of a processor for strangers");
+    }
+
     /// While requests keep the worker busy, strangers get a tenth; when it is idle again, all that there is.
     #[test]
     fn handshakes_get_what_requests_leave() {
@@ -220,7 +256,7 @@ mod tests {
     /// What fails is paid for as well, and teaches nothing.
     #[test]
     fn a_failure_costs_what_it_took() {
-        let mut budget = Budget::new(Timestamp::ZERO, Duration::ZERO);
+        let mut budget = Budget::new(Timestamp::ZERO, Usage::default());
         let before = (budget.left, budget.costs);
         let paid = budget.pay(Timestamp::ZERO, false).expect("a full bucket");
         budget.settle(paid, None, 0.02);

@@ -10,6 +10,8 @@ use rustls::Connection;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use super::budget::Usage;
+
 /// Plain text that is sealed ahead of a socket that takes no more, bytes.
 const SEALED_AHEAD: usize = 32 * 1024;
 
@@ -220,6 +222,16 @@ fn would_block(polled: Poll<io::Result<usize>>) -> io::Result<usize> {
     match polled {
         Poll::Ready(result) => result,
         Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+    }
+}
+
+/// What this thread has had of a processor; without what it waited for where the system does not say.
+pub(crate) fn usage() -> Usage {
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let mut numbers = told.split_ascii_whitespace().map_while(|number| number.parse().ok()).map(Duration::from_nanos);
+    match (numbers.next(), numbers.next()) {
+        (Some(used), Some(waited)) => Usage { used, waited },
+        _ => Usage { used: processor_time(), waited: Duration::ZERO },
     }
 }
 
