@@ -190,6 +190,7 @@ pub(crate) fn application(scenario: &Scenario, setup: tidegate_engine::Setup, se
         name: scenario.id.clone(),
         listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()],
         tls: None,
+        server_tls: None,
         servers: setup.servers.iter().zip(servers).map(server).collect(),
         setup,
         classifier,

@@ -22,7 +22,7 @@ use http::HeaderName;
 use tidegate_classify::{ClassifierSetup, Network, Paths, Rule};
 use tidegate_engine::{Request, Setup};
 
-pub use front::{CertificateFiles, ClientCertificates, Listen, ProxyIn, Tls, TlsVersion};
+pub use front::{CertificateFiles, ClientCertificates, Listen, ProxyIn, ServerTls, Tls, TlsVersion};
 pub use limits::{Limits, OPEN_BYTES, Timeouts};
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use parse::fuzz;
@@ -158,6 +158,8 @@ pub struct Application {
     pub listen: Vec<Listen>,
     /// How it speaks TLS to its clients; `None`: not at all.
     pub tls: Option<Tls>,
+    /// How it speaks TLS to servers; `None`: to none, or as is the default.
+    pub server_tls: Option<ServerTls>,
     /// What its controller needs.
     pub setup: Setup,
     /// What its classifier needs. Request type `i + 1` of `setup` is `request_types[i]` here; 0 is "default".
@@ -241,7 +243,7 @@ impl RequestKind {
 pub struct Server {
     /// Its name, unique in the application.
     pub name: String,
-    /// `host:port`; an IPv6 host is in brackets.
+    /// `host:port`, or `https://host:port`; an IPv6 host is in brackets.
     pub address: String,
 }
 

@@ -112,7 +112,9 @@ fn needs_restart(old: &Config, new: &Config) -> Result<(), String> {
 }
 
 fn certificates(config: &Config) -> Vec<PathBuf> {
-    config.applications.iter().filter_map(|app| app.tls.as_ref()).flat_map(|tls| tls.files().cloned()).collect()
+    let front = config.applications.iter().filter_map(|app| app.tls.as_ref()).flat_map(|tls| tls.files());
+    let servers = config.applications.iter().filter_map(|app| app.server_tls.as_ref()).flat_map(|tls| tls.files());
+    front.chain(servers).cloned().collect()
 }
 
 fn prints(path: &Path, more: &[PathBuf]) -> Option<Prints> {

@@ -6,6 +6,7 @@
 
 pub(crate) mod budget;
 pub(crate) mod certificates;
+pub(crate) mod client;
 pub(crate) mod hello;
 mod names;
 pub(crate) mod session;

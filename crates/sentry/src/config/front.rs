@@ -1,11 +1,11 @@
-//! Where an application listens, and how: plain or TLS.
+//! Where an application listens, and how it speaks to clients and servers: plain or TLS.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustls::ServerConfig;
+use rustls::{ClientConfig, ServerConfig};
 
 /// An address to listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +80,30 @@ impl Tls {
     /// The files that it was read from.
     pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
         self.certificates.iter().flat_map(|pair| [&pair.cert, &pair.key]).chain(&self.client_ca)
+    }
+}
+
+/// How an application speaks TLS to those of its servers whose addresses begin with `https://`.
+#[derive(Clone, Debug)]
+pub struct ServerTls {
+    /// The authorities that are believed; `None`: those of this machine.
+    pub ca: Option<PathBuf>,
+    /// The name that servers' certificates must have; `None`: that of their address.
+    pub name: Option<String>,
+    /// What the sentry shows them of itself.
+    pub certificate: Option<CertificateFiles>,
+    /// Whether they must show who they are.
+    pub verify: bool,
+    /// What follows from all this.
+    pub(crate) client: Arc<ClientConfig>,
+    /// The same for the same settings and content of files.
+    pub(crate) identity: u64,
+}
+
+impl ServerTls {
+    /// The files that it was read from.
+    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.certificate.iter().flat_map(|pair| [&pair.cert, &pair.key]).chain(&self.ca)
     }
 }
 

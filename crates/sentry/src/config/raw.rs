@@ -4,7 +4,9 @@ mod front;
 
 use tidegate_config::{Bytes, List, PerSecond, RawSla, Share, Time, section};
 
-pub(super) use self::front::{RawCertificate, RawListen, RawListenTable, RawServer, RawServerTable, RawTls};
+pub(super) use self::front::{
+    RawCertificate, RawListen, RawListenTable, RawServer, RawServerTable, RawServerTls, RawTls,
+};
 use super::policy::{AdmissionChoice, DispatchChoice, PartitionChoice};
 
 section! {
@@ -98,6 +100,8 @@ section! {
         listen: List<RawListen>,
         /// [TLS](tls.md) in front. Default: none, plain HTTP.
         tls: RawTls,
+        /// TLS to servers whose addresses begin with `https://`.
+        server_tls: RawServerTls,
         /// Addresses such as `"127.0.0.1:9001"`, or tables. Required.
         servers: List<RawServer>,
         /// A file that `tidegate profile` wrote: [what it says](profile.md#in-a-configuration) of `target`,

@@ -94,6 +94,7 @@ fn application(app: &Application) -> Value {
     put(&mut out, "name", app.name.clone());
     put(&mut out, "listen", front::listeners(app));
     put_some(&mut out, "tls", app.tls.as_ref().map(front::tls));
+    put_some(&mut out, "server_tls", app.server_tls.as_ref().map(front::server_tls));
     put(&mut out, "shadow", setup.shadow);
     put(
         &mut out,

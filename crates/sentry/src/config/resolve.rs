@@ -134,6 +134,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             name,
             listen,
             tls: raw.tls.and_then(|tls| self.tls(tls)),
+            server_tls: self.server_tls(raw.server_tls, &servers, &span),
             classifier: tidegate_classify::ClassifierSetup {
                 classes: class_rules,
                 request_types: type_rules,

@@ -1,5 +1,7 @@
 //! TLS in front, with rustls as the client, and with curl and OpenSSL where they are installed.
 
+mod measurements;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -96,7 +98,7 @@ impl Folder {
     }
 
     /// An application on a port of its own, with more keys.
-    fn config(&self, servers: &[SocketAddr], keys: &str) -> Config {
+    fn config(&self, servers: &[impl std::fmt::Display], keys: &str) -> Config {
         let servers: Vec<String> = servers.iter().map(|server| format!("\"{server}\"")).collect();
         let text = format!(
             "[sentry]\nworkers = 1\n[[application]]\nname = \"app\"\nlisten = \"127.0.0.1:0\"\nservers = [{}]\n\
@@ -434,6 +436,42 @@ fn others_clients_verify_and_resume() {
         assert_eq!(text.matches("Reused, TLSv1.2").count(), 5, "{text}");
         assert!(text.contains("Secure Renegotiation IS supported"), "{text}");
     }
+}
+
+/// A sentry that speaks TLS as the server of another one.
+#[test]
+fn servers_are_believed_when_they_show_who_they_are() {
+    let (folder, authority, server) = (Folder::new("servers"), Authority::new("ca"), mirror());
+    let own = Authority::new("sentries");
+    folder.pair("site", &authority.sign(&["shop.internal"]));
+    folder.pair("me", &own.sign(&["edge.internal"]));
+    folder.write("ca.pem", &authority.pem);
+    folder.write("own.pem", &own.pem);
+    let wants_certificates =
+        format!("{ONE}\ntls.clients = \"required\"\ntls.client_ca = \"own.pem\"\ntls.match_host = false");
+    let behind = start(folder.config(&[server.address], &wants_certificates));
+    let front = |keys: &str| {
+        let keys: Vec<String> = keys.lines().map(|line| format!("server_tls.{line}")).collect();
+        start(folder.config(&[format!("https://{}", behind.address)], &keys.join("\n")))
+    };
+    let ask = |front: &Running| front.ask("GET /through HTTP/1.1\r\nhost: shop.example\r\n\r\n");
+    let all = "ca = \"ca.pem\"\nname = \"shop.internal\"\ncert = \"me.pem\"\nkey = \"me.key\"";
+    let good = front(all);
+    for _ in 0..3 {
+        let answer = ask(&good);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert!(answer.text().contains("x-client-cert-name: edge.internal"), "{}", answer.text());
+    }
+    assert_eq!((good.count(Counter::ServerConnects), good.count(Counter::ServerReuses)), (1, 2));
+    // Another name, another authority, none of our own: no request goes there.
+    let no_name = "ca = \"ca.pem\"\ncert = \"me.pem\"\nkey = \"me.key\"";
+    let other_ca = "ca = \"own.pem\"\nname = \"shop.internal\"\ncert = \"me.pem\"\nkey = \"me.key\"";
+    for keys in [no_name, other_ca, "ca = \"ca.pem\"\nname = \"shop.internal\""] {
+        let answer = ask(&front(keys));
+        assert_eq!(answer.status, 502, "{keys}: {answer:?}");
+    }
+    let blind = front("verify = false\ncert = \"me.pem\"\nkey = \"me.key\"");
+    assert_eq!(ask(&blind).status, 200);
 }
 
 #[test]

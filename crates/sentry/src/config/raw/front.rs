@@ -59,6 +59,21 @@ section! {
 }
 
 section! {
+    pub(in crate::config) struct RawServerTls ("in [application.server_tls]") {
+        /// PEM file with the authorities that are believed. Default: those of this machine.
+        ca: String,
+        /// The name that servers' certificates must have. Default: that of the server's address.
+        name: String,
+        /// PEM file with the certificate that the sentry shows to servers. Default: none.
+        cert: String,
+        /// PEM file with its key. Default: none.
+        key: String,
+        /// `false`: any server is believed, and so is anybody in between. Default: `true`.
+        verify: bool,
+    }
+}
+
+section! {
     pub(in crate::config) struct RawCertificate ("in [[application.tls.certificate]]") {
         /// PEM file with the certificate and those that it hangs on. Required.
         cert: String,
@@ -71,7 +86,7 @@ section! {
     pub(in crate::config) struct RawServerTable ("in servers of [[application]]") {
         /// What it is called in metrics, logs and on the dashboard. Default: its address.
         name: String,
-        /// `"host:port"`. Required.
+        /// `"host:port"`, or `"https://host:port"` for [TLS](tls.md#tls-to-servers). Required.
         address: String,
         /// `"application"`, or `"data"`: a data server that has the application's software too, for
         /// [stealing](softscale.md). Default: `"application"`.

@@ -2,7 +2,7 @@
 
 use toml::{Table, Value};
 
-use super::super::{Application, CertificateFiles, ClientCertificates, Listen, ProxyIn, Tls};
+use super::super::{Application, CertificateFiles, ClientCertificates, Listen, ProxyIn, ServerTls, Tls};
 use super::{put, put_some};
 
 /// The short form where it says all.
@@ -40,5 +40,17 @@ pub(super) fn tls(given: &Tls) -> Table {
     }
     put_some(&mut out, "client_ca", given.client_ca.as_ref().map(|path| path.display().to_string()));
     put(&mut out, "match_host", given.match_host);
+    out
+}
+
+pub(super) fn server_tls(given: &ServerTls) -> Table {
+    let mut out = Table::new();
+    put_some(&mut out, "ca", given.ca.as_ref().map(|path| path.display().to_string()));
+    put_some(&mut out, "name", given.name.clone());
+    if let Some(pair) = &given.certificate {
+        put(&mut out, "cert", pair.cert.display().to_string());
+        put(&mut out, "key", pair.key.display().to_string());
+    }
+    put(&mut out, "verify", given.verify);
     out
 }

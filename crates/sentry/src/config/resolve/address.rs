@@ -10,6 +10,9 @@ use super::super::raw::{RawAdmin, RawApplication, RawListenTable};
 use super::super::{Admin, Listen, ProxyIn};
 use super::Resolver;
 
+/// What the address of a server begins with that speaks TLS.
+pub(crate) const HTTPS: &str = "https://";
+
 impl Resolver<'_, '_, '_> {
     /// Where each application listens; overlaps, also with the admin listener, are reported.
     pub(super) fn listens(&mut self, apps: &[At<RawApplication>], admin: Option<&At<RawAdmin>>) -> Vec<Vec<Listen>> {
@@ -131,12 +134,10 @@ impl Resolver<'_, '_, '_> {
     }
 
     fn check_server(&self, text: &str) -> Result<(), String> {
+        let text = text.strip_prefix(HTTPS).unwrap_or(text);
         if let Some((scheme, rest)) = text.split_once("://") {
             let rest = rest.split('/').next().unwrap_or(rest);
-            return Err(match scheme {
-                "https" => "servers are spoken to in plain HTTP; leave https:// out and give a plain port".to_owned(),
-                _ => format!("leave {scheme}:// out; write \"{rest}\""),
-            });
+            return Err(format!("leave {scheme}:// out; write \"{rest}\", or \"https://{rest}\" for TLS"));
         }
         if text.contains('/') {
             return Err("a server has no path; write \"host:port\"".to_owned());

@@ -8,10 +8,12 @@ use rustls::RootCertStore;
 use rustls::sign::CertifiedKey;
 use tidegate_config::{At, List};
 
-use super::super::raw::{RawCertificate, RawTls};
-use super::super::{CertificateFiles, ClientCertificates, Tls, TlsVersion};
+use super::super::raw::{RawCertificate, RawServerTls, RawTls};
+use super::super::{CertificateFiles, ClientCertificates, Server, ServerTls, Tls, TlsVersion};
 use super::Resolver;
+use super::address::HTTPS;
 use crate::tls::certificates::{self, Certificates};
+use crate::tls::client::{self, ToServer};
 use crate::tls::settings;
 
 impl Resolver<'_, '_, '_> {
@@ -103,6 +105,61 @@ impl Resolver<'_, '_, '_> {
                 None
             }
         }
+    }
+
+    /// How servers are spoken to, where any of them speaks TLS.
+    pub(super) fn server_tls(
+        &mut self,
+        given: Option<At<RawServerTls>>,
+        servers: &[Server],
+        app: &Range<usize>,
+    ) -> Option<ServerTls> {
+        let secure = servers.iter().any(|server| server.address.starts_with(HTTPS));
+        let (span, raw) = match given {
+            Some(At { value, span }) if secure || self.is_governed => (span, value),
+            Some(At { span, .. }) => {
+                self.report.warn(
+                    &span,
+                    "server_tls is for servers with addresses such as \"https://host:port\", and there is none",
+                );
+                return None;
+            }
+            None if secure => (app.clone(), RawServerTls::default()),
+            None => return None,
+        };
+        let errors = self.report.errors();
+        let verify = raw.verify.is_none_or(|given| given.value);
+        if !verify {
+            self.report.warn(&span, "verify = false: any server is believed, and so is anybody in between");
+        }
+        let own = match (raw.cert, raw.key) {
+            (None, None) => None,
+            (cert, key) => self.certificate(At { value: RawCertificate { cert, key }, span: span.clone() }),
+        };
+        let ca_pem = raw.ca.as_ref().and_then(|file| self.pem("ca", file));
+        let roots = match &ca_pem {
+            _ if !verify => Ok(None),
+            Some(pem) => certificates::authorities(pem).map(|roots| Some(Arc::new(roots))),
+            None => client::of_this_machine().map(Some),
+        };
+        let (certificate, own) = own.unzip();
+        let shown: Vec<u8> = own.iter().flat_map(|own| own.cert.iter().flat_map(|der| der.to_vec())).collect();
+        let built = roots.and_then(|roots| client::client(roots, own));
+        if self.report.errors() > errors {
+            return None;
+        }
+        let name = raw.name.map(|name| name.value);
+        let verifies: &[u8] = if verify { b"verify" } else { b"" };
+        let identity =
+            client::identity(&[ca_pem.as_deref(), name.as_deref().map(str::as_bytes), Some(&shown), Some(verifies)]);
+        let ca = raw.ca.map(|file| self.world.absolute(Path::new(&file.value)));
+        let settings = built.map(|client| ServerTls { ca, name, certificate, verify, client, identity });
+        let checked = settings.and_then(|settings| {
+            let secure = servers.iter().filter_map(|server| server.address.strip_prefix(HTTPS));
+            secure.map(|at| ToServer::new(Some(&settings), at)).collect::<Result<Vec<_>, _>>()?;
+            Ok(settings)
+        });
+        checked.map_err(|problem| self.report.error(&span, format!("TLS to servers: {problem}"))).ok()
     }
 
     /// The authorities for clients' certificates, where these are asked for.

@@ -49,6 +49,7 @@ pub fn application(servers: &[SocketAddr]) -> Application {
         name: String::from("app"),
         listen: vec![([127, 0, 0, 1], 0).into()],
         tls: None,
+        server_tls: None,
         setup,
         classifier: ClassifierSetup { classes: vec![Vec::new()], ..ClassifierSetup::default() },
         kinds: Vec::new(),
