@@ -162,7 +162,7 @@ fn welcome(worker: &Rc<WorkerApp>, mut socket: TcpStream, peer: SocketAddr, list
     worker.app.faults.strike(crate::faults::Fault::Accept);
     let scratch = worker.scratch.clone();
     let Scratch { input, out } = &mut *scratch.borrow_mut();
-    if listen.tls || listen.proxy != ProxyIn::Off {
+    if listen.tls || listen.proxy != ProxyIn::Off || listen.redirect.is_some() {
         return knock(begun, worker, socket, peer, listen, input);
     }
     let read = match socket.read(input) {

@@ -4,6 +4,8 @@
 //! time is refused by a reset before the runtime hears of the socket, and before any cryptography. What takes longer is
 //! a future in the connection's task, bounded in time (`timeouts.handshake`) and in number (`limits.handshakes`).
 
+mod redirect;
+
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
@@ -14,7 +16,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use rustls::{Connection, HandshakeKind, ServerConfig, ServerConnection};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::client::{Client, Wait};
@@ -46,6 +48,9 @@ pub(crate) enum Refused {
     /// It is told, in plain text, that this is not plain HTTP, and closed.
     NotTls,
 }
+
+/// Reads of what a client still sends that was sent elsewhere.
+const MOST_READS: usize = 64;
 
 /// What clients are told that speak plain HTTP where TLS is spoken.
 pub(crate) const NOT_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 54\r\n\
@@ -157,6 +162,12 @@ pub(crate) fn enter(
                 return None;
             }
         };
+        if let Some(port) = listen.redirect {
+            if let Err(wait) = client.in_time(visitor.redirect(port.get())).await {
+                note_late(&worker, wait);
+            }
+            return None;
+        }
         let Visitor { socket, bytes, .. } = visitor;
         let (transport, held) = match begun {
             None => (Transport::Plain(socket), bytes),
@@ -234,6 +245,26 @@ impl Visitor {
     async fn more(&mut self) -> io::Result<()> {
         let read = self.socket.read_buf(&mut self.bytes).await?;
         if read == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
+    }
+
+    /// Sends whoever asks to https, and closes.
+    async fn redirect(&mut self, port: u16) -> io::Result<()> {
+        let limits = self.worker.local().live.head;
+        let (status, answer) = loop {
+            match redirect::answer(&self.bytes, &limits, port) {
+                Some(answer) => break answer,
+                None => self.more().await?,
+            }
+        };
+        self.worker.lane().status(status);
+        self.socket.write_all(&answer).await?;
+        self.socket.shutdown().await?;
+        // Who is still sending would be reset, and might lose the answer.
+        for _ in 0..MOST_READS {
+            self.bytes.clear();
+            self.more().await?;
+        }
+        Ok(())
     }
 
     fn turn_away<T>(&self, refused: Refused) -> io::Result<T> {

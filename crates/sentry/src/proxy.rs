@@ -1,8 +1,9 @@
 //! One request, from the moment hyper has read its head to the answer's first byte. The whole path, top to bottom.
 
+mod view;
+
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::task::Poll;
 
@@ -13,6 +14,7 @@ use hyper::body::Incoming;
 use tidegate_classify::RequestView;
 use tidegate_engine::{AffinityKey, Open, Rejection, ServerId, Timestamp};
 
+use self::view::View;
 use crate::blame::Witness;
 use crate::body::ResponseBody;
 use crate::client::{Client, Wait};
@@ -26,7 +28,6 @@ use crate::permit::{Admitted, Arrival, BodyIs, Policed, Reading, Waiting, police
 use crate::record::{Decided, RecordEnd};
 use crate::reject;
 use crate::share::{Local, WorkerApp};
-use crate::tls::Facts;
 use crate::tunnel::ServerEnd;
 use crate::upload::RequestBody;
 use crate::upstream::pool::Pool;
@@ -397,38 +398,6 @@ impl Exchange {
         if self.client.close.get() || self.worker.app.draining() {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-    }
-}
-
-/// A request that hyper has parsed, as the classifier sees it.
-struct View<'a> {
-    parts: &'a request::Parts,
-    client: &'a Client,
-}
-
-impl RequestView for View<'_> {
-    fn method(&self) -> &str {
-        self.parts.method.as_str()
-    }
-
-    fn host(&self) -> Option<&str> {
-        self.parts.headers.get(header::HOST)?.to_str().ok()
-    }
-
-    fn path(&self) -> &str {
-        self.parts.uri.path_and_query().map_or("*", |path| path.as_str())
-    }
-
-    fn header(&self, lowercase_name: &str) -> Option<&[u8]> {
-        self.parts.headers.get(lowercase_name).map(HeaderValue::as_bytes)
-    }
-
-    fn client(&self) -> Option<IpAddr> {
-        Some(self.client.peer().ip().to_canonical())
-    }
-
-    fn certificate_names(&self) -> &[String] {
-        self.client.facts().map_or(&[], Facts::names)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -16,12 +17,14 @@ pub struct Listen {
     pub tls: bool,
     /// Whether they begin with a PROXY header, before any handshake.
     pub proxy: ProxyIn,
+    /// The port of https that all requests are sent to; `None`: they are served.
+    pub redirect: Option<NonZeroU16>,
 }
 
 impl<T: Into<SocketAddr>> From<T> for Listen {
     /// A listener for plain HTTP.
     fn from(address: T) -> Self {
-        Listen { address: address.into(), tls: false, proxy: ProxyIn::Off }
+        Listen { address: address.into(), tls: false, proxy: ProxyIn::Off, redirect: None }
     }
 }
 

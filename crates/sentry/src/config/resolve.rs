@@ -128,8 +128,6 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             cancel: self.cancel(raw.cancel),
         };
         self.check(&setup, &blame, profile.as_ref(), stealing.as_ref());
-        let timeouts = self.timeouts(raw.timeouts.map(|t| t.value).unwrap_or_default());
-        let rejection = self.rejection(raw.rejection.map(|r| r.value).unwrap_or_default(), class_pages);
         let application = Application {
             name,
             listen,
@@ -147,14 +145,14 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             class_kinds,
             tags,
             servers,
-            timeouts,
+            timeouts: self.timeouts(raw.timeouts.map(|t| t.value).unwrap_or_default()),
             limits,
             health: self.health(raw.health.map(|h| h.value).unwrap_or_default()),
             retry: self.retry(raw.retry.map(|r| r.value).unwrap_or_default()),
             pool: self.pool(raw.pool.map(|p| p.value).unwrap_or_default()),
             forwarded: self.forwarded(raw.forwarded.map(|f| f.value).unwrap_or_default()),
             syn: self.syn_policing(raw.syn_policing.map(|s| s.value).unwrap_or_default()),
-            rejection,
+            rejection: self.rejection(raw.rejection.map(|r| r.value).unwrap_or_default(), class_pages),
             exempt,
             paths: self.paths(raw.paths),
         };

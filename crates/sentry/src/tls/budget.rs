@@ -1,10 +1,10 @@
 //! Processor time for handshakes: who gets one when there is not enough for all.
 //!
-//! *Intuition.* A full handshake costs a worker as much as dozens of refusals, and nobody has asked for anything yet. So
-//! handshakes may have what a worker's other business leaves of its processor, less a margin, and never less than a
+//! *Intuition.* A full handshake costs a worker as much as dozens of refusals, and nobody has asked for anything yet.
+//! So handshakes may have what a worker's other business leaves of its processor, less a margin, and never less than a
 //! tenth. That is a bucket of processor seconds. While it is full enough everybody gets a handshake. When it is half
-//! empty, those whose clients were never here are refused by a reset, before any cryptography; whoever comes back with a
-//! ticket of ours is cheaper, has shown patience before, and may draw on what the bucket does not hold yet.
+//! empty, those whose clients were never here are refused by a reset, before any cryptography; whoever comes back with
+//! a ticket of ours is cheaper, has shown patience before, and may draw on what the bucket does not hold yet.
 //!
 //! *Awkward cases.* What a handshake costs depends on the keys and on the machine, so it is learned, for full and
 //! resumed ones apart, from the thread's own processor time. A ticket is believed only when it opens: a client that

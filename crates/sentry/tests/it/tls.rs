@@ -1,160 +1,18 @@
 //! TLS in front, with rustls as the client, and with curl and OpenSSL where they are installed.
 
 mod measurements;
+mod site;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned};
-use tidegate_sentry::Sentry;
-use tidegate_sentry::config::Config;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, HandshakeKind};
+use tidegate_sentry::config::Listen;
 use tidegate_sentry::counters::Counter;
-use tidegate_sentry::record::NoRecords;
 
-use super::support::{Client, PATIENCE, RawServer, Running, ok, until};
-
-/// An authority, and what it signs.
-struct Authority {
-    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
-    pem: String,
-    der: CertificateDer<'static>,
-}
-
-struct Pair {
-    cert: String,
-    key: String,
-}
-
-impl Authority {
-    fn new(name: &str) -> Self {
-        let key = rcgen::KeyPair::generate().expect("a key");
-        let mut params = rcgen::CertificateParams::new(Vec::new()).expect("parameters");
-        params.distinguished_name.push(rcgen::DnType::CommonName, name);
-        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        let certificate = params.self_signed(&key).expect("a certificate");
-        let (pem, der) = (certificate.pem(), certificate.der().clone());
-        Authority { issuer: rcgen::Issuer::new(params, key), pem, der }
-    }
-
-    fn sign(&self, names: &[&str]) -> Pair {
-        let key = rcgen::KeyPair::generate().expect("a key");
-        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        let params = rcgen::CertificateParams::new(names).expect("names");
-        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
-        Pair { cert: certificate.pem(), key: key.serialize_pem() }
-    }
-
-    /// Clients that believe it.
-    fn clients(&self, own: Option<&Pair>) -> Arc<ClientConfig> {
-        self.clients_of(own, &[&rustls::version::TLS13, &rustls::version::TLS12])
-    }
-
-    fn clients_of(
-        &self,
-        own: Option<&Pair>,
-        versions: &[&'static rustls::SupportedProtocolVersion],
-    ) -> Arc<ClientConfig> {
-        use rustls::pki_types::pem::PemObject;
-        let mut roots = RootCertStore::empty();
-        roots.add(self.der.clone()).expect("an authority");
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider);
-        let builder = builder.with_protocol_versions(versions).expect("versions");
-        let builder = builder.with_root_certificates(roots);
-        Arc::new(match own {
-            None => builder.with_no_client_auth(),
-            Some(pair) => {
-                let chain = vec![CertificateDer::from_pem_slice(pair.cert.as_bytes()).expect("PEM")];
-                let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).expect("PEM");
-                builder.with_client_auth_cert(chain, key).expect("a certificate")
-            }
-        })
-    }
-}
-
-/// Files of one test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("tidegate-tls-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a folder");
-        Folder(path)
-    }
-
-    fn write(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.0.join(name);
-        std::fs::write(&path, text).expect("writes");
-        path
-    }
-
-    fn pair(&self, name: &str, pair: &Pair) {
-        self.write(&format!("{name}.pem"), &pair.cert);
-        self.write(&format!("{name}.key"), &pair.key);
-    }
-
-    /// An application on a port of its own, with more keys.
-    fn config(&self, servers: &[impl std::fmt::Display], keys: &str) -> Config {
-        let servers: Vec<String> = servers.iter().map(|server| format!("\"{server}\"")).collect();
-        let text = format!(
-            "[sentry]\nworkers = 1\n[[application]]\nname = \"app\"\nlisten = \"127.0.0.1:0\"\nservers = [{}]\n\
-             admission = \"none\"\nhealth.interval = \"1h\"\n{keys}\n",
-            servers.join(", ")
-        );
-        match Config::parse(&text, &self.0.join("tidegate.toml")) {
-            Ok(checked) => checked.config,
-            Err(errors) => panic!("{errors}"),
-        }
-    }
-
-    fn refused(&self, keys: &str) -> String {
-        let text = format!("[[application]]\nservers = \"127.0.0.1:1\"\n{keys}\n");
-        Config::parse(&text, Path::new(&self.0.join("tidegate.toml"))).expect_err("a bad file").to_string()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // Temporary: what is left harms nobody.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn start(config: Config) -> Running {
-    let handle = Sentry::start(config, Arc::new(NoRecords)).expect("a sentry");
-    let address = handle.addresses("app")[0];
-    Running { handle, address }
-}
-
-type Secure = StreamOwned<ClientConnection, TcpStream>;
-
-fn connect(address: SocketAddr, config: &Arc<ClientConfig>, name: &str) -> Secure {
-    let name = ServerName::try_from(name.to_owned()).expect("a name");
-    let io = TcpStream::connect(address).expect("a connection");
-    io.set_read_timeout(Some(PATIENCE)).expect("a time-out");
-    StreamOwned::new(ClientConnection::new(config.clone(), name).expect("a client"), io)
-}
-
-/// One request, and the connection until its end.
-fn ask(mut io: Secure, host: &str, path: &str) -> std::io::Result<(String, Secure)> {
-    write!(io, "GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n")?;
-    let mut answer = String::new();
-    io.read_to_string(&mut answer)?;
-    Ok((answer, io))
-}
-
-fn status(answer: &str) -> &str {
-    answer.get(9..12).unwrap_or_default()
-}
-
-/// Shows the head of the request that it got.
-fn mirror() -> RawServer {
-    RawServer::answering(|asked| ok(&asked.head))
-}
+use self::site::{Authority, Folder, Pair, ask, connect, mirror, read_answer, start, status};
+use super::support::{Client, RawServer, Running, until};
 
 const ONE: &str = "tls.certificate = { cert = \"site.pem\", key = \"site.key\" }";
 
@@ -183,19 +41,6 @@ fn requests_go_over_tls_and_servers_are_told() {
     assert_eq!(sentry.count(Counter::HandshakesFull), 3);
     drop(io);
     sentry.assert_quiet();
-}
-
-fn read_answer(io: &mut impl Read) -> String {
-    let (mut answer, mut byte) = (Vec::new(), [0]);
-    while !answer.ends_with(b"\r\n\r\n") {
-        io.read_exact(&mut byte).expect("a head");
-        answer.push(byte[0]);
-    }
-    let head = String::from_utf8(answer).expect("text");
-    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).expect("a length");
-    let mut body = vec![0; length.parse().expect("a number")];
-    io.read_exact(&mut body).expect("a body");
-    head + &String::from_utf8_lossy(&body)
 }
 
 #[test]
@@ -390,6 +235,26 @@ fn a_tunnel_goes_over_tls() {
 }
 
 #[test]
+fn plain_requests_are_sent_to_https() {
+    let (folder, server) = (Folder::new("redirect"), mirror());
+    let mut config = folder.config(&[server.address], "tls.self_signed = true");
+    config.applications[0].listen[0] =
+        Listen { redirect: Some(std::num::NonZeroU16::new(8443).expect("a port")), ..([127, 0, 0, 1], 0).into() };
+    let sentry = start(config);
+    let answer = sentry.ask("GET /a?b HTTP/1.1\r\nhost: shop.example:80\r\n\r\n");
+    assert_eq!((answer.status, answer.field("location")), (308, Some("https://shop.example:8443/a?b")));
+    let mut slow = sentry.client();
+    for part in ["POST /a HT", "TP/1.1\r\nhost: shop.example\r\ncontent-length: 5\r\n", "\r\nhello"] {
+        slow.send(part);
+    }
+    assert_eq!(slow.answer().status, 308);
+    slow.assert_closed();
+    assert_eq!(sentry.ask("NONSENSE\r\n\r\n").status, 400);
+    assert_eq!(sentry.count(Counter::ServerConnects), 0);
+    until("both are counted", || sentry.count(Counter::Status3xx) == 2 && sentry.count(Counter::Status4xx) == 1);
+}
+
+#[test]
 fn a_self_signed_certificate_is_enough_to_try_out() {
     let (folder, server) = (Folder::new("self"), mirror());
     let sentry = start(folder.config(&[server.address], "tls.self_signed = true"));
@@ -488,6 +353,7 @@ fn what_is_wrong_is_said_with_its_line() {
         ("tls.self_signed = true\ntls.clients = \"required\"", "add client_ca"),
         ("tls.self_signed = true\ntls.clients = \"yes\"", "write \"off\" or \"optional\" or \"required\""),
         ("listen = { address = \":1\", tls = true }", "there is no certificate for this listener"),
+        ("listen = { address = \":1\", redirect = 70000 }", "redirect = 70000 is no port"),
         ("listen = { address = \":1\", proxy = \"required\" }", "who may send PROXY headers?"),
     ];
     for (keys, wanted) in said {

@@ -6,11 +6,15 @@ section! {
     pub(in crate::config) struct RawListenTable ("in listen of [[application]]") {
         /// Address to listen on, as the short form has it. Required.
         address: String,
-        /// Whether connections begin with a TLS handshake. Default: what `[application.tls]` says, `true` if it is there.
+        /// Whether connections begin with a TLS handshake. Default: `true` if there is `[application.tls]`, and no
+        /// `redirect`.
         tls: bool,
         /// Whether connections begin with a [PROXY header](tls.md#proxy-protocol): `"off"`, `"optional"`, or
         /// `"required"`. Only networks in `forwarded.trust` may send one. Default: `"off"`.
         proxy: String,
+        /// Port of https: every request is answered with 308 to the same place there, and no server is asked. Default:
+        /// none.
+        redirect: u64,
     }
 }
 

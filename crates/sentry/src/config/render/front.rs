@@ -8,13 +8,14 @@ use super::{put, put_some};
 /// The short form where it says all.
 pub(super) fn listeners(app: &Application) -> Vec<Value> {
     let listener = |listen: &Listen| {
-        if listen.tls == app.tls.is_some() && listen.proxy == ProxyIn::Off {
+        if listen.tls == app.tls.is_some() && listen.proxy == ProxyIn::Off && listen.redirect.is_none() {
             return Value::from(listen.address.to_string());
         }
         let mut out = Table::new();
         put(&mut out, "address", listen.address.to_string());
         put(&mut out, "tls", listen.tls);
         put(&mut out, "proxy", listen.proxy.name());
+        put_some(&mut out, "redirect", listen.redirect.map(|port| i64::from(port.get())));
         Value::from(out)
     };
     app.listen.iter().map(listener).collect()

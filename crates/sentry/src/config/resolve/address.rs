@@ -1,6 +1,7 @@
 //! Addresses: where applications and the admin API listen, and where servers are.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::num::NonZeroU16;
 use std::ops::Range;
 use std::path::Path;
 
@@ -48,7 +49,8 @@ impl Resolver<'_, '_, '_> {
         }
         let mut out = Vec::new();
         for item in &given.value.0 {
-            let RawListenTable { address, tls, proxy } = item.value.0.clone();
+            let RawListenTable { address, tls, proxy, redirect } = item.value.0.clone();
+            let redirect = redirect.and_then(|given| self.redirect(&given, tls.as_ref()));
             let proxy = self.choice("proxy", proxy, ProxyIn::ALL, ProxyIn::name);
             if proxy != ProxyIn::Off && !trusts_someone(app) && self.complete {
                 let message = "who may send PROXY headers? name their networks in [application.forwarded] trust";
@@ -64,13 +66,26 @@ impl Resolver<'_, '_, '_> {
             };
             match listen_address(&address.value) {
                 Ok(address) => {
-                    let tls = tls.map_or(has_tls, |tls| tls.value);
-                    out.push((Listen { address, tls, proxy }, item.span.clone()));
+                    let tls = tls.map_or(has_tls && redirect.is_none(), |tls| tls.value);
+                    out.push((Listen { address, tls, proxy, redirect }, item.span.clone()));
                 }
                 Err(problem) => self.report.error(&item.span, format!("listen = \"{}\": {problem}", address.value)),
             }
         }
         out
+    }
+
+    /// The port of https that a listener sends its clients to.
+    fn redirect(&mut self, given: &At<u64>, tls: Option<&At<bool>>) -> Option<NonZeroU16> {
+        if tls.is_some_and(|tls| tls.value) {
+            self.report.error(&given.span, "a listener either speaks TLS or sends its clients there; leave one out");
+        }
+        let port = u16::try_from(given.value).ok().and_then(NonZeroU16::new);
+        if port.is_none() {
+            let message = format!("redirect = {} is no port; write that of https, for example 443", given.value);
+            self.report.error(&given.span, message);
+        }
+        port
     }
 
     /// The admin listener: on loopback anyone may ask, elsewhere only who has the token.

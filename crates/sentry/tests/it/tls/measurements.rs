@@ -10,7 +10,12 @@ use std::time::{Duration, Instant};
 use rustls::HandshakeKind;
 use rustls::pki_types::ServerName;
 
-use super::*;
+use rustls::ClientConnection;
+use tidegate_sentry::counters::Counter;
+
+use super::ONE;
+use super::site::{Authority, Folder, ask, connect, mirror, start, status};
+use crate::support::until;
 
 /// How long strangers come.
 const FLOOD: Duration = Duration::from_secs(5);
