@@ -110,7 +110,7 @@ mod tests {
         };
     }
 
-    mutants_of! { classifier controller config headers gate datagrams }
+    mutants_of! { classifier controller config headers gate datagrams doorstep }
 
     fn in_a_test(name: &str) {
         let (target, seed) = (Target::named(name), seed());

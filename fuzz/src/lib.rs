@@ -44,6 +44,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "headers", body: headers, words: words::http, longest: 4096, mutants: 100_000 },
     Target { name: "gate", body: gate, words: words::http, longest: 4096, mutants: 100_000 },
     Target { name: "datagrams", body: datagrams, words: words::none, longest: 2048, mutants: 100_000 },
+    Target { name: "doorstep", body: doorstep, words: words::none, longest: 1024, mutants: 100_000 },
 ];
 
 impl Target {
@@ -54,6 +55,14 @@ impl Target {
     pub fn named(name: &str) -> &'static Target {
         TARGETS.iter().find(|target| target.name == name).unwrap_or_else(|| panic!("no target is called {name}"))
     }
+}
+
+/// What comes before requests: PROXY headers and the beginnings of TLS handshakes, whole and in part.
+///
+/// # Panics
+/// When what is read of a part contradicts the whole.
+pub fn doorstep(data: &[u8]) {
+    tidegate_sentry::fuzz::doorstep(data);
 }
 
 /// Rules and requests from bytes: the compiled classifier and a naive one agree.

@@ -59,6 +59,10 @@ pub trait RequestView {
     fn header(&self, lowercase_name: &str) -> Option<&[u8]>;
     /// The client's address.
     fn client(&self) -> Option<IpAddr>;
+    /// The names in the client's certificate, where it showed one and it is good.
+    fn certificate_names(&self) -> &[String] {
+        &[]
+    }
 }
 
 /// What the rules are.
@@ -109,6 +113,8 @@ pub struct Rule {
     pub cookies: Vec<ValueMatch>,
     /// The client's address is in one of these.
     pub networks: Vec<Network>,
+    /// One of these is a name in the client's certificate: exactly, or for `*.example.org` a name below it.
+    pub certificates: Vec<String>,
     /// Whether the answer is made for the request (by its method, query, or a program's name), or is a file's.
     pub dynamic: Option<bool>,
 }
@@ -329,6 +335,9 @@ pub enum RuleProblem {
     /// Not a cookie name.
     #[error("\"{0}\" is not a cookie name")]
     Cookie(String),
+    /// Not a name in a certificate.
+    #[error("\"{0}\" is no name in a certificate; write \"billing.internal\" or \"*.internal\"")]
+    Certificate(String),
 }
 
 #[cfg(test)]

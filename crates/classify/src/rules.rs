@@ -38,6 +38,7 @@ struct Compiled {
     headers: Box<[ValueMatch]>,
     cookies: Box<[ValueMatch]>,
     networks: Box<[Network]>,
+    certificates: Box<[String]>,
     dynamic: Option<bool>,
 }
 
@@ -214,6 +215,7 @@ impl Compiled {
             headers: rule.headers.iter().map(header).collect::<Result<_, _>>()?,
             cookies: rule.cookies.iter().map(cookie).collect::<Result<_, _>>()?,
             networks: rule.networks.iter().map(Network::trunc).collect(),
+            certificates: rule.certificates.iter().map(|c| certificate(c)).collect::<Result<_, _>>()?,
             dynamic: rule.dynamic,
         })
     }
@@ -223,9 +225,20 @@ impl Compiled {
             && (self.hosts.is_empty() || target.host.is_some_and(|host| self.hosts.iter().any(|h| h.matches(host))))
             && self.path.as_ref().is_none_or(|test| target.path.is_some_and(|path| test.matches(path)))
             && (self.networks.is_empty() || view.client().is_some_and(|client| self.holds(client)))
+            && (self.certificates.is_empty() || self.is_certified(view))
             && self.dynamic.is_none_or(|wanted| is_dynamic(target.path, view) == wanted)
             && self.headers.iter().all(|wanted| header_matches(wanted, view))
             && self.cookies.iter().all(|wanted| cookie_matches(wanted, view))
+    }
+
+    /// Whether one of the names in the client's certificate is wanted.
+    fn is_certified(&self, view: &impl RequestView) -> bool {
+        let fits = |wanted: &str, name: &str| match wanted.strip_prefix('*') {
+            Some(parent) => name.len() > parent.len() && name.ends_with(parent),
+            None => name == wanted,
+        };
+        let names = view.certificate_names();
+        self.certificates.iter().any(|wanted| names.iter().any(|name| fits(wanted, name)))
     }
 
     /// An IPv4 client on an IPv6 socket is an IPv4 client.
@@ -297,6 +310,16 @@ fn glob(pattern: &str) -> Result<Glob, RuleProblem> {
         return Err(RuleProblem::Glob(pattern.into()));
     }
     Glob::new(pattern).ok_or_else(|| RuleProblem::GlobTooLong(pattern.into(), LONGEST_TAIL))
+}
+
+/// `name`, or `*.name` for what is below it.
+fn certificate(pattern: &str) -> Result<String, RuleProblem> {
+    let name = pattern.strip_prefix("*.").unwrap_or(pattern);
+    if name.is_empty() || name.contains('*') {
+        Err(RuleProblem::Certificate(pattern.into()))
+    } else {
+        Ok(pattern.into())
+    }
 }
 
 fn method(method: &str) -> Result<String, RuleProblem> {

@@ -256,6 +256,7 @@ impl Input<'_> {
             cookies: if asks(4) { [self.value_match("tier")].into() } else { Vec::new() },
             dynamic: None,
             networks: if asks(5) { self.networks() } else { Vec::new() },
+            certificates: Vec::new(),
         }
     }
 

@@ -188,7 +188,9 @@ pub(crate) fn application(scenario: &Scenario, setup: tidegate_engine::Setup, se
     };
     Application {
         name: scenario.id.clone(),
-        listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))],
+        listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()],
+        tls: None,
+        server_tls: None,
         servers: setup.servers.iter().zip(servers).map(server).collect(),
         setup,
         classifier,

@@ -13,14 +13,17 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
-use crate::client::Client;
+use crate::client::{Client, Wait};
+use crate::config::{Listen, ProxyIn};
 use crate::counters::Counter;
+use crate::doorstep::{self, NOT_TLS, Refused};
 use crate::gate::Gate;
-use crate::gate::sift::{Step, sift};
+use crate::gate::sift::{Origin, Step, sift};
 use crate::serve::{Registered, Serve};
 use crate::share::{Scratch, WorkerApp};
 use crate::shed;
 use crate::syn_policing::reset;
+use crate::transport::Transport;
 
 /// Connections the kernel keeps until they are accepted.
 const BACKLOG: i32 = 4096;
@@ -80,6 +83,7 @@ fn defer_accept(socket: &Socket) {
 pub(crate) async fn accept(
     worker: Rc<WorkerApp>,
     listener: TcpListener,
+    listen: Listen,
     mut stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
     // SAFETY: the listener owns its descriptor, and nothing here closes or replaces it while `AsyncFd` owns it.
@@ -89,12 +93,12 @@ pub(crate) async fn accept(
         tokio::select! {
             biased;
             _ = stop.wait_for(|stop| *stop) => {
-                while let Round::More = accept_batch(&worker, listener.get_ref()) {}
+                while let Round::More = accept_batch(&worker, listener.get_ref(), listen) {}
                 return Ok(());
             }
             ready = listener.readable() => {
                 let mut ready = ready?;
-                match accept_batch(&worker, listener.get_ref()) {
+                match accept_batch(&worker, listener.get_ref(), listen) {
                     Round::More => {}
                     Round::Empty => ready.clear_ready(),
                     Round::Exhausted => {
@@ -119,14 +123,14 @@ enum Round {
     Exhausted,
 }
 
-fn accept_batch(worker: &Rc<WorkerApp>, listener: &TcpListener) -> Round {
+fn accept_batch(worker: &Rc<WorkerApp>, listener: &TcpListener, listen: Listen) -> Round {
     use rustix::io::Errno;
     for _ in 0..BATCH {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         match rustix::net::acceptfrom_with(listener.as_fd(), flags) {
             Ok((socket, peer)) => {
                 let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-                welcome(worker, TcpStream::from(socket), peer.unwrap_or(([0, 0, 0, 0], 0).into()));
+                welcome(worker, TcpStream::from(socket), peer.unwrap_or(([0, 0, 0, 0], 0).into()), listen);
             }
             Err(Errno::AGAIN) => return Round::Empty,
             // The client gave up before it was accepted.
@@ -141,7 +145,7 @@ fn accept_batch(worker: &Rc<WorkerApp>, listener: &TcpListener) -> Round {
 }
 
 /// Serves a new connection; at once, when its request is here and refused.
-fn welcome(worker: &Rc<WorkerApp>, mut socket: TcpStream, peer: SocketAddr) {
+fn welcome(worker: &Rc<WorkerApp>, mut socket: TcpStream, peer: SocketAddr, listen: Listen) {
     let lane = worker.lane();
     let limit = worker.local().live.config.limits.connections;
     if worker.app.counters.connections_open() >= worker.app.may_have(limit) && !shed::make_room(worker) {
@@ -158,6 +162,9 @@ fn welcome(worker: &Rc<WorkerApp>, mut socket: TcpStream, peer: SocketAddr) {
     worker.app.faults.strike(crate::faults::Fault::Accept);
     let scratch = worker.scratch.clone();
     let Scratch { input, out } = &mut *scratch.borrow_mut();
+    if listen.tls || listen.proxy != ProxyIn::Off || listen.redirect.is_some() {
+        return knock(begun, worker, socket, peer, listen, input);
+    }
     let read = match socket.read(input) {
         Ok(read @ 1..) => read,
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -167,7 +174,7 @@ fn welcome(worker: &Rc<WorkerApp>, mut socket: TcpStream, peer: SocketAddr) {
         Ok(0) | Err(_) => return,
     };
     out.clear();
-    let sifted = sift(worker, peer, &input[..read], out);
+    let sifted = sift(worker, Origin::plain(peer), &input[..read], out);
     let mut owed = &out[..];
     if !owed.is_empty() {
         // A new socket's buffer is empty: this takes all but the largest answers.
@@ -179,6 +186,40 @@ fn welcome(worker: &Rc<WorkerApp>, mut socket: TcpStream, peer: SocketAddr) {
         return;
     }
     start(begun, worker, socket, peer, (&input[sifted.consumed..read], owed), sifted.step);
+}
+
+/// Lets a new connection begin with what comes before requests; at once refused where its first bytes say enough.
+fn knock(
+    mut begun: Begun<'_>,
+    worker: &Rc<WorkerApp>,
+    mut socket: TcpStream,
+    peer: SocketAddr,
+    listen: Listen,
+    input: &mut [u8],
+) {
+    let read = match socket.read(input) {
+        Ok(read @ 1..) => read,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+        // It left without a word.
+        Ok(0) | Err(_) => return,
+    };
+    let first = &input[..read];
+    let shaking = match doorstep::judge(worker, listen, peer, first) {
+        Ok(shaking) => shaking,
+        Err(Refused::Reset) => return reset(socket),
+        // A new socket's buffer takes it.
+        Err(Refused::NotTls) => return drop(socket.write(NOT_TLS)),
+    };
+    let Ok(socket) = tokio::net::TcpStream::from_std(socket) else {
+        return worker.lane().bump(Counter::AcceptErrors);
+    };
+    let deadline = worker.deadline(|timeouts| timeouts.handshake);
+    let client = Client::new(peer, deadline);
+    client.wait(Wait::Handshake, deadline);
+    let registered = Registered::new(worker, &client);
+    begun.0 = None;
+    let entering = doorstep::enter(worker.clone(), client, listen, socket, first, shaking);
+    tokio::task::spawn_local(Serve::entering(entering, registered));
 }
 
 /// A connection that counts as open. Dropped before it is registered, in a panic too, it counts as closed.
@@ -208,7 +249,7 @@ fn start(
     let client = Client::new(peer, worker.deadline(|timeouts| timeouts.header));
     let registered = Registered::new(worker, &client);
     begun.0 = None;
-    let mut gate = Gate::new(socket, worker.clone(), client);
+    let mut gate = Gate::new(Transport::Plain(socket), worker.clone(), client);
     if left.is_empty() && matches!(step, Step::More) {
         gate.owe(owed);
     } else {

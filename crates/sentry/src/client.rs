@@ -18,6 +18,7 @@ use crate::ending::Ending;
 use crate::gate::head::Bad;
 use crate::permit::Arrival;
 use crate::serve::LINGER;
+use crate::tls::Facts;
 use crate::tunnel::ServerEnd;
 
 /// What a connection waits for, and so what it means when its deadline passes.
@@ -26,6 +27,8 @@ pub(crate) enum Wait {
     /// The next request.
     #[default]
     Idle,
+    /// The rest of what comes before requests: a PROXY header, a TLS handshake.
+    Handshake,
     /// The rest of a head.
     Header,
     /// Its turn in a class queue: the engine's time-out, not ours.
@@ -88,8 +91,10 @@ pub(crate) struct Upload {
 /// One client's connection. Ten thousand of these may be idle, so what only a request needs is boxed.
 #[derive(Debug)]
 pub(crate) struct Client {
-    /// The other end.
-    pub(crate) peer: SocketAddr,
+    /// Who is served: the other end, or whom it speaks for.
+    peer: Cell<SocketAddr>,
+    /// What its handshake said, where there was one.
+    facts: OnceCell<Box<Facts>>,
     phase: RefCell<Phase>,
     /// The current request's body.
     pub(crate) upload: Upload,
@@ -104,7 +109,7 @@ pub(crate) struct Client {
     /// Bytes of an answer that hyper has and the socket has not taken.
     pub(crate) unwritten: Cell<u32>,
     /// The peer's address as a header value, kept while hyper is there.
-    forwarded_for: RefCell<Option<Box<HeaderValue>>>,
+    forwarded_for: Kept,
     wait: Cell<Wait>,
     deadline: Cell<Timestamp>,
     request_deadline: Cell<Timestamp>,
@@ -117,7 +122,8 @@ impl Client {
     /// A connection that waits for its first request until `deadline`.
     pub(crate) fn new(peer: SocketAddr, deadline: Timestamp) -> Rc<Self> {
         Rc::new(Client {
-            peer,
+            peer: Cell::new(peer),
+            facts: OnceCell::new(),
             phase: RefCell::default(),
             upload: Upload::default(),
             close: Cell::default(),
@@ -125,7 +131,7 @@ impl Client {
             asks_whole_server: Cell::default(),
             held: Cell::default(),
             unwritten: Cell::default(),
-            forwarded_for: RefCell::default(),
+            forwarded_for: Kept::default(),
             wait: Cell::default(),
             deadline: Cell::new(deadline),
             request_deadline: Cell::new(Timestamp::MAX),
@@ -133,6 +139,26 @@ impl Client {
             was_idle: Cell::default(),
             waker: OnceCell::new(),
         })
+    }
+
+    /// Who is served.
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.peer.get()
+    }
+
+    /// The other end speaks for somebody else.
+    pub(crate) fn speaks_for(&self, source: SocketAddr) {
+        self.peer.set(source);
+    }
+
+    /// Its handshake is done.
+    pub(crate) fn learn(&self, facts: Facts) {
+        self.facts.get_or_init(|| Box::new(facts));
+    }
+
+    /// What its handshake said; `None`: it speaks plain HTTP.
+    pub(crate) fn facts(&self) -> Option<&Facts> {
+        self.facts.get().map(|facts| &**facts)
     }
 
     /// The gate lets a request through to hyper.
@@ -287,14 +313,16 @@ impl Client {
 
     /// The peer's address as a header value.
     pub(crate) fn forwarded_for(&self) -> HeaderValue {
-        let mut kept = self.forwarded_for.borrow_mut();
-        HeaderValue::clone(kept.get_or_insert_with(|| Box::new(address_value(self.peer))))
+        let kept = self.forwarded_for.0.take().unwrap_or_else(|| Box::new(address_value(self.peer())));
+        let value = HeaderValue::clone(&kept);
+        self.forwarded_for.0.set(Some(kept));
+        value
     }
 
     /// Gives back what only requests need.
     pub(crate) fn rest(&self) {
         self.shed.set(true);
-        self.forwarded_for.take();
+        self.forwarded_for.0.take();
     }
 
     /// Runs `future`, unless the whole request's time is up first.
@@ -318,6 +346,7 @@ impl Client {
         let since = |timeout| (self.deadline.get().as_nanos() as i64).saturating_sub(nanos(timeout));
         match self.wait.get() {
             Wait::Idle => Some(since(timeouts.client_idle)),
+            Wait::Handshake => Some(since(timeouts.handshake)),
             Wait::Header => Some(since(timeouts.header)),
             Wait::Linger => Some(since(LINGER)),
             Wait::ResponseBody if self.held.get() > 0 => {
@@ -380,6 +409,16 @@ impl Client {
         if let Some(waker) = self.waker.get() {
             waker.wake_by_ref();
         }
+    }
+}
+
+/// A header value that is made once.
+#[derive(Default)]
+struct Kept(Cell<Option<Box<HeaderValue>>>);
+
+impl std::fmt::Debug for Kept {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kept").finish_non_exhaustive()
     }
 }
 

@@ -3,6 +3,7 @@
 //! What is typed and what it means are two types. The types here are the meaning: complete, with every default
 //! filled in and every number checked, so that nothing downstream has to ask "and if it is missing?".
 
+mod front;
 mod limits;
 mod parse;
 mod policy;
@@ -21,6 +22,7 @@ use http::HeaderName;
 use tidegate_classify::{ClassifierSetup, Network, Paths, Rule};
 use tidegate_engine::{Request, Setup};
 
+pub use front::{CertificateFiles, ClientCertificates, Listen, ProxyIn, ServerTls, Tls, TlsVersion};
 pub use limits::{Limits, OPEN_BYTES, Timeouts};
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use parse::fuzz;
@@ -153,7 +155,11 @@ pub struct Application {
     /// Its name, unique in the file.
     pub name: String,
     /// Where it listens.
-    pub listen: Vec<SocketAddr>,
+    pub listen: Vec<Listen>,
+    /// How it speaks TLS to its clients; `None`: not at all.
+    pub tls: Option<Tls>,
+    /// How it speaks TLS to servers; `None`: to none, or as is the default.
+    pub server_tls: Option<ServerTls>,
     /// What its controller needs.
     pub setup: Setup,
     /// What its classifier needs. Request type `i + 1` of `setup` is `request_types[i]` here; 0 is "default".
@@ -237,7 +243,7 @@ impl RequestKind {
 pub struct Server {
     /// Its name, unique in the application.
     pub name: String,
-    /// `host:port`; an IPv6 host is in brackets.
+    /// `host:port`, or `https://host:port`; an IPv6 host is in brackets.
     pub address: String,
 }
 
@@ -320,7 +326,10 @@ pub struct Forwarded {
 }
 
 /// Fields by which servers learn who asks, or for what, from whoever sends them.
-const IDENTITY: [&str; 16] = [
+const IDENTITY: [&str; 19] = [
+    "client-cert",
+    "client-cert-chain",
+    "x-client-cert-name",
     "x-real-ip",
     "x-client-ip",
     "x-cluster-client-ip",

@@ -9,7 +9,7 @@
 mod seen;
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -259,7 +259,7 @@ impl Thread {
         let addresses = |app: &Arc<App>| {
             let mut all = self.control.addresses.clone();
             if all.is_empty() {
-                all = app.live().config.listen.iter().map(SocketAddr::ip).collect();
+                all = app.live().config.listen.iter().map(|listen| listen.address.ip()).collect();
             }
             all.into_iter().map(|address| (app.name().to_owned(), address)).collect::<Vec<_>>()
         };

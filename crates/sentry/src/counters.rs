@@ -85,10 +85,26 @@ pub enum Counter {
     GhostsStopped,
     /// Ghosts of which the end was not seen.
     GhostsUnseen,
+    /// TLS handshakes done in full.
+    HandshakesFull,
+    /// TLS handshakes of clients that resumed a session.
+    HandshakesResumed,
+    /// TLS handshakes refused before any cryptography, for want of processor time or because there were too many.
+    HandshakesRefused,
+    /// TLS handshakes that failed.
+    HandshakesFailed,
+    /// A handshake, or what comes before it, took too long.
+    TimeoutHandshake,
+    /// Processor time of full handshakes, nanoseconds.
+    NanosFull,
+    /// Processor time of resumed handshakes, nanoseconds.
+    NanosResumed,
+    /// Connections without the PROXY header that they must begin with, or with a broken one.
+    ProxyHeadersRefused,
 }
 
 /// Every counter with its name in metrics.
-pub const COUNTERS: [(Counter, &str); 38] = [
+pub const COUNTERS: [(Counter, &str); 46] = [
     (Counter::ConnectionsAccepted, "connections_accepted"),
     (Counter::ConnectionsClosed, "connections_closed"),
     (Counter::ConnectionsRefused, "connections_refused"),
@@ -127,6 +143,14 @@ pub const COUNTERS: [(Counter, &str); 38] = [
     (Counter::GhostsAnswered, "ghosts_answered"),
     (Counter::GhostsStopped, "ghosts_stopped"),
     (Counter::GhostsUnseen, "ghosts_unseen"),
+    (Counter::HandshakesFull, "handshakes_full"),
+    (Counter::HandshakesResumed, "handshakes_resumed"),
+    (Counter::HandshakesRefused, "handshakes_refused"),
+    (Counter::HandshakesFailed, "handshakes_failed"),
+    (Counter::TimeoutHandshake, "timeout_handshake"),
+    (Counter::NanosFull, "nanos_full"),
+    (Counter::NanosResumed, "nanos_resumed"),
+    (Counter::ProxyHeadersRefused, "proxy_headers_refused"),
 ];
 
 /// All counters of one application.

@@ -295,7 +295,7 @@ impl Ending {
             lane.bump(Counter::ClientGone);
             // Who leaves a stream leaves no work behind: that is how streams end.
             if !matches!(self.place.work, Some(Work::Open(_))) {
-                self.worker.app.count_cancel(self.worker.now(), self.client.peer.ip());
+                self.worker.app.count_cancel(self.worker.now(), self.client.peer().ip());
             }
         }
         self.free_place();

@@ -13,3 +13,12 @@ pub use crate::headers::fuzz::headers;
 pub fn config(text: &str) {
     crate::config::fuzz(text);
 }
+
+/// Any bytes as what comes before requests: a PROXY header, a `ClientHello`.
+///
+/// # Panics
+/// When what is read contradicts itself: that is the finding.
+pub fn doorstep(bytes: &[u8]) {
+    crate::proxy_protocol::fuzz(bytes);
+    crate::tls::hello::fuzz(bytes);
+}

@@ -24,15 +24,15 @@ use std::task::{Context, Poll, ready};
 
 use hyper::rt::ReadBufCursor;
 use tokio::io::{AsyncRead, ReadBuf};
-use tokio::net::TcpStream;
 
 use self::chunked::Follower;
 use self::head::{Bad, Framing};
 use self::reader::Reader;
-use self::sift::{Passing, Step, sift};
+use self::sift::{Origin, Passing, Step, sift};
 use self::wire::poll_read_straight;
 use crate::client::{Client, Wait};
 use crate::share::{Scratch, WorkerApp};
+use crate::transport::Transport;
 
 /// How much a client may send ahead while its request is being answered.
 const HOLD_AT_MOST: usize = 64 * 1024;
@@ -43,7 +43,7 @@ const KEEP_AT_MOST: usize = 16 * 1024;
 /// A client's socket as hyper sees it.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    io: TcpStream,
+    io: Transport,
     worker: Rc<WorkerApp>,
     client: Rc<Client>,
     mode: Mode,
@@ -93,7 +93,7 @@ pub(crate) enum Turn {
 }
 
 impl Gate {
-    pub(crate) fn new(io: TcpStream, worker: Rc<WorkerApp>, client: Rc<Client>) -> Self {
+    pub(crate) fn new(io: Transport, worker: Rc<WorkerApp>, client: Rc<Client>) -> Self {
         Gate {
             io,
             worker,
@@ -113,6 +113,21 @@ impl Gate {
     /// Takes over an answer that could not be written at once.
     pub(crate) fn owe(&mut self, out: &[u8]) {
         self.out.extend_from_slice(out);
+    }
+
+    /// Takes over what was read and not looked at.
+    pub(crate) fn hold(&mut self, bytes: Vec<u8>) {
+        self.held = bytes;
+    }
+
+    /// The connection ends before all was sent.
+    pub(crate) fn cut(&mut self) {
+        self.io.cut();
+    }
+
+    /// Whether the client is owed a word at the end: where bytes are sealed, an end without it may be anybody's.
+    pub(crate) fn says_farewell(&self) -> bool {
+        !self.eof && matches!(self.io, Transport::Tls(_))
     }
 
     /// Takes over from a pass that was made before there was a gate: what it left, and what it found.
@@ -148,7 +163,7 @@ impl Gate {
     }
 
     /// The socket, and what was read from it ahead.
-    pub(crate) fn into_parts(mut self) -> (TcpStream, Vec<u8>) {
+    pub(crate) fn into_parts(mut self) -> (Transport, Vec<u8>) {
         self.held.drain(..self.held_at as usize);
         (self.io, self.held)
     }
@@ -231,7 +246,7 @@ impl Gate {
             return Poll::Ready(Ok(None));
         }
         out.clear();
-        let sifted = sift(&self.worker, self.client.peer, input, out);
+        let sifted = sift(&self.worker, Origin::of(&self.client), input, out);
         self.forget_held();
         self.held.extend_from_slice(&input[sifted.consumed..]);
         self.answer(cx, out)?;
@@ -257,7 +272,7 @@ impl Gate {
     /// One pass over what is held.
     fn sift_held(&mut self) -> Option<Turn> {
         let input = &self.held[self.held_at as usize..];
-        let sifted = sift(&self.worker, self.client.peer, input, &mut self.out);
+        let sifted = sift(&self.worker, Origin::of(&self.client), input, &mut self.out);
         self.let_go(sifted.consumed);
         self.take_step(sifted.step)
     }

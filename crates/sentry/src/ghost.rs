@@ -9,13 +9,13 @@ use std::rc::Rc;
 
 use tidegate_engine::{AbandonedBy, Outcome};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::task::spawn_local;
 use tokio::time::timeout;
 
 use crate::counters::Counter;
 use crate::permit::Permit;
 use crate::share::WorkerApp;
+use crate::transport::Transport;
 use crate::upstream::ServerConn;
 
 /// How many a worker watches at once: a descriptor each.
@@ -82,7 +82,7 @@ impl Drop for Watched {
 }
 
 /// Closes this half, and reads what comes until the server closes or has said enough.
-async fn read_to_end(mut socket: TcpStream, read: &mut usize) {
+async fn read_to_end(mut socket: Transport, read: &mut usize) {
     let mut buffer = [0; 2048];
     if socket.shutdown().await.is_err() {
         return;

@@ -20,6 +20,8 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const CLIENT_CERT: HeaderName = HeaderName::from_static("client-cert");
+const CLIENT_CERT_NAME: HeaderName = HeaderName::from_static("x-client-cert-name");
 const QUALITY: HeaderName = HeaderName::from_static("tidegate-quality");
 const COST: HeaderName = HeaderName::from_static("tidegate-cost");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -47,7 +49,7 @@ pub(crate) fn to_server(
     fresh_id: impl FnOnce() -> HeaderValue,
 ) -> Wishes {
     let trusted = !rules.trust.is_empty() && {
-        let ip = client.peer.ip().to_canonical();
+        let ip = client.peer().ip().to_canonical();
         rules.trust.iter().any(|network| network.contains(&ip))
     };
     let is_decisive = |name: &HeaderName| decisive.contains(name) || strays::names_who_asks(name, rules);
@@ -59,6 +61,7 @@ pub(crate) fn to_server(
     if rules.x_forwarded {
         name_client(&mut parts.headers, client, trusted);
     }
+    name_certificate(&mut parts.headers, client);
     if rules.forwarded {
         name_client_in_forwarded(&mut parts.headers, client, trusted);
     } else if !trusted {
@@ -210,6 +213,23 @@ fn any_token(headers: &HeaderMap, name: HeaderName, wanted: &str) -> bool {
     tokens.map(<[u8]>::trim_ascii).any(|token| token.eq_ignore_ascii_case(wanted.as_bytes()))
 }
 
+fn scheme(client: &Client) -> &'static str {
+    if client.facts().is_some() { "https" } else { "http" }
+}
+
+/// What the client's certificate says of it, and nobody else's word for it.
+fn name_certificate(headers: &mut HeaderMap, client: &Client) {
+    let Some((facts, certificate)) = client.facts().and_then(|facts| Some((facts, facts.certificate()?))) else {
+        return;
+    };
+    headers.insert(CLIENT_CERT, certificate.clone());
+    let name = facts.names().first().and_then(|name| HeaderValue::from_str(name).ok());
+    match name {
+        Some(name) => headers.insert(CLIENT_CERT_NAME, name),
+        None => headers.remove(CLIENT_CERT_NAME),
+    };
+}
+
 fn name_client(headers: &mut HeaderMap, client: &Client, trusted: bool) {
     let address = client.forwarded_for();
     match headers.entry(X_FORWARDED_FOR) {
@@ -226,7 +246,7 @@ fn name_client(headers: &mut HeaderMap, client: &Client, trusted: bool) {
         }
     }
     if !(trusted && headers.contains_key(X_FORWARDED_PROTO)) {
-        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static("http"));
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(scheme(client)));
     }
     if !(trusted && headers.contains_key(X_FORWARDED_HOST)) {
         match headers.get(header::HOST).cloned() {
@@ -238,11 +258,11 @@ fn name_client(headers: &mut HeaderMap, client: &Client, trusted: bool) {
 
 /// RFC 7239: `for=192.0.2.1;host=example.org;proto=http`, appended to what a trusted client said.
 fn name_client_in_forwarded(headers: &mut HeaderMap, client: &Client, trusted: bool) {
-    let ip = client.peer.ip().to_canonical();
+    let ip = client.peer().ip().to_canonical();
     let node = if ip.is_ipv6() { format!("\"[{ip}]\"") } else { ip.to_string() };
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).filter(|host| !host.is_empty());
     let host = host.map(|host| format!(";host=\"{}\"", host.replace(['"', '\\'], ""))).unwrap_or_default();
-    let mut text = format!("for={node}{host};proto=http");
+    let mut text = format!("for={node}{host};proto={}", scheme(client));
     if trusted {
         for before in headers.get_all(header::FORWARDED).iter().rev().filter_map(|value| value.to_str().ok()) {
             text = format!("{before}, {text}");

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tidegate_engine::Status;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
+use tracing::warn;
 
 use crate::app::App;
 use crate::in_force::Server;
@@ -33,6 +34,12 @@ pub(crate) async fn run(app: Arc<App>) {
             let (path, timeout) = (health.path.clone(), health.timeout);
             round.spawn_local(async move {
                 let check = tokio::time::timeout(timeout, check(&server, path.as_deref())).await;
+                if let Ok(Err(error)) = &check
+                    && error.kind() == io::ErrorKind::InvalidData
+                    && server.health() == Status::Up
+                {
+                    warn!(server = server.name, %error, "a server does not pass as the one that it should be");
+                }
                 let good = match check {
                     // Nothing was learned of the server.
                     Ok(Err(error)) if is_local(&error) => None,
@@ -78,13 +85,14 @@ impl Streak {
 
 /// Whether a server answers: below 400 to a request for `path`, or at all to a connection.
 async fn check(server: &Server, path: Option<&str>) -> io::Result<bool> {
-    let mut io = open(server).await?;
+    let (mut io, _) = open(server).await?;
     let Some(path) = path else { return Ok(true) };
     let head = format!(
         "GET {path} HTTP/1.1\r\nhost: {}\r\nuser-agent: tidegate-health\r\nconnection: close\r\n\r\n",
-        server.address
+        server.at
     );
     io.write_all(head.as_bytes()).await?;
+    io.flush().await?;
     let mut line = [0; 12];
     io.read_exact(&mut line).await?;
     Ok(answers_well(&line))

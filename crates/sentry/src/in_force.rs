@@ -14,6 +14,7 @@ use crate::config;
 use crate::gate::head::HeadLimits;
 use crate::reports::ledger::Ledger;
 use crate::times::Times;
+use crate::tls::client::ToServer;
 
 /// An application's configuration in force. Workers hold it for as long as a request needs it.
 #[derive(Debug)]
@@ -45,8 +46,12 @@ pub struct Server {
     pub id: ServerId,
     /// Its name.
     pub name: String,
-    /// `host:port`.
+    /// `host:port`, or `https://host:port`.
     pub address: String,
+    /// The same without `https://`.
+    pub(crate) at: String,
+    /// How to speak TLS with it, or why it cannot be done; `None`: it speaks plain HTTP.
+    pub(crate) tls: Option<Result<ToServer, String>>,
     /// The address, when `host` is a number: needs no resolver.
     pub(crate) numeric: Option<SocketAddr>,
     /// Requests that failed for want of an answer.
@@ -219,16 +224,22 @@ fn times(config: &config::Application, before: Option<&InForce>) -> Vec<Arc<Time
     config.setup.classes.iter().map(|class| kept(&class.name).unwrap_or_default()).collect()
 }
 
+/// The address of a server without its scheme.
+fn at(address: &str) -> &str {
+    address.strip_prefix("https://").unwrap_or(address)
+}
+
 /// The servers by slot. The controller names the slots; a server that was removed keeps its entry while it drains.
 fn servers(
     config: &config::Application,
     controller: &Controller,
     before: Option<&InForce>,
 ) -> Vec<Option<Arc<Server>>> {
+    let tls = |address: &str| address.strip_prefix("https://").map(|at| ToServer::new(config.server_tls.as_ref(), at));
     let slot = |state: &tidegate_engine::ServerState| {
         let old = before.and_then(|live| live.server(state.id)).filter(|old| old.name == state.name);
         match (config.servers.iter().find(|server| server.name == state.name), old) {
-            (Some(new), Some(old)) if old.address == new.address => {
+            (Some(new), Some(old)) if old.address == new.address && old.tls == tls(&new.address) => {
                 if old.health() == Status::Draining {
                     old.set_health(Status::Up);
                 }
@@ -238,7 +249,9 @@ fn servers(
                 id: state.id,
                 name: new.name.clone(),
                 address: new.address.clone(),
-                numeric: new.address.parse().ok(),
+                at: at(&new.address).to_owned(),
+                tls: tls(&new.address),
+                numeric: at(&new.address).parse().ok(),
                 blame: Blame::default(),
                 health: AtomicU8::new(0),
                 excluded: AtomicBool::new(false),

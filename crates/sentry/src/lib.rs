@@ -4,6 +4,7 @@
 //! # A request's path, file by file
 //!
 //! 1. `accept`: a connection is accepted, and read at once.
+//!    What comes before requests is `doorstep`: PROXY headers (`proxy_protocol`), TLS handshakes (`tls`).
 //! 2. `gate`: at each message boundary the next head is read in place (`gate/head.rs`); plain requests are policed
 //!    and, when refused, answered right there (`gate/sift.rs`, `reject.rs`). Everything else goes to hyper unchanged.
 //! 3. `serve`: the connection's task, with hyper in it while there is something to do.
@@ -35,6 +36,7 @@ pub mod config;
 mod control;
 pub mod counters;
 mod descriptors;
+mod doorstep;
 mod ending;
 mod event_ring;
 #[cfg(feature = "faults")]
@@ -54,6 +56,7 @@ mod pace;
 mod permit;
 mod process;
 mod proxy;
+mod proxy_protocol;
 pub mod record;
 mod reject;
 mod reload;
@@ -68,6 +71,8 @@ mod supervise;
 pub mod syn_policing;
 mod timer;
 mod times;
+mod tls;
+mod transport;
 mod tunnel;
 mod upload;
 mod upstream;

@@ -330,6 +330,7 @@ type Nucleus = (String, NucleusState, Option<f64>);
 /// What the data path counts. Counters that come in kinds become one family with a label.
 fn data_path(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
     let labelled = [
+        ("handshakes", "outcome", "tidegate_handshakes", "TLS handshakes, by what came of them."),
         ("status", "code", "tidegate_responses", "Answers to clients, by status."),
         ("timeout", "kind", "tidegate_timeouts", "Time-outs, by kind."),
     ];
@@ -342,7 +343,10 @@ fn data_path(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
         });
         out.counter(name, help, samples)?;
     }
-    let single = COUNTERS.iter().filter(|(_, name)| !labelled.iter().any(|(prefix, ..)| name.starts_with(prefix)));
+    handshake_time(out, all)?;
+    let is_family =
+        |name: &str| name.starts_with("nanos") || labelled.iter().any(|(prefix, ..)| name.starts_with(prefix));
+    let single = COUNTERS.iter().filter(|(_, name)| !is_family(name));
     for (counter, counted) in single {
         let samples = all.iter().map(|seen| (seen.labels(), seen.app.counters.get(*counter)));
         let (name, unit) = match counter {
@@ -367,6 +371,16 @@ fn data_path(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
     out.gauge("tidegate_held", help, Some(Unit::Bytes), held)?;
     let tunnels = all.iter().map(|seen| (seen.labels(), seen.app.counters.tunnels_open() as f64));
     out.gauge("tidegate_tunnels_open", "Upgraded connections open now.", None, tunnels)
+}
+
+/// Processor time of handshakes that were done.
+fn handshake_time(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
+    let kinds = [("full", Counter::NanosFull), ("resumed", Counter::NanosResumed)];
+    let samples = all.iter().flat_map(|seen| {
+        kinds.map(|(kind, counter)| (seen.labels().and("kind", kind), seen.app.counters.get(counter) as f64 / 1e9))
+    });
+    let help = "Processor time of TLS handshakes.";
+    out.counter_f64("tidegate_handshake_cpu", help, Some(Unit::Seconds), samples)
 }
 
 /// How it stands with the control plane; nothing where there is none to follow.
@@ -423,6 +437,7 @@ fn counter_help(counter: Counter) -> &'static str {
         Counter::GhostsAnswered => "Ghosts whose servers answered although nobody waited.",
         Counter::GhostsStopped => "Ghosts whose servers closed without an answer.",
         Counter::GhostsUnseen => "Ghosts of which the end was not seen.",
+        Counter::ProxyHeadersRefused => "Connections without a PROXY header where one must be, or with a broken one.",
         _ => "A counter of the data path.",
     }
 }

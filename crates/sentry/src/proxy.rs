@@ -1,8 +1,9 @@
 //! One request, from the moment hyper has read its head to the answer's first byte. The whole path, top to bottom.
 
+mod view;
+
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::task::Poll;
 
@@ -13,6 +14,7 @@ use hyper::body::Incoming;
 use tidegate_classify::RequestView;
 use tidegate_engine::{AffinityKey, Open, Rejection, ServerId, Timestamp};
 
+use self::view::View;
 use crate::blame::Witness;
 use crate::body::ResponseBody;
 use crate::client::{Client, Wait};
@@ -45,6 +47,11 @@ pub(crate) async fn handle(
             let paths = worker.local().live.config.paths;
             if let Err(bad) = settle(&mut parts, paths, client.asks_whole_server.take()) {
                 return Ok(misread(worker, client, &parts, bad));
+            }
+            let view = View { parts: &parts, client: &client };
+            if client.facts().is_some_and(|facts| !worker.belongs(facts, view.host())) {
+                client.close.set(true);
+                return Ok(misread(worker, client, &parts, Bad::Misdirected));
             }
             let is = if body.is_end_stream() { BodyIs::Here } else { BodyIs::ToCome };
             Box::new(police(&worker, &View { parts: &parts, client: &client }, worker.now(), is))
@@ -258,7 +265,7 @@ impl Exchange {
     /// A server gave no answer. Too often in a row, and it counts as down until a health check says otherwise.
     fn blame(&self, pool: &Pool, why: Failure) {
         let config = &self.local.live.config;
-        let (most, client) = (config.health.passive_failures, self.client.peer.ip().to_canonical());
+        let (most, client) = (config.health.passive_failures, self.client.peer().ip().to_canonical());
         let is_proxy = config.forwarded.trust.iter().any(|network| network.contains(&client));
         let (witness, share) = match why {
             Failure::Connect => (Witness::Server, None),
@@ -391,34 +398,6 @@ impl Exchange {
         if self.client.close.get() || self.worker.app.draining() {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-    }
-}
-
-/// A request that hyper has parsed, as the classifier sees it.
-struct View<'a> {
-    parts: &'a request::Parts,
-    client: &'a Client,
-}
-
-impl RequestView for View<'_> {
-    fn method(&self) -> &str {
-        self.parts.method.as_str()
-    }
-
-    fn host(&self) -> Option<&str> {
-        self.parts.headers.get(header::HOST)?.to_str().ok()
-    }
-
-    fn path(&self) -> &str {
-        self.parts.uri.path_and_query().map_or("*", |path| path.as_str())
-    }
-
-    fn header(&self, lowercase_name: &str) -> Option<&[u8]> {
-        self.parts.headers.get(lowercase_name).map(HeaderValue::as_bytes)
-    }
-
-    fn client(&self) -> Option<IpAddr> {
-        Some(self.client.peer.ip().to_canonical())
     }
 }
 

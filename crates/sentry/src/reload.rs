@@ -28,29 +28,35 @@ pub trait Target: Send {
 /// Watches one configuration file.
 pub struct Reloader<T> {
     path: PathBuf,
+    /// Certificates and keys of the configuration in force.
+    certificates: Vec<PathBuf>,
     target: T,
     board: Arc<Board>,
     log: Arc<AccessLog>,
-    /// What the file looked like when it was last read.
-    read: Option<Print>,
-    /// What it looked like a moment ago: a file is read once it has stopped changing.
-    seen: Option<Print>,
+    /// What the files looked like when they were last read.
+    read: Option<Prints>,
+    /// What they looked like a moment ago: they are read once they have stopped changing.
+    seen: Option<Prints>,
 }
 
 /// What tells one version of a file from another without reading it.
 type Print = (SystemTime, u64, u64);
 
+/// The same of the configuration and of the files that take effect when they change: certificates and keys.
+type Prints = Vec<Print>;
+
 impl<T: Target> Reloader<T> {
     /// A reloader for a file whose present content is in force.
     pub fn new(path: &Path, target: T, board: Arc<Board>, log: Arc<AccessLog>) -> Self {
-        let now = print(path);
-        Reloader { path: path.to_owned(), target, board, log, read: now, seen: now }
+        let certificates = certificates(&board.config());
+        let now = prints(path, &certificates);
+        Reloader { path: path.to_owned(), certificates, target, board, log, read: now.clone(), seen: now }
     }
 
     /// Looks at the file; reads it when it has changed and looks the same as the last time.
     pub fn poll(&mut self) {
-        let now = print(&self.path);
-        let settled = now == std::mem::replace(&mut self.seen, now);
+        let now = prints(&self.path, &self.certificates);
+        let settled = now == std::mem::replace(&mut self.seen, now.clone());
         // A file that is gone for a moment is being replaced.
         if settled && now.is_some() && now != self.read {
             self.reload();
@@ -60,9 +66,17 @@ impl<T: Target> Reloader<T> {
     /// Reads the file and puts it in force. An invalid file changes nothing; why is said in the log, as a
     /// notice and in the metrics.
     pub fn reload(&mut self) {
-        self.read = print(&self.path);
-        if let Err(why) = self.try_reload() {
-            self.board.reload_failed(why);
+        self.read = prints(&self.path, &self.certificates);
+        match self.try_reload() {
+            Ok(()) => {
+                // There may be others now. What changes from here on is seen at the next look.
+                let certificates = certificates(&self.board.config());
+                if certificates != self.certificates {
+                    self.certificates = certificates;
+                    self.read = prints(&self.path, &self.certificates);
+                }
+            }
+            Err(why) => self.board.reload_failed(why),
         }
     }
 
@@ -95,6 +109,16 @@ fn needs_restart(old: &Config, new: &Config) -> Result<(), String> {
         Some((what, _)) => Err(format!("{what} cannot change while the sentry runs; restart it")),
         None => Ok(()),
     }
+}
+
+fn certificates(config: &Config) -> Vec<PathBuf> {
+    let front = config.applications.iter().filter_map(|app| app.tls.as_ref()).flat_map(|tls| tls.files());
+    let servers = config.applications.iter().filter_map(|app| app.server_tls.as_ref()).flat_map(|tls| tls.files());
+    front.chain(servers).cloned().collect()
+}
+
+fn prints(path: &Path, more: &[PathBuf]) -> Option<Prints> {
+    std::iter::once(path).chain(more.iter().map(PathBuf::as_path)).map(print).collect()
 }
 
 fn print(path: &Path) -> Option<Print> {

@@ -119,7 +119,7 @@ impl Sentry {
         let mut addresses = Vec::new();
         let mut listeners: Vec<Vec<Vec<TcpListener>>> = (0..workers).map(|_| Vec::new()).collect();
         for (number, application) in config.applications.into_iter().enumerate() {
-            let wanted = application.listen.clone();
+            let wanted: Vec<_> = application.listen.iter().map(|listen| listen.address).collect();
             let seed = seed(number as u64);
             let app = App::new(application, room, seed, records.clone())?;
             let app = app.with_spans(spans.clone()).with_connections(most_connections);

@@ -11,14 +11,15 @@ use bytes::Bytes;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use crate::client::{Client, Wait};
 use crate::counters::Counter;
+use crate::doorstep::Entering;
 use crate::gate::head::Bad;
 use crate::gate::{Gate, Turn};
 use crate::proxy::handle;
 use crate::share::WorkerApp;
+use crate::transport::Transport;
 use crate::tunnel;
 
 /// How long a closed connection is kept so that the client reads its last answer before anything resets it.
@@ -40,6 +41,8 @@ pub(crate) struct Serve {
 
 /// Who has the connection.
 enum Part {
+    /// Nobody yet: a handshake comes first.
+    Entering(Entering),
     /// The gate alone, until a request comes that hyper must have.
     Gate(Gate),
     /// hyper, with the gate under its read side.
@@ -54,6 +57,11 @@ impl Serve {
     pub(crate) fn new(gate: Gate, registered: Registered) -> Self {
         Serve { part: Part::Gate(gate), registered }
     }
+
+    /// A connection that begins with more than a request.
+    pub(crate) fn entering(entering: Entering, registered: Registered) -> Self {
+        Serve { part: Part::Entering(entering), registered }
+    }
 }
 
 impl Future for Serve {
@@ -64,6 +72,10 @@ impl Future for Serve {
         let Registered { worker, client, .. } = registered;
         loop {
             *part = match part {
+                Part::Entering(entering) => {
+                    client.remember(cx);
+                    ready!(entering.as_mut().poll(cx)).map_or(Part::Over, Part::Gate)
+                }
                 Part::Gate(gate) => {
                     let turn = ready!(poll_gate(gate, worker, client, cx));
                     let Part::Gate(gate) = std::mem::replace(part, Part::Over) else { return Poll::Ready(()) };
@@ -95,7 +107,7 @@ impl Future for Serve {
 
 impl Part {
     fn close(gate: Gate, worker: &Rc<WorkerApp>, client: &Rc<Client>) -> Part {
-        if !gate.must_linger() {
+        if !gate.must_linger() && !gate.says_farewell() {
             return Part::Over;
         }
         Part::Last(Box::pin(linger(gate, worker.clone(), client.clone())))
@@ -206,6 +218,12 @@ fn with_hyper(gate: Gate, worker: Rc<WorkerApp>, client: Rc<Client>) -> Pin<Box<
                 worker.lane().bad(Bad::Syntax);
                 After::Close(gate)
             }
+            Over::Ended(Err(_)) => {
+                // What the client has of an answer may not be all.
+                let mut gate = gate;
+                gate.cut();
+                After::Close(gate)
+            }
             Over::Idle | Over::Ended(_) => After::Close(gate),
         }
     })
@@ -287,7 +305,7 @@ async fn linger(gate: Gate, worker: Rc<WorkerApp>, client: Rc<Client>) {
     .await;
 }
 
-async fn drain(io: &mut TcpStream) {
+async fn drain(io: &mut Transport) {
     let mut left = LINGER_BYTES;
     let mut buffer = [0; 4096];
     if io.shutdown().await.is_err() {

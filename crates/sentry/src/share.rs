@@ -12,9 +12,11 @@ use crate::app::App;
 use crate::client::Client;
 use crate::config::Timeouts;
 use crate::counters::{Counter, Lane};
+use crate::doorstep::Doorstep;
 use crate::in_force::InForce;
 use crate::reject::Refusals;
 use crate::shed::Shortage;
+use crate::tls::Facts;
 use crate::upstream::pool::Pool;
 
 /// How much is read from a client at once.
@@ -45,6 +47,8 @@ pub(crate) struct WorkerApp {
     pub(crate) hypers: Cell<usize>,
     /// How many requests are watched that nobody waits for.
     pub(crate) ghosts: Cell<usize>,
+    /// Handshakes, of all applications of this worker.
+    pub(crate) doorstep: Rc<Doorstep>,
     /// What it lacked lately.
     pub(crate) shortage: Shortage,
     local: RefCell<Rc<Local>>,
@@ -64,7 +68,12 @@ pub(crate) struct Local {
 }
 
 impl WorkerApp {
-    pub(crate) fn new(app: Arc<App>, index: usize, scratch: Rc<RefCell<Scratch>>, seed: u64) -> Rc<Self> {
+    pub(crate) fn new(
+        app: Arc<App>,
+        index: usize,
+        (scratch, doorstep): (Rc<RefCell<Scratch>>, Rc<Doorstep>),
+        seed: u64,
+    ) -> Rc<Self> {
         let local = Local::new(app.live(), None);
         let coarse = Cell::new(app.now());
         Rc::new(WorkerApp {
@@ -75,6 +84,7 @@ impl WorkerApp {
             clients: RefCell::default(),
             hypers: Cell::default(),
             ghosts: Cell::default(),
+            doorstep,
             shortage: Shortage::default(),
             local: RefCell::new(Rc::new(local)),
             coarse,
@@ -109,6 +119,13 @@ impl WorkerApp {
     /// A deadline from now, without reading the clock: at most one sweep early.
     pub(crate) fn deadline(&self, timeout: impl FnOnce(&Timeouts) -> Duration) -> Timestamp {
         self.coarse.get() + timeout(&self.local.borrow().live.config.timeouts)
+    }
+
+    /// Whether a request for `authority` may come over a connection of which this is known.
+    pub(crate) fn belongs(&self, facts: &Facts, authority: Option<&str>) -> bool {
+        let local = self.local.borrow();
+        let matches = local.live.config.tls.as_ref().is_none_or(|tls| tls.match_host);
+        !matches || facts.is_for(authority)
     }
 
     /// The last reading of the clock: good enough to see whether a client is slow.

@@ -22,6 +22,7 @@ use tidegate_engine::Timestamp;
 use tokio::sync::Notify;
 use tracing::warn;
 
+use crate::client::Wait;
 use crate::counters::Counter;
 use crate::share::WorkerApp;
 
@@ -83,6 +84,17 @@ pub(crate) fn make_room(worker: &WorkerApp) -> bool {
     true
 }
 
+/// Whether one more handshake may begin although there are as many as may be: of those under way, the one that lies
+/// deepest in the largest pile goes.
+pub(crate) fn make_handshake_room(worker: &WorkerApp) -> bool {
+    let mut candidates = candidates(worker, UNREAD, |_| 1);
+    let clients = worker.clients.borrow();
+    candidates
+        .retain(|candidate| clients.get(candidate.key).is_some_and(|client| client.waits_for() == Wait::Handshake));
+    drop(clients);
+    close(worker, first_to_go(candidates, 1), Counter::ConnectionsMadeRoom) > 0
+}
+
 /// The system has no descriptor left: connections that rest go, to servers and from clients. How many; those of clients
 /// are closed when their tasks had their turn.
 pub(crate) fn give_back_descriptors(worker: &WorkerApp) -> usize {
@@ -137,7 +149,7 @@ fn candidates(worker: &WorkerApp, unread: Duration, weigh: impl Fn(u64) -> u64) 
     let (timeouts, trust) = (&live.config.timeouts, &live.config.forwarded.trust);
     let clients = worker.clients.borrow();
     let candidate = |(key, client): (usize, &std::rc::Rc<crate::client::Client>)| {
-        let address = client.peer.ip().to_canonical();
+        let address = client.peer().ip().to_canonical();
         let is_proxy = trust.iter().any(|network| network.contains(&address));
         Candidate {
             key,

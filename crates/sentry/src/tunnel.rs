@@ -12,18 +12,18 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, copy_bidirectional};
-use tokio::net::TcpStream;
 
 use crate::client::{Client, Wait};
 use crate::counters::Counter;
 use crate::permit::Permit;
 use crate::share::WorkerApp;
+use crate::transport::Transport;
 use crate::upstream::ServerConn;
 
 /// The server's side of a tunnel.
 #[derive(Debug)]
 pub(crate) struct ServerEnd {
-    io: TcpStream,
+    io: Transport,
     ahead: Bytes,
     /// Stands for the tunnel in the pool of its server; dropped with it. `None`: it is exempt.
     _permit: Option<Permit>,
@@ -40,7 +40,7 @@ impl ServerEnd {
 pub(crate) async fn run(
     worker: &WorkerApp,
     client: &Rc<Client>,
-    mut io: TcpStream,
+    mut io: Transport,
     ahead: &[u8],
     mut server: Box<ServerEnd>,
 ) {
@@ -51,6 +51,8 @@ pub(crate) async fn run(
     let copy = async {
         server.io.write_all(ahead).await?;
         io.write_all(&server.ahead).await?;
+        io.flush().await?;
+        server.io.flush().await?;
         let mut a = Watched { io: &mut io, worker, client };
         let mut b = Watched { io: &mut server.io, worker, client };
         copy_bidirectional(&mut a, &mut b).await
@@ -73,7 +75,7 @@ fn touch(worker: &WorkerApp, client: &Client) {
 
 /// A socket whose traffic moves the deadline.
 struct Watched<'a> {
-    io: &'a mut TcpStream,
+    io: &'a mut Transport,
     worker: &'a WorkerApp,
     client: &'a Client,
 }

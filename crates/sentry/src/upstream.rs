@@ -16,11 +16,11 @@ use hyper::client::conn::http1::{Connection, SendRequest};
 use hyper::rt::ReadBufCursor;
 use tidegate_engine::{Request, Timestamp};
 use tokio::io::AsyncWrite;
-use tokio::net::TcpStream;
 
 use self::pool::Pool;
 use crate::gate::wire::{poll_read_straight, write_together};
 use crate::share::WorkerApp;
+use crate::transport::Transport;
 use crate::upload::RequestBody;
 
 /// A connection to a server, in use by one request or at rest in its pool.
@@ -82,12 +82,12 @@ impl ServerConn {
     }
 
     /// The socket, where a server owes an answer that nobody wants; `None`: it is closed.
-    pub(crate) fn into_abandoned(self: Box<Self>) -> Option<TcpStream> {
+    pub(crate) fn into_abandoned(self: Box<Self>) -> Option<Transport> {
         if self.over { None } else { Some(self.connection.into_parts().io.0) }
     }
 
     /// The socket and what was read ahead, after the server agreed to another protocol.
-    pub(crate) fn into_socket(self: Box<Self>) -> (TcpStream, Bytes) {
+    pub(crate) fn into_socket(self: Box<Self>) -> (Transport, Bytes) {
         let parts = self.connection.into_parts();
         (parts.io.0, parts.read_buf)
     }
@@ -95,7 +95,7 @@ impl ServerConn {
 
 /// A server's socket as hyper sees it.
 #[derive(Debug)]
-pub(crate) struct ServerIo(TcpStream);
+pub(crate) struct ServerIo(Transport);
 
 impl hyper::rt::Read for ServerIo {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, to: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
@@ -120,8 +120,8 @@ impl hyper::rt::Write for ServerIo {
         true
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -14,7 +14,9 @@ use tracing::error;
 use crate::accept::accept;
 use crate::app::App;
 use crate::client::Wait;
+use crate::config::Listen;
 use crate::counters::Counter;
+use crate::doorstep::Doorstep;
 use crate::health;
 use crate::heap;
 use crate::share::{Scratch, WorkerApp};
@@ -107,16 +109,19 @@ async fn work(job: Job) -> Left {
         }
     }
     let scratch = Scratch::shared();
+    let doorstep = apps.first().map(|(app, _)| Doorstep::new(app.now()));
     let mut workers = Vec::new();
     let mut accepting = Vec::new();
-    for (app, listeners) in apps {
-        let worker = WorkerApp::new(app, index, scratch.clone(), seed);
+    for ((app, listeners), doorstep) in apps.into_iter().zip(doorstep.into_iter().cycle()) {
+        let worker = WorkerApp::new(app, index, (scratch.clone(), doorstep), seed);
         let (swept, meter) = (worker.clone(), meter.clone());
         spawn_local(supervise("sweep", panicked(&worker), move || sweep(swept.clone(), meter.clone())));
         let watching = worker.clone();
         spawn_local(supervise("cancel", panicked(&worker), move || end_runaways(watching.clone())));
-        for listener in listeners {
-            accepting.push(spawn_local(keep_accepting(worker.clone(), listener, stop.clone())));
+        // They cannot change while the sentry runs.
+        let listens = worker.app.live().config.listen.clone();
+        for (listener, listen) in listeners.into_iter().zip(listens) {
+            accepting.push(spawn_local(keep_accepting(worker.clone(), listener, listen, stop.clone())));
         }
         workers.push(worker);
     }
@@ -145,13 +150,13 @@ fn panicked(worker: &Rc<WorkerApp>) -> impl Fn() + 'static {
 }
 
 /// Accepts until the stop. The socket outlives the task that uses it, so that no connection is lost with a panic.
-async fn keep_accepting(worker: Rc<WorkerApp>, listener: TcpListener, stop: watch::Receiver<bool>) {
+async fn keep_accepting(worker: Rc<WorkerApp>, listener: TcpListener, listen: Listen, stop: watch::Receiver<bool>) {
     let (count, listener) = (panicked(&worker), Rc::new(listener));
     let accept_again = move || {
         let (worker, stop, listener) = (worker.clone(), stop.clone(), listener.clone());
         async move {
             let accepted = match listener.try_clone() {
-                Ok(listener) => accept(worker, listener, stop).await,
+                Ok(listener) => accept(worker, listener, listen, stop).await,
                 Err(error) => Err(error),
             };
             if let Err(error) = accepted {
@@ -216,7 +221,8 @@ fn left(workers: &[Rc<WorkerApp>]) -> Left {
     for worker in workers {
         for (_, client) in &*worker.clients.borrow() {
             left.connections += 1;
-            left.requests += usize::from(!matches!(client.waits_for(), Wait::Idle | Wait::Header | Wait::Linger));
+            left.requests +=
+                usize::from(!matches!(client.waits_for(), Wait::Idle | Wait::Handshake | Wait::Header | Wait::Linger));
         }
     }
     left

@@ -9,6 +9,8 @@ use tidegate_engine::MOST_OPEN;
 pub struct Timeouts {
     /// From the first byte of a request to the end of its head.
     pub header: Duration,
+    /// From a connection's beginning to the end of its PROXY header and its TLS handshake.
+    pub handshake: Duration,
     /// Between two reads or writes of a body.
     pub body_idle: Duration,
     /// To connect to a server.
@@ -28,6 +30,7 @@ impl Default for Timeouts {
     fn default() -> Self {
         Timeouts {
             header: Duration::from_secs(10),
+            handshake: Duration::from_secs(10),
             body_idle: Duration::from_secs(30),
             connect: Duration::from_secs(2),
             first_byte: Duration::from_secs(60),
@@ -49,6 +52,8 @@ pub struct Limits {
     pub body_bytes: Option<u64>,
     /// Connections from clients.
     pub connections: usize,
+    /// TLS handshakes under way.
+    pub handshakes: usize,
     /// Requests that wait in class queues.
     pub waiting: usize,
     /// Bytes held for all clients together: what they sent ahead, bodies that are read before they are admitted, and
@@ -85,6 +90,7 @@ impl Default for Limits {
             headers: 100,
             body_bytes: None,
             connections: 100_000,
+            handshakes: 4096,
             waiting: 10_000,
             held_bytes: 64 << 20,
             ahead: 256 << 10,

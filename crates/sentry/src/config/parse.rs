@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use tidegate_config::units::parse_duration;
 use tidegate_config::{At, ConfigErrors, List, Problem, Report, Time, parse_document};
 
-use super::raw::{RawAdmin, RawApplication, RawConfig, RawSentry, RawServer, RawServerTable};
+use super::raw::{
+    RawAdmin, RawApplication, RawCertificate, RawConfig, RawListen, RawSentry, RawServer, RawServerTable, RawTls,
+};
 #[cfg(any(test, feature = "fuzzing"))]
 use super::resolve::NoWorld;
 use super::resolve::{RealWorld, Resolver, World};
@@ -25,6 +27,10 @@ pub struct Checked {
 pub struct OneLine {
     /// Where to listen; the default when empty.
     pub listen: Vec<String>,
+    /// The certificate's file, or `self-signed`; `None` for plain HTTP.
+    pub tls: Option<String>,
+    /// The file of its key.
+    pub key: Option<String>,
     /// The servers, `host:port`.
     pub to: Vec<String>,
     /// The response-time target, such as `500ms`.
@@ -120,7 +126,9 @@ impl OneLine {
         let server =
             |address: String| RawServer(RawServerTable { address: Some(typed(address)), ..RawServerTable::default() });
         let application = RawApplication {
-            listen: (!self.listen.is_empty()).then(|| typed(list(self.listen))),
+            listen: (!self.listen.is_empty())
+                .then(|| typed(list(self.listen.into_iter().map(typed).map(RawListen::at)))),
+            tls: tls(self.tls, self.key, report),
             servers: Some(typed(list(self.to.into_iter().map(server)))),
             target: self.target.and_then(|text| target(&text, report)),
             admission: self.policy.and_then(|name| policy::AdmissionChoice::from_name(&name, report)).map(typed),
@@ -141,6 +149,29 @@ impl OneLine {
         }
     }
 }
+
+/// `--tls CERT --key KEY`, or `--tls self-signed`.
+fn tls(cert: Option<String>, key: Option<String>, report: &mut Report<'_>) -> Option<At<RawTls>> {
+    let raw = match (cert?.as_str(), key) {
+        (SELF_SIGNED, None) => RawTls { self_signed: Some(typed(true)), ..RawTls::default() },
+        (SELF_SIGNED, Some(_)) => {
+            report.error(&(0..0), "a self-signed certificate has its own key; leave --key out");
+            return None;
+        }
+        (_, None) => {
+            report.error(&(0..0), "a certificate needs its key; add --key FILE, or write --tls self-signed to try out");
+            return None;
+        }
+        (cert, Some(key)) => {
+            let pair = RawCertificate { cert: Some(typed(cert.to_owned())), key: Some(typed(key)) };
+            RawTls { certificate: Some(typed(list([pair]))), ..RawTls::default() }
+        }
+    };
+    Some(typed(raw))
+}
+
+/// Instead of a certificate's file: one that is made at the start.
+const SELF_SIGNED: &str = "self-signed";
 
 fn target(text: &str, report: &mut Report<'_>) -> Option<At<Time>> {
     match parse_duration(text) {

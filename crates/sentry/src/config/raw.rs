@@ -1,7 +1,12 @@
 //! What is typed: every table of the file and its keys, nothing yet filled in or checked against each other.
 
-use tidegate_config::{At, Bytes, Kind, List, PerSecond, RawSla, Read, Report, Share, Time, Value, section, wrong};
+mod front;
 
+use tidegate_config::{Bytes, List, PerSecond, RawSla, Share, Time, section};
+
+pub(super) use self::front::{
+    RawCertificate, RawListen, RawListenTable, RawServer, RawServerTable, RawServerTls, RawTls,
+};
 use super::policy::{AdmissionChoice, DispatchChoice, PartitionChoice};
 
 section! {
@@ -91,8 +96,12 @@ section! {
     pub(super) struct RawApplication ("in [[application]]") {
         /// What it is called in metrics, logs and on the dashboard. Default: `"default"`.
         name: String,
-        /// Addresses; `":8080"` is every IPv4 address. Restart to change. Default: `"127.0.0.1:8080"`.
-        listen: List<String>,
+        /// Addresses, or tables; `":8080"` is every IPv4 address. Restart to change. Default: `"127.0.0.1:8080"`.
+        listen: List<RawListen>,
+        /// [TLS](tls.md) in front. Default: none, plain HTTP.
+        tls: RawTls,
+        /// TLS to servers whose addresses begin with `https://`.
+        server_tls: RawServerTls,
         /// Addresses such as `"127.0.0.1:9001"`, or tables. Required.
         servers: List<RawServer>,
         /// A file that `tidegate profile` wrote: [what it says](profile.md#in-a-configuration) of `target`,
@@ -194,43 +203,6 @@ section! {
 }
 
 section! {
-    pub(super) struct RawServerTable ("in servers of [[application]]") {
-        /// What it is called in metrics, logs and on the dashboard. Default: its address.
-        name: String,
-        /// `"host:port"`. Required.
-        address: String,
-        /// `"application"`, or `"data"`: a data server that has the application's software too, for
-        /// [stealing](softscale.md). Default: `"application"`.
-        role: String,
-        /// Number of processors, if known. Default: learned.
-        cores: f64,
-        /// Weight for `wrr`, and for the limits on requests in flight. Default: `1.0`.
-        weight: f64,
-        /// Limit on requests in flight, streams and tunnels at the server. Default: none.
-        max_connections: u64,
-    }
-}
-
-/// A server: its address, or a table.
-#[derive(Clone, Debug)]
-pub(super) struct RawServer(pub(super) RawServerTable);
-
-impl Read for RawServer {
-    const KIND: Kind = Kind::Table(&RawServerTable::SECTION);
-
-    fn read(value: &Value<'_>, key: &str, report: &mut Report<'_>) -> Option<Self> {
-        if let Some(address) = value.get_ref().as_str() {
-            let address = At { value: address.to_owned(), span: value.span() };
-            return Some(RawServer(RawServerTable { address: Some(address), ..RawServerTable::default() }));
-        }
-        match value.get_ref().as_table() {
-            Some(table) => Some(RawServer(RawServerTable::read_table(table, report))),
-            None => wrong(value, key, "addresses such as \"127.0.0.1:9001\", or tables with an address", report),
-        }
-    }
-}
-
-section! {
     pub(super) struct RawClass ("in [[application.class]]") {
         /// What it is called. Required.
         name: String,
@@ -285,6 +257,9 @@ section! {
         cookie: List<RawValueMatch>,
         /// `"10.0.0.0/8"` or an address, of the client's end of the connection; one of several must fit. Default: any.
         network: List<String>,
+        /// [A name in the client's certificate](tls.md#client-certificates): `"billing.internal"`, or
+        /// `"*.internal"`; one of several must fit. Default: any.
+        certificate: List<String>,
         /// `true`: the answer is made for the request, which is not `GET` or `HEAD`, or has a query, or names a program
         /// (`/cgi-bin/`, `.php`, `.cgi` and the like); `false`: it is a file's. Default: any.
         dynamic: bool,
@@ -308,6 +283,8 @@ section! {
     pub(super) struct RawTimeouts ("in [application.timeouts]") {
         /// Until a request's head is complete. Default: `"10s"`.
         header: Time,
+        /// Until a connection's PROXY header and TLS handshake are done. Default: `"10s"`.
+        handshake: Time,
         /// Without a byte of a body, in either direction; `limits.body_rate` is an average over this time. Default:
         /// `"30s"`.
         body_idle: Time,
@@ -336,6 +313,8 @@ section! {
         /// Connections of clients. Beyond it, those that wait for their clients [make room](security.md#who-gives-way).
         /// Default: `100000`.
         connections: u64,
+        /// TLS handshakes under way at once. Default: `4096`.
+        handshakes: u64,
         /// Requests in the class queues. Default: `10000`.
         waiting: u64,
         /// Bytes that clients sent ahead or leave unread. Beyond half of it none is [read ahead](work.md#slow-clients);

@@ -1,5 +1,7 @@
 //! A configuration as TOML: complete, with every default, and itself a valid configuration of the same meaning.
 
+mod front;
+
 use std::time::Duration;
 
 use tidegate_classify::due::DeadlineBy;
@@ -90,7 +92,9 @@ fn application(app: &Application) -> Value {
     let setup = &app.setup;
     let mut out = Table::new();
     put(&mut out, "name", app.name.clone());
-    put(&mut out, "listen", texts(&app.listen));
+    put(&mut out, "listen", front::listeners(app));
+    put_some(&mut out, "tls", app.tls.as_ref().map(front::tls));
+    put_some(&mut out, "server_tls", app.server_tls.as_ref().map(front::server_tls));
     put(&mut out, "shadow", setup.shadow);
     put(
         &mut out,
@@ -276,6 +280,7 @@ fn rule(rule: &Rule) -> Value {
     put_list(&mut out, "header", rule.headers.iter().map(value_match).collect());
     put_list(&mut out, "cookie", rule.cookies.iter().map(value_match).collect());
     put_list(&mut out, "network", networks(&rule.networks));
+    put_list(&mut out, "certificate", texts(&rule.certificates));
     put_some(&mut out, "dynamic", rule.dynamic);
     out.into()
 }
@@ -295,6 +300,7 @@ fn value_match(wanted: &ValueMatch) -> Value {
 fn timeouts(given: &Timeouts) -> Table {
     let mut out = Table::new();
     put(&mut out, "header", time(given.header));
+    put(&mut out, "handshake", time(given.handshake));
     put(&mut out, "body_idle", time(given.body_idle));
     put(&mut out, "connect", time(given.connect));
     put(&mut out, "first_byte", time(given.first_byte));
@@ -310,6 +316,7 @@ fn limits(given: &Limits) -> Table {
     put(&mut out, "headers", whole(given.headers));
     put_some(&mut out, "body_bytes", given.body_bytes.map(|bytes| bytes.to_string()));
     put(&mut out, "connections", whole(given.connections));
+    put(&mut out, "handshakes", whole(given.handshakes));
     put(&mut out, "waiting", whole(given.waiting));
     put(&mut out, "held_bytes", given.held_bytes.to_string());
     put(&mut out, "ahead", given.ahead.to_string());

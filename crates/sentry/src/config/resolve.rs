@@ -9,11 +9,11 @@ mod reports;
 mod rules;
 mod settings;
 mod syn;
+mod tls;
 mod world;
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -25,7 +25,7 @@ use tidegate_engine::{
 };
 
 use super::raw::{RawApplication, RawConfig, RawServerTable};
-use super::{AccessLog, Admin, Application, Config, SentryConfig, Server};
+use super::{AccessLog, Admin, Application, Config, Listen, SentryConfig, Server};
 
 use profile::Profile;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -79,7 +79,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         Config { sentry, admin, reports, traces, control, access_log, applications, source }
     }
 
-    fn application(&mut self, raw: At<RawApplication>, listen: Vec<SocketAddr>) -> Application {
+    fn application(&mut self, raw: At<RawApplication>, listen: Vec<Listen>) -> Application {
         let (span, raw) = (raw.span, raw.value);
         let name = raw.name.map_or_else(default_name, |name| {
             if name.value.trim().is_empty() {
@@ -128,11 +128,11 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             cancel: self.cancel(raw.cancel),
         };
         self.check(&setup, &blame, profile.as_ref(), stealing.as_ref());
-        let timeouts = self.timeouts(raw.timeouts.map(|t| t.value).unwrap_or_default());
-        let rejection = self.rejection(raw.rejection.map(|r| r.value).unwrap_or_default(), class_pages);
         let application = Application {
             name,
             listen,
+            tls: raw.tls.and_then(|tls| self.tls(tls)),
+            server_tls: self.server_tls(raw.server_tls, &servers, &span),
             classifier: tidegate_classify::ClassifierSetup {
                 classes: class_rules,
                 request_types: type_rules,
@@ -145,14 +145,14 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             class_kinds,
             tags,
             servers,
-            timeouts,
+            timeouts: self.timeouts(raw.timeouts.map(|t| t.value).unwrap_or_default()),
             limits,
             health: self.health(raw.health.map(|h| h.value).unwrap_or_default()),
             retry: self.retry(raw.retry.map(|r| r.value).unwrap_or_default()),
             pool: self.pool(raw.pool.map(|p| p.value).unwrap_or_default()),
             forwarded: self.forwarded(raw.forwarded.map(|f| f.value).unwrap_or_default()),
             syn: self.syn_policing(raw.syn_policing.map(|s| s.value).unwrap_or_default()),
-            rejection,
+            rejection: self.rejection(raw.rejection.map(|r| r.value).unwrap_or_default(), class_pages),
             exempt,
             paths: self.paths(raw.paths),
         };

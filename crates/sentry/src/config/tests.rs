@@ -370,7 +370,7 @@ fn the_one_line_form_is_a_configuration_too() {
     };
     let config = Config::one_line(line.clone()).expect("valid").config;
     assert_eq!(config.applications[0].setup.sla.target(1.0), Duration::from_millis(500));
-    assert_eq!(config.applications[0].listen, ["0.0.0.0:8080".parse().expect("an address")]);
+    assert_eq!(config.applications[0].listen, [([0, 0, 0, 0], 8080).into()]);
     let bad = OneLine { target: Some("500".into()), policy: Some("magic".into()), to: vec!["x".into()], ..line };
     insta::assert_snapshot!(Config::one_line(bad).expect_err("three mistakes").to_string());
 }

@@ -20,7 +20,7 @@ impl Ending {
         let text = |value: &Option<HeaderValue>| value.as_ref().and_then(|v| v.to_str().ok()).map(String::from);
         let (host, id) = (text(&line.host), text(&line.request_id));
         let record = RequestRecord {
-            client: self.client.peer,
+            client: self.client.peer(),
             method: line.method.as_str(),
             host: host.as_deref(),
             path: line.uri.path_and_query().map_or("*", |path| path.as_str()),

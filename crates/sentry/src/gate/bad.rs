@@ -31,6 +31,8 @@ pub enum Bad {
     TargetTooLong,
     /// An `Expect` other than `100-continue`: 417.
     Expectation,
+    /// Another host than the one that the TLS handshake named: 421.
+    Misdirected,
     /// The head is larger, or has more fields, than allowed: 431.
     HeaderTooLarge,
     /// A method or a transfer coding that the sentry does not do: 501.
@@ -41,7 +43,7 @@ pub enum Bad {
 
 impl Bad {
     /// Every reason, for tables and metrics.
-    pub const ALL: [Bad; 17] = [
+    pub const ALL: [Bad; 18] = [
         Bad::Syntax,
         Bad::BareLineFeed,
         Bad::BothLengths,
@@ -56,6 +58,7 @@ impl Bad {
         Bad::BodyTooLarge,
         Bad::TargetTooLong,
         Bad::Expectation,
+        Bad::Misdirected,
         Bad::HeaderTooLarge,
         Bad::NotImplemented,
         Bad::Version,
@@ -68,6 +71,7 @@ impl Bad {
             Bad::BodyTooLarge => 413,
             Bad::TargetTooLong => 414,
             Bad::Expectation => 417,
+            Bad::Misdirected => 421,
             Bad::HeaderTooLarge => 431,
             Bad::NotImplemented => 501,
             Bad::Version => 505,
@@ -92,6 +96,7 @@ impl Bad {
             Bad::BodyTooLarge => "body-too-large",
             Bad::TargetTooLong => "target-too-long",
             Bad::Expectation => "expectation",
+            Bad::Misdirected => "misdirected",
             Bad::HeaderTooLarge => "header-too-large",
             Bad::NotImplemented => "not-implemented",
             Bad::Version => "version",

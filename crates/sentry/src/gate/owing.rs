@@ -72,7 +72,19 @@ impl Gate {
             self.out = Vec::new();
             self.count_held();
         }
-        Poll::Ready(Ok(()))
+        if self.is_flushed(cx)? {
+            return Poll::Ready(Ok(()));
+        }
+        self.client_stalls();
+        Poll::Pending
+    }
+
+    /// Whether the transport has let go of all that was written.
+    fn is_flushed(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+        match Pin::new(&mut self.io).poll_flush(cx) {
+            Poll::Ready(flushed) => flushed.map(|()| true),
+            Poll::Pending => Ok(false),
+        }
     }
 
     /// Gives back what memory it can: an idle connection keeps no buffer.

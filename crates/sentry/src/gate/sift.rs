@@ -8,16 +8,37 @@ use tidegate_classify::RequestView;
 use tidegate_engine::Timestamp;
 
 use super::head::{Bad, Examined, Framing, Head, examine, header_table, leading_lines};
+use crate::client::Client;
 use crate::ending;
 use crate::permit::{Arrival, BodyIs, Policed, police};
 use crate::reject;
 use crate::share::WorkerApp;
+use crate::tls::Facts;
 
 /// A refused request's body of up to so many bytes is read and thrown away; for a longer one, closing is cheaper.
 const DISCARD_AT_MOST: usize = 64 * 1024;
 
 /// A pass ends when its answers are this many bytes: a client that does not read is owed that and one answer more.
 pub(crate) const ANSWER_AT_MOST: usize = 32 * 1024;
+
+/// Whose bytes they are.
+#[derive(Clone, Copy)]
+pub(crate) struct Origin<'a> {
+    peer: SocketAddr,
+    /// What its handshake said, where there was one.
+    facts: Option<&'a Facts>,
+}
+
+impl<'a> Origin<'a> {
+    /// A connection without a handshake.
+    pub(crate) fn plain(peer: SocketAddr) -> Self {
+        Origin { peer, facts: None }
+    }
+
+    pub(crate) fn of(client: &'a Client) -> Self {
+        Origin { peer: client.peer(), facts: client.facts() }
+    }
+}
 
 /// How far a pass came.
 #[derive(Debug)]
@@ -62,7 +83,7 @@ pub(crate) struct Passing {
 }
 
 /// Goes through `input`; answers are appended to `out`.
-pub(crate) fn sift(worker: &Rc<WorkerApp>, peer: SocketAddr, input: &[u8], out: &mut Vec<u8>) -> Sifted {
+pub(crate) fn sift(worker: &Rc<WorkerApp>, origin: Origin<'_>, input: &[u8], out: &mut Vec<u8>) -> Sifted {
     let mut consumed = 0;
     // One reading of the clock serves the whole pass.
     let now = worker.now();
@@ -75,7 +96,7 @@ pub(crate) fn sift(worker: &Rc<WorkerApp>, peer: SocketAddr, input: &[u8], out: 
         if out.len() - before >= ANSWER_AT_MOST {
             break Step::Full;
         }
-        match sift_one(worker, peer, &input[consumed..], out, now) {
+        match sift_one(worker, origin, &input[consumed..], out, now) {
             One::Answered { length, close: false } => consumed += length,
             One::Answered { length, close: true } => {
                 consumed += length;
@@ -96,7 +117,7 @@ enum One {
     Stop(Step),
 }
 
-fn sift_one(worker: &Rc<WorkerApp>, peer: SocketAddr, input: &[u8], out: &mut Vec<u8>, now: Timestamp) -> One {
+fn sift_one(worker: &Rc<WorkerApp>, origin: Origin<'_>, input: &[u8], out: &mut Vec<u8>, now: Timestamp) -> One {
     let limits = worker.local().live.head;
     let mut table = header_table();
     let head = match examine(input, &mut table, &limits) {
@@ -114,19 +135,23 @@ fn sift_one(worker: &Rc<WorkerApp>, peer: SocketAddr, input: &[u8], out: &mut Ve
     if !head.plain {
         return pass(None);
     }
+    if origin.facts.is_some_and(|facts| !worker.belongs(facts, head.host)) {
+        answer_bad(worker, Bad::Misdirected, out);
+        return One::Stop(Step::Close { unread: true });
+    }
     let body = match head.framing {
         Framing::Length(length) if (input.len() - head.len) as u64 >= length => BodyIs::Here,
         Framing::None => BodyIs::Here,
         Framing::Length(_) | Framing::Chunked => BodyIs::ToCome,
     };
-    let arrival = police(worker, &Seen { head: &head, peer }, now, body);
+    let arrival = police(worker, &Seen { head: &head, origin }, now, body);
     let (Policed::Refused(rejection), Some(length)) = (&arrival.policed, length_to_skip(&head)) else {
         return pass(Some(Box::new(arrival)));
     };
     let close = head.close || worker.app.draining();
     let wanted = reject::Wanted { accept: head.header("accept"), head_only: head.method == "HEAD", close };
     let bytes = worker.refusals.borrow_mut().append(&arrival.local.live, rejection, &wanted, out);
-    ending::record_refusal(worker, &arrival, &head, peer, bytes);
+    ending::record_refusal(worker, &arrival, &head, origin.peer, bytes);
     match (length.checked_sub(input.len()), close) {
         (None | Some(0), _) => One::Answered { length, close },
         (Some(_), true) => One::Stop(Step::Close { unread: true }),
@@ -154,7 +179,7 @@ fn length_to_skip(head: &Head<'_, '_>) -> Option<usize> {
 /// A head in place, as the classifier sees it.
 pub(crate) struct Seen<'a, 'h, 'b> {
     pub(crate) head: &'a Head<'h, 'b>,
-    pub(crate) peer: SocketAddr,
+    pub(crate) origin: Origin<'a>,
 }
 
 impl RequestView for Seen<'_, '_, '_> {
@@ -175,6 +200,10 @@ impl RequestView for Seen<'_, '_, '_> {
     }
 
     fn client(&self) -> Option<IpAddr> {
-        Some(self.peer.ip().to_canonical())
+        Some(self.origin.peer.ip().to_canonical())
+    }
+
+    fn certificate_names(&self) -> &[String] {
+        self.origin.facts.map_or(&[], Facts::names)
     }
 }

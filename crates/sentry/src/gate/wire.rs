@@ -6,9 +6,9 @@ use std::task::{Context, Poll, ready};
 
 use hyper::rt::ReadBufCursor;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
 use super::{Gate, Mode, Turn};
+use crate::transport::Transport;
 
 /// Writes of up to so many bytes in several pieces are made into one.
 const TOGETHER: usize = 2048;
@@ -105,7 +105,7 @@ impl Gate {
 
 /// Writes small pieces as one: copying a kilobyte costs less than what the kernel spends on a list of pieces.
 pub(crate) fn write_together(
-    io: &mut TcpStream,
+    io: &mut Transport,
     cx: &mut Context<'_>,
     slices: &[io::IoSlice<'_>],
 ) -> Poll<io::Result<usize>> {
@@ -129,11 +129,11 @@ pub(crate) fn write_together(
 /// Reads from the socket into hyper's own buffer; how many bytes.
 #[expect(unsafe_code, reason = "hyper's buffers are filled so")]
 pub(crate) fn poll_read_straight(
-    io: &mut TcpStream,
+    io: &mut Transport,
     cx: &mut Context<'_>,
     mut to: ReadBufCursor<'_>,
 ) -> Poll<io::Result<usize>> {
-    // SAFETY: tokio's `ReadBuf` tracks what is initialised and never takes it back; `poll_read` of a socket writes
+    // SAFETY: tokio's `ReadBuf` tracks what is initialised and never takes it back; `poll_read` of a transport writes
     // only initialised bytes, and `advance` is told exactly how many it filled.
     let filled = unsafe {
         let mut buffer = ReadBuf::uninit(to.as_mut());

@@ -1,6 +1,7 @@
 //! Opening a connection to a server.
 
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use tokio::net::{TcpStream, lookup_host};
 use super::pool::Pool;
 use super::{ServerConn, ServerIo};
 use crate::in_force::Server;
+use crate::transport::Transport;
 
 /// Bytes that are read ahead of an answer, its head included.
 const BUFFER: usize = 64 * 1024;
@@ -20,8 +22,8 @@ const BUFFER: usize = 64 * 1024;
 /// # Errors
 /// `TimedOut` when it took longer than `timeout`; otherwise what the system said.
 pub(crate) async fn connect(pool: &Rc<Pool>, timeout: Duration) -> io::Result<Box<ServerConn>> {
-    let io = tokio::time::timeout(timeout, open(&pool.server)).await.map_err(|_| io::ErrorKind::TimedOut)??;
-    let local = io.local_addr()?;
+    let opened = tokio::time::timeout(timeout, open(&pool.server)).await;
+    let (io, local) = opened.map_err(|_| io::ErrorKind::TimedOut)??;
     pool.server.ledger.open(local);
     let handshake = http1::Builder::new().max_buf_size(BUFFER).handshake(ServerIo(io)).await;
     let (sender, connection) = handshake.map_err(io::Error::other)?;
@@ -50,14 +52,28 @@ pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
     code == Some(Errno::MFILE.raw_os_error()) || code == Some(Errno::NFILE.raw_os_error())
 }
 
+/// Opens a connection to a server, with a handshake where it speaks TLS; and this end's address.
+///
+/// # Errors
+/// `InvalidData` when it is not the server that its address names; otherwise what the system said.
+pub(crate) async fn open(server: &Server) -> io::Result<(Transport, SocketAddr)> {
+    let socket = dial(server).await?;
+    let local = socket.local_addr()?;
+    match &server.tls {
+        None => Ok((Transport::Plain(socket), local)),
+        Some(Ok(tls)) => Ok((Transport::Tls(tls.shake(socket).await?), local)),
+        Some(Err(problem)) => Err(io::Error::new(io::ErrorKind::InvalidData, problem.clone())),
+    }
+}
+
 /// Opens a socket to a server, trying each of its addresses.
-pub(crate) async fn open(server: &Server) -> io::Result<TcpStream> {
+async fn dial(server: &Server) -> io::Result<TcpStream> {
     let stream = match server.numeric {
         Some(address) => TcpStream::connect(address).await?,
         None => {
             let mut last = io::Error::new(io::ErrorKind::NotFound, "the server's name has no address");
             let mut open = None;
-            for address in lookup_host(&server.address).await? {
+            for address in lookup_host(&server.at).await? {
                 match TcpStream::connect(address).await {
                     Ok(stream) => {
                         open = Some(stream);

@@ -12,6 +12,7 @@ mod meaning;
 mod measurements;
 mod operation;
 mod pipelining;
+mod proxy_protocol;
 mod relay;
 mod reports;
 mod resource;
@@ -20,6 +21,7 @@ mod slow;
 #[cfg(feature = "faults")]
 mod supervision;
 mod support;
+mod tls;
 #[cfg(feature = "otel")]
 mod traces;
 mod work;

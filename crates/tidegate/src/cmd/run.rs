@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::builder::PossibleValuesParser;
 use tidegate_engine::AdmissionConfig;
 use tidegate_engine::units::format_duration;
-use tidegate_sentry::config::{Application, Checked, Config, ConfigErrors, OneLine};
+use tidegate_sentry::config::{Application, Checked, Config, ConfigErrors, Listen, OneLine};
 use tidegate_sentry::syn_policing::{Mechanism, Settled};
 use tidegate_sentry::{Process, ProcessError, StartError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -29,6 +29,12 @@ pub struct Args {
     /// Address to listen on, such as :8080 or 127.0.0.1:8080; default 127.0.0.1:8080
     #[arg(long, value_name = "ADDR")]
     listen: Vec<String>,
+    /// Speak TLS with the certificate in this PEM file, or with one made now that no client trusts (self-signed)
+    #[arg(long, value_name = "CERT")]
+    tls: Option<String>,
+    /// PEM file with the certificate's key
+    #[arg(long, value_name = "FILE", requires = "tls")]
+    key: Option<String>,
     /// Addresses of the servers, host:port
     #[arg(long, value_name = "ADDR", num_args = 1.., required_unless_present = "config")]
     to: Vec<String>,
@@ -55,12 +61,13 @@ pub struct Args {
     access_log: Option<String>,
 }
 
-const ONE_LINE: [&str; 9] =
-    ["listen", "to", "target", "admin", "admin_token_file", "policy", "shadow", "workers", "access_log"];
+const ONE_LINE: [&str; 11] =
+    ["listen", "tls", "key", "to", "target", "admin", "admin_token_file", "policy", "shadow", "workers", "access_log"];
 
 const EXAMPLES: &str = "Examples:
   tidegate run --listen :8080 --to 127.0.0.1:9000 --target 500ms --admin 127.0.0.1:9900
   tidegate run --listen :8080 --to 10.0.0.1:80 10.0.0.2:80 --target 1s --shadow
+  tidegate run --listen :8443 --tls site.pem --key site.key --to 127.0.0.1:9000
   tidegate run -c tidegate.toml";
 
 /// Runs the sentry until a signal stops it. Exit status 2 when the configuration is invalid.
@@ -94,6 +101,8 @@ impl Args {
             Some(path) => Config::load(&path),
             None => Config::one_line(OneLine {
                 listen: self.listen,
+                tls: self.tls,
+                key: self.key,
                 to: self.to,
                 target: self.target,
                 policy: self.policy,
@@ -114,7 +123,7 @@ fn announcement(process: &Process) -> String {
     for app in &config.applications {
         let several = if config.applications.len() > 1 { format!("{}: ", app.name) } else { String::new() };
         let mut line = |what: &str, value: String| text.push_str(&format!("  {several}{what:<9}{value}\n"));
-        line("listen", urls(sentry.addresses(&app.name)));
+        line("listen", listeners(app, sentry.addresses(&app.name)));
         line("servers", app.servers.iter().map(|server| server.address.as_str()).collect::<Vec<_>>().join(" "));
         line("target", target(app));
         line("policy", policy(app));
@@ -170,9 +179,9 @@ async fn drain(process: Process, mut signals: Signals) -> Result<ExitCode> {
 /// out.
 fn refuse_taken_ports(config: &Config) -> Result<()> {
     for app in &config.applications {
-        for listen in app.listen.iter().filter(|listen| listen.port() != 0) {
-            if let Err(error) = TcpListener::bind(listen) {
-                bail!("application \"{}\": cannot listen on {listen}: {error}{}", app.name, hint(&error));
+        for address in app.listen.iter().map(|listen| listen.address).filter(|address| address.port() != 0) {
+            if let Err(error) = TcpListener::bind(address) {
+                bail!("application \"{}\": cannot listen on {address}: {error}{}", app.name, hint(&error));
             }
         }
     }
@@ -195,6 +204,12 @@ fn hint(error: &io::Error) -> &'static str {
         io::ErrorKind::AddrNotAvailable => "; this machine has no such address",
         _ => "",
     }
+}
+
+fn listeners(app: &Application, addresses: &[SocketAddr]) -> String {
+    let scheme = |listen: &Listen| if listen.tls { "https" } else { "http" };
+    let urls = app.listen.iter().zip(addresses).map(|(listen, address)| format!("{}://{address}/", scheme(listen)));
+    urls.collect::<Vec<_>>().join(" ")
 }
 
 fn urls(addresses: &[SocketAddr]) -> String {

@@ -1,22 +1,22 @@
 //! Addresses: where applications and the admin API listen, and where servers are.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::num::NonZeroU16;
 use std::ops::Range;
 use std::path::Path;
 
-use tidegate_config::{At, List, Report};
+use tidegate_config::{At, Report};
 
-use super::super::Admin;
-use super::super::raw::{RawAdmin, RawApplication};
+use super::super::raw::{RawAdmin, RawApplication, RawListenTable};
+use super::super::{Admin, Listen, ProxyIn};
 use super::Resolver;
+
+/// What the address of a server begins with that speaks TLS.
+pub(crate) const HTTPS: &str = "https://";
 
 impl Resolver<'_, '_, '_> {
     /// Where each application listens; overlaps, also with the admin listener, are reported.
-    pub(super) fn listens(
-        &mut self,
-        apps: &[At<RawApplication>],
-        admin: Option<&At<RawAdmin>>,
-    ) -> Vec<Vec<SocketAddr>> {
+    pub(super) fn listens(&mut self, apps: &[At<RawApplication>], admin: Option<&At<RawAdmin>>) -> Vec<Vec<Listen>> {
         let mut taken: Vec<(SocketAddr, String)> = Vec::new();
         if let Some(listen) = admin.and_then(|admin| admin.value.listen.as_ref())
             && let Ok(address) = listen_address(&listen.value)
@@ -26,33 +26,66 @@ impl Resolver<'_, '_, '_> {
         let mut all = Vec::new();
         for app in apps {
             let name = app.value.name.as_ref().map_or("default", |name| &name.value);
-            let listen = self.listen(app.value.listen.as_ref(), &app.span);
-            for (address, span) in &listen {
+            let listen = self.listen(&app.value, &app.span);
+            for (Listen { address, .. }, span) in &listen {
                 if let Some((_, owner)) = taken.iter().find(|(other, _)| overlap(address, other)) {
                     self.report.error(span, format!("{address} is already taken by {owner}; listen on another port"));
                 }
                 taken.push((*address, format!("application \"{name}\"")));
             }
-            all.push(listen.into_iter().map(|(address, _)| address).collect());
+            all.push(listen.into_iter().map(|(listen, _)| listen).collect());
         }
         all
     }
 
-    fn listen(&mut self, given: Option<&At<List<String>>>, app: &Range<usize>) -> Vec<(SocketAddr, Range<usize>)> {
-        let Some(given) = given else {
-            return vec![(SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)), app.clone())];
+    fn listen(&mut self, app: &RawApplication, span: &Range<usize>) -> Vec<(Listen, Range<usize>)> {
+        let has_tls = app.tls.is_some();
+        let Some(given) = &app.listen else {
+            let listen = Listen { tls: has_tls, ..SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)).into() };
+            return vec![(listen, span.clone())];
         };
         if given.value.0.is_empty() && self.complete {
             self.report.error(&given.span, "listen is empty; write for example listen = \"0.0.0.0:8080\"");
         }
         let mut out = Vec::new();
         for item in &given.value.0 {
-            match listen_address(&item.value) {
-                Ok(address) => out.push((address, item.span.clone())),
-                Err(problem) => self.report.error(&item.span, format!("listen = \"{}\": {problem}", item.value)),
+            let RawListenTable { address, tls, proxy, redirect } = item.value.0.clone();
+            let redirect = redirect.and_then(|given| self.redirect(&given, tls.as_ref()));
+            let proxy = self.choice("proxy", proxy, ProxyIn::ALL, ProxyIn::name);
+            if proxy != ProxyIn::Off && !trusts_someone(app) && self.complete {
+                let message = "who may send PROXY headers? name their networks in [application.forwarded] trust";
+                self.report.error(&item.span, message);
+            }
+            if let Some(tls) = tls.as_ref().filter(|tls| tls.value && !has_tls && self.complete) {
+                let message = "there is no certificate for this listener; add [application.tls] to the application";
+                self.report.error(&tls.span, message);
+            }
+            let Some(address) = address else {
+                self.missing(&item.span, "this listener has no address; add address = \":8080\"");
+                continue;
+            };
+            match listen_address(&address.value) {
+                Ok(address) => {
+                    let tls = tls.map_or(has_tls && redirect.is_none(), |tls| tls.value);
+                    out.push((Listen { address, tls, proxy, redirect }, item.span.clone()));
+                }
+                Err(problem) => self.report.error(&item.span, format!("listen = \"{}\": {problem}", address.value)),
             }
         }
         out
+    }
+
+    /// The port of https that a listener sends its clients to.
+    fn redirect(&mut self, given: &At<u64>, tls: Option<&At<bool>>) -> Option<NonZeroU16> {
+        if tls.is_some_and(|tls| tls.value) {
+            self.report.error(&given.span, "a listener either speaks TLS or sends its clients there; leave one out");
+        }
+        let port = u16::try_from(given.value).ok().and_then(NonZeroU16::new);
+        if port.is_none() {
+            let message = format!("redirect = {} is no port; write that of https, for example 443", given.value);
+            self.report.error(&given.span, message);
+        }
+        port
     }
 
     /// The admin listener: on loopback anyone may ask, elsewhere only who has the token.
@@ -116,12 +149,10 @@ impl Resolver<'_, '_, '_> {
     }
 
     fn check_server(&self, text: &str) -> Result<(), String> {
+        let text = text.strip_prefix(HTTPS).unwrap_or(text);
         if let Some((scheme, rest)) = text.split_once("://") {
             let rest = rest.split('/').next().unwrap_or(rest);
-            return Err(match scheme {
-                "https" => "servers are spoken to in plain HTTP; leave https:// out and give a plain port".to_owned(),
-                _ => format!("leave {scheme}:// out; write \"{rest}\""),
-            });
+            return Err(format!("leave {scheme}:// out; write \"{rest}\", or \"https://{rest}\" for TLS"));
         }
         if text.contains('/') {
             return Err("a server has no path; write \"host:port\"".to_owned());
@@ -140,6 +171,11 @@ impl Resolver<'_, '_, '_> {
             Err(error) => Err(format!("\"{host}\" cannot be resolved ({error}); check the name")),
         }
     }
+}
+
+fn trusts_someone(app: &RawApplication) -> bool {
+    let trust = app.forwarded.as_ref().and_then(|forwarded| forwarded.value.trust.as_ref());
+    trust.is_some_and(|trust| !trust.value.0.is_empty())
 }
 
 /// `1.2.3.4:80`, `[::1]:80`, `localhost:80`, or `:80` for every IPv4 address.

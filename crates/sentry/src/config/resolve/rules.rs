@@ -165,6 +165,7 @@ impl Resolver<'_, '_, '_> {
             headers: self.value_matches(raw.header),
             cookies: self.value_matches(raw.cookie),
             networks: self.networks(raw.network),
+            certificates: texts(raw.certificate),
             dynamic: raw.dynamic.map(|given| given.value),
         }
     }

@@ -18,6 +18,7 @@ impl Resolver<'_, '_, '_> {
         let default = Timeouts::default();
         Timeouts {
             header: self.time("header", raw.header, default.header),
+            handshake: self.time("handshake", raw.handshake, default.handshake),
             body_idle: self.time("body_idle", raw.body_idle, default.body_idle),
             connect: self.time("connect", raw.connect, default.connect),
             first_byte: self.time("first_byte", raw.first_byte, default.first_byte),
@@ -36,6 +37,7 @@ impl Resolver<'_, '_, '_> {
             headers: self.count("headers", raw.headers, default.headers, 1..=MAX_HEADERS),
             body_bytes: raw.body_bytes.map(|bytes| bytes.value.0),
             connections: self.count("connections", raw.connections, default.connections, 1..=10_000_000),
+            handshakes: self.count("handshakes", raw.handshakes, default.handshakes, 1..=1_000_000),
             waiting: self.count("waiting", raw.waiting, default.waiting, 1..=10_000_000),
             held_bytes: raw.held_bytes.map_or(default.held_bytes, |bytes| bytes.value.0),
             ahead: self.count("ahead", ahead, default.ahead, 0..=1 << 30),

@@ -14,6 +14,19 @@ pub(in crate::config) trait World {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
     /// The path as this process should open it.
     fn absolute(&self, path: &Path) -> PathBuf;
+    /// Who may read a file.
+    fn readers(&self, _path: &Path) -> Readers {
+        Readers::Few
+    }
+}
+
+/// Who may read a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::config) enum Readers {
+    /// Its owner, perhaps its group.
+    Few,
+    /// Every user of the machine.
+    Everyone,
 }
 
 /// The machine.
@@ -38,6 +51,12 @@ impl World for RealWorld {
     fn absolute(&self, path: &Path) -> PathBuf {
         let joined = self.folder.join(path);
         std::path::absolute(&joined).unwrap_or(joined)
+    }
+
+    fn readers(&self, path: &Path) -> Readers {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = std::fs::metadata(self.absolute(path)).map_or(0, |metadata| metadata.permissions().mode());
+        if mode & 0o004 != 0 { Readers::Everyone } else { Readers::Few }
     }
 }
 

@@ -199,6 +199,8 @@ fn around(section: &Section, keys: &str) -> Option<String> {
             let server = join("address = \"127.0.0.1:9001\"", &inline);
             format!("[[application]]\nservers = {{ {server} }}\n")
         }
+        // It cannot be without a certificate.
+        "[application.tls]" => return None,
         _ if place.starts_with("[application.") => format!("{BASE}{place}\n{keys}\n"),
         _ => return None,
     })

@@ -48,6 +48,8 @@ pub fn application(servers: &[SocketAddr]) -> Application {
     Application {
         name: String::from("app"),
         listen: vec![([127, 0, 0, 1], 0).into()],
+        tls: None,
+        server_tls: None,
         setup,
         classifier: ClassifierSetup { classes: vec![Vec::new()], ..ClassifierSetup::default() },
         kinds: Vec::new(),
@@ -77,6 +79,7 @@ fn patient() -> Timeouts {
     let long = 2 * PATIENCE;
     Timeouts {
         header: long,
+        handshake: long,
         body_idle: long,
         connect: long,
         first_byte: long,

@@ -1,0 +1,266 @@
+//! Processor time for handshakes: who gets one when there is not enough for all.
+//!
+//! *Intuition.* A full handshake costs a worker as much as dozens of refusals, and nobody has asked for anything yet.
+//! So handshakes may have what a worker's other business leaves of its processor, less a margin, and never less than a
+//! tenth. That is a bucket of processor seconds. While it is full enough everybody gets a handshake. When it is half
+//! empty, those whose clients were never here are refused by a reset, before any cryptography; whoever comes back with
+//! a ticket of ours is cheaper, has shown patience before, and may draw on what the bucket does not hold yet.
+//!
+//! *Awkward cases.* What a handshake costs depends on the keys and on the machine, so it is learned, for full and
+//! resumed ones apart, from the thread's own processor time. A ticket is believed only when it opens: a client that
+//! makes one up is a stranger. A worker that is busy with requests, or with refusing handshakes, lowers the rate by
+//! itself: both are its other business. Where other programs take the processor, a worker gets a part of it only, which
+//! shows in how long it waits for its turn while it has work: shares are of that part.
+//!
+//! *Source.* Ours. Others have fixed rates of handshakes (HAProxy's `maxsslrate`), which know no costs and no clients.
+
+use std::time::Duration;
+
+use tidegate_engine::Timestamp;
+
+/// Processor seconds that the bucket holds.
+const BURST: f64 = 0.1;
+
+/// Strangers leave so much of it to those who come back.
+const RESERVE: f64 = BURST / 2.0;
+
+/// Of a worker's processor, what all its business together may take before handshakes are held back.
+const BUSY_AT_MOST: f64 = 0.9;
+
+/// Of it, what handshakes always get.
+const LEAST: f64 = 0.1;
+
+/// How often the rate is set.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Part of a new measurement in what is believed.
+const WEIGHT: f64 = 1.0 / 16.0;
+
+/// What handshakes cost until the first was measured, seconds: full and resumed.
+const FIRST_COSTS: [f64; 2] = [300e-6, 100e-6];
+
+/// How a session begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// With everything: key exchange, certificate, signature.
+    Full,
+    /// From a ticket.
+    Resumed,
+}
+
+/// One worker's processor time for handshakes.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    /// Learned, seconds, by kind.
+    costs: [f64; 2],
+    /// Processor seconds to be spent now; less than none when those who came back drew on the future.
+    left: f64,
+    /// Processor seconds a second.
+    rate: f64,
+    /// When `left` was that.
+    at: Timestamp,
+    /// When the rate was set, the processor time the worker had used by then, and what handshakes took since.
+    looked: Timestamp,
+    usage: Usage,
+    shaken: f64,
+}
+
+/// What a thread has had of a processor since it began.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Usage {
+    /// Time that it ran.
+    pub(crate) used: Duration,
+    /// Time that it had work and waited for its turn.
+    pub(crate) waited: Duration,
+}
+
+/// Paid for in advance.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Paid(f64);
+
+impl Budget {
+    /// A worker that has had so much by now.
+    pub(crate) fn new(now: Timestamp, usage: Usage) -> Self {
+        let rate = BUSY_AT_MOST;
+        Budget { costs: FIRST_COSTS, left: BURST, rate, at: now, looked: now, usage, shaken: 0.0 }
+    }
+
+    /// Sets the rate by what the worker's other business took, when it is time to; `usage`: what it has had by now.
+    pub(crate) fn look(&mut self, now: Timestamp, usage: impl FnOnce() -> Usage) {
+        let elapsed = now.seconds_since(self.looked);
+        if elapsed < LOOK_EVERY.as_secs_f64() {
+            return;
+        }
+        let usage = usage();
+        let used = usage.used.saturating_sub(self.usage.used).as_secs_f64();
+        let waited = usage.waited.saturating_sub(self.usage.waited).as_secs_f64();
+        // Of the time that it had work, the part that it could do some.
+        let part = if waited > 0.0 { used / (used + waited) } else { 1.0 };
+        let other = (used - self.shaken).max(0.0) / elapsed;
+        self.refill(now);
+        // After a pause one look says all there is to say; in a flood there are twenty a second.
+        let weight = 1.0 - (-elapsed / 0.2).exp();
+        let target = (BUSY_AT_MOST * part - other).max(LEAST * part);
+        self.rate += weight * (target - self.rate);
+        (self.looked, self.usage, self.shaken) = (now, usage, 0.0);
+    }
+
+    /// Pays for a handshake with a client that was here before, or was not; `None`: it gets none.
+    pub(crate) fn pay(&mut self, now: Timestamp, comes_back: bool) -> Option<Paid> {
+        self.refill(now);
+        let (kind, least) = if comes_back { (Kind::Resumed, -BURST) } else { (Kind::Full, RESERVE) };
+        let cost = self.cost(kind);
+        if self.left - cost < least {
+            return None;
+        }
+        self.left -= cost;
+        Some(Paid(cost))
+    }
+
+    /// Whether a stranger would be refused now: only then tickets are looked at.
+    pub(crate) fn is_short(&mut self, now: Timestamp) -> bool {
+        self.refill(now);
+        self.left - self.cost(Kind::Full) < RESERVE
+    }
+
+    /// A handshake is over and took so many processor seconds: what was paid is corrected. `kind`: `None` where it
+    /// failed.
+    pub(crate) fn settle(&mut self, paid: Paid, kind: Option<Kind>, seconds: f64) {
+        self.left += paid.0 - seconds;
+        self.shaken += seconds;
+        if let Some(kind) = kind {
+            let cost = &mut self.costs[kind as usize];
+            *cost += WEIGHT * (seconds - *cost);
+        }
+    }
+
+    /// What a handshake costs, processor seconds.
+    pub(crate) fn cost(&self, kind: Kind) -> f64 {
+        self.costs[kind as usize]
+    }
+
+    fn refill(&mut self, now: Timestamp) {
+        self.left = (self.left + self.rate * now.seconds_since(self.at)).min(BURST);
+        self.at = self.at.max(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A worker in a made-up second: what it did, and how long each thing took it.
+    struct Played {
+        budget: Budget,
+        now: Timestamp,
+        used: Duration,
+        full: f64,
+        /// Part of a processor that the worker has.
+        part: f64,
+    }
+
+    impl Played {
+        fn new(full: f64) -> Self {
+            Played {
+                budget: Budget::new(Timestamp::ZERO, Usage::default()),
+                now: Timestamp::ZERO,
+                used: Duration::ZERO,
+                full,
+                part: 1.0,
+            }
+        }
+
+        /// A client comes after `gap` seconds; whether it gets its handshake.
+        fn comes(&mut self, gap: f64, comes_back: bool, other: f64) -> bool {
+            self.now = self.now + Duration::from_secs_f64(gap);
+            self.used += Duration::from_secs_f64(other);
+            let used = self.used;
+            // With less than a processor it waits for the rest of each turn.
+            let waited = used.mul_f64(1.0 / self.part - 1.0);
+            self.budget.look(self.now, || Usage { used, waited });
+            let Some(paid) = self.budget.pay(self.now, comes_back) else { return false };
+            let (kind, seconds) = if comes_back { (Kind::Resumed, self.full / 3.0) } else { (Kind::Full, self.full) };
+            self.used += Duration::from_secs_f64(seconds);
+            self.budget.settle(paid, Some(kind), seconds);
+            true
+        }
+    }
+
+    /// Five times what a processor can do, in strangers, and a few who come back: all of these are served, and the
+    /// strangers get what is left and no more.
+    #[test]
+    fn a_flood_of_strangers_leaves_those_who_come_back_served() {
+        let full = 400e-6;
+        let mut played = Played::new(full);
+        let gap = full / 5.0;
+        let (mut strangers, mut back, mut back_served) = (0, 0, 0);
+        let rounds = (10.0 / gap) as usize;
+        for round in 0..rounds {
+            if round % 100 == 0 {
+                back += 1;
+                back_served += usize::from(played.comes(gap, true, 0.0));
+            } else {
+                // A refusal costs something, too.
+                strangers += usize::from(played.comes(gap, false, 5e-6));
+            }
+        }
+        assert_eq!(back, back_served);
+        let busy = strangers as f64 * full / 10.0;
+        assert!((0.6..=BUSY_AT_MOST + 0.05).contains(&busy), "{busy} of the processor for strangers");
+    }
+
+    /// A worker that others leave a third of a processor: strangers get most of that, and who comes back is served.
+    #[test]
+    fn shares_are_of_what_others_leave() {
+        let full = 400e-6;
+        let mut played = Played { part: 1.0 / 3.0, ..Played::new(full) };
+        let gap = full / 5.0;
+        let mut served = 0;
+        for round in 0..(10.0 / gap) as usize {
+            if round % 100 == 0 {
+                assert!(played.comes(gap, true, 0.0));
+            } else {
+                served += usize::from(played.comes(gap, false, 1e-6));
+            }
+        }
+        let busy = served as f64 * full / 10.0;
+        assert!((0.2..=0.34).contains(&busy), "{busy} of a processor for strangers");
+    }
+
+    /// While requests keep the worker busy, strangers get a tenth; when it is idle again, all that there is.
+    #[test]
+    fn handshakes_get_what_requests_leave() {
+        let full = 1e-3;
+        let mut played = Played::new(full);
+        let second = |played: &mut Played, other: f64| {
+            (0..5000).filter(|_| played.comes(200e-6, false, other * 200e-6)).count() as f64 * full
+        };
+        second(&mut played, 0.85);
+        let busy = second(&mut played, 0.85);
+        assert!((0.05..=0.2).contains(&busy), "{busy}");
+        second(&mut played, 0.0);
+        let idle = second(&mut played, 0.0);
+        assert!((0.8..=0.95).contains(&idle), "{idle}");
+    }
+
+    #[test]
+    fn costs_are_learned_by_kind() {
+        let mut played = Played::new(3e-3);
+        for _ in 0..500 {
+            assert!(played.comes(0.02, false, 0.0) && played.comes(0.02, true, 0.0));
+        }
+        let (full, resumed) = (played.budget.cost(Kind::Full), played.budget.cost(Kind::Resumed));
+        assert!((full - 3e-3).abs() < 1e-6 && (resumed - 1e-3).abs() < 1e-6, "{full} {resumed}");
+    }
+
+    /// What fails is paid for as well, and teaches nothing.
+    #[test]
+    fn a_failure_costs_what_it_took() {
+        let mut budget = Budget::new(Timestamp::ZERO, Usage::default());
+        let before = (budget.left, budget.costs);
+        let paid = budget.pay(Timestamp::ZERO, false).expect("a full bucket");
+        budget.settle(paid, None, 0.02);
+        assert!((before.0 - budget.left - 0.02).abs() < 1e-9);
+        assert_eq!(budget.costs, before.1);
+    }
+}
