@@ -155,6 +155,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             rejection,
             exempt,
             paths: self.paths(raw.paths),
+            half_close: raw.half_close.is_some_and(|given| given.value),
         };
         self.doubts(&application, &span);
         application

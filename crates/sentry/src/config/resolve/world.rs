@@ -14,6 +14,10 @@ pub(in crate::config) trait World {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
     /// The path as this process should open it.
     fn absolute(&self, path: &Path) -> PathBuf;
+    /// What is wrong with a secret's file, if others can read or change it.
+    fn exposed(&self, _path: &Path) -> Option<String> {
+        None
+    }
 }
 
 /// The machine.
@@ -38,6 +42,10 @@ impl World for RealWorld {
     fn absolute(&self, path: &Path) -> PathBuf {
         let joined = self.folder.join(path);
         std::path::absolute(&joined).unwrap_or(joined)
+    }
+
+    fn exposed(&self, path: &Path) -> Option<String> {
+        tidegate_wire::exposed(&self.absolute(path))
     }
 }
 
