@@ -74,6 +74,18 @@ pub const LIVE: &[Live] = &[
         needs: &["apache2", "nft", "ip"],
     },
     Live {
+        name: "a soak of ten seconds",
+        kind: Kind::Correctness,
+        cargo: &["xtask", "soak", "--short"],
+        needs: &[],
+    },
+    Live {
+        name: "faults of processes for half a minute",
+        kind: Kind::Measurement,
+        cargo: &["xtask", "chaos", "--short"],
+        needs: &[],
+    },
+    Live {
         name: "comparison of proxies, one short round",
         kind: Kind::Measurement,
         cargo: &[
