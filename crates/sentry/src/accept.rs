@@ -141,7 +141,7 @@ fn accept_batch(worker: &Rc<WorkerApp>, listener: &TcpListener) -> Round {
 }
 
 /// Serves a new connection; at once, when its request is here and refused.
-fn welcome(worker: &Rc<WorkerApp>, mut socket: TcpStream, peer: SocketAddr) {
+pub(crate) fn welcome(worker: &Rc<WorkerApp>, mut socket: TcpStream, peer: SocketAddr) {
     let lane = worker.lane();
     let limit = worker.local().live.config.limits.connections;
     if worker.app.counters.connections_open() >= worker.app.may_have(limit) && !shed::make_room(worker) {
