@@ -1,8 +1,8 @@
 //! `cargo xtask soak` and `cargo xtask chaos`: a sentry before servers and nuclei, all processes, for hours or through
 //! one fault after the other.
 //!
-//! Both go in pieces, and each piece is a line of a record: a run that was ended, or that is to be longer, goes on where
-//! its record ends. The soak puts far more load than the servers can do, with a reload and a change of servers in each
+//! Both go in pieces, and each piece is a line of a record: a soak that was ended, or that is to be longer, goes on
+//! where its record ends. The soak puts far more load than the servers can do, with a reload and a change of servers in each
 //! piece, and judges whether memory, descriptors, latency and the learned level of costs stay where they were. Chaos
 //! draws a fault for each piece, and judges whether everything is well again behind it. The seed of the draws is
 //! printed.

@@ -98,7 +98,8 @@ impl Pins {
         let set = &mut self.sets[at];
         let old = set.iter().position(|pin| pin.key == key);
         let free = |pin: &Pin| pin.key == AffinityKey::NONE || now.since(pin.used) > idle;
-        let oldest = |given: bool| (0..WAYS).filter(|&way| given || !set[way].is_given).min_by_key(|&way| set[way].used);
+        let oldest =
+            |given: bool| (0..WAYS).filter(|&way| given || !set[way].is_given).min_by_key(|&way| set[way].used);
         let given = is_given || old.is_some_and(|way| set[way].is_given);
         let way = old.or_else(|| set.iter().position(free)).or_else(|| oldest(false)).or_else(|| oldest(given));
         if let Some(way) = way.filter(|&way| given || !set[way].is_given || free(&set[way])) {

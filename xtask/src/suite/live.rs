@@ -73,12 +73,7 @@ pub const LIVE: &[Live] = &[
         cargo: tidegate!["experiment" "run" "V1-flood" "--live" "--short"],
         needs: &["apache2", "nft", "ip"],
     },
-    Live {
-        name: "a soak of ten seconds",
-        kind: Kind::Correctness,
-        cargo: &["xtask", "soak", "--short"],
-        needs: &[],
-    },
+    Live { name: "a soak of ten seconds", kind: Kind::Correctness, cargo: &["xtask", "soak", "--short"], needs: &[] },
     Live {
         name: "faults of processes for half a minute",
         kind: Kind::Measurement,

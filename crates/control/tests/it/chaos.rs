@@ -1,23 +1,25 @@
-//! Thousands of random faults, in virtual time, through the pure parts of both sides: the control plane's core, and the
-//! controllers of the sentries that follow it. Servers die and come back, answers and reports are lost, late or doubled,
+//! Thousands of random faults, in virtual time, through the pure parts of both sides: the control plane's core, and
+//! the controllers of the sentries that follow it. Servers die and come back, answers and reports are lost, late or doubled,
 //! clients leave, clocks jump, controllers are built anew, the control plane is killed and goes on from what it wrote.
 //!
 //! Whatever happened, no place is lost or doubled; and once it stops, nothing is in flight or waiting, no step is left,
 //! no process was started twice, and every application is served.
 
-use std::collections::{BTreeMap, HashMap};
+mod sentry;
+
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use tidegate_control::plane::{Input, Plane, PlaneState, Process, What};
 use tidegate_engine::units::Seconds;
 use tidegate_engine::{
-    AbandonedBy, Action, AdmissionConfig, Controller, Decision, NoEvents, Outcome, Request, Rng, ServerId, ServerSetup,
-    Setup, Sla, Statistic, Status, Ticket, Timestamp, Watch,
+    AbandonedBy, Action, Decision, Outcome, Request, Rng, ServerId, Status, Ticket, Timestamp, Watch,
 };
 use tidegate_provision::{ApplicationReport, FollowConfig, Place, Pool, ProvisionConfig, SentryRule, ServerNews, Site};
 
 use crate::support::application::application;
+use sentry::{Job, Sentry, controller};
 
 /// Places for servers, and applications that want them; a sentry each.
 const SERVERS: usize = 8;
@@ -32,28 +34,6 @@ const FAULTS: u64 = 5000;
 
 /// When a sentry gives up on an answer.
 const TIME_OUT: Duration = Duration::from_secs(2);
-
-/// A request as its sentry sees it.
-#[derive(Clone, Copy, Debug)]
-struct Job {
-    server: ServerId,
-    since: Timestamp,
-    /// When its server answers; `None`: never.
-    ends: Option<Timestamp>,
-    /// Its client is gone.
-    left: bool,
-}
-
-/// A sentry: its controller, and what it knows of its requests.
-struct Sentry {
-    controller: Controller,
-    policy: &'static str,
-    jobs: HashMap<Ticket, Job>,
-    waiting: Vec<Ticket>,
-    /// The newest orders that it heard, and their number.
-    orders: (u64, Vec<usize>),
-    offered: u64,
-}
 
 /// What runs at a place.
 #[derive(Clone, Copy, Debug)]
@@ -97,41 +77,6 @@ fn site() -> Site {
         applications: vec![application("shop"), application("mail")],
         policy: ProvisionConfig::Follow(follow),
         sentries: SentryRule::default(),
-    }
-}
-
-fn controller(policy: &str, seed: u64) -> Controller {
-    let sla = Sla::constant(Statistic::P95, Duration::from_millis(500)).expect("a target");
-    let mut setup = Setup::simple("app", sla, (0..SERVERS).map(|place| ServerSetup::new(format!("place-{place}"))));
-    setup.admission = AdmissionConfig::from_name(policy).expect("a policy");
-    let mut controller = Controller::new(setup, 1, seed, Box::new(NoEvents)).expect("it makes sense");
-    for place in 0..SERVERS {
-        controller.handle_server(Timestamp::ZERO, ServerId(place as u16), Status::Down);
-    }
-    controller
-}
-
-impl Sentry {
-    fn new(policy: &'static str, seed: u64) -> Sentry {
-        let (jobs, waiting, orders) = (HashMap::new(), Vec::new(), (0, Vec::new()));
-        Sentry { controller: controller(policy, seed), policy, jobs, waiting, orders, offered: 0 }
-    }
-
-    /// It gets requests where it was told to, and nowhere else.
-    fn obey(&mut self, now: Timestamp) {
-        for place in 0..SERVERS {
-            let is_mine = self.orders.1.contains(&place);
-            let status = if is_mine { Status::Up } else { Status::Draining };
-            self.controller.handle_server(now, ServerId(place as u16), status);
-        }
-    }
-
-    /// As many places are taken as requests hold them, and those that nobody saw the end of fade.
-    fn adds_up(&self) {
-        let at_servers: u32 = self.controller.servers().iter().map(|server| server.in_flight).sum();
-        assert_eq!(at_servers as usize, self.controller.in_flight(), "places at servers and in all");
-        assert!(self.controller.in_flight() >= self.jobs.len(), "a place was lost");
-        assert_eq!(self.controller.waiting(), self.waiting.len(), "who waits");
     }
 }
 
@@ -212,7 +157,8 @@ impl World {
         let now = self.now;
         let partition = self.rng.below(2) == 0;
         let sentry = &mut self.sentries[at];
-        let there: Vec<Ticket> = sentry.jobs.iter().filter(|(_, job)| job.server == server).map(|(key, _)| *key).collect();
+        let there: Vec<Ticket> =
+            sentry.jobs.iter().filter(|(_, job)| job.server == server).map(|(key, _)| *key).collect();
         for ticket in there {
             if partition {
                 sentry.jobs.entry(ticket).and_modify(|job| job.ends = None);
@@ -275,7 +221,9 @@ impl World {
             let sentry = &mut self.sentries[at];
             let job = sentry.jobs.remove(&ticket).expect("it was there");
             match job.ends.filter(|ends| *ends <= now) {
-                Some(ends) => sentry.controller.handle_completion(now, ticket, Outcome::answered_in(ends.since(job.since))),
+                Some(ends) => {
+                    sentry.controller.handle_completion(now, ticket, Outcome::answered_in(ends.since(job.since)))
+                }
                 None => sentry.controller.handle_abandon(now, ticket, AbandonedBy::TimeOut, Watch::Nobody),
             }
             if twice {

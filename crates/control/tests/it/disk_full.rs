@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use tidegate_control::backend::{Backend, FileBackend};
+use tidegate_control::backend::FileBackend;
 use tidegate_control::plane::{Input, Plane};
 use tidegate_engine::Timestamp;
 
+use crate::crash::site;
 use crate::support::Store;
 use crate::support::folder::folder;
-use crate::crash::site;
 
 /// Blocks of 512 bytes that a file may have: 6 MiB, a few times what an empty store takes.
 const BLOCKS: u64 = 12_288;

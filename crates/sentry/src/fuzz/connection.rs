@@ -328,7 +328,10 @@ mod tests {
         for kind in 0..2 {
             assert_eq!(of(kind, "GET /gold HTTP/1.1\r\nHost: t\r\n\r\n"), 200);
             of(kind, "GET / HTTP/1.1\r\nHost: t\r\n\r\nHEAD /gold/b HTTP/1.1\r\nHost: t\r\n\r\n");
-            of(kind, "POST /gold HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\n\r\nhiGET /gold HTTP/1.1\r\nHost: t\r\n\r\n");
+            of(
+                kind,
+                "POST /gold HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\n\r\nhiGET /gold HTTP/1.1\r\nHost: t\r\n\r\n",
+            );
             of(kind, "PUT /gold HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\nGET /");
             assert_eq!(of(kind, ""), 0);
         }

@@ -95,8 +95,8 @@ impl Exchange<'_> {
     }
 }
 
-/// The requests that the client framed, and whether all it sent was lawful. Who goes on behind a request that closes the
-/// connection is not heard.
+/// The requests that the client framed, and whether all it sent was lawful. Who goes on behind a request that closes
+/// the connection is not heard.
 fn framed(sent: &[u8]) -> (Vec<Message>, bool) {
     let mut framed = Vec::new();
     let mut at = 0;
@@ -189,7 +189,8 @@ mod tests {
     use super::*;
 
     const GOLD: &str = "GET /gold HTTP/1.1\r\nHost: t\r\n\r\n";
-    const OK: &str = "HTTP/1.1 200 OK\r\nX-Id: 0\r\nTidegate-Decision: admitted; class=gold\r\nContent-Length: 0\r\n\r\n";
+    const OK: &str =
+        "HTTP/1.1 200 OK\r\nX-Id: 0\r\nTidegate-Decision: admitted; class=gold\r\nContent-Length: 0\r\n\r\n";
 
     /// What is wrong with it, if anything is. Requests for `/gold` are gold.
     fn finding(sent: &str, read: &[&str], got: &str) -> Option<String> {
@@ -200,7 +201,8 @@ mod tests {
             let exchange = Exchange { sent: sent.as_bytes(), seen: &seen, got: got.as_bytes(), closed: false };
             exchange.judge(&class, true, true);
         }));
-        let message = |panic: Box<dyn std::any::Any + Send>| panic.downcast_ref::<String>().cloned().unwrap_or_default();
+        let message =
+            |panic: Box<dyn std::any::Any + Send>| panic.downcast_ref::<String>().cloned().unwrap_or_default();
         judged.err().map(message)
     }
 
