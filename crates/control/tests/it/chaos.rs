@@ -1,6 +1,7 @@
 //! Thousands of random faults, in virtual time, through the pure parts of both sides: the control plane's core, and
-//! the controllers of the sentries that follow it. Servers die and come back, answers and reports are lost, late or doubled,
-//! clients leave, clocks jump, controllers are built anew, the control plane is killed and goes on from what it wrote.
+//! the controllers of the sentries that follow it. Servers die and come back, answers and reports are lost, late or
+//! doubled, clients leave, clocks jump, controllers are built anew, the control plane is killed and goes on from what
+//! it wrote.
 //!
 //! Whatever happened, no place is lost or doubled; and once it stops, nothing is in flight or waiting, no step is left,
 //! no process was started twice, and every application is served.

@@ -1,8 +1,8 @@
 //! The heads of a server's answers, byte by byte on their way to hyper: read as strictly as those of requests.
 //!
 //! hyper takes a lone line feed for the end of a line, and a carriage return may stand where others see a line's end.
-//! It writes such a head anew, so nobody behind the sentry is misled; but a cache before the server, or the server's own
-//! idea of where its head ends, may be another. Who writes heads so is not believed to frame bodies well.
+//! It writes such a head anew, so nobody behind the sentry is misled; but a cache before the server, or the server's
+//! own idea of where its head ends, may be another. Who writes heads so is not believed to frame bodies well.
 
 use std::cell::Cell;
 use std::io;
