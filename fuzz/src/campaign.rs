@@ -110,7 +110,7 @@ mod tests {
         };
     }
 
-    mutants_of! { classifier controller config headers gate datagrams doorstep }
+    mutants_of! { classifier controller config headers gate connection datagrams doorstep }
 
     fn in_a_test(name: &str) {
         let (target, seed) = (Target::named(name), seed());
@@ -150,10 +150,12 @@ mod tests {
         let limits = crate::gate_limits();
         let whole = |data: &[u8]| !tidegate_sentry::fuzz::read_all(data, &limits).0.is_empty();
         let answered = |data: &[u8]| tidegate_sentry::fuzz::read_all(data, &limits).0.iter().any(|read| read.plain);
+        let served = |data: &[u8]| tidegate_sentry::fuzz::connection(data) > 0;
         let text = |data: &[u8]| std::str::from_utf8(data).is_ok_and(|text| text.contains("[[application]]"));
         for (what, share, least) in [
             ("whole requests", share("gate", &whole), 0.3),
             ("plain requests", share("gate", &answered), 0.1),
+            ("requests that a server reads", share("connection", &served), 0.1),
             ("applications", share("config", &text), 0.3),
         ] {
             assert!(share >= least, "{what}: {share} of the mutants");

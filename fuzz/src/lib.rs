@@ -43,6 +43,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "config", body: config, words: words::configuration, longest: 4096, mutants: 20_000 },
     Target { name: "headers", body: headers, words: words::http, longest: 4096, mutants: 100_000 },
     Target { name: "gate", body: gate, words: words::http, longest: 4096, mutants: 100_000 },
+    Target { name: "connection", body: connection, words: words::http, longest: 4096, mutants: 2_000 },
     Target { name: "datagrams", body: datagrams, words: words::none, longest: 2048, mutants: 100_000 },
     Target { name: "doorstep", body: doorstep, words: words::none, longest: 1024, mutants: 100_000 },
 ];
@@ -117,6 +118,15 @@ pub fn gate(data: &[u8]) {
 
 fn gate_limits() -> HeadLimits {
     HeadLimits { bytes: 16 * 1024, headers: 100, body: None, paths: Paths::AsIs }
+}
+
+/// Any bytes as a client's connection, through the real gate and hyper to a server: both frame the same requests, rules
+/// and server read the same, each answer belongs to its request, and nothing is left.
+///
+/// # Panics
+/// When it does not hold.
+pub fn connection(data: &[u8]) {
+    tidegate_sentry::fuzz::connection(data);
 }
 
 /// Any bytes as datagrams, forged and authentic: nothing forged is believed, nothing is taken twice.

@@ -11,6 +11,7 @@
 //! | `real` | `real.rs`, `real/` | hey and httperf at three times what Apache with PHP can do, behind the sentry |
 //! | `profile` | `profile.rs`, `profile/` | `tidegate profile` beside httperf, on Apache with PHP |
 //! | `fuzz` | `fuzz.rs` | the fuzz targets, on stable |
+//! | `soak`, `chaos` | `endure.rs`, `endure/` | a sentry for hours; through one fault after the other |
 //! | `dependencies` | `dependencies.rs`, `dependencies/` | `deny.toml` held against the crates that are used |
 //! | `sbom` | `sbom.rs`, `sbom/` | what the program is made of, as CycloneDX |
 //! | `reproduce` | `reproduce.rs` | the program built twice, compared byte by byte |
@@ -24,6 +25,7 @@ mod ci;
 mod command;
 mod dependencies;
 mod docs;
+mod endure;
 mod fuzz;
 mod profile;
 mod programs;
@@ -65,6 +67,11 @@ usage: cargo xtask COMMAND
   fuzz [TARGET] --executions N [--seed N] [--out FILE]
                          the same on stable: N mutants of the corpus for each target, and how many a second;
                          --out: a record in Markdown
+  soak [--pieces N] [--seconds N] [--rate N] [--record FILE] [--short]
+                         overload for N pieces of N seconds, with a reload and a change of servers in each; goes on
+                         where the record ends, and judges whether memory, descriptors, latency and costs stay flat
+  chaos [--seconds N] [--seed N] [--record FILE] [--short]
+                         one fault of a process after the other, for N seconds (default 600)
   dependencies           check licences, sources and double versions of what we use, by deny.toml
   sbom [--features LIST] [--target TRIPLE] [--out FILE]
                          write what the program is made of, as CycloneDX, to target/tidegate.cdx.json
@@ -96,6 +103,8 @@ fn run(mut args: Args) -> Result<ExitCode> {
         "real" => real::run(args),
         "profile" => profile::run(args),
         "fuzz" => fuzz::run(args),
+        "soak" => endure::soak(args),
+        "chaos" => endure::chaos(args),
         "dependencies" => dependencies::run(args),
         "sbom" => sbom::run(args),
         "reproduce" => reproduce::run(args),

@@ -7,7 +7,7 @@
 
 mod hey;
 pub mod httperf;
-mod sentry;
+pub mod sentry;
 
 use std::collections::BTreeMap;
 use std::path::Path;

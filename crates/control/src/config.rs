@@ -174,7 +174,10 @@ impl Config {
         let folder = path.parent().unwrap_or(Path::new("")).to_owned();
         let key_file = folder.join(&raw.key_file);
         match raw.resolve(&folder, &mut found).filter(|_| found.0.is_empty()) {
-            Some(config) => Ok(config(ControlKey::load(&key_file)?)),
+            Some(config) => {
+                tidegate_wire::exposed(&key_file).iter().for_each(|message| tracing::warn!("{message}"));
+                Ok(config(ControlKey::load(&key_file)?))
+            }
             None => Err(wrong(found).into()),
         }
     }

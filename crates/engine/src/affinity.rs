@@ -6,6 +6,8 @@
 //! *Applied.* The classifier hashes the value of a cookie or header to a key. The first request with a key goes where
 //! the dispatch policy says; those after it go to the same server while one comes within `idle` of the other. The table
 //! is bounded: four places for each value of the key's low bits, of which the one that was not used for longest goes.
+//! A key that a server itself gave out (it set the cookie) goes for none that only a client claims: else who sends one
+//! random cookie after the other would make everybody's session move.
 //!
 //! *Awkward cases.* A pin is a wish. A server that is down, drains, is full, left the class's partition, or just failed
 //! this very request does not get it: the dispatch policy chooses another, and the pin moves there. Keys are hashed
@@ -61,6 +63,8 @@ struct Pin {
     key: AffinityKey,
     server: ServerId,
     used: Timestamp,
+    /// A server gave the key out.
+    is_given: bool,
 }
 
 /// Which server each key is pinned to.
@@ -88,14 +92,19 @@ impl Pins {
         (now.since(pin.used) <= idle).then_some(pin.server)
     }
 
-    /// A request with a key goes to a server.
-    pub(crate) fn pin(&mut self, now: Timestamp, key: AffinityKey, server: ServerId) {
-        let at = self.index(key);
+    /// A request with a key goes to a server; or, where it `is_given`, the server's answer set it.
+    pub(crate) fn pin(&mut self, now: Timestamp, key: AffinityKey, server: ServerId, is_given: bool) {
+        let (at, idle) = (self.index(key), self.config.idle.duration());
         let set = &mut self.sets[at];
-        let oldest = (0..WAYS).min_by_key(|&way| set[way].used).unwrap_or(0);
-        let free = set.iter().position(|pin| pin.key == AffinityKey::NONE);
-        let way = set.iter().position(|pin| pin.key == key).or(free).unwrap_or(oldest);
-        set[way] = Pin { key, server, used: now };
+        let old = set.iter().position(|pin| pin.key == key);
+        let free = |pin: &Pin| pin.key == AffinityKey::NONE || now.since(pin.used) > idle;
+        let oldest =
+            |given: bool| (0..WAYS).filter(|&way| given || !set[way].is_given).min_by_key(|&way| set[way].used);
+        let given = is_given || old.is_some_and(|way| set[way].is_given);
+        let way = old.or_else(|| set.iter().position(free)).or_else(|| oldest(false)).or_else(|| oldest(given));
+        if let Some(way) = way.filter(|&way| given || !set[way].is_given || free(&set[way])) {
+            set[way] = Pin { key, server, used: now, is_given: given };
+        }
     }
 
     /// A server is gone: its number may be another's soon.
@@ -180,8 +189,8 @@ mod tests {
     #[test]
     fn a_server_that_is_gone_leaves_no_pins_to_the_next_one_of_its_number() {
         let mut pins = Pins::new(&Affinity::default());
-        pins.pin(Timestamp::ZERO, AffinityKey(7), ServerId(1));
-        pins.pin(Timestamp::ZERO, AffinityKey(8), ServerId(2));
+        pins.pin(Timestamp::ZERO, AffinityKey(7), ServerId(1), false);
+        pins.pin(Timestamp::ZERO, AffinityKey(8), ServerId(2), false);
         pins.forget(ServerId(1));
         let server = |key| pins.server(Timestamp::ZERO, AffinityKey(key));
         assert_eq!((server(7), server(8)), (None, Some(ServerId(2))));
@@ -191,11 +200,34 @@ mod tests {
     fn the_table_is_bounded_and_forgets_the_oldest() {
         let mut pins = Pins::new(&Affinity { idle: Seconds(1e6), keys: 64 });
         for key in 1..=10_000u64 {
-            pins.pin(Timestamp::from_nanos(key), AffinityKey(key), ServerId(1));
+            pins.pin(Timestamp::from_nanos(key), AffinityKey(key), ServerId(1), false);
         }
         let now = Timestamp::from_nanos(10_001);
         let known = (1..=10_000).filter(|&key| pins.server(now, AffinityKey(key)).is_some()).count();
         assert_eq!(known, 64);
         assert!(pins.server(now, AffinityKey(10_000)).is_some());
+    }
+
+    #[test]
+    fn keys_that_clients_make_up_move_no_session_that_a_server_began() {
+        let mut pins = Pins::new(&Affinity { idle: Seconds(10.0), keys: 64 });
+        let at = |nanos: u64| Timestamp::from_nanos(nanos);
+        // The key of a session that its client uses, too, stays what it is.
+        pins.pin(at(1), AffinityKey(3), ServerId(2), true);
+        pins.pin(at(2), AffinityKey(3), ServerId(2), false);
+        for key in 100..10_000 {
+            pins.pin(at(key), AffinityKey(key), ServerId(1), false);
+        }
+        assert_eq!(pins.server(at(10_000), AffinityKey(3)), Some(ServerId(2)));
+        let known = (100..10_000).filter(|&key| pins.server(at(10_000), AffinityKey(key)).is_some()).count();
+        assert_eq!(known, 63, "and the rest of the table is theirs");
+        // Sessions take places of sessions, and those that are idle are everybody's.
+        for key in 0..64 {
+            pins.pin(at(20_000 + key), AffinityKey(16 * key + 3), ServerId(3), true);
+        }
+        assert_eq!(pins.server(at(30_000), AffinityKey(3)), None);
+        let later = Timestamp::ZERO + 11 * SECOND;
+        pins.pin(later, AffinityKey(3 + 16 * 999), ServerId(1), false);
+        assert_eq!(pins.server(later, AffinityKey(3 + 16 * 999)), Some(ServerId(1)));
     }
 }

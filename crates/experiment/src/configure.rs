@@ -212,6 +212,7 @@ pub(crate) fn application(scenario: &Scenario, setup: tidegate_engine::Setup, se
         },
         exempt: Vec::new(),
         paths: tidegate_classify::Paths::default(),
+        half_close: false,
     }
 }
 

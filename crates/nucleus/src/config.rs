@@ -137,7 +137,10 @@ impl Given {
             check_address(to).map_err(|problem| bad("to", to, problem))?;
         }
         let key = match &self.key_file {
-            Some(path) => Some(Key::load(path)?),
+            Some(path) => {
+                tidegate_wire::exposed(path).iter().for_each(|message| tracing::warn!("{message}"));
+                Some(Key::load(path)?)
+            }
             None if sends => {
                 return Err(ConfigError::Missing("no key: give --key-file FILE, the same secret as the sentry's"));
             }

@@ -145,7 +145,7 @@ fn accept_batch(worker: &Rc<WorkerApp>, listener: &TcpListener, listen: Listen) 
 }
 
 /// Serves a new connection; at once, when its request is here and refused.
-fn welcome(worker: &Rc<WorkerApp>, mut socket: TcpStream, peer: SocketAddr, listen: Listen) {
+pub(crate) fn welcome(worker: &Rc<WorkerApp>, mut socket: TcpStream, peer: SocketAddr, listen: Listen) {
     let lane = worker.lane();
     let limit = worker.local().live.config.limits.connections;
     if worker.app.counters.connections_open() >= worker.app.may_have(limit) && !shed::make_room(worker) {

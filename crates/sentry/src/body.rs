@@ -50,6 +50,8 @@ enum Kind {
 /// A server's body, with the connection it comes from: both live in the client's task.
 #[derive(Debug)]
 struct Relay {
+    /// What came with the head.
+    first: Option<Frame<Bytes>>,
     incoming: Incoming,
     server: Option<Box<ServerConn>>,
     sent_at: Timestamp,
@@ -65,7 +67,7 @@ impl ResponseBody {
 
     /// A body that `server` sends. `failed`: it counts as a failure whatever follows, by its status.
     pub(crate) fn relay(
-        incoming: Incoming,
+        (first, incoming): (Option<Frame<Bytes>>, Incoming),
         server: Box<ServerConn>,
         sent_at: Timestamp,
         client: &Rc<Client>,
@@ -77,7 +79,7 @@ impl ResponseBody {
         ending.begin_answer(first_byte);
         ending.watch_pace(first_byte);
         await_more(client, worker, Some(&ending));
-        let relay = Relay { incoming, server: Some(server), sent_at, failed };
+        let relay = Relay { first, incoming, server: Some(server), sent_at, failed };
         ResponseBody { kind: Kind::Relay(relay), client: client.clone(), worker: worker.clone(), ending: Some(ending) }
     }
 
@@ -190,14 +192,14 @@ impl Body for ResponseBody {
     fn is_end_stream(&self) -> bool {
         match &self.kind {
             Kind::Whole(bytes) => bytes.is_empty(),
-            Kind::Relay(relay) => relay.server.is_none() && relay.incoming.is_end_stream(),
+            Kind::Relay(relay) => relay.first.is_none() && relay.server.is_none() && relay.incoming.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
             Kind::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Kind::Relay(relay) => relay.incoming.size_hint(),
+            Kind::Relay(relay) => relay.size_hint(),
         }
     }
 }
@@ -219,13 +221,19 @@ impl Drop for ResponseBody {
 impl Relay {
     /// The next frame; drives the server's connection when there is none yet.
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let first = Pin::new(&mut self.incoming).poll_frame(cx);
-        match (&mut self.server, first) {
-            (Some(server), Poll::Pending) => {
-                server.drive(cx);
-                Pin::new(&mut self.incoming).poll_frame(cx)
-            }
-            (_, first) => first,
+        let first = self.first.take();
+        match &mut self.server {
+            _ if first.is_some() => Poll::Ready(first.map(Ok)),
+            Some(server) => server.poll_frame(Pin::new(&mut self.incoming), cx),
+            None => Pin::new(&mut self.incoming).poll_frame(cx),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let first = self.first.as_ref().and_then(Frame::data_ref).map_or(0, |data| data.len() as u64);
+        match self.incoming.size_hint().exact() {
+            Some(rest) => SizeHint::with_exact(first + rest),
+            None => SizeHint::default(),
         }
     }
 

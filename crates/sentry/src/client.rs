@@ -15,6 +15,7 @@ use tidegate_engine::{Ticket, Timestamp};
 
 use crate::config::Timeouts;
 use crate::ending::Ending;
+use crate::gate::Reader;
 use crate::gate::head::Bad;
 use crate::permit::Arrival;
 use crate::serve::LINGER;
@@ -88,6 +89,33 @@ pub(crate) struct Upload {
     pub(crate) is_starved: Cell<bool>,
 }
 
+/// Room for what a connection seldom needs.
+pub(crate) struct Slot<T>(Cell<Option<Box<T>>>);
+
+impl<T> Slot<T> {
+    /// Empties it.
+    pub(crate) fn take(&self) -> Option<Box<T>> {
+        self.0.take()
+    }
+
+    /// Fills it.
+    pub(crate) fn put(&self, value: Box<T>) {
+        self.0.set(Some(value));
+    }
+}
+
+impl<T> Default for Slot<T> {
+    fn default() -> Self {
+        Slot(Cell::new(None))
+    }
+}
+
+impl<T> std::fmt::Debug for Slot<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Slot").finish_non_exhaustive()
+    }
+}
+
 /// One client's connection. Ten thousand of these may be idle, so what only a request needs is boxed.
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -108,8 +136,10 @@ pub(crate) struct Client {
     pub(crate) held: Cell<u32>,
     /// Bytes of an answer that hyper has and the socket has not taken.
     pub(crate) unwritten: Cell<u32>,
+    /// How it reads, once it does not keep up.
+    pub(crate) reader: Slot<Reader>,
     /// The peer's address as a header value, kept while hyper is there.
-    forwarded_for: Kept,
+    forwarded_for: Slot<HeaderValue>,
     wait: Cell<Wait>,
     deadline: Cell<Timestamp>,
     request_deadline: Cell<Timestamp>,
@@ -131,7 +161,8 @@ impl Client {
             asks_whole_server: Cell::default(),
             held: Cell::default(),
             unwritten: Cell::default(),
-            forwarded_for: Kept::default(),
+            reader: Slot::default(),
+            forwarded_for: Slot::default(),
             wait: Cell::default(),
             deadline: Cell::new(deadline),
             request_deadline: Cell::new(Timestamp::MAX),
@@ -313,9 +344,9 @@ impl Client {
 
     /// The peer's address as a header value.
     pub(crate) fn forwarded_for(&self) -> HeaderValue {
-        let kept = self.forwarded_for.0.take().unwrap_or_else(|| Box::new(address_value(self.peer())));
+        let kept = self.forwarded_for.take().unwrap_or_else(|| Box::new(address_value(self.peer())));
         let value = HeaderValue::clone(&kept);
-        self.forwarded_for.0.set(Some(kept));
+        self.forwarded_for.put(kept);
         value
     }
 
@@ -409,16 +440,6 @@ impl Client {
         if let Some(waker) = self.waker.get() {
             waker.wake_by_ref();
         }
-    }
-}
-
-/// A header value that is made once.
-#[derive(Default)]
-struct Kept(Cell<Option<Box<HeaderValue>>>);
-
-impl std::fmt::Debug for Kept {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Kept").finish_non_exhaustive()
     }
 }
 

@@ -192,6 +192,8 @@ pub struct Application {
     pub exempt: Vec<Rule>,
     /// What becomes of paths that can be read in two ways.
     pub paths: Paths,
+    /// A client that closes its sending side waits for its answer; otherwise it has left.
+    pub half_close: bool,
 }
 
 /// What requests of a type are, as far as their server's work is concerned.

@@ -2,6 +2,13 @@
 //!
 //! Not in a release: `fuzz/` and tests turn it on by the feature `fuzzing`.
 
+mod connection;
+mod judge;
+pub mod naive;
+mod origin;
+
+pub use self::connection::connection;
+pub(crate) use self::connection::dial;
 pub use crate::gate::fuzz::{HyperRead, Read, Stop, disagreement, hyper_reads, read_all};
 pub use crate::gate::head::{Framing, HeadLimits};
 pub use crate::headers::fuzz::headers;

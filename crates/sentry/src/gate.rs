@@ -27,7 +27,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use self::chunked::Follower;
 use self::head::{Bad, Framing};
-use self::reader::Reader;
+pub(crate) use self::reader::Reader;
 use self::sift::{Origin, Passing, Step, sift};
 use self::wire::poll_read_straight;
 use crate::client::{Client, Wait};
@@ -53,8 +53,6 @@ pub(crate) struct Gate {
     held_at: u32,
     /// Answers that the socket did not take at once.
     out: Vec<u8>,
-    /// How the client reads, once it does not keep up.
-    reader: Option<Box<Reader>>,
     /// More of an answer is held since hyper last asked whether all is written.
     held_more: bool,
     /// The client has closed its sending side.
@@ -69,7 +67,11 @@ pub(crate) struct Gate {
 #[derive(Debug)]
 enum Mode {
     /// Ours: after `discard` bytes of a refused request's body, which are thrown away, the next head begins.
-    Boundary { discard: u64 },
+    Boundary {
+        discard: u64,
+        /// Of an unfinished head so many bytes were examined.
+        examined: u32,
+    },
     /// hyper gets `fixed` more bytes, and then what `chunks` still follows.
     Giving { fixed: u64, chunks: Option<Follower> },
     /// hyper has the whole request; its answer is awaited.
@@ -80,7 +82,7 @@ enum Mode {
 }
 
 impl Mode {
-    const BOUNDARY: Mode = Mode::Boundary { discard: 0 };
+    const BOUNDARY: Mode = Mode::Boundary { discard: 0, examined: 0 };
 }
 
 /// What came of the time at a boundary.
@@ -102,7 +104,6 @@ impl Gate {
             held: Vec::new(),
             held_at: 0,
             out: Vec::new(),
-            reader: None,
             held_more: false,
             eof: false,
             closing: false,
@@ -229,8 +230,12 @@ impl Gate {
     /// what a pass leaves.
     fn poll_read_and_sift(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Turn>>> {
         if !self.held_is_empty() {
-            let n = ready!(self.poll_fill(cx))?;
-            return Poll::Ready(Ok(if n == 0 { Some(Turn::End) } else { self.sift_held() }));
+            // No more than shows that the head is too large.
+            let most = self.worker.local().live.head.bytes + 1;
+            if ready!(self.poll_fill(cx, most))? == 0 {
+                return Poll::Ready(Ok(Some(Turn::End)));
+            }
+            return Poll::Ready(Ok(if self.must_examine(most) { self.sift_held() } else { None }));
         }
         let scratch = self.worker.scratch.clone();
         let Scratch { input, out } = &mut *scratch.borrow_mut();
@@ -255,7 +260,7 @@ impl Gate {
 
     /// How many of `available` new bytes belong to a request that was refused already.
     fn skip_discarded(&mut self, available: usize) -> usize {
-        let Mode::Boundary { discard } = &mut self.mode else { return 0 };
+        let Mode::Boundary { discard, .. } = &mut self.mode else { return 0 };
         let skipped = (*discard).min(available as u64);
         *discard -= skipped;
         if skipped > 0 && *discard == 0 {
@@ -267,6 +272,12 @@ impl Gate {
     /// Whether bytes are held that no pass has been over: those that came while hyper was busy.
     fn fresh_bytes(&self) -> bool {
         !self.held_is_empty() && self.client.waits_for() != Wait::Header
+    }
+
+    /// Whether it is worth while to go over an unfinished head again.
+    fn must_examine(&self, most: usize) -> bool {
+        let Mode::Boundary { examined, .. } = self.mode else { return true };
+        self.held().len() >= most || head::has_grown(self.held(), examined as usize)
     }
 
     /// One pass over what is held.
@@ -284,7 +295,7 @@ impl Gate {
                 return Some(Turn::Pass);
             }
             Step::Discard(missing) => {
-                self.mode = Mode::Boundary { discard: missing };
+                self.mode = Mode::Boundary { discard: missing, examined: 0 };
                 self.forget_held();
                 // It was answered: when the rest does not come, there is nothing more to say.
                 self.client.idle(self.worker.deadline(|timeouts| timeouts.header));
@@ -305,6 +316,7 @@ impl Gate {
             Step::More => {
                 self.held.drain(..self.held_at as usize);
                 self.held_at = 0;
+                self.mode = Mode::Boundary { discard: 0, examined: self.held.len() as u32 };
                 if self.client.waits_for() != Wait::Header {
                     let deadline = self.worker.deadline(|timeouts| timeouts.header);
                     self.client.wait(Wait::Header, deadline);
@@ -326,9 +338,9 @@ impl Gate {
         self.client.wait(Wait::RequestBody, deadline);
     }
 
-    /// Reads into `held`, no more than makes it full; how many bytes.
-    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let room = HOLD_AT_MOST.saturating_sub(self.held().len()).max(1);
+    /// Reads into `held`, until that has `most` bytes or by one byte; how many bytes.
+    fn poll_fill(&mut self, cx: &mut Context<'_>, most: usize) -> Poll<io::Result<usize>> {
+        let room = most.saturating_sub(self.held().len()).max(1);
         let scratch = self.worker.scratch.clone();
         let mut buffer = scratch.borrow_mut();
         let room = room.min(buffer.input.len());
@@ -355,7 +367,7 @@ impl Gate {
                 self.end_of_giving();
                 return Poll::Ready(Ok(()));
             }
-            if ready!(self.poll_fill(cx))? == 0 {
+            if ready!(self.poll_fill(cx, HOLD_AT_MOST))? == 0 {
                 return Poll::Ready(Ok(()));
             }
         }
@@ -390,7 +402,7 @@ impl Gate {
     /// While the answer is awaited: keeps what the client sends ahead, and tells hyper only that the client left.
     fn poll_hold(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.eof && self.held().len() < HOLD_AT_MOST && !self.worker.holds_too_much() {
-            let filled = self.poll_fill(cx);
+            let filled = self.poll_fill(cx, HOLD_AT_MOST);
             self.count_held();
             ready!(filled)?;
         }
@@ -423,7 +435,7 @@ impl Gate {
         self.client.end_message();
         self.client.unwritten.set(0);
         self.mode = Mode::BOUNDARY;
-        self.reader = None;
+        self.client.reader.take();
         self.worker.idle(&self.client);
         // hyper saw `Pending` for bytes that were held back, and nothing else would wake it.
         if !self.held_is_empty() || self.client.close.get() || self.eof {

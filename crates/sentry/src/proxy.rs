@@ -282,7 +282,7 @@ impl Exchange {
 
     /// Passes the answer on; its body follows as hyper asks for it.
     async fn relay(mut self, answer: Answer, wishes: &Wishes) -> Response<ResponseBody> {
-        let Answer { response, server, sent_at } = answer;
+        let Answer { response, first, server, sent_at } = answer;
         let (mut parts, incoming) = response.into_parts();
         if self.ending.logged() {
             self.ending.first_byte = Some(self.worker.now().since(self.ending.arrived()));
@@ -309,7 +309,7 @@ impl Exchange {
         if goes_on {
             self.ending.open(Open::Stream, self.worker.now());
         }
-        let mut body = ResponseBody::relay(incoming, server, sent_at, &self.client, &self.worker, self.ending);
+        let mut body = ResponseBody::relay((first, incoming), server, sent_at, &self.client, &self.worker, self.ending);
         poll_fn(|cx| {
             body.finish_at_once(cx);
             Poll::Ready(())

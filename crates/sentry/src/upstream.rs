@@ -1,6 +1,7 @@
 //! Connections to servers. A connection has no task of its own: whoever uses it drives it, in the client's task, and
 //! an idle one rests in its worker's pool until it is used again or swept.
 
+mod answers;
 pub(crate) mod connect;
 pub(crate) mod pool;
 pub(crate) mod send;
@@ -12,13 +13,16 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http_body::{Body, Frame};
+use hyper::body::Incoming;
 use hyper::client::conn::http1::{Connection, SendRequest};
 use hyper::rt::ReadBufCursor;
 use tidegate_engine::{Request, Timestamp};
 use tokio::io::AsyncWrite;
 
+use self::answers::Answers;
 use self::pool::Pool;
-use crate::gate::wire::{poll_read_straight, write_together};
+use crate::gate::wire::{poll_read_watched, write_together};
 use crate::share::WorkerApp;
 use crate::transport::Transport;
 use crate::upload::RequestBody;
@@ -28,6 +32,8 @@ use crate::upload::RequestBody;
 pub(crate) struct ServerConn {
     sender: SendRequest<RequestBody>,
     connection: Connection<ServerIo, RequestBody>,
+    /// How its answers are written.
+    answers: Rc<Answers>,
     /// hyper is done with the connection, and must not be asked again.
     over: bool,
     /// It has answered a request before.
@@ -47,8 +53,24 @@ impl ServerConn {
         }
     }
 
+    /// The next frame of an answer's body; lets hyper read when there is none yet.
+    pub(crate) fn poll_frame(
+        &mut self,
+        mut body: Pin<&mut Incoming>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match body.as_mut().poll_frame(cx) {
+            Poll::Pending => {
+                self.drive(cx);
+                body.poll_frame(cx)
+            }
+            ready => ready,
+        }
+    }
+
     /// A request begins on it.
     fn note_begin(&self) {
+        self.answers.expect();
         if let Some(home) = &self.home {
             home.server.ledger.begin(self.local);
         }
@@ -83,29 +105,33 @@ impl ServerConn {
 
     /// The socket, where a server owes an answer that nobody wants; `None`: it is closed.
     pub(crate) fn into_abandoned(self: Box<Self>) -> Option<Transport> {
-        if self.over { None } else { Some(self.connection.into_parts().io.0) }
+        if self.over { None } else { Some(self.connection.into_parts().io.socket) }
     }
 
     /// The socket and what was read ahead, after the server agreed to another protocol.
     pub(crate) fn into_socket(self: Box<Self>) -> (Transport, Bytes) {
         let parts = self.connection.into_parts();
-        (parts.io.0, parts.read_buf)
+        (parts.io.socket, parts.read_buf)
     }
 }
 
 /// A server's socket as hyper sees it.
 #[derive(Debug)]
-pub(crate) struct ServerIo(Transport);
+pub(crate) struct ServerIo {
+    socket: Transport,
+    answers: Rc<Answers>,
+}
 
 impl hyper::rt::Read for ServerIo {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, to: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        poll_read_straight(&mut self.0, cx, to).map_ok(|_| ())
+        let ServerIo { socket, answers } = &mut *self;
+        poll_read_watched(socket, cx, to, |bytes| answers.read(bytes))
     }
 }
 
 impl hyper::rt::Write for ServerIo {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(cx, bytes)
+        Pin::new(&mut self.socket).poll_write(cx, bytes)
     }
 
     fn poll_write_vectored(
@@ -113,7 +139,7 @@ impl hyper::rt::Write for ServerIo {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        write_together(&mut self.0, cx, slices)
+        write_together(&mut self.socket, cx, slices)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -121,10 +147,10 @@ impl hyper::rt::Write for ServerIo {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
+        Pin::new(&mut self.socket).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
+        Pin::new(&mut self.socket).poll_shutdown(cx)
     }
 }

@@ -66,6 +66,20 @@ impl Key {
     }
 }
 
+/// What is wrong with a secret's file that everybody on this machine can read or change, and what to do; `None` when
+/// nothing is, or when there is no such file. A group may read it: so secrets are mounted into containers and units.
+pub fn exposed(path: &Path) -> Option<String> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::metadata(path).ok()?.permissions().mode() & 0o7777;
+    let others = match (mode & 0o022 != 0, mode & 0o004 != 0) {
+        (true, _) => "others can change",
+        (false, true) => "everybody on this machine can read",
+        (false, false) => return None,
+    };
+    let path = path.display();
+    Some(format!("{others} {path}, which holds a secret (mode {mode:04o}): chmod 600 {path}, and replace the secret"))
+}
+
 /// The bytes of a key file.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, KeyError> {
     std::fs::read(path).map_err(|source| KeyError::Read { path: path.to_owned(), source })
@@ -95,6 +109,24 @@ mod tests {
         assert_eq!(one.mac(b"x"), other.mac(b"x"));
         assert_ne!(one.mac(b"x"), Key::derive(b"0123456789abcdeg").mac(b"x"));
         assert_eq!(format!("{one:?}"), "Key(hidden)");
+    }
+
+    #[test]
+    fn a_secret_that_others_can_read_or_change_is_noticed() {
+        use std::os::unix::fs::PermissionsExt;
+        let path = std::env::temp_dir().join(format!("tidegate-key-{}", std::process::id()));
+        std::fs::write(&path, "0123456789abcdef").expect("a file");
+        let of_mode = |mode| {
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("our own file");
+            exposed(&path)
+        };
+        assert_eq!((of_mode(0o600), of_mode(0o400), of_mode(0o440)), (None, None, None));
+        let (read, changed) = (of_mode(0o644), of_mode(0o660));
+        std::fs::remove_file(&path).expect("our own file");
+        let read = read.expect("a problem");
+        assert!(read.contains("everybody on this machine can read") && read.contains("chmod 600"), "{read}");
+        assert!(changed.expect("a problem").contains("others can change"));
+        assert_eq!(exposed(Path::new("/nonexistent/key")), None);
     }
 
     #[test]

@@ -50,7 +50,7 @@ mod session;
 pub use datagram::{Header, Kind, open, seal};
 pub use gauge::{Gauge, Gauges};
 pub use isolation::IsolationProblem;
-pub use key::{Key, KeyError};
+pub use key::{Key, KeyError, exposed};
 pub use rejected::{Counts, Rejected};
 pub use report::{Active, Command, Connection, Message, Report, ReportWriter, Rest};
 pub use sender::Sender;

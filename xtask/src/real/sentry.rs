@@ -59,21 +59,37 @@ impl Sentry {
 }
 
 /// The state, as the admin API gives it.
-fn state(admin: SocketAddr) -> Result<Value> {
+///
+/// # Errors
+/// When it does not.
+pub fn state(admin: SocketAddr) -> Result<Value> {
+    let (status, body) = ask(admin, "/api/state")?;
+    if status != 200 {
+        bail!("the admin API answers /api/state with {status}");
+    }
+    serde_json::from_str(&body).context("/api/state is not JSON")
+}
+
+/// What the admin API answers to a path: the status, and the body.
+///
+/// # Errors
+/// When it gives no answer.
+pub fn ask(admin: SocketAddr, path: &str) -> Result<(u16, String)> {
     let mut stream = TcpStream::connect(admin).context("the admin API does not listen")?;
     stream.set_read_timeout(Some(ANSWER))?;
-    stream.write_all(format!("GET /api/state HTTP/1.0\r\nHost: {admin}\r\n\r\n").as_bytes())?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: {admin}\r\n\r\n").as_bytes())?;
     let mut said = String::new();
     stream.read_to_string(&mut said).context("the admin API gave no answer")?;
     let (head, body) = said.split_once("\r\n\r\n").unwrap_or((&said, ""));
-    if head.split(' ').nth(1) != Some("200") {
-        bail!("the admin API answers /api/state with `{}`", head.lines().next().unwrap_or_default());
-    }
-    serde_json::from_str(body).context("/api/state is not JSON")
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    Ok((status.with_context(|| format!("the admin API answers {path} with `{head}`"))?, body.to_owned()))
 }
 
 /// Requests in flight and waiting.
-fn busy(state: &Value) -> Result<u64> {
+///
+/// # Errors
+/// When the state does not say.
+pub fn busy(state: &Value) -> Result<u64> {
     let applications = state["applications"].as_array().context("/api/state has no list `applications`")?;
     let count = |name: &str, app: &Value| app[name].as_u64().with_context(|| format!("/api/state has no `{name}`"));
     applications.iter().map(|app| Ok(count("in_flight", app)? + count("waiting", app)?)).sum()

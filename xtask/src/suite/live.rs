@@ -74,6 +74,13 @@ pub const LIVE: &[Live] = &[
         cargo: tidegate!["experiment" "run" "V1-flood" "--live" "--short"],
         needs: &["apache2", "nft", "ip"],
     },
+    Live { name: "a soak of ten seconds", kind: Kind::Correctness, cargo: &["xtask", "soak", "--short"], needs: &[] },
+    Live {
+        name: "faults of processes for half a minute",
+        kind: Kind::Measurement,
+        cargo: &["xtask", "chaos", "--short"],
+        needs: &[],
+    },
     Live {
         name: "comparison of proxies, one short round",
         kind: Kind::Measurement,

@@ -20,7 +20,7 @@ const SERVERS: u32 = 8;
 /// So much room a store may need in memory, bytes.
 const ROOM: u64 = 2 << 30;
 
-fn site() -> Site {
+pub fn site() -> Site {
     let follow = FollowConfig {
         every: Seconds(1.0),
         smooth: Seconds(3.0),

@@ -1,6 +1,8 @@
 //! The control plane from outside: its store, its election, its names and its providers.
 
+mod chaos;
 mod crash;
+mod disk_full;
 #[cfg(feature = "kubernetes")]
 mod kubernetes;
 #[cfg(feature = "kubernetes")]

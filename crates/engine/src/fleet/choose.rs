@@ -24,7 +24,7 @@ impl Fleet {
         let pinned = pins.server(now, request.affinity).and_then(|id| view.servers.get(id.index()));
         let pinned = pinned.filter(|server| view.takes(server)).map(|server| server.id);
         let server = pinned.or_else(|| self.dispatch.choose(&mut view, request))?;
-        pins.pin(now, request.affinity, server);
+        pins.pin(now, request.affinity, server, false);
         Some(server)
     }
 
@@ -52,7 +52,7 @@ impl Fleet {
     pub(crate) fn pin_session(&mut self, now: Timestamp, key: AffinityKey, server: ServerId) {
         let is_there = self.servers.get(server.index()).is_some_and(|state| state.status != Status::Removed);
         if let Some(pins) = self.pins.as_mut().filter(|_| is_there && key != AffinityKey::NONE) {
-            pins.pin(now, key, server);
+            pins.pin(now, key, server, true);
         }
     }
 

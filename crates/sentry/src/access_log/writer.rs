@@ -98,14 +98,18 @@ impl Writer {
     }
 
     fn flush(&mut self) {
-        let dropped = self.dropped.load(Relaxed);
-        if dropped > self.told {
-            let line = line::dropped(dropped - self.told);
-            self.told = dropped;
-            self.write(&line);
-        }
         let flushed = self.out.flush();
         self.judge(flushed);
+        let dropped = self.dropped.load(Relaxed);
+        if dropped <= self.told || self.failing {
+            return;
+        }
+        let told = self.out.write_all(&line::dropped(dropped - self.told)).and_then(|()| self.out.flush());
+        match told {
+            Ok(()) => self.told = dropped,
+            // It is no request's line, and is told again.
+            Err(_) => drop(self.renew()),
+        }
     }
 
     fn judge(&mut self, result: io::Result<()>) {
@@ -123,12 +127,15 @@ impl Writer {
 
     /// Throws away what the buffer holds: it would be tried again with every line, and grow.
     fn forget(&mut self) {
-        if let Ok(sink) = sink(&self.destination) {
-            let old = std::mem::replace(&mut self.out, BufWriter::with_capacity(64 * 1024, sink));
-            let (_, lost) = old.into_parts();
-            let lines = lost.map_or(0, |bytes| bytes.iter().filter(|&&b| b == b'\n').count());
-            self.dropped.fetch_add(lines as u64, Relaxed);
-        }
+        let lines = self.renew().iter().filter(|&&b| b == b'\n').count();
+        self.dropped.fetch_add(lines as u64, Relaxed);
+    }
+
+    /// Begins with an empty buffer; what the old one held.
+    fn renew(&mut self) -> Vec<u8> {
+        let Ok(sink) = sink(&self.destination) else { return Vec::new() };
+        let old = std::mem::replace(&mut self.out, BufWriter::with_capacity(64 * 1024, sink));
+        old.into_parts().1.unwrap_or_default()
     }
 }
 
@@ -196,6 +203,26 @@ mod tests {
         writer.run(&receiver);
         let lines = lines(&path);
         assert_eq!((lines.len(), &lines[1]["dropped"]), (2, &3.into()));
+        std::fs::remove_dir_all(folder).expect("cleans up");
+    }
+
+    #[test]
+    fn without_room_on_the_disk_lines_are_dropped_and_counted_until_there_is() {
+        let folder = folder("enospc");
+        let path = folder.join("access.log");
+        let log = AccessLog::open(&Destination::File(PathBuf::from("/dev/full"))).expect("opens");
+        for _ in 0..3 {
+            log.record("shop", "gold", &record("/lost"));
+            log.flush();
+        }
+        assert_eq!(log.dropped().load(Relaxed), 3);
+        log.redirect(&Destination::File(path.clone()));
+        log.record("shop", "gold", &record("/kept"));
+        drop(log);
+        let lines = lines(&path);
+        let told = lines.iter().filter_map(|line| line["dropped"].as_u64()).sum::<u64>();
+        assert!(lines.iter().any(|line| line["path"] == "/kept"), "{lines:?}");
+        assert_eq!(told, 3, "{lines:?}");
         std::fs::remove_dir_all(folder).expect("cleans up");
     }
 

@@ -146,6 +146,8 @@ section! {
         /// refuses them, `"merge"` resolves them for rules and servers, `"as-is"` sends them on as they are and takes
         /// the less important class. Default: `"strict"`.
         paths: String,
+        /// Answer clients that close their sending side (`nc -N`). Who leaves is not noticed then. Default: `false`.
+        half_close: bool,
         /// How long each part of a request may take.
         timeouts: RawTimeouts,
         /// Limits on what is accepted.

@@ -118,6 +118,7 @@ fn application(app: &Application) -> Value {
         put(&mut out, "exempt", rules(&app.exempt));
     }
     put(&mut out, "paths", app.paths.name());
+    put(&mut out, "half_close", app.half_close);
     put(&mut out, "timeouts", timeouts(&app.timeouts));
     put(&mut out, "limits", limits(&app.limits));
     put(&mut out, "health", health(&app.health));

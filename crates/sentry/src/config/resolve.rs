@@ -95,7 +95,6 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         let (servers, server_setups) = self.servers(raw.servers, &span);
         let (classes, class_rules, class_pages, class_kinds) = self.classes(raw.class);
         let (request_types, type_rules, kinds, tags) = self.request_types(raw.request_type);
-        let exempt = raw.exempt.map_or_else(Vec::new, |list| self.rules(list, "exempt"));
         let blame = Blame {
             admission: span_of(&raw.admission).unwrap_or_else(|| span.clone()),
             dispatch: span_of(&raw.dispatch).unwrap_or_else(|| span.clone()),
@@ -153,8 +152,9 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             forwarded: self.forwarded(raw.forwarded.map(|f| f.value).unwrap_or_default()),
             syn: self.syn_policing(raw.syn_policing.map(|s| s.value).unwrap_or_default()),
             rejection: self.rejection(raw.rejection.map(|r| r.value).unwrap_or_default(), class_pages),
-            exempt,
+            exempt: raw.exempt.map_or_else(Vec::new, |list| self.rules(list, "exempt")),
             paths: self.paths(raw.paths),
+            half_close: raw.half_close.is_some_and(|given| given.value),
         };
         self.doubts(&application, &span);
         application

@@ -93,6 +93,10 @@ impl<'b> Head<'_, 'b> {
 
 /// Reads the head at the start of `bytes`. Empty lines before it must have been skipped ([`leading_lines`]).
 pub fn examine<'h, 'b>(bytes: &'b [u8], table: &'h mut HeaderTable<'b>, limits: &HeadLimits) -> Examined<'h, 'b> {
+    // A parser that skips empty lines would wait for the rest of a head that does not begin.
+    if bytes.first() == Some(&b'\n') {
+        return Examined::Bad(Bad::BareLineFeed);
+    }
     let table = &mut table[..limits.headers.min(MAX_HEADERS)];
     let mut request = httparse::Request::new(&mut []);
     let len = match request.parse_with_uninit_headers(bytes, table) {
@@ -124,6 +128,16 @@ pub fn examine<'h, 'b>(bytes: &'b [u8], table: &'h mut HeaderTable<'b>, limits: 
 /// How many bytes of empty lines come before the request: clients of old send one after a body (RFC 9112, 2.2).
 pub fn leading_lines(bytes: &[u8]) -> usize {
     bytes.chunks_exact(2).take_while(|pair| pair == b"\r\n").count() * 2
+}
+
+/// Whether an unfinished head, of which the first `examined` bytes were examined, is to be examined again: it may be
+/// whole now, or it is twice as long. So who sends it byte by byte makes nobody read it more than three times, and what
+/// is wrong with it is still found before its end.
+pub(crate) fn has_grown(head: &[u8], examined: usize) -> bool {
+    let fresh = &head[examined.saturating_sub(3).min(head.len())..];
+    // Its last line is empty; whether lines end as they must is judged with the rest.
+    let ends = fresh.windows(2).any(|pair| pair == b"\n\n") || fresh.windows(3).any(|three| three == b"\n\r\n");
+    ends || head.len() >= 2 * examined
 }
 
 fn syntax(error: httparse::Error, bytes: &[u8]) -> Bad {
@@ -351,6 +365,45 @@ mod tests {
         bad("GET / FTP/1.0\r\nHost: a\r\n\r\n", "syntax");
         bad(&format!("{post}Content-Length: 1001\r\n\r\n"), "body-too-large");
         bad("\u{16}\u{3}\u{1}\u{2}", "syntax");
+    }
+
+    /// How many bytes are examined in all of a head that comes in pieces of `size` bytes.
+    fn examined(head: &[u8], size: usize) -> usize {
+        let limits = HeadLimits { bytes: 1 << 20, ..LIMITS };
+        let (mut last, mut all) = (0, 0);
+        for end in (size..head.len() + size).step_by(size) {
+            let held = &head[..end.min(head.len())];
+            if last > 0 && !has_grown(held, last) {
+                continue;
+            }
+            all += held.len();
+            last = held.len();
+            match examine(held, &mut header_table(), &limits) {
+                Examined::Partial => {}
+                Examined::Whole(whole) => {
+                    assert_eq!((whole.len, held.len()), (head.len(), head.len()));
+                    return all;
+                }
+                Examined::Bad(bad) => panic!("{bad:?}"),
+            }
+        }
+        panic!("not whole after {} bytes", head.len());
+    }
+
+    #[test]
+    fn a_head_in_pieces_is_read_three_times_at_most() {
+        let fields: String = (0..15).map(|field| format!("X-{field}: {}\r\n", "y".repeat(1000))).collect();
+        let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+        for size in [1, 2, 3, 7, 100, 4096, 1 << 20] {
+            let all = examined(head.as_bytes(), size);
+            assert!(all <= 3 * head.len(), "{size}: {all} of {}", head.len());
+        }
+    }
+
+    #[test]
+    fn a_line_feed_begins_no_request() {
+        assert_eq!(verdict("\n"), Err("bare-line-feed"));
+        assert_eq!(verdict("\n\nGET / HTTP/1.1\r\nHost: a\r\n\r\n"), Err("bare-line-feed"));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::client::Wait;
 
 /// A client that does not take its answer as fast as it is written.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(crate) struct Reader {
     /// When it was last looked how much it takes.
     since: Timestamp,
     /// Bytes in the kernel that it had not taken then.
@@ -48,11 +48,12 @@ impl Gate {
     }
 
     /// The socket took `bytes` of an answer; `all`: that was all there was.
-    pub(super) fn client_reads(&mut self, bytes: usize, all: bool) {
-        match &mut self.reader {
-            Some(reader) if !all => return reader.written += bytes as u64,
-            Some(_) => self.reader = None,
-            None => {}
+    pub(super) fn client_reads(&self, bytes: usize, all: bool) {
+        if let Some(mut reader) = self.client.reader.take()
+            && !all
+        {
+            reader.written += bytes as u64;
+            return self.client.reader.put(reader);
         }
         if self.client.waits_for() == Wait::ResponseBody {
             self.client.wait(Wait::ResponseBody, self.worker.deadline(|timeouts| timeouts.body_idle));
@@ -60,40 +61,42 @@ impl Gate {
     }
 
     /// The socket takes no more of an answer now. A client whose time is up has it again if it took what it must.
-    pub(super) fn client_stalls(&mut self) {
+    pub(super) fn client_stalls(&self) {
         if !matches!(self.client.waits_for(), Wait::ResponseBody | Wait::Look) {
             return;
         }
         let now = self.worker.lately();
-        let Some(reader) = &mut self.reader else {
-            self.reader = Some(Box::new(Reader::new(now, &self.io)));
-            return self.look(now);
+        let Some(mut reader) = self.client.reader.take() else {
+            let mut reader = Box::new(Reader::new(now, &self.io));
+            self.look(now, &mut reader);
+            return self.client.reader.put(reader);
         };
         match self.client.expired() {
-            Some(Wait::Look) => self.look(now),
+            Some(Wait::Look) => self.look(now, &mut reader),
             Some(Wait::ResponseBody) => {
                 let rate = self.worker.local().live.config.limits.body_rate;
                 let taken = reader.taken(&self.io);
                 if taken > 0 && taken as f64 >= rate as f64 * now.seconds_since(reader.since) {
-                    self.look(now);
-                    self.reader = Some(Box::new(Reader::new(now, &self.io)));
+                    self.look(now, &mut reader);
+                    *reader = Reader::new(now, &self.io);
                 }
             }
             _ => {}
         }
+        self.client.reader.put(reader);
     }
 
     /// The client is to take more. An answer that it takes next to nothing of for many times the target is no work: its
     /// server waits, as we do.
-    fn look(&mut self, now: Timestamp) {
+    fn look(&self, now: Timestamp, reader: &mut Reader) {
         self.client.take_expired();
         let mut look_at = None;
-        if let (Some(reader), Some(mut ending)) = (&mut self.reader, self.client.take_back()) {
+        if let Some(mut ending) = self.client.take_back() {
             if let Some(over) = ending.judged_over() {
                 let over = over.min(self.worker.local().live.config.timeouts.body_idle);
                 if now >= reader.since + over {
                     ending.judge_pace(reader.taken(&self.io), reader.since, now);
-                    **reader = Reader::new(now, &self.io);
+                    *reader = Reader::new(now, &self.io);
                 }
                 look_at = Some(reader.since + over);
             }

@@ -127,20 +127,36 @@ pub(crate) fn write_together(
 }
 
 /// Reads from the socket into hyper's own buffer; how many bytes.
-#[expect(unsafe_code, reason = "hyper's buffers are filled so")]
 pub(crate) fn poll_read_straight(
     io: &mut Transport,
     cx: &mut Context<'_>,
-    mut to: ReadBufCursor<'_>,
+    to: ReadBufCursor<'_>,
 ) -> Poll<io::Result<usize>> {
+    let mut read = 0;
+    poll_read_watched(io, cx, to, |bytes| {
+        read = bytes.len();
+        Ok(())
+    })
+    .map_ok(|()| read)
+}
+
+/// The same, where `watch` sees what was read, and may say that it is not to be read.
+#[expect(unsafe_code, reason = "hyper's buffers are filled so")]
+pub(crate) fn poll_read_watched(
+    io: &mut Transport,
+    cx: &mut Context<'_>,
+    mut to: ReadBufCursor<'_>,
+    watch: impl FnOnce(&[u8]) -> io::Result<()>,
+) -> Poll<io::Result<()>> {
     // SAFETY: tokio's `ReadBuf` tracks what is initialised and never takes it back; `poll_read` of a transport writes
     // only initialised bytes, and `advance` is told exactly how many it filled.
     let filled = unsafe {
         let mut buffer = ReadBuf::uninit(to.as_mut());
         ready!(Pin::new(io).poll_read(cx, &mut buffer))?;
+        watch(buffer.filled())?;
         buffer.filled().len()
     };
     // SAFETY: these bytes were filled just above.
     unsafe { to.advance(filled) };
-    Poll::Ready(Ok(filled))
+    Poll::Ready(Ok(()))
 }

@@ -9,6 +9,7 @@ use hyper::client::conn::http1;
 use tidegate_engine::Timestamp;
 use tokio::net::{TcpStream, lookup_host};
 
+use super::answers::Answers;
 use super::pool::Pool;
 use super::{ServerConn, ServerIo};
 use crate::in_force::Server;
@@ -22,14 +23,26 @@ const BUFFER: usize = 64 * 1024;
 /// # Errors
 /// `TimedOut` when it took longer than `timeout`; otherwise what the system said.
 pub(crate) async fn connect(pool: &Rc<Pool>, timeout: Duration) -> io::Result<Box<ServerConn>> {
+    #[cfg(any(test, feature = "fuzzing"))]
+    if let Some(io) = crate::fuzz::dial() {
+        return begin(pool, Transport::Plain(io?), SocketAddr::from(([127, 0, 0, 1], 1))).await;
+    }
     let opened = tokio::time::timeout(timeout, open(&pool.server)).await;
     let (io, local) = opened.map_err(|_| io::ErrorKind::TimedOut)??;
+    begin(pool, io, local).await
+}
+
+/// hyper takes a socket over.
+async fn begin(pool: &Rc<Pool>, io: Transport, local: SocketAddr) -> io::Result<Box<ServerConn>> {
     pool.server.ledger.open(local);
-    let handshake = http1::Builder::new().max_buf_size(BUFFER).handshake(ServerIo(io)).await;
+    let answers = Rc::new(Answers::default());
+    let io = ServerIo { socket: io, answers: answers.clone() };
+    let handshake = http1::Builder::new().max_buf_size(BUFFER).handshake(io).await;
     let (sender, connection) = handshake.map_err(io::Error::other)?;
     Ok(Box::new(ServerConn {
         sender,
         connection,
+        answers,
         over: false,
         reused: false,
         home: Some(pool.clone()),

@@ -3,11 +3,13 @@
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
-use http::{HeaderMap, HeaderValue, Request, Response, header};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use http_body::{Body, Frame};
 use hyper::body::Incoming;
 use tidegate_engine::{Outcome, Timestamp};
 
@@ -26,6 +28,8 @@ use crate::upload::RequestBody;
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) response: Response<Incoming>,
+    /// What of its body is here already.
+    pub(crate) first: Option<Frame<Bytes>>,
     pub(crate) server: Box<ServerConn>,
     /// When the request was sent.
     pub(crate) sent_at: Timestamp,
@@ -160,7 +164,7 @@ pub(crate) async fn send(
             Err(why) => return Err(failed(worker, why, Some(request), false)),
         },
     };
-    let has_body = !http_body::Body::is_end_stream(request.body());
+    let has_body = !request.body().is_end_stream();
     if has_body {
         client.wait(Wait::RequestBody, worker.deadline(|timeouts| timeouts.body_idle));
     } else {
@@ -212,7 +216,7 @@ async fn exchange(
         let (connection, over) = (&mut server.connection, &mut server.over);
         poll_fn(|cx| {
             if !*over {
-                *over = std::pin::Pin::new(&mut *connection).poll(cx).is_ready();
+                *over = Pin::new(&mut *connection).poll(cx).is_ready();
             }
             match reply.as_mut().poll(cx) {
                 Poll::Ready(reply) => Poll::Ready(Ok(reply)),
@@ -226,29 +230,59 @@ async fn exchange(
         // The server owes its answer still.
         Err(wait) => return Err(failed(worker, late(wait, client), None, false)),
     };
-    let Some(server) = lent.server.take() else { return Err(failed(worker, Failure::Broken, None, false)) };
+    let Some(mut server) = lent.server.take() else { return Err(failed(worker, Failure::Broken, None, false)) };
+    let broken = |is_parse: bool, server: &ServerConn| match client.upload.fault.get() {
+        Some(bad) => Failure::Bad(bad),
+        None if is_parse || server.answers.are_odd() => Failure::Garbage,
+        None => Failure::Broken,
+    };
     match answer {
-        // Nobody would undo it: the coding belongs to the connection, and is gone behind it.
-        Ok(response) if is_coded(response.headers()) => Err(failed(worker, Failure::Garbage, None, false)),
-        Ok(response) => Ok(Answer { response, server, sent_at }),
+        Ok(response) if !is_well_framed(response.headers()) => Err(failed(worker, Failure::Garbage, None, false)),
+        Ok(mut response) => match poll_fn(|cx| Poll::Ready(first_frame(&mut response, &mut server, cx))).await {
+            None => Ok(Answer { response, first: None, server, sent_at }),
+            Some(Ok(frame)) => Ok(Answer { response, first: Some(frame), server, sent_at }),
+            // The client has heard nothing yet: it can be told.
+            Some(Err(error)) => Err(failed(worker, broken(error.is_parse(), &server), None, false)),
+        },
         Err(mut error) => {
             let unsent = error.take_message();
-            let error = error.into_error();
-            let why = match client.upload.fault.get() {
-                Some(bad) => Failure::Bad(bad),
-                None if error.is_parse() => Failure::Garbage,
-                None => Failure::Broken,
-            };
+            let why = broken(error.into_error().is_parse(), &server);
             Err(failed(worker, why, unsent, server.reused))
         }
     }
 }
 
-/// Whether an answer's body is coded for its way, and not in chunks alone.
-fn is_coded(headers: &HeaderMap) -> bool {
+/// What of an answer's body is here already, or why none ever will be. Nobody waits for it: a stream may begin with
+/// its head alone.
+fn first_frame(
+    response: &mut Response<Incoming>,
+    server: &mut ServerConn,
+    cx: &mut Context<'_>,
+) -> Option<Result<Frame<Bytes>, hyper::Error>> {
+    let has_body = !response.body().is_end_stream() && response.status() != StatusCode::SWITCHING_PROTOCOLS;
+    let body = Pin::new(response.body_mut());
+    if !has_body {
+        return None;
+    }
+    match server.poll_frame(body, cx) {
+        Poll::Ready(frame) => frame,
+        Poll::Pending => None,
+    }
+}
+
+/// Whether an answer says in one way where its body ends: as requests must. A coding for its way besides chunks would
+/// be undone by nobody, for it belongs to the connection, and is gone behind it.
+fn is_well_framed(headers: &HeaderMap) -> bool {
     let is_chunked = |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
+    let is_number = |value: &HeaderValue| value.as_bytes().iter().all(u8::is_ascii_digit) && !value.is_empty();
     let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
-    !codings.next().is_none_or(is_chunked) || codings.next().is_some()
+    let mut lengths = headers.get_all(header::CONTENT_LENGTH).iter();
+    let (coding, length) = (codings.next(), lengths.next());
+    coding.is_none_or(is_chunked)
+        && length.is_none_or(is_number)
+        && (coding.is_none() || length.is_none())
+        && codings.next().is_none()
+        && lengths.next().is_none()
 }
 
 /// A server's connection from which an answer is awaited. Dropped meanwhile, for the client is gone or the time is up,

@@ -136,3 +136,20 @@ fn empty_lines_do_not_keep_a_connection() {
         sentry.count(Counter::ConnectionsClosed) == 1
     });
 }
+
+/// Read anew with each byte, half of it would be hours of work.
+#[test]
+fn a_large_head_in_small_pieces_is_no_work() {
+    let server = crate::support::RawServer::echo();
+    let mut app = application(&[server.address]);
+    app.limits.header_bytes = 1 << 20;
+    let sentry = Running::start(app);
+    let mut client = sentry.client();
+    client.send("GET /large HTTP/1.1\r\nHost: t\r\n");
+    let field = "y".repeat(16_000);
+    for number in 0..60 {
+        client.send(format!("X-{number}: {field}\r\n"));
+    }
+    client.send("\r\n");
+    assert_eq!(client.answer().text(), "/large");
+}

@@ -15,7 +15,7 @@ const GET: &str = "GET / HTTP/1.1\r\nHost: t\r\n\r\n";
 const POST: &str = "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\n\r\nhi";
 
 /// A server that reads a request's head and then does `fault`. Connections without a request are health checks.
-fn faulty(fault: impl Fn(Peer) + Send + Sync + 'static) -> RawServer {
+pub fn faulty(fault: impl Fn(Peer) + Send + Sync + 'static) -> RawServer {
     RawServer::start(move |mut peer| {
         if peer.head().is_some() {
             fault(peer);
@@ -32,7 +32,7 @@ fn nobody() -> (Socket, SocketAddr) {
 }
 
 #[track_caller]
-fn assert_status(app: Application, request: &str, status: u16) -> Running {
+pub fn assert_status(app: Application, request: &str, status: u16) -> Running {
     let sentry = Running::start(app);
     assert_eq!(sentry.ask(request).status, status);
     sentry.assert_quiet();

@@ -1,5 +1,6 @@
 //! A real sentry from outside, in one program.
 
+mod answers;
 mod cluster;
 mod cost;
 #[cfg(feature = "fuzzing")]

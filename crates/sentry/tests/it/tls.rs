@@ -213,8 +213,7 @@ fn a_tunnel_goes_over_tls() {
     let server = RawServer::start(|mut peer| {
         let Some(_) = peer.head() else { return };
         peer.send("HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\nhello");
-        let mut got = [0; 5];
-        peer.io.read_exact(&mut got).expect("five bytes");
+        let got = peer.exactly(5).expect("five bytes");
         peer.send(got);
     });
     folder.pair("site", &authority.sign(&["shop.example"]));

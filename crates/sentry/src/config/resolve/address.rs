@@ -117,9 +117,17 @@ impl Resolver<'_, '_, '_> {
         Admin { listen, token }
     }
 
+    /// A file with a secret in it, which should be nobody else's to read.
+    pub(super) fn secret(&mut self, path: &Path, span: &Range<usize>) {
+        if let Some(message) = self.world.exposed(path) {
+            self.report.warn(span, message);
+        }
+    }
+
     /// The token is what the file holds, without white space around it.
     fn token_from(&mut self, file: At<String>) -> Option<String> {
         let At { value: path, span } = file;
+        self.secret(Path::new(&path), &span);
         match self.world.read(Path::new(&path)).map(String::from_utf8) {
             Ok(Ok(text)) => return Some(self.token(At { value: text.trim().to_owned(), span })),
             Ok(Err(_)) => self.report.error(&span, format!("token_file \"{path}\" is not text")),

@@ -28,6 +28,7 @@ impl Resolver<'_, '_, '_> {
             return None;
         };
         let path = Path::new(&file.value);
+        self.secret(path, &file.span);
         let key = match self.world.read(path) {
             Ok(secret) => ControlKey::from_secret(&secret, path).map_err(|error| error.to_string()),
             Err(error) => Err(format!("the key file \"{}\" cannot be read: {error}", file.value)),

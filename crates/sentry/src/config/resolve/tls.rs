@@ -87,12 +87,7 @@ impl Resolver<'_, '_, '_> {
             return None;
         };
         let (chain_pem, key_pem) = (self.pem("cert", &cert), self.pem("key", &key));
-        let readers = self.world.readers(Path::new(&key.value));
-        if readers == super::world::Readers::Everyone {
-            let message =
-                format!("key \"{}\" can be read by every user of this machine; chmod 640 or stricter", key.value);
-            self.report.warn(&key.span, message);
-        }
+        self.secret(Path::new(&key.value), &key.span);
         let (chain_pem, key_pem) = (chain_pem?, key_pem?);
         match certificates::certified(&chain_pem, &key_pem) {
             Ok(certified) => {

@@ -14,19 +14,10 @@ pub(in crate::config) trait World {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
     /// The path as this process should open it.
     fn absolute(&self, path: &Path) -> PathBuf;
-    /// Who may read a file.
-    fn readers(&self, _path: &Path) -> Readers {
-        Readers::Few
+    /// What is wrong with a secret's file, if others can read or change it.
+    fn exposed(&self, _path: &Path) -> Option<String> {
+        None
     }
-}
-
-/// Who may read a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::config) enum Readers {
-    /// Its owner, perhaps its group.
-    Few,
-    /// Every user of the machine.
-    Everyone,
 }
 
 /// The machine.
@@ -53,10 +44,8 @@ impl World for RealWorld {
         std::path::absolute(&joined).unwrap_or(joined)
     }
 
-    fn readers(&self, path: &Path) -> Readers {
-        use std::os::unix::fs::PermissionsExt;
-        let mode = std::fs::metadata(self.absolute(path)).map_or(0, |metadata| metadata.permissions().mode());
-        if mode & 0o004 != 0 { Readers::Everyone } else { Readers::Few }
+    fn exposed(&self, path: &Path) -> Option<String> {
+        tidegate_wire::exposed(&self.absolute(path))
     }
 }
 

@@ -71,6 +71,7 @@ pub fn application(servers: &[SocketAddr]) -> Application {
         rejection: RejectionPages { status: 503, pages: Vec::new(), details: true, decision_on_admitted: false },
         exempt: Vec::new(),
         paths: tidegate_classify::Paths::Strict,
+        half_close: false,
     }
 }
 

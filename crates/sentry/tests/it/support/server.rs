@@ -27,7 +27,12 @@ impl RawServer {
         let handle = Arc::new(handle);
         let (stopped, count, kept) = (stop.clone(), connections.clone(), streams.clone());
         thread::spawn(move || {
-            for stream in listener.incoming().map_while(Result::ok) {
+            for stream in listener.incoming() {
+                // Without descriptors for the moment: whoever was served gives some back.
+                let Ok(stream) = stream else {
+                    thread::park_timeout(Duration::from_millis(1));
+                    continue;
+                };
                 let mut streams = kept.lock().expect("a lock");
                 // With the lock: who is killed keeps no connection that comes at the same moment.
                 if stopped.load(Ordering::SeqCst) {
@@ -53,7 +58,7 @@ impl RawServer {
     pub fn answering(answer: impl Fn(&Asked) -> String + Send + Sync + 'static) -> Self {
         RawServer::start(move |mut peer| {
             while let Some(asked) = peer.request() {
-                if peer.io.write_all(answer(&asked).as_bytes()).is_err() {
+                if !peer.send(answer(&asked)) {
                     return;
                 }
             }
@@ -95,7 +100,6 @@ pub fn ok(body: &str) -> String {
 
 /// A connection as a server sees it.
 pub struct Peer {
-    pub io: TcpStream,
     client: Client,
 }
 
@@ -118,8 +122,7 @@ impl Asked {
 impl Peer {
     fn new(io: TcpStream) -> Self {
         let _ = io.set_nodelay(true);
-        let client = Client { io: io.try_clone().expect("a socket"), read: Vec::new() };
-        Peer { io, client }
+        Peer { client: Client { io, read: Vec::new() } }
     }
 
     /// The next request's head, as a string.
@@ -155,12 +158,11 @@ impl Peer {
     }
 
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
-        self.io.write_all(bytes.as_ref()).is_ok()
+        self.client.io.write_all(bytes.as_ref()).is_ok()
     }
 
     /// Closes with a reset instead of a good end.
     pub fn reset(self) {
-        let _ = socket2::SockRef::from(&self.io).set_linger(Some(Duration::ZERO));
         let _ = socket2::SockRef::from(&self.client.io).set_linger(Some(Duration::ZERO));
     }
 }
