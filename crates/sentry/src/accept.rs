@@ -17,6 +17,7 @@ use crate::client::Client;
 use crate::counters::Counter;
 use crate::gate::Gate;
 use crate::gate::sift::{Step, sift};
+use crate::http2::{self, preface};
 use crate::serve::{Registered, Serve};
 use crate::share::{Scratch, WorkerApp};
 use crate::shed;
@@ -161,11 +162,14 @@ fn welcome(worker: &Rc<WorkerApp>, mut socket: TcpStream, peer: SocketAddr) {
     let read = match socket.read(input) {
         Ok(read @ 1..) => read,
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            return start(begun, worker, socket, peer, (&[], &[]), Step::More);
+            return start(begun, worker, socket, peer, (&[], &[]), None);
         }
         // It left without a word.
         Ok(0) | Err(_) => return,
     };
+    if preface::begins(&input[..read]).is_some() && http2::is_spoken(worker) {
+        return start(begun, worker, socket, peer, (&input[..read], &[]), None);
+    }
     out.clear();
     let sifted = sift(worker, peer, &input[..read], out);
     let mut owed = &out[..];
@@ -178,7 +182,7 @@ fn welcome(worker: &Rc<WorkerApp>, mut socket: TcpStream, peer: SocketAddr) {
     if owed.is_empty() && matches!(sifted.step, Step::Close { unread: false }) && sifted.consumed == read {
         return;
     }
-    start(begun, worker, socket, peer, (&input[sifted.consumed..read], owed), sifted.step);
+    start(begun, worker, socket, peer, (&input[sifted.consumed..read], owed), Some(sifted.step));
 }
 
 /// A connection that counts as open. Dropped before it is registered, in a panic too, it counts as closed.
@@ -192,14 +196,15 @@ impl Drop for Begun<'_> {
     }
 }
 
-/// Gives the connection a task of its own. `left` of what it sent, and what it is owed.
+/// Gives the connection a task of its own. `left` of what it sent, and what it is owed. `step`: how far the pass over
+/// that came; `None`: there was none.
 fn start(
     mut begun: Begun<'_>,
     worker: &Rc<WorkerApp>,
     socket: TcpStream,
     peer: SocketAddr,
     (left, owed): (&[u8], &[u8]),
-    step: Step,
+    step: Option<Step>,
 ) {
     let Ok(socket) = tokio::net::TcpStream::from_std(socket) else {
         return worker.lane().bump(Counter::AcceptErrors);
@@ -209,10 +214,10 @@ fn start(
     let registered = Registered::new(worker, &client);
     begun.0 = None;
     let mut gate = Gate::new(socket, worker.clone(), client);
-    if left.is_empty() && matches!(step, Step::More) {
-        gate.owe(owed);
-    } else {
-        gate.resume(left, owed, step);
+    match step {
+        None => gate.begin_with(left),
+        Some(Step::More) if left.is_empty() => gate.owe(owed),
+        Some(step) => gate.resume(left, owed, step),
     }
     tokio::task::spawn_local(Serve::new(gate, registered));
 }

@@ -97,6 +97,8 @@ pub(crate) struct Client {
     pub(crate) close: Cell<bool>,
     /// hyper is not needed, or not there: set by the sweep when nothing happens.
     pub(crate) shed: Cell<bool>,
+    /// It is a stream of HTTP/2: closing it gives back memory, and no connection.
+    pub(crate) is_stream: Cell<bool>,
     /// The request's target names a host and no path.
     pub(crate) asks_whole_server: Cell<bool>,
     /// Bytes that are held for it, as they are counted.
@@ -122,6 +124,7 @@ impl Client {
             upload: Upload::default(),
             close: Cell::default(),
             shed: Cell::new(true),
+            is_stream: Cell::default(),
             asks_whole_server: Cell::default(),
             held: Cell::default(),
             unwritten: Cell::default(),

@@ -85,10 +85,18 @@ pub enum Counter {
     GhostsStopped,
     /// Ghosts of which the end was not seen.
     GhostsUnseen,
+    /// Connections that speak HTTP/2.
+    Http2Connections,
+    /// Requests that came by HTTP/2.
+    Http2Requests,
+    /// Streams of HTTP/2 that clients reset before their answers began.
+    Http2Resets,
+    /// Connections of HTTP/2 closed for what their clients did: too many resets, too many frames that ask for nothing.
+    Http2Abuse,
 }
 
 /// Every counter with its name in metrics.
-pub const COUNTERS: [(Counter, &str); 38] = [
+pub const COUNTERS: [(Counter, &str); 42] = [
     (Counter::ConnectionsAccepted, "connections_accepted"),
     (Counter::ConnectionsClosed, "connections_closed"),
     (Counter::ConnectionsRefused, "connections_refused"),
@@ -127,6 +135,10 @@ pub const COUNTERS: [(Counter, &str); 38] = [
     (Counter::GhostsAnswered, "ghosts_answered"),
     (Counter::GhostsStopped, "ghosts_stopped"),
     (Counter::GhostsUnseen, "ghosts_unseen"),
+    (Counter::Http2Connections, "http2_connections"),
+    (Counter::Http2Requests, "http2_requests"),
+    (Counter::Http2Resets, "http2_resets"),
+    (Counter::Http2Abuse, "http2_abuse"),
 ];
 
 /// All counters of one application.

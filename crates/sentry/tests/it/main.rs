@@ -7,6 +7,7 @@ mod differential;
 mod due;
 mod faults;
 mod hostile;
+mod http2;
 mod malformed;
 mod meaning;
 mod measurements;
