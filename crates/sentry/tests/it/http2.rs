@@ -166,7 +166,9 @@ fn who_resets_a_stream_has_left() {
         ok("late")
     });
     let sentry = Running::start(application(&[server.address]));
-    with_client(sentry.address, |sender| async {
+    let seen = &sentry;
+    with_client(sentry.address, |sender| async move {
+        let sentry = seen;
         let answer = ask(&sender, get("/").body(()).expect("a request")).await;
         while sentry.app().in_flight() == 0 {
             tokio::task::yield_now().await;
