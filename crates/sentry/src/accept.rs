@@ -19,6 +19,7 @@ use crate::counters::Counter;
 use crate::doorstep::{self, NOT_TLS, Refused};
 use crate::gate::Gate;
 use crate::gate::sift::{Origin, Step, sift};
+use crate::http2::{self, preface};
 use crate::serve::{Registered, Serve};
 use crate::share::{Scratch, WorkerApp};
 use crate::shed;
@@ -168,11 +169,14 @@ pub(crate) fn welcome(worker: &Rc<WorkerApp>, mut socket: TcpStream, peer: Socke
     let read = match socket.read(input) {
         Ok(read @ 1..) => read,
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            return start(begun, worker, socket, peer, (&[], &[]), Step::More);
+            return start(begun, worker, socket, peer, (&[], &[]), None);
         }
         // It left without a word.
         Ok(0) | Err(_) => return,
     };
+    if preface::begins(&input[..read]).is_some() && http2::is_spoken(worker) {
+        return start(begun, worker, socket, peer, (&input[..read], &[]), None);
+    }
     out.clear();
     let sifted = sift(worker, Origin::plain(peer), &input[..read], out);
     let mut owed = &out[..];
@@ -185,7 +189,7 @@ pub(crate) fn welcome(worker: &Rc<WorkerApp>, mut socket: TcpStream, peer: Socke
     if owed.is_empty() && matches!(sifted.step, Step::Close { unread: false }) && sifted.consumed == read {
         return;
     }
-    start(begun, worker, socket, peer, (&input[sifted.consumed..read], owed), sifted.step);
+    start(begun, worker, socket, peer, (&input[sifted.consumed..read], owed), Some(sifted.step));
 }
 
 /// Lets a new connection begin with what comes before requests; at once refused where its first bytes say enough.
@@ -233,14 +237,15 @@ impl Drop for Begun<'_> {
     }
 }
 
-/// Gives the connection a task of its own. `left` of what it sent, and what it is owed.
+/// Gives the connection a task of its own. `left` of what it sent, and what it is owed. `step`: how far the pass over
+/// that came; `None`: there was none.
 fn start(
     mut begun: Begun<'_>,
     worker: &Rc<WorkerApp>,
     socket: TcpStream,
     peer: SocketAddr,
     (left, owed): (&[u8], &[u8]),
-    step: Step,
+    step: Option<Step>,
 ) {
     let Ok(socket) = tokio::net::TcpStream::from_std(socket) else {
         return worker.lane().bump(Counter::AcceptErrors);
@@ -250,10 +255,10 @@ fn start(
     let registered = Registered::new(worker, &client);
     begun.0 = None;
     let mut gate = Gate::new(Transport::Plain(socket), worker.clone(), client);
-    if left.is_empty() && matches!(step, Step::More) {
-        gate.owe(owed);
-    } else {
-        gate.resume(left, owed, step);
+    match step {
+        None => gate.begin_with(left),
+        Some(Step::More) if left.is_empty() => gate.owe(owed),
+        Some(step) => gate.resume(left, owed, step),
     }
     tokio::task::spawn_local(Serve::new(gate, registered));
 }

@@ -122,7 +122,7 @@ pub(crate) struct Client {
     /// Who is served: the other end, or whom it speaks for.
     peer: Cell<SocketAddr>,
     /// What its handshake said, where there was one.
-    facts: OnceCell<Box<Facts>>,
+    facts: OnceCell<Rc<Facts>>,
     phase: RefCell<Phase>,
     /// The current request's body.
     pub(crate) upload: Upload,
@@ -130,6 +130,8 @@ pub(crate) struct Client {
     pub(crate) close: Cell<bool>,
     /// hyper is not needed, or not there: set by the sweep when nothing happens.
     pub(crate) shed: Cell<bool>,
+    /// It is a stream of HTTP/2: closing it gives back memory, and no connection.
+    pub(crate) is_stream: Cell<bool>,
     /// The request's target names a host and no path.
     pub(crate) asks_whole_server: Cell<bool>,
     /// Bytes that are held for it, as they are counted.
@@ -158,6 +160,7 @@ impl Client {
             upload: Upload::default(),
             close: Cell::default(),
             shed: Cell::new(true),
+            is_stream: Cell::default(),
             asks_whole_server: Cell::default(),
             held: Cell::default(),
             unwritten: Cell::default(),
@@ -184,7 +187,14 @@ impl Client {
 
     /// Its handshake is done.
     pub(crate) fn learn(&self, facts: Facts) {
-        self.facts.get_or_init(|| Box::new(facts));
+        self.facts.get_or_init(|| Rc::new(facts));
+    }
+
+    /// It is one of several that share a connection, and so what its handshake said.
+    pub(crate) fn learn_from(&self, connection: &Client) {
+        if let Some(facts) = connection.facts.get() {
+            self.facts.get_or_init(|| facts.clone());
+        }
     }
 
     /// What its handshake said; `None`: it speaks plain HTTP.

@@ -101,10 +101,18 @@ pub enum Counter {
     NanosResumed,
     /// Connections without the PROXY header that they must begin with, or with a broken one.
     ProxyHeadersRefused,
+    /// Connections that speak HTTP/2.
+    Http2Connections,
+    /// Requests that came by HTTP/2.
+    Http2Requests,
+    /// Streams of HTTP/2 that clients reset before their answers began.
+    Http2Resets,
+    /// Connections of HTTP/2 closed for what their clients did: too many resets, too many frames that ask for nothing.
+    Http2Abuse,
 }
 
 /// Every counter with its name in metrics.
-pub const COUNTERS: [(Counter, &str); 46] = [
+pub const COUNTERS: [(Counter, &str); 50] = [
     (Counter::ConnectionsAccepted, "connections_accepted"),
     (Counter::ConnectionsClosed, "connections_closed"),
     (Counter::ConnectionsRefused, "connections_refused"),
@@ -151,6 +159,10 @@ pub const COUNTERS: [(Counter, &str); 46] = [
     (Counter::NanosFull, "nanos_full"),
     (Counter::NanosResumed, "nanos_resumed"),
     (Counter::ProxyHeadersRefused, "proxy_headers_refused"),
+    (Counter::Http2Connections, "http2_connections"),
+    (Counter::Http2Requests, "http2_requests"),
+    (Counter::Http2Resets, "http2_resets"),
+    (Counter::Http2Abuse, "http2_abuse"),
 ];
 
 /// All counters of one application.

@@ -7,16 +7,15 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use http::{HeaderValue, Method, Uri};
+use tidegate_classify::RequestView;
 use tidegate_engine::{AbandonedBy, ClassId, End, MeasuredCost, Open, Outcome, Request, ServerId, Ticket, Timestamp};
 
 use crate::client::Client;
 use crate::config::RequestKind;
 use crate::counters::Counter;
-use crate::gate::head::Head;
 use crate::ghost;
-use crate::permit::{Arrival, Permit, Policed};
+use crate::permit::{Arrival, Permit};
 use crate::record::{Decided, RecordEnd, Work};
-use crate::reject;
 use crate::share::{Local, WorkerApp};
 use crate::spans::Trace;
 use crate::times::Example;
@@ -364,23 +363,21 @@ impl Drop for Ending {
     }
 }
 
-/// A request that the gate refused: counted, and told of.
+/// A request that was refused before it had a task: counted, and told of.
 pub(crate) fn record_refusal(
     worker: &WorkerApp,
     arrival: &Arrival,
-    head: &Head<'_, '_>,
+    view: &impl RequestView,
     peer: SocketAddr,
-    bytes_out: usize,
+    (status, bytes_out): (u16, usize),
 ) {
-    let Policed::Refused(rejection) = &arrival.policed else { return };
-    let status = reject::status(&arrival.local.live, rejection);
     let lane = worker.lane();
     lane.bump(Counter::RefusedByGate);
     lane.status(status);
     lane.add(Counter::BytesOut, bytes_out as u64);
-    let trace = worker.app.spans.begin(head.header("traceparent"), || worker.random());
+    let trace = worker.app.spans.begin(view.header("traceparent"), || worker.random());
     let trace = trace.filter(|trace| trace.is_sampled());
     if trace.is_some() || worker.app.records.enabled() {
-        log_refusal(worker, arrival, head, peer, bytes_out, trace.as_deref());
+        log_refusal(worker, arrival, view, peer, (status, bytes_out), trace.as_deref());
     }
 }

@@ -8,6 +8,7 @@
 //! head passes both.
 
 pub(crate) mod bad;
+mod beginning;
 pub(crate) mod chunked;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
@@ -61,6 +62,8 @@ pub(crate) struct Gate {
     closing: bool,
     /// Bytes may be unread in the socket when it closes.
     unread: bool,
+    /// No request came yet: it may still turn out to be HTTP/2.
+    is_new: bool,
 }
 
 /// Whose turn it is.
@@ -90,6 +93,8 @@ impl Mode {
 pub(crate) enum Turn {
     /// hyper gets a request.
     Pass,
+    /// The client speaks HTTP/2.
+    Http2,
     /// The connection is over.
     End,
 }
@@ -108,11 +113,13 @@ impl Gate {
             eof: false,
             closing: false,
             unread: false,
+            is_new: true,
         }
     }
 
     /// Takes over an answer that could not be written at once.
     pub(crate) fn owe(&mut self, out: &[u8]) {
+        self.is_new = false;
         self.out.extend_from_slice(out);
     }
 
@@ -133,6 +140,7 @@ impl Gate {
 
     /// Takes over from a pass that was made before there was a gate: what it left, and what it found.
     pub(crate) fn resume(&mut self, left: &[u8], out: &[u8], step: Step) {
+        self.is_new = false;
         self.held.extend_from_slice(left);
         self.out.extend_from_slice(out);
         self.take_step(step);
@@ -206,6 +214,9 @@ impl Gate {
             if self.closing {
                 return Poll::Ready(Ok(Turn::End));
             }
+            if self.is_new && !self.held_is_empty() && ready!(self.poll_beginning(cx))? {
+                return Poll::Ready(Ok(Turn::Http2));
+            }
             if self.fresh_bytes() {
                 if self.sift_held() == Some(Turn::Pass) {
                     return Poll::Ready(Ok(Turn::Pass));
@@ -216,7 +227,7 @@ impl Gate {
                 self.worker.idle(&self.client);
             }
             match self.poll_read_and_sift(cx)? {
-                Poll::Ready(Some(Turn::Pass)) => return Poll::Ready(Ok(Turn::Pass)),
+                Poll::Ready(Some(turn @ (Turn::Pass | Turn::Http2))) => return Poll::Ready(Ok(turn)),
                 Poll::Ready(Some(Turn::End)) => self.closing = true,
                 Poll::Ready(None) => {}
                 // A request that is already here is still answered; only then does a closing connection close.
@@ -229,13 +240,14 @@ impl Gate {
     /// Reads, and goes over what came. The common case, nothing held, works in the worker's buffer and copies only
     /// what a pass leaves.
     fn poll_read_and_sift(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Turn>>> {
-        if !self.held_is_empty() {
+        if self.is_new || !self.held_is_empty() {
             // No more than shows that the head is too large.
             let most = self.worker.local().live.head.bytes + 1;
             if ready!(self.poll_fill(cx, most))? == 0 {
                 return Poll::Ready(Ok(Some(Turn::End)));
             }
-            return Poll::Ready(Ok(if self.must_examine(most) { self.sift_held() } else { None }));
+            let is_due = !self.is_new && self.must_examine(most);
+            return Poll::Ready(Ok(if is_due { self.sift_held() } else { None }));
         }
         let scratch = self.worker.scratch.clone();
         let Scratch { input, out } = &mut *scratch.borrow_mut();

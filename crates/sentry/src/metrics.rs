@@ -438,6 +438,10 @@ fn counter_help(counter: Counter) -> &'static str {
         Counter::GhostsStopped => "Ghosts whose servers closed without an answer.",
         Counter::GhostsUnseen => "Ghosts of which the end was not seen.",
         Counter::ProxyHeadersRefused => "Connections without a PROXY header where one must be, or with a broken one.",
+        Counter::Http2Connections => "Connections that speak HTTP/2.",
+        Counter::Http2Requests => "Requests that came by HTTP/2.",
+        Counter::Http2Resets => "Streams of HTTP/2 that clients reset before their answers began.",
+        Counter::Http2Abuse => "Connections of HTTP/2 closed for what their clients did.",
         _ => "A counter of the data path.",
     }
 }

@@ -10,11 +10,10 @@ use std::task::Poll;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header, request};
 use http_body::Body;
-use hyper::body::Incoming;
 use tidegate_classify::RequestView;
 use tidegate_engine::{AffinityKey, Open, Rejection, ServerId, Timestamp};
 
-use self::view::View;
+pub(crate) use self::view::View;
 use crate::blame::Witness;
 use crate::body::ResponseBody;
 use crate::client::{Client, Wait};
@@ -29,7 +28,7 @@ use crate::record::{Decided, RecordEnd};
 use crate::reject;
 use crate::share::{Local, WorkerApp};
 use crate::tunnel::ServerEnd;
-use crate::upload::RequestBody;
+use crate::upload::{RequestBody, Source};
 use crate::upstream::pool::Pool;
 use crate::upstream::send::{Answer, Failed, Failure, send};
 
@@ -37,9 +36,10 @@ use crate::upstream::send::{Answer, Failed, Failure, send};
 pub(crate) async fn handle(
     worker: Rc<WorkerApp>,
     client: Rc<Client>,
-    request: Request<Incoming>,
+    request: Request<impl Into<Source>>,
 ) -> Result<Response<ResponseBody>, Infallible> {
     let (mut parts, body) = request.into_parts();
+    let body = body.into();
     // The gate has policed what was plain; the rest is brought into one form and policed here.
     let arrival = match client.serve() {
         Some(arrival) => arrival,
@@ -395,7 +395,7 @@ impl Exchange {
     }
 
     fn explain_close(&self, headers: &mut http::HeaderMap) {
-        if self.client.close.get() || self.worker.app.draining() {
+        if !self.client.is_stream.get() && (self.client.close.get() || self.worker.app.draining()) {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
     }

@@ -20,6 +20,8 @@ pub(crate) struct Refusals {
     prepared: HashMap<Key, Prepared>,
     /// The one used last: under overload it is nearly always the next one too.
     last: Option<(Key, Prepared)>,
+    /// The same as a head for HTTP/2, and whether it is gRPC's.
+    last_head: Option<(Key, bool, Response<()>)>,
 }
 
 /// What a client wants to read, and how its connection goes on.
@@ -89,6 +91,29 @@ impl Refusals {
         end - prepared.head
     }
 
+    /// The refusal as a head without a body.
+    pub(crate) fn head(&mut self, live: &InForce, rejection: &Rejection, grpc: bool) -> Response<()> {
+        // gRPC's says in milliseconds when to come back.
+        let retry_after = match grpc {
+            true => pushback(rejection),
+            false => whole_seconds(rejection.retry_after),
+        };
+        let Rejection { class, reason, policy, .. } = *rejection;
+        let key = Key { class, reason, policy, retry_after, format: Format::Text, close: false };
+        match &self.last_head {
+            Some((last, of_grpc, head)) if (*last, *of_grpc) == (key, grpc) => head.clone(),
+            _ => {
+                let response = if grpc { self::grpc(live, rejection) } else { plain(live, rejection, Format::Text) };
+                let mut head = response.map(|_| ());
+                if !grpc {
+                    head.headers_mut().remove(header::CONTENT_TYPE);
+                }
+                self.last_head = Some((key, grpc, head.clone()));
+                head
+            }
+        }
+    }
+
     /// Takes the refusal from among all, or makes it; from now on it is the last.
     fn find(&mut self, key: Key, make: impl FnOnce() -> Prepared) -> &Prepared {
         if let Some((key, prepared)) = self.last.take() {
@@ -104,6 +129,7 @@ impl Refusals {
     /// Forgets everything: pages or class names may have changed.
     pub(crate) fn forget(&mut self) {
         self.last = None;
+        self.last_head = None;
         self.prepared.clear();
     }
 }
@@ -114,7 +140,11 @@ pub(crate) fn response(live: &InForce, rejection: &Rejection, headers: &HeaderMa
         return grpc(live, rejection);
     }
     let accept = headers.get(header::ACCEPT).map(HeaderValue::as_bytes);
-    let page = page(live, rejection, Format::wanted(accept));
+    plain(live, rejection, Format::wanted(accept))
+}
+
+fn plain(live: &InForce, rejection: &Rejection, format: Format) -> Response<Bytes> {
+    let page = page(live, rejection, format);
     let mut response = Response::new(page.body);
     *response.status_mut() = StatusCode::from_u16(page.status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
     let headers = response.headers_mut();
@@ -301,7 +331,7 @@ impl Format {
     }
 }
 
-fn is_grpc(headers: &HeaderMap) -> bool {
+pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
     headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
 }
 
@@ -309,7 +339,6 @@ fn is_grpc(headers: &HeaderMap) -> bool {
 /// not to push again, where the call's deadline is the reason.
 fn grpc(live: &InForce, rejection: &Rejection) -> Response<Bytes> {
     let mut response = Response::new(Bytes::new());
-    let pushback = rejection.retry_after.as_millis().max(1).min(u128::from(u32::MAX)) as u64;
     let page = page(live, rejection, Format::Text);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
@@ -317,12 +346,17 @@ fn grpc(live: &InForce, rejection: &Rejection) -> Response<Bytes> {
     headers.insert("grpc-status", HeaderValue::from_static(if is_late { "4" } else { "14" }));
     let message = if page.decision.is_some() { rejection.reason.explanation() } else { "the service is busy" };
     headers.insert("grpc-message", visible(&percent(message)));
-    let pushback = if is_late { HeaderValue::from_static("-1") } else { HeaderValue::from(pushback) };
+    let pushback = if is_late { HeaderValue::from_static("-1") } else { HeaderValue::from(pushback(rejection)) };
     headers.insert("grpc-retry-pushback-ms", pushback);
     if let Some(decision) = &page.decision {
         headers.insert(DECISION, visible(decision));
     }
     response
+}
+
+/// When to push again, milliseconds.
+fn pushback(rejection: &Rejection) -> u64 {
+    rejection.retry_after.as_millis().max(1).min(u128::from(u32::MAX)) as u64
 }
 
 /// `grpc-message` is percent-encoded.

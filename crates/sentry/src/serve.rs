@@ -17,6 +17,7 @@ use crate::counters::Counter;
 use crate::doorstep::Entering;
 use crate::gate::head::Bad;
 use crate::gate::{Gate, Turn};
+use crate::http2;
 use crate::proxy::handle;
 use crate::share::WorkerApp;
 use crate::transport::Transport;
@@ -81,6 +82,7 @@ impl Future for Serve {
                     let Part::Gate(gate) = std::mem::replace(part, Part::Over) else { return Poll::Ready(()) };
                     match turn {
                         Ok(Turn::Pass) => Part::Hyper(with_hyper(gate, worker.clone(), client.clone())),
+                        Ok(Turn::Http2) => Part::http2(gate, worker, client),
                         Ok(Turn::End) => Part::close(gate, worker, client),
                         Err(_) => Part::Over,
                     }
@@ -111,6 +113,11 @@ impl Part {
             return Part::Over;
         }
         Part::Last(Box::pin(linger(gate, worker.clone(), client.clone())))
+    }
+
+    fn http2(gate: Gate, worker: &Rc<WorkerApp>, client: &Rc<Client>) -> Part {
+        let (io, held) = gate.into_parts();
+        Part::Last(Box::pin(http2::serve(io, held.into(), worker.clone(), client.clone())))
     }
 
     fn tunnel(gate: Gate, read: &[u8], worker: &Rc<WorkerApp>, client: &Rc<Client>) -> Part {
@@ -248,7 +255,7 @@ impl Drop for Counted {
 }
 
 /// Why hyper is no longer polled.
-enum Over {
+pub(crate) enum Over {
     /// The connection ended.
     Ended(hyper::Result<()>),
     /// There is nothing for it to do.
@@ -258,7 +265,7 @@ enum Over {
 }
 
 /// Whether hyper, which waits, is to be polled no more.
-fn poll_over(worker: &WorkerApp, client: &Client) -> Poll<Over> {
+pub(crate) fn poll_over(worker: &WorkerApp, client: &Client) -> Poll<Over> {
     let between = matches!(client.waits_for(), Wait::Idle | Wait::Header);
     match client.expired() {
         // The time between requests is the affair of the gate.
@@ -284,7 +291,7 @@ fn poll_over(worker: &WorkerApp, client: &Client) -> Poll<Over> {
 }
 
 /// A deadline passed and the service did not take note: the client does not read its answer.
-fn count_cut(worker: &WorkerApp, wait: Wait) {
+pub(crate) fn count_cut(worker: &WorkerApp, wait: Wait) {
     worker.lane().bump(match wait {
         // It was counted when it was told.
         Wait::GiveWay => return,

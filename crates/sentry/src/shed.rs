@@ -16,13 +16,14 @@
 
 use std::cell::Cell;
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
 use tidegate_engine::Timestamp;
 use tokio::sync::Notify;
 use tracing::warn;
 
-use crate::client::Wait;
+use crate::client::{Client, Wait};
 use crate::counters::Counter;
 use crate::share::WorkerApp;
 
@@ -120,14 +121,14 @@ pub(crate) fn free_memory(worker: &WorkerApp) {
     let excess = held - most / 8 * EIGHTHS_LEFT;
     let own: u64 = worker.clients.borrow().iter().map(|(_, client)| u64::from(client.held.get())).sum();
     let part = u128::from(excess) * u128::from(own) / u128::from(held);
-    let candidates = candidates(worker, Duration::ZERO, |held| held);
+    let candidates = candidates(worker, Duration::ZERO, |client| client.held.get().into());
     let closed = close(worker, first_to_go(candidates, part as u64), Counter::ConnectionsShed);
     say(worker, "memory", closed);
 }
 
 /// Closes some of the connections that wait for their clients: how many.
 fn close_waiting(worker: &WorkerApp) -> usize {
-    let candidates = candidates(worker, UNREAD, |_| 1);
+    let candidates = candidates(worker, UNREAD, |client| u64::from(!client.is_stream.get()));
     let wanted = (candidates.len() / AT_ONCE).max(1);
     let closed = close(worker, first_to_go(candidates, wanted as u64), Counter::ConnectionsMadeRoom);
     say(worker, "connections or descriptors", closed);
@@ -144,18 +145,18 @@ fn close(worker: &WorkerApp, keys: Vec<usize>, counter: Counter) -> usize {
 }
 
 /// All connections of a worker. `unread`: for how long an answer must lie there to count as not read.
-fn candidates(worker: &WorkerApp, unread: Duration, weigh: impl Fn(u64) -> u64) -> Vec<Candidate> {
+fn candidates(worker: &WorkerApp, unread: Duration, weigh: impl Fn(&Client) -> u64) -> Vec<Candidate> {
     let (live, now) = (worker.local().live.clone(), worker.now());
     let (timeouts, trust) = (&live.config.timeouts, &live.config.forwarded.trust);
     let clients = worker.clients.borrow();
-    let candidate = |(key, client): (usize, &std::rc::Rc<crate::client::Client>)| {
+    let candidate = |(key, client): (usize, &Rc<Client>)| {
         let address = client.peer().ip().to_canonical();
         let is_proxy = trust.iter().any(|network| network.contains(&address));
         Candidate {
             key,
             pile: (!is_proxy).then(|| pile(address)),
             since: client.waits_since(timeouts, now, unread),
-            weight: weigh(client.held.get().into()),
+            weight: weigh(client),
         }
     };
     clients.iter().map(candidate).collect()

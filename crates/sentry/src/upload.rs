@@ -5,6 +5,8 @@
 //! it sends is held here, and the request asks for a place when its body is complete, or when there is room for no
 //! more.
 
+mod source;
+
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -13,7 +15,6 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 
 use crate::body::BodyError;
 use crate::client::{Client, Wait};
@@ -22,13 +23,15 @@ use crate::headers::strays::clean_trailers;
 use crate::pace::Pace;
 use crate::share::WorkerApp;
 
+pub(crate) use source::Source;
+
 /// A request's body.
 #[derive(Debug)]
 pub(crate) struct RequestBody {
     /// What was read before the request was admitted, and is not passed on yet.
     ahead: Ahead,
     /// What follows; `None`: nothing.
-    incoming: Option<Incoming>,
+    incoming: Option<Source>,
     client: Rc<Client>,
     worker: Rc<WorkerApp>,
     most: u64,
@@ -56,7 +59,7 @@ struct Held {
 }
 
 impl RequestBody {
-    pub(crate) fn new(incoming: Incoming, client: &Rc<Client>, worker: &Rc<WorkerApp>, most: Option<u64>) -> Self {
+    pub(crate) fn new(incoming: Source, client: &Rc<Client>, worker: &Rc<WorkerApp>, most: Option<u64>) -> Self {
         client.upload.fault.set(None);
         client.upload.is_starved.set(false);
         let is_empty = incoming.is_end_stream();

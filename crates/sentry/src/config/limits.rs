@@ -69,6 +69,8 @@ pub struct Limits {
     pub open: usize,
     /// Bytes that these take together, by [`OPEN_BYTES`].
     pub open_bytes: u64,
+    /// Requests at once on one connection of HTTP/2; 0: no HTTP/2.
+    pub streams: usize,
 }
 
 /// What a stream, a long poll or a tunnel takes while it is open, bytes: the sentry's buffers on both of its sides, and
@@ -98,6 +100,7 @@ impl Default for Limits {
             open: MOST_OPEN,
             // Room for all of them.
             open_bytes: MOST_OPEN as u64 * OPEN_BYTES,
+            streams: 100,
         }
     }
 }

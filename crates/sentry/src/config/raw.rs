@@ -312,8 +312,7 @@ section! {
         headers: u64,
         /// Bytes of a request's body. Default: none.
         body_bytes: Bytes,
-        /// Connections of clients. Beyond it, those that wait for their clients [make room](security.md#who-gives-way).
-        /// Default: `100000`.
+        /// Connections of clients. Beyond it, idle ones [make room](security.md#who-gives-way). Default: `100000`.
         connections: u64,
         /// TLS handshakes under way at once. Default: `4096`.
         handshakes: u64,
@@ -330,9 +329,10 @@ section! {
         body_rate: Bytes,
         /// Streams, long polls and tunnels that are open [without a place](work.md). Default: `10000`.
         open: u64,
-        /// Memory for them, of which each is taken to need 64 KiB; beyond it they keep their places, as beyond `open`.
-        /// Default: `"625MiB"`.
+        /// Memory for them, 64 KiB each; beyond it they keep their places, as beyond `open`. Default: `"625MiB"`.
         open_bytes: Bytes,
+        /// Requests at once on one connection of [HTTP/2](http2.md); `0`: HTTP/1 only. Default: `100`.
+        streams: u64,
     }
 }
 

@@ -324,6 +324,7 @@ fn limits(given: &Limits) -> Table {
     put(&mut out, "body_rate", given.body_rate.to_string());
     put(&mut out, "open", whole(given.open));
     put(&mut out, "open_bytes", given.open_bytes.to_string());
+    put(&mut out, "streams", whole(given.streams));
     out
 }
 

@@ -130,7 +130,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         let application = Application {
             name,
             listen,
-            tls: raw.tls.and_then(|tls| self.tls(tls)),
+            tls: raw.tls.and_then(|tls| self.tls(tls, limits.streams > 0)),
             server_tls: self.server_tls(raw.server_tls, &servers, &span),
             classifier: tidegate_classify::ClassifierSetup {
                 classes: class_rules,

@@ -4,13 +4,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use http::HeaderValue;
+use tidegate_classify::RequestView;
 use tidegate_engine::Rejection;
 
 use super::{Ending, Line};
-use crate::gate::head::Head;
 use crate::permit::{Arrival, Policed};
 use crate::record::{Decided, RecordEnd, RequestRecord};
-use crate::reject;
 use crate::share::WorkerApp;
 use crate::spans::Trace;
 
@@ -54,23 +53,23 @@ impl Ending {
 pub(super) fn log_refusal(
     worker: &WorkerApp,
     arrival: &Arrival,
-    head: &Head<'_, '_>,
+    view: &impl RequestView,
     peer: SocketAddr,
-    bytes_out: usize,
+    (status, bytes_out): (u16, usize),
     trace: Option<&Trace>,
 ) {
     let Policed::Refused(rejection) = &arrival.policed else { return };
     let rejection: Rejection = *rejection;
     let record = RequestRecord {
         client: peer,
-        method: head.method,
-        host: head.host,
-        path: head.target,
+        method: view.method(),
+        host: view.host(),
+        path: view.path(),
         class: arrival.request.class,
         request_type: arrival.request.request_type,
         decision: Decided::Rejected(rejection),
         server: None,
-        status: reject::status(&arrival.local.live, &rejection),
+        status,
         bytes_in: 0,
         bytes_out: bytes_out as u64,
         waited: Duration::ZERO,
@@ -79,7 +78,7 @@ pub(super) fn log_refusal(
         end: RecordEnd::Complete,
         work: None,
         retries: 0,
-        request_id: head.header("x-request-id").and_then(|id| std::str::from_utf8(id).ok()),
+        request_id: view.header("x-request-id").and_then(|id| std::str::from_utf8(id).ok()),
     };
     let (app, class) = (&worker.app, arrival.local.live.class_name(arrival.request.class));
     if app.records.enabled() {

@@ -11,6 +11,7 @@ use std::mem::MaybeUninit;
 use tidegate_classify::Paths;
 
 pub use super::bad::Bad;
+pub(crate) use target::is_host;
 
 /// The most header fields that can be configured: the parser's table lives on the stack.
 pub const MAX_HEADERS: usize = 256;
@@ -267,7 +268,7 @@ fn judge_coding(value: &[u8]) -> Result<(), Bad> {
 }
 
 /// A number in plain decimal digits that fits: no sign, no spaces, no list.
-fn plain_number(value: &[u8]) -> Option<u64> {
+pub(crate) fn plain_number(value: &[u8]) -> Option<u64> {
     let digits = !value.is_empty() && value.len() <= 18 && value.iter().all(u8::is_ascii_digit);
     digits.then(|| value.iter().fold(0, |n, d| n * 10 + u64::from(d - b'0')))
 }

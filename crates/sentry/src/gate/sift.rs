@@ -151,7 +151,8 @@ fn sift_one(worker: &Rc<WorkerApp>, origin: Origin<'_>, input: &[u8], out: &mut 
     let close = head.close || worker.app.draining();
     let wanted = reject::Wanted { accept: head.header("accept"), head_only: head.method == "HEAD", close };
     let bytes = worker.refusals.borrow_mut().append(&arrival.local.live, rejection, &wanted, out);
-    ending::record_refusal(worker, &arrival, &head, origin.peer, bytes);
+    let status = reject::status(&arrival.local.live, rejection);
+    ending::record_refusal(worker, &arrival, &Seen { head: &head, origin }, origin.peer, (status, bytes));
     match (length.checked_sub(input.len()), close) {
         (None | Some(0), _) => One::Answered { length, close },
         (Some(_), true) => One::Stop(Step::Close { unread: true }),

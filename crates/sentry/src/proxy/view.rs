@@ -9,9 +9,9 @@ use crate::client::Client;
 use crate::tls::Facts;
 
 /// A request that hyper has parsed, as the classifier sees it.
-pub(super) struct View<'a> {
-    pub(super) parts: &'a request::Parts,
-    pub(super) client: &'a Client,
+pub(crate) struct View<'a> {
+    pub(crate) parts: &'a request::Parts,
+    pub(crate) client: &'a Client,
 }
 
 impl RequestView for View<'_> {

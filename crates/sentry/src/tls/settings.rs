@@ -16,7 +16,7 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     PROVIDER.get_or_init(|| Arc::new(rustls::crypto::ring::default_provider())).clone()
 }
 
-/// What an application's handshakes need.
+/// What an application's handshakes need; with `http2` that is offered, too.
 ///
 /// # Errors
 /// What rustls does not take.
@@ -24,6 +24,7 @@ pub(crate) fn server(
     certificates: Certificates,
     min_version: TlsVersion,
     clients: Option<(RootCertStore, ClientCertificates)>,
+    http2: bool,
 ) -> Result<Arc<ServerConfig>, String> {
     let builder = ServerConfig::builder_with_provider(provider());
     let builder = builder.with_protocol_versions(versions(min_version)).map_err(|error| error.to_string())?;
@@ -41,8 +42,8 @@ pub(crate) fn server(
         }
     };
     let mut config = builder.with_cert_resolver(Arc::new(certificates));
-    // "h2" belongs before it, once there is a door for it.
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let protocols: &[&[u8]] = if http2 { &[b"h2", b"http/1.1"] } else { &[b"http/1.1"] };
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     // Tickets hold all there is to resume, whichever worker gets it, after a reload too.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     if resumes {

@@ -8,6 +8,7 @@ mod differential;
 mod due;
 mod faults;
 mod hostile;
+mod http2;
 mod malformed;
 mod meaning;
 mod measurements;

@@ -64,7 +64,7 @@ const TABLE: &[(&str, &str, u16)] = &[
     ("not HTTP", "hello there\r\n\r\n", 400),
     ("TLS", "\u{16}\u{3}\u{1}\u{2}\0\u{1}\0", 400),
     ("CONNECT", "CONNECT example.org:443 HTTP/1.1\r\nHost: example.org:443\r\n\r\n", 501),
-    ("HTTP/2 preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
+    ("HTTP/2's preface, almost", "PRI * HTTP/2.0\r\n\r\nSMALL\r\n\r\n", 505),
     ("HTTP/3", "GET / HTTP/3.0\r\nHost: t\r\n\r\n", 505),
     ("an expectation", "POST / HTTP/1.1\r\nHost: t\r\nExpect: a-miracle\r\nContent-Length: 1\r\n\r\nx", 417),
     ("too large a body", "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 101\r\n\r\n", 413),

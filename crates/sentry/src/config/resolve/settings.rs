@@ -44,6 +44,7 @@ impl Resolver<'_, '_, '_> {
             body_rate: raw.body_rate.map_or(default.body_rate, |bytes| bytes.value.0),
             open: self.count("open", raw.open, default.open, 0..=10_000_000),
             open_bytes: raw.open_bytes.map_or(default.open_bytes, |bytes| bytes.value.0),
+            streams: self.count("streams", raw.streams, default.streams, 0..=10_000),
         }
     }
 

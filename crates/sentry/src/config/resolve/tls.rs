@@ -17,7 +17,7 @@ use crate::tls::client::{self, ToServer};
 use crate::tls::settings;
 
 impl Resolver<'_, '_, '_> {
-    pub(super) fn tls(&mut self, raw: At<RawTls>) -> Option<Tls> {
+    pub(super) fn tls(&mut self, raw: At<RawTls>, http2: bool) -> Option<Tls> {
         let At { value: raw, span } = raw;
         let errors = self.report.errors();
         let self_signed = raw.self_signed.is_some_and(|given| given.value);
@@ -38,7 +38,7 @@ impl Resolver<'_, '_, '_> {
         }
         let (client_ca, roots) = authorities.unzip();
         let clients_of = roots.map(|roots| (roots, clients));
-        match settings::server(Certificates::new(keys), min_version, clients_of) {
+        match settings::server(Certificates::new(keys), min_version, clients_of, http2) {
             Ok(server) => Some(Tls {
                 certificates: files,
                 self_signed,

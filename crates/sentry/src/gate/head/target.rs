@@ -80,7 +80,7 @@ const fn letters_digits_and(others: &[u8]) -> [bool; 256] {
 }
 
 /// Host and port as RFC 3986 spells them; empty is lawful too.
-pub(super) fn is_host(host: &[u8]) -> bool {
+pub(crate) fn is_host(host: &[u8]) -> bool {
     let Some(literal) = host.strip_prefix(b"[") else {
         let name = host.iter().take_while(|&&b| HOST_NAME[usize::from(b)]).count();
         return is_port(&host[name..]);

@@ -1,0 +1,37 @@
+//! A connection's first bytes: HTTP/2, or a first request of HTTP/1. Only here may a client choose; a preface that comes
+//! later is no request.
+
+use std::io;
+use std::task::{Context, Poll, ready};
+
+use super::{Gate, HOLD_AT_MOST};
+use crate::client::Wait;
+use crate::http2::{self, preface};
+
+impl Gate {
+    /// Takes over a connection whose first bytes may be those of HTTP/2.
+    pub(crate) fn begin_with(&mut self, first: &[u8]) {
+        self.held.extend_from_slice(first);
+    }
+
+    /// Whether the connection, of which the first bytes are held, speaks HTTP/2.
+    pub(super) fn poll_beginning(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        while http2::is_spoken(&self.worker)
+            && let Some(is_whole) = preface::begins(self.held())
+        {
+            if is_whole {
+                return Poll::Ready(Ok(true));
+            }
+            if self.client.waits_for() != Wait::Header {
+                self.client.wait(Wait::Header, self.worker.deadline(|timeouts| timeouts.header));
+            }
+            if ready!(self.poll_fill(cx, HOLD_AT_MOST))? == 0 {
+                break;
+            }
+        }
+        self.is_new = false;
+        // Whoever waits for a head has been over what is held; here nobody was.
+        self.client.wait(Wait::Idle, self.worker.deadline(|timeouts| timeouts.header));
+        Poll::Ready(Ok(false))
+    }
+}
