@@ -2,8 +2,8 @@
 //!
 //! A check that still passes when nothing is refused, or when the arms have changed places, is no evidence of what the
 //! arms' policies do. Three mutations: admission control off; every policy replaced by the plainest, so that all arms
-//! do the same; each arm's outcome judged by the checks of the one before it. Of a sweep its combinations are tried until
-//! each mutation was noticed.
+//! do the same; each arm's outcome judged by the checks of the one before it. Of a sweep its combinations are tried
+//! until each mutation was noticed.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! Results that are kept in the repository, and the table of the documents that is made of them.
 //!
 //! A report of ten seeds is megabytes of seconds; what is kept of it is each check with what it is evidence of, its
-//! bound, and the mean that was measured with its interval. One file an experiment and mode, all its combinations in it.
-
+//! bound, and the mean that was measured with its interval. One file an experiment and mode, all its combinations in
+//! it.
 use std::collections::BTreeMap;
 use std::path::Path;
 
