@@ -3,6 +3,7 @@
 //! A report of ten seeds is megabytes of seconds; what is kept of it is each check with what it is evidence of, its
 //! bound, and the mean that was measured with its interval. One file an experiment and mode, all its combinations in
 //! it.
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
