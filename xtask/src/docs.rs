@@ -37,6 +37,7 @@ const ASSETS: &[(&str, &str)] =
 const BLESS: &[&[&str]] = &[
     &["test", "--quiet", "--locked", "-p", "tidegate-engine", "--test", "it", "documentation::"],
     &["test", "--quiet", "--locked", "-p", "tidegate-sentry", "--lib", "config::tests::reference"],
+    &["test", "--quiet", "--locked", "-p", "tidegate-experiment", "--lib", "report::kept::tests::the_table"],
 ];
 
 /// Makes the site; with `--bless`, first what is generated in the documents; with `--run`, runs the commands instead.

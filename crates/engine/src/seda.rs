@@ -27,9 +27,9 @@
 //!
 //! *Awkward cases.* A run without a sample changes no rate: nothing was learned. After ten of them in a row the
 //! estimate is forgotten, and after ten without even a request a class starts anew at the initial rate: else an
-//! overload would be remembered through a quiet night. The first sample counts in full. The lag counts runs in a row: a
-//! run on target ends it. A rate that is bound from downstream is not raised: it would run away unseen. So does a
-//! rate that is hardly used, unless `raise_unused` is off; on, as in the paper, a spike may find thousands let in.
+//! overload would be remembered through a quiet night (not in the paper; [`Parameters::forgets`] switches it off). The
+//! first sample counts in full. The lag counts runs in a row: a run on target ends it. A rate that is hardly used runs
+//! away unseen, unless `raise_unused` is off; on, as in the paper, a spike may find thousands let in.
 //!
 //! *Source.* M. Welsh and D. Culler, "Adaptive overload control for busy Internet servers" (2003), sections 3.2 to 3.4.
 
@@ -91,8 +91,6 @@ pub enum Step {
     Renewed,
     /// Nothing, though under the target: a more important class was over its own since the run before.
     Held,
-    /// Nothing, though under the target: the rate is bound from downstream.
-    Bound,
     /// Nothing, though under the target: less than half of the rate is asked for.
     Unused,
     /// The rates of less important classes were lowered: over the target.
@@ -119,7 +117,6 @@ impl Step {
             Step::Idle => "idle",
             Step::Renewed => "renewed",
             Step::Held => "held",
-            Step::Bound => "bound",
             Step::Unused => "unused",
             Step::LoweredOthers => "lowered-others",
             Step::Lagged => "lagged",
@@ -188,13 +185,6 @@ impl Controller {
         if target.is_finite() && target > 0.0 {
             self.classes[class.index()].target = target;
         }
-    }
-
-    /// Bounds the rate of a class from above, requests per second: what a later stage would refuse need not enter.
-    /// `None` lifts the bound. A bound below the least rate counts as the least rate.
-    pub fn limit_from_downstream(&mut self, now: Timestamp, class: ClassId, rate: Option<f64>) {
-        let rate = rate.filter(|rate| !rate.is_nan());
-        self.classes[class.index()].set_bound(now, rate, &self.parameters);
     }
 
     /// When to call [`Controller::on_timeout`] next. Later than the `now` of the last call.
@@ -279,9 +269,12 @@ impl Controller {
         {
             return step;
         }
+        if !self.parameters.forgets {
+            return Step::Idle;
+        }
         let above_is_over = self.classes[..index].iter().any(|above| self.is_over(above));
         let initial = self.parameters.initial_rate;
-        if above_is_over || self.classes[index].own_rate() >= initial {
+        if above_is_over || self.classes[index].rate() >= initial {
             return Step::Idle;
         }
         self.classes[index].set_rate(now, initial, &self.parameters);
@@ -317,7 +310,7 @@ impl Controller {
 
     fn lower_own(&mut self, now: Timestamp, class: ClassId) -> Step {
         let own = &mut self.classes[class.index()];
-        own.set_rate(now, own.own_rate() / self.parameters.lower_by, &self.parameters);
+        own.set_rate(now, own.rate() / self.parameters.lower_by, &self.parameters);
         Step::Lowered
     }
 
@@ -327,9 +320,9 @@ impl Controller {
         let mut took = false;
         for other in &mut self.classes[class.index() + 1..] {
             other.is_held = true;
-            if other.own_rate() > parameters.min_rate {
+            if other.rate() > parameters.min_rate {
                 took = true;
-                other.set_rate(now, other.own_rate() / parameters.lower_others_by, parameters);
+                other.set_rate(now, other.rate() / parameters.lower_others_by, parameters);
                 other.note(now, Step::LoweredByClass(class));
             }
         }
@@ -350,10 +343,9 @@ impl Controller {
         match () {
             () if error >= raise_below => Step::Kept,
             () if own.is_held => Step::Held,
-            () if own.is_bound() => Step::Bound,
             () if !raise_unused && !own.is_used => Step::Unused,
             () => {
-                own.set_rate(now, own.own_rate() + raise_by * (raise_offset - error), &self.parameters);
+                own.set_rate(now, own.rate() + raise_by * (raise_offset - error), &self.parameters);
                 Step::Raised
             }
         }

@@ -7,6 +7,7 @@
 //! | what is it run on? | [`service`]: the simulator, or real HTTP to one of six kinds of services |
 //! | what came of a run, and does it show what it must? | [`outcome::Outcome`], [`measure::Check`] |
 //! | which runs, how many at a time? | [`plan`] |
+//! | can its checks fail? | [`mutate`] |
 //! | how is it written down? | [`report`] |
 //!
 //! The life of one: [`scenario::Scenario::load`] reads and checks the file; [`plan`] runs its arms with each seed; a
@@ -19,6 +20,7 @@
 pub mod built_in;
 pub mod configure;
 pub mod measure;
+pub mod mutate;
 pub mod outcome;
 pub mod plan;
 pub mod report;

@@ -9,7 +9,7 @@ use tidegate_sim::Provision;
 use tidegate_workload::{Course, Second};
 
 use crate::outcome::{Connections, Outcome};
-use crate::scenario::{Arm, Expect, Load, Metric, Scenario, Span};
+use crate::scenario::{Arm, Expect, Load, Mark, Metric, Scenario, Span};
 
 pub(crate) use interval::judge;
 
@@ -18,6 +18,15 @@ pub(crate) use interval::judge;
 pub struct Check {
     /// What it shows, in words.
     pub what: String,
+    /// What it is evidence of, where the scenario says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mark: Option<Mark>,
+    /// The sentence or figure of the paper that it is about.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub claim: String,
+    /// Why its bounds are not the paper's, or why the paper's policy misses the claim.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub because: String,
     /// The class, load or request type it is about, or `all`.
     pub subject: String,
     /// What was measured.
@@ -78,6 +87,9 @@ impl<'a> Measure<'a> {
         };
         Check {
             what: expect.what.clone(),
+            mark: expect.mark,
+            claim: expect.claim.clone(),
+            because: expect.because.clone(),
             subject: expect.subject().to_owned(),
             metric: expect.metric,
             over: expect.over,
@@ -155,6 +167,7 @@ impl<'a> Measure<'a> {
                 self.connections(expect).last().map(|last| last.turned_away - first)
             }
             Metric::RefusalCost => self.outcome.refusal_cost,
+            Metric::Power => self.outcome.joules.map(|joules| joules / self.scenario.duration.as_secs_f64()),
         }
     }
 

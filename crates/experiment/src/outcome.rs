@@ -31,6 +31,8 @@ pub struct Outcome {
     /// Processor time that turning a connection away costs, in multiples of what a refusal costs; `None` where it was
     /// not measured.
     pub refusal_cost: Option<f64>,
+    /// Energy of all servers while requests arrived, joules; `None` where none has a power model.
+    pub joules: Option<f64>,
 }
 
 /// New connections as the sentry polices them, at one instant.

@@ -56,7 +56,7 @@ pub fn simulate(
         done();
         Ok::<_, SimulateError>(outcome)
     })?;
-    Ok(reports(scenario, seeds, outcomes))
+    Ok(reports(scenario, seeds, outcomes, true))
 }
 
 /// Plays every arm of a scenario's live form with every seed, one after the other: they would take the processors from
@@ -81,11 +81,11 @@ pub async fn live(
             outcomes.push(until_done(run, |progress| watch(&title, progress)).await.map_err(failed)?);
         }
     }
-    Ok(reports(scenario, seeds, outcomes))
+    Ok(reports(scenario, seeds, outcomes, false))
 }
 
 /// Measures what came of all runs: by arm, then by seed. Arms may be compared, so all are measured at the end.
-fn reports(scenario: &Scenario, seeds: &[u64], outcomes: Vec<Outcome>) -> Vec<ArmReport> {
+pub(crate) fn reports(scenario: &Scenario, seeds: &[u64], outcomes: Vec<Outcome>, simulated: bool) -> Vec<ArmReport> {
     let checks = |at: usize| {
         let arm = &scenario.arms[at / seeds.len()];
         // It was played, so what it sets makes sense.
@@ -96,7 +96,7 @@ fn reports(scenario: &Scenario, seeds: &[u64], outcomes: Vec<Outcome>) -> Vec<Ar
     };
     let mut checks: Vec<Vec<Check>> = (0..outcomes.len()).map(checks).collect();
     for (arm, runs) in scenario.arms.iter().zip(checks.chunks_mut(seeds.len().max(1))) {
-        judge(arm.expectations(scenario), runs);
+        judge(arm.expectations(scenario), runs, simulated);
     }
     let mut runs = outcomes.into_iter().zip(checks).zip(seeds.iter().cycle());
     let run = |((outcome, checks), seed): ((Outcome, Vec<Check>), &u64)| RunReport { seed: *seed, outcome, checks };

@@ -9,6 +9,7 @@ mod book;
 mod csv;
 mod curves;
 mod json;
+mod kept;
 mod page;
 mod plot;
 mod profile;
@@ -26,6 +27,7 @@ use crate::outcome::Outcome;
 use crate::scenario::{Arm, Scenario};
 
 pub use book::{Chapter, chapter};
+pub use kept::{Kept, KeptCheck, KeptPoint, table};
 pub use page::page;
 pub use profile::{Curve, curves};
 pub use saved::{ReadError, SavedReport};

@@ -42,6 +42,7 @@ mod check;
 mod check_clients;
 mod check_machines;
 mod check_max_conn;
+mod claims;
 mod curves;
 mod expect;
 mod lasts;
@@ -63,6 +64,7 @@ use tidegate_engine::Cancel;
 use tidegate_sim::{Channel, Link, SentryModel};
 use tidegate_workload::{ArrivalProcess, Profile, Rate, Retry, ServiceTime, Sessions, Tenants, Users, time};
 
+pub use claims::{Mark, unsaid};
 pub use curves::{Curves, Panel};
 pub use expect::{Expect, Metric, Span};
 pub use lasts::{Lasts, LastsAs};
@@ -316,6 +318,9 @@ pub struct Arm {
     /// Which requests in flight may be ended: `off` or `runaways`.
     #[serde(default, skip_serializing_if = "is_off")]
     pub cancel: Cancel,
+    /// Why nothing is expected of it, where nothing is.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub unchecked: String,
 }
 
 impl Scenario {
@@ -335,8 +340,9 @@ impl Scenario {
         let scenario: Scenario = tidegate_config::parse(text, source)?;
         let mut problems = check::problems(&scenario);
         if problems.is_empty() {
-            problems =
-                [expect::problems, arms::problems, sweep::problems, live::problems].map(|of| of(&scenario)).concat();
+            problems = [expect::problems, claims::problems, arms::problems, sweep::problems, live::problems]
+                .map(|of| of(&scenario))
+                .concat();
         }
         if problems.is_empty() { Ok(scenario) } else { Err(ConfigErrors::of_checks(source, text, problems)) }
     }
@@ -384,15 +390,6 @@ impl Load {
     /// Its name in results.
     pub fn label(&self) -> &str {
         self.name.as_deref().unwrap_or(&self.class)
-    }
-}
-
-impl Arm {
-    /// The expectations that are about this arm, without those that compare it with an arm that is not there.
-    pub fn expectations<'s>(&'s self, scenario: &'s Scenario) -> impl Iterator<Item = &'s Expect> {
-        let is_there = |name: &String| scenario.arms.iter().any(|arm| arm.name == *name);
-        let about = scenario.expects.iter().filter(|expect| expect.is_about(&self.name));
-        about.filter(move |expect| expect.other_arm().is_none_or(is_there))
     }
 }
 

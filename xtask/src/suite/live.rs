@@ -40,7 +40,19 @@ pub const LIVE: &[Live] = &[
         kind: Kind::Correctness,
         cargo: tidegate!["experiment" "run" "A1" "A2" "A3" "A4" "A5" "C1" "C1-equal" "C3" "C4" "C5" "C6" "C7" "O1" "O2" "O3"
             "S1" "S2" "S3" "S4" "S6" "S7" "S8" "S8B" "S10" "S11" "S12"
-            "W1" "W2" "W3" "W4" "W5" "W6" "W7" "W8" "V1" "V2" "V3"],
+            "W8" "V1" "V2" "V3" "--seeds" "1"],
+        needs: &[],
+    },
+    Live {
+        name: "experiments in the simulator, on the mean of ten seeds",
+        kind: Kind::Correctness,
+        cargo: tidegate!["experiment" "run" "W1" "W2" "W3" "W4" "W5" "W6" "W7" "--seeds" "10"],
+        needs: &[],
+    },
+    Live {
+        name: "experiments whose policies are spoilt fail",
+        kind: Kind::Correctness,
+        cargo: tidegate!["experiment" "mutate" "W1" "W2" "W3" "W4" "W5" "W6" "W7" "W8" "S1" "S7" "S8B" "S10" "--short"],
         needs: &[],
     },
     Live {

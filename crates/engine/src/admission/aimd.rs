@@ -5,7 +5,8 @@
 //!
 //! *Applied.* One response-time controller ([`crate::seda`]) per request type, with the application's classes, guards
 //! the sentry as SEDA's guard their stages. The response time is that from the arrival at the sentry to the end of
-//! the answer. The target is the SLA's at the current arrival rate, or the type's own in `targets`. With `single` one
+//! the answer. The target is the type's own in `targets`, or the class's own in `class_targets`, or the SLA's at the
+//! current arrival rate. With `single` one
 //! controller stands for all types. With `controller.quality` answers get cheaper before any request is refused:
 //! drivers pass the quality on to the servers.
 //!
@@ -44,13 +45,21 @@ pub struct Config {
     pub by_class: bool,
     /// Targets of request types, by name; the SLA's for those not named. A target bounds the controller's percentile.
     pub targets: BTreeMap<String, Seconds>,
+    /// Targets of classes, by name; the SLA's for those not named. A target of the request type goes before it.
+    pub class_targets: BTreeMap<String, Seconds>,
     /// Settings of every controller.
     pub controller: Parameters,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Config { single: false, by_class: true, targets: BTreeMap::new(), controller: Parameters::default() }
+        Config {
+            single: false,
+            by_class: true,
+            targets: BTreeMap::new(),
+            class_targets: BTreeMap::new(),
+            controller: Parameters::default(),
+        }
     }
 }
 
@@ -58,6 +67,9 @@ impl Config {
     pub(super) fn check(&self) -> Result<(), SetupError> {
         let positive = |target: &Seconds| target.0.is_finite() && target.0 > 0.0;
         require(self.targets.values().all(positive), "aimd", "targets", "must be more than zero")?;
+        require(self.class_targets.values().all(positive), "aimd", "class_targets", "must be more than zero")?;
+        let fits = self.by_class || self.class_targets.is_empty();
+        require(fits, "aimd", "class_targets", "need classes that are told apart; leave out by_class = false")?;
         let fits = !self.single || self.targets.is_empty();
         require(fits, "aimd", "targets", "cannot be told apart by a single controller; leave out one of them")?;
         self.controller.check()
@@ -65,11 +77,13 @@ impl Config {
 
     /// Checks what depends on the application.
     pub(super) fn fits(&self, setup: &Setup) -> Result<(), SetupError> {
-        match self.targets.keys().find(|name| !setup.request_types.contains(name)) {
-            Some(name) => {
-                let problem = format_args!("targets: there is no request type \"{name}\"");
-                Err(SetupError::wrong(SetupPlace::Admission("aimd"), problem))
-            }
+        let wrong = |problem: core::fmt::Arguments<'_>| Err(SetupError::wrong(SetupPlace::Admission("aimd"), problem));
+        if let Some(name) = self.targets.keys().find(|name| !setup.request_types.contains(name)) {
+            return wrong(format_args!("targets: there is no request type \"{name}\""));
+        }
+        let is_class = |name: &String| setup.classes.iter().any(|class| class.name == *name);
+        match self.class_targets.keys().find(|name| !is_class(name)) {
+            Some(name) => wrong(format_args!("class_targets: there is no class \"{name}\"")),
             None => Ok(()),
         }
     }
@@ -127,9 +141,11 @@ impl AdmissionPolicy for Aimd {
 
     fn on_tick(&mut self, cx: &mut Context<'_>) {
         let target = cx.target;
+        let own = &self.config.class_targets;
         for of_type in self.types.iter_mut().filter(|of_type| !of_type.has_own_target) {
-            (0..of_type.controller.classes())
-                .for_each(|class| of_type.controller.set_target(ClassId(class as u8), target));
+            for (class, _) in self.classes.iter().enumerate().filter(|(_, name)| !own.contains_key(*name)) {
+                of_type.controller.set_target(ClassId(class as u8), target);
+            }
         }
         // After a reload the published part is a new one.
         self.ran(cx);
@@ -178,8 +194,10 @@ impl Aimd {
 
     fn fresh(&self, name: Option<String>, sla_target: f64) -> Type {
         let own = name.as_ref().and_then(|name| self.config.targets.get(name));
-        let target = own.map_or(sla_target, |own| own.0);
-        let controller = Controller::new(self.config.controller.clone(), &[target], self.classes.len());
+        let of_class = |name: &String| self.config.class_targets.get(name);
+        let target = |class: &String| own.or_else(|| of_class(class)).map_or(sla_target, |own| own.0);
+        let targets: Vec<f64> = self.classes.iter().map(target).collect();
+        let controller = Controller::new(self.config.controller.clone(), &targets, self.classes.len());
         let controller = controller.expect("settings, targets and classes were checked with the setup");
         Type { name, has_own_target: own.is_some(), controller }
     }
@@ -386,9 +404,29 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_request_type_is_named() {
-        let setup = setup(r#"{ "policy": "aimd", "targets": { "serach": "1s" } }"#);
-        let error = alloc::string::ToString::to_string(&setup.check().unwrap_err());
-        assert!(error.contains("no request type \"serach\""), "{error}");
+    fn classes_have_targets_of_their_own_and_a_types_goes_before_them() {
+        let policy = r#"{ "policy": "aimd", "targets": { "search": "3s" }, "class_targets": { "bronze": "4s" },
+            "controller": { "samples": 1, "smoothing": 0.0, "initial_rate": 10 } }"#;
+        let mut bench = Bench::new(policy);
+        // The SLA's target is given again with every tick: it must not take theirs away.
+        bench.pass(5000);
+        let target = |of_type, class| bench.control(of_type, class).number("target");
+        assert_eq!([target(0, 0), target(0, 1), target(1, 0), target(1, 1)], [1.0, 4.0, 3.0, 3.0].map(Some));
+        bench.serve(1, 0, 2000);
+        assert_eq!(bench.control(0, 1).text("step"), Some("kept"), "within four seconds");
+    }
+
+    #[test]
+    fn what_targets_cannot_be_about_is_named() {
+        for (settings, part) in [
+            (r#""targets": { "serach": "1s" }"#, "no request type \"serach\""),
+            (r#""class_targets": { "glod": "1s" }"#, "no class \"glod\""),
+            (r#""class_targets": { "gold": "0s" }"#, "class_targets must be more than zero"),
+            (r#""by_class": false, "class_targets": { "gold": "1s" }"#, "by_class"),
+        ] {
+            let setup = setup(&[r#"{ "policy": "aimd", "#, settings, "}"].concat());
+            let error = alloc::string::ToString::to_string(&setup.check().unwrap_err());
+            assert!(error.contains(part), "{settings}: {error}");
+        }
     }
 }

@@ -15,10 +15,8 @@ pub(super) struct Class {
     /// Seconds.
     pub(super) target: f64,
     bucket: TokenBucket,
-    /// Requests per second, without the bound from downstream.
+    /// Requests per second.
     rate: f64,
-    /// Upper bound from downstream, requests per second.
-    bound: Option<f64>,
     /// Response times since the last run, seconds. As many as fit: never grows.
     pub(super) samples: Vec<f64>,
     /// The smoothed percentile (cur), seconds.
@@ -48,7 +46,6 @@ impl Class {
             target,
             bucket: TokenBucket::new(parameters.initial_rate, parameters.depth),
             rate: parameters.initial_rate,
-            bound: None,
             samples: Vec::with_capacity(parameters.samples as usize),
             current: None,
             idle_runs: 0,
@@ -93,7 +90,7 @@ impl Class {
         if count == 0 {
             self.idle_runs = self.idle_runs.saturating_add(1);
             self.quiet_runs = if was_asked { 0 } else { self.quiet_runs.saturating_add(1) };
-            if self.idle_runs >= FORGOTTEN_AFTER {
+            if self.idle_runs >= FORGOTTEN_AFTER && parameters.forgets {
                 self.current = None;
             }
             return (0, None);
@@ -109,17 +106,7 @@ impl Class {
     /// Changes the rate, within the bounds; the bucket keeps its tokens.
     pub(super) fn set_rate(&mut self, now: Timestamp, rate: f64, parameters: &Parameters) {
         self.rate = rate.clamp(parameters.min_rate, parameters.max_rate);
-        self.fill_bucket(now, parameters);
-    }
-
-    pub(super) fn set_bound(&mut self, now: Timestamp, bound: Option<f64>, parameters: &Parameters) {
-        // Below the least rate nothing would come back that could lift the bound.
-        self.bound = bound.map(|rate| rate.max(parameters.min_rate));
-        self.fill_bucket(now, parameters);
-    }
-
-    fn fill_bucket(&mut self, now: Timestamp, parameters: &Parameters) {
-        self.bucket.adjust(now, self.rate(), parameters.depth);
+        self.bucket.adjust(now, self.rate, parameters.depth);
     }
 
     pub(super) fn note(&mut self, at: Timestamp, step: Step) {
@@ -127,18 +114,9 @@ impl Class {
         self.last = Some(Run { at, samples: 0, sample: None, current, error, step });
     }
 
-    /// Requests per second, with the bound from downstream.
+    /// Requests per second.
     pub(super) fn rate(&self) -> f64 {
-        self.bound.map_or(self.rate, |bound| self.rate.min(bound))
-    }
-
-    /// The rate without the bound from downstream.
-    pub(super) fn own_rate(&self) -> f64 {
         self.rate
-    }
-
-    pub(super) fn is_bound(&self) -> bool {
-        self.bound.is_some_and(|bound| bound <= self.rate)
     }
 
     /// `(percentile - target) / target`.

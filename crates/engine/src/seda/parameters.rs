@@ -31,6 +31,9 @@ pub struct Parameters {
     /// Whether the rate is raised even when less than half of it is asked for. In the paper it is: then what the rate
     /// has risen to in quiet times is what a spike finds, and `max_rate` must be set to what the service can do.
     pub raise_unused: bool,
+    /// Whether the estimate is forgotten after ten runs in a row without a sample, and the rate starts anew after ten
+    /// without a request. In the paper neither is: an overload is remembered until requests of that type come again.
+    pub forgets: bool,
     /// How many requests the bucket lets through at once, 1 or more.
     pub depth: f64,
     /// The rate at the start, requests per second.
@@ -83,6 +86,7 @@ impl Default for Parameters {
             lower_by: 1.2,
             raise_offset: -0.1,
             raise_unused: true,
+            forgets: true,
             depth: 1.0,
             initial_rate: 100.0,
             min_rate: 0.05,

@@ -227,16 +227,16 @@ fn quality_comes_back_when_nothing_happens_any_more() {
 }
 
 #[test]
-fn a_bound_from_downstream_holds_and_is_lifted() {
-    let mut controller = controller(plain(), 1);
-    controller.limit_from_downstream(at(0), GOLD, Some(20.0));
-    close(controller.rate(GOLD), 20.0);
-    controller.completed(at(0), GOLD, 0.1);
-    assert_eq!(step(&controller, GOLD), Step::Bound);
-    controller.limit_from_downstream(at(0), GOLD, Some(0.0));
-    close(controller.rate(GOLD), 0.05);
-    controller.limit_from_downstream(at(0), GOLD, None);
-    close(controller.rate(GOLD), 100.0);
+fn nothing_is_forgotten_and_no_rate_starts_anew_where_that_is_off() {
+    for forgets in [true, false] {
+        let mut controller = controller(Parameters { forgets, ..plain() }, 1);
+        complete(&mut controller, 40, at(0), 9.0);
+        let lowered = controller.rate(GOLD);
+        (1..100).for_each(|second| controller.on_timeout(at(second * 1000)));
+        assert!(lowered < 100.0);
+        assert_eq!(controller.percentile(GOLD).is_none(), forgets);
+        close(controller.rate(GOLD), if forgets { 100.0 } else { lowered });
+    }
 }
 
 #[test]
@@ -274,7 +274,6 @@ enum Operation {
     Admit(u8),
     Complete(u8, f64),
     Wait(u64),
-    Limit(u8, Option<f64>),
     Police(bool),
 }
 
@@ -283,7 +282,6 @@ fn operation() -> impl Strategy<Value = Operation> {
         3 => (0u8..3).prop_map(Operation::Admit),
         6 => (0u8..3, prop_oneof![0.0f64..1.0, 0.5f64..20.0]).prop_map(|(class, time)| Operation::Complete(class, time)),
         2 => (0u64..30_000).prop_map(Operation::Wait),
-        1 => (0u8..3, prop::option::of(0.0f64..500.0)).prop_map(|(class, rate)| Operation::Limit(class, rate)),
         1 => any::<bool>().prop_map(Operation::Police),
     ]
 }
@@ -328,7 +326,6 @@ proptest! {
                     controller.on_timeout(now);
                     prop_assert!(controller.next_timeout() > now);
                 }
-                Operation::Limit(class, rate) => controller.limit_from_downstream(now, ClassId(class), rate),
                 Operation::Police(policing) => controller.set_policing(policing),
             }
             prop_assert!((least..=1.0).contains(&controller.quality()));
@@ -336,7 +333,7 @@ proptest! {
                 let (class, seen) = (ClassId(index as u8), &controller.classes[index]);
                 prop_assert!((0.05..=200.0).contains(&controller.rate(class)));
                 prop_assert!(seen.samples.len() < parameters.samples as usize, "a full buffer runs");
-                let raised = seen.own_rate() > before.classes[index].own_rate();
+                let raised = seen.rate() > before.classes[index].rate();
                 let renewed = controller.last_run(class).is_some_and(|run| run.step == Step::Renewed);
                 prop_assert!(!raised || renewed || !before.classes[index].is_held, "raised though held");
                 prop_assert!(!raised || matches!(step(&controller, class), Step::Raised | Step::Renewed));

@@ -182,13 +182,13 @@ fn seeds_are_judged_together_where_that_is_asked_for() {
     };
     let judged = |scenario: &Scenario, values: [f64; 4]| -> Vec<bool> {
         let mut runs: Vec<Vec<Check>> = values.map(check).to_vec();
-        judge(scenario.expects.iter(), &mut runs);
+        judge(scenario.expects.iter(), &mut runs, true);
         runs.iter().map(|checks| checks[0].pass).collect()
     };
     let (sure, unsure) = ([0.99, 1.1, 1.1, 1.1], [0.7, 1.1, 1.3, 1.4]);
     assert_eq!(judged(&scenario, sure), [false, true, true, true]);
     let mut together = scenario.clone();
-    together.expects[0].over_seeds = true;
+    together.expects[0].over_seeds = Some(true);
     // 1.0725 by 0.0875 to both sides: not sure to be above 1. 1.125 by 0.5: not at all.
     assert_eq!(judged(&together, sure), [false; 4]);
     assert_eq!(judged(&together, unsure), [false; 4]);

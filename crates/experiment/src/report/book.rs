@@ -79,7 +79,7 @@ fn checks(text: &mut String, arm: &Arm) {
     for (at, check) in first.checks.iter().enumerate() {
         let all: Vec<&Check> = arm.runs.iter().filter_map(|run| run.checks.get(at)).collect();
         let mark = if all.iter().all(|check| check.pass) { "✓" } else { "✖ missed" };
-        let measured: Vec<String> = all.iter().map(|check| check.measured.map_or("nothing".into(), digits)).collect();
+        let mark = check.mark.map_or_else(|| mark.to_owned(), |of| format!("{mark} {}", of.words()));
         let _ = writeln!(
             text,
             "| {} | {}: {} of {}, {} | {} | {} | {mark} |",
@@ -89,8 +89,23 @@ fn checks(text: &mut String, arm: &Arm) {
             plain(&check.subject),
             plain(&check.over),
             plain(&check.bound),
-            measured.join(", ")
+            measured(&all)
         );
+    }
+}
+
+/// The mean of many runs with its interval, or each of a few.
+fn measured(checks: &[&Check]) -> String {
+    let values: Vec<f64> = checks.iter().filter_map(|check| check.measured).collect();
+    match checks.first().and_then(|check| check.interval).filter(|_| values.len() > 3) {
+        Some([low, high]) => {
+            let mean = values.iter().sum::<f64>() / values.len() as f64;
+            format!("{} ({} to {})", digits(mean), digits(low), digits(high))
+        }
+        None => {
+            let each = checks.iter().map(|check| check.measured.map_or("nothing".into(), digits));
+            each.collect::<Vec<_>>().join(", ")
+        }
     }
 }
 

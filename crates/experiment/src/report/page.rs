@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use crate::scenario::Mark;
+
 use super::saved::{Arm, Check, Experiment, Run, SavedReport, Total};
 
 /// The page. Equal reports give equal bytes.
@@ -107,10 +109,12 @@ fn checks(arm: &Arm) -> String {
         let passed = all.iter().filter(|check| check.pass).count();
         let check = all[0];
         format!(
-            "<tr><td>{}{}</td><td class=\"words\">{}</td><td>{} of {}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
+            "<tr><td>{}{}</td><td>{}</td><td class=\"words\">{}{}</td><td>{} of {}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
             word(passed == all.len()),
             if all.len() > 1 { format!(" {passed}/{}", all.len()) } else { String::new() },
+            check.mark.map_or("", Mark::words),
             escape(&check.what),
+            grounds(check),
             escape(&check.metric),
             escape(&check.subject),
             escape(&check.over),
@@ -119,7 +123,13 @@ fn checks(arm: &Arm) -> String {
         )
     };
     let rows: String = (0..first.checks.len()).map(row).collect();
-    table(&["", "what it must show", "measure", "over", "wanted", "measured"], &rows)
+    table(&["", "evidence", "what it must show", "measure", "over", "wanted", "measured"], &rows)
+}
+
+/// The paper's words, and why the bounds are others, below what a check shows.
+fn grounds(check: &Check) -> String {
+    let line = |text: &String| format!("<br><span class=\"soft\">{}</span>", escape(text));
+    [&check.claim, &check.because].into_iter().filter(|text| !text.is_empty()).map(line).collect()
 }
 
 fn measured(checks: &[&Check]) -> String {
@@ -130,6 +140,10 @@ fn measured(checks: &[&Check]) -> String {
     let least = values.iter().copied().fold(f64::MAX, f64::min);
     let most = values.iter().copied().fold(f64::MIN, f64::max);
     let digits = |value: f64| if value >= 100.0 { format!("{value:.1}") } else { format!("{value:.4}") };
+    if let Some([low, high]) = checks.first().and_then(|check| check.interval) {
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        return format!("{} ({} to {})", digits(mean), digits(low), digits(high));
+    }
     if values.len() == 1 { digits(least) } else { format!("{} to {}", digits(least), digits(most)) }
 }
 

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use crate::scenario::Mark;
+
 /// A report as it lies in a folder: `report.json` and the figures.
 #[derive(Debug, Clone)]
 pub struct SavedReport {
@@ -65,6 +67,14 @@ pub(super) struct Run {
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Check {
     pub(super) what: String,
+    #[serde(default)]
+    pub(super) mark: Option<Mark>,
+    #[serde(default)]
+    pub(super) claim: String,
+    #[serde(default)]
+    pub(super) because: String,
+    #[serde(default)]
+    pub(super) interval: Option<[f64; 2]>,
     pub(super) subject: String,
     pub(super) metric: String,
     pub(super) over: String,
@@ -115,6 +125,6 @@ impl SavedReport {
     }
 }
 
-fn text(path: &Path) -> Result<String, ReadError> {
+pub(super) fn text(path: &Path) -> Result<String, ReadError> {
     fs::read_to_string(path).map_err(|error| ReadError::File { path: path.to_path_buf(), error })
 }

@@ -6,6 +6,7 @@ use tidegate_workload::{Course, Second};
 
 use super::{ArmReport, ExperimentReport, RunReport};
 use crate::measure::Check;
+use crate::scenario::Mark;
 
 pub(super) fn render(report: &ExperimentReport) -> String {
     let scenario = &report.scenario;
@@ -69,11 +70,12 @@ fn checks(arm: &ArmReport) -> String {
         let (word, count) = if passed == all.len() { ("PASS", passed) } else { ("FAIL", all.len() - passed) };
         let check = all[0];
         let times = if all.len() > 1 { format!(" in {count} of {}", all.len()) } else { String::new() };
+        let mark = check.mark.map_or_else(String::new, |mark| format!("[{mark}] "));
         let (subject, metric, over, bound) = (&check.subject, check.metric, check.over, &check.bound);
         // Writing into a string cannot fail.
         let _ = writeln!(
             text,
-            "{word}{times}  {}: {metric} of {subject} over {over} is {} (wanted {bound})",
+            "{word}{times}  {mark}{}: {metric} of {subject} over {over} is {} (wanted {bound})",
             check.what,
             measured(&all)
         );
@@ -86,12 +88,13 @@ fn measured(checks: &[&Check]) -> String {
     if values.len() < checks.len() {
         return "nothing: there was nothing to measure".to_owned();
     }
-    if let Some([low, high]) = checks.first().and_then(|check| check.interval) {
-        let mean = values.iter().sum::<f64>() / values.len() as f64;
-        return format!("{} on the mean, {}..{} with 95 % confidence,", digits(mean), digits(low), digits(high));
-    }
     let (least, most) =
         (values.iter().copied().fold(f64::MAX, f64::min), values.iter().copied().fold(f64::MIN, f64::max));
+    if let Some([low, high]) = checks.first().and_then(|check| check.interval) {
+        let mean = digits(values.iter().sum::<f64>() / values.len() as f64);
+        let (low, high, least, most) = (digits(low), digits(high), digits(least), digits(most));
+        return format!("{least}..{most}, {mean} on the mean, {low}..{high} with 95 % confidence,");
+    }
     if values.len() == 1 { digits(least) } else { format!("{}..{}", digits(least), digits(most)) }
 }
 
@@ -115,10 +118,22 @@ fn verdict(report: &ExperimentReport) -> String {
     let runs = || report.arms.iter().flat_map(|arm| &arm.runs);
     let all = runs().map(|run| run.checks.len()).sum::<usize>();
     let failed = runs().flat_map(|run| &run.checks).filter(|check| !check.pass).count();
+    let marks = marks(report);
     match failed {
-        0 => format!("\n{} PASS: {all} checks\n", report.scenario.id),
-        _ => format!("\n{} FAIL: {failed} of {all} checks missed\n", report.scenario.id),
+        0 => format!("\n{} PASS: {all} checks{marks}\n", report.scenario.id),
+        _ => format!("\n{} FAIL: {failed} of {all} checks missed{marks}\n", report.scenario.id),
     }
+}
+
+/// How many checks are evidence of what, of the first runs; nothing where no check says.
+fn marks(report: &ExperimentReport) -> String {
+    let checks = || report.arms.iter().filter_map(|arm| arm.runs.first()).flat_map(|run| &run.checks);
+    let count = |mark: Mark| checks().filter(|check| check.mark == Some(mark)).count();
+    if checks().all(|check| check.mark.is_none()) {
+        return String::new();
+    }
+    let (paper, ours, finding) = (count(Mark::Paper), count(Mark::Ours), count(Mark::Finding));
+    format!("; {paper} as the paper, {ours} ours beyond it, {finding} known misses")
 }
 
 fn milliseconds(seconds: f64) -> String {

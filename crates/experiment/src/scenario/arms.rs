@@ -9,7 +9,7 @@ use tidegate_config::Step::{Index, Key};
 use tidegate_config::{ConfigErrors, Found};
 use toml::Value;
 
-use super::{Arm, Scenario};
+use super::{Arm, Expect, Scenario};
 
 impl Scenario {
     /// The scenario as it is in an arm.
@@ -24,6 +24,15 @@ impl Scenario {
         let mut plain = self.clone();
         let (expects, short) = (std::mem::take(&mut plain.expects), plain.short.take());
         Ok(Cow::Owned(Scenario { expects, short, ..plain.with(&arm.set)? }))
+    }
+}
+
+impl Arm {
+    /// The expectations that are about this arm, without those that compare it with an arm that is not there.
+    pub fn expectations<'s>(&'s self, scenario: &'s Scenario) -> impl Iterator<Item = &'s Expect> {
+        let is_there = |name: &String| scenario.arms.iter().any(|arm| arm.name == *name);
+        let about = scenario.expects.iter().filter(|expect| expect.is_about(&self.name));
+        about.filter(move |expect| expect.other_arm().is_none_or(is_there))
     }
 }
 

@@ -44,6 +44,9 @@ impl Panel {
     pub fn at(&self, over: Span) -> Expect {
         Expect {
             what: self.title.clone(),
+            mark: None,
+            claim: String::new(),
+            because: String::new(),
             arms: Vec::new(),
             class: self.class.clone(),
             load: self.load.clone(),
@@ -52,7 +55,7 @@ impl Panel {
             relative_to: None,
             relative_to_arm: None,
             minus_arm: None,
-            over_seeds: false,
+            over_seeds: None,
             metric: self.metric,
             over,
             window: over.to - over.from,

@@ -11,7 +11,7 @@ use tidegate_config::{
 };
 use tidegate_workload::{Cursor, ParseError, time};
 
-use super::{Only, Scenario, is_no};
+use super::{Mark, Only, Scenario};
 
 /// One thing that must come of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -20,6 +20,15 @@ pub struct Expect {
     /// What this shows, in words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub what: String,
+    /// What it is evidence of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mark: Option<Mark>,
+    /// The sentence or figure of the paper that it is about.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub claim: String,
+    /// Why its bounds are not the paper's, or why the paper's policy misses the claim.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub because: String,
     /// The arms it is about; every arm when empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arms: Vec<String>,
@@ -61,9 +70,10 @@ pub struct Expect {
     /// The metric counts by how much it is above what it was in this arm, over the same span and with the same seed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub minus_arm: Option<String>,
-    /// Of several seeds, whether the mean lies within the bounds with 95 % confidence, rather than each run does.
-    #[serde(default, skip_serializing_if = "is_no")]
-    pub over_seeds: bool,
+    /// Of several seeds, whether the mean must lie within the bounds with 95 % confidence, rather than each run; when
+    /// absent, of ten simulated runs and more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over_seeds: Option<bool>,
     /// Whether it must also hold in the short form.
     #[serde(default = "yes")]
     pub short: bool,
@@ -152,6 +162,8 @@ pub enum Metric {
     TurnedAway,
     /// Processor time that turning a connection away costs, in multiples of what a refusal costs.
     RefusalCost,
+    /// What all servers drew on average while requests arrived, over the whole run, watts.
+    Power,
 }
 
 /// A span of time since the start of the run, such as `130s..195s`.
@@ -185,7 +197,7 @@ impl Expect {
         let factor = self.relative_to.map(|span| format!("times that of {span}"));
         let of_arm = self.relative_to_arm.as_ref().map(|arm| format!("times that of `{arm}`"));
         let above = self.minus_arm.as_ref().map(|arm| format!("above that of `{arm}`"));
-        let seeds = self.over_seeds.then(|| "over the seeds".to_owned());
+        let seeds = (self.over_seeds == Some(true)).then(|| "over the seeds".to_owned());
         [at_least, at_most, tolerance, factor, of_arm, above, seeds].into_iter().flatten().collect::<Vec<_>>().join(" ")
     }
 
@@ -248,6 +260,7 @@ impl Metric {
             Metric::RateChangeTime => "rate_change_time",
             Metric::TurnedAway => "turned_away",
             Metric::RefusalCost => "refusal_cost",
+            Metric::Power => "power",
         }
     }
 

@@ -63,6 +63,7 @@ impl Played {
     /// The part of a report that scenarios make demands on.
     pub fn outcome(&self, mut report: Report) -> Outcome {
         let notes = notes(&report, &self.world);
+        let joules = Some(report.joules()).filter(|joules| *joules > 0.0);
         let controls = controls(&report);
         let courses = std::mem::take(&mut report.courses);
         let in_flight = std::mem::take(&mut report.in_flight);
@@ -77,7 +78,7 @@ impl Played {
             course,
         });
         let streams = streams.collect();
-        Outcome { streams, types, controls, partitions, in_flight, at_work, notes, ..Outcome::default() }
+        Outcome { streams, types, controls, partitions, in_flight, at_work, notes, joules, ..Outcome::default() }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod agree;
 mod apache;
+mod mutate;
 mod page;
 mod play;
 mod provision;
@@ -37,11 +38,15 @@ enum What {
     Run(RunArgs),
     Report(page::Args),
     Agree(agree::Args),
+    Mutate(mutate::Args),
     Provision(Box<provision::Args>),
     Theory(theory::Args),
     #[command(hide = true)]
     Apache(apache::Args),
 }
+
+/// Runs of each arm in the simulator, unless the command line says otherwise: enough for a mean to be judged.
+const SEEDS: u64 = 10;
 
 /// `experiment run`.
 #[derive(Debug, clap::Args)]
@@ -60,10 +65,14 @@ struct RunArgs {
 pub fn run(args: Args) -> Result<ExitCode> {
     match args.what {
         What::List => list().map(|()| ExitCode::SUCCESS),
-        What::Run(args) => args.what.run(if args.live { Mode::Live } else { Mode::Simulated }),
+        What::Run(args) => {
+            let (mode, seeds) = if args.live { (Mode::Live, 1) } else { (Mode::Simulated, SEEDS) };
+            args.what.run(mode, seeds)
+        }
         What::Theory(args) => theory::run(&args),
         What::Report(args) => page::run(&args),
         What::Agree(args) => agree::run(&args),
+        What::Mutate(args) => mutate::run(&args),
         What::Provision(args) => provision::run(&args),
         What::Apache(args) => apache::run(&args),
     }

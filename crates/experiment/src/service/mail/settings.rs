@@ -107,6 +107,7 @@ mod tests {
             provision: toml::Table::new(),
             set: toml::Table::new(),
             cancel: tidegate_engine::Cancel::Off,
+            unchecked: String::new(),
         };
         Settings::of(&scenario, &arm)
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use tidegate_experiment::report::{SavedReport, chapter, page};
+use tidegate_experiment::report::{Kept, SavedReport, chapter, page};
 
 /// Make one HTML page of every result in a folder: tables, checks, figures
 ///
@@ -21,13 +21,17 @@ pub(super) struct Args {
     /// Insert the results into this document, at its mark, instead of writing the page
     #[arg(long, value_name = "FILE", conflicts_with = "out")]
     chapter: Option<PathBuf>,
+    /// Write what is kept of each experiment into this folder, instead of the page: its checks, over all seeds
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "chapter"])]
+    keep: Option<PathBuf>,
 }
 
 /// Runs the command. Status 2 when there is nothing to read.
 pub(super) fn run(args: &Args) -> Result<ExitCode> {
-    let written = match &args.chapter {
-        Some(document) => write_chapter(&args.folder, document),
-        None => write(&args.folder, args.out.as_deref()),
+    let written = match (&args.chapter, &args.keep) {
+        (Some(document), _) => write_chapter(&args.folder, document),
+        (None, Some(folder)) => keep(&args.folder, folder),
+        (None, None) => write(&args.folder, args.out.as_deref()),
     };
     match written {
         Ok(file) => writeln!(stdout(), "written: {}", file.display()).map(|()| ExitCode::SUCCESS).map_err(Into::into),
@@ -51,6 +55,16 @@ fn write_chapter(folder: &Path, document: &Path) -> Result<PathBuf> {
     }
     std::fs::write(document, text).with_context(|| format!("cannot write {}", document.display()))?;
     Ok(document.to_path_buf())
+}
+
+/// Writes what is kept of the results of `from` into `to`, a file an experiment.
+fn keep(from: &Path, to: &Path) -> Result<PathBuf> {
+    std::fs::create_dir_all(to).with_context(|| format!("cannot make {}", to.display()))?;
+    for kept in Kept::of(&read(from)?) {
+        let file = to.join(kept.file());
+        std::fs::write(&file, kept.json()).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    Ok(to.to_path_buf())
 }
 
 /// Writes the page of `folder`, by default into it.

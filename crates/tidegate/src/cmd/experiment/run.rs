@@ -27,9 +27,10 @@ pub(in super::super) struct PlayArgs {
     /// Seed of the first run; default: the scenario's
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Runs of each arm, with consecutive seeds
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    seeds: u64,
+    /// Runs of each arm, with consecutive seeds; default: 10 of `experiment run` in the simulator, where the mean is
+    /// judged, else, and of the short form and of spaces, 1
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: Option<u64>,
     /// Simulations at the same time; default: one per processor
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     jobs: Option<u16>,
@@ -49,7 +50,8 @@ struct Prepared {
 
 impl PlayArgs {
     /// Runs everything. Status 2 when a scenario makes no sense: then nothing was run and nothing written.
-    pub(in super::super) fn run(&self, mode: Mode) -> Result<ExitCode> {
+    pub(in super::super) fn run(&self, mode: Mode, seeds: u64) -> Result<ExitCode> {
+        let seeds = self.seeds.unwrap_or(if self.short { 1 } else { seeds });
         // All are read before the first runs: a slip in the last must not cost the time of the others.
         let scenarios: Result<Vec<Prepared>> = self.scenarios.iter().map(|name| self.prepare(name, mode)).collect();
         let scenarios = match scenarios {
@@ -68,7 +70,7 @@ impl PlayArgs {
             for (at, point) in points.into_iter().enumerate() {
                 let folder = folder_of(&point.scenario, mode == Mode::Live);
                 let folder = self.out.join(if sweeps { format!("{folder}.{}", at + 1) } else { folder });
-                let report = self.play(point.scenario, mode)?;
+                let report = self.play(point.scenario, mode, seeds)?;
                 write!(stdout(), "{}", report.text())?;
                 let files = report.write(&folder)?;
                 let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
@@ -131,7 +133,7 @@ impl PlayArgs {
     fn play_space(&self, space: &Space, points: Vec<Point>, mode: Mode) -> Result<bool> {
         let mut spaces = SpaceReport::new(space, &points)?;
         for point in points {
-            let report = self.play(point.scenario, mode)?;
+            let report = self.play(point.scenario, mode, self.seeds.unwrap_or(1))?;
             spaces.add(&point.settings, &report)?;
         }
         std::fs::create_dir_all(&self.out).with_context(|| format!("cannot make {}", self.out.display()))?;
@@ -150,9 +152,9 @@ impl PlayArgs {
         Ok(writeln!(stdout(), "written: {}", file.display())?)
     }
 
-    fn play(&self, scenario: Scenario, mode: Mode) -> Result<ExperimentReport> {
+    fn play(&self, scenario: Scenario, mode: Mode, seeds: u64) -> Result<ExperimentReport> {
         let first = self.seed.unwrap_or(scenario.seed);
-        let seeds: Vec<u64> = (0..self.seeds).map(|n| first.wrapping_add(n)).collect();
+        let seeds: Vec<u64> = (0..seeds).map(|n| first.wrapping_add(n)).collect();
         let arms = match mode {
             Mode::Live => play::live(&scenario, &seeds, &lab(self.mail.clone(), &self.out)?)?,
             Mode::Simulated => play::simulate(&scenario, &seeds, jobs(self.jobs))?,
