@@ -16,7 +16,7 @@
 //! the queueing delay at the servers, `eta` the requests in service per server, `n` the servers, `k` a server's
 //! effective processors, `S` the bucket's cost, and `f` the measured ratio of the SLA's statistic to such a prediction
 //! ([`Calibration`](crate::estimate::Calibration)). The paper's test is the case `k` = `f` = 1 with `beta / n` rounded
-//! up (`round_up`): what is left of a server's room beside whole requests stays empty. Where the target is worth 2.8
+//! up (`round_up`; `paper` is all of it as it stands there): what is left of a server's room beside whole requests stays empty. Where the target is worth 2.8
 //! requests in service a server, that lets in two, and leaves a third of the room. But the target bounds a statistic
 //! over all requests, and those share their servers with 2.8 on average, also when some share with two and some with
 //! three.
@@ -41,7 +41,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::delays::{self, FullShare};
-use super::{Admission, AdmissionPolicy, Arrival, Context, Ended, PolicyState};
+use super::{Admission, AdmissionPolicy, Arrival, Context, Ended, Load, PolicyState};
 use crate::decision::Reason;
 use crate::policer::Share;
 use crate::request::ClassId;
@@ -58,20 +58,21 @@ pub use config::{Config, Delays, Order};
 impl Config {
     pub(super) fn build(&self, setup: &Setup) -> Batch {
         let classes = setup.classes.len();
+        let config = self.in_force();
         let delays = match &self.delays {
             Delays::Computed(_) => alloc::vec![Duration::ZERO; classes],
             Delays::Fixed(fixed) => (0..classes).map(|i| fixed[i.min(fixed.len() - 1)].duration()).collect(),
         };
         Batch {
-            config: self.clone(),
             computed: matches!(self.delays, Delays::Computed(_)),
             delays,
             rounds: alloc::vec![None; classes],
             full: FullShare::default(),
             floors: Floors::new(classes),
-            dues: Dues::new(if self.order == Order::Fair { classes } else { 0 }),
+            dues: Dues::new(if config.order == Order::Fair { classes } else { 0 }),
             budget: Budget::new(setup.sla.statistic()),
             next_delays: Timestamp::ZERO,
+            config,
         }
     }
 }
@@ -254,7 +255,8 @@ impl Batch {
         (arrive - complete + RESERVE_DEVIATIONS * libm::sqrt(arrive + complete)).max(0.0) as usize
     }
 
-    /// The largest batch of cost `cost` that passes the test now. A spare processor takes a request all the same.
+    /// The largest batch of cost `cost` that passes the test now. A spare processor takes a request all the same, but
+    /// not in the paper.
     fn most(&self, cx: &Context<'_>, cost: f64, margin: &Margin) -> usize {
         let load = &cx.load;
         let bound = cx.target * self.config.headroom - margin.delay - load.queueing_delay;
@@ -263,6 +265,9 @@ impl Batch {
             true => self.fit(cx, margin.floor, bound, margin),
             false => fits,
         };
+        if self.config.paper {
+            return fits.min(load.free);
+        }
         let busy = fits.min(margin.busy.saturating_sub(load.in_flight));
         let servers = load.servers.max(1) as f64;
         let spare = (libm::floor(load.idle_processors / servers) * servers).max(servers) as usize;
@@ -281,7 +286,7 @@ impl Batch {
             false => cost * self.factor(cx),
         };
         // (eta + m / n) / k <= bound / inherent, for all n servers together: m + in service <= n k bound / inherent.
-        let places = load.processors * (bound / inherent).min(1e9) - load.in_service() + 1e-9;
+        let places = self.processors(load) * (bound / inherent).min(1e9) - load.in_service() + 1e-9;
         let servers = load.servers.max(1);
         match self.config.round_up {
             true => (places / servers as f64).max(0.0) as usize * servers,
@@ -309,7 +314,13 @@ impl Batch {
             false => batch as f64 / servers as f64,
         };
         let in_service = cx.load.in_service_per_server() + per_server;
-        cx.load.queueing_delay + cost * self.factor(cx) * (in_service / cx.load.processors_per_server()).max(1.0)
+        let each = self.processors(&cx.load) / servers as f64;
+        cx.load.queueing_delay + cost * self.factor(cx) * (in_service / each.max(f64::MIN_POSITIVE)).max(1.0)
+    }
+
+    /// Of all servers together; the paper's have one each.
+    fn processors(&self, load: &Load) -> f64 {
+        if self.config.paper { load.servers as f64 } else { load.processors }
     }
 
     fn factor(&self, cx: &Context<'_>) -> f64 {
@@ -358,4 +369,48 @@ impl Batch {
 fn next_round(now: Timestamp, delay: Duration) -> Timestamp {
     let step = (delay.as_nanos() as u64).max(1);
     Timestamp::from_nanos((now.as_nanos() / step + 1).saturating_mul(step))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Bench, answered};
+
+    /// Whether a request gets in at an idle server when requests are known to take twice the target.
+    fn takes_what_cannot_be_in_time(policy: &str) -> bool {
+        let mut bench = Bench::new(policy);
+        for _ in 0..200 {
+            let Some(ticket) = bench.arrive(0) else { return false };
+            bench.advance(2000);
+            bench.complete(ticket, answered(2000));
+            bench.advance(200);
+        }
+        true
+    }
+
+    #[test]
+    fn a_free_processor_takes_any_request_but_not_in_the_paper() {
+        assert!(takes_what_cannot_be_in_time(r#"{ "policy": "batch" }"#));
+        assert!(!takes_what_cannot_be_in_time(r#"{ "policy": "batch", "paper": true }"#));
+    }
+
+    #[test]
+    fn in_the_paper_a_batch_gets_in_as_a_whole_or_not_at_all() {
+        let policy = |rest: &str| alloc::format!(r#"{{ "policy": "batch", "delays": ["0s", "0.1s"]{rest} }}"#);
+        let admitted_of_fifty = |policy: &str| {
+            let mut bench = Bench::new(policy);
+            for _ in 0..100 {
+                let ticket = bench.arrive(0).expect("the server is idle");
+                bench.advance(100);
+                bench.complete(ticket, answered(100));
+            }
+            for _ in 0..50 {
+                bench.wait(1);
+            }
+            bench.advance(200);
+            bench.started.len()
+        };
+        assert_eq!(admitted_of_fifty(&policy(r#", "paper": true"#)), 0);
+        let ours = admitted_of_fifty(&policy(""));
+        assert!(ours > 0 && ours < 50, "{ours}");
+    }
 }

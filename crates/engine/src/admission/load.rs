@@ -60,9 +60,4 @@ impl Load {
             _ => otherwise,
         }
     }
-
-    /// k: effective processors of one server, on average.
-    pub fn processors_per_server(&self) -> f64 {
-        if self.servers == 0 { 1.0 } else { self.processors / self.servers as f64 }
-    }
 }

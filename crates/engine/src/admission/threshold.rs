@@ -39,13 +39,16 @@ pub struct Config {
     pub target_utilisation: f64,
     /// Whether the table follows what is in flight, too, and not only rates and costs.
     pub drain: bool,
+    /// Exactly the paper's table, to be compared with: rates and costs alone, all of what arrives and no rule for calm,
+    /// one processor a server, filled entirely. Of the other settings `period` counts then.
+    pub paper: bool,
     /// Instead of all this: every class passes with this probability. For measurements.
     pub fixed: Option<f64>,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Config { period: Seconds(1.0), target_utilisation: 0.95, drain: true, fixed: None }
+        Config { period: Seconds(1.0), target_utilisation: 0.95, drain: true, paper: false, fixed: None }
     }
 }
 
@@ -63,9 +66,14 @@ impl Config {
         require(self.fixed.is_none_or(|p| (0.0..=1.0).contains(&p)), "threshold", "fixed", "must lie between 0 and 1")
     }
 
+    /// The settings in force: those of the paper where it is asked for.
+    fn in_force(&self) -> Config {
+        if self.paper { Config { drain: false, target_utilisation: 1.0, ..self.clone() } } else { self.clone() }
+    }
+
     pub(super) fn build(&self, _setup: &Setup) -> Threshold {
         Threshold {
-            config: self.clone(),
+            config: self.in_force(),
             period: self.period.duration(),
             next: Timestamp::ZERO,
             surged: false,
@@ -139,7 +147,11 @@ impl Threshold {
 
     fn recompute(&mut self, cx: &mut Context<'_>) {
         let calm = self.at.is_none() && self.in_flight(cx) < PILE_SHARE * self.fits(cx);
-        let at = if self.is_idle(cx) || (calm && self.config.drain) { None } else { self.threshold(cx) };
+        let at = if (self.is_idle(cx) && !self.config.paper) || (calm && self.config.drain) {
+            None
+        } else {
+            self.threshold(cx)
+        };
         self.put(cx, at);
     }
 
@@ -170,7 +182,9 @@ impl Threshold {
         cx.costs.mean()?;
         let mut left = self.usable(cx);
         for class in cx.class_ids() {
-            let demand = cx.classes[class.index()].excess.get() * cx.costs.class_mean(class.index());
+            let estimate = &cx.classes[class.index()];
+            let arrive = if self.config.paper { &estimate.offered } else { &estimate.excess };
+            let demand = arrive.get() * cx.costs.class_mean(class.index());
             if demand > left {
                 return Some((class, (left / demand).clamp(0.0, 1.0)));
             }
@@ -182,7 +196,8 @@ impl Threshold {
     /// U - G: seconds of work per second that excess requests may bring.
     fn usable(&self, cx: &Context<'_>) -> f64 {
         let guaranteed: f64 = cx.classes.iter().enumerate().map(|(i, c)| c.min_rate * cx.costs.class_mean(i)).sum();
-        let full = cx.load.own_processors() * self.config.target_utilisation;
+        let processors = if self.config.paper { cx.load.servers as f64 } else { cx.load.own_processors() };
+        let full = processors * self.config.target_utilisation;
         let backlog = if self.config.drain { self.backlog(cx) } else { 0.0 };
         (full - guaranteed - backlog / self.period.as_secs_f64()).max(0.0)
     }

@@ -35,6 +35,10 @@ pub struct Config {
     pub late_budget: bool,
     /// Most requests waiting, all classes together.
     pub max_waiting: u32,
+    /// Exactly the paper's test, to be compared with: a batch as a whole or not at all, `ceil(beta / n)`, one processor
+    /// a server, the whole target, nothing calibrated, kept back or spent late, and nobody let in because a processor
+    /// is free. Of the other settings `order`, `delays`, `epsilon` and `max_waiting` count then.
+    pub paper: bool,
 }
 
 impl Default for Config {
@@ -50,6 +54,7 @@ impl Default for Config {
             reserve: true,
             late_budget: true,
             max_waiting: 100_000,
+            paper: false,
         }
     }
 }
@@ -86,6 +91,23 @@ pub enum ComputedDelays {
 }
 
 impl Config {
+    /// The settings in force: those of the paper where it is asked for.
+    pub(super) fn in_force(&self) -> Config {
+        if !self.paper {
+            return self.clone();
+        }
+        Config {
+            order: if self.order == Order::Fair { Order::SmallestFirst } else { self.order },
+            partial: false,
+            headroom: 1.0,
+            round_up: true,
+            calibrate: false,
+            reserve: false,
+            late_budget: false,
+            ..self.clone()
+        }
+    }
+
     pub(in crate::admission) fn check(&self) -> Result<(), SetupError> {
         let share = |x: f64| x > 0.0 && x <= 1.0;
         require(share(self.headroom), "batch", "headroom", "must be more than 0 and at most 1")?;
