@@ -37,6 +37,8 @@ pub struct Config {
     pub step: u32,
     /// Time at least between two invocations, delta; paper: 5 min.
     pub pause: Seconds,
+    /// Whether `pause` also holds before a plan, so that a step is not undone at once; `false`: as the paper's text.
+    pub pause_before_plan: bool,
 }
 
 impl Default for Config {
@@ -47,6 +49,7 @@ impl Default for Config {
             interval: Seconds(300.0),
             step: 1,
             pause: Seconds(300.0),
+            pause_before_plan: true,
         }
     }
 }
@@ -130,7 +133,8 @@ impl Cataclysm {
     /// Whether a step may follow an interval that ended at `at`.
     fn may_step(&self, at: Timestamp) -> bool {
         let pause = self.config.pause.duration();
-        self.last_step.is_none_or(|last| at.since(last) >= pause) && self.next_plan.since(at) > pause
+        let is_before_plan = self.config.pause_before_plan && self.next_plan.since(at) <= pause;
+        self.last_step.is_none_or(|last| at.since(last) >= pause) && !is_before_plan
     }
 
     /// One step for every application that is refused too much.

@@ -260,7 +260,7 @@ impl Protection {
     fn new(config: &Config, setup: &Setup) -> Protection {
         let resource = |resource: &config::Resource| {
             let signal = resource.signal().expect("it was checked with the setup");
-            let (law, depth) = resource.control.resolve(signal, 5.0).expect("it was checked with the setup");
+            let (law, depth) = config.law(&resource.control, signal, 5.0).expect("it was checked with the setup");
             let (name, tag) = (resource.name.clone(), tag(setup, &resource.name));
             Protected { name, tag, signal, law, depth, places: Vec::new() }
         };

@@ -12,47 +12,89 @@
 //! is admitted.
 //!
 //! *Awkward cases.* The paper's switch sums reports that its servers send, and starts and stops refusing by them, a
-//! period late; the sentry knows what it sent, so each request is counted at once and the limits are
+//! period late (`paper` does so); the sentry knows what it sent, so each request is counted at once and the limits are
 //! exact. Requests of other sentries count as far as nuclei report them, averaged. A server that goes down takes its
 //! weight with it: the limits fall. Each kind is tested separately: many static requests do not cause the refusal of a
 //! dynamic one, though they slow it down. The limits were measured with a certain mix, and hold for that.
 //!
 //! *Source.* M. Andreolini et al. (2004), section 5.2, SwitchAdm; with partitions, sections 5.3 and 5.4.
 
+use alloc::vec::Vec;
+
 use serde::{Deserialize, Serialize};
 
-use super::{Admission, AdmissionPolicy, Arrival, Context, PolicyState};
+use super::{Admission, AdmissionPolicy, Arrival, Context, PolicyState, require};
 use crate::decision::Reason;
 use crate::demands::Demands;
-use crate::setup::Setup;
+use crate::request::{ClassId, RequestTypeId};
+use crate::setup::{Setup, SetupError};
+use crate::time::Timestamp;
+use crate::units::Seconds;
 
-/// No settings: what servers hold is the application's `max_conn`.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct Config {}
+/// Settings; what servers hold is the application's `max_conn`.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// As the paper's switch, to be compared with: it looks at what is in flight only once a `period`, and until the
+    /// next look refuses all of a class and kind that was over its limit, and none of one that was not.
+    pub paper: bool,
+    /// From look to look; only with `paper`.
+    pub period: Seconds,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config { paper: false, period: Seconds(1.0) }
+    }
+}
 
 impl Config {
     pub(super) fn demands(&self) -> Demands {
         Demands { kinds: true, weights: true, ..Demands::default() }
     }
 
-    pub(super) fn build(&self, _setup: &Setup) -> Switch {
-        Switch
+    pub(super) fn check(&self) -> Result<(), SetupError> {
+        require((0.1..=60.0).contains(&self.period.0), "switch", "period", "must lie between 100ms and 60s")
+    }
+
+    pub(super) fn build(&self, setup: &Setup) -> Switch {
+        let types = setup.request_types.len();
+        let refuses = alloc::vec![false; types * setup.classes.len()];
+        Switch { config: self.clone(), next: Timestamp::ZERO, types, refuses }
     }
 }
 
-/// The policy `switch`, which has no state.
+/// State of the policy `switch`.
 #[derive(Debug)]
-pub struct Switch;
+pub struct Switch {
+    config: Config,
+    /// Of the paper's: when it looks again, and whom it refuses until then, by class and request type.
+    next: Timestamp,
+    types: usize,
+    refuses: Vec<bool>,
+}
 
 impl AdmissionPolicy for Switch {
     fn on_arrival(&mut self, cx: &mut Context<'_>, arrival: &Arrival) -> Admission {
-        let held = cx.held(arrival.request.class, arrival.request.request_type);
-        match held {
-            Some(held) if held.in_flight >= held.threshold => {
-                Admission::refuse(cx.load.refusal(Reason::ConcurrencyLimit))
-            }
-            _ => Admission::Admit,
+        let (class, request_type) = (arrival.request.class, arrival.request.request_type);
+        let is_over = match self.config.paper {
+            true => self.refuses.get(class.index() * self.types + request_type.index()).is_some_and(|refuses| *refuses),
+            false => cx.held(class, request_type).is_some_and(|held| held.in_flight >= held.threshold),
+        };
+        match is_over {
+            true => Admission::refuse(cx.load.refusal(Reason::ConcurrencyLimit)),
+            false => Admission::Admit,
+        }
+    }
+
+    fn on_tick(&mut self, cx: &mut Context<'_>) {
+        if !self.config.paper || cx.now < self.next {
+            return;
+        }
+        self.next = cx.now + self.config.period.duration();
+        for (at, refuses) in self.refuses.iter_mut().enumerate() {
+            let (class, request_type) = (ClassId((at / self.types) as u8), RequestTypeId((at % self.types) as u16));
+            *refuses = cx.held(class, request_type).is_some_and(|held| held.in_flight > held.threshold);
         }
     }
 
@@ -89,6 +131,37 @@ mod tests {
         setup.admission = AdmissionConfig::from_name("switch").expect("a name of the table");
         change(&mut setup);
         Controller::new(setup, 1, 1, Box::new(NoEvents)).expect("it makes sense")
+    }
+
+    #[test]
+    fn the_papers_switch_refuses_by_its_last_look() {
+        let policy = r#"{ "policy": "switch", "paper": true, "period": "1s" }"#;
+        let mut controller = controller(|setup| setup.admission = serde_json::from_str(policy).expect("it is right"));
+        let pass = |controller: &mut Controller, seconds: u64| {
+            let now = Timestamp::ZERO + Duration::from_secs(seconds);
+            while let Some((at, _)) = controller.poll_timeout()
+                && at <= now
+            {
+                controller.handle_timeout(at);
+            }
+            now
+        };
+        let now = pass(&mut controller, 2);
+        let request = Request { class: ClassId(2), request_type: RequestTypeId(3), ..Request::default() };
+        let admit = |controller: &mut Controller, now| match controller.handle_arrival(now, request) {
+            Decision::Admit { ticket, .. } => Some(ticket),
+            _ => None,
+        };
+        let tickets: Vec<Ticket> = (0..30).filter_map(|_| admit(&mut controller, now)).collect();
+        assert_eq!(tickets.len(), 30, "nobody looks before the next period");
+        let now = pass(&mut controller, 4);
+        assert_eq!(admit(&mut controller, now), None, "it was over the limit");
+        for ticket in tickets {
+            controller.handle_completion(now, ticket, Outcome::answered());
+        }
+        assert_eq!(admit(&mut controller, now), None, "and is refused until the next look, though all is idle");
+        let now = pass(&mut controller, 6);
+        assert!(admit(&mut controller, now).is_some());
     }
 
     /// Requests of a class and type until one is refused: their tickets.

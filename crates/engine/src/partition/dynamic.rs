@@ -42,11 +42,14 @@ pub struct Config {
     pub period: Seconds,
     /// How far beyond the marks a load must be, as a share of them.
     pub dead_band: f64,
+    /// Exactly the paper's marks, to be compared with: the load at the instant at which a period ends, of the kind of
+    /// which a server holds the fewest (the paper's dynamic requests), and no dead band.
+    pub paper: bool,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Config { shares: Vec::new(), least: Vec::new(), period: Seconds(5.0), dead_band: 0.1 }
+        Config { shares: Vec::new(), least: Vec::new(), period: Seconds(5.0), dead_band: 0.1, paper: false }
     }
 }
 
@@ -64,7 +67,9 @@ impl Config {
     }
 
     pub(super) fn build(&self, _setup: &Setup) -> Dynamic {
-        Dynamic { config: self.clone(), started: false, groups: 0, sums: Vec::new(), looks: 0, next: None }
+        let dead_band = if self.paper { 0.0 } else { self.dead_band };
+        let config = Config { dead_band, ..self.clone() };
+        Dynamic { config, started: false, groups: 0, sums: Vec::new(), looks: 0, next: None }
     }
 }
 
@@ -106,6 +111,9 @@ impl PartitionPolicy for Dynamic {
             return false;
         }
         let next = *self.next.get_or_insert(now + self.config.period.duration());
+        if self.config.paper {
+            self.forget();
+        }
         for (group, sum) in self.sums.iter_mut().enumerate() {
             sum.iter_mut().zip(division.load(group)).for_each(|(sum, load)| *sum += load);
         }
@@ -137,7 +145,12 @@ impl Dynamic {
     /// The weight of servers that what a partition held would fill up to the target.
     fn mean_load(&self, division: &Division<'_>, group: usize) -> f64 {
         let filled = |(sum, limit): (&f64, &crate::max_conn::MaxConn)| sum / limit.within_target;
-        let most = self.sums[group].iter().zip(division.limits()).map(filled).fold(0.0, f64::max);
+        let kinds = || self.sums[group].iter().zip(division.limits());
+        let scarcest = kinds().min_by(|one, other| one.1.within_target.total_cmp(&other.1.within_target));
+        let most = match self.config.paper {
+            true => scarcest.map_or(0.0, filled),
+            false => kinds().map(filled).fold(0.0, f64::max),
+        };
         most / f64::from(self.looks.max(1))
     }
 

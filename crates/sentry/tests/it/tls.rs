@@ -269,6 +269,30 @@ fn a_self_signed_certificate_is_enough_to_try_out() {
 }
 
 #[test]
+fn http2_is_offered_and_its_streams_know_what_the_handshake_said() {
+    let (folder, authority, server) = (Folder::new("http2"), Authority::new("ca"), mirror());
+    folder.pair("site", &authority.sign(&["shop.example"]));
+    let ca = folder.write("ca.pem", &authority.pem);
+    let sentry = start(folder.config(&[server.address], ONE));
+    let port = sentry.address.port();
+    let curl = |more: &[&str]| {
+        let mut command = Command::new("curl");
+        command.args(["-sS", "--max-time", "60", "--http2", "-w", "\n%{http_version} %{http_code}\n", "--cacert"]);
+        command.arg(&ca).args(["--resolve", &format!("shop.example:{port}:127.0.0.1")]).args(more);
+        command.arg(format!("https://shop.example:{port}/")).output()
+    };
+    let Ok(out) = curl(&[]) else {
+        return assert!(std::env::var_os("CI").is_none(), "curl is missing");
+    };
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert!(text.ends_with("\n2 200\n") && text.contains("x-forwarded-proto: https"), "{text} {out:?}");
+    let elsewhere = curl(&["-H", "host: other.example"]).expect("curl");
+    let text = String::from_utf8_lossy(&elsewhere.stdout);
+    assert!(text.ends_with("\n2 421\n"), "{text} {elsewhere:?}");
+    assert_eq!(sentry.count(Counter::Http2Requests), 2);
+}
+
+#[test]
 fn others_clients_verify_and_resume() {
     let (folder, authority, server) = (Folder::new("curl"), Authority::new("ca"), mirror());
     folder.pair("site", &authority.sign(&["shop.example"]));

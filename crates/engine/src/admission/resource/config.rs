@@ -31,6 +31,9 @@ pub struct Config {
     pub shares: Vec<f64>,
     /// Where tags come from.
     pub tags: Tagging,
+    /// Nothing but the paper's controllers, to be compared with: steps as large at every rate, none repeated faster,
+    /// no raise of a rate whose queue stands still, and a rate from the beginning, so that each needs `initial_rate`.
+    pub paper: bool,
 }
 
 /// Where tags come from.
@@ -98,6 +101,7 @@ impl Default for Config {
             syn: Tuning::default(),
             shares: Vec::new(),
             tags: Tagging::Rules,
+            paper: false,
         }
     }
 }
@@ -119,11 +123,11 @@ impl Config {
             let Some(signal) = resource.signal() else {
                 return wrong("is no signal's name; add signal = \"cpu\", \"nic_queue\", \"memory\" or another one");
             };
-            if let Err(problem) = resource.control.resolve(signal, 5.0) {
+            if let Err(problem) = self.law(&resource.control, signal, 5.0) {
                 return wrong(problem);
             }
         }
-        let problem = self.connections_law().err();
+        let problem = self.connections_law().err().filter(|_| self.connections || !self.paper);
         problem.map_or(Ok(()), |problem| Err(wrong(super::CONNECTIONS, problem)))
     }
 
@@ -150,7 +154,16 @@ impl Config {
 
     /// The law of new connections, and how many may come at once.
     pub(super) fn connections_law(&self) -> Result<(Law, f64), &'static str> {
-        self.syn.resolve(Signal::ListenQueue, CONNECTIONS_DEPTH)
+        self.law(&self.syn, Signal::ListenQueue, CONNECTIONS_DEPTH)
+    }
+
+    /// A controller's law, and how many requests may come at once.
+    pub(super) fn law(&self, tuning: &Tuning, signal: Signal, depth: f64) -> Result<(Law, f64), &'static str> {
+        let (law, depth) = tuning.resolve(signal, depth)?;
+        match self.paper && law.start.is_none() {
+            true => Err("needs initial_rate with paper = true: such a controller has a rate from the beginning"),
+            false => Ok((Law { is_strict: self.paper, ..law }, depth)),
+        }
     }
 
     pub(super) fn learns(&self) -> bool {
@@ -195,6 +208,7 @@ impl Tuning {
             start: self.initial_rate.map(|rate| rate.0),
             scale: rate(self.scale, scale),
             is_queue,
+            is_strict: false,
         };
         let depth = self.depth.unwrap_or(depth);
         law.check().and(if depth >= 1.0 && depth.is_finite() { Ok(()) } else { Err("has a depth below 1") })?;

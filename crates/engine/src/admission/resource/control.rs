@@ -33,6 +33,9 @@ pub struct Law {
     pub scale: f64,
     /// Whether the length of a queue is measured: raised when it changed, rather than when the rate was used.
     pub is_queue: bool,
+    /// Nothing but the paper's law: steps do not grow, no rate is raised because it stood still, and none is given up
+    /// when nothing is measured.
+    pub is_strict: bool,
 }
 
 /// What the last sample showed, and what was done about it.
@@ -172,11 +175,11 @@ impl Control {
         self.silent = 0;
         let error = self.law.reference - input;
         let fell = self.before.map_or(0.0, |before| before - input);
-        let gain = self.rate.map_or(1.0, |rate| (rate / self.law.scale).max(1.0));
+        let gain = self.rate.filter(|_| !self.law.is_strict).map_or(1.0, |rate| (rate / self.law.scale).max(1.0));
         let step = (self.law.proportional * error + self.law.derivative * fell) * gain;
         let why = match self.rate {
             None => self.begin(input, step, fell, hits, beside),
-            Some(rate) if step < 0.0 => self.lower(rate, step * beside.haste),
+            Some(rate) if step < 0.0 => self.lower(rate, step * if self.law.is_strict { 1.0 } else { beside.haste }),
             Some(rate) if step > 0.0 => self.raise(rate, step, hits, fell != 0.0, beside.cpu_busy),
             Some(_) => Why::Kept,
         };
@@ -213,7 +216,7 @@ impl Control {
 
     fn miss(&mut self, hits: f64) {
         self.silent = self.silent.saturating_add(1);
-        let is_lost = self.silent >= SILENT || self.before.is_none();
+        let is_lost = !self.law.is_strict && (self.silent >= SILENT || self.before.is_none());
         if is_lost {
             (self.rate, self.before) = (self.law.start, None);
             (self.standing, self.strained, self.calm, self.raises) = (0, 0, 0, 0);
@@ -274,14 +277,14 @@ impl Control {
         self.standing = if used && !changed { self.standing + 1 } else { 0 };
         let why = match self.law.is_queue {
             _ if cpu_busy => Why::CpuBusy,
-            true if !changed && self.standing < STANDING => Why::QueueUnchanged,
+            true if !changed && (self.law.is_strict || self.standing < STANDING) => Why::QueueUnchanged,
             false if !used => Why::Unused,
             _ if rate >= self.law.most => Why::AtMost,
             _ => Why::Raised,
         };
         if why == Why::Raised {
             // Of queues only: at a resource that is shared by what is not tagged a step is soon too large.
-            let is_fast = used && self.law.is_queue;
+            let is_fast = used && self.law.is_queue && !self.law.is_strict;
             let haste = if is_fast { (1.0 + 0.25 * f64::from(self.raises)).min(FASTEST) } else { 1.0 };
             self.rate = Some((rate + step * haste).min(self.law.most));
         }

@@ -14,6 +14,7 @@ fn cpu() -> Law {
         start: Some(50.0),
         scale: 100.0,
         is_queue: false,
+        is_strict: false,
     }
 }
 
@@ -202,4 +203,18 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_strict_controller_does_nothing_but_the_papers() {
+    let standing: Vec<(f64, f64)> = alloc::vec![(0.0, 1000.0); 20];
+    assert!(after(queue(), &standing).rate() > Some(1000.0), "ours is raised when its queue stands still");
+    assert_eq!(after(Law { is_strict: true, ..queue() }, &standing).rate(), Some(1000.0));
+    // Ours falls in proportion to a large rate.
+    let steps = |law: Law| 400.0 - after(law, &[(100.0, 400.0)]).rate().expect("it began with one");
+    let law = Law { start: Some(400.0), ..cpu() };
+    assert!((steps(law) - 8.0).abs() < 1e-9 && (steps(Law { is_strict: true, ..law }) - 2.0).abs() < 1e-9);
+    let mut lost = after(Law { is_strict: true, ..law }, &[(100.0, 400.0)]);
+    (0..10).for_each(|_| lost.sample(None, 0.0, Beside::default()));
+    assert_eq!(lost.rate(), Some(398.0), "without a measurement it stays");
 }
