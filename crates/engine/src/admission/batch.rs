@@ -48,9 +48,10 @@ use crate::request::ClassId;
 use crate::setup::Setup;
 use crate::time::Timestamp;
 
-use buckets::{BUCKETS, bucket_of};
-pub(super) use budget::Budget;
-use dues::{Dues, Possible, Terms};
+pub(super) use buckets::{BUCKETS, bucket_of};
+use budget::Budget;
+use dues::Terms;
+pub(super) use dues::{Dues, KEPT, Possible};
 use floor::Floors;
 
 pub use config::{Config, Delays, Order};

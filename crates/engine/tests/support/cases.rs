@@ -31,6 +31,8 @@ const VARIANTS: &[&str] = &[
     r#"{ "policy": "batch", "order": "fair" }"#,
     r#"{ "policy": "batch", "partial": false, "delays": ["0ms", "50ms", "100ms"] }"#,
     r#"{ "policy": "batch", "delays": ["20ms"], "max_waiting": 5, "calibrate": false, "headroom": 1.0 }"#,
+    r#"{ "policy": "waiting", "order": "fifo" }"#,
+    r#"{ "policy": "waiting", "order": "fair" }"#,
     r#"{ "policy": "threshold", "period": "15s", "drain": false }"#,
     r#"{ "policy": "threshold", "fixed": 0.5 }"#,
     r#"{ "policy": "sentry", "hold": "2s", "batch": { "delays": ["0ms", "30ms"] },

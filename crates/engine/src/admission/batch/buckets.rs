@@ -1,12 +1,12 @@
 //! Cost buckets: four per factor of two, from 0.3 ms to 16 s, found from the bits of the number.
 
 /// How many.
-pub(super) const BUCKETS: usize = 64;
+pub(in crate::admission) const BUCKETS: usize = 64;
 /// log2 of the upper end of the first bucket's octave, seconds.
 const LEAST_EXPONENT: i32 = -11;
 
 /// O(1): the exponent names the octave, the two top bits of the fraction the quarter of it.
-pub(super) fn bucket_of(cost: f64) -> usize {
+pub(in crate::admission) fn bucket_of(cost: f64) -> usize {
     let quarter = (cost.max(0.0).to_bits() >> 50) as i64;
     let least = (((LEAST_EXPONENT - 1 + 1023) as i64) << 2) + 1;
     (quarter - least + 1).clamp(0, BUCKETS as i64 - 1) as usize
