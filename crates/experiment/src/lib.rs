@@ -24,3 +24,4 @@ pub mod plan;
 pub mod report;
 pub mod scenario;
 pub mod service;
+pub mod tournament;
