@@ -285,6 +285,11 @@ impl Context<'_> {
         self.traffic.waiting_at(class, bucket, turn)
     }
 
+    /// How many wait in a bucket.
+    pub(crate) fn waiting_in(&self, class: ClassId, bucket: usize) -> usize {
+        Turn::ALL.iter().map(|turn| self.waiting_at(class, bucket, *turn)).sum()
+    }
+
     /// Of the requests waiting in one bucket, first tries.
     pub fn first_tries_in(&self, class: ClassId, bucket: usize) -> usize {
         self.traffic.first_tries(class, bucket)

@@ -26,3 +26,4 @@ pub mod plan;
 pub mod report;
 pub mod scenario;
 pub mod service;
+pub mod tournament;

@@ -13,6 +13,7 @@ mod replay;
 mod run;
 mod simulate;
 mod top;
+mod tournament;
 
 use std::process::ExitCode;
 
@@ -39,6 +40,7 @@ pub enum Command {
     Fit(fit::Args),
     Profile(profile::Args),
     Replay(Box<replay::Args>),
+    Tournament(tournament::Args),
 }
 
 impl Command {
@@ -69,6 +71,7 @@ impl Command {
             Command::Fit(args) => fit::run(&args),
             Command::Profile(args) => profile::run(&args),
             Command::Replay(args) => replay::run(&args),
+            Command::Tournament(args) => tournament::run(&args),
         }
     }
 }

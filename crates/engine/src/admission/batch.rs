@@ -49,8 +49,9 @@ use crate::setup::Setup;
 use crate::time::Timestamp;
 
 pub(super) use buckets::{BUCKETS, bucket_middle, bucket_of};
-pub(super) use budget::Budget;
-use dues::{Dues, Possible, Terms};
+use budget::Budget;
+use dues::Terms;
+pub(super) use dues::{Dues, KEPT, Possible};
 use floor::Floors;
 
 pub use config::{Config, Delays, Order};

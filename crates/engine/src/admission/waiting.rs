@@ -8,218 +8,246 @@
 //! class queue if its turn comes early enough,
 //!
 //! ```text
-//! A / (n / T - h) + f c <= R
+//! A / (min(W, k) / S - h) + f c S max(1, W / k) <= R
 //! ```
 //!
-//! with `A` requests before it (of its class and more important ones), `n` in flight that take `T` seconds at the
-//! servers on average (`n / T` leave per second, by Little's law), `h` per second of more important classes that will
-//! come meanwhile, its cost `c`, `f` a percentile of time at the server over cost, and the target `R`; and is refused
-//! at once otherwise. A place that becomes free goes to the first of the most important class that waits. Who has
-//! waited so long that it can hardly be in time any more is refused when its turn comes.
+//! with work `A` before it (of its class and more important ones), `k` processors that need `S` seconds for a unit of
+//! work ([`speed`]), `h` work per second that will come meanwhile and go before it ([`lines`]), its cost `c`, `f` a
+//! percentile of time at the server over what was expected ([`chance`]), and the target `R`; and is refused at once
+//! otherwise. A place that becomes free goes to the first of the most important class that waits. Who has waited so
+//! long that it can hardly be in time any more is refused when its turn comes. While `k` is not known there are more
+//! places with every stay, as long as nothing slows down ([`growth`]).
 //!
-//! *Awkward cases.* A request that cannot be in time even alone is served when nobody else wants the place. While `T`
+//! *Awkward cases.* A request that cannot be in time even alone is served when nobody else wants the place. While `S`
 //! is not known, waiting absorbs the doubt: nobody is refused for a guess. Under lasting overload a long queue brings
 //! no more answers than a short one, only later ones: the longer it has not been empty, the shorter it may become. In a
-//! short rush the late answers that the SLA permits are spent ([`Budget`]).
+//! short rush the late answers that the SLA permits are spent ([`late`]). Times that are not exponential are not over
+//! for a while after there are more places: until then nothing is learned, or servers with room would look full. What
+//! is seen with one number of places says nothing of others; so more are tried now and then, and fewer where requests
+//! take longer than the target.
 //!
-//! *Source.* Ours. Little (1961) for the rate.
+//! *Source.* Ours.
 
 mod busy;
+mod chance;
+mod foresee;
+mod growth;
+mod late;
+mod lines;
+mod places;
+mod speed;
 
 use alloc::vec::Vec;
 use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::batch::Budget;
+use super::batch::Order;
 use super::{Admission, AdmissionPolicy, Arrival, Context, Ended, PolicyState};
 use crate::decision::{End, Reason};
-use crate::estimate::{Average, DecayedHistogram};
-use crate::request::ClassId;
 use crate::setup::Setup;
 use crate::time::Timestamp;
 
-use busy::Busy;
+use busy::{Busy, Look};
+use chance::Chances;
+use growth::Growth;
+use late::Late;
+use lines::Lines;
+use speed::Speed;
 
-/// Settings of the policy `waiting`: there is nothing to set.
+/// Settings of the policy `waiting`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Config {}
+pub struct Config {
+    /// Who goes first inside a class, as in the policy `batch`: `"smallest-first"`, `"fair"` or `"fifo"`.
+    pub order: Order,
+}
 
 impl Config {
     pub(super) fn build(&self, setup: &Setup) -> WaitingRoom {
+        let quantile = setup.sla.statistic().quantile();
+        let classes = setup.classes.len();
         WaitingRoom {
             busy: Busy::new(),
+            look: Look { most: FIRST_PLACES, beyond: 1.0, is_known: false },
             places: FIRST_PLACES,
             looks: 0,
-            drawn: None,
+            looked: None,
+            fullest: 0,
+            settled: Timestamp::ZERO,
             seen: Timestamp::ZERO,
             in_flight: 0,
-            stay: Average::default(),
-            cost: Average::default(),
-            stretch: DecayedHistogram::new(STRETCH_HALF_LIFE),
-            stretches: Stretches { sure: 2.0, allowed: 1.0, likely: 1.5 },
-            budget: Budget::new(setup.sla.statistic()),
-            waited: alloc::vec![0.0; setup.classes.len()],
-            expiry: alloc::vec![None; setup.classes.len()],
+            speed: Speed::default(),
+            growth: Growth::default(),
+            chances: Chances::new(quantile),
+            late: Late::new(quantile.map_or(0.0, |quantile| 1.0 - quantile)),
+            lines: Lines::new(self.order, classes),
+            ticked: Timestamp::ZERO,
+            guaranteed: 0.0,
+            waited: 0.0,
+            emptied: alloc::vec![Timestamp::ZERO; classes],
+            standing: alloc::vec![0.0; classes],
+            expiry: alloc::vec![None; classes],
         }
     }
 }
 
 /// Places of a server of which nothing is known.
 const FIRST_PLACES: f64 = 8.0;
-/// Between two looks at how many places there are: seconds at least, or so many stays at a server.
-const LOOK: f64 = 0.5;
-const LOOK_STAYS: f64 = 20.0;
-/// While somebody waits and W is not known, the lowest numbers are not tried: this share of what is believed.
-const OPTIMISM: f64 = 0.3;
-const OFTEN: f64 = 0.2;
-/// While somebody waits, every sixth look tries half as many places again: what is seen with one number only says
-/// nothing, and W might stay too small for good.
-const PROBE_EVERY: u32 = 6;
-const PROBE: f64 = 1.5;
-/// The mean stay remembers so many requests.
-const STAY_MEMORY: f64 = 40.0;
-/// Times at the server over cost fade with this half-life, seconds.
-const STRETCH_HALF_LIFE: f64 = 20.0;
-/// So many of them before a percentile is believed.
-const STRETCH_FEW: f64 = 20.0;
-/// How sure of its answer a request must be that begins to wait.
-const SURE: f64 = 0.95;
-/// How likely its answer must be while late answers were saved ([`Budget`]), and when its turn comes.
-const ALLOWED: f64 = 0.6;
+/// A place more than there are processors: the next request is there when one ends.
+const SPARE: f64 = 0.6;
+/// How likely a request must be in time while late answers were saved ([`Late`]).
+const ALLOWED: f64 = 0.4;
+/// The same when its turn comes and the queue is never empty.
 const LIKELY: f64 = 0.8;
-/// Of the target, this share is not used for waiting once the queue is never empty; seldom empty, much less.
-const SHORTENED: f64 = 0.4;
-const STANDING_POWER: f64 = 4.0;
-/// Offered beyond what leaves, as a share of it, from which on that counts in full.
-const BEYOND: f64 = 0.1;
-/// So many that wait keep the servers busy between two arrivals, also those of one processor.
-const ENOUGH: f64 = 8.0;
-/// How long the queue was not empty is seen over this many seconds.
+/// A queue that was not empty for so many targets stands; how much of the time it does is seen over so many seconds.
+const STANDS: f64 = 0.2;
 const STANDING: f64 = 2.0;
 
 /// State of the policy `waiting`.
 #[derive(Debug)]
 pub struct WaitingRoom {
     busy: Busy,
+    look: Look,
     /// W: places of one server.
     places: f64,
-    /// How often W was looked at, and when last.
+    /// How often W was looked at, when last, and the most in flight since.
     looks: u32,
-    drawn: Option<Timestamp>,
+    looked: Option<Timestamp>,
+    fullest: usize,
+    /// From when on what completes says how many processors there are.
+    settled: Timestamp,
     /// Up to when time is accounted for, and how many were in flight then.
     seen: Timestamp,
     in_flight: usize,
-    /// T: seconds at a server.
-    stay: Average,
-    /// Relative cost.
-    cost: Average,
-    /// Time at the server over cost.
-    stretch: DecayedHistogram,
-    stretches: Stretches,
-    /// Late answers in hand.
-    budget: Budget,
-    /// Per class: share of the last seconds in which somebody of it, or more important, waited.
-    waited: Vec<f64>,
+    speed: Speed,
+    growth: Growth,
+    chances: Chances,
+    late: Late,
+    lines: Lines,
+    /// The last tick.
+    ticked: Timestamp,
+    /// Work per second that guarantees let past the queue.
+    guaranteed: f64,
+    /// Share of the last seconds in which anybody waited.
+    waited: f64,
+    /// Per class: when nobody of it, or more important, waited last; and the share of the last seconds in which that
+    /// was long ago.
+    emptied: Vec<Timestamp>,
+    standing: Vec<f64>,
     /// Per class: when its first waiting request is late for certain, as of the last look.
     expiry: Vec<Option<Timestamp>>,
-}
-
-/// Percentiles of the time at the server over cost; 0 while they are not known.
-#[derive(Clone, Copy, Debug, Default)]
-struct Stretches {
-    sure: f64,
-    allowed: f64,
-    likely: f64,
 }
 
 impl AdmissionPolicy for WaitingRoom {
     fn on_arrival(&mut self, cx: &mut Context<'_>, arrival: &Arrival) -> Admission {
         self.account(cx);
         let class = arrival.request.class;
+        let place = self.lines.arrive(cx, arrival);
         let before = cx.class_ids().take(class.index() + 1).map(|class| cx.waiting(class)).sum::<usize>();
         if self.room(cx) > 0 && before == 0 {
             self.in_flight += 1;
+            self.fullest = self.fullest.max(self.in_flight);
+            self.lines.let_in(cx, class, place.line);
             return Admission::Admit;
         }
         if cx.load.servers == 0 {
             return Admission::refuse(Reason::NoServer);
         }
-        let under_way = cx.load.in_flight + cx.waiting_in_all();
-        let stretch = if self.budget.covers(under_way, 0.0) { self.stretches.allowed } else { self.stretches.sure };
-        let stay = stretch * self.expected(cx.costs.relative(&arrival.request));
-        let bound = self.bound(cx, class, before);
-        if let Some(predicted) =
-            self.wait(cx, class, before + 1).map(|wait| wait + stay).filter(|end| *end > bound && before > 0)
-        {
+        if let Some(predicted) = self.comes_too_late(cx, class, place, before) {
             return Admission::Refuse { reason: cx.load.refusal(Reason::SlaTarget), predicted: Some(predicted) };
         }
         if cx.shadow {
             return Admission::Admit;
         }
+        self.lines.wait(class, place.line);
         self.expiry[class.index()].get_or_insert(cx.now + Duration::from_secs_f64(cx.target));
-        Admission::Wait { bucket: 0 }
+        Admission::Wait { bucket: place.line }
     }
 
     fn on_outcome(&mut self, cx: &mut Context<'_>, ended: &Ended) {
         self.account(cx);
-        self.budget.record(cx, ended, self.waited_at_all());
-        if ended.end != End::Answered {
+        if !ended.is_over {
             return;
         }
-        let cost = cx.costs.relative(&ended.request);
-        let mean = self.cost.get().unwrap_or(cost);
-        let weight = if mean > 0.0 { cost / mean } else { 1.0 };
-        let expected = self.expected(cost);
-        // It has left already.
-        self.busy.complete((cx.load.in_flight + 1) as f64 / servers(cx), weight);
-        if expected > 0.0 {
-            self.stretch.record(cx.now, ended.service_time / expected);
+        let is_late = match ended.end {
+            End::Answered => ended.response_time > cx.target,
+            End::TimedOut => true,
+            End::Failed => return,
+        };
+        let under_way = cx.load.in_flight + cx.waiting_in_all();
+        self.late.record(is_late, under_way, self.stands_at_all());
+        if ended.end == End::TimedOut {
+            return;
         }
-        self.stay.update(ended.service_time, 1.0, STAY_MEMORY);
-        self.cost.update(cost, 1.0, STAY_MEMORY);
+        self.in_flight = cx.load.in_flight;
+        let cost = cx.costs.relative(&ended.request);
+        // It has left already.
+        let at_end = (cx.load.in_flight + 1) as f64;
+        let in_service = 0.5 * (at_end + ended.in_flight_at_start.max(1) as f64) / servers(cx);
+        let mean = self.speed.cost();
+        if mean == 0.0 {
+            self.settled = cx.now + Duration::from_secs_f64(ended.service_time);
+        }
+        if cx.now >= self.settled {
+            self.busy.complete(at_end / servers(cx), if mean > 0.0 { cost / mean } else { 1.0 });
+        }
+        self.growth.complete(ended.service_time);
+        let expected = self.stay(cost, in_service);
+        if expected > 0.0 && cx.costs.is_settled() {
+            self.chances.record(cx.now, ended.service_time / expected);
+        }
+        self.speed.complete(cost, ended.service_time, (in_service / self.look.most).max(1.0));
     }
 
     fn on_completion(&mut self, cx: &mut Context<'_>) {
         self.account(cx);
         while self.room(cx) > 0 {
-            let Some(class) = cx.class_ids().find(|class| cx.waiting(*class) > 0) else { break };
-            let since = cx.waiting_since(class, 0).unwrap_or(cx.now);
-            let cost = cx.first_waiting(class, 0).map_or(0.0, |request| cx.costs.relative(&request));
-            let end = cx.now.seconds_since(since) + self.stretches.likely * self.expected(cost);
-            if end > cx.target && since < cx.now {
-                cx.refuse(class, 0, 1, Reason::QueueTimeout, Some(end));
+            let next = cx.class_ids().find(|class| cx.waiting(*class) > 0);
+            let Some((class, line)) = next.and_then(|class| Some((class, self.lines.next(cx, class)?))) else { break };
+            let since = cx.waiting_since(class, line).unwrap_or(cx.now);
+            let cost = cx.first_waiting(class, line).map_or(0.0, |request| cx.costs.relative(&request));
+            let (waited, stay) = (cx.now.seconds_since(since), self.stay(cost, self.places));
+            let standing = if self.late.is_kept() { self.standing[class.index()] } else { 1.0 };
+            let least = ALLOWED + (LIKELY - ALLOWED) * standing;
+            if since < cx.now && stay > 0.0 && self.chances.of((cx.target - waited) / stay) < least {
+                let end = waited + self.chances.sure() * stay;
+                cx.refuse(class, line, 1, Reason::QueueTimeout, Some(end));
             } else {
-                cx.start(class, 0, 1);
+                self.lines.let_in(cx, class, line);
+                cx.start(class, line, 1);
             }
         }
         self.in_flight = cx.load.in_flight;
+        self.fullest = self.fullest.max(self.in_flight);
     }
 
     fn on_tick(&mut self, cx: &mut Context<'_>) {
         self.account(cx);
-        let stays =
-            LOOK_STAYS * self.stay.get().unwrap_or(0.0) / (cx.load.in_flight.clamp(1, LOOK_STAYS as usize) as f64);
-        if self.drawn.is_none_or(|drawn| cx.now.seconds_since(drawn) >= LOOK.max(stays)) {
-            let least = if self.waited_at_all() > OFTEN { OPTIMISM } else { 0.0 };
-            self.places = self.busy.places(cx.rng, least).max(1.0);
-            self.looks = self.looks.wrapping_add(1);
-            if least > 0.0 && self.looks.is_multiple_of(PROBE_EVERY) {
-                self.places *= PROBE;
-            }
-            self.drawn = Some(cx.now);
+        let elapsed = cx.now.seconds_since(self.ticked);
+        self.ticked = cx.now;
+        self.chances.refresh(cx.now);
+        self.lines.refresh(cx, elapsed, cx.target, self.chances.sure());
+        self.late.fade(elapsed, cx.load.in_flight + cx.waiting_in_all());
+        let gain = 1.0 - libm::exp(-elapsed / STANDING);
+        let lasts = Duration::from_secs_f64(STANDS * cx.target);
+        for (emptied, standing) in self.emptied.iter().zip(&mut self.standing) {
+            *standing += gain * (f64::from(u8::from(cx.now.since(*emptied) > lasts)) - *standing);
         }
-        if self.stretch.weight(cx.now) >= STRETCH_FEW {
-            let quantile = |q| self.stretch.quantile(q).unwrap_or(0.0);
-            self.stretches = Stretches { sure: quantile(SURE), allowed: quantile(ALLOWED), likely: quantile(LIKELY) };
-        }
+        self.waited += gain * (f64::from(u8::from(cx.waiting_in_all() > 0)) - self.waited);
+        let scale = cx.costs.scale();
+        let by_class = cx.classes.iter().enumerate();
+        let guaranteed = by_class.map(|(class, is)| (is.offered.get() - is.excess.get()) * cx.costs.class_mean(class));
+        self.guaranteed = guaranteed.sum::<f64>().max(0.0) / scale;
+        self.look_at_places(cx);
         self.on_completion(cx);
     }
 
     /// Who waited under another policy waits on, until it is late for certain.
     fn on_takeover(&mut self, cx: &mut Context<'_>) {
-        (self.seen, self.in_flight) = (cx.now, cx.load.in_flight);
+        (self.seen, self.in_flight, self.ticked) = (cx.now, cx.load.in_flight, cx.now);
+        self.emptied.fill(cx.now);
+        self.lines.take_over(cx);
         self.expire(cx);
         self.on_completion(cx);
     }
@@ -233,80 +261,88 @@ impl AdmissionPolicy for WaitingRoom {
         self.expiry.iter().flatten().min().copied()
     }
 
+    fn buckets(&self) -> usize {
+        self.lines.count()
+    }
+
     fn describe(&self, state: &mut PolicyState) {
         state.limit = Some(self.places);
-        state.more.push(("stay".into(), self.stay.get().unwrap_or(0.0)));
-        state.more.push(("stretch".into(), self.stretches.sure));
-        state.more.push(("waited".into(), self.waited_at_all()));
+        state.more.push(("stay".into(), self.stay(self.speed.cost(), self.places)));
+        state.more.push(("stretch".into(), self.chances.sure()));
+        state.more.push(("waited".into(), self.waited));
     }
 }
 
 impl WaitingRoom {
-    /// Places that are free, at all servers together.
-    fn room(&self, cx: &Context<'_>) -> usize {
+    /// Places at all servers together.
+    fn limit(&self, cx: &Context<'_>) -> usize {
         let limit = libm::floor(self.places * cx.load.servers as f64) as usize;
-        limit.max(cx.load.servers).saturating_sub(cx.load.in_flight).min(cx.load.free)
+        limit.max(cx.load.servers)
     }
 
-    /// Share of the last seconds in which anybody waited.
-    fn waited_at_all(&self) -> f64 {
-        self.waited.last().copied().unwrap_or(0.0)
+    /// Places that are free.
+    fn room(&self, cx: &Context<'_>) -> usize {
+        self.limit(cx).saturating_sub(cx.load.in_flight).min(cx.load.free)
+    }
+
+    fn stands_at_all(&self) -> f64 {
+        self.standing.last().copied().unwrap_or(0.0)
     }
 
     /// Takes note of the time since the last look.
     fn account(&mut self, cx: &Context<'_>) {
         let elapsed = cx.now.seconds_since(self.seen);
         if elapsed > 0.0 {
-            self.busy.pass(self.in_flight as f64 / servers(cx), elapsed);
-            let gain = 1.0 - libm::exp(-elapsed / STANDING);
-            let mut waits = 0.0;
-            for (class, waited) in cx.class_ids().zip(&mut self.waited) {
-                waits = if cx.waiting(class) > 0 { 1.0 } else { waits };
-                *waited += gain * (waits - *waited);
+            let in_service = self.in_flight as f64 / servers(cx);
+            if cx.now >= self.settled && self.speed.cost() > 0.0 {
+                self.busy.pass(in_service, elapsed);
             }
-            self.budget.fade(elapsed);
+            self.growth.pass(self.in_flight as f64, elapsed);
+            self.speed.pass(in_service.min(self.look.most) * servers(cx), elapsed);
         }
-        (self.seen, self.in_flight) = (cx.now, cx.load.in_flight);
+        let mut waiting = 0;
+        for (class, emptied) in cx.class_ids().zip(&mut self.emptied) {
+            waiting += cx.waiting(class);
+            if waiting > 0 {
+                break;
+            }
+            *emptied = cx.now;
+        }
+        self.seen = cx.now;
     }
 
-    /// Until when a request with so many before it must be answered, seconds from now. A queue that is never empty
-    /// brings no more answers than a short one, only later ones; of a class that gets in with all those above it, the
-    /// queue ends by itself.
-    fn bound(&self, cx: &Context<'_>, class: ClassId, before: usize) -> f64 {
-        let enough = ENOUGH.max(self.places * cx.load.servers as f64 / 4.0);
-        let offered: f64 = cx.classes[..=class.index()].iter().map(|class| class.excess.get()).sum();
-        let Some(leave) = self.leave(cx).filter(|_| before as f64 >= enough) else { return cx.target };
-        let beyond = ((offered / leave - 1.0) / BEYOND).clamp(0.0, 1.0);
-        cx.target * (1.0 - SHORTENED * beyond * libm::pow(self.waited[class.index()], STANDING_POWER))
+    /// Seconds at a server that a request of this relative cost takes on average, with so many in service there; 0
+    /// while nothing is known.
+    fn stay(&self, cost: f64, in_service: f64) -> f64 {
+        let crowd = (in_service / self.look.most).max(1.0);
+        cost * crowd * self.seconds_per_cost().unwrap_or(0.0)
     }
 
-    /// Requests that leave the servers per second; `None`: nothing is known yet.
-    fn leave(&self, cx: &Context<'_>) -> Option<f64> {
-        let stay = self.stay.get().filter(|stay| *stay > 0.0)?;
-        Some(cx.load.in_flight.max(1) as f64 / stay)
+    /// Seconds of a processor for a unit of relative cost; `None`: nothing is known yet. While W still grows, what was
+    /// begun of late would look slow.
+    fn seconds_per_cost(&self) -> Option<f64> {
+        if self.look.is_known { self.speed.seconds_per_cost() } else { self.speed.seconds_by_completed() }
     }
 
-    /// Seconds at a server that a request of this relative cost takes on average.
-    fn expected(&self, cost: f64) -> f64 {
-        let (stay, mean) = (self.stay.get().unwrap_or(0.0), self.cost.get().unwrap_or(0.0));
-        if mean > 0.0 { cost * stay / mean } else { stay }
-    }
-
-    /// Seconds until the turn of a request of `class` that is number `turn` in line; `None`: nothing is known yet.
-    fn wait(&self, cx: &Context<'_>, class: ClassId, turn: usize) -> Option<f64> {
-        let more_important: f64 = cx.classes[..class.index()].iter().map(|class| class.excess.get()).sum();
-        let rate = self.leave(cx)? - more_important;
-        Some(if rate > 0.0 { turn as f64 / rate } else { f64::INFINITY })
+    /// Work that full servers do per second, beside what is guaranteed; `None`: nothing is known yet.
+    fn rate(&self, cx: &Context<'_>) -> Option<f64> {
+        let full = self.places.min(self.look.most) * servers(cx);
+        Some(full / self.seconds_per_cost()? - self.guaranteed)
     }
 
     /// Refuses who has waited for as long as the target.
     fn expire(&mut self, cx: &mut Context<'_>) {
         let target = Duration::from_secs_f64(cx.target);
         for class in cx.class_ids() {
-            while cx.waiting_since(class, 0).is_some_and(|since| since + target <= cx.now) {
-                cx.refuse(class, 0, 1, cx.load.refusal(Reason::QueueTimeout), None);
+            let mut first: Option<Timestamp> = None;
+            for line in self.lines.used(class) {
+                while cx.waiting_since(class, line).is_some_and(|since| since + target <= cx.now) {
+                    cx.refuse(class, line, 1, cx.load.refusal(Reason::QueueTimeout), None);
+                }
+                let next = cx.waiting_since(class, line).map(|since| since + target);
+                first = [first, next].into_iter().flatten().min();
             }
-            self.expiry[class.index()] = cx.waiting_since(class, 0).map(|since| since + target);
+            self.expiry[class.index()] = first;
         }
     }
 }

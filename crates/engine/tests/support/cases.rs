@@ -33,6 +33,8 @@ const VARIANTS: &[&str] = &[
     r#"{ "policy": "batch", "delays": ["20ms"], "max_waiting": 5, "calibrate": false, "headroom": 1.0 }"#,
     r#"{ "policy": "cataclysm-batch", "delays": ["20ms"], "max_waiting": 5 }"#,
     r#"{ "policy": "cataclysm-threshold", "period": "1s" }"#,
+    r#"{ "policy": "waiting", "order": "fifo" }"#,
+    r#"{ "policy": "waiting", "order": "fair" }"#,
     r#"{ "policy": "threshold", "period": "15s", "drain": false }"#,
     r#"{ "policy": "threshold", "fixed": 0.5 }"#,
     r#"{ "policy": "sentry", "hold": "2s", "batch": { "delays": ["0ms", "30ms"] },

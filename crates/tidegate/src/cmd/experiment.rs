@@ -89,7 +89,7 @@ fn list() -> Result<()> {
 }
 
 /// Simulations at the same time.
-fn jobs(wanted: Option<u16>) -> usize {
+pub(super) fn jobs(wanted: Option<u16>) -> usize {
     let processors = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     wanted.map_or_else(processors, usize::from)
 }

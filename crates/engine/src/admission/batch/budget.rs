@@ -28,7 +28,7 @@ const FEW: f64 = 200.0;
 
 /// What is saved.
 #[derive(Debug)]
-pub(in super::super) struct Budget {
+pub(super) struct Budget {
     /// Share of answers that may be late; 0 where the SLA says nothing of single ones.
     permitted: f64,
     /// Answers in the window.
@@ -38,13 +38,13 @@ pub(in super::super) struct Budget {
 }
 
 impl Budget {
-    pub(in super::super) fn new(statistic: Statistic) -> Self {
+    pub(super) fn new(statistic: Statistic) -> Self {
         let permitted = statistic.quantile().map_or(0.0, |quantile| 1.0 - quantile);
         Budget { permitted, answers: 0.0, saved: 0.0 }
     }
 
     /// A request ended, of an application that is full at this share of instants.
-    pub(in super::super) fn record(&mut self, cx: &Context<'_>, ended: &Ended, full: f64) {
+    pub(super) fn record(&mut self, cx: &Context<'_>, ended: &Ended, full: f64) {
         let is_late = match ended.end {
             End::Answered => ended.response_time > cx.target,
             End::TimedOut => true,
@@ -56,7 +56,7 @@ impl Budget {
     }
 
     /// `elapsed` seconds went by.
-    pub(in super::super) fn fade(&mut self, elapsed: f64) {
+    pub(super) fn fade(&mut self, elapsed: f64) {
         let lasting = self.answers.min(FEW);
         self.answers = (self.answers * libm::exp(-elapsed / WINDOW)).max(lasting);
         self.saved = self.saved.min(self.most());
@@ -64,7 +64,7 @@ impl Budget {
 
     /// Whether so many requests in flight may be late as often as one that is just likely in time.
     /// The share `kept` of what can be saved is not for it.
-    pub(in super::super) fn covers(&self, in_flight: usize, kept: f64) -> bool {
+    pub(super) fn covers(&self, in_flight: usize, kept: f64) -> bool {
         self.saved > LIKELY * self.permitted * in_flight as f64 + kept * self.most()
     }
 

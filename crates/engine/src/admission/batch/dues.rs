@@ -29,7 +29,7 @@ use crate::request::ClassId;
 use crate::time::Timestamp;
 
 /// The part of its proportional share of the work that every group keeps.
-const KEPT: f64 = 0.25;
+pub(in crate::admission) const KEPT: f64 = 0.25;
 /// A group that of late had this part of its share is not due.
 const HAD: f64 = 1.5 * KEPT;
 /// What is late: time constant, seconds.
@@ -55,7 +55,7 @@ const MEAN: f64 = 0.05;
 
 /// Per class; empty where the order knows no dues.
 #[derive(Debug)]
-pub(super) struct Dues {
+pub(in crate::admission) struct Dues {
     classes: Vec<Class>,
     /// Mean cost of all requests, seconds; 0 until it is known.
     mean: f64,
@@ -73,11 +73,11 @@ pub(super) struct Terms {
 
 /// The largest costs, seconds, that can be answered in time by an application that has nothing else to do.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Possible {
+pub(in crate::admission) struct Possible {
     /// As surely as the SLA asks.
-    pub(super) surely: f64,
+    pub(in crate::admission) surely: f64,
     /// By their mean: those beyond are late more often than not.
-    pub(super) expected: f64,
+    pub(in crate::admission) expected: f64,
 }
 
 /// No terms.
@@ -111,7 +111,7 @@ struct Group {
 const NOBODY: Group = Group { offered: 0.0, admitted: 0.0, credit: 0.0, last: Timestamp::ZERO, interval: RARE };
 
 impl Dues {
-    pub(super) fn new(classes: usize) -> Self {
+    pub(in crate::admission) fn new(classes: usize) -> Self {
         let class = Class {
             groups: [NOBODY; BUCKETS],
             admitted: 0.0,
@@ -123,7 +123,7 @@ impl Dues {
     }
 
     /// A request of this cost arrives, seconds.
-    pub(super) fn offer(&mut self, now: Timestamp, class: ClassId, cost: f64) {
+    pub(in crate::admission) fn offer(&mut self, now: Timestamp, class: ClassId, cost: f64) {
         let Some(at) = self.group_of(cost) else { return };
         let Some(class) = self.classes.get_mut(class.index()) else { return };
         let group = &mut class.groups[at];
@@ -135,7 +135,7 @@ impl Dues {
     }
 
     /// So many requests of this cost were let in.
-    pub(super) fn admit(&mut self, cx: &Context<'_>, class: ClassId, cost: f64, count: usize) {
+    pub(in crate::admission) fn admit(&mut self, cx: &Context<'_>, class: ClassId, cost: f64, count: usize) {
         let Some(at) = self.group_of(cost).filter(|_| count > 0) else { return };
         let Some(class) = self.classes.get_mut(class.index()) else { return };
         let group = &mut class.groups[at];
@@ -154,7 +154,7 @@ impl Dues {
 
     /// Ten times a second: gives credit for what was let in. `mean`: of all costs, seconds, once it is known for sure.
     /// `possible`: by class.
-    pub(super) fn settle(
+    pub(in crate::admission) fn settle(
         &mut self,
         now: Timestamp,
         elapsed: f64,
@@ -170,7 +170,7 @@ impl Dues {
     }
 
     /// How many requests of this cost, seconds, go first.
-    pub(super) fn due(&self, class: ClassId, cost: f64) -> usize {
+    pub(in crate::admission) fn due(&self, class: ClassId, cost: f64) -> usize {
         let (Some(at), Some(class)) = (self.group_of(cost), self.classes.get(class.index())) else { return 0 };
         if class.due >> at & 1 == 1 { (class.groups[at].credit / work(at)) as usize } else { 0 }
     }

@@ -40,8 +40,6 @@ const WINDOW_LONGEST: f64 = 6.0;
 const KNOWN: f64 = 0.35;
 /// The less surely it is known the more places: one too few costs answers, one too many only time.
 const DOUBT: f64 = 0.7;
-/// A place more than there are processors: the next request is there when one ends.
-const SPARE: f64 = 0.6;
 /// Levels of requests in service that are told apart: eighths below 1, quarters to 12 (an average over servers is no
 /// whole number), then in steps.
 const BELOW_ONE: usize = 8;
@@ -49,6 +47,17 @@ const QUARTERS: f64 = 4.0;
 const SINGLE: f64 = 12.0;
 const ABOVE: usize = BELOW_ONE + 44;
 const LEVELS: usize = ABOVE + GRID;
+
+/// What is made of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    /// Processors of a server: as many as it may well have.
+    pub(super) most: f64,
+    /// How likely it has more than were in service already.
+    pub(super) beyond: f64,
+    /// Whether their number is known, or drawn.
+    pub(super) is_known: bool,
+}
 
 /// What is believed of the processors of a server.
 #[derive(Debug)]
@@ -93,9 +102,9 @@ impl Busy {
         self.total += weight;
     }
 
-    /// How many requests keep a server busy: a little more than the processors where their number is known, a draw
-    /// where it is not. At the end of a window, what it said becomes what is believed.
-    pub(super) fn places(&mut self, rng: &mut Rng, least: f64) -> f64 {
+    /// How many processors a server has, and whether that is known: where it is not, the number is a draw from what is
+    /// believed, without the lowest share `least` of it. `fullest`: the most in service of late. At the end of a window, what it said becomes what is believed.
+    pub(super) fn look(&mut self, rng: &mut Rng, least: f64, fullest: f64) -> Look {
         let mut belief = self.belief();
         let most = belief.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         if self.total >= WINDOW || self.open >= WINDOW_LONGEST {
@@ -114,15 +123,16 @@ impl Busy {
         };
         let mean = moment(&|ln| ln);
         let spread = libm::sqrt(moment(&|ln| (ln - mean) * (ln - mean)));
+        let beyond = moment(&|ln| f64::from(u8::from(ln > libm::log(fullest.max(1.0)))));
         if spread < KNOWN {
-            return libm::exp(mean + spread * DOUBT) + SPARE;
+            return Look { beyond, most: libm::exp(mean + spread * DOUBT), is_known: true };
         }
         let mut left = (least + (1.0 - least) * rng.next_f64()) * sum;
         let drawn = belief.iter().position(|share| {
             left -= share;
             left <= 0.0
         });
-        libm::exp(ln_processors(drawn.unwrap_or(GRID - 1))) + SPARE
+        Look { beyond, most: libm::exp(ln_processors(drawn.unwrap_or(GRID - 1))), is_known: false }
     }
 
     /// How many were in service at a level, on average.
@@ -184,6 +194,7 @@ mod tests {
     fn learn(processors: f64, seconds: f64) -> f64 {
         let (mut busy, mut rng) = (Busy::new(), Rng::new(7));
         let (mut now, mut places, mut next) = (0.0, FIRST_GUESS, 0.0);
+        // A place more than there are processors.
         while now < seconds {
             let in_service = (places * (0.5 + 0.5 * rng.next_f64())).max(1.0);
             let rate = in_service.min(processors) / 0.04;
@@ -192,7 +203,7 @@ mod tests {
             busy.complete(in_service, 1.0);
             now += gap;
             if now >= next {
-                (places, next) = (busy.places(&mut rng, 0.0), now + 0.5);
+                (places, next) = (busy.look(&mut rng, 0.0, 1.0).most + 0.6, now + 0.5);
             }
         }
         places
@@ -226,9 +237,9 @@ mod tests {
             let seconds = -libm::log(1.0 - rng.next_f64()) * 0.04 / in_flight.min(6.0);
             busy.pass(in_flight / 3.0, seconds);
             busy.complete(in_flight / 3.0, 1.0);
-            busy.places(&mut rng, 0.0);
+            busy.look(&mut rng, 0.0, 1.0);
         }
-        let places = busy.places(&mut rng, 0.0);
+        let places = busy.look(&mut rng, 0.0, 1.0).most + 0.6;
         assert!(places > 1.8 && places < 4.0, "{places}");
     }
 

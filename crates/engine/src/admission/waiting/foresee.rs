@@ -1,0 +1,71 @@
+//! Whether a request's turn comes in time.
+
+use super::lines::Place;
+use super::{ALLOWED, WaitingRoom, servers};
+use crate::admission::Context;
+use crate::request::ClassId;
+
+/// Of the target, this share is not used for waiting once the queue is never empty.
+const SHORTENED: f64 = 0.5;
+/// Offered beyond what leaves, as a share of it, from which on that counts in full.
+const BEYOND: f64 = 0.1;
+/// So many that wait keep the servers busy between two arrivals, also those of one processor.
+const ENOUGH: f64 = 8.0;
+
+/// What is foreseen for a request.
+struct Foreseen {
+    /// Seconds until its turn.
+    wait: f64,
+    /// Seconds at the server, on average.
+    stay: f64,
+}
+
+impl WaitingRoom {
+    /// What is foreseen for a request at this place, with so many before it.
+    fn foresee(&self, cx: &Context<'_>, class: ClassId, place: Place, before: usize) -> Option<Foreseen> {
+        let rate = self.rate(cx)?;
+        let wait = match cx.shadow {
+            // Nobody waits: whoever has no place stands for the queue.
+            true => before as f64 * self.speed.cost() / rate.max(f64::MIN_POSITIVE),
+            false => self.lines.wait_of(cx, class, place, rate),
+        };
+        Some(Foreseen { wait, stay: self.stay(place.cost, self.places) })
+    }
+
+    /// The response time foreseen for a request that would hardly be in time, seconds.
+    pub(super) fn comes_too_late(
+        &mut self,
+        cx: &Context<'_>,
+        class: ClassId,
+        place: Place,
+        before: usize,
+    ) -> Option<f64> {
+        let before = if cx.shadow { cx.load.in_flight.saturating_sub(self.limit(cx)) } else { before };
+        if before == 0 {
+            return None;
+        }
+        let Foreseen { wait, stay } = self.foresee(cx, class, place, before)?;
+        let end = wait + self.chances.sure() * stay;
+        if end <= self.bound(cx, class, before) {
+            return None;
+        }
+        let late = 1.0 - self.chances.of((cx.target - wait) / stay.max(f64::MIN_POSITIVE));
+        let kept = class.index() as f64 / cx.classes.len() as f64;
+        if late <= 1.0 - ALLOWED && self.standing[class.index()] < 1.0 && self.late.covers(late, kept) {
+            self.late.promise(late);
+            return None;
+        }
+        Some(end)
+    }
+
+    /// Until when a request with so many before it must be answered, seconds from now. A queue that is never empty
+    /// brings no more answers than a short one, only later ones; of a class that gets in with all those above it, the
+    /// queue ends by itself.
+    fn bound(&self, cx: &Context<'_>, class: ClassId, before: usize) -> f64 {
+        let enough = ENOUGH.max(self.places * servers(cx) / 4.0);
+        let Some(rate) = self.rate(cx).filter(|rate| *rate > 0.0 && before as f64 >= enough) else { return cx.target };
+        let offered = self.lines.more_important(class) + self.lines.offered(class);
+        let beyond = ((offered / rate - 1.0) / BEYOND).clamp(0.0, 1.0);
+        cx.target * (1.0 - SHORTENED * beyond * self.standing[class.index()])
+    }
+}

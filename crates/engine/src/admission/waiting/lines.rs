@@ -1,0 +1,214 @@
+//! Who waits before whom: lines within a class, by cost.
+//!
+//! *Intuition.* At a till where those with few things go first, who has a full trolley waits for everybody who is there
+//! with less, and for those that will come with less meanwhile.
+//!
+//! *Applied.* Requests of similar cost, relative to the mean, stand in one line, four lines to a factor of two. Smallest
+//! first: a request waits for the lines up to its own, and for what arrives in smaller ones. First come, first served:
+//! there is one line. Fair: smallest first, but who is due ([`Dues`]) goes before; so a line gets a quarter of its part
+//! of the work at least, and nobody in it waits longer than that takes.
+//!
+//! *Awkward cases.* Costs are learned, and move: the lines are of costs over the mean, because at the start all move
+//! together. What a line's requests cost is averaged over those that came.
+
+use alloc::vec::Vec;
+
+use super::super::batch::{BUCKETS, Dues, KEPT, Order, Possible, bucket_of};
+use super::super::{Arrival, Context};
+use crate::estimate::Average;
+use crate::flight::Turn;
+use crate::request::ClassId;
+
+/// The cost of the mean request among the bounds of the lines, seconds.
+const MEAN: f64 = 0.05;
+/// So many requests make the mean.
+const MEAN_MEMORY: f64 = 1000.0;
+/// A line's cost is that of its last so many requests.
+const COST_MEMORY: f64 = 50.0;
+/// What arrives is averaged over this time, seconds.
+const TAU: f64 = 1.0;
+
+/// The lines of all classes.
+#[derive(Debug)]
+pub(super) struct Lines {
+    order: Order,
+    mean: Average,
+    classes: Vec<Class>,
+    dues: Dues,
+}
+
+#[derive(Clone, Debug)]
+struct Class {
+    /// One bit for each line in which somebody may wait.
+    used: u64,
+    lines: [Line; BUCKETS],
+    /// Relative cost of a request of the class, on average.
+    cost: Average,
+    /// Work that arrives per second, in all lines.
+    rate: f64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Line {
+    cost: Average,
+    /// Work that arrived since the last look, and per second; in this line and in smaller ones.
+    arrived: f64,
+    rate: f64,
+    up_to: f64,
+}
+
+/// Where a request would stand.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) line: usize,
+    /// Relative cost.
+    pub(super) cost: f64,
+}
+
+impl Lines {
+    pub(super) fn new(order: Order, classes: usize) -> Lines {
+        let class = Class { used: 0, lines: [Line::default(); BUCKETS], cost: Average::default(), rate: 0.0 };
+        let dues = Dues::new(if order == Order::Fair { classes } else { 0 });
+        Lines { order, mean: Average::default(), classes: alloc::vec![class; classes], dues }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        if self.order == Order::Fifo { 1 } else { BUCKETS }
+    }
+
+    /// A request arrives.
+    pub(super) fn arrive(&mut self, cx: &Context<'_>, arrival: &Arrival) -> Place {
+        let cost = arrival.cost / cx.costs.scale();
+        self.dues.offer(cx.now, arrival.request.class, arrival.cost);
+        self.mean.update(cost, 1.0, MEAN_MEMORY);
+        let mean = self.mean.get().filter(|mean| self.order != Order::Fifo && *mean > 0.0);
+        let line = mean.map_or(0, |mean| bucket_of(cost / mean * MEAN));
+        let class = &mut self.classes[arrival.request.class.index()];
+        class.cost.update(cost, 1.0, COST_MEMORY);
+        class.lines[line].cost.update(cost, 1.0, COST_MEMORY);
+        class.lines[line].arrived += cost;
+        Place { line, cost }
+    }
+
+    /// Somebody waits in a line.
+    pub(super) fn wait(&mut self, class: ClassId, line: usize) {
+        self.classes[class.index()].used |= 1 << line;
+    }
+
+    /// The lines in which somebody waits were filled by another policy.
+    pub(super) fn take_over(&mut self, cx: &Context<'_>) {
+        for class in cx.class_ids() {
+            let used = (0..self.count()).filter(|line| cx.waiting_in(class, *line) > 0);
+            self.classes[class.index()].used = used.fold(0, |used, line| used | 1 << line);
+        }
+    }
+
+    /// Ten times a second; `bound`: until when who is let in must be answered, seconds, and what a request takes over
+    /// what it is expected to.
+    pub(super) fn refresh(&mut self, cx: &Context<'_>, elapsed: f64, bound: f64, stretch: f64) {
+        let gain = if elapsed > 0.0 { 1.0 - libm::exp(-elapsed / TAU) } else { 0.0 };
+        for class in &mut self.classes {
+            let mut sum = 0.0;
+            for line in &mut class.lines {
+                if elapsed > 0.0 {
+                    line.rate += gain * (core::mem::take(&mut line.arrived) / elapsed - line.rate);
+                }
+                sum += line.rate;
+                line.up_to = sum;
+            }
+            class.rate = sum;
+        }
+        let mean = cx.costs.mean().filter(|_| cx.costs.is_settled());
+        self.dues.settle(cx.now, elapsed, mean, |_| Possible { surely: bound / stretch, expected: bound });
+    }
+
+    /// Work per second that arrives in more important classes.
+    pub(super) fn more_important(&self, class: ClassId) -> f64 {
+        self.classes[..class.index()].iter().map(|class| class.rate).sum()
+    }
+
+    /// Work per second that arrives in a class.
+    pub(super) fn offered(&self, class: ClassId) -> f64 {
+        self.classes[class.index()].rate
+    }
+
+    /// Work per second that arrives in smaller lines of the class.
+    fn smaller(&self, class: ClassId, line: usize) -> f64 {
+        let line = &self.classes[class.index()].lines[line];
+        line.up_to - line.rate
+    }
+
+    /// Seconds until whatever goes before a request is gone, when so much work per second is done for its class and
+    /// more important ones.
+    pub(super) fn wait_of(&self, cx: &Context<'_>, class: ClassId, place: Place, rate: f64) -> f64 {
+        let own = &self.classes[class.index()];
+        let above = cx.class_ids().zip(&self.classes).take(class.index());
+        let above: f64 = above.map(|(id, class)| cx.waiting(id) as f64 * class.cost.get().unwrap_or(0.0)).sum();
+        let in_line = |line: usize| cx.waiting_in(class, line) as f64 * own.lines[line].cost.get().unwrap_or(0.0);
+        let rate = rate - self.more_important(class);
+        let over = |work: f64, rate: f64| if rate > 0.0 { work / rate } else { f64::INFINITY };
+        let before: f64 = bits(own.used & up_to(place.line)).map(in_line).sum();
+        let wait = over(above + before + place.cost, rate - self.smaller(class, place.line));
+        if self.order != Order::Fair {
+            return wait;
+        }
+        let part = KEPT * own.lines[place.line].rate / own.rate.max(f64::MIN_POSITIVE);
+        wait.min(over(in_line(place.line) + place.cost, part * rate))
+    }
+
+    /// The line whose turn it is in a class: tenants within their share first, and first tries before retries.
+    pub(super) fn next(&mut self, cx: &Context<'_>, class: ClassId) -> Option<usize> {
+        let own = &mut self.classes[class.index()];
+        own.used = bits(own.used).filter(|line| cx.waiting_in(class, *line) > 0).fold(0, |used, line| used | 1 << line);
+        let used = own.used;
+        let due = |line: &usize| self.dues.due(class, self.seconds(cx, class, *line)) > 0;
+        if self.order == Order::Fair
+            && let Some(line) = bits(used).filter(due).last()
+        {
+            return Some(line);
+        }
+        Turn::ALL.iter().find_map(|turn| bits(used).find(|line| cx.waiting_at(class, *line, *turn) > 0))
+    }
+
+    /// One of a line is let in.
+    pub(super) fn let_in(&mut self, cx: &Context<'_>, class: ClassId, line: usize) {
+        let cost = self.seconds(cx, class, line);
+        self.dues.admit(cx, class, cost, 1);
+    }
+
+    /// Lines in which somebody of a class may wait.
+    pub(super) fn used(&self, class: ClassId) -> impl Iterator<Item = usize> + use<> {
+        bits(self.classes[class.index()].used)
+    }
+
+    /// Seconds of work that stand for those of a line.
+    fn seconds(&self, cx: &Context<'_>, class: ClassId, line: usize) -> f64 {
+        self.classes[class.index()].lines[line].cost.get().unwrap_or(0.0) * cx.costs.scale()
+    }
+}
+
+/// Lines up to this one.
+fn up_to(line: usize) -> u64 {
+    u64::MAX >> (63 - line)
+}
+
+/// The lines of a set, smallest first.
+fn bits(mut set: u64) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let line = (set != 0).then(|| set.trailing_zeros() as usize)?;
+        set &= set - 1;
+        Some(line)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_a_set_come_in_order() {
+        assert_eq!(bits(0b1010_0001).collect::<Vec<_>>(), [0, 5, 7]);
+        assert_eq!(bits(1 << 63).collect::<Vec<_>>(), [63]);
+        assert_eq!((up_to(0), up_to(2), up_to(63)), (1, 7, u64::MAX));
+    }
+}

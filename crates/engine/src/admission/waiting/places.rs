@@ -1,0 +1,75 @@
+//! When to look at how many places there are, and what to try.
+
+use core::time::Duration;
+
+use super::{SPARE, WaitingRoom, servers};
+use crate::admission::Context;
+
+/// Between two looks at how many places there are: seconds at least, or so many stays at a server.
+const LOOK: f64 = 0.5;
+const LOOK_STAYS: f64 = 20.0;
+/// The same while they are not known, and somebody waits: a stay, and seconds at least.
+const GENERATION: f64 = 1.0;
+/// Then there are up to so many times the places, where this much of what is believed lies beyond what was in use.
+const GROWTH: f64 = 2.0;
+const GROWTH_LEAST: f64 = 1.75;
+/// What requests take over their mean, for the SLA: more than exponential times do is not believed while W grows.
+const SURE_AT_MOST: f64 = 3.0;
+const HOPE: f64 = 0.05;
+/// By so much more places are a rise, after which a stay passes before anything is learned.
+const RAISED: f64 = 1.1;
+const SOON: f64 = 0.1;
+/// While somebody waits and W is not known, the lowest numbers are not tried: this share of what is believed.
+const OPTIMISM: f64 = 0.3;
+const OFTEN: f64 = 0.2;
+/// While somebody waits, every sixth look tries half as many places again: what is seen with one number only says
+/// nothing, and W might stay too small for good.
+const PROBE_EVERY: u32 = 6;
+const PROBE: f64 = 1.5;
+/// While what is at the servers takes longer than the target, every second look tries fewer, for the same reason.
+const FEWER_EVERY: u32 = 2;
+const FEWEST: f64 = 0.4;
+
+impl WaitingRoom {
+    /// How many places a server has, from now on.
+    pub(super) fn look_at_places(&mut self, cx: &mut Context<'_>) {
+        let since = self.looked.map_or(f64::INFINITY, |looked| cx.now.seconds_since(looked));
+        let n = cx.load.in_flight.max(1) as f64;
+        let stay = self.speed.stay();
+        let is_pressed = self.waited > OFTEN || cx.waiting_in_all() > 0;
+        let due = match is_pressed && !self.look.is_known && stay > 0.0 {
+            true => SOON.max(GENERATION * stay),
+            false => LOOK.max(LOOK_STAYS * stay / n.min(LOOK_STAYS)),
+        };
+        if since < due {
+            return;
+        }
+        let least = if is_pressed { OPTIMISM } else { 0.0 };
+        let fullest = self.fullest.max(1) as f64 / servers(cx);
+        self.look = self.busy.look(cx.rng, least, fullest);
+        self.looks = self.looks.wrapping_add(1);
+        let mut places = self.look.most + SPARE;
+        if is_pressed && self.looks.is_multiple_of(PROBE_EVERY) {
+            places *= PROBE;
+        }
+        let is_as_fast = self.growth.look();
+        let in_time = cx.target / (self.chances.sure().min(SURE_AT_MOST) * stay).max(f64::MIN_POSITIVE);
+        if is_pressed && !self.look.is_known && stay > 0.0 {
+            // As many as would be in time if there were no more processors than were in use already.
+            let most = fullest * if in_time < 1.0 { in_time } else { in_time.clamp(GROWTH_LEAST, GROWTH) };
+            if is_as_fast == Some(true) && in_time >= 1.0 && self.look.beyond >= HOPE {
+                self.look.most = most;
+                places = most;
+            }
+            places = places.min(most.max(self.places));
+        }
+        if is_pressed && in_time < 1.0 && self.looks.is_multiple_of(FEWER_EVERY) {
+            places *= in_time.max(FEWEST);
+        }
+        if places > RAISED * self.places {
+            // Until those that are begun now end, it looks as if the servers were full.
+            self.settled = cx.now + Duration::from_secs_f64(stay);
+        }
+        (self.places, self.looked, self.fullest) = (places.max(1.0), Some(cx.now), cx.load.in_flight);
+    }
+}
