@@ -256,7 +256,7 @@ fn start(
     begun.0 = None;
     let mut gate = Gate::new(Transport::Plain(socket), worker.clone(), client);
     match step {
-        None => gate.begin_with(left),
+        None => gate.hold(left.to_vec()),
         Some(Step::More) if left.is_empty() => gate.owe(owed),
         Some(step) => gate.resume(left, owed, step),
     }

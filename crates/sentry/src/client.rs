@@ -4,6 +4,9 @@
 //! a registered timer costs more than a refusal, so a connection only notes its deadline, and the worker's sweep
 //! wakes those whose deadline has passed.
 
+mod slot;
+mod wait;
+
 use std::cell::{Cell, OnceCell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -13,6 +16,8 @@ use std::time::Duration;
 use http::HeaderValue;
 use tidegate_engine::{Ticket, Timestamp};
 
+pub(crate) use self::slot::Slot;
+pub(crate) use self::wait::Wait;
 use crate::config::Timeouts;
 use crate::ending::Ending;
 use crate::gate::Reader;
@@ -21,38 +26,6 @@ use crate::permit::Arrival;
 use crate::serve::LINGER;
 use crate::tls::Facts;
 use crate::tunnel::ServerEnd;
-
-/// What a connection waits for, and so what it means when its deadline passes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Wait {
-    /// The next request.
-    #[default]
-    Idle,
-    /// The rest of what comes before requests: a PROXY header, a TLS handshake.
-    Handshake,
-    /// The rest of a head.
-    Header,
-    /// Its turn in a class queue: the engine's time-out, not ours.
-    Queue,
-    /// The server's answer to begin.
-    FirstByte,
-    /// The client's body to go on.
-    RequestBody,
-    /// The answer to go on.
-    ResponseBody,
-    /// The same; when the deadline passes, it is looked whether the answer is a stream.
-    Look,
-    /// Bytes through a tunnel.
-    Tunnel,
-    /// The client to close.
-    Linger,
-    /// The whole request has taken too long, whatever it waits for.
-    Request,
-    /// For nothing: the process is short of something, and this connection is to go.
-    GiveWay,
-    /// Nothing: the controller wants the request ended.
-    Cancelled,
-}
 
 /// How far the current request is, with what one step of its way leaves for the next. The methods of [`Client`] are all
 /// the steps there are.
@@ -87,33 +60,6 @@ pub(crate) struct Upload {
     pub(crate) is_lost: Cell<bool>,
     /// The server would take more of it, and the client does not send it.
     pub(crate) is_starved: Cell<bool>,
-}
-
-/// Room for what a connection seldom needs.
-pub(crate) struct Slot<T>(Cell<Option<Box<T>>>);
-
-impl<T> Slot<T> {
-    /// Empties it.
-    pub(crate) fn take(&self) -> Option<Box<T>> {
-        self.0.take()
-    }
-
-    /// Fills it.
-    pub(crate) fn put(&self, value: Box<T>) {
-        self.0.set(Some(value));
-    }
-}
-
-impl<T> Default for Slot<T> {
-    fn default() -> Self {
-        Slot(Cell::new(None))
-    }
-}
-
-impl<T> std::fmt::Debug for Slot<T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Slot").finish_non_exhaustive()
-    }
 }
 
 /// One client's connection. Ten thousand of these may be idle, so what only a request needs is boxed.
@@ -363,7 +309,7 @@ impl Client {
     /// Gives back what only requests need.
     pub(crate) fn rest(&self) {
         self.shed.set(true);
-        self.forwarded_for.0.take();
+        self.forwarded_for.take();
     }
 
     /// Runs `future`, unless the whole request's time is up first.

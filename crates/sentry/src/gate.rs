@@ -117,17 +117,6 @@ impl Gate {
         }
     }
 
-    /// Takes over an answer that could not be written at once.
-    pub(crate) fn owe(&mut self, out: &[u8]) {
-        self.is_new = false;
-        self.out.extend_from_slice(out);
-    }
-
-    /// Takes over what was read and not looked at.
-    pub(crate) fn hold(&mut self, bytes: Vec<u8>) {
-        self.held = bytes;
-    }
-
     /// The connection ends before all was sent.
     pub(crate) fn cut(&mut self) {
         self.io.cut();
@@ -136,14 +125,6 @@ impl Gate {
     /// Whether the client is owed a word at the end: where bytes are sealed, an end without it may be anybody's.
     pub(crate) fn says_farewell(&self) -> bool {
         !self.eof && matches!(self.io, Transport::Tls(_))
-    }
-
-    /// Takes over from a pass that was made before there was a gate: what it left, and what it found.
-    pub(crate) fn resume(&mut self, left: &[u8], out: &[u8], step: Step) {
-        self.is_new = false;
-        self.held.extend_from_slice(left);
-        self.out.extend_from_slice(out);
-        self.take_step(step);
     }
 
     /// Between requests, without hyper: until there is one for it, or the connection is over.

@@ -1,9 +1,11 @@
 //! HTTP/2 from clients. A connection is one task, which reads, writes and accepts streams; a request that is refused is
-//! answered right there. One that is not becomes a task of its own and goes the way of every request ([`crate::proxy`]),
-//! with a [`Client`] of its own: the same time-outs, the same books on what is held, the same sweep.
+//! answered right there. One that is not becomes a task of its own and goes the way of every request
+//! ([`crate::proxy`]), with a [`Client`] of its own: the same time-outs, the same books on what is held, the same
+//! sweep.
 //!
 //! *Awkward cases.* A refusal is an answer, never `REFUSED_STREAM`: that would say "ask again at once". A client may
-//! cause work and reset it ([`MOST_RESETS`]), or send frames that ask for nothing ([`watch`]): such a connection is told
+//! cause work and reset it ([`MOST_RESETS`]), or send frames that ask for nothing ([`watch`]): such a connection is
+//! told
 //! `ENHANCE_YOUR_CALM` and closed. The first preface of a connection counts, never a later one: who relays others'
 //! requests could be made to send it.
 

@@ -7,8 +7,8 @@
 //!    What comes before requests is `doorstep`: PROXY headers (`proxy_protocol`), TLS handshakes (`tls`).
 //! 2. `gate`: at each message boundary the next head is read in place (`gate/head.rs`); plain requests are policed
 //!    and, when refused, answered right there (`gate/sift.rs`, `reject.rs`). Everything else goes to hyper unchanged.
-//! 3. `serve`: the connection's task, with hyper in it while there is something to do. `http2`: the same for HTTP/2, where
-//!    each request that is not refused at once has a task of its own.
+//! 3. `serve`: the connection's task, with hyper in it while there is something to do. `http2`: the same for HTTP/2,
+//!    where each request that is not refused at once has a task of its own.
 //! 4. `proxy`: the request's way through the sentry, top to bottom: decision, queue, headers, server, answer.
 //! 5. `permit`: the decision (classifier and engine), and what holds it: a permit in flight, a place in a queue.
 //! 6. `headers`: what a hop must remove and add. `upstream`: connections to servers, sending, retry material.

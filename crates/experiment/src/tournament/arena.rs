@@ -142,8 +142,8 @@ impl Arena {
     /// Speed of the servers, as processors, at a time.
     fn speed_at(&self, at: f64) -> f64 {
         let speed = |server: usize| {
-            let changes = self.speeds.iter().filter(|(from, of, _)| *of == server && *from <= at);
-            changes.last().map_or(1.0, |(_, _, speed)| *speed)
+            let mut changes = self.speeds.iter().filter(|(from, of, _)| *of == server && *from <= at);
+            changes.next_back().map_or(1.0, |(_, _, speed)| *speed)
         };
         self.processors.iter().enumerate().map(|(server, processors)| processors * speed(server)).sum()
     }

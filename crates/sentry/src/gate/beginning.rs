@@ -1,17 +1,32 @@
-//! A connection's first bytes: HTTP/2, or a first request of HTTP/1. Only here may a client choose; a preface that comes
-//! later is no request.
+//! A connection's first bytes: HTTP/2, or a first request of HTTP/1. Only here may a client choose; a preface that
+//! comes later is no request.
 
 use std::io;
 use std::task::{Context, Poll, ready};
 
+use super::sift::Step;
 use super::{Gate, HOLD_AT_MOST};
 use crate::client::Wait;
 use crate::http2::{self, preface};
 
 impl Gate {
-    /// Takes over a connection whose first bytes may be those of HTTP/2.
-    pub(crate) fn begin_with(&mut self, first: &[u8]) {
-        self.held.extend_from_slice(first);
+    /// Takes over an answer that could not be written at once.
+    pub(crate) fn owe(&mut self, out: &[u8]) {
+        self.is_new = false;
+        self.out.extend_from_slice(out);
+    }
+
+    /// Takes over what was read of a connection and not looked at: it may be the first bytes of HTTP/2.
+    pub(crate) fn hold(&mut self, bytes: Vec<u8>) {
+        self.held = bytes;
+    }
+
+    /// Takes over from a pass that was made before there was a gate: what it left, and what it found.
+    pub(crate) fn resume(&mut self, left: &[u8], out: &[u8], step: Step) {
+        self.is_new = false;
+        self.held.extend_from_slice(left);
+        self.out.extend_from_slice(out);
+        self.take_step(step);
     }
 
     /// Whether the connection, of which the first bytes are held, speaks HTTP/2.

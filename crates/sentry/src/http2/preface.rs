@@ -2,8 +2,8 @@
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Whether a connection's first bytes are the preface: `Some(false)` if they may become it, `None` if they are something
-/// else.
+/// Whether a connection's first bytes are the preface: `Some(false)` if they may become it, `None` if they are
+/// something else.
 pub(crate) fn begins(bytes: &[u8]) -> Option<bool> {
     let common = bytes.len().min(PREFACE.len());
     (common > 0 && bytes[..common] == PREFACE[..common]).then_some(common == PREFACE.len())

@@ -98,8 +98,8 @@ impl Follower {
     }
 }
 
-/// PRIORITY, SETTINGS and PING, unless they acknowledge ours; what nobody knows; and DATA without data, unless it ends a
-/// body.
+/// PRIORITY, SETTINGS and PING, unless they acknowledge ours; what nobody knows; and DATA without data, unless it ends
+/// a body.
 fn asks_for_nothing(kind: u8, flags: u8, length: usize) -> bool {
     const FLAG: u8 = 1;
     match kind {

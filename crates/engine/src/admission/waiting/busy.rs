@@ -103,7 +103,8 @@ impl Busy {
     }
 
     /// How many processors a server has, and whether that is known: where it is not, the number is a draw from what is
-    /// believed, without the lowest share `least` of it. `fullest`: the most in service of late. At the end of a window, what it said becomes what is believed.
+    /// believed, without the lowest share `least` of it. `fullest`: the most in service of late. At the end of a
+    /// window, what it said becomes what is believed.
     pub(super) fn look(&mut self, rng: &mut Rng, least: f64, fullest: f64) -> Look {
         let mut belief = self.belief();
         let most = belief.iter().copied().fold(f64::NEG_INFINITY, f64::max);

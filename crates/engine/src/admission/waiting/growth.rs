@@ -3,9 +3,9 @@
 //! *Intuition.* Whoever comes to a new shop with many parcels hands in a few, then twice as many, and again, as long as
 //! each is done as quickly as the first.
 //!
-//! *Applied.* While it is not known how many requests keep the servers busy, there are up to twice as many places a stay
-//! later, as long as requests take no longer than those did after which there became more. The first of many are the
-//! small ones; so what the first took is what all were in service together, over those that ended.
+//! *Applied.* While it is not known how many requests keep the servers busy, there are up to twice as many places a
+//! stay later, as long as requests take no longer than those did after which there became more. The first of many are
+//! the small ones; so what the first took is what all were in service together, over those that ended.
 //!
 //! *Source.* The slow start of TCP (V. Jacobson, SIGCOMM 1988).
 

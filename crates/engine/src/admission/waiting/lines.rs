@@ -3,10 +3,10 @@
 //! *Intuition.* At a till where those with few things go first, who has a full trolley waits for everybody who is there
 //! with less, and for those that will come with less meanwhile.
 //!
-//! *Applied.* Requests of similar cost, relative to the mean, stand in one line, four lines to a factor of two. Smallest
-//! first: a request waits for the lines up to its own, and for what arrives in smaller ones. First come, first served:
-//! there is one line. Fair: smallest first, but who is due ([`Dues`]) goes before; so a line gets a quarter of its part
-//! of the work at least, and nobody in it waits longer than that takes.
+//! *Applied.* Requests of similar cost, relative to the mean, stand in one line, four lines to a factor of two.
+//! Smallest first: a request waits for the lines up to its own, and for what arrives in smaller ones. First come, first
+//! served: there is one line. Fair: smallest first, but who is due ([`Dues`]) goes before; so a line gets a quarter of
+//! its part of the work at least, and nobody in it waits longer than that takes.
 //!
 //! *Awkward cases.* Costs are learned, and move: the lines are of costs over the mean, because at the start all move
 //! together. What a line's requests cost is averaged over those that came.
