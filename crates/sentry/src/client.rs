@@ -8,7 +8,7 @@ mod slot;
 mod wait;
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -65,8 +65,8 @@ pub(crate) struct Upload {
 /// One client's connection. Ten thousand of these may be idle, so what only a request needs is boxed.
 #[derive(Debug)]
 pub(crate) struct Client {
-    /// Who is served: the other end, or whom it speaks for.
-    peer: Cell<SocketAddr>,
+    /// Who is served: the other end, or whom it speaks for. Address and port, as [`SocketAddr`] is nearly twice as large.
+    peer: Cell<(Ipv6Addr, u16)>,
     /// What its handshake said, where there was one.
     facts: OnceCell<Rc<Facts>>,
     phase: RefCell<Phase>,
@@ -100,7 +100,7 @@ impl Client {
     /// A connection that waits for its first request until `deadline`.
     pub(crate) fn new(peer: SocketAddr, deadline: Timestamp) -> Rc<Self> {
         Rc::new(Client {
-            peer: Cell::new(peer),
+            peer: Cell::new(compact(peer)),
             facts: OnceCell::new(),
             phase: RefCell::default(),
             upload: Upload::default(),
@@ -123,12 +123,13 @@ impl Client {
 
     /// Who is served.
     pub(crate) fn peer(&self) -> SocketAddr {
-        self.peer.get()
+        let (address, port) = self.peer.get();
+        SocketAddr::new(address.to_canonical(), port)
     }
 
     /// The other end speaks for somebody else.
     pub(crate) fn speaks_for(&self, source: SocketAddr) {
-        self.peer.set(source);
+        self.peer.set(compact(source));
     }
 
     /// Its handshake is done.
@@ -397,6 +398,14 @@ impl Client {
             waker.wake_by_ref();
         }
     }
+}
+
+fn compact(address: SocketAddr) -> (Ipv6Addr, u16) {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    };
+    (ip, address.port())
 }
 
 fn address_value(peer: SocketAddr) -> HeaderValue {

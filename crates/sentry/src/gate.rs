@@ -59,11 +59,19 @@ pub(crate) struct Gate {
     /// The client has closed its sending side.
     eof: bool,
     /// Nothing more is read; the connection closes when `out` is written.
-    closing: bool,
-    /// Bytes may be unread in the socket when it closes.
-    unread: bool,
+    closing: Closing,
     /// No request came yet: it may still turn out to be HTTP/2.
     is_new: bool,
+}
+
+/// Whether the connection closes. One byte for what two flags would say: an idle connection's task is just as large as
+/// it may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Closing {
+    No,
+    Clean,
+    /// Bytes may be unread in the socket then.
+    Unread,
 }
 
 /// Whose turn it is.
@@ -111,8 +119,7 @@ impl Gate {
             out: Vec::new(),
             held_more: false,
             eof: false,
-            closing: false,
-            unread: false,
+            closing: Closing::No,
             is_new: true,
         }
     }
@@ -137,13 +144,15 @@ impl Gate {
 
     /// Whether hyper has nothing to do here: no request, no bytes.
     pub(crate) fn at_rest(&self) -> bool {
-        matches!(self.mode, Mode::Boundary { .. }) && !self.closing
+        matches!(self.mode, Mode::Boundary { .. }) && self.closing == Closing::No
     }
 
     /// Whether the client may still be sending when this end closes.
     pub(crate) fn must_linger(&self) -> bool {
         !self.eof
-            && (self.unread || !matches!(self.mode, Mode::Boundary { .. } | Mode::Answering) || !self.held_is_empty())
+            && (self.closing == Closing::Unread
+                || !matches!(self.mode, Mode::Boundary { .. } | Mode::Answering)
+                || !self.held_is_empty())
     }
 
     /// Answers with an error at a boundary, and closes.
@@ -156,6 +165,12 @@ impl Gate {
     pub(crate) fn into_parts(mut self) -> (Transport, Vec<u8>) {
         self.held.drain(..self.held_at as usize);
         (self.io, self.held)
+    }
+
+    fn close(&mut self, is_unread: bool) {
+        if is_unread || self.closing == Closing::No {
+            self.closing = if is_unread { Closing::Unread } else { Closing::Clean };
+        }
     }
 
     fn held_is_empty(&self) -> bool {
@@ -192,7 +207,7 @@ impl Gate {
             if self.poll_flush_out(cx)?.is_pending() {
                 return self.poll_owing();
             }
-            if self.closing {
+            if self.closing != Closing::No {
                 return Poll::Ready(Ok(Turn::End));
             }
             if self.is_new && !self.held_is_empty() && ready!(self.poll_beginning(cx))? {
@@ -209,10 +224,10 @@ impl Gate {
             }
             match self.poll_read_and_sift(cx)? {
                 Poll::Ready(Some(turn @ (Turn::Pass | Turn::Http2))) => return Poll::Ready(Ok(turn)),
-                Poll::Ready(Some(Turn::End)) => self.closing = true,
+                Poll::Ready(Some(Turn::End)) => self.close(false),
                 Poll::Ready(None) => {}
                 // A request that is already here is still answered; only then does a closing connection close.
-                Poll::Pending if self.client.close.get() && self.held_is_empty() => self.closing = true,
+                Poll::Pending if self.client.close.get() && self.held_is_empty() => self.close(false),
                 Poll::Pending => return Poll::Pending,
             }
         }
@@ -294,8 +309,7 @@ impl Gate {
                 self.client.idle(self.worker.deadline(|timeouts| timeouts.header));
             }
             Step::Close { unread } => {
-                self.closing = true;
-                self.unread |= unread || !self.held_is_empty();
+                self.close(unread || !self.held_is_empty());
                 self.forget_held();
             }
             // The rest of the pass follows once these answers are taken.

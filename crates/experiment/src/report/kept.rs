@@ -212,7 +212,7 @@ fn cell(checks: &[&KeptCheck]) -> String {
         };
         format!("`{arm}`: {}: **{measured}**, wanted {bound}", plain(what))
     };
-    groups.iter().map(words).collect::<Vec<_>>().join("<br>")
+    groups.iter().map(words).collect::<Vec<_>>().join("; ")
 }
 
 fn verdict(checks: &[&KeptCheck]) -> String {

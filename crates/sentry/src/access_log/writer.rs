@@ -2,11 +2,13 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender};
 
+use rustix::fs::OFlags;
 use tracing::error;
 
 use super::line;
@@ -147,8 +149,14 @@ fn sink(destination: &Destination) -> io::Result<Box<dyn Write + Send>> {
     })
 }
 
+/// A named pipe that nobody reads is an error, and is not waited for.
 fn open_file(path: &Path) -> io::Result<File> {
-    let opened = OpenOptions::new().append(true).create(true).open(path);
+    let without_waiting = OFlags::NONBLOCK.bits().cast_signed();
+    let opened = OpenOptions::new().append(true).create(true).custom_flags(without_waiting).open(path);
+    let opened = opened.and_then(|file| {
+        rustix::fs::fcntl_setfl(&file, OFlags::APPEND)?;
+        Ok(file)
+    });
     opened.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
 

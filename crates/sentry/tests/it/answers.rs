@@ -18,7 +18,7 @@ fn an_answer_that_breaks_off_before_its_body_is_a_502() {
     ] {
         let server = RawServer::start(move |mut peer| {
             peer.head();
-            peer.send(answer);
+            peer.end_with(answer);
         });
         let mut app = application(&[server.address]);
         app.retry.attempts = 0;
@@ -26,9 +26,7 @@ fn an_answer_that_breaks_off_before_its_body_is_a_502() {
         assert_eq!(sentry.count(Counter::ServerErrors), 1, "{answer:?}");
         assert_eq!(sentry.app().snapshot().classes[0].failed, 1, "{answer:?}");
     }
-    let bad = faulty(|mut peer| {
-        peer.send("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n");
-    });
+    let bad = faulty(|peer| peer.end_with("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n"));
     let good = RawServer::echo();
     let sentry = Running::start(application(&[bad.address, good.address]));
     until("one was sent again", || {

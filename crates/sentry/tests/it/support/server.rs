@@ -161,6 +161,12 @@ impl Peer {
         self.client.io.write_all(bytes.as_ref()).is_ok()
     }
 
+    /// Sends its last bytes in one packet with its end, so that whoever reads them knows of both.
+    pub fn end_with(mut self, bytes: impl AsRef<[u8]>) {
+        rustix::net::sockopt::set_tcp_cork(&self.client.io, true).expect("an option of the socket");
+        self.send(bytes);
+    }
+
     /// Closes with a reset instead of a good end.
     pub fn reset(self) {
         let _ = socket2::SockRef::from(&self.client.io).set_linger(Some(Duration::ZERO));

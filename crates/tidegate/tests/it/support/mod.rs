@@ -12,9 +12,11 @@ pub mod ports;
 #[path = "../../../../testbed/tests/it/support/program.rs"]
 pub mod program;
 
+use std::fs::Permissions;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -112,6 +114,8 @@ impl Folder {
     pub fn write(&self, name: &str, text: &str) -> String {
         let path = self.path(name);
         std::fs::write(&path, text).expect("a file");
+        // Keys and tokens are among them, and others should not read those.
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("a mode");
         path
     }
 
