@@ -65,7 +65,7 @@ pub(crate) struct Upload {
 /// One client's connection. Ten thousand of these may be idle, so what only a request needs is boxed.
 #[derive(Debug)]
 pub(crate) struct Client {
-    /// Who is served: the other end, or whom it speaks for. Address and port, as [`SocketAddr`] is nearly twice as large.
+    /// Who is served: the other end, or whom it speaks for. [`SocketAddr`] is nearly twice as large.
     peer: Cell<(Ipv6Addr, u16)>,
     /// What its handshake said, where there was one.
     facts: OnceCell<Rc<Facts>>,

@@ -64,8 +64,7 @@ pub(crate) struct Gate {
     is_new: bool,
 }
 
-/// Whether the connection closes. One byte for what two flags would say: an idle connection's task is just as large as
-/// it may be.
+/// Whether the connection closes; in one byte, for an idle connection's task is just as large as it may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Closing {
     No,
@@ -168,9 +167,8 @@ impl Gate {
     }
 
     fn close(&mut self, is_unread: bool) {
-        if is_unread || self.closing == Closing::No {
-            self.closing = if is_unread { Closing::Unread } else { Closing::Clean };
-        }
+        let was_unread = self.closing == Closing::Unread;
+        self.closing = if is_unread || was_unread { Closing::Unread } else { Closing::Clean };
     }
 
     fn held_is_empty(&self) -> bool {
