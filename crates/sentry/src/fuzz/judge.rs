@@ -107,10 +107,10 @@ fn framed(sent: &[u8]) -> (Vec<Message>, bool) {
         match naive::request(&sent[at..]) {
             Ok(Some(message)) => {
                 at += message.length;
-                let whole = message.whole;
+                let (whole, broken) = (message.whole, message.broken);
                 framed.push(message);
                 if !whole {
-                    return (framed, true);
+                    return (framed, !broken);
                 }
             }
             Ok(None) => return (framed, true),

@@ -21,6 +21,8 @@ pub struct Message {
     pub body: Vec<u8>,
     /// All of the body is here.
     pub whole: bool,
+    /// What follows the body so far is no part of one.
+    pub broken: bool,
     /// Bytes of it, as far as they are here.
     pub length: usize,
 }
@@ -52,10 +54,10 @@ impl Head {
     }
 }
 
-/// The request at the start of `bytes`, or as much of it as is here; `None`: not even its head.
+/// The request at the start of `bytes`, or as much of it as is here and lawful; `None`: not even its head.
 ///
 /// # Errors
-/// When there is none.
+/// When there is none. One whose head is lawful is one, for its server may have read it before the rest came.
 pub fn request(bytes: &[u8]) -> Result<Option<Message>, Bad> {
     let Some(head) = head(bytes)? else { return Ok(None) };
     if !matches!(head.words[2].as_str(), "HTTP/1.1" | "HTTP/1.0") {
@@ -77,9 +79,12 @@ pub fn answer(bytes: &[u8], method: &str, closed: bool) -> Result<Option<Message
     }
     if method == "HEAD" || status < 200 || status == 204 || status == 304 {
         let length = head.length;
-        return Ok(Some(Message { head, body: Vec::new(), whole: true, length }));
+        return Ok(Some(Message { head, body: Vec::new(), whole: true, broken: false, length }));
     }
     let mut message = with_body(bytes, head, None)?;
+    if message.broken {
+        return Err(Bad);
+    }
     message.whole |= closed && !message.head.is_chunked() && message.head.values("content-length").is_empty();
     Ok(Some(message))
 }
@@ -88,15 +93,15 @@ pub fn answer(bytes: &[u8], method: &str, closed: bool) -> Result<Option<Message
 fn with_body(bytes: &[u8], head: Head, unsaid: Option<usize>) -> Result<Message, Bad> {
     let rest = &bytes[head.length..];
     if head.is_chunked() {
-        let (body, length) = chunks(rest)?;
-        let whole = length.is_some();
-        let length = head.length + length.unwrap_or(rest.len());
-        return Ok(Message { head, body, whole, length });
+        let mut body = Vec::new();
+        let end = chunks(rest, &mut body);
+        let length = head.length + end.ok().flatten().unwrap_or(rest.len());
+        return Ok(Message { head, body, whole: matches!(end, Ok(Some(_))), broken: end.is_err(), length });
     }
     let said = head.body_length()?.or(unsaid);
     let most = said.unwrap_or(usize::MAX).min(rest.len());
     let length = head.length + most;
-    Ok(Message { head, body: rest[..most].to_vec(), whole: said == Some(most), length })
+    Ok(Message { head, body: rest[..most].to_vec(), whole: said == Some(most), broken: false, length })
 }
 
 fn head(bytes: &[u8]) -> Result<Option<Head>, Bad> {
@@ -146,13 +151,12 @@ fn field(line: &[u8]) -> Result<(String, Vec<u8>), Bad> {
     Ok((String::from_utf8_lossy(name).to_ascii_lowercase(), value[start..end].to_vec()))
 }
 
-/// A chunked body, and how long it is with its frames; `None`: not all of it is here.
-fn chunks(bytes: &[u8]) -> Result<(Vec<u8>, Option<usize>), Bad> {
-    let mut body = Vec::new();
+/// Reads a chunked body into `body`, and says how long it is with its frames; `None`: not all of it is here.
+fn chunks(bytes: &[u8], body: &mut Vec<u8>) -> Result<Option<usize>, Bad> {
     let mut at = 0;
     let line = |at: usize| bytes[at..].windows(2).position(|two| two == b"\r\n").map(|length| &bytes[at..at + length]);
     loop {
-        let Some(size) = line(at) else { return Ok((body, None)) };
+        let Some(size) = line(at) else { return Ok(None) };
         at += size.len() + 2;
         let digits = size.split(|&byte| matches!(byte, b';' | b' ' | b'\t')).next().unwrap_or_default();
         let digits = std::str::from_utf8(digits).map_err(|_| Bad)?;
@@ -167,15 +171,15 @@ fn chunks(bytes: &[u8]) -> Result<(Vec<u8>, Option<usize>), Bad> {
         body.extend_from_slice(&bytes[at..at + here]);
         match bytes[at + here..] {
             [b'\r', b'\n', ..] if here == size => at += here + 2,
-            [b'\r'] | [] => return Ok((body, None)),
+            [b'\r'] | [] => return Ok(None),
             _ => return Err(Bad),
         }
     }
     loop {
-        let Some(trailer) = line(at) else { return Ok((body, None)) };
+        let Some(trailer) = line(at) else { return Ok(None) };
         at += trailer.len() + 2;
         if trailer.is_empty() {
-            return Ok((body, Some(at)));
+            return Ok(Some(at));
         }
         field(trailer)?;
     }
@@ -210,12 +214,21 @@ mod tests {
             "GET / HTTP/1.1\r\nA: b\r\n c\r\n\r\n",
             "GET / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\na",
             "GET / HTTP/1.1\r\nContent-Length: +1\r\n\r\na",
-            "GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nz\r\n",
-            "GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n",
             "GET / HTTP/2.0\r\n\r\n",
             "GET /\r\n\r\n",
         ] {
             assert_eq!(request(text.as_bytes()), Err(Bad), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn it_reads_a_body_up_to_its_first_fault() {
+        for (chunks, body) in [("z\r\n", ""), ("1\r\nab\r\n", "a"), ("1\r\na\r\n0\r\n: v\r\n\r\n", "a")] {
+            let text = format!("GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}");
+            let read = request(text.as_bytes()).unwrap().unwrap();
+            assert_eq!((read.body.as_slice(), read.whole, read.broken), (body.as_bytes(), false, true), "{text:?}");
+            let answered = text.replace("GET / HTTP/1.1", "HTTP/1.1 200 OK");
+            assert_eq!(answer(answered.as_bytes(), "GET", false), Err(Bad), "{text:?}");
         }
     }
 }
