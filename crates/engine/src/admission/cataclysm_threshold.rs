@@ -1,6 +1,6 @@
 //! Threshold policing as it was published, and no more (Cataclysm, section 3.3).
 //!
-//! *Intuition.* The doorman of [`threshold`](super::threshold), whose office looks at its figures every quarter of a
+//! *Intuition.* The doorman of [`threshold`], whose office looks at its figures every quarter of a
 //! minute and never out of the window.
 //!
 //! *Applied.* Every `period`, from smoothed arrival rates `lambda_j` (beyond the guarantees) and mean costs `s_j`:
