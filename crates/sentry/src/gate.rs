@@ -10,6 +10,7 @@
 pub(crate) mod bad;
 mod beginning;
 pub(crate) mod chunked;
+mod closing;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
 pub(crate) mod head;
@@ -27,6 +28,7 @@ use hyper::rt::ReadBufCursor;
 use tokio::io::{AsyncRead, ReadBuf};
 
 use self::chunked::Follower;
+use self::closing::Closing;
 use self::head::{Bad, Framing};
 pub(crate) use self::reader::Reader;
 use self::sift::{Origin, Passing, Step, sift};
@@ -62,15 +64,6 @@ pub(crate) struct Gate {
     closing: Closing,
     /// No request came yet: it may still turn out to be HTTP/2.
     is_new: bool,
-}
-
-/// Whether the connection closes; in one byte, for an idle connection's task is just as large as it may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Closing {
-    No,
-    Clean,
-    /// Bytes may be unread in the socket then.
-    Unread,
 }
 
 /// Whose turn it is.
@@ -123,16 +116,6 @@ impl Gate {
         }
     }
 
-    /// The connection ends before all was sent.
-    pub(crate) fn cut(&mut self) {
-        self.io.cut();
-    }
-
-    /// Whether the client is owed a word at the end: where bytes are sealed, an end without it may be anybody's.
-    pub(crate) fn says_farewell(&self) -> bool {
-        !self.eof && matches!(self.io, Transport::Tls(_))
-    }
-
     /// Between requests, without hyper: until there is one for it, or the connection is over.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Turn>> {
         match self.mode {
@@ -146,14 +129,6 @@ impl Gate {
         matches!(self.mode, Mode::Boundary { .. }) && self.closing == Closing::No
     }
 
-    /// Whether the client may still be sending when this end closes.
-    pub(crate) fn must_linger(&self) -> bool {
-        !self.eof
-            && (self.closing == Closing::Unread
-                || !matches!(self.mode, Mode::Boundary { .. } | Mode::Answering)
-                || !self.held_is_empty())
-    }
-
     /// Answers with an error at a boundary, and closes.
     pub(crate) fn fail(&mut self, bad: Bad) {
         sift::answer_bad(&self.worker, bad, &mut self.out);
@@ -164,11 +139,6 @@ impl Gate {
     pub(crate) fn into_parts(mut self) -> (Transport, Vec<u8>) {
         self.held.drain(..self.held_at as usize);
         (self.io, self.held)
-    }
-
-    fn close(&mut self, is_unread: bool) {
-        let was_unread = self.closing == Closing::Unread;
-        self.closing = if is_unread || was_unread { Closing::Unread } else { Closing::Clean };
     }
 
     fn held_is_empty(&self) -> bool {
@@ -411,7 +381,9 @@ impl Gate {
             self.count_held();
             ready!(filled)?;
         }
-        if self.eof && self.held_is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending }
+        // Who sent more before it left has left all the same, unless an end of its sending is none of its reading here.
+        let has_left = self.eof && (self.held_is_empty() || !self.worker.local().live.config.half_close);
+        if has_left { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
     fn poll_loose(&mut self, cx: &mut Context<'_>, mut to: ReadBufCursor<'_>) -> Poll<io::Result<()>> {

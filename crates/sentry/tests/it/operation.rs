@@ -63,16 +63,19 @@ fn a_waiting_request_whose_client_leaves_is_removed() {
     let mut first = sentry.client();
     first.send("GET /hold HTTP/1.1\r\nHost: t\r\n\r\n");
     until("it is in flight", || sentry.app().in_flight() == 1);
-    let mut leaver = sentry.client();
-    leaver.send(GET);
-    until("it waits", || sentry.app().waiting() == 1);
-    drop(leaver);
-    until("it is gone", || sentry.app().waiting() == 0);
-    assert_eq!(sentry.app().in_flight(), 1);
+    // Alone, or with another one behind it.
+    for requests in [GET.to_owned(), GET.repeat(2)] {
+        let mut leaver = sentry.client();
+        leaver.send(requests);
+        until("it waits", || sentry.app().waiting() == 1);
+        drop(leaver);
+        until("it is gone", || sentry.app().waiting() == 0);
+        assert_eq!(sentry.app().in_flight(), 1);
+    }
     door.open();
     assert_eq!(first.answer().status, 200);
     sentry.assert_quiet();
-    assert_eq!(sentry.app().snapshot().classes[0].cancelled, 1);
+    assert_eq!(sentry.app().snapshot().classes[0].cancelled, 2);
 }
 
 #[test]
