@@ -122,14 +122,19 @@ fn framed(sent: &[u8]) -> (Vec<Message>, bool) {
 /// Whether a server read the request that the client sent: method, target, host, cookies, the field that rules look at,
 /// and the body, as far as it came.
 fn is_same(sent: &Message, read: &Message) -> bool {
-    let joined = |head: &Head, name: &str| head.values(name).join(&b"; "[..]);
     let body = if read.whole { sent.whole && sent.body == read.body } else { sent.body.starts_with(&read.body) };
     sent.head.words[0] == read.head.words[0]
         && target(&sent.head) == target(&read.head)
         && (host(&sent.head) == host(&read.head) || host(&sent.head).is_none())
-        && joined(&sent.head, "cookie") == joined(&read.head, "cookie")
+        && cookies(&sent.head) == cookies(&read.head)
         && sent.head.values("x-tier") == read.head.values("x-tier")
         && body
+}
+
+/// Cookies, wherever they stand: several fields are one whose values are joined, and nothing between two is no cookie.
+fn cookies(head: &Head) -> Vec<&[u8]> {
+    let pairs = head.values("cookie").into_iter().flat_map(|value| value.split(|&byte| byte == b';'));
+    pairs.map(<[u8]>::trim_ascii).filter(|pair| !pair.is_empty()).collect()
 }
 
 /// Whom a request asks: its target's host goes before the field.
