@@ -21,6 +21,14 @@ pub(crate) enum Transport {
 }
 
 impl Transport {
+    /// Whether both sides agreed on HTTP/2; `None`: without TLS, a connection's first bytes say it.
+    pub(crate) fn agreed_on_http2(&self) -> Option<bool> {
+        match self {
+            Transport::Plain(_) => None,
+            Transport::Tls(tls) => Some(tls.session().alpn_protocol() == Some(b"h2")),
+        }
+    }
+
     /// It ends before all was sent: the other side is to be able to tell.
     pub(crate) fn cut(&mut self) {
         if let Transport::Tls(tls) = self {

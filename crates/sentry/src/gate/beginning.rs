@@ -30,8 +30,13 @@ impl Gate {
     }
 
     /// Whether the connection, of which the first bytes are held, speaks HTTP/2.
+    ///
+    /// # Errors
+    /// When it agreed to speak HTTP/2, and speaks something else.
     pub(super) fn poll_beginning(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        let agreed = self.io.agreed_on_http2();
         while http2::is_spoken(&self.worker)
+            && agreed != Some(false)
             && let Some(is_whole) = preface::begins(self.held())
         {
             if is_whole {
@@ -43,6 +48,9 @@ impl Gate {
             if ready!(self.poll_fill(cx, HOLD_AT_MOST))? == 0 {
                 break;
             }
+        }
+        if agreed == Some(true) {
+            return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
         }
         self.is_new = false;
         // Whoever waits for a head has been over what is held; here nobody was.

@@ -293,6 +293,29 @@ fn http2_is_offered_and_its_streams_know_what_the_handshake_said() {
 }
 
 #[test]
+fn who_agreed_on_a_protocol_speaks_it() {
+    let (folder, authority, server) = (Folder::new("agreed"), Authority::new("ca"), mirror());
+    folder.pair("site", &authority.sign(&["shop.example"]));
+    let sentry = start(folder.config(&[server.address], ONE));
+    let said = |protocol: &[u8], text: &str| {
+        let mut clients = (*authority.clients(None)).clone();
+        clients.alpn_protocols = vec![protocol.to_vec()];
+        let mut io = connect(sentry.address, &clients.into(), "shop.example");
+        io.write_all(text.as_bytes()).expect("a write");
+        let mut answer = Vec::new();
+        // However it ends: without a farewell, that is an error.
+        let _ = io.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    let get = "GET / HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n";
+    let preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    assert!(said(b"http/1.1", get).starts_with("HTTP/1.1 200"));
+    assert!(said(b"http/1.1", preface).starts_with("HTTP/1.1 505"));
+    assert_eq!(said(b"h2", get), "");
+    assert_eq!(said(b"h2", "INVALID CONNECTION PREFACE\r\n\r\n"), "");
+}
+
+#[test]
 fn others_clients_verify_and_resume() {
     let (folder, authority, server) = (Folder::new("curl"), Authority::new("ca"), mirror());
     folder.pair("site", &authority.sign(&["shop.example"]));
