@@ -25,8 +25,8 @@ const FOLDER: &str = "shown";
 /// The name of a configuration that the document gives none.
 const CONFIGURATION: &str = "shown.toml";
 
-/// The most that the commands of one document may take.
-const LONGEST: Duration = Duration::from_secs(300);
+/// The commands of one document take longer only if something hangs.
+const LONGEST: Duration = Duration::from_secs(1800);
 
 /// Runs what these documents show; each has a path and what it shows.
 ///
