@@ -22,6 +22,7 @@ use http::HeaderName;
 use tidegate_classify::{ClassifierSetup, Network, Paths, Rule};
 use tidegate_engine::{Request, Setup};
 
+pub(crate) use front::Spoken;
 pub use front::{CertificateFiles, ClientCertificates, Listen, ProxyIn, ServerTls, Tls, TlsVersion};
 pub use limits::{Limits, OPEN_BYTES, Timeouts};
 #[cfg(any(test, feature = "fuzzing"))]
@@ -245,7 +246,7 @@ impl RequestKind {
 pub struct Server {
     /// Its name, unique in the application.
     pub name: String,
-    /// `host:port`, or `https://host:port`; an IPv6 host is in brackets.
+    /// `host:port`, behind `https://`, `h2://` or `h2c://` where that is spoken; an IPv6 host is in brackets.
     pub address: String,
 }
 

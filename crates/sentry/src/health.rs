@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
+use http::{Request, header};
 use tidegate_engine::Status;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
@@ -11,6 +12,7 @@ use tracing::warn;
 
 use crate::app::App;
 use crate::in_force::Server;
+use crate::transport::Transport;
 use crate::upstream::connect::{is_local, open};
 
 /// After so many good checks in a row an earlier ejection weighs less.
@@ -87,6 +89,9 @@ impl Streak {
 async fn check(server: &Server, path: Option<&str>) -> io::Result<bool> {
     let (mut io, _) = open(server).await?;
     let Some(path) = path else { return Ok(true) };
+    if server.http2 {
+        return check_http2(io, server, path).await;
+    }
     let head = format!(
         "GET {path} HTTP/1.1\r\nhost: {}\r\nuser-agent: tidegate-health\r\nconnection: close\r\n\r\n",
         server.at
@@ -96,6 +101,19 @@ async fn check(server: &Server, path: Option<&str>) -> io::Result<bool> {
     let mut line = [0; 12];
     io.read_exact(&mut line).await?;
     Ok(answers_well(&line))
+}
+
+/// The same by HTTP/2, on a connection of its own.
+async fn check_http2(io: Transport, server: &Server, path: &str) -> io::Result<bool> {
+    let scheme = if server.tls.is_some() { "https" } else { "http" };
+    let (mut sender, connection) = h2::client::handshake(io).await.map_err(io::Error::other)?;
+    let request = Request::get(format!("{scheme}://{}{path}", server.at)).header(header::USER_AGENT, "tidegate-health");
+    let request = request.body(()).map_err(io::Error::other)?;
+    let (answer, _) = sender.send_request(request, true).map_err(io::Error::other)?;
+    tokio::select! {
+        answer = answer => Ok(answer.is_ok_and(|answer| answer.status().as_u16() < 400)),
+        _ = connection => Ok(false),
+    }
 }
 
 /// `HTTP/1.x 2..` or `3..`.

@@ -10,7 +10,7 @@ use tidegate_engine::{ClassId, Controller, Policer, Request, ServerId, Status, T
 
 use crate::app::AppError;
 use crate::blame::Blame;
-use crate::config;
+use crate::config::{self, Spoken};
 use crate::gate::head::HeadLimits;
 use crate::reports::ledger::Ledger;
 use crate::times::Times;
@@ -46,12 +46,14 @@ pub struct Server {
     pub id: ServerId,
     /// Its name.
     pub name: String,
-    /// `host:port`, or `https://host:port`.
+    /// `host:port`, perhaps behind a scheme.
     pub address: String,
-    /// The same without `https://`.
+    /// The same without the scheme.
     pub(crate) at: String,
     /// How to speak TLS with it, or why it cannot be done; `None`: it speaks plain HTTP.
     pub(crate) tls: Option<Result<ToServer, String>>,
+    /// It speaks HTTP/2.
+    pub(crate) http2: bool,
     /// The address, when `host` is a number: needs no resolver.
     pub(crate) numeric: Option<SocketAddr>,
     /// Requests that failed for want of an answer.
@@ -224,18 +226,16 @@ fn times(config: &config::Application, before: Option<&InForce>) -> Vec<Arc<Time
     config.setup.classes.iter().map(|class| kept(&class.name).unwrap_or_default()).collect()
 }
 
-/// The address of a server without its scheme.
-fn at(address: &str) -> &str {
-    address.strip_prefix("https://").unwrap_or(address)
-}
-
 /// The servers by slot. The controller names the slots; a server that was removed keeps its entry while it drains.
 fn servers(
     config: &config::Application,
     controller: &Controller,
     before: Option<&InForce>,
 ) -> Vec<Option<Arc<Server>>> {
-    let tls = |address: &str| address.strip_prefix("https://").map(|at| ToServer::new(config.server_tls.as_ref(), at));
+    let tls = |address: &str| {
+        let (Spoken { tls, http2 }, at) = Spoken::of(address);
+        tls.then(|| ToServer::new(config.server_tls.as_ref(), at, http2))
+    };
     let slot = |state: &tidegate_engine::ServerState| {
         let old = before.and_then(|live| live.server(state.id)).filter(|old| old.name == state.name);
         match (config.servers.iter().find(|server| server.name == state.name), old) {
@@ -249,9 +249,10 @@ fn servers(
                 id: state.id,
                 name: new.name.clone(),
                 address: new.address.clone(),
-                at: at(&new.address).to_owned(),
+                at: Spoken::of(&new.address).1.to_owned(),
                 tls: tls(&new.address),
-                numeric: at(&new.address).parse().ok(),
+                http2: Spoken::of(&new.address).0.http2,
+                numeric: Spoken::of(&new.address).1.parse().ok(),
                 blame: Blame::default(),
                 health: AtomicU8::new(0),
                 excluded: AtomicBool::new(false),

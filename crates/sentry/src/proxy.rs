@@ -27,6 +27,7 @@ use crate::permit::{Admitted, Arrival, BodyIs, Policed, Reading, Waiting, police
 use crate::record::{Decided, RecordEnd};
 use crate::reject;
 use crate::share::{Local, WorkerApp};
+use crate::transport::Transport;
 use crate::tunnel::ServerEnd;
 use crate::upload::{RequestBody, Source};
 use crate::upstream::pool::Pool;
@@ -203,7 +204,7 @@ impl Exchange {
 
     /// An HTTP/1.0 client need not say whom it asks; HTTP/1.1 must, so the server's own name is said.
     fn name_host(&self, headers: &mut http::HeaderMap, server: ServerId) {
-        let address = self.local.live.server(server).and_then(|server| HeaderValue::from_str(&server.address).ok());
+        let address = self.local.live.server(server).and_then(|server| HeaderValue::from_str(&server.at).ok());
         headers.insert(header::HOST, address.unwrap_or_else(|| HeaderValue::from_static("")));
     }
 
@@ -291,11 +292,12 @@ impl Exchange {
         self.ending.cost = headers::to_client(&mut parts, upgraded);
         self.ending.status = parts.status.as_u16();
         if upgraded {
-            if wishes.upgrade.is_none() {
+            let socket = wishes.upgrade.as_ref().and_then(|_| server.into_socket());
+            let Some(socket) = socket else {
                 self.worker.lane().bump(Counter::ServerErrors);
                 return self.fail(Failure::Garbage);
-            }
-            return self.open_tunnel(parts, server);
+            };
+            return self.open_tunnel(parts, socket);
         }
         self.note_session(&parts.headers);
         self.explain(&mut parts.headers);
@@ -331,14 +333,10 @@ impl Exchange {
 
     /// Both sides change protocol: hyper writes the `101`, and the connection's task then copies both ways. From here
     /// on it is open, and no request in flight: how long a tunnel lives says nothing about the server's load.
-    fn open_tunnel(
-        mut self,
-        parts: http::response::Parts,
-        server: Box<crate::upstream::ServerConn>,
-    ) -> Response<ResponseBody> {
+    fn open_tunnel(mut self, parts: http::response::Parts, socket: (Transport, Bytes)) -> Response<ResponseBody> {
         self.ending.open(Open::Tunnel, self.worker.now());
         self.ending.end = RecordEnd::Upgraded;
-        self.client.upgrade(Box::new(ServerEnd::new(server, self.ending.place.permit.take())));
+        self.client.upgrade(Box::new(ServerEnd::new(socket, self.ending.place.permit.take())));
         Response::from_parts(parts, ResponseBody::whole(Bytes::new(), &self.client, &self.worker, self.ending))
     }
 

@@ -18,7 +18,6 @@ use crate::counters::Counter;
 use crate::permit::Permit;
 use crate::share::WorkerApp;
 use crate::transport::Transport;
-use crate::upstream::ServerConn;
 
 /// The server's side of a tunnel.
 #[derive(Debug)]
@@ -30,8 +29,8 @@ pub(crate) struct ServerEnd {
 }
 
 impl ServerEnd {
-    pub(crate) fn new(server: Box<ServerConn>, permit: Option<Permit>) -> Self {
-        let (io, ahead) = server.into_socket();
+    /// `ahead`: what was read of it already.
+    pub(crate) fn new((io, ahead): (Transport, Bytes), permit: Option<Permit>) -> Self {
         ServerEnd { io, ahead, _permit: permit }
     }
 }

@@ -1,8 +1,9 @@
-//! Connections to servers. A connection has no task of its own: whoever uses it drives it, in the client's task, and
-//! an idle one rests in its worker's pool until it is used again or swept.
+//! Connections to servers. One of HTTP/1.1 has no task of its own: whoever uses it drives it, in the client's task, and
+//! an idle one rests in its worker's pool until it is used again or swept. Those of HTTP/2 are [`multiplexed`].
 
 mod answers;
 pub(crate) mod connect;
+pub(crate) mod multiplexed;
 pub(crate) mod pool;
 pub(crate) mod send;
 
@@ -21,15 +22,34 @@ use tidegate_engine::{Request, Timestamp};
 use tokio::io::AsyncWrite;
 
 use self::answers::Answers;
+use self::multiplexed::Stream;
 use self::pool::Pool;
 use crate::gate::wire::{poll_read_watched, write_together};
 use crate::share::WorkerApp;
 use crate::transport::Transport;
 use crate::upload::RequestBody;
 
-/// A connection to a server, in use by one request or at rest in its pool.
+/// What a request has of a connection to a server, or a connection at rest in its pool.
 #[derive(Debug)]
 pub(crate) struct ServerConn {
+    line: Line,
+    /// Where it rests; `None` while it does.
+    home: Option<Rc<Pool>>,
+}
+
+/// How a request and its answer go over a connection.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "the connection of which it is a part is in a box")]
+enum Line {
+    /// It has the connection to itself: HTTP/1.1.
+    Own(Own),
+    /// It has a stream of it: HTTP/2.
+    Stream(Stream),
+}
+
+/// A connection of HTTP/1.1. It has no task: whoever uses it drives it.
+#[derive(Debug)]
+struct Own {
     sender: SendRequest<RequestBody>,
     connection: Connection<ServerIo, RequestBody>,
     /// How its answers are written.
@@ -38,48 +58,16 @@ pub(crate) struct ServerConn {
     over: bool,
     /// It has answered a request before.
     reused: bool,
-    /// Where it rests; `None` while it does.
-    home: Option<Rc<Pool>>,
     idle_since: Timestamp,
     /// This end of it: how the server's nucleus names it.
     local: SocketAddr,
 }
 
-impl ServerConn {
+impl Own {
     /// Lets hyper read and write.
-    pub(crate) fn drive(&mut self, cx: &mut Context<'_>) {
+    fn drive(&mut self, cx: &mut Context<'_>) {
         if !self.over {
             self.over = Pin::new(&mut self.connection).poll(cx).is_ready();
-        }
-    }
-
-    /// The next frame of an answer's body; lets hyper read when there is none yet.
-    pub(crate) fn poll_frame(
-        &mut self,
-        mut body: Pin<&mut Incoming>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        match body.as_mut().poll_frame(cx) {
-            Poll::Pending => {
-                self.drive(cx);
-                body.poll_frame(cx)
-            }
-            ready => ready,
-        }
-    }
-
-    /// A request begins on it.
-    fn note_begin(&self) {
-        self.answers.expect();
-        if let Some(home) = &self.home {
-            home.server.ledger.begin(self.local);
-        }
-    }
-
-    /// A request ended on it.
-    pub(crate) fn note_end(&self, request: &Request) {
-        if let Some(home) = &self.home {
-            home.server.ledger.end(self.local, request);
         }
     }
 
@@ -87,31 +75,86 @@ impl ServerConn {
     fn usable(&self) -> bool {
         !self.over && self.sender.is_ready()
     }
+}
+
+impl ServerConn {
+    /// The next frame of an answer's body; lets hyper read when there is none yet.
+    pub(crate) fn poll_frame(
+        &mut self,
+        mut body: Pin<&mut Incoming>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match (body.as_mut().poll_frame(cx), &mut self.line) {
+            (Poll::Pending, Line::Own(own)) => {
+                own.drive(cx);
+                body.poll_frame(cx)
+            }
+            (polled, _) => polled,
+        }
+    }
+
+    /// A request begins on it.
+    fn note_begin(&self) {
+        if let Line::Own(own) = &self.line {
+            own.answers.expect();
+            if let Some(home) = &self.home {
+                home.server.ledger.begin(own.local);
+            }
+        }
+    }
+
+    /// A request ended on it.
+    pub(crate) fn note_end(&self, request: &Request) {
+        if let (Line::Own(own), Some(home)) = (&self.line, &self.home) {
+            home.server.ledger.end(own.local, request);
+        }
+    }
 
     /// Its request is answered: back to the pool, unless the server or the request does not allow it.
     pub(crate) fn give_back(mut self: Box<Self>, cx: &mut Context<'_>, worker: &WorkerApp, now: Timestamp) {
-        if !self.usable() {
-            self.drive(cx);
+        let own = match &mut self.line {
+            Line::Own(own) => own,
+            Line::Stream(stream) => return stream.note_end(now),
+        };
+        if !own.usable() {
+            own.drive(cx);
         }
-        if let Some(home) = self.home.take()
-            && self.usable()
+        if own.usable()
+            && let Some(home) = self.home.take()
         {
             let most = worker.local().live.config.pool.idle_per_server;
-            self.idle_since = now;
-            self.reused = true;
+            own.idle_since = now;
+            own.reused = true;
             home.put(self, most);
         }
     }
 
-    /// The socket, where a server owes an answer that nobody wants; `None`: it is closed.
+    /// The socket, where a server owes an answer that nobody wants; `None`: it is closed, or others use it.
     pub(crate) fn into_abandoned(self: Box<Self>) -> Option<Transport> {
-        if self.over { None } else { Some(self.connection.into_parts().io.socket) }
+        match self.line {
+            Line::Own(own) if !own.over => Some(own.connection.into_parts().io.socket),
+            _ => None,
+        }
     }
 
-    /// The socket and what was read ahead, after the server agreed to another protocol.
-    pub(crate) fn into_socket(self: Box<Self>) -> (Transport, Bytes) {
-        let parts = self.connection.into_parts();
-        (parts.io.socket, parts.read_buf)
+    /// The socket and what was read ahead, after the server agreed to another protocol; `None`: it cannot have.
+    pub(crate) fn into_socket(self: Box<Self>) -> Option<(Transport, Bytes)> {
+        let Line::Own(own) = self.line else { return None };
+        let parts = own.connection.into_parts();
+        Some((parts.io.socket, parts.read_buf))
+    }
+
+    /// It has answered a request before, so it may just have been closed.
+    fn is_reused(&self) -> bool {
+        match &self.line {
+            Line::Own(own) => own.reused,
+            Line::Stream(stream) => stream.is_reused(),
+        }
+    }
+
+    /// Its answers are not written as they should be.
+    fn is_odd(&self) -> bool {
+        matches!(&self.line, Line::Own(own) if own.answers.are_odd())
     }
 }
 
@@ -119,13 +162,25 @@ impl ServerConn {
 #[derive(Debug)]
 pub(crate) struct ServerIo {
     socket: Transport,
-    answers: Rc<Answers>,
+    watching: Watching,
+}
+
+/// What is made of the bytes that come from a server, besides what hyper makes of them.
+#[derive(Debug)]
+enum Watching {
+    /// How answers are written.
+    Answers(Rc<Answers>),
+    /// Nothing: frames can be read in one way only.
+    Nothing,
 }
 
 impl hyper::rt::Read for ServerIo {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, to: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        let ServerIo { socket, answers } = &mut *self;
-        poll_read_watched(socket, cx, to, |bytes| answers.read(bytes))
+        let ServerIo { socket, watching } = &mut *self;
+        poll_read_watched(socket, cx, to, |bytes| match watching {
+            Watching::Answers(answers) => answers.read(bytes),
+            Watching::Nothing => Ok(()),
+        })
     }
 }
 

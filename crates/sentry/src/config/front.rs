@@ -86,7 +86,30 @@ impl Tls {
     }
 }
 
-/// How an application speaks TLS to those of its servers whose addresses begin with `https://`.
+/// What is spoken with a server: the beginning of its address says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spoken {
+    /// TLS, below all else.
+    pub(crate) tls: bool,
+    /// HTTP/2, known before the first byte; otherwise HTTP/1.1.
+    pub(crate) http2: bool,
+}
+
+impl Spoken {
+    const SCHEMES: [(&str, Spoken); 3] = [
+        ("https://", Spoken { tls: true, http2: false }),
+        ("h2://", Spoken { tls: true, http2: true }),
+        ("h2c://", Spoken { tls: false, http2: true }),
+    ];
+
+    /// What is spoken with the server at an address, and the address without that.
+    pub(crate) fn of(address: &str) -> (Spoken, &str) {
+        let scheme = Self::SCHEMES.iter().find_map(|(scheme, spoken)| Some((*spoken, address.strip_prefix(scheme)?)));
+        scheme.unwrap_or((Spoken { tls: false, http2: false }, address))
+    }
+}
+
+/// How an application speaks TLS to those of its servers whose addresses begin with `https://` or `h2://`.
 #[derive(Clone, Debug)]
 pub struct ServerTls {
     /// The authorities that are believed; `None`: those of this machine.

@@ -100,7 +100,7 @@ section! {
         listen: List<RawListen>,
         /// [TLS](tls.md) in front. Default: none, plain HTTP.
         tls: RawTls,
-        /// TLS to servers whose addresses begin with `https://`.
+        /// TLS to servers whose addresses begin with `https://` or `h2://`.
         server_tls: RawServerTls,
         /// Addresses such as `"127.0.0.1:9001"`, or tables. Required.
         servers: List<RawServer>,

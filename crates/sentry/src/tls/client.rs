@@ -19,6 +19,9 @@ use super::session::Tls;
 use super::settings::provider;
 use crate::config::ServerTls;
 
+/// HTTP/2 by its name in handshakes.
+const HTTP2: &[u8] = b"h2";
+
 /// What handshakes with an application's servers need.
 ///
 /// # Errors
@@ -74,15 +77,18 @@ impl PartialEq for ToServer {
 }
 
 impl ToServer {
-    /// The way to the server at `host:port`.
+    /// The way to the server at `host:port`, to speak HTTP/2 or HTTP/1.1 with it.
     ///
     /// # Errors
     /// When that has no name that a certificate could have, or this machine believes no authority.
-    pub(crate) fn new(settings: Option<&ServerTls>, at: &str) -> Result<Self, String> {
-        let (client, identity) = match settings {
+    pub(crate) fn new(settings: Option<&ServerTls>, at: &str, http2: bool) -> Result<Self, String> {
+        let (mut client, identity) = match settings {
             Some(settings) => (settings.client.clone(), settings.identity),
             None => (client(Some(of_this_machine()?), None)?, 0),
         };
+        if http2 {
+            Arc::make_mut(&mut client).alpn_protocols = vec![HTTP2.to_vec()];
+        }
         let name = match settings.and_then(|settings| settings.name.as_deref()) {
             Some(name) => name,
             None => host(at),
@@ -100,6 +106,9 @@ impl ToServer {
         let session = ClientConnection::new(self.client.clone(), self.name.clone()).map_err(io::Error::other)?;
         let mut tls = Tls::new(io, Connection::Client(session));
         poll_fn(|cx| tls.poll_handshake(cx)).await?;
+        if self.client.alpn_protocols == [HTTP2] && tls.session().alpn_protocol() != Some(HTTP2) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it does not agree to speak HTTP/2"));
+        }
         Ok(tls)
     }
 }

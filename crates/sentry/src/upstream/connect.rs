@@ -10,8 +10,9 @@ use tidegate_engine::Timestamp;
 use tokio::net::{TcpStream, lookup_host};
 
 use super::answers::Answers;
+use super::multiplexed::Multiplexed;
 use super::pool::Pool;
-use super::{ServerConn, ServerIo};
+use super::{Line, Own, ServerConn, ServerIo, Watching};
 use crate::in_force::Server;
 use crate::transport::Transport;
 
@@ -32,23 +33,28 @@ pub(crate) async fn connect(pool: &Rc<Pool>, timeout: Duration) -> io::Result<Bo
     begin(pool, io, local).await
 }
 
+/// Opens a connection of HTTP/2 to the pool's server.
+///
+/// # Errors
+/// Likewise.
+pub(crate) async fn connect_shared(pool: &Pool, timeout: Duration) -> io::Result<Rc<Multiplexed>> {
+    let opened = tokio::time::timeout(timeout, async {
+        let (io, _) = open(&pool.server).await?;
+        Multiplexed::begin(io, pool.server.tls.is_some()).await
+    });
+    opened.await.map_err(|_| io::ErrorKind::TimedOut)?
+}
+
 /// hyper takes a socket over.
 async fn begin(pool: &Rc<Pool>, io: Transport, local: SocketAddr) -> io::Result<Box<ServerConn>> {
     pool.server.ledger.open(local);
     let answers = Rc::new(Answers::default());
-    let io = ServerIo { socket: io, answers: answers.clone() };
+    let io = ServerIo { socket: io, watching: Watching::Answers(answers.clone()) };
     let handshake = http1::Builder::new().max_buf_size(BUFFER).handshake(io).await;
     let (sender, connection) = handshake.map_err(io::Error::other)?;
-    Ok(Box::new(ServerConn {
-        sender,
-        connection,
-        answers,
-        over: false,
-        reused: false,
-        home: Some(pool.clone()),
-        idle_since: Timestamp::ZERO,
-        local,
-    }))
+    let idle_since = Timestamp::ZERO;
+    let own = Own { sender, connection, answers, over: false, reused: false, idle_since, local };
+    Ok(Box::new(ServerConn { line: Line::Own(own), home: Some(pool.clone()) }))
 }
 
 /// Whether it is this machine that lacks something: descriptors, ports, memory. That says nothing about a server.

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use tidegate_engine::Timestamp;
 
-use super::ServerConn;
+use super::multiplexed::Shared;
+use super::{Line, ServerConn};
 use crate::counters::{Counter, Lane};
 use crate::in_force::Server;
 
@@ -19,20 +20,23 @@ pub(crate) struct Pool {
     pub(crate) server: Arc<Server>,
     #[allow(clippy::vec_box, reason = "each moves to and from the request that uses it, and is large")]
     idle: RefCell<Vec<Box<ServerConn>>>,
+    /// Those of HTTP/2.
+    pub(super) shared: Shared,
 }
 
 impl Pool {
     pub(crate) fn new(server: Arc<Server>) -> Rc<Self> {
-        Rc::new(Pool { server, idle: RefCell::default() })
+        Rc::new(Pool { server, idle: RefCell::default(), shared: Shared::default() })
     }
 
     /// An idle connection that the server has not closed, as far as can be known.
     pub(crate) fn take(self: &Rc<Self>, cx: &mut Context<'_>, lane: &Lane) -> Option<Box<ServerConn>> {
         loop {
             let mut conn = self.idle.borrow_mut().pop()?;
+            let Line::Own(own) = &mut conn.line else { continue };
             // This tells hyper whom to wake from now on, and shows whether the server has closed meanwhile.
-            conn.drive(cx);
-            if conn.usable() {
+            own.drive(cx);
+            if own.usable() {
                 conn.home = Some(self.clone());
                 lane.bump(Counter::ServerReuses);
                 return Some(conn);
@@ -50,21 +54,23 @@ impl Pool {
 
     /// Closes all: how many.
     pub(crate) fn close_resting(&self) -> usize {
-        self.idle.take().len()
+        self.idle.take().len() + self.shared.close_resting()
     }
 
     /// Closes what the server has closed, and what was idle for longer than `longest`.
     pub(crate) fn sweep(&self, now: Timestamp, longest: Duration, lane: &Lane) {
         let mut cx = Context::from_waker(Waker::noop());
         self.idle.borrow_mut().retain_mut(|conn| {
-            if now.since(conn.idle_since) >= longest {
+            let Line::Own(own) = &mut conn.line else { return false };
+            if now.since(own.idle_since) >= longest {
                 return false;
             }
-            conn.drive(&mut cx);
-            if !conn.usable() {
+            own.drive(&mut cx);
+            if !own.usable() {
                 lane.bump(Counter::ServerStale);
             }
-            conn.usable()
+            own.usable()
         });
+        self.shared.sweep(|since| now.since(since) >= longest);
     }
 }

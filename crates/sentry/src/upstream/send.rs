@@ -6,6 +6,7 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
@@ -13,9 +14,10 @@ use http_body::{Body, Frame};
 use hyper::body::Incoming;
 use tidegate_engine::{Outcome, Timestamp};
 
-use super::ServerConn;
-use super::connect::{connect, is_local, is_out_of_descriptors};
+use super::connect::{connect, connect_shared, is_local, is_out_of_descriptors};
+use super::multiplexed::{Stream, Turn, unfit};
 use super::pool::Pool;
+use super::{Line, Own, ServerConn};
 use crate::client::{Client, Wait};
 use crate::counters::Counter;
 use crate::gate::head::Bad;
@@ -156,13 +158,9 @@ pub(crate) async fn send(
     fresh: bool,
     left: &Left,
 ) -> Result<Answer, Failed> {
-    let idle = poll_fn(|cx| Poll::Ready(if fresh { None } else { pool.take(cx, worker.lane()) })).await;
-    let server = match idle {
-        Some(server) => server,
-        None => match open(worker, client, pool).await {
-            Ok(server) => server,
-            Err(why) => return Err(failed(worker, why, Some(request), false)),
-        },
+    let server = match reach(worker, client, pool, fresh).await {
+        Ok(server) => server,
+        Err(why) => return Err(failed(worker, why, Some(request), false)),
     };
     let has_body = !request.body().is_end_stream();
     if has_body {
@@ -173,14 +171,74 @@ pub(crate) async fn send(
     exchange(worker, client, server, request, left).await
 }
 
-async fn open(worker: &Rc<WorkerApp>, client: &Client, pool: &Rc<Pool>) -> Result<Box<ServerConn>, Failure> {
+/// A connection that has room for a request.
+async fn reach(
+    worker: &Rc<WorkerApp>,
+    client: &Client,
+    pool: &Rc<Pool>,
+    fresh: bool,
+) -> Result<Box<ServerConn>, Failure> {
+    if pool.server.http2 {
+        let stream = reach_shared(worker, client, pool, fresh).await?;
+        return Ok(Box::new(ServerConn { line: Line::Stream(stream), home: Some(pool.clone()) }));
+    }
+    let idle = poll_fn(|cx| Poll::Ready(if fresh { None } else { pool.take(cx, worker.lane()) })).await;
+    match idle {
+        Some(server) => Ok(server),
+        None => open(worker, client, |timeout| connect(pool, timeout)).await,
+    }
+}
+
+/// The same where connections are shared: one is opened for all who need it.
+async fn reach_shared(
+    worker: &Rc<WorkerApp>,
+    client: &Client,
+    pool: &Pool,
+    mut fresh: bool,
+) -> Result<Stream, Failure> {
+    loop {
+        match pool.shared.turn(fresh) {
+            Turn::Ready(stream) => {
+                worker.lane().bump(Counter::ServerReuses);
+                return Ok(stream);
+            }
+            Turn::Open(opener) => {
+                return match open(worker, client, |timeout| connect_shared(pool, timeout)).await {
+                    Ok(connection) => Ok(opener.opened(connection)),
+                    Err(why) => {
+                        // Whose own time is up says nothing about the server.
+                        if why != Failure::Request && why != Failure::Cancelled {
+                            opener.failed(why);
+                        }
+                        Err(why)
+                    }
+                };
+            }
+            Turn::Wait(opening) => {
+                client.wait(Wait::Queue, Timestamp::MAX);
+                match client.in_time(opening.wait()).await {
+                    // It is as new as one of its own.
+                    Ok(None) => fresh = false,
+                    Ok(Some(why)) => return Err(why),
+                    Err(Wait::Cancelled) => return Err(Failure::Cancelled),
+                    Err(_) => return Err(Failure::Request),
+                }
+            }
+        }
+    }
+}
+
+async fn open<T, F>(worker: &Rc<WorkerApp>, client: &Client, connect: impl Fn(Duration) -> F) -> Result<T, Failure>
+where
+    F: Future<Output = io::Result<T>>,
+{
     client.wait(Wait::Queue, Timestamp::MAX);
     let timeout = worker.local().live.config.timeouts.connect;
-    let connected = match client.in_time(connect(pool, timeout)).await {
+    let connected = match client.in_time(connect(timeout)).await {
         Ok(Err(error)) if is_out_of_descriptors(&error) && shed::give_back_descriptors(worker) > 0 => {
             // Whoever was told to go does so now.
             tokio::task::yield_now().await;
-            client.in_time(connect(pool, timeout)).await
+            client.in_time(connect(timeout)).await
         }
         connected => connected,
     };
@@ -204,7 +262,7 @@ async fn exchange(
     worker: &Rc<WorkerApp>,
     client: &Client,
     server: Box<ServerConn>,
-    request: Request<RequestBody>,
+    mut request: Request<RequestBody>,
     left: &Left,
 ) -> Result<Answer, Failed> {
     let sent_at = worker.now();
@@ -212,18 +270,24 @@ async fn exchange(
     let mut lent = Lent { server: Some(server), left };
     let answer = {
         let Some(server) = &mut lent.server else { return Err(failed(worker, Failure::Broken, None, false)) };
-        let mut reply = pin!(server.sender.try_send_request(request));
-        let (connection, over) = (&mut server.connection, &mut server.over);
-        poll_fn(|cx| {
-            if !*over {
-                *over = Pin::new(&mut *connection).poll(cx).is_ready();
+        match &mut server.line {
+            Line::Own(Own { sender, connection, over, .. }) => {
+                let drive = |cx: &mut Context<'_>| {
+                    if !*over {
+                        *over = Pin::new(&mut *connection).poll(cx).is_ready();
+                    }
+                };
+                await_answer(client, sender.try_send_request(request), drive).await
             }
-            match reply.as_mut().poll(cx) {
-                Poll::Ready(reply) => Poll::Ready(Ok(reply)),
-                Poll::Pending => client.take_expired().map_or(Poll::Pending, |wait| Poll::Ready(Err(wait))),
+            Line::Stream(stream) => {
+                stream.fit(&mut request);
+                let answer = await_answer(client, stream.sender.try_send_request(request), |_| ()).await;
+                if let Err(Wait::FirstByte) = answer {
+                    stream.suspect();
+                }
+                answer
             }
-        })
-        .await
+        }
     };
     let answer = match answer {
         Ok(answer) => answer,
@@ -233,7 +297,7 @@ async fn exchange(
     let Some(mut server) = lent.server.take() else { return Err(failed(worker, Failure::Broken, None, false)) };
     let broken = |is_parse: bool, server: &ServerConn| match client.upload.fault.get() {
         Some(bad) => Failure::Bad(bad),
-        None if is_parse || server.answers.are_odd() => Failure::Garbage,
+        None if is_parse || server.is_odd() => Failure::Garbage,
         None => Failure::Broken,
     };
     match answer {
@@ -245,11 +309,31 @@ async fn exchange(
             Some(Err(error)) => Err(failed(worker, broken(error.is_parse(), &server), None, false)),
         },
         Err(mut error) => {
-            let unsent = error.take_message();
+            let mut unsent = error.take_message();
+            if let (Line::Stream(_), Some(request)) = (&server.line, &mut unsent) {
+                unfit(request);
+            }
             let why = broken(error.into_error().is_parse(), &server);
-            Err(failed(worker, why, unsent, server.reused))
+            Err(failed(worker, why, unsent, server.is_reused()))
         }
     }
+}
+
+/// The answer that comes in time. `drive` lets the connection get on, where nobody else does.
+async fn await_answer<R>(
+    client: &Client,
+    reply: impl Future<Output = R>,
+    mut drive: impl FnMut(&mut Context<'_>),
+) -> Result<R, Wait> {
+    let mut reply = pin!(reply);
+    poll_fn(|cx| {
+        drive(cx);
+        match reply.as_mut().poll(cx) {
+            Poll::Ready(reply) => Poll::Ready(Ok(reply)),
+            Poll::Pending => client.take_expired().map_or(Poll::Pending, |wait| Poll::Ready(Err(wait))),
+        }
+    })
+    .await
 }
 
 /// What of an answer's body is here already, or why none ever will be. Nobody waits for it: a stream may begin with

@@ -178,7 +178,7 @@ fn who_resets_a_stream_has_left() {
             tokio::task::yield_now().await;
         }
     });
-    assert_eq!(sentry.count(Counter::ClientGone), 1);
+    until("its client has left", || sentry.count(Counter::ClientGone) == 1);
     door.open();
     sentry.assert_quiet();
 }

@@ -9,6 +9,7 @@ mod due;
 mod faults;
 mod hostile;
 mod http2;
+mod http2_servers;
 mod malformed;
 mod meaning;
 mod measurements;

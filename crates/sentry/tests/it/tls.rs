@@ -386,6 +386,28 @@ fn servers_are_believed_when_they_show_who_they_are() {
 }
 
 #[test]
+fn http2_to_servers_is_agreed_on_in_the_handshake() {
+    let (folder, authority, server) = (Folder::new("h2servers"), Authority::new("ca"), mirror());
+    folder.pair("site", &authority.sign(&["shop.internal"]));
+    folder.write("ca.pem", &authority.pem);
+    let front = |behind: &Running, scheme: &str| {
+        let keys = "server_tls.ca = \"ca.pem\"\nserver_tls.name = \"shop.internal\"";
+        start(folder.config(&[format!("{scheme}://{}", behind.address)], keys))
+    };
+    let ask = |front: &Running| front.ask("GET /through HTTP/1.1\r\nhost: shop.internal\r\n\r\n");
+    let both = start(folder.config(&[server.address], ONE));
+    let (over_http2, over_http1) = (front(&both, "h2"), front(&both, "https"));
+    for _ in 0..3 {
+        assert_eq!(ask(&over_http2).status, 200);
+    }
+    assert_eq!((both.count(Counter::Http2Connections), both.count(Counter::Http2Requests)), (1, 3));
+    assert_eq!((ask(&over_http1).status, both.count(Counter::Http2Requests)), (200, 3));
+    let only_http1 = start(folder.config(&[server.address], &format!("{ONE}\nlimits.streams = 0")));
+    assert_eq!(ask(&front(&only_http1, "h2")).status, 502);
+    assert_eq!(ask(&front(&only_http1, "https")).status, 200);
+}
+
+#[test]
 fn what_is_wrong_is_said_with_its_line() {
     let (folder, authority) = (Folder::new("wrong"), Authority::new("ca"));
     folder.pair("site", &authority.sign(&["shop.example"]));

@@ -90,7 +90,8 @@ section! {
     pub(in crate::config) struct RawServerTable ("in servers of [[application]]") {
         /// What it is called in metrics, logs and on the dashboard. Default: its address.
         name: String,
-        /// `"host:port"`, or `"https://host:port"` for [TLS](tls.md#tls-to-servers). Required.
+        /// `"host:port"`; `"https://host:port"` for [TLS](tls.md#tls-to-servers), `"h2c://host:port"` for
+        /// [HTTP/2](http2.md#servers), `"h2://host:port"` for both. Required.
         address: String,
         /// `"application"`, or `"data"`: a data server that has the application's software too, for
         /// [stealing](softscale.md). Default: `"application"`.

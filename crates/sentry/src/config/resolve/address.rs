@@ -8,11 +8,8 @@ use std::path::Path;
 use tidegate_config::{At, Report};
 
 use super::super::raw::{RawAdmin, RawApplication, RawListenTable};
-use super::super::{Admin, Listen, ProxyIn};
+use super::super::{Admin, Listen, ProxyIn, Spoken};
 use super::Resolver;
-
-/// What the address of a server begins with that speaks TLS.
-pub(crate) const HTTPS: &str = "https://";
 
 impl Resolver<'_, '_, '_> {
     /// Where each application listens; overlaps, also with the admin listener, are reported.
@@ -157,10 +154,12 @@ impl Resolver<'_, '_, '_> {
     }
 
     fn check_server(&self, text: &str) -> Result<(), String> {
-        let text = text.strip_prefix(HTTPS).unwrap_or(text);
+        let (_, text) = Spoken::of(text);
         if let Some((scheme, rest)) = text.split_once("://") {
             let rest = rest.split('/').next().unwrap_or(rest);
-            return Err(format!("leave {scheme}:// out; write \"{rest}\", or \"https://{rest}\" for TLS"));
+            return Err(format!(
+                "leave {scheme}:// out; write \"{rest}\", or \"https://{rest}\" for TLS, \"h2c://{rest}\" for HTTP/2"
+            ));
         }
         if text.contains('/') {
             return Err("a server has no path; write \"host:port\"".to_owned());

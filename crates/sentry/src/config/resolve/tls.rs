@@ -9,9 +9,8 @@ use rustls::sign::CertifiedKey;
 use tidegate_config::{At, List};
 
 use super::super::raw::{RawCertificate, RawServerTls, RawTls};
-use super::super::{CertificateFiles, ClientCertificates, Server, ServerTls, Tls, TlsVersion};
+use super::super::{CertificateFiles, ClientCertificates, Server, ServerTls, Spoken, Tls, TlsVersion};
 use super::Resolver;
-use super::address::HTTPS;
 use crate::tls::certificates::{self, Certificates};
 use crate::tls::client::{self, ToServer};
 use crate::tls::settings;
@@ -109,13 +108,13 @@ impl Resolver<'_, '_, '_> {
         servers: &[Server],
         app: &Range<usize>,
     ) -> Option<ServerTls> {
-        let secure = servers.iter().any(|server| server.address.starts_with(HTTPS));
+        let secure = servers.iter().any(|server| Spoken::of(&server.address).0.tls);
         let (span, raw) = match given {
             Some(At { value, span }) if secure || self.is_governed => (span, value),
             Some(At { span, .. }) => {
                 self.report.warn(
                     &span,
-                    "server_tls is for servers with addresses such as \"https://host:port\", and there is none",
+                    "server_tls is for servers with addresses such as \"https://host:port\" or \"h2://host:port\", and there is none",
                 );
                 return None;
             }
@@ -150,8 +149,9 @@ impl Resolver<'_, '_, '_> {
         let ca = raw.ca.map(|file| self.world.absolute(Path::new(&file.value)));
         let settings = built.map(|client| ServerTls { ca, name, certificate, verify, client, identity });
         let checked = settings.and_then(|settings| {
-            let secure = servers.iter().filter_map(|server| server.address.strip_prefix(HTTPS));
-            secure.map(|at| ToServer::new(Some(&settings), at)).collect::<Result<Vec<_>, _>>()?;
+            let spoken = servers.iter().map(|server| Spoken::of(&server.address));
+            let secure = spoken.filter_map(|(spoken, at)| spoken.tls.then_some((spoken.http2, at)));
+            secure.map(|(http2, at)| ToServer::new(Some(&settings), at, http2)).collect::<Result<Vec<_>, _>>()?;
             Ok(settings)
         });
         checked.map_err(|problem| self.report.error(&span, format!("TLS to servers: {problem}"))).ok()

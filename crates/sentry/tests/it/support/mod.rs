@@ -167,6 +167,10 @@ impl Door {
         self.0.1.notify_all();
     }
 
+    pub fn is_open(&self) -> bool {
+        *self.0.0.lock().expect("a lock")
+    }
+
     pub fn wait(&self) {
         let (open, bell) = &*self.0;
         let open = open.lock().expect("a lock");
