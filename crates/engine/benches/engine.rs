@@ -33,7 +33,7 @@ fn policing(scale: Scale) {
         let policer = controller(&policy, "jsq", 3).policer();
         row(scale, what, Some(40.0), 20_000, || {
             for i in 0..20_000 {
-                black_box(policer.police(0, Timestamp::from_nanos(i), ClassId(0)));
+                black_box(policer.police(0, Timestamp::from_nanos(i), &Request::default()));
             }
         });
     }

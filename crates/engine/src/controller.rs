@@ -82,7 +82,7 @@ impl Controller {
     /// A request arrives, on lane 0. For drivers with one thread; others police first, without the lock, and call
     /// [`Controller::handle_policed`].
     pub fn handle_arrival(&mut self, now: Timestamp, request: Request) -> Decision {
-        let verdict = self.core.policer.police_try(0, now, request.class, request.is_retry);
+        let verdict = self.core.policer.police(0, now, &request);
         self.handle_policed(now, request, verdict)
     }
 
@@ -90,10 +90,12 @@ impl Controller {
     pub fn handle_policed(&mut self, now: Timestamp, request: Request, verdict: Verdict) -> Decision {
         let arrival = Arrival { request, cost: self.core.estimates.costs.estimate(&request) };
         self.core.estimates.classes[request.class.index()].cost_spread.record(now, arrival.cost);
+        // The published table counted it already, and whose it is. Only shadow mode comes here.
+        if let Verdict::Refuse(rejection) = verdict {
+            return self.refuse_arrival(now, arrival, rejection);
+        }
         let standing = self.core.tenants.arrive(now, &arrival);
         let admission = match (verdict, standing) {
-            // The published table counted it already. Only shadow mode comes here.
-            (Verdict::Refuse(rejection), _) => return self.refuse_arrival(now, arrival, rejection),
             _ if let Some(predicted) = self.misses_deadline(now, &arrival) => {
                 Admission::Refuse { reason: Reason::Deadline, predicted: Some(predicted) }
             }
@@ -102,7 +104,7 @@ impl Controller {
             (Verdict::Ask, _) if self.core.stands_back(now, &request, standing) => {
                 Admission::refuse(Reason::FirstTriesFirst)
             }
-            (Verdict::Ask, standing) => self.ask(now, &arrival, standing),
+            _ => self.ask(now, &arrival, standing),
         };
         let decision = match admission {
             Admission::Admit if verdict == Verdict::Guaranteed => self.admit(now, arrival, None),

@@ -81,7 +81,9 @@ pub use rng::Rng;
 pub use setup::{Cancel, ClassSetup, MOST_OPEN, ServerSetup, Setup, SetupError, SetupPlace, WhenAllDown};
 pub use signal::Signal;
 pub use sla::{Bounds, Sla, SlaError, Statistic, Step};
-pub use snapshot::{ClassSnapshot, HeldSnapshot, PartitionSnapshot, ServerSnapshot, Snapshot, TenantSnapshot};
+pub use snapshot::{
+    ClassSnapshot, HeldSnapshot, NamedTenantSnapshot, PartitionSnapshot, ServerSnapshot, Snapshot, TenantSnapshot,
+};
 pub use tenants::TenantSetup;
 pub use time::Timestamp;
 pub use units::{PerSecond, Seconds};

@@ -5,16 +5,21 @@
 //! The controller writes the table; workers only read it, and count in a lane of their own, so that no two threads
 //! write the same cache line per request (Cataclysm, section 3.3: "a few arithmetic operations per request").
 
+mod tenants;
+
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
 
 use crate::bucket::SharedBucket;
 use crate::decision::{Reason, Rejection};
-use crate::request::{ClassId, RequestTypeId};
+use crate::request::{ClassId, Request, RequestTypeId, TenantKey};
 use crate::rng::splitmix64;
 use crate::setup::{ClassSetup, Setup};
 use crate::time::Timestamp;
+use tenants::{Refused, Slots};
+
+pub(crate) use tenants::SLOTS;
 
 /// The answer of the lock-free test.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -65,6 +70,8 @@ struct Class {
     retry_after_nanos: AtomicU64,
     /// `None` without a guarantee, so that the ordinary class costs no clock arithmetic.
     guarantee: Option<SharedBucket>,
+    /// Of first tries, where a share is neither none nor all.
+    tenants: Slots,
 }
 
 /// Counters and coins of one worker. Aligned so that lanes never share a cache line (nor a prefetched pair of them).
@@ -73,6 +80,7 @@ struct Class {
 struct Lane {
     coin: AtomicU64,
     counts: Box<[Counts]>,
+    refused: Refused,
 }
 
 #[derive(Debug, Default)]
@@ -106,11 +114,13 @@ impl Policer {
             retries_held_until: AtomicU64::new(0),
             retry_after_nanos: AtomicU64::new(1_000_000_000),
             guarantee: (setup.min_rate > 0.0).then(|| SharedBucket::new(setup.min_rate, setup.burst)),
+            tenants: Slots::default(),
         };
         let mut seed = seed;
         let mut lane = |_| Lane {
             coin: AtomicU64::new(splitmix64(&mut seed)),
             counts: classes.iter().map(|_| Counts::default()).collect(),
+            refused: Refused::default(),
         };
         Policer {
             policy,
@@ -122,20 +132,13 @@ impl Policer {
     }
 
     /// Decides what can be decided without the controller. `lane` is the calling worker's number: a lane has one
-    /// writer, or counts are lost. No lock, no allocation.
+    /// writer, or counts are lost. No lock, no allocation. While first tries of its class are refused, a retry has no
+    /// part in the guarantee.
     ///
     /// # Panics
-    /// When `lane` or `class` is out of range: the driver classified by another setup.
-    pub fn police(&self, lane: usize, now: Timestamp, class: ClassId) -> Verdict {
-        self.police_try(lane, now, class, false)
-    }
-
-    /// The same of a request that may have been tried before (`is_retry`). While first tries of its class are refused,
-    /// a retry has no part in the guarantee.
-    ///
-    /// # Panics
-    /// As [`Policer::police`].
-    pub fn police_try(&self, lane: usize, now: Timestamp, class: ClassId, is_retry: bool) -> Verdict {
+    /// When `lane` or the request's class is out of range: the driver classified by another setup.
+    pub fn police(&self, lane: usize, now: Timestamp, request: &Request) -> Verdict {
+        let Request { class, is_retry, tenant, .. } = *request;
         let lane = &self.lanes[lane];
         let counts = &lane.counts[class.index()];
         let entry = &self.classes[class.index()];
@@ -148,16 +151,18 @@ impl Policer {
             bump(&counts.guaranteed);
             return Verdict::Guaranteed;
         }
-        let share = if is_retry { &entry.share_of_retries } else { &entry.share };
-        match share.load(Relaxed) {
+        match entry.word(tenant, is_retry) {
             ASK => Verdict::Ask,
             ALWAYS => Verdict::Pass,
             share if share > 0 && lane.flip() < share => Verdict::Pass,
-            _ => {
-                bump(&counts.refused);
-                Verdict::Refuse(self.rejection(class, Reason::Threshold))
-            }
+            _ => self.refuse(lane, class, tenant),
         }
+    }
+
+    fn refuse(&self, lane: &Lane, class: ClassId, tenant: TenantKey) -> Verdict {
+        bump(&lane.counts[class.index()].refused);
+        lane.refused.note(class, tenant);
+        Verdict::Refuse(self.rejection(class, Reason::Threshold))
     }
 
     /// The verdict on a request that [`Policer::police`] gave `before`, now that its body is here. What the table let
@@ -165,19 +170,15 @@ impl Policer {
     ///
     /// # Panics
     /// As [`Policer::police`].
-    pub fn police_again(&self, lane: usize, class: ClassId, is_retry: bool, before: Verdict) -> Verdict {
-        let entry = &self.classes[class.index()];
-        let share = if is_retry { &entry.share_of_retries } else { &entry.share };
-        let (lane, share) = (&self.lanes[lane], share.load(Relaxed));
+    pub fn police_again(&self, lane: usize, request: &Request, before: Verdict) -> Verdict {
+        let Request { class, is_retry, tenant, .. } = *request;
+        let (lane, share) = (&self.lanes[lane], self.classes[class.index()].word(tenant, is_retry));
         match before {
             Verdict::Guaranteed | Verdict::Refuse(_) => before,
             _ if share == ASK => Verdict::Ask,
             Verdict::Pass if share > 0 => Verdict::Pass,
             Verdict::Ask if share == ALWAYS || (share > 0 && lane.flip() < share) => Verdict::Pass,
-            Verdict::Pass | Verdict::Ask => {
-                bump(&lane.counts[class.index()].refused);
-                Verdict::Refuse(self.rejection(class, Reason::Threshold))
-            }
+            Verdict::Pass | Verdict::Ask => self.refuse(lane, class, tenant),
         }
     }
 
@@ -213,13 +214,9 @@ impl Policer {
 
     /// Publishes the shares of a class's first tries and of its retries.
     pub(crate) fn publish(&self, class: ClassId, first_tries: Share, retries: Share) {
-        let word = |share| match share {
-            Share::Ask => ASK,
-            Share::Admit(p) => (p.clamp(0.0, 1.0) * ALWAYS as f64) as u64,
-        };
         let class = &self.classes[class.index()];
-        class.share.store(word(first_tries), Relaxed);
-        class.share_of_retries.store(word(retries), Relaxed);
+        class.share.store(first_tries.word(), Relaxed);
+        class.share_of_retries.store(retries.word(), Relaxed);
     }
 
     /// First tries of a class go before its retries until then.
@@ -298,6 +295,28 @@ impl Policer {
     }
 }
 
+impl Share {
+    fn word(self) -> u64 {
+        match self {
+            Share::Ask => ASK,
+            Share::Admit(p) => (p.clamp(0.0, 1.0) * ALWAYS as f64) as u64,
+        }
+    }
+}
+
+impl Class {
+    /// What a request's draw must stay below.
+    fn word(&self, tenant: TenantKey, is_retry: bool) -> u64 {
+        if is_retry {
+            return self.share_of_retries.load(Relaxed);
+        }
+        match self.share.load(Relaxed) {
+            share @ (ASK | ALWAYS) => share,
+            share => self.tenants.word(tenant).unwrap_or(share),
+        }
+    }
+}
+
 impl Lane {
     /// 32 uniform bits. Load and store suffice: a lane has one writer.
     fn flip(&self) -> u64 {
@@ -323,6 +342,10 @@ mod tests {
     const GOLD: ClassId = ClassId(0);
     const REST: ClassId = ClassId(1);
 
+    fn of(class: ClassId) -> Request {
+        Request { class, ..Request::default() }
+    }
+
     fn policer(min_rate: f64) -> Policer {
         let gold = ClassSetup { min_rate, burst: 2.0, ..ClassSetup::new("gold") };
         let sla = Sla::constant(Statistic::P95, Duration::from_secs(1)).expect("more than zero");
@@ -333,7 +356,7 @@ mod tests {
 
     #[test]
     fn asks_until_a_table_is_published() {
-        assert_eq!(policer(0.0).police(0, Timestamp::ZERO, GOLD), Verdict::Ask);
+        assert_eq!(policer(0.0).police(0, Timestamp::ZERO, &of(GOLD)), Verdict::Ask);
     }
 
     #[test]
@@ -343,8 +366,8 @@ mod tests {
         policer.publish(REST, Share::Admit(0.25), Share::Admit(0.25));
         let mut passed = 0;
         for i in 0..100_000 {
-            assert_eq!(policer.police(i % 2, Timestamp::ZERO, GOLD), Verdict::Pass);
-            passed += u64::from(policer.police(i % 2, Timestamp::ZERO, REST) == Verdict::Pass);
+            assert_eq!(policer.police(i % 2, Timestamp::ZERO, &of(GOLD)), Verdict::Pass);
+            passed += u64::from(policer.police(i % 2, Timestamp::ZERO, &of(REST)) == Verdict::Pass);
         }
         assert!((24_000..26_000).contains(&passed), "{passed}");
         let counts = policer.counts(REST);
@@ -354,7 +377,7 @@ mod tests {
     #[test]
     fn what_passed_stands_when_its_body_is_here_unless_the_class_was_shut() {
         let policer = policer(0.0);
-        let again = |before| policer.police_again(0, GOLD, false, before);
+        let again = |before| policer.police_again(0, &of(GOLD), before);
         assert_eq!(again(Verdict::Pass), Verdict::Ask, "the controller decides by now");
         policer.publish(GOLD, Share::Admit(1e-9), Share::Admit(1e-9));
         assert_eq!((again(Verdict::Pass), again(Verdict::Guaranteed)), (Verdict::Pass, Verdict::Guaranteed));
@@ -372,7 +395,8 @@ mod tests {
     fn guaranteed_requests_pass_even_when_the_class_is_shut() {
         let policer = policer(10.0);
         policer.publish(GOLD, Share::Admit(0.0), Share::Admit(0.0));
-        let verdicts = vec![0, 0, 0, 100].into_iter().map(|ms| policer.police(0, Timestamp::from_millis(ms), GOLD));
+        let verdicts =
+            vec![0, 0, 0, 100].into_iter().map(|ms| policer.police(0, Timestamp::from_millis(ms), &of(GOLD)));
         let guaranteed: Vec<bool> = verdicts.map(|v| v == Verdict::Guaranteed).collect();
         assert_eq!(guaranteed, [true, true, false, true]);
     }
@@ -381,7 +405,7 @@ mod tests {
     fn a_held_retry_has_no_part_in_the_guarantee() {
         let policer = policer(10.0);
         policer.hold_retries(GOLD, Timestamp::from_millis(100));
-        let police = |ms, is_retry| policer.police_try(0, Timestamp::from_millis(ms), GOLD, is_retry);
+        let police = |ms, is_retry| policer.police(0, Timestamp::from_millis(ms), &Request { is_retry, ..of(GOLD) });
         assert_eq!((police(0, true), police(0, false)), (Verdict::Ask, Verdict::Guaranteed));
         assert_eq!(police(100, true), Verdict::Guaranteed, "it is over");
         assert_eq!((policer.counts(GOLD).offered, policer.counts(GOLD).retries), (3, 2));
@@ -390,11 +414,11 @@ mod tests {
     #[test]
     fn a_reload_does_not_refill_a_guarantee() {
         let old = policer(1.0);
-        assert_eq!(old.police(0, Timestamp::ZERO, GOLD), Verdict::Guaranteed);
-        assert_eq!(old.police(0, Timestamp::ZERO, GOLD), Verdict::Guaranteed);
+        assert_eq!(old.police(0, Timestamp::ZERO, &of(GOLD)), Verdict::Guaranteed);
+        assert_eq!(old.police(0, Timestamp::ZERO, &of(GOLD)), Verdict::Guaranteed);
         let mut new = policer(1.0);
         let gold = ClassSetup { min_rate: 1.0, burst: 2.0, ..ClassSetup::new("gold") };
         new.inherit_guarantees(&old, &[(gold, Some(GOLD)), (ClassSetup::new("rest"), None)]);
-        assert_eq!(new.police(0, Timestamp::ZERO, GOLD), Verdict::Ask);
+        assert_eq!(new.police(0, Timestamp::ZERO, &of(GOLD)), Verdict::Ask);
     }
 }

@@ -56,6 +56,8 @@ pub struct Snapshot {
     pub classes: Vec<ClassSnapshot>,
     /// The tenants that offer most of late, the heaviest first: at most 20.
     pub tenants: Vec<TenantSnapshot>,
+    /// The tenants of which the setup says something, by name.
+    pub named_tenants: Vec<NamedTenantSnapshot>,
     /// Snapshots of the servers.
     pub servers: Vec<ServerSnapshot>,
     /// Tickets used after their end: a driver's mistake if it is not 0.
@@ -131,6 +133,21 @@ pub struct TenantSnapshot {
     pub offered: u64,
     /// Of these, refused, for whatever reason.
     pub refused: u64,
+}
+
+/// One of the tenants of which the setup says something. Counts are since the start.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct NamedTenantSnapshot {
+    /// Name, as in the setup.
+    pub name: String,
+    /// Requests that arrived.
+    pub offered: u64,
+    /// Of these, sent to a server.
+    pub admitted: u64,
+    /// Requests refused, for whatever reason. In shadow mode: that would have been.
+    pub refused: u64,
+    /// Of these, beyond the tenant's own limit.
+    pub limited: u64,
 }
 
 fn hexadecimal<S: serde::Serializer>(tenant: &TenantKey, serializer: S) -> Result<S::Ok, S::Error> {

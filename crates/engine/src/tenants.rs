@@ -15,8 +15,8 @@
 //! policy decides as if there were no tenants. Tenants may be millions, so rates are kept in a sketch of fixed size
 //! (`tenants/sketch.rs`), whose hashes change every few seconds: who shares a cell with a heavy tenant does not for
 //! long. The level follows from a histogram of offered work by its tenant's rate (`tenants/level.rs`), in a few hundred
-//! steps ten times a second. The published table of the policy `threshold` decides without the lock and knows no
-//! tenants.
+//! steps ten times a second. Whom a published table refuses the controller never sees: it is told of the last few
+//! (`policer/tenants.rs`), and publishes shares of the heaviest (`tenants/published.rs`).
 //!
 //! *Source.* Labels and level: I. Stoica, S. Shenker, H. Zhang, *Core-stateless fair queueing* (SIGCOMM 1998), with the
 //! level worked out instead of approached. Rates: C. Estan, G. Varghese, *New directions in traffic measurement*
@@ -25,6 +25,7 @@
 
 mod heaviest;
 mod level;
+mod published;
 mod rules;
 mod sketch;
 
@@ -32,10 +33,11 @@ use alloc::vec::Vec;
 
 use crate::admission::Arrival;
 use crate::decision::Reason;
+use crate::policer::Policer;
 use crate::request::{ClassId, TenantKey};
 use crate::rng::Rng;
 use crate::setup::Setup;
-use crate::snapshot::TenantSnapshot;
+use crate::snapshot::{NamedTenantSnapshot, TenantSnapshot};
 use crate::time::Timestamp;
 
 use heaviest::Heaviest;
@@ -98,6 +100,8 @@ pub(crate) struct Tenants {
     rng: Rng,
     /// Mean cost of all requests, seconds; `None` until it is known.
     mean: Option<f64>,
+    /// Per lane of the published table: requests refused there that are counted here.
+    refused: Vec<u64>,
 }
 
 impl Tenants {
@@ -110,6 +114,7 @@ impl Tenants {
             rules: Rules::new(&setup.tenants),
             rng,
             mean: None,
+            refused: Vec::new(),
         }
     }
 
@@ -121,9 +126,8 @@ impl Tenants {
         }
         let (weight, ruling) = self.rules.look(now, tenant);
         let work = self.work(arrival.cost);
-        self.heaviest.offer(tenant, work);
+        self.heaviest.offer(tenant, work, 1);
         if ruling == Ruling::Limited {
-            self.heaviest.refuse(tenant);
             return Standing::Limited;
         }
         let rate = self.sketch.add(now, key_in(tenant, class), work) / weight;
@@ -142,20 +146,23 @@ impl Tenants {
         if tenant != TenantKey::NONE {
             let work = self.work(cost);
             self.levels[class.index()].admit(work);
+            self.rules.admit(tenant);
         }
     }
 
     /// A request of a tenant is refused.
     pub(crate) fn refuse(&mut self, tenant: TenantKey) {
         if tenant != TenantKey::NONE {
-            self.heaviest.refuse(tenant);
+            self.heaviest.refuse(tenant, 1);
+            self.rules.refuse(tenant, 1);
         }
     }
 
     /// Ten times a second: works out the levels anew. `elapsed`: seconds since the last time. `mean`: of all costs,
-    /// seconds.
-    pub(crate) fn tick(&mut self, now: Timestamp, elapsed: f64, mean: Option<f64>) {
+    /// seconds. `policer`: where requests were refused meanwhile.
+    pub(crate) fn tick(&mut self, now: Timestamp, elapsed: f64, mean: Option<f64>, policer: &Policer) {
         self.mean = mean;
+        self.count_refused(now, policer);
         self.sketch.turn(now, &mut self.rng);
         let is_alone = self.heaviest.is_one_alone();
         self.levels.iter_mut().for_each(|level| level.settle(elapsed, is_alone));
@@ -181,6 +188,11 @@ impl Tenants {
     /// The heaviest tenants of late, the heaviest first.
     pub(crate) fn heaviest(&self) -> Vec<TenantSnapshot> {
         self.heaviest.list(|tenant| self.rules.name(tenant))
+    }
+
+    /// The tenants of which the setup says something, by name.
+    pub(crate) fn named(&self) -> Vec<NamedTenantSnapshot> {
+        self.rules.counts()
     }
 }
 

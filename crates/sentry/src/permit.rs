@@ -122,7 +122,7 @@ fn decide(
     is_read: bool,
 ) -> Option<Policed> {
     let policer = &local.live.policer;
-    let verdict = policer.police_try(worker.index, at, request.class, request.is_retry);
+    let verdict = policer.police(worker.index, at, &request);
     if let Verdict::Refuse(rejection) = verdict
         && !policer.shadow()
     {
@@ -295,7 +295,7 @@ impl Reading {
     pub(crate) fn arrive(mut self, view: &impl RequestView, at: Timestamp) -> Arrival {
         self.has_asked = true;
         let (local, request) = (self.local.clone(), self.request);
-        let verdict = local.live.policer.police_again(self.worker.index, request.class, request.is_retry, self.verdict);
+        let verdict = local.live.policer.police_again(self.worker.index, &request, self.verdict);
         match ask(&self.worker, &local, request, verdict, false) {
             Some(policed) => Arrival { at, request, policed, local },
             // After a reload: nothing of before means anything.

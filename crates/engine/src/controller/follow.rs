@@ -50,10 +50,11 @@ impl Controller {
         self.fade_ghosts(now);
         self.core.refresh(now);
         let mean = self.core.estimates.costs.mean();
-        self.core.tenants.tick(now, TICK.as_secs_f64(), mean);
-        let Core { fleet, outbox, .. } = &mut self.core;
+        let Core { fleet, outbox, tenants, policer, .. } = &mut self.core;
+        tenants.tick(now, TICK.as_secs_f64(), mean, policer);
         fleet.balance(now, &mut *outbox.sink);
         self.admission.on_tick(&mut self.core.context(now));
+        self.core.tenants.publish(now, &self.core.policer);
         self.settle(now);
         self.cancel_runaways(now);
     }

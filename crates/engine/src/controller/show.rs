@@ -44,6 +44,7 @@ pub(super) fn snapshot(core: &Core, admission: &dyn AdmissionPolicy, now: Timest
         partitions: partitions(core),
         classes: (0..core.estimates.classes.len()).map(|index| class(core, ClassId(index as u8))).collect(),
         tenants: core.tenants.heaviest(),
+        named_tenants: core.tenants.named(),
         servers: servers(core, now),
         stale_tickets: core.traffic.stale_tickets,
     }

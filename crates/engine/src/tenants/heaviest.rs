@@ -44,20 +44,25 @@ impl Default for Heaviest {
 }
 
 impl Heaviest {
-    /// A request of so much work arrives.
-    pub(super) fn offer(&mut self, tenant: TenantKey, work: f64) {
+    /// So many requests arrive, of so much work together.
+    pub(super) fn offer(&mut self, tenant: TenantKey, work: f64, requests: u64) {
         self.total += work;
         let at = self.place(tenant).unwrap_or_else(|| self.take_place(tenant));
         let entry = &mut self.entries[at];
         entry.work += work;
-        entry.offered += 1;
+        entry.offered += requests;
     }
 
-    /// One of its requests is refused.
-    pub(super) fn refuse(&mut self, tenant: TenantKey) {
+    /// So many of its requests are refused.
+    pub(super) fn refuse(&mut self, tenant: TenantKey, requests: u64) {
         if let Some(at) = self.place(tenant) {
-            self.entries[at].refused += 1;
+            self.entries[at].refused += requests;
         }
+    }
+
+    /// All of the table, in no order.
+    pub(super) fn tenants(&self) -> impl Iterator<Item = TenantKey> {
+        self.keys.iter().copied().filter(|&key| key != TenantKey::NONE)
     }
 
     pub(super) fn fade(&mut self, elapsed: f64) {
@@ -117,7 +122,7 @@ mod tests {
                 10..=12 => 3,
                 _ => 1000 + rng.below(100_000) as u64,
             };
-            heaviest.offer(TenantKey(tenant), 0.01);
+            heaviest.offer(TenantKey(tenant), 0.01, 1);
         }
         let list = heaviest.list(|_| None);
         let first: Vec<u64> = list.iter().take(3).map(|seen| seen.tenant.0).collect();

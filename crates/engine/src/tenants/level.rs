@@ -48,7 +48,7 @@ impl Level {
     /// Works the level out, and lets what was counted fade.
     /// `is_alone`: there is but one tenant to speak of.
     pub(super) fn settle(&mut self, elapsed: f64, is_alone: bool) {
-        self.level = if is_alone { None } else { self.work_out() };
+        self.level = if is_alone { None } else { self.work_out(self.admitted) };
         let keep = libm::exp(-elapsed / TAU);
         for (work, by_rate) in &mut self.offered {
             (*work, *by_rate) = (*work * keep, *by_rate * keep);
@@ -69,9 +69,19 @@ impl Level {
         self.level
     }
 
-    fn work_out(&self) -> Option<f64> {
-        let offered: f64 = self.offered.iter().map(|(work, _)| work).sum();
-        if offered <= 0.0 || self.admitted >= offered * (1.0 - SHORT) {
+    /// The level while this share of all work is let in, and the work that arrives per second.
+    pub(super) fn at_share(&self, share: f64) -> Option<(f64, f64)> {
+        let offered = self.work();
+        self.work_out(offered * share).map(|level| (level, offered / TAU))
+    }
+
+    fn work(&self) -> f64 {
+        self.offered.iter().map(|(work, _)| work).sum()
+    }
+
+    fn work_out(&self, admitted: f64) -> Option<f64> {
+        let offered = self.work();
+        if offered <= 0.0 || admitted >= offered * (1.0 - SHORT) {
             return None;
         }
         // From the top: the octaves above the level are cut, those below are not.
@@ -80,27 +90,27 @@ impl Level {
             let (work, by_rate) = self.offered[at];
             (below, cut) = (below - work, cut + by_rate);
             // below + level x cut = admitted; it holds when the level lies in this octave or above.
-            let level = (self.admitted - below) / cut;
+            let level = (admitted - below) / cut;
             if cut > 0.0 && level >= lower_end(at) {
-                return (!self.are_equals()).then_some(level);
+                return (!self.are_equals(admitted)).then_some(level);
             }
         }
         None
     }
 
     /// Whether all tenants offer about the same: within two octaves next to each other.
-    fn are_equals(&self) -> bool {
-        let least = self.first_of_many(0..OCTAVES);
-        let most = self.first_of_many((0..OCTAVES).rev());
+    fn are_equals(&self, admitted: f64) -> bool {
+        let least = self.first_of_many(0..OCTAVES, admitted);
+        let most = self.first_of_many((0..OCTAVES).rev(), admitted);
         least.zip(most).is_none_or(|(least, most)| most.saturating_sub(least) <= 1)
     }
 
     /// The octave at which those so far are more than a few.
-    fn first_of_many(&self, mut octaves: impl Iterator<Item = usize>) -> Option<usize> {
+    fn first_of_many(&self, mut octaves: impl Iterator<Item = usize>, admitted: f64) -> Option<usize> {
         let mut sum = 0.0;
         octaves.find(|&at| {
             sum += self.offered[at].0;
-            sum > FEW * self.admitted
+            sum > FEW * admitted
         })
     }
 }

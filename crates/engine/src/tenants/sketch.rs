@@ -40,6 +40,15 @@ impl Sketch {
     /// Adds `amount` to a key; its rate per second before that. O(1), allocates nothing.
     pub(super) fn add(&mut self, now: Timestamp, key: u64, amount: f64) -> f64 {
         let fresh = self.present.add(key, amount as f32);
+        self.rate_with(now, key, fresh)
+    }
+
+    /// A key's rate per second.
+    pub(super) fn rate(&self, now: Timestamp, key: u64) -> f64 {
+        self.rate_with(now, key, self.present.get(key))
+    }
+
+    fn rate_with(&self, now: Timestamp, key: u64, fresh: f32) -> f64 {
         let gone = (now.seconds_since(self.began) / WINDOW).clamp(0.0, 1.0);
         (f64::from(fresh) + f64::from(self.before.get(key)) * (1.0 - gone)) / WINDOW
     }

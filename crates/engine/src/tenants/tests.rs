@@ -1,4 +1,6 @@
 use super::*;
+use crate::controller::Controller;
+use crate::event::NoEvents;
 use crate::request::Request;
 use crate::sla::{Sla, Statistic};
 use alloc::vec::Vec;
@@ -6,9 +8,13 @@ use core::time::Duration;
 
 const CLASS: ClassId = ClassId(0);
 
-fn tenants(setups: Vec<TenantSetup>) -> Tenants {
+fn setup(tenants: Vec<TenantSetup>) -> Setup {
     let sla = Sla::constant(Statistic::P95, Duration::from_secs(1)).expect("more than zero");
-    let setup = Setup { tenants: setups, ..Setup::simple("shop", sla, []) };
+    Setup { tenants, ..Setup::simple("shop", sla, []) }
+}
+
+fn tenants(setups: Vec<TenantSetup>) -> Tenants {
+    let setup = setup(setups);
     setup.check().expect("it makes sense");
     Tenants::new(&setup, 7)
 }
@@ -20,7 +26,7 @@ fn arrival(tenant: u64) -> Arrival {
 /// A hundred requests of `heavy` tenants each and one of each of `light` ones, ten times a second for `seconds`; of all
 /// of them the part `admitted` is let in. How each arrival of the last tenth of a second stood, by tenant.
 fn play(tenants: &mut Tenants, heavy: u64, light: u64, admitted: f64, seconds: u64) -> Vec<(u64, Standing)> {
-    let mut last = Vec::new();
+    let (mut last, policer) = (Vec::new(), Policer::new("none", &setup(Vec::new()), 1, 7));
     for tick in 0..seconds * 10 {
         let now = Timestamp::from_millis(tick * 100);
         last.clear();
@@ -29,7 +35,7 @@ fn play(tenants: &mut Tenants, heavy: u64, light: u64, admitted: f64, seconds: u
             last.push((tenant, tenants.arrive(now, &arrival(tenant))));
             tenants.admit(TenantKey(tenant), CLASS, 0.01 * admitted);
         }
-        tenants.tick(now, 0.1, Some(0.01));
+        tenants.tick(now, 0.1, Some(0.01), &policer);
     }
     last
 }
@@ -79,8 +85,27 @@ fn limits_and_guarantees_are_the_tenants_own() {
     assert_eq!(limited.iter().filter(|standing| **standing == Standing::Limited).count(), 3);
     assert_eq!(sure.iter().filter(|standing| **standing == Standing::Guaranteed).count(), 2);
     assert!(other.iter().all(|standing| *standing == Standing::Within));
-    let refused = all.heaviest().iter().find(|seen| seen.name.as_deref() == Some("limited")).map(|seen| seen.refused);
-    assert_eq!(refused, Some(3));
+}
+
+#[test]
+fn what_becomes_of_a_named_tenants_requests_is_counted_once() {
+    let limited = TenantSetup { max_rate: Some(5.0), ..TenantSetup::new("limited", TenantKey(1)) };
+    let mut controller = Controller::new(setup(alloc::vec![limited.clone()]), 1, 7, alloc::boxed::Box::new(NoEvents))
+        .expect("it makes sense");
+    for _ in 0..8 {
+        controller.handle_arrival(Timestamp::ZERO, arrival(1).request);
+    }
+    let counts = |controller: &Controller| {
+        let snapshot = controller.snapshot(Timestamp::ZERO);
+        let heavy =
+            snapshot.tenants.iter().find(|seen| seen.name.as_deref() == Some("limited")).map(|seen| seen.refused);
+        let named = &snapshot.named_tenants[0];
+        (named.offered, named.admitted + named.refused, named.limited, heavy == Some(named.refused))
+    };
+    assert_eq!(counts(&controller), (8, 8, 3, true));
+    let more = TenantSetup { max_rate: Some(6.0), ..limited };
+    controller.reconfigure(Timestamp::ZERO, setup(alloc::vec![more])).expect("it makes sense");
+    assert_eq!(counts(&controller), (8, 8, 3, true), "a reload loses no counts");
 }
 
 #[test]

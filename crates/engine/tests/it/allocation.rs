@@ -42,7 +42,7 @@ fn policing_allocates_nothing() {
     let policer = controller.policer();
     let found = allocations_in(|| {
         for i in 0..10_000 {
-            black_box(policer.police(0, Timestamp::from_nanos(i), ClassId(0)));
+            black_box(policer.police(0, Timestamp::from_nanos(i), &Request::default()));
         }
     });
     assert_eq!(policer.share(ClassId(0)), Share::Admit(1.0), "a table is published");
