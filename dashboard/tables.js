@@ -8,6 +8,9 @@ import { across, recent } from "./store.js";
 /** More rows than this help nobody: the most loaded are shown. */
 const SERVERS = 100;
 
+/** The heaviest tenants that are shown. */
+const TENANTS = 10;
+
 /** Requests in flight per processor at which a server's bar is full. */
 const FULL_BAR = 20;
 
@@ -34,6 +37,7 @@ export class Tables {
     this.total = totalRow();
     byId("classes").tFoot.append(this.total.element);
     this.reasons = new Keyed(byId("reasons").tBodies[0], reasonRow);
+    this.tenants = new Keyed(byId("tenants").tBodies[0], tenantRow);
     this.servers = new Keyed(byId("servers").tBodies[0], () => serverRow(actions));
     this.controller = new Keyed(byId("controller").tBodies[0], numberRow);
   }
@@ -41,6 +45,7 @@ export class Tables {
   show(store, seconds, hello) {
     this.showClasses(store, seconds);
     this.showReasons(store, seconds, hello);
+    this.showTenants(store.state);
     this.showServers(store.state);
     this.showController(store);
   }
@@ -79,6 +84,15 @@ export class Tables {
     byId("reasons").hidden = rows.length === 0;
     byId("no-reasons").hidden = rows.length > 0;
     this.reasons.show(rows.map((row) => ({ ...row, share: row.total / all })), (row) => row.name);
+  }
+
+  showTenants(state) {
+    const shown = state.tenants.slice(0, TENANTS);
+    byId("tenants").hidden = shown.length === 0;
+    byId("no-tenants").hidden = shown.length > 0;
+    const above = state.classes.filter((c) => c.tenant_share !== null).map((c) => c.name);
+    say(byId("tenants-note"), above.length > 0 ? `shared fairly in ${above.join(", ")}` : "");
+    this.tenants.show(shown, (tenant) => tenant.tenant);
   }
 
   showServers(state) {
@@ -182,6 +196,21 @@ function reasonRow() {
       share.set(row.share, percent(row.share));
       say(now, rate(row.now));
       say(total, count(row.total));
+    },
+  };
+}
+
+/** A tenant that is known by a secret has no name but a part of its key. */
+function tenantRow() {
+  const name = make("th", { scope: "row" });
+  const share = bar("offered");
+  const cells = Array.from({ length: 2 }, () => make("td", { className: "number" }));
+  return {
+    element: make("tr", {}, name, make("td", {}, share.element), ...cells),
+    update(tenant) {
+      say(name, tenant.name ?? tenant.network ?? `#${tenant.tenant.slice(-8)}`);
+      share.set(tenant.share, percent(tenant.share));
+      [tenant.offered, tenant.refused].forEach((value, i) => say(cells[i], count(value)));
     },
   };
 }

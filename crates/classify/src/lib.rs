@@ -41,11 +41,12 @@ use thiserror::Error;
 
 use due::DeadlineBy;
 use rules::{Target, with_literal, with_target};
+use tenant::Tenants;
 use tidegate_engine::{AffinityKey, ClassId, Request, RequestTypeId, Tags, UrlKey};
 
 pub use canonical::{Paths, Reading, canonical, reading};
 pub use rules::Matcher;
-pub use tenant::network_of;
+pub use tenant::{NamedTenant, TenantSource, TenantsBy, named_tenant, network_of};
 
 /// What the classifier may ask of a request. Drivers implement it over their own request type.
 pub trait RequestView {
@@ -78,6 +79,8 @@ pub struct ClassifierSetup {
     pub affinity: Option<AffinityBy>,
     /// Where requests say how long their clients wait.
     pub deadline: DeadlineBy,
+    /// On whose behalf requests come.
+    pub tenants: TenantsBy,
 }
 
 /// What holds the name of a page or session.
@@ -165,6 +168,7 @@ pub struct Classifier {
     hasher: SipHasher13,
     affinity: Option<AffinityBy>,
     deadline: DeadlineBy,
+    tenants: Tenants,
 }
 
 impl Classifier {
@@ -190,12 +194,12 @@ impl Classifier {
             hasher: SipHasher13::new_with_keys(setup.seed, !setup.seed),
             affinity: setup.affinity.clone(),
             deadline: setup.deadline.clone(),
+            tenants: Tenants::compile(&setup.tenants, setup.seed),
         })
     }
 
     /// What the engine needs to know of a request: the first class and the first type that match (the last class and
-    /// type 0 when none does), the type's tags, the URL's key, and the client's network as its tenant. Allocates
-    /// nothing.
+    /// type 0 when none does), the type's tags, the URL's key, and the tenant. Allocates nothing.
     pub fn classify(&self, view: &impl RequestView) -> Request {
         with_target(view, true, |target| self.classify_target(target, view))
     }
@@ -224,7 +228,7 @@ impl Classifier {
             tags: request_type.map_or(Tags(0), |group| self.tags[group]),
             url: self.url_key(target, view),
             affinity: self.affinity_key(view),
-            tenant: tenant::tenant_of(view.client()),
+            tenant: self.tenants.of(view),
             ..Request::default()
         }
     }

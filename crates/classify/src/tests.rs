@@ -68,11 +68,10 @@ fn the_most_important_class_wins_wherever_its_rule_is_filed() {
 fn nothing_matching_is_the_last_class_and_the_default_type() {
     let request_types = vec![TypeRules { rules: vec![prefix("/db")], tags: Tags(0b10) }];
     let setup = ClassifierSetup {
-        deadline: crate::due::DeadlineBy::default(),
         classes: vec![vec![prefix("/a")], vec![prefix("/b")]],
         request_types,
         seed: 1,
-        affinity: None,
+        ..ClassifierSetup::default()
     };
     let classifier = Classifier::compile(&setup).expect("valid");
     let found = classifier.classify(&get("/c"));

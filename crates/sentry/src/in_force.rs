@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
 
 use http::HeaderName;
-use tidegate_classify::{AffinityBy, Classifier, ClassifierSetup, Paths, Reading, RequestView, reading};
+use tidegate_classify::{AffinityBy, Classifier, ClassifierSetup, Paths, Reading, RequestView, TenantSource, reading};
 use tidegate_engine::{ClassId, Controller, Policer, Request, ServerId, Status, Timestamp};
 
 use crate::app::AppError;
@@ -192,7 +192,7 @@ impl Server {
     }
 }
 
-/// The names of all fields that a rule, or affinity, looks at.
+/// The names of all fields that a rule, affinity, or what tells tenants apart looks at.
 fn decisive(config: &config::Application) -> Vec<HeaderName> {
     let classifier = &config.classifier;
     let of_types = classifier.request_types.iter().flat_map(|of_type| &of_type.rules);
@@ -201,7 +201,11 @@ fn decisive(config: &config::Application) -> Vec<HeaderName> {
         Some(AffinityBy::Header(name)) => Some(name),
         _ => None,
     };
-    let names = rules.flat_map(|rule| rule.headers.iter().map(|header| &header.name)).chain(affinity);
+    let tenant = match &classifier.tenants.source {
+        TenantSource::Header(name) => Some(name),
+        _ => None,
+    };
+    let names = rules.flat_map(|rule| rule.headers.iter().map(|header| &header.name)).chain(affinity).chain(tenant);
     names.filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok()).collect()
 }
 

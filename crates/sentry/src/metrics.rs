@@ -10,6 +10,7 @@ mod help;
 pub mod plain;
 mod resources;
 pub(crate) mod stealing;
+mod tenants;
 mod work;
 
 use std::fmt;
@@ -57,6 +58,7 @@ impl Collector for Scrape {
         application(&mut out, &all)?;
         policy(&mut out, &all)?;
         classes(&mut out, &all)?;
+        tenants::write(&mut out, &all)?;
         servers(&mut out, &all)?;
         reports(&mut out, &self.board)?;
         control(&mut out, &self.board)?;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use serde_json::{Value, json};
+use tidegate_classify::network_of;
 use tidegate_engine::Snapshot;
 
 use crate::app::App;
@@ -32,6 +33,9 @@ pub(super) fn application(board: &Board, app: &App, snapshot: &Snapshot) -> Valu
     value["draining"] = app.draining().into();
     value["connections"] = connections(app);
     value["cancels"] = serde_json::to_value(app.leavers(LEAVERS)).unwrap_or_default();
+    for (shown, tenant) in value["tenants"].as_array_mut().into_iter().flatten().zip(&snapshot.tenants) {
+        shown["network"] = network_of(tenant.tenant).map(|network| network.to_string()).into();
+    }
     let rates: HashMap<&str, f64> =
         live.config.setup.classes.iter().map(|class| (class.name.as_str(), class.min_rate)).collect();
     each(&mut value["classes"], |name| ("min_rate", rates.get(name).copied().into()));

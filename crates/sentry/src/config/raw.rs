@@ -1,12 +1,14 @@
 //! What is typed: every table of the file and its keys, nothing yet filled in or checked against each other.
 
 mod front;
+mod who;
 
 use tidegate_config::{Bytes, List, PerSecond, RawSla, Share, Time, section};
 
 pub(super) use self::front::{
     RawCertificate, RawListen, RawListenTable, RawServer, RawServerTable, RawServerTls, RawTls,
 };
+pub(super) use self::who::{RawAffinity, RawDeadline, RawTenant, RawTenants};
 use super::policy::{AdmissionChoice, DispatchChoice, PartitionChoice};
 
 section! {
@@ -121,6 +123,8 @@ section! {
         partition: PartitionChoice,
         /// Keeps the requests of a session on one server. Default: none.
         affinity: RawAffinity,
+        /// What tells [tenants](tenants.md) apart. Default: the client's network.
+        tenants: RawTenants,
         /// Where requests say [how long their clients wait](work.md#deadlines). Default: `grpc-timeout` and
         /// `x-envoy-expected-rq-timeout-ms`, from anybody.
         deadline: RawDeadline,
@@ -140,6 +144,8 @@ section! {
         class: List<RawClass>,
         /// Kinds of requests; the first that matches is a request's. Default: none.
         request_type: List<RawType>,
+        /// Tenants that are to get more or less than others. Default: none.
+        tenant: List<RawTenant>,
         /// Requests that are never policed, health checks for example. Default: none.
         exempt: List<RawRule>,
         /// Paths that [can be read in two ways](security.md#one-request-one-meaning), `//a` or `/a%2F..`: `"strict"`
@@ -164,30 +170,6 @@ section! {
         syn_policing: RawSynPolicing,
         /// Answers to refused clients.
         rejection: RawRejection,
-    }
-}
-
-section! {
-    pub(super) struct RawAffinity ("in affinity of [[application]]") {
-        /// By the value of this cookie. Either this or `header`. Default: none.
-        cookie: String,
-        /// By the value of this header field. Default: none.
-        header: String,
-        /// How long a value is remembered after its last request. Default: `"5m"`.
-        idle: Time,
-        /// How many values are remembered. Default: `65536`.
-        keys: u64,
-    }
-}
-
-section! {
-    pub(super) struct RawDeadline ("in deadline of [[application]]") {
-        /// A header field of the service's own: a number of `unit`, or a time such as `250ms`. Default: none.
-        header: String,
-        /// `"us"`, `"ms"`, `"s"`: what a number without a unit counts there. Default: `"ms"`.
-        unit: String,
-        /// Whether `grpc-timeout` and `x-envoy-expected-rq-timeout-ms` are read, too. Default: `true`.
-        well_known: bool,
     }
 }
 

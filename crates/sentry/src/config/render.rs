@@ -5,9 +5,9 @@ mod front;
 use std::time::Duration;
 
 use tidegate_classify::due::DeadlineBy;
-use tidegate_classify::{AffinityBy, Network, PathMatch, Rule, ValueMatch, ValuePattern};
+use tidegate_classify::{AffinityBy, NamedTenant, Network, PathMatch, Rule, TenantSource, ValueMatch, ValuePattern};
 use tidegate_engine::units::format_duration;
-use tidegate_engine::{Bounds, ClassSetup, Sla, Tags, WhenAllDown};
+use tidegate_engine::{Bounds, ClassSetup, Sla, Tags, TenantSetup, WhenAllDown};
 use toml::{Table, Value};
 
 use super::{
@@ -111,6 +111,7 @@ fn application(app: &Application) -> Value {
     put_some(&mut out, "dispatch", Value::try_from(&setup.dispatch).ok());
     put_some(&mut out, "partition", Value::try_from(&setup.partition).ok());
     put_some(&mut out, "affinity", affinity(app));
+    put_some(&mut out, "tenants", tenants(app));
     put_some(&mut out, "deadline", deadline(app));
     put(&mut out, "cancel", setup.cancel.name());
     put_list(&mut out, "max_conn", setup.max_conn.iter().filter_map(|kind| Value::try_from(kind).ok()).collect());
@@ -136,6 +137,7 @@ fn application(app: &Application) -> Value {
     if setup.request_types.len() > 1 {
         put(&mut out, "request_type", request_types(app));
     }
+    put_list(&mut out, "tenant", named_tenants(app));
     out.into()
 }
 
@@ -171,6 +173,34 @@ fn affinity(app: &Application) -> Option<Table> {
     put(&mut out, "idle", time(affinity.idle.duration()));
     put(&mut out, "keys", i64::from(affinity.keys));
     Some(out)
+}
+
+/// Nothing where nothing was said.
+fn tenants(app: &Application) -> Option<Table> {
+    let mut out = Table::new();
+    match &app.classifier.tenants.source {
+        TenantSource::Network => return None,
+        TenantSource::Header(name) => put(&mut out, "header", name.clone()),
+        TenantSource::Cookie(name) => put(&mut out, "cookie", name.clone()),
+        TenantSource::Certificate => put(&mut out, "by", "certificate"),
+        TenantSource::Nobody => put(&mut out, "by", "nobody"),
+    }
+    Some(out)
+}
+
+fn named_tenants(app: &Application) -> Vec<Value> {
+    let both = app.classifier.tenants.named.iter().zip(&app.setup.tenants);
+    let tenant = |(named, setup): (&NamedTenant, &TenantSetup)| {
+        let mut out = Table::new();
+        put(&mut out, "name", named.name.clone());
+        put_list(&mut out, "value", named.values.iter().cloned().map(Value::from).collect());
+        put_list(&mut out, "network", named.networks.iter().map(|network| network.to_string().into()).collect());
+        put(&mut out, "min_rate", rate(setup.min_rate));
+        put_some(&mut out, "max_rate", setup.max_rate.map(rate));
+        put(&mut out, "weight", setup.weight);
+        Value::from(out)
+    };
+    both.map(tenant).collect()
 }
 
 /// Nothing where nothing was said.

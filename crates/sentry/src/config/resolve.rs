@@ -9,6 +9,7 @@ mod reports;
 mod rules;
 mod settings;
 mod syn;
+mod tenants;
 mod tls;
 mod world;
 
@@ -81,6 +82,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
 
     fn application(&mut self, raw: At<RawApplication>, listen: Vec<Listen>) -> Application {
         let (span, raw) = (raw.span, raw.value);
+        let blame = Blame::of(&raw, &span);
         let name = raw.name.map_or_else(default_name, |name| {
             if name.value.trim().is_empty() {
                 self.report.error(&name.span, "name is empty; give the application a name");
@@ -95,17 +97,13 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         let (servers, server_setups) = self.servers(raw.servers, &span);
         let (classes, class_rules, class_pages, class_kinds) = self.classes(raw.class);
         let (request_types, type_rules, kinds, tags) = self.request_types(raw.request_type);
-        let blame = Blame {
-            admission: span_of(&raw.admission).unwrap_or_else(|| span.clone()),
-            dispatch: span_of(&raw.dispatch).unwrap_or_else(|| span.clone()),
-            partition: span_of(&raw.partition).unwrap_or_else(|| span.clone()),
-            max_conn: span_of(&raw.max_conn).unwrap_or_else(|| span.clone()),
-        };
         let max_conn = self.max_conn(raw.max_conn);
         let cost_at = span_of(&raw.default_cost);
         let default_cost = raw.default_cost.and_then(|cost| self.positive("default_cost", cost));
         let (dispatch, stealing) = self.dispatch(raw.dispatch, profile.as_ref());
         let (affinity, affinity_by) = self.affinity(raw.affinity).unzip();
+        let seed = process_seed();
+        let (tenants_by, tenants) = self.tenants(raw.tenants, raw.tenant, seed);
         let limits = self.limits(raw.limits.map(|l| l.value).unwrap_or_default());
         let setup = Setup {
             name: name.clone(),
@@ -123,7 +121,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             default_cost: self.cost_beside(default_cost, cost_at, profile.as_ref()),
             when_all_down: self.when_all_down(raw.when_all_down),
             most_open: limits.most_open(),
-            tenants: Vec::new(),
+            tenants,
             cancel: self.cancel(raw.cancel),
         };
         self.check(&setup, &blame, profile.as_ref(), stealing.as_ref());
@@ -135,9 +133,10 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             classifier: tidegate_classify::ClassifierSetup {
                 classes: class_rules,
                 request_types: type_rules,
-                seed: process_seed(),
+                seed,
                 affinity: affinity_by,
                 deadline: self.deadline(raw.deadline),
+                tenants: tenants_by,
             },
             setup,
             kinds,
@@ -333,6 +332,18 @@ struct Blame {
     dispatch: Range<usize>,
     partition: Range<usize>,
     max_conn: Range<usize>,
+}
+
+impl Blame {
+    /// Where they are typed; the application where they are not.
+    fn of(raw: &RawApplication, span: &Range<usize>) -> Blame {
+        Blame {
+            admission: span_of(&raw.admission).unwrap_or_else(|| span.clone()),
+            dispatch: span_of(&raw.dispatch).unwrap_or_else(|| span.clone()),
+            partition: span_of(&raw.partition).unwrap_or_else(|| span.clone()),
+            max_conn: span_of(&raw.max_conn).unwrap_or_else(|| span.clone()),
+        }
+    }
 }
 
 /// Names of policies, as they are written in the file.

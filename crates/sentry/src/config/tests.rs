@@ -1,6 +1,7 @@
 mod profile;
 mod reference;
 mod reports;
+mod tenants;
 mod work;
 
 use std::path::Path;
@@ -43,6 +44,7 @@ admission = { policy = "sentry", high = 0.7, hold = "10s" }
 dispatch = "wrr"
 partition = { policy = "dynamic", shares = [0.2], period = "2s" }
 affinity = { cookie = "session", idle = "10m" }
+tenants = { header = "X-Api-Key" }
 deadline = { header = "X-Patience", unit = "s", well_known = false }
 cancel = "runaways"
 servers = [
@@ -103,6 +105,13 @@ name = "rest"
 name = "search"
 match = { path = "/search" }
 tags = ["db", "cpu"]
+
+[[application.tenant]]
+name = "acme"
+value = ["k1", "k2"]
+network = "198.51.100.0/24"
+min_rate = "5/s"
+max_rate = "500/s"
 
 [[application.max_conn]]
 name = "pages"

@@ -24,6 +24,7 @@ mod slow;
 #[cfg(feature = "faults")]
 mod supervision;
 mod support;
+mod tenants;
 mod tls;
 #[cfg(feature = "otel")]
 mod traces;

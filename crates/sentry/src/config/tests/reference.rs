@@ -191,6 +191,10 @@ fn around(section: &Section, keys: &str) -> Option<String> {
         "[[application]]" => format!("{BASE}{keys}\n"),
         "[[application.class]]" => format!("{BASE}{place}\nname = \"all\"\n{keys}\n"),
         "sla of [[application]]" => format!("{BASE}sla = {{ {inline} }}\n"),
+        "tenants of [[application]]" => format!("{BASE}tenants = {{ {inline} }}\n"),
+        "[[application.tenant]]" => {
+            format!("{BASE}{place}\nname = \"acme\"\nnetwork = \"10.0.0.0/8\"\n{keys}\n")
+        }
         "affinity of [[application]]" => format!("{BASE}affinity = {{ {} }}\n", join("cookie = \"a\"", &inline)),
         "deadline of [[application]]" => {
             format!("{BASE}deadline = {{ {} }}\n", join("header = \"x-patience\"", &inline))
