@@ -9,7 +9,9 @@ use std::borrow::Cow;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use tidegate_classify::{ClassifierSetup, PathMatch, Rule, TypeRules, ValueMatch, ValuePattern};
+use tidegate_classify::{
+    ClassifierSetup, PathMatch, Rule, TenantSource, TenantsBy, TypeRules, ValueMatch, ValuePattern,
+};
 use tidegate_engine::{
     AdmissionConfig, ClassSetup, DispatchConfig, MaxConn, PartitionConfig, Role, ServerSetup, Setup, SetupError, Sla,
     SlaError, Statistic, Step, Tags,
@@ -180,6 +182,7 @@ pub(crate) fn application(scenario: &Scenario, setup: tidegate_engine::Setup, se
     let classifier = ClassifierSetup {
         classes: classes.collect(),
         request_types: request_types.collect(),
+        tenants: TenantsBy { source: tenants(scenario), named: Vec::new() },
         ..ClassifierSetup::default()
     };
     let server = |(setup, address): (&tidegate_engine::ServerSetup, &SocketAddr)| config::Server {
@@ -213,6 +216,14 @@ pub(crate) fn application(scenario: &Scenario, setup: tidegate_engine::Setup, se
         exempt: Vec::new(),
         paths: tidegate_classify::Paths::default(),
         half_close: false,
+    }
+}
+
+/// Every client is at the same address, so requests say whose they are, where it matters.
+fn tenants(scenario: &Scenario) -> TenantSource {
+    match scenario.loads.iter().any(|load| load.tenants.is_some()) {
+        true if scenario.tells_tenants => TenantSource::Header(tidegate_loadgen::TENANT.as_str().to_owned()),
+        _ => TenantSource::Nobody,
     }
 }
 

@@ -114,6 +114,9 @@ pub struct Scenario {
     /// Whether the sentry holds bodies: takes a request in before it decides, and an answer at its server's pace.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub holds_bodies: bool,
+    /// Whether the sentry knows the tenants of loads.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub tells_tenants: bool,
     /// The sentry's own CPU; never short when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sentry: Option<SentryModel>,

@@ -169,7 +169,6 @@ impl Beyond {
     /// Only the simulator has models of these.
     fn add_models(&mut self, scenario: &Scenario) {
         let loads = || scenario.loads.iter();
-        self.add(loads().any(|load| load.tenants.is_some()), "load.tenants");
         self.add(loads().any(|load| load.sends.is_some()), "load.sends");
         self.add(loads().any(|load| load.reads.is_some()), "load.reads");
         self.add(!scenario.holds_bodies, "holds_bodies");
@@ -180,6 +179,14 @@ impl Beyond {
         self.add(scenario.reports.is_some(), "reports");
         self.add(!scenario.faults.is_empty(), "fault");
         self.add(scenario.provision.is_some() && !matches!(scenario.on(), On::Control(_)), "provision");
+    }
+
+    /// What the load generator's clients say with their requests, where it is not the one to send them.
+    fn add_told(&mut self, scenario: &Scenario) {
+        let loads = || scenario.loads.iter();
+        self.add(loads().any(|load| load.tenants.is_some()), "load.tenants");
+        self.add(loads().any(|load| load.deadline.is_some()), "load.deadline");
+        self.add(loads().any(|load| load.retry.is_some_and(|retry| retry.says)), "load.retry.says");
     }
 
     /// Emulated servers have no models of these.
@@ -196,9 +203,6 @@ impl Beyond {
 
     /// The load generator's streams do not know these.
     fn add_clients(&mut self, scenario: &Scenario) {
-        self.add(scenario.loads.iter().any(|load| load.deadline.is_some()), "load.deadline");
-        let says = |load: &crate::scenario::Load| load.retry.is_some_and(|retry| retry.says);
-        self.add(scenario.loads.iter().any(says), "load.retry.says");
         self.add(!scenario.users.is_empty(), "users");
         self.add(scenario.expects.iter().any(|expect| expect.request.is_some()), "expect.request");
     }

@@ -11,13 +11,13 @@ use http::{HeaderName, Request, Uri};
 use http_body_util::Full;
 use rand::distr::Distribution;
 use rand::distr::weighted::WeightedIndex;
-use tidegate_workload::{Arrivals, Rng, rng};
+use tidegate_workload::{Arrivals, Rng, TenantDraw, rng};
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout_at;
 
 use crate::exchange::exchange;
 use crate::health::{Health, warnings};
-use crate::plan::{Destinations, Plan, Stream};
+use crate::plan::{ATTEMPT, Destinations, Plan, Stream, TENANT};
 use crate::pool::Pool;
 use crate::progress::{Progress, ten_times_a_second};
 use crate::record::{ClassRecord, Outcome, summarise};
@@ -92,8 +92,30 @@ type Fields = Vec<(HeaderName, HeaderValue)>;
 
 /// Where a stream's requests come from.
 enum Origin {
-    Rate { arrivals: Arrivals, weights: WeightedIndex<f64>, rng: Rng },
+    Rate { arrivals: Arrivals, weights: WeightedIndex<f64>, rng: Rng, tenants: Option<Box<Tenants>> },
     Script { lines: Box<dyn Iterator<Item = ScriptedRequest>>, next: Option<ScriptedRequest> },
+}
+
+/// Whose requests a stream's are.
+struct Tenants {
+    class: String,
+    draw: TenantDraw,
+    /// Of its own: with tenants a stream asks for what it asks for without them.
+    rng: Rng,
+}
+
+impl Tenants {
+    fn new(plan: &Plan, stream: usize, of: &Stream) -> Option<Box<Tenants>> {
+        let draw = of.tenants?.draw();
+        let rng = rng(plan.seed, u64::MAX - 1 - stream as u64);
+        Some(Box::new(Tenants { class: of.class.clone(), draw, rng }))
+    }
+
+    /// The field that names the next request's tenant.
+    fn next(&mut self) -> Option<(HeaderName, HeaderValue)> {
+        let name = format!("{}-{}", self.class, self.draw.sample(&mut self.rng));
+        HeaderValue::try_from(name).ok().map(|name| (TENANT, name))
+    }
 }
 
 impl Source {
@@ -107,15 +129,16 @@ impl Source {
         let weights = WeightedIndex::new(of.urls.iter().map(|(_, weight)| *weight));
         let weights = weights.expect("a valid plan has URLs with weights above 0");
         let next = arrivals.next();
-        Source { stream, next, origin: Origin::Rate { arrivals, weights, rng: rng(plan.seed, 2 * stream as u64 + 1) } }
+        let (rng, tenants) = (rng(plan.seed, 2 * stream as u64 + 1), Tenants::new(plan, stream, of));
+        Source { stream, next, origin: Origin::Rate { arrivals, weights, rng, tenants } }
     }
 
     /// The URL of the request that is due, and what it carries besides; the one after it is due next.
     fn take(&mut self) -> (usize, Fields) {
         match &mut self.origin {
-            Origin::Rate { arrivals, weights, rng } => {
+            Origin::Rate { arrivals, weights, rng, tenants } => {
                 self.next = arrivals.next();
-                (weights.sample(rng), Fields::new())
+                (weights.sample(rng), tenants.as_mut().and_then(|tenants| tenants.next()).into_iter().collect())
             }
             Origin::Script { lines, next } => {
                 let due = std::mem::replace(next, lines.next());
@@ -211,7 +234,7 @@ impl Generator {
     }
 
     /// One request from its instant to its outcome, and the tries that follow.
-    async fn request(self: Rc<Self>, stream: usize, choice: usize, headers: Fields, mut due: Duration) {
+    async fn request(self: Rc<Self>, stream: usize, choice: usize, mut headers: Fields, mut due: Duration) {
         self.health.borrow_mut().taken(self.start + due, Instant::now());
         let retry = self.plan.streams[stream].retry;
         let mut tries = 1;
@@ -222,6 +245,10 @@ impl Generator {
             let Some(wait) = wait else { return };
             tokio::time::sleep(wait).await;
             (tries, due) = (tries + 1, self.start.elapsed());
+            if retry.says {
+                headers.retain(|(name, _)| *name != ATTEMPT);
+                headers.push((ATTEMPT, tries.into()));
+            }
             if due >= self.plan.duration || !self.begin(stream, due) {
                 return;
             }

@@ -55,7 +55,7 @@ pub mod timer;
 mod users;
 
 pub use limits::raise_open_files_limit;
-pub use plan::{Plan, PlanError, Stream};
+pub use plan::{Plan, PlanError, Stream, TENANT};
 pub use progress::{ClassProgress, Progress, Recent};
 pub use report::{ClassReport, ErrorKind, GeneratorReport, NotSent, Quantiles, Report, Second};
 pub use run::{LoadError, LoadRun, Stopper};

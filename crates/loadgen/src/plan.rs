@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Uri};
-use tidegate_workload::{ArrivalProcess, Profile, Retry};
+use tidegate_workload::{ArrivalProcess, Profile, Retry, Tenants};
 use tokio::sync::watch;
 
 use crate::script::Script;
@@ -66,7 +66,15 @@ pub struct Stream {
     /// What a client does whose request was refused, failed or took too long; each try counts as a request. `None`:
     /// nothing.
     pub retry: Option<Retry>,
+    /// Whose requests they are: each names its tenant in [`TENANT`].
+    pub tenants: Option<Tenants>,
 }
+
+/// The field that names a request's tenant: the stream's class and the tenant's rank in it, from 1.
+pub const TENANT: HeaderName = HeaderName::from_static("x-tenant");
+
+/// The field in which a retry says which try it is, where clients say so.
+pub(crate) const ATTEMPT: HeaderName = HeaderName::from_static("x-envoy-attempt-count");
 
 /// Why a plan cannot be run.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -155,6 +163,7 @@ impl Stream {
             script: None,
             timeout: Duration::from_secs(10),
             retry: None,
+            tenants: None,
         }
     }
 
@@ -217,6 +226,13 @@ impl Stream {
         self
     }
 
+    /// Sets whose requests they are.
+    #[must_use]
+    pub fn tenants(mut self, tenants: Option<Tenants>) -> Stream {
+        self.tenants = tenants;
+        self
+    }
+
     /// Sets method and body.
     #[must_use]
     pub fn sending(mut self, method: Method, body: impl Into<Bytes>) -> Stream {
@@ -240,6 +256,9 @@ impl Stream {
         let invalid = |text: &str| Err(PlanError::Invalid(format!("class {:?}: {text}", self.class)));
         if self.urls.is_empty() {
             return invalid("has no URL");
+        }
+        if self.tenants.is_some_and(|tenants| !tenants.makes_sense()) {
+            return invalid("its tenants are none, too many, or drawn by no law");
         }
         if self.timeout.is_zero() {
             return invalid("its timeout is 0: no answer could come in time");
@@ -281,6 +300,7 @@ mod tests {
             (Plan::new(vec![stream("5/s").script(Script::new(std::iter::empty))], second), "rate is 0"),
             (Plan::new(vec![Stream::new("x", "5/s".parse().unwrap())], second), "no URL"),
             (Plan::new(vec![stream("5/s").timeout(Duration::ZERO)], second), "timeout is 0"),
+            (Plan::new(vec![stream("5/s").tenants(Some(Tenants { count: 0, zipf: 0.0 }))], second), "tenants"),
             (Plan::new(vec![stream("5/s").timeout(Duration::MAX)], second), "longer than a year"),
             (Plan::new(vec![stream("5/s")], Duration::MAX), "longer than a year"),
         ] {

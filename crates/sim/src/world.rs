@@ -51,6 +51,8 @@ pub struct World {
     /// Whether the sentry holds bodies: a request comes to be decided on when its client has sent it all, and an answer
     /// is taken from its server at the server's pace. Otherwise whoever sends or reads slowly has a place meanwhile.
     pub holds_bodies: bool,
+    /// Whether the sentry knows whose requests they are, where they are some [tenant](Manner::tenants)'s.
+    pub tells_tenants: bool,
     /// Whether nuclei measure the servers, for a policy that protects resources.
     pub nuclei: bool,
     /// Courses are kept by stretches of this length: what is a second of a [`Course`](tidegate_workload::Course) is a
@@ -218,6 +220,7 @@ impl World {
             by_answer: true,
             count_in_flight: false,
             holds_bodies: true,
+            tells_tenants: true,
             nuclei: true,
             stretch: Duration::from_secs(1),
         }

@@ -42,6 +42,7 @@ impl Service for ControlPlane {
         beyond.add_emulated(scenario);
         beyond.add(!scenario.sessions.is_empty(), "sessions");
         beyond.add_models(scenario);
+        beyond.add_told(scenario);
         beyond.0
     }
 

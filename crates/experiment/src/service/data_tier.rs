@@ -52,6 +52,7 @@ impl Service for DataTier {
         beyond.add_clients(scenario);
         beyond.add_emulated(scenario);
         beyond.add_models(scenario);
+        beyond.add_told(scenario);
         beyond.0
     }
 

@@ -236,8 +236,12 @@ pub(crate) fn plan(scenario: &Scenario, sentry: impl Fn(&str) -> SocketAddr, see
         let class = scenario.class_index(&load.class).unwrap_or_default();
         let mut stream = Stream::new(load.label(), load.rate.until(scenario.duration))
             .arrivals(load.arrivals)
-            .timeout(load.patience.unwrap_or(scenario.timeout))
-            .retry(load.retry);
+            .timeout(patience(load).unwrap_or(scenario.timeout))
+            .retry(load.retry)
+            .tenants(load.tenants);
+        if let Some(deadline) = load.deadline {
+            stream = stream.header(DEADLINE, &deadline.as_millis().to_string())?;
+        }
         for (name, weight) in &load.requests {
             let Some(request) = scenario.request_index(name) else { continue };
             let urls = scenario.requests[request].urls;
@@ -254,6 +258,14 @@ pub(crate) fn plan(scenario: &Scenario, sentry: impl Fn(&str) -> SocketAddr, see
     plan.target = Some(scenario.target(0.0));
     plan.connections = connections();
     Ok(plan)
+}
+
+/// The field in which clients say how many milliseconds they wait.
+const DEADLINE: &str = "x-envoy-expected-rq-timeout-ms";
+
+/// How long a client waits that waits for less than everybody does.
+fn patience(load: &scenario::Load) -> Option<Duration> {
+    load.patience.into_iter().chain(load.deadline).min()
 }
 
 /// What came of the loads, and then of the sessions.

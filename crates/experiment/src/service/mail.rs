@@ -45,6 +45,7 @@ impl Service for MailService {
         beyond.add(scenario.expects.iter().any(|expect| inside(expect.metric)), "expect.metric");
         beyond.add_emulated(scenario);
         beyond.add_models(scenario);
+        beyond.add_told(scenario);
         beyond.0
     }
 

@@ -103,6 +103,7 @@ impl Service for InNamespaces {
         beyond.add(scenario.requests.iter().any(|request| request.degrades_to < 1.0), "request.degrades_to");
         beyond.add(!scenario.sessions.is_empty(), "sessions");
         beyond.add_models(scenario);
+        beyond.add_told(scenario);
         beyond.0
     }
 

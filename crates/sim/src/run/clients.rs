@@ -178,7 +178,8 @@ impl Run<'_> {
         if self.sentry.desk.is_some() || stream.retry.is_some() || leaves {
             return self.come(now, flying);
         }
-        let asked = self.clients.menus[usize::from(number)].request(url);
+        let tenant = self.tenant(&flying.subject);
+        let asked = Request { tenant, ..self.clients.menus[usize::from(number)].request(url) };
         self.come_once(now, flying, asked);
     }
 
@@ -325,7 +326,8 @@ impl Run<'_> {
                 let sends = if self.world.holds_bodies && flying.tries == 1 { flying.besides.sends } else { 0.0 };
                 let left = |deadline: Duration| deadline.saturating_sub(Duration::from_secs_f64(sends));
                 let deadline = deadline.map(|deadline| flying.subject.arrived + left(deadline));
-                Request { deadline, is_retry: says && flying.tries > 1, ..request }
+                let is_retry = says && flying.tries > 1;
+                Request { deadline, is_retry, tenant: self.tenant(&flying.subject), ..request }
             }
         }
     }

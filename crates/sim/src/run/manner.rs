@@ -5,11 +5,12 @@
 
 use std::time::Duration;
 
-use tidegate_engine::{ServerId, Timestamp};
+use tidegate_engine::{ServerId, TenantKey, Timestamp};
 use tidegate_workload::{Rng, ServiceTime, TenantDraw, rng};
 
 use super::{Besides, Flying, Happening, Run};
 use crate::park::in_billionths;
+use crate::report::Subject;
 use crate::world::World;
 
 /// Streams of random numbers for manners begin here; see `clients.rs` and `pages.rs` for the others.
@@ -45,6 +46,15 @@ impl Mannered {
 }
 
 impl Run<'_> {
+    /// Whose request it is, as far as the sentry knows. Two courses have no tenant in common.
+    pub(super) fn tenant(&self, subject: &Subject) -> TenantKey {
+        match subject.tenant {
+            0 => TenantKey::NONE,
+            _ if !self.world.tells_tenants => TenantKey::NONE,
+            rank => TenantKey(u64::from(subject.course) << 32 | u64::from(rank)),
+        }
+    }
+
     /// A client begins to send a request that the sentry waits for.
     pub(super) fn begin_sending(&mut self, now: Timestamp, flying: Flying) {
         let sends = Duration::from_secs_f64(flying.besides.sends);

@@ -17,8 +17,8 @@ use crate::service::processes::processor_time;
 
 /// Connections that are tried in a round.
 const ATTEMPTS: u32 = 6_000;
-/// Rounds. In each, dropped and floor follow on each other, and of the differences the median counts: a processor that is
-/// faster for a second or two changes both.
+/// Rounds. In each, dropped and floor follow on each other, and of the differences the median counts: a processor that
+/// is faster for a second or two changes both.
 const ROUNDS: usize = 25;
 /// So fast nobody tries them.
 const AT_ONCE: f64 = 1e6;

@@ -36,6 +36,7 @@ pub(super) fn furnish(world: &mut World, scenario: &Scenario) {
     world.faults = scenario.faults.iter().map(|fault| self::fault(scenario, fault)).collect();
     world.patience = scenario.timeout;
     world.holds_bodies = scenario.holds_bodies;
+    world.tells_tenants = scenario.tells_tenants;
 }
 
 /// The URLs of a request type within a class, each with its part of `weight`.
