@@ -377,7 +377,7 @@ impl Controller {
     fn ask(&mut self, now: Timestamp, arrival: &Arrival, standing: Standing) -> Admission {
         let mut context = self.core.context(now);
         context.load.press(standing.pressure());
-        match self.admission.on_arrival(&mut context, arrival) {
+        let answer = match self.admission.on_arrival(&mut context, arrival) {
             Admission::Refuse { reason: Reason::QueueFull, .. }
                 if !standing.is_over() && context.over_share(arrival.request.class) > 0 =>
             {
@@ -386,7 +386,10 @@ impl Controller {
             }
             Admission::Refuse { reason, predicted } => Admission::Refuse { reason: standing.reason(reason), predicted },
             other => other,
-        }
+        };
+        let is_refused = matches!(answer, Admission::Refuse { .. });
+        self.core.tenants.answered(arrival.request.class, standing, is_refused);
+        answer
     }
 
     fn enqueue(&mut self, now: Timestamp, arrival: Arrival, bucket: usize, is_over: bool) -> Decision {

@@ -8,8 +8,8 @@
 //! fair share. Who offers less is *within* its share, and nothing changes for it. Of a tenant that offers `r > a`, the
 //! part `a / r` of its requests is *due* to it and the rest is *excess* (the labels of core-stateless fair queueing).
 //! Policies are not told: a request that is due or excess is shown a [`Load`](crate::admission::Load) whose queue is
-//! longer than it is, so that the last places are left to tenants within their share; where requests wait, those go
-//! first. What nobody else wants the heavy tenant gets: servers do not stand idle for fairness.
+//! longer than it is, so that the last places are left to tenants within their share (`tenants/pressure.rs`); where
+//! requests wait, those go first. What nobody else wants the heavy tenant gets: servers do not stand idle for fairness.
 //!
 //! *Awkward cases.* A class with one tenant, or whose tenants all offer about the same, has nobody to protect: the
 //! policy decides as if there were no tenants. Tenants may be millions, so rates are kept in a sketch of fixed size
@@ -25,6 +25,7 @@
 
 mod heaviest;
 mod level;
+mod pressure;
 mod published;
 mod rules;
 mod sketch;
@@ -42,15 +43,11 @@ use crate::time::Timestamp;
 
 use heaviest::Heaviest;
 use level::Level;
+use pressure::{DUE, Pressure};
 use rules::{Rules, Ruling};
 use sketch::Sketch;
 
 pub use rules::TenantSetup;
-
-/// How much longer the queue looks to what is due to a tenant above its share.
-const DUE: f64 = 0.5;
-/// The same of its excess: twice as long.
-const EXCESS: f64 = 1.0;
 
 /// Where an arrival's tenant stands.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -95,6 +92,7 @@ pub(crate) struct Tenants {
     sketch: Sketch,
     /// Per class.
     levels: Vec<Level>,
+    pressures: Vec<Pressure>,
     heaviest: Heaviest,
     rules: Rules,
     rng: Rng,
@@ -110,6 +108,7 @@ impl Tenants {
         Tenants {
             sketch: Sketch::new(&mut rng),
             levels: alloc::vec![Level::default(); setup.classes.len()],
+            pressures: alloc::vec![Pressure::default(); setup.classes.len()],
             heaviest: Heaviest::default(),
             rules: Rules::new(&setup.tenants),
             rng,
@@ -137,7 +136,14 @@ impl Tenants {
             Ruling::Guaranteed => Standing::Guaranteed,
             _ if !level.is_above(rate) => Standing::Within,
             _ if self.rng.next_f64() * rate < level.get() => Standing::Over(DUE),
-            _ => Standing::Over(EXCESS),
+            _ => Standing::Over(self.pressures[class.index()].excess()),
+        }
+    }
+
+    /// The policy answered an arrival of this standing.
+    pub(crate) fn answered(&mut self, class: ClassId, standing: Standing, is_refused: bool) {
+        if standing == Standing::Within && self.levels[class.index()].in_force().is_some() {
+            self.pressures[class.index()].ask(is_refused);
         }
     }
 
@@ -166,12 +172,14 @@ impl Tenants {
         self.sketch.turn(now, &mut self.rng);
         let is_alone = self.heaviest.is_one_alone();
         self.levels.iter_mut().for_each(|level| level.settle(elapsed, is_alone));
+        self.pressures.iter_mut().for_each(|pressure| pressure.settle(elapsed));
         self.heaviest.fade(elapsed);
     }
 
     /// The setup changed. Who offers how much is known still; who gets how much of which class is learned anew.
     pub(crate) fn follow(&mut self, setup: &Setup) {
         self.levels = alloc::vec![Level::default(); setup.classes.len()];
+        self.pressures = alloc::vec![Pressure::default(); setup.classes.len()];
         self.rules.follow(&setup.tenants);
     }
 

@@ -68,7 +68,9 @@ fn who_counts_thrice_gets_thrice() {
     let mut all = tenants(alloc::vec![three]);
     let standings = play(&mut all, 2, 50, 0.5, 3);
     let due = |tenant| {
-        let of = |(who, standing): &&(u64, Standing)| *who == tenant && *standing != Standing::Over(EXCESS);
+        let of = |(who, standing): &&(u64, Standing)| {
+            *who == tenant && *standing != Standing::Over(Pressure::default().excess())
+        };
         standings.iter().filter(of).count() as f64
     };
     assert!((2.0..=4.5).contains(&(due(1) / due(2))), "{} and {}", due(1), due(2));
