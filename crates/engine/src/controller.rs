@@ -90,7 +90,8 @@ impl Controller {
     pub fn handle_policed(&mut self, now: Timestamp, request: Request, verdict: Verdict) -> Decision {
         let arrival = Arrival { request, cost: self.core.estimates.costs.estimate(&request) };
         self.core.estimates.classes[request.class.index()].cost_spread.record(now, arrival.cost);
-        // The published table counted it already, and whose it is. Only shadow mode comes here.
+        // The published table counted it already, and whose it is. The sentry answers such a request itself, but in
+        // shadow mode; the simulator brings them all.
         if let Verdict::Refuse(rejection) = verdict {
             return self.refuse_arrival(now, arrival, rejection);
         }

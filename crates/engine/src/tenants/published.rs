@@ -38,9 +38,13 @@ impl Tenants {
     /// Puts the shares of tenants into the table.
     pub(crate) fn publish(&mut self, now: Timestamp, policer: &Policer) {
         for class in policer.classes() {
-            let Share::Admit(share) = policer.share(class) else {
-                policer.publish_tenants(class, &[], 1.0);
-                continue;
+            // Where all pass, or each is asked about, nobody needs a share of its own.
+            let share = match policer.share(class) {
+                Share::Admit(share) if share < 1.0 => share,
+                _ => {
+                    policer.publish_tenants(class, &[], 1.0);
+                    continue;
+                }
             };
             let mut shares = [(TenantKey::NONE, Share::Ask); SLOTS];
             let mut used = 0;
@@ -50,7 +54,7 @@ impl Tenants {
                     used += 1;
                 }
             };
-            self.rules.guaranteed().for_each(|tenant| add(tenant, Share::Ask));
+            self.rules.guaranteed().take(SLOTS).for_each(|tenant| add(tenant, Share::Ask));
             let above = self.above(now, class, share);
             let mut rest = (share, 1.0);
             for Above { tenant, part, keep } in above.iter().flatten() {
