@@ -191,7 +191,7 @@ impl Classifier {
             last_class: ClassId((classes - 1) as u8),
             types: Matcher::compile(setup.request_types.iter().map(|t| t.rules.as_slice())).map_err(request_type)?,
             tags: setup.request_types.iter().map(|t| t.tags).collect(),
-            hasher: SipHasher13::new_with_keys(setup.seed, !setup.seed),
+            hasher: tenant::keyed(setup.seed),
             affinity: setup.affinity.clone(),
             deadline: setup.deadline.clone(),
             tenants: Tenants::compile(&setup.tenants, setup.seed),
@@ -244,9 +244,7 @@ impl Classifier {
     fn affinity_key(&self, view: &impl RequestView) -> AffinityKey {
         let name = match &self.affinity {
             None => None,
-            Some(AffinityBy::Cookie(name)) => {
-                view.header("cookie").and_then(|header| values::cookie(header, name.as_bytes()))
-            }
+            Some(AffinityBy::Cookie(name)) => values::cookie_of(view, name),
             Some(AffinityBy::Header(name)) => view.header(name),
         };
         self.key_of(name)

@@ -79,7 +79,8 @@ const HASHED_BITS: u64 = 0xFE << 56;
 const NAME: u8 = 0;
 const VALUE: u8 = 1;
 
-fn keyed(seed: u64) -> SipHasher13 {
+/// The hash whose key is `seed`.
+pub(crate) fn keyed(seed: u64) -> SipHasher13 {
     SipHasher13::new_with_keys(seed, !seed)
 }
 
@@ -131,9 +132,7 @@ impl Tenants {
             TenantSource::Nobody => return TenantKey::NONE,
             TenantSource::Network => None,
             TenantSource::Header(name) => view.header(name).map(<[u8]>::trim_ascii),
-            TenantSource::Cookie(name) => {
-                view.header("cookie").and_then(|header| values::cookie(header, name.as_bytes()))
-            }
+            TenantSource::Cookie(name) => values::cookie_of(view, name),
             TenantSource::Certificate => view.certificate_names().first().map(String::as_bytes),
         };
         match value.filter(|value| !value.is_empty()) {

@@ -12,12 +12,15 @@ pub(super) fn header_matches(wanted: &ValueMatch, view: &impl RequestView) -> bo
 /// Whether a request has a cookie that satisfies `wanted`. When a name comes more than once, its first value counts, as
 /// for most servers.
 pub(super) fn cookie_matches(wanted: &ValueMatch, view: &impl RequestView) -> bool {
-    let header = view.header("cookie").unwrap_or_default();
-    cookie(header, wanted.name.as_bytes()).is_some_and(|value| wanted.value.matches(value))
+    cookie_of(view, &wanted.name).is_some_and(|value| wanted.value.matches(value))
 }
 
-/// The value of the first cookie of that name.
-pub(super) fn cookie<'h>(header: &'h [u8], name: &[u8]) -> Option<&'h [u8]> {
+/// The value of a request's first cookie of that name.
+pub(super) fn cookie_of<'v>(view: &'v impl RequestView, name: &str) -> Option<&'v [u8]> {
+    cookie(view.header("cookie")?, name.as_bytes())
+}
+
+fn cookie<'h>(header: &'h [u8], name: &[u8]) -> Option<&'h [u8]> {
     cookies(header).find(|(found, _)| *found == name).map(|(_, value)| value)
 }
 
