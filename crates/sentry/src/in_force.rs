@@ -236,39 +236,35 @@ fn servers(
     controller: &Controller,
     before: Option<&InForce>,
 ) -> Vec<Option<Arc<Server>>> {
-    let tls = |address: &str| {
-        let (Spoken { tls, http2 }, at) = Spoken::of(address);
-        tls.then(|| ToServer::new(config.server_tls.as_ref(), at, http2))
-    };
     let slot = |state: &tidegate_engine::ServerState| {
         let old = before.and_then(|live| live.server(state.id)).filter(|old| old.name == state.name);
-        match (config.servers.iter().find(|server| server.name == state.name), old) {
-            (Some(new), Some(old)) if old.address == new.address && old.tls == tls(&new.address) => {
-                if old.health() == Status::Draining {
-                    old.set_health(Status::Up);
-                }
-                Some(old.clone())
+        let Some(new) = config.servers.iter().find(|server| server.name == state.name) else {
+            let old = old?;
+            old.set_health(Status::Draining);
+            return Some(old.clone());
+        };
+        let (Spoken { tls, http2 }, at) = Spoken::of(&new.address);
+        let tls = tls.then(|| ToServer::new(config.server_tls.as_ref(), at, http2));
+        if let Some(old) = old.filter(|old| old.address == new.address && old.tls == tls) {
+            if old.health() == Status::Draining {
+                old.set_health(Status::Up);
             }
-            (Some(new), _) => Some(Arc::new(Server {
-                id: state.id,
-                name: new.name.clone(),
-                address: new.address.clone(),
-                at: Spoken::of(&new.address).1.to_owned(),
-                tls: tls(&new.address),
-                http2: Spoken::of(&new.address).0.http2,
-                numeric: Spoken::of(&new.address).1.parse().ok(),
-                blame: Blame::default(),
-                health: AtomicU8::new(0),
-                excluded: AtomicBool::new(false),
-                cores: AtomicU32::new(NOT_DIVIDED),
-                ledger: Ledger::default(),
-            })),
-            (None, Some(old)) => {
-                old.set_health(Status::Draining);
-                Some(old.clone())
-            }
-            (None, None) => None,
+            return Some(old.clone());
         }
+        Some(Arc::new(Server {
+            id: state.id,
+            name: new.name.clone(),
+            address: new.address.clone(),
+            at: at.to_owned(),
+            tls,
+            http2,
+            numeric: at.parse().ok(),
+            blame: Blame::default(),
+            health: AtomicU8::new(0),
+            excluded: AtomicBool::new(false),
+            cores: AtomicU32::new(NOT_DIVIDED),
+            ledger: Ledger::default(),
+        }))
     };
     controller.servers().iter().map(slot).collect()
 }

@@ -18,6 +18,9 @@ use rustls::ServerConnection;
 
 use self::names::names;
 
+/// HTTP/2 by its name in handshakes.
+pub(crate) const HTTP2: &[u8] = b"h2";
+
 /// What a client's handshake said, for as long as its connection lasts.
 #[derive(Debug)]
 pub(crate) struct Facts {

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use crate::tls::HTTP2;
 use crate::tls::session::Tls;
 
 /// A connection's bytes.
@@ -25,7 +26,7 @@ impl Transport {
     pub(crate) fn agreed_on_http2(&self) -> Option<bool> {
         match self {
             Transport::Plain(_) => None,
-            Transport::Tls(tls) => Some(tls.session().alpn_protocol() == Some(b"h2")),
+            Transport::Tls(tls) => Some(tls.session().alpn_protocol() == Some(HTTP2)),
         }
     }
 

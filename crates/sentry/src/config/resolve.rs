@@ -13,6 +13,7 @@ mod tenants;
 mod tls;
 mod world;
 
+use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::ops::Range;
@@ -184,14 +185,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             self.missing(span, "no servers; add servers = [\"host:port\", ...]");
         }
         let both: Vec<_> = list.into_iter().filter_map(|server| self.server(server.value.0, &server.span)).collect();
-        let mut seen: Vec<&str> = Vec::new();
-        for (server, _, span) in &both {
-            if seen.contains(&server.name.as_str()) {
-                let message = format!("server \"{}\" is there twice; name each server once", server.name);
-                self.report.error(span, message);
-            }
-            seen.push(&server.name);
-        }
+        self.once("server", "name each server once", both.iter().map(|(server, _, span)| (&*server.name, span)));
         both.into_iter().map(|(server, setup, _)| (server, setup)).unzip()
     }
 
@@ -315,13 +309,17 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
     }
 
     fn unique<'n>(&mut self, what: &str, names: impl Iterator<Item = &'n At<String>>) {
-        let mut seen: Vec<&str> = Vec::new();
-        for name in names {
-            if seen.contains(&name.value.as_str()) {
-                let message = format!("{what} \"{}\" is there twice; give each {what} a name of its own", name.value);
-                self.report.error(&name.span, message);
+        let names = names.map(|name| (&*name.value, &name.span));
+        self.once(what, &format!("give each {what} a name of its own"), names);
+    }
+
+    /// Reports each that is there again, and what to do.
+    fn once<'n>(&mut self, what: &str, hint: &str, given: impl Iterator<Item = (&'n str, &'n Range<usize>)>) {
+        let mut seen = HashSet::new();
+        for (name, span) in given {
+            if !seen.insert(name) {
+                self.report.error(span, format!("{what} \"{name}\" is there twice; {hint}"));
             }
-            seen.push(&name.value);
         }
     }
 }

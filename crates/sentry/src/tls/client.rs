@@ -15,12 +15,10 @@ use rustls::{
 };
 use tokio::net::TcpStream;
 
+use super::HTTP2;
 use super::session::Tls;
 use super::settings::provider;
 use crate::config::ServerTls;
-
-/// HTTP/2 by its name in handshakes.
-const HTTP2: &[u8] = b"h2";
 
 /// What handshakes with an application's servers need.
 ///

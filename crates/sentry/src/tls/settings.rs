@@ -6,6 +6,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
 
+use super::HTTP2;
 use super::certificates::Certificates;
 use super::tickets::tickets;
 use crate::config::{ClientCertificates, TlsVersion};
@@ -42,7 +43,7 @@ pub(crate) fn server(
         }
     };
     let mut config = builder.with_cert_resolver(Arc::new(certificates));
-    let protocols: &[&[u8]] = if http2 { &[b"h2", b"http/1.1"] } else { &[b"http/1.1"] };
+    let protocols: &[&[u8]] = if http2 { &[HTTP2, b"http/1.1"] } else { &[b"http/1.1"] };
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     // Tickets hold all there is to resume, whichever worker gets it, after a reload too.
     config.session_storage = Arc::new(NoServerSessionStorage {});

@@ -18,6 +18,7 @@ use crate::in_force::Server;
 pub(crate) struct Pool {
     /// The server.
     pub(crate) server: Arc<Server>,
+    /// Of HTTP/1.1, all of them: a stream of HTTP/2 does not come back.
     #[allow(clippy::vec_box, reason = "each moves to and from the request that uses it, and is large")]
     idle: RefCell<Vec<Box<ServerConn>>>,
     /// Those of HTTP/2.

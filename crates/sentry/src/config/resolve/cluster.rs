@@ -44,13 +44,7 @@ impl Resolver<'_, '_, '_> {
         };
         let by = match (raw.cookie, raw.header) {
             (Some(cookie), None) => AffinityBy::Cookie(cookie.value),
-            (None, Some(header)) => match http::HeaderName::try_from(header.value.as_str()) {
-                Ok(name) => AffinityBy::Header(name.as_str().to_owned()),
-                Err(_) => {
-                    self.report.error(&header.span, format!("\"{}\" is not a header name", header.value));
-                    return None;
-                }
-            },
+            (None, Some(header)) => AffinityBy::Header(self.header_name(&header)?.as_str().to_owned()),
             (Some(_), Some(header)) => {
                 self.report.error(&header.span, "give \"cookie\" or \"header\" in affinity, not both");
                 return None;

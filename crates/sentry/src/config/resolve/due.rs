@@ -17,11 +17,7 @@ impl Resolver<'_, '_, '_> {
         }
         let unit = raw.unit.map_or(Some(Duration::from_millis(1)), |unit| self.unit(&unit));
         let own = raw.header.zip(unit).and_then(|(header, unit)| {
-            if let Ok(name) = http::HeaderName::try_from(header.value.as_str()) {
-                return Some(OwnDeadline { header: name.as_str().to_owned(), unit });
-            }
-            self.report.error(&header.span, format!("\"{}\" is not a header name", header.value));
-            None
+            Some(OwnDeadline { header: self.header_name(&header)?.as_str().to_owned(), unit })
         });
         DeadlineBy { well_known: raw.well_known.is_none_or(|given| given.value), own }
     }

@@ -123,14 +123,16 @@ impl Resolver<'_, '_, '_> {
     }
 
     fn field_names(&mut self, list: List<String>) -> Vec<HeaderName> {
-        let mut names = Vec::new();
-        for At { value: name, span } in list.0 {
-            match HeaderName::from_bytes(name.as_bytes()) {
-                Ok(name) => names.push(name),
-                Err(_) => self.report.error(&span, format!("\"{name}\" is not a header name")),
-            }
+        list.0.iter().filter_map(|name| self.header_name(name)).collect()
+    }
+
+    /// The name of a header field.
+    pub(super) fn header_name(&mut self, given: &At<String>) -> Option<HeaderName> {
+        let name = HeaderName::from_bytes(given.value.as_bytes()).ok();
+        if name.is_none() {
+            self.report.error(&given.span, format!("\"{}\" is not a header name", given.value));
         }
-        names
+        name
     }
 
     pub(super) fn paths(&mut self, given: Option<At<String>>) -> Paths {

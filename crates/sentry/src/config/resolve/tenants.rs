@@ -18,21 +18,11 @@ impl Resolver<'_, '_, '_> {
         let source = by.map_or(TenantSource::Network, |by| self.tenant_source(by.value));
         let list = list.map(|list| list.value.0).unwrap_or_default();
         self.unique("tenant", list.iter().filter_map(|tenant| tenant.value.name.as_ref()));
-        self.unique_values(&list);
+        let values = list.iter().filter_map(|tenant| tenant.value.value.as_ref()).flat_map(|list| &list.value.0);
+        self.once("value", "it can be one tenant's only", values.map(|value| (&*value.value, &value.span)));
         let both = list.into_iter().filter_map(|tenant| self.tenant(tenant, &source, seed));
         let (named, setups) = both.collect::<Vec<_>>().into_iter().unzip();
         (TenantsBy { source, named }, setups)
-    }
-
-    fn unique_values(&mut self, list: &[At<RawTenant>]) {
-        let mut seen: Vec<&str> = Vec::new();
-        for value in list.iter().filter_map(|tenant| tenant.value.value.as_ref()).flat_map(|list| &list.value.0) {
-            if seen.contains(&value.value.as_str()) {
-                let message = format!("value \"{}\" is there twice; it can be one tenant's only", value.value);
-                self.report.error(&value.span, message);
-            }
-            seen.push(&value.value);
-        }
     }
 
     fn tenant_source(&mut self, raw: RawTenants) -> TenantSource {
@@ -42,13 +32,8 @@ impl Resolver<'_, '_, '_> {
             self.report.error(&second, "give one of by, header and cookie in tenants");
         }
         if let Some(header) = raw.header {
-            return match http::HeaderName::try_from(header.value.as_str()) {
-                Ok(name) => TenantSource::Header(name.as_str().to_owned()),
-                Err(_) => {
-                    self.report.error(&header.span, format!("\"{}\" is not a header name", header.value));
-                    TenantSource::Network
-                }
-            };
+            let name = self.header_name(&header);
+            return name.map_or(TenantSource::Network, |name| TenantSource::Header(name.as_str().to_owned()));
         }
         if let Some(cookie) = raw.cookie {
             return TenantSource::Cookie(cookie.value);
