@@ -128,12 +128,12 @@ mod tests {
     }
 
     #[test]
-    fn only_slow_clients_and_tenants_are_the_simulators() {
+    fn only_slow_clients_are_the_simulators() {
         let beyond = |id: &str| {
             let scenario = built_in::find(id).unwrap().for_live().unwrap();
             service::of(&scenario.on()).cannot_do(&scenario)
         };
-        for id in ["N1", "N2", "N3"] {
+        for id in ["N1", "N2", "N3", "N5", "N6", "D1", "D2"] {
             assert_eq!(beyond(id), [""; 0], "{id}");
         }
         assert_eq!(beyond("N4"), ["load.sends", "load.reads"]);
