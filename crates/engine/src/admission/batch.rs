@@ -177,7 +177,7 @@ impl AdmissionPolicy for Batch {
         let mean = cx.costs.mean().filter(|_| cx.costs.is_settled());
         self.dues.settle(cx.now, elapsed, mean, |class| {
             let bound = cx.target * self.config.headroom - self.delays[class].as_secs_f64();
-            Possible { surely: bound / factor, expected: bound }
+            Possible::of(&cx.load, bound / factor, bound)
         });
         let began = self.full.just_began();
         if self.computed && (cx.now >= self.next_delays || began) {

@@ -14,6 +14,9 @@ pub struct Load {
     /// How many requests surely do not slow each other down: the processors, or one a server while their number is not
     /// yet known for sure.
     pub idle_processors: f64,
+    /// Whether costs and processors are known one by one, and not only in relation to each other: servers were seen
+    /// with a single request.
+    pub is_sure: bool,
     /// Requests that the servers' connection limits still allow; `usize::MAX` without limits.
     pub free: usize,
     /// Q: queueing delay at the servers before service begins, seconds, on average; 0 of a server whose nucleus does

@@ -27,7 +27,8 @@ use crate::time::Timestamp;
 const WINDOW_COMPLETIONS: f64 = 8.0;
 /// Where fewer were in service than there are thought to be processors, it takes more to prove the estimate wrong.
 const DOUBT_COMPLETIONS: f64 = 24.0;
-/// A window in which fewer were in service than its level is reopened at a lower one after this long, seconds.
+/// A window whose level was not reached for this long, seconds, is reopened at a lower one, if it never was, or if the
+/// server is thought half as large by now.
 const WINDOW_LONGEST: f64 = 1.0;
 /// The average remembers this many completions, or those of this many seconds, whichever is more.
 const MEMORY: f64 = 80.0;
@@ -90,7 +91,8 @@ struct Sum {
 /// What happened while the server had enough to do, since the window opened.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
-    opened: Timestamp,
+    /// When as many as `level` were in service last; at first, when it was opened.
+    reached: Timestamp,
     /// In service at least this many: enough to do.
     level: u32,
     most: u32,
@@ -240,17 +242,24 @@ impl Capacity {
         if window.sum.completions >= needed && window.sum.seconds > 0.0 {
             self.read(now, window, enough_to_do, held_back);
             self.open_window(now);
-        } else if window.most < window.level && now.seconds_since(window.opened) >= WINDOW_LONGEST {
+        } else if now.seconds_since(window.reached) >= WINDOW_LONGEST
+            && (window.most < window.level || self.enough() <= window.level / 2)
+        {
             self.open_window(now);
         }
         (before != self.processors).then_some(before)
     }
 
     fn open_window(&mut self, now: Timestamp) {
-        // Enough to do is clearly more than there are processors (an estimate on the low side must be able to rise);
-        // but no more than there really are, or nothing is learned.
-        let level = (libm::ceil(self.processors * ENOUGH_TO_DO) as u32).min(self.window.most.max(1));
-        self.window = Window { opened: now, level, most: self.in_service, ..Window::default() };
+        // No more than there really are, or nothing is learned.
+        let level = self.enough().min(self.window.most.max(1));
+        self.window = Window { reached: now, level, most: self.in_service, ..Window::default() };
+    }
+
+    /// As many in service as give the server enough to do: clearly more than there are processors, for an estimate on
+    /// the low side must be able to rise.
+    fn enough(&self) -> u32 {
+        libm::ceil(self.processors * ENOUGH_TO_DO) as u32
     }
 
     fn read(&mut self, now: Timestamp, window: Window, enough_to_do: bool, held_back: bool) {
@@ -317,7 +326,40 @@ impl Capacity {
         if self.in_service >= self.window.level {
             self.window.sum.seconds += dt;
             self.window.area += area;
+            self.window.reached = now;
         }
         self.changed = self.changed.max(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_never_has_so_many_again_is_learned_all_the_same() {
+        let at = Timestamp::from_millis;
+        let mut server = Capacity::learned();
+        // Two at a time, one unit of work a second between them: what two do is watched from now on ...
+        server.start(at(0));
+        server.start(at(0));
+        for second in 1..=20 {
+            server.end(at(1000 * second), 1.0);
+            server.start(at(1000 * second));
+            server.learn(at(1000 * second), false);
+        }
+        assert_eq!(server.window.level, 2);
+        // ... and then costs turn out to be a fiftieth of what was thought, and with them what the server can do.
+        server.set_scale(0.02);
+        server.end(at(20_000), 1.0);
+        server.end(at(20_000), 1.0);
+        assert!(server.processors() < 0.03, "{}", server.processors());
+        // So only one is let in at a time, which is answered in 20 ms: one processor's work.
+        for i in 0..500 {
+            server.start(at(20_000 + 20 * i));
+            server.end(at(20_020 + 20 * i), 1.0);
+            server.learn(at(20_020 + 20 * i), true);
+        }
+        assert!(server.processors() > 0.8, "{}", server.processors());
     }
 }

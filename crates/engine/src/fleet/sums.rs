@@ -32,6 +32,7 @@ impl Fleet {
             servers: up,
             processors,
             idle_processors: if is_sure { processors } else { sure_processors },
+            is_sure,
             free: free.unwrap_or(usize::MAX),
             queueing_delay: queueing_delays / up.max(1) as f64,
             elsewhere,

@@ -23,7 +23,7 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::super::Context;
+use super::super::{Context, Load};
 use super::buckets::{BUCKETS, bucket_middle, bucket_of};
 use crate::request::ClassId;
 use crate::time::Timestamp;
@@ -78,6 +78,14 @@ pub(in crate::admission) struct Possible {
     pub(in crate::admission) surely: f64,
     /// By their mean: those beyond are late more often than not.
     pub(in crate::admission) expected: f64,
+}
+
+impl Possible {
+    /// Costs at servers that were never seen with a single request may be too dear by any factor, all of them: then
+    /// nothing is beyond what can be expected. What is let in for that reason shows it.
+    pub(in crate::admission) fn of(load: &Load, surely: f64, expected: f64) -> Possible {
+        Possible { surely, expected: if load.is_sure { expected } else { f64::INFINITY } }
+    }
 }
 
 /// No terms.

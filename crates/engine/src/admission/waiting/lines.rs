@@ -119,7 +119,7 @@ impl Lines {
             class.rate = sum;
         }
         let mean = cx.costs.mean().filter(|_| cx.costs.is_settled());
-        self.dues.settle(cx.now, elapsed, mean, |_| Possible { surely: bound / stretch, expected: bound });
+        self.dues.settle(cx.now, elapsed, mean, |_| Possible::of(&cx.load, bound / stretch, bound));
     }
 
     /// Work per second that arrives in more important classes.
