@@ -46,7 +46,7 @@ pub const LIVE: &[Live] = &[
     Live {
         name: "experiments in the simulator, on the mean of ten seeds",
         kind: Kind::Correctness,
-        cargo: tidegate!["experiment" "run" "W1" "W2" "W3" "W4" "W5" "W6" "W7" "N1" "N2" "N3" "N4" "N5" "N6" "N7" "D2"
+        cargo: tidegate!["experiment" "run" "W1" "W2" "W3" "W4" "W5" "W6" "W7" "N1" "N2" "N3" "N4" "N5" "N6" "N7" "D1" "D2"
             "--seeds" "10"],
         needs: &[],
     },
