@@ -35,6 +35,7 @@ mod budget;
 mod config;
 mod dues;
 mod floor;
+mod kinds;
 mod rounds;
 
 use alloc::vec::Vec;
@@ -51,7 +52,7 @@ use crate::time::Timestamp;
 pub(super) use buckets::{BUCKETS, bucket_middle, bucket_of};
 use budget::Budget;
 use dues::Terms;
-pub(super) use dues::{Dues, KEPT, Possible};
+pub(super) use dues::{Dues, KEPT, Known, Possible};
 use floor::Floors;
 
 pub use config::{Config, Delays, Order};
@@ -130,15 +131,19 @@ impl AdmissionPolicy for Batch {
     fn on_arrival(&mut self, cx: &mut Context<'_>, arrival: &Arrival) -> Admission {
         let class = arrival.request.class;
         let delay = self.delays[class.index()];
-        self.dues.offer(cx.now, class, arrival.cost);
+        let bucket = match self.config.order {
+            Order::Fair => self.dues.offer(cx.now, class, arrival.cost),
+            Order::SmallestFirst => bucket_of(arrival.cost),
+            Order::Fifo => 0,
+        };
         if delay.is_zero() || cx.shadow {
-            return self.test_one(cx, class, arrival.cost);
+            return self.test_one(cx, class, bucket, arrival.cost);
         }
         if cx.waiting_in_all() >= self.config.max_waiting as usize {
             return Admission::refuse(Reason::QueueFull);
         }
         self.rounds[class.index()].get_or_insert_with(|| next_round(cx.now, delay));
-        Admission::Wait { bucket: self.bucket(arrival.cost) }
+        Admission::Wait { bucket }
     }
 
     fn on_timeout(&mut self, cx: &mut Context<'_>) {
@@ -174,8 +179,7 @@ impl AdmissionPolicy for Batch {
         self.floors.fade(elapsed);
         self.budget.fade(elapsed);
         let factor = self.factor(cx);
-        let mean = cx.costs.mean().filter(|_| cx.costs.is_settled());
-        self.dues.settle(cx.now, elapsed, mean, |class| {
+        self.dues.settle(cx.now, elapsed, Known::of(cx.costs), |class| {
             let bound = cx.target * self.config.headroom - self.delays[class].as_secs_f64();
             Possible::of(&cx.load, bound / factor, bound)
         });
@@ -206,12 +210,12 @@ impl AdmissionPolicy for Batch {
 
 impl Batch {
     /// A class without a delay: one request, on arrival.
-    fn test_one(&mut self, cx: &mut Context<'_>, class: ClassId, cost: f64) -> Admission {
-        let cost = if self.config.order == Order::Fifo { cx.costs.class_mean(class.index()) } else { cost };
-        let terms = self.dues.terms(cx.now, class, cost);
+    fn test_one(&mut self, cx: &mut Context<'_>, class: ClassId, bucket: usize, own: f64) -> Admission {
+        let cost = if self.config.order == Order::SmallestFirst { own } else { self.cost_of(cx, class, bucket) };
+        let terms = self.dues.terms(cx.now, class, bucket, cost);
         let margin = self.margin(cx, class).and(terms);
         let passes = self.most(cx, cost.min(terms.most), &margin) >= 1;
-        self.record(cx, class, cost, 1, usize::from(!passes));
+        self.record(cx, class, (bucket, cost), 1, usize::from(!passes));
         if passes {
             return Admission::Admit;
         }
@@ -291,12 +295,19 @@ impl Batch {
     }
 
     /// So many requests of a class were tested, and so many of them refused.
-    fn record(&mut self, cx: &Context<'_>, class: ClassId, cost: f64, tested: usize, refused: usize) {
+    fn record(
+        &mut self,
+        cx: &Context<'_>,
+        class: ClassId,
+        (bucket, cost): (usize, f64),
+        tested: usize,
+        refused: usize,
+    ) {
         if tested == 0 {
             return;
         }
         self.full.record(refused > 0);
-        self.dues.admit(cx, class, cost, tested - refused);
+        self.dues.admit(cx, class, bucket, tested - refused);
         // What an empty application would not have taken either, no less important request kept out.
         let possible = cost * self.factor(cx) <= cx.target * self.config.headroom;
         self.floors.record(cx, class, cost, tested, if possible { refused } else { 0 });
@@ -345,13 +356,6 @@ impl Batch {
     /// Brings every planned round forward to `now`.
     pub(super) fn make_all_due(&mut self, now: Timestamp) {
         self.rounds.iter_mut().flatten().for_each(|at| *at = now);
-    }
-
-    fn bucket(&self, cost: f64) -> usize {
-        match self.config.order {
-            Order::Fair | Order::SmallestFirst => bucket_of(cost),
-            Order::Fifo => 0,
-        }
     }
 }
 

@@ -73,10 +73,12 @@ impl Core {
                     self.calibrate(now, flight, self.received_in_bounds(flight, received, service_time));
                 }
                 self.witness(now, flight, server, service_time, Some(relative));
-                // Per processor: under load this is free of how many there are thought to be.
-                let processors = self.fleet.servers[server.index()].capacity.processors();
-                if !self.fleet.servers[server.index()].reported.measures_costs(now) {
-                    self.learn_cost(|costs| costs.record(&flight.request, received / processors));
+                let state = &mut self.fleet.servers[server.index()];
+                if !state.reported.measures_costs(now) {
+                    // Under load this is free of how many processors there are thought to be.
+                    let each = state.capacity.received_per_processor(now, flight.mark);
+                    let share = served_share(service_time, now.seconds_since(flight.started));
+                    self.learn_cost(|costs| costs.record(&flight.request, each * share));
                 }
                 self.estimates.costs.relative(&flight.request)
             }
@@ -90,6 +92,16 @@ impl Core {
                 self.calibrate(now, flight, received);
                 0.0
             }
+        }
+    }
+
+    /// Its client gave up a request, and its server stopped: it costs more than it received. Where its answer had begun,
+    /// that tells nothing: it may have been open, or read slowly.
+    pub(super) fn learn_given_up(&mut self, now: Timestamp, flight: &Flight, server: ServerId) {
+        let server = &mut self.fleet.servers[server.index()];
+        if flight.first_byte == Timestamp::MAX && !server.reported.measures_costs(now) {
+            let received = server.capacity.received_per_processor(now, flight.mark);
+            self.learn_cost(|costs| costs.record_given_up(&flight.request, received));
         }
     }
 
@@ -141,8 +153,7 @@ impl Core {
     /// What a request received of its server's processors, seconds: of its whole stay, the part that the server worked
     /// on it and the client was not just reading.
     fn received(&mut self, now: Timestamp, flight: &Flight, server: ServerId, service_time: f64) -> f64 {
-        let stay = now.seconds_since(flight.started);
-        let share = if stay > 0.0 { (service_time / stay).min(1.0) } else { 1.0 };
+        let share = served_share(service_time, now.seconds_since(flight.started));
         self.fleet.servers[server.index()].capacity.received(now, flight.mark) * share
     }
 
@@ -186,4 +197,9 @@ impl Core {
             self.fleet.count();
         }
     }
+}
+
+/// The part of a stay in which the server worked on the request.
+fn served_share(service_time: f64, stay: f64) -> f64 {
+    if stay > 0.0 { (service_time / stay).min(1.0) } else { 1.0 }
 }

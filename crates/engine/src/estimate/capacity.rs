@@ -65,6 +65,8 @@ pub struct Capacity {
     changed: Timestamp,
     /// Processor-seconds that a request present since the start would have received.
     received: f64,
+    /// The same, each as a part of what the server was thought to have then.
+    parts: f64,
     /// The same, had the server one processor only.
     shares: f64,
     window: Window,
@@ -76,6 +78,7 @@ pub struct Capacity {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mark {
     received: f64,
+    parts: f64,
     shares: f64,
 }
 
@@ -139,6 +142,7 @@ impl Capacity {
             in_service: 0,
             changed: Timestamp::ZERO,
             received: 0.0,
+            parts: 0.0,
             shares: 0.0,
             window: Window { level: 1, ..Window::default() },
             raise: Raise { wait: WAIT_FIRST, ..Raise::default() },
@@ -176,13 +180,20 @@ impl Capacity {
         self.advance(now);
         self.in_service += 1;
         self.window.most = self.window.most.max(self.in_service);
-        Mark { received: self.received, shares: self.shares }
+        Mark { received: self.received, parts: self.parts, shares: self.shares }
     }
 
     /// Processor-seconds received until `now` by a request in service since [`Capacity::start`] returned `mark`.
     pub fn received(&mut self, now: Timestamp, mark: Mark) -> f64 {
         self.advance(now);
         self.received - mark.received
+    }
+
+    /// The same per processor: seconds of the whole server. Each moment counts by how many processors there were thought
+    /// to be at that moment, or all that takes long would look dear whenever that number falls.
+    pub fn received_per_processor(&mut self, now: Timestamp, mark: Mark) -> f64 {
+        self.advance(now);
+        self.parts - mark.parts
     }
 
     /// A request that has been there for `stay` seconds since `mark` is about to end. The server worked on it for
@@ -321,7 +332,9 @@ impl Capacity {
         let in_service = f64::from(self.in_service);
         let area = dt * in_service;
         self.sharing.pass(dt, self.in_service);
-        self.received += dt * (self.processors / in_service.max(1.0)).min(1.0);
+        let received = dt * (self.processors / in_service.max(1.0)).min(1.0);
+        self.received += received;
+        self.parts += received / self.processors;
         self.shares += dt / in_service.max(1.0);
         if self.in_service >= self.window.level {
             self.window.sum.seconds += dt;

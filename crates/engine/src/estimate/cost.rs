@@ -37,6 +37,9 @@ const ANCHOR_MEMORY: f64 = 1e7;
 /// A URL is well known from this many samples on; one that is not counts this much in that average.
 const KNOWN: f64 = 8.0;
 const UNKNOWN_WEIGHT: f64 = 0.1;
+/// A sample counts as no more than so many times what was expected when it is asked how much they differ, and one that
+/// was given up as no more than so many times the mean.
+const LARGEST: f64 = 8.0;
 /// Entries of a set: a URL's key names its set, so a look-up compares at most this many keys.
 const WAYS: usize = 8;
 /// What an insertion into a full set takes from its neighbours' weight: the frequent stay, the once-seen go.
@@ -53,6 +56,7 @@ pub struct Costs {
     /// Of samples from response times, and of those that were measured on servers.
     received: Norm,
     measured: Norm,
+    chance: Chance,
     /// Seconds per unit of stored cost.
     scale: f64,
 }
@@ -70,6 +74,7 @@ impl Costs {
             scale: 1.0,
             received: Norm::default(),
             measured: Norm::default(),
+            chance: Chance::default(),
         }
     }
 
@@ -95,30 +100,55 @@ impl Costs {
 
     /// Learns from a completed request that received `seconds` of its server, the whole of it being one.
     pub fn record(&mut self, request: &Request, seconds: f64) {
-        let factor = self.normalise(request, seconds, false);
-        self.learn(request, seconds * factor);
+        let cost = seconds * self.normalise(request, seconds, false);
+        self.learn_answered(request, cost);
     }
 
     /// Learns from a request whose inherent time was measured on its server. Such samples tell how costs of URLs
     /// compare, exactly; what they are in seconds of response time only response times tell, so these keep the scale.
     pub fn record_measured(&mut self, request: &Request, seconds: f64) {
         if seconds >= 0.0 && seconds.is_finite() {
-            let factor = self.normalise(request, seconds, true);
-            self.learn(request, seconds * factor);
+            let cost = seconds * self.normalise(request, seconds, true);
+            self.learn_answered(request, cost);
         }
     }
 
+    /// Learns from a request that was given up when it had received `seconds`: it would have taken longer. Without this
+    /// only the quickest would be known of clients that are in a hurry.
+    ///
+    /// What is still to come is taken to be what was expected at first, which is exact for exponential costs. For others
+    /// it may be too much, and a client that gives up on purpose would raise a cost with every request. So it is bounded
+    /// by the mean of those that were answered.
+    pub fn record_given_up(&mut self, request: &Request, seconds: f64) {
+        let Some(mean) = self.all.get().filter(|_| self.has_unit()) else { return };
+        let expected = self.relative(request);
+        let most = expected.max(mean * LARGEST) / self.received.last;
+        let at_least = (seconds + expected / self.received.last).min(most);
+        let factor = self.normalise(request, at_least, false);
+        self.learn(request, at_least * factor);
+    }
+
+    fn learn_answered(&mut self, request: &Request, cost: f64) {
+        self.learn(request, cost);
+        self.all.update(cost, 1.0, GROUP_MEMORY);
+    }
+
+    /// Learns what URLs, types and classes cost.
     fn learn(&mut self, request: &Request, cost: f64) {
         self.urls.entry(request.url).update(cost, 1.0, MEMORY);
-        let groups = [&mut self.types[request.request_type.index()], &mut self.classes[request.class.index()]];
-        for group in groups.into_iter().chain([&mut self.all]) {
-            group.update(cost, 1.0, GROUP_MEMORY);
-        }
+        self.types[request.request_type.index()].update(cost, 1.0, GROUP_MEMORY);
+        self.classes[request.class.index()].update(cost, 1.0, GROUP_MEMORY);
     }
 
     /// Whether relative costs have their unit for good.
     pub fn has_unit(&self) -> bool {
         self.all.weight() >= UNIT_SAMPLES
+    }
+
+    /// How far what is known of a URL's cost is from what it is by chance: standard deviation, a part of the cost, on
+    /// average over the samples.
+    pub fn chance(&self) -> f64 {
+        self.chance.get()
     }
 
     /// What a sample must be multiplied by so that samples do not move all costs together. The first ones do: they
@@ -128,9 +158,12 @@ impl Costs {
             return 1.0;
         }
         let expected = self.relative(request);
-        let known = self.urls.get(request.url).is_some_and(|own| own.weight() >= KNOWN);
+        let samples = self.urls.get(request.url).map_or(0.0, Average::weight);
+        let known = samples >= KNOWN;
         let norm = if measured { &mut self.measured } else { &mut self.received };
-        norm.factor(seconds, expected, if known { 1.0 } else { UNKNOWN_WEIGHT })
+        let factor = norm.factor(seconds, expected, if known { 1.0 } else { UNKNOWN_WEIGHT });
+        self.chance.record(known.then_some(seconds * factor / expected), samples);
+        factor
     }
 
     /// Sets the scale, seconds per unit of relative cost.
@@ -198,22 +231,32 @@ impl Costs {
 }
 
 /// What recent samples of one kind were, and what was expected of them.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Norm {
     seen: Average,
     expected: Average,
     /// The logarithm of their ratio, over a long time.
     anchor: Average,
+    /// The last factor.
+    last: f64,
+}
+
+impl Default for Norm {
+    fn default() -> Norm {
+        Norm { seen: Average::default(), expected: Average::default(), anchor: Average::default(), last: 1.0 }
+    }
 }
 
 impl Norm {
     fn factor(&mut self, seconds: f64, expected: f64, weight: f64) -> f64 {
         self.seen.update(seconds, weight, NORM_MEMORY);
         self.expected.update(expected, weight, NORM_MEMORY);
-        match (self.seen.get(), self.expected.get()) {
-            (Some(seen), Some(expected)) if seen > 0.0 => self.anchored(libm::log((expected / seen).clamp(1e-3, 1e3))),
-            _ => 1.0,
+        if let (Some(seen), Some(expected)) = (self.seen.get(), self.expected.get())
+            && seen > 0.0
+        {
+            self.last = self.anchored(libm::log((expected / seen).clamp(1e-3, 1e3)));
         }
+        self.last
     }
 
     /// The factor whose logarithm is `ratio`, pulled to where that has been all along.
@@ -221,6 +264,30 @@ impl Norm {
         self.anchor.update(ratio, 1.0, ANCHOR_MEMORY);
         let long = self.anchor.get().unwrap_or(ratio);
         libm::exp(ratio + ANCHOR * (long - ratio))
+    }
+}
+
+/// How much samples of a URL differ, and on how many of them what is known of it stands.
+#[derive(Clone, Copy, Debug, Default)]
+struct Chance {
+    /// Mean square of the relative deviation of a sample from what was expected.
+    spread: Average,
+    /// What is left of it in what is known.
+    left: Average,
+}
+
+impl Chance {
+    /// A sample of a URL that had so many before; `ratio`: to what was expected of it, where it is well known.
+    fn record(&mut self, ratio: Option<f64>, samples: f64) {
+        if let Some(ratio) = ratio {
+            self.spread.update(libm::pow(ratio.min(LARGEST) - 1.0, 2.0), 1.0, NORM_MEMORY);
+        }
+        let weight = samples + LEAN;
+        self.left.update(samples / (weight * weight), 1.0, NORM_MEMORY);
+    }
+
+    fn get(&self) -> f64 {
+        libm::sqrt(self.spread.get().unwrap_or(0.0) * self.left.get().unwrap_or(0.0))
     }
 }
 
@@ -299,6 +366,34 @@ mod tests {
 
     fn request(url: u64) -> Request {
         Request { url: UrlKey(url << 32 | url), request_type: RequestTypeId(1), ..Request::default() }
+    }
+
+    #[test]
+    fn who_gives_up_early_teaches_that_it_takes_longer() {
+        // Exponential costs of 10 ms; clients of URL 2 leave after 4 ms of them.
+        let (mut costs, mut rng) = (Costs::new(64, 2, 2, 0.1), Rng::new(1));
+        let mut exponential = || -0.010 * libm::log(1.0 - rng.next_f64());
+        for _ in 0..20_000 {
+            costs.record(&request(1), exponential());
+            match exponential() {
+                quick if quick < 0.004 => costs.record(&request(2), quick),
+                _ => costs.record_given_up(&request(2), 0.004),
+            }
+        }
+        let ratio = costs.estimate(&request(2)) / costs.estimate(&request(1));
+        assert!((0.6..1.6).contains(&ratio), "{ratio}; of those that were answered it is 0.19");
+    }
+
+    #[test]
+    fn who_gives_up_on_purpose_raises_a_cost_no_further_than_eight_means() {
+        let mut costs = Costs::new(64, 2, 2, 0.1);
+        for _ in 0..5_000 {
+            costs.record(&request(1), 0.010);
+            costs.record_given_up(&request(2), 0.009);
+        }
+        let ratio = costs.estimate(&request(2)) / costs.estimate(&request(1));
+        // What all samples are divided by moves with them.
+        assert!(ratio < 1.25 * LARGEST, "{ratio}");
     }
 
     #[test]

@@ -19,6 +19,9 @@
 const LEVELS: usize = 8;
 /// Requests that make a level worth believing, over all servers.
 const ENOUGH: f64 = 16.0;
+/// ... and as how many equal ones their work and the level's time count at least: of fifteen small requests and a large
+/// one the large one decides, and it may have been there for long and completed in another state.
+const EQUAL: f64 = 8.0;
 /// How many a level remembers, of one server.
 const MEMORY: f64 = 256.0;
 
@@ -35,13 +38,19 @@ struct Level {
     /// Relative work that completed in it.
     relative: f64,
     requests: f64,
+    /// Sums of squares of what these are the sums of.
+    seconds_squared: f64,
+    relative_squared: f64,
 }
 
 impl Sharing {
     /// For `seconds`, `in_service` requests were in service.
     pub fn pass(&mut self, seconds: f64, in_service: u32) {
         if in_service > 0 {
-            self.levels[level(in_service)].seconds += seconds * f64::from(in_service);
+            let level = &mut self.levels[level(in_service)];
+            let seconds = seconds * f64::from(in_service);
+            level.seconds += seconds;
+            level.seconds_squared += seconds * seconds;
         }
     }
 
@@ -49,10 +58,10 @@ impl Sharing {
     pub fn answered(&mut self, in_service: u32, relative: f64) {
         let level = &mut self.levels[level(in_service)];
         level.relative += relative;
+        level.relative_squared += relative * relative;
         level.requests += 1.0;
         if level.requests > MEMORY {
-            let keep = MEMORY / level.requests;
-            *level = Level { seconds: level.seconds * keep, relative: level.relative * keep, requests: MEMORY };
+            level.fade(MEMORY / level.requests);
         }
     }
 
@@ -61,6 +70,7 @@ impl Sharing {
     pub fn unserved(&mut self, seconds: f64, in_service: f64) {
         let level = &mut self.levels[level((in_service + 0.5) as u32)];
         level.seconds = (level.seconds - seconds).max(0.0);
+        level.seconds_squared = (level.seconds_squared - seconds * seconds).max(0.0);
     }
 }
 
@@ -74,14 +84,8 @@ pub struct Scale {
 impl Scale {
     /// The scale that these servers show.
     pub fn of<'s>(servers: impl Iterator<Item = &'s Sharing> + Clone) -> Scale {
-        let sum = |at: usize| {
-            servers.clone().map(|server| server.levels[at]).fold(Level::default(), |sum, level| Level {
-                seconds: sum.seconds + level.seconds,
-                relative: sum.relative + level.relative,
-                requests: sum.requests + level.requests,
-            })
-        };
-        let lowest = (0..LEVELS).map(|at| (at, sum(at))).find(|(_, l)| l.requests >= ENOUGH && l.relative > 0.0);
+        let sum = |at: usize| servers.clone().map(|server| server.levels[at]).fold(Level::default(), Level::with);
+        let lowest = (0..LEVELS).map(|at| (at, sum(at))).find(|(_, level)| level.is_enough());
         let Some((at, lowest)) = lowest else { return Scale::default() };
         let scale = lowest.seconds / lowest.relative;
         let known = (scale > 0.0 && scale.is_finite()).then_some(scale);
@@ -97,6 +101,35 @@ impl Scale {
     /// Seconds per unit of relative cost, once a level says enough.
     pub fn get(&self) -> Option<f64> {
         self.known
+    }
+}
+
+impl Level {
+    fn is_enough(&self) -> bool {
+        let equal = |sum: f64, squares: f64| sum > 0.0 && sum * sum >= EQUAL * squares;
+        self.requests >= ENOUGH
+            && equal(self.relative, self.relative_squared)
+            && equal(self.seconds, self.seconds_squared)
+    }
+
+    fn with(self, other: Level) -> Level {
+        Level {
+            seconds: self.seconds + other.seconds,
+            relative: self.relative + other.relative,
+            requests: self.requests + other.requests,
+            seconds_squared: self.seconds_squared + other.seconds_squared,
+            relative_squared: self.relative_squared + other.relative_squared,
+        }
+    }
+
+    fn fade(&mut self, keep: f64) {
+        *self = Level {
+            seconds: self.seconds * keep,
+            relative: self.relative * keep,
+            requests: self.requests * keep,
+            seconds_squared: self.seconds_squared * keep,
+            relative_squared: self.relative_squared * keep,
+        }
     }
 }
 
@@ -136,6 +169,27 @@ mod tests {
             server.answered(1, 1.0);
         });
         assert!((scale(&server).get().unwrap() - 0.010).abs() < 1e-9);
+        assert!(scale(&server).is_sure());
+    }
+
+    #[test]
+    fn one_long_stay_among_small_requests_is_not_enough() {
+        let mut server = Sharing::default();
+        (0..100).for_each(|_| {
+            server.pass(0.010, 8);
+            server.answered(8, 1.0);
+        });
+        // Sixteen of 10 ms were alone, and for 0.3 s a large one that completes among others.
+        (0..16).for_each(|_| {
+            server.pass(0.010, 1);
+            server.answered(1, 1.0);
+        });
+        server.pass(0.3, 1);
+        assert!(!scale(&server).is_sure(), "0.46 s for sixteen would be three times too dear");
+        (0..200).for_each(|_| {
+            server.pass(0.010, 1);
+            server.answered(1, 1.0);
+        });
         assert!(scale(&server).is_sure());
     }
 

@@ -11,8 +11,8 @@ use crate::units::Seconds;
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Who goes first inside a class: `"smallest-first"`, small requests, as in the paper; `"fair"`, small requests,
-    /// but those of every cost keep a quarter of their part of the work; `"fifo"`, each in its turn.
+    /// Who goes first inside a class: `"fair"`, small requests, but those of every cost keep a quarter of their part of
+    /// the work; `"smallest-first"`, small requests, as in the paper; `"fifo"`, each in its turn.
     pub order: Order,
     /// Admit the part of a batch that fits; `false`: all of it or nothing, as in the paper.
     pub partial: bool,
@@ -40,7 +40,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Config {
-            order: Order::SmallestFirst,
+            order: Order::Fair,
             partial: true,
             delays: Delays::Computed(ComputedDelays::Computed),
             epsilon: 0.01,

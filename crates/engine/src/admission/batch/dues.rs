@@ -4,7 +4,8 @@
 //! So trunks collect tickets for the cases that go up. Who has a ticket for a whole trunk has the lift kept half empty
 //! until one comes.
 //!
-//! *Applied.* Costs are grouped, four groups to a factor of two. Of the work that a class gets, a quarter of a group's
+//! *Applied.* Costs are grouped, four groups to a factor of two, and neighbours that chance may have parted are one
+//! ([`super::kinds`]). Of the work that a class gets, a quarter of a group's
 //! part of what is offered is credited to the group, and what is let in of the group is taken from that. A group whose
 //! credit covers one of its requests is *due*. Small requests may be in flight in numbers among which a large one would
 //! be late. So while a group is due, and until those let in for that reason are answered, all are tested as if they
@@ -15,7 +16,7 @@
 //! spends them when one comes, so the lift is kept half empty for it no more often than it gets in. A class that has
 //! only one kind of cost, or whose large requests get more than their quarter as it is, never sees any of this. What a
 //! kind costs is learned, and moves: groups are of costs relative to the mean, because at the start all costs move
-//! together; a group that is no longer seen is forgotten; and one that has had its part of late, whatever its tickets
+//! together; a group that is no longer seen is forgotten, and one seen once is due nothing; and one that has had its part of late, whatever its tickets
 //! say, waits.
 //!
 //! *Source.* Credits that carry over are those of deficit round robin (M. Shreedhar, G. Varghese, SIGCOMM 1995).
@@ -25,11 +26,15 @@ use core::time::Duration;
 
 use super::super::{Context, Load};
 use super::buckets::{BUCKETS, bucket_middle, bucket_of};
+use super::kinds::Kinds;
+use crate::estimate::{Average, Costs};
 use crate::request::ClassId;
 use crate::time::Timestamp;
 
 /// The part of its proportional share of the work that every group keeps.
 pub(in crate::admission) const KEPT: f64 = 0.25;
+/// What is credited of it: tickets are lost where a kind's cost moves, and where more are collected than may be.
+const CREDITED: f64 = 1.2 * KEPT;
 /// A group that of late had this part of its share is not due.
 const HAD: f64 = 1.5 * KEPT;
 /// What is late: time constant, seconds.
@@ -42,10 +47,10 @@ const MOST_SECONDS: f64 = 2.0;
 const GONE: f64 = 5.0;
 /// The least time after which, seconds.
 const GONE_LEAST: f64 = 0.2;
-/// The interval of a group that was seen once, seconds.
-const RARE: f64 = 20.0;
-/// The part of the mean interval that is renewed with each arrival.
-const RENEWED: f64 = 0.125;
+/// A group that was seen once is forgotten after so long, seconds. Until it was seen again it is due nothing.
+const ONCE: f64 = 20.0;
+/// Intervals between arrivals that are remembered.
+const INTERVALS: f64 = 8.0;
 /// Of the room that the floor leaves, others have this part at least: who costs nearly as much is not shut out.
 const LEAST_LEFT: f64 = 0.5;
 /// Places that others leave to who is due.
@@ -57,8 +62,29 @@ const MEAN: f64 = 0.05;
 #[derive(Debug)]
 pub(in crate::admission) struct Dues {
     classes: Vec<Class>,
-    /// Mean cost of all requests, seconds; 0 until it is known.
+    /// Mean cost of all requests, seconds, and whether it is known for sure.
     mean: f64,
+    is_sure: bool,
+}
+
+/// What is known of all costs together.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::admission) struct Known {
+    /// Their mean, seconds.
+    mean: f64,
+    is_sure: bool,
+    /// The deviation of what was learned of one, a part of it.
+    chance: f64,
+}
+
+impl Known {
+    pub(in crate::admission) fn of(costs: &Costs) -> Known {
+        Known {
+            mean: costs.mean().unwrap_or_else(|| costs.class_mean(0)),
+            is_sure: costs.is_settled(),
+            chance: costs.chance(),
+        }
+    }
 }
 
 /// What a request is held to within its class.
@@ -93,6 +119,8 @@ const FREE: Terms = Terms { floor: 0.0, most: f64::INFINITY, reserve: 0 };
 
 #[derive(Clone, Debug)]
 struct Class {
+    kinds: Kinds,
+    /// By the middle of its kind.
     groups: [Group; BUCKETS],
     /// Work let in since the last look.
     admitted: f64,
@@ -104,7 +132,7 @@ struct Class {
 }
 
 /// Work is in means: the cost of a request by the mean.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Group {
     /// Work that arrived and that was let in, fading.
     offered: f64,
@@ -113,86 +141,90 @@ struct Group {
     credit: f64,
     /// When the last of it arrived, and the mean interval, seconds.
     last: Timestamp,
-    interval: f64,
+    interval: Average,
 }
-
-const NOBODY: Group = Group { offered: 0.0, admitted: 0.0, credit: 0.0, last: Timestamp::ZERO, interval: RARE };
 
 impl Dues {
     pub(in crate::admission) fn new(classes: usize) -> Self {
         let class = Class {
-            groups: [NOBODY; BUCKETS],
+            kinds: Kinds::new(),
+            groups: [Group::default(); BUCKETS],
             admitted: 0.0,
             due: 0,
             possible: Possible::default(),
             kept: (0, Timestamp::ZERO),
         };
-        Dues { classes: alloc::vec![class; classes], mean: 0.0 }
+        Dues { classes: alloc::vec![class; classes], mean: MEAN, is_sure: false }
     }
 
-    /// A request of this cost arrives, seconds.
-    pub(in crate::admission) fn offer(&mut self, now: Timestamp, class: ClassId, cost: f64) {
-        let Some(at) = self.group_of(cost) else { return };
-        let Some(class) = self.classes.get_mut(class.index()) else { return };
-        let group = &mut class.groups[at];
+    /// A request of this cost, seconds, arrives. Its kind.
+    pub(in crate::admission) fn offer(&mut self, now: Timestamp, class: ClassId, cost: f64) -> usize {
+        let at = self.group_of(cost);
+        let Some(class) = self.classes.get_mut(class.index()).filter(|_| self.is_sure) else { return at };
+        class.kinds.offer(at, cost / self.mean * MEAN);
+        let kind = class.kinds.of(at);
+        let group = &mut class.groups[kind];
         if group.offered > 0.0 {
-            group.interval += RENEWED * (now.seconds_since(group.last) - group.interval);
+            group.interval.update(now.seconds_since(group.last), 1.0, INTERVALS);
         }
-        group.offered += work(at);
+        group.offered += work(kind);
         group.last = now;
+        kind
     }
 
-    /// So many requests of this cost were let in.
-    pub(in crate::admission) fn admit(&mut self, cx: &Context<'_>, class: ClassId, cost: f64, count: usize) {
-        let Some(at) = self.group_of(cost).filter(|_| count > 0) else { return };
-        let Some(class) = self.classes.get_mut(class.index()) else { return };
-        let group = &mut class.groups[at];
-        let sum = work(at) * count as f64;
+    /// What a request of a kind costs, seconds.
+    pub(in crate::admission) fn cost(&self, class: ClassId, kind: usize) -> f64 {
+        let cost = self.classes.get(class.index()).map_or(bucket_middle(kind), |class| class.kinds.cost(kind));
+        cost / MEAN * self.mean
+    }
+
+    /// So many requests of a kind were let in.
+    pub(in crate::admission) fn admit(&mut self, cx: &Context<'_>, class: ClassId, kind: usize, count: usize) {
+        let Some(class) = self.classes.get_mut(class.index()).filter(|_| self.is_sure && count > 0) else { return };
+        let group = &mut class.groups[kind];
+        let sum = work(kind) * count as f64;
         class.admitted += sum;
         group.admitted += sum;
         group.credit -= sum;
-        if class.due >> at & 1 == 1 {
+        if class.due >> kind & 1 == 1 {
             let until = cx.now + Duration::try_from_secs_f64(cx.target).unwrap_or_default();
-            class.kept = (if cx.now < class.kept.1 { class.kept.0.max(at) } else { at }, until);
-            if group.credit < work(at) {
-                class.due &= !(1 << at);
+            class.kept = (if cx.now < class.kept.1 { class.kept.0.max(kind) } else { kind }, until);
+            if group.credit < work(kind) {
+                class.due &= !(1 << kind);
             }
         }
     }
 
-    /// Ten times a second: gives credit for what was let in. `mean`: of all costs, seconds, once it is known for sure.
-    /// `possible`: by class.
+    /// Ten times a second: finds the kinds, and gives credit for what was let in. `possible`: by class.
     pub(in crate::admission) fn settle(
         &mut self,
         now: Timestamp,
         elapsed: f64,
-        mean: Option<f64>,
+        known: Known,
         possible: impl Fn(usize) -> Possible,
     ) {
-        self.mean = mean.unwrap_or(0.0);
+        (self.mean, self.is_sure) = (known.mean, known.is_sure);
         for (index, class) in self.classes.iter_mut().enumerate() {
-            class.settle(now, elapsed);
+            class.settle(now, elapsed, known.chance);
             class.possible = possible(index);
             class.due = class.find_due(class.possible.expected / self.mean.max(f64::MIN_POSITIVE));
         }
     }
 
-    /// How many requests of this cost, seconds, go first.
-    pub(in crate::admission) fn due(&self, class: ClassId, cost: f64) -> usize {
-        let (Some(at), Some(class)) = (self.group_of(cost), self.classes.get(class.index())) else { return 0 };
-        if class.due >> at & 1 == 1 { (class.groups[at].credit / work(at)) as usize } else { 0 }
+    /// How many requests of a kind go first.
+    pub(in crate::admission) fn due(&self, class: ClassId, kind: usize) -> usize {
+        let Some(class) = self.classes.get(class.index()) else { return 0 };
+        if class.due >> kind & 1 == 1 { (class.groups[kind].credit / work(kind)) as usize } else { 0 }
     }
 
-    /// What a request of this cost, seconds, is held to.
-    pub(super) fn terms(&self, now: Timestamp, class: ClassId, cost: f64) -> Terms {
-        let (Some(at), Some(class)) = (self.group_of(cost), self.classes.get(class.index())) else {
-            return FREE;
-        };
+    /// What a request of a kind and of this cost, seconds, is held to.
+    pub(super) fn terms(&self, now: Timestamp, class: ClassId, kind: usize, cost: f64) -> Terms {
+        let Some(class) = self.classes.get(class.index()) else { return FREE };
         let Some(dearest) = class.dearest(now) else { return FREE };
         // Who is hardly in time alone gets a processor alone.
         let most = class.possible.surely;
         let floor = (work(dearest) * self.mean).min(most);
-        if class.due >> at & 1 == 1 {
+        if class.due >> kind & 1 == 1 {
             return Terms { floor, most, reserve: 0 };
         }
         // Room for so many of the floor's cost, less the part of it that the request's own cost is of that.
@@ -200,20 +232,22 @@ impl Dues {
         Terms { floor: floor / left, most: f64::INFINITY, reserve: if class.due == 0 { 0 } else { PLACE } }
     }
 
-    /// Requests that wait are known by the middle of their bucket, so others are, too.
-    fn group_of(&self, cost: f64) -> Option<usize> {
-        (self.mean > 0.0).then(|| bucket_of(bucket_middle(bucket_of(cost)) / self.mean * MEAN))
+    fn group_of(&self, cost: f64) -> usize {
+        bucket_of(cost / self.mean * MEAN)
     }
 }
 
 impl Class {
-    fn settle(&mut self, now: Timestamp, elapsed: f64) {
+    fn settle(&mut self, now: Timestamp, elapsed: f64, chance: f64) {
         let keep = libm::exp(-elapsed / TAU);
+        self.kinds.settle(keep, chance);
+        self.regroup();
         let offered: f64 = self.groups.iter().map(|group| group.offered).sum();
-        let part = if offered > 0.0 { KEPT * core::mem::take(&mut self.admitted) / offered } else { 0.0 };
+        let part = if offered > 0.0 { CREDITED * core::mem::take(&mut self.admitted) / offered } else { 0.0 };
         for (at, group) in self.groups.iter_mut().enumerate().filter(|(_, group)| group.offered > 0.0) {
-            if now.seconds_since(group.last) > (GONE * group.interval).max(GONE_LEAST) {
-                *group = NOBODY;
+            let longest = group.interval.get().map_or(ONCE, |interval| (GONE * interval).max(GONE_LEAST));
+            if now.seconds_since(group.last) > longest {
+                *group = Group::default();
                 continue;
             }
             let gain = group.offered * part;
@@ -223,12 +257,23 @@ impl Class {
         }
     }
 
+    /// What groups have that became part of another's kind is that one's.
+    fn regroup(&mut self) {
+        for at in 0..BUCKETS {
+            let kind = self.kinds.of(at);
+            if kind != at && self.groups[at].offered > 0.0 {
+                let group = core::mem::take(&mut self.groups[at]);
+                self.groups[kind].join(group);
+            }
+        }
+    }
+
     fn find_due(&self, possible: f64) -> u64 {
         let sum = |of: fn(&Group) -> f64| self.groups.iter().map(of).sum::<f64>();
         let (offered, admitted) = (sum(|group| group.offered), sum(|group| group.admitted));
         let is_due = |(at, group): (usize, &Group)| {
             let had = group.admitted * offered >= HAD * admitted * group.offered;
-            group.credit >= work(at) && !had && work(at) <= possible
+            group.interval.get().is_some() && group.credit >= work(at) && !had && work(at) <= possible
         };
         self.groups.iter().enumerate().map(|of| (of.0, is_due(of))).fold(0, |due, (at, is)| due | u64::from(is) << at)
     }
@@ -237,6 +282,22 @@ impl Class {
     fn dearest(&self, now: Timestamp) -> Option<usize> {
         let due = (self.due != 0).then(|| 63 - self.due.leading_zeros() as usize);
         due.max((now < self.kept.1).then_some(self.kept.0))
+    }
+}
+
+impl Group {
+    fn join(&mut self, other: Group) {
+        if self.offered > 0.0 {
+            self.offered += other.offered;
+            self.admitted += other.admitted;
+            self.credit += other.credit;
+            self.last = self.last.max(other.last);
+            if self.interval.weight() < other.interval.weight() {
+                self.interval = other.interval;
+            }
+        } else {
+            *self = other;
+        }
     }
 }
 

@@ -12,15 +12,18 @@ impl Batch {
     /// Looks at everything that waits in a class. `false` when not all of it passed.
     pub(super) fn round(&mut self, cx: &mut Context<'_>, class: ClassId) -> bool {
         let margin = self.margin(cx, class);
-        self.start_first(cx, class, &margin, |cx, dues, bucket| {
-            dues.due(class, bucket_middle(bucket)).min(first_tries_ahead(cx, class, bucket))
-        });
         if cx.over_share(class) > 0 {
+            self.start_first(cx, class, &margin, |cx, dues, bucket| {
+                dues.due(class, bucket).min(cx.waiting_at(class, bucket, Turn::First))
+            });
             self.start_first(cx, class, &margin, |cx, _, bucket| cx.waiting_at(class, bucket, Turn::First));
             if !self.waits(cx, class, Turn::First) {
                 self.start_first(cx, class, &margin, |cx, _, bucket| cx.waiting_at(class, bucket, Turn::Again));
             }
         }
+        self.start_first(cx, class, &margin, |cx, dues, bucket| {
+            dues.due(class, bucket).min(first_tries_ahead(cx, class, bucket))
+        });
         // Who is left after that is of tenants above their share, or does not fit.
         let more = if cx.over_share(class) > 0 { cx.load.press(1.0) } else { 0 };
         let all_passed = self.rest(cx, class, &margin);
@@ -61,9 +64,9 @@ impl Batch {
             let batch = first(cx, &self.dues, bucket);
             if batch > 0 {
                 let cost = self.cost_of(cx, class, bucket);
-                let terms = self.dues.terms(cx.now, class, cost);
+                let terms = self.dues.terms(cx.now, class, bucket, cost);
                 let admitted = self.part(self.most(cx, cost.min(terms.most), &margin.and(terms)), batch);
-                self.record(cx, class, cost, admitted, 0);
+                self.record(cx, class, (bucket, cost), admitted, 0);
                 cx.start(class, bucket, admitted);
             }
         }
@@ -92,9 +95,9 @@ impl Batch {
             return true;
         }
         let cost = self.cost_of(cx, class, bucket);
-        let terms = self.dues.terms(cx.now, class, cost);
+        let terms = self.dues.terms(cx.now, class, bucket, cost);
         let admitted = self.part(self.most(cx, cost.min(terms.most), &margin.and(terms)), batch);
-        self.record(cx, class, cost, batch, batch - admitted);
+        self.record(cx, class, (bucket, cost), batch, batch - admitted);
         cx.start_at(class, bucket, turns, admitted);
         if admitted < batch {
             let predicted = self.predicted(cx, cost, 1) + margin.delay;
@@ -105,9 +108,10 @@ impl Batch {
     }
 
     /// The cost that stands for those of a bucket, seconds.
-    fn cost_of(&self, cx: &Context<'_>, class: ClassId, bucket: usize) -> f64 {
+    pub(super) fn cost_of(&self, cx: &Context<'_>, class: ClassId, bucket: usize) -> f64 {
         match self.config.order {
-            Order::Fair | Order::SmallestFirst => bucket_middle(bucket),
+            Order::Fair => self.dues.cost(class, bucket),
+            Order::SmallestFirst => bucket_middle(bucket),
             Order::Fifo => cx.costs.class_mean(class.index()),
         }
     }

@@ -13,7 +13,7 @@
 
 use alloc::vec::Vec;
 
-use super::super::batch::{BUCKETS, Dues, KEPT, Order, Possible, bucket_of};
+use super::super::batch::{BUCKETS, Dues, KEPT, Known, Order, Possible, bucket_of};
 use super::super::{Arrival, Context};
 use crate::estimate::Average;
 use crate::flight::Turn;
@@ -79,10 +79,12 @@ impl Lines {
     /// A request arrives.
     pub(super) fn arrive(&mut self, cx: &Context<'_>, arrival: &Arrival) -> Place {
         let cost = arrival.cost / cx.costs.scale();
-        self.dues.offer(cx.now, arrival.request.class, arrival.cost);
         self.mean.update(cost, 1.0, MEAN_MEMORY);
-        let mean = self.mean.get().filter(|mean| self.order != Order::Fifo && *mean > 0.0);
-        let line = mean.map_or(0, |mean| bucket_of(cost / mean * MEAN));
+        let line = match (self.order, self.mean.get().filter(|mean| *mean > 0.0)) {
+            (Order::Fair, _) => self.dues.offer(cx.now, arrival.request.class, arrival.cost),
+            (Order::SmallestFirst, Some(mean)) => bucket_of(cost / mean * MEAN),
+            _ => 0,
+        };
         let class = &mut self.classes[arrival.request.class.index()];
         class.cost.update(cost, 1.0, COST_MEMORY);
         class.lines[line].cost.update(cost, 1.0, COST_MEMORY);
@@ -118,8 +120,7 @@ impl Lines {
             }
             class.rate = sum;
         }
-        let mean = cx.costs.mean().filter(|_| cx.costs.is_settled());
-        self.dues.settle(cx.now, elapsed, mean, |_| Possible::of(&cx.load, bound / stretch, bound));
+        self.dues.settle(cx.now, elapsed, Known::of(cx.costs), |_| Possible::of(&cx.load, bound / stretch, bound));
     }
 
     /// Work per second that arrives in more important classes.
@@ -161,7 +162,7 @@ impl Lines {
         let own = &mut self.classes[class.index()];
         own.used = bits(own.used).filter(|line| cx.waiting_in(class, *line) > 0).fold(0, |used, line| used | 1 << line);
         let used = own.used;
-        let due = |line: &usize| self.dues.due(class, self.seconds(cx, class, *line)) > 0;
+        let due = |line: &usize| self.dues.due(class, *line) > 0;
         if self.order == Order::Fair
             && let Some(line) = bits(used).filter(due).last()
         {
@@ -172,18 +173,12 @@ impl Lines {
 
     /// One of a line is let in.
     pub(super) fn let_in(&mut self, cx: &Context<'_>, class: ClassId, line: usize) {
-        let cost = self.seconds(cx, class, line);
-        self.dues.admit(cx, class, cost, 1);
+        self.dues.admit(cx, class, line, 1);
     }
 
     /// Lines in which somebody of a class may wait.
     pub(super) fn used(&self, class: ClassId) -> impl Iterator<Item = usize> + use<> {
         bits(self.classes[class.index()].used)
-    }
-
-    /// Seconds of work that stand for those of a line.
-    fn seconds(&self, cx: &Context<'_>, class: ClassId, line: usize) -> f64 {
-        self.classes[class.index()].lines[line].cost.get().unwrap_or(0.0) * cx.costs.scale()
     }
 }
 

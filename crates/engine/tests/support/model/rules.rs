@@ -45,14 +45,13 @@ pub(super) fn no_inversion(model: &Model, step: &Step) -> Checked {
     Ok(())
 }
 
-/// A cancel teaches nothing.
+/// A cancel teaches nothing but that a request costs more than it received.
 pub(super) fn same_estimates(before: &View, after: &View) -> Checked {
     let of = |view: &View| {
         let snapshot = &view.snapshot;
-        let classes: Vec<_> =
-            snapshot.classes.iter().map(|c| (c.mean_cost, c.offered_rate, c.p50, c.p95, c.p99)).collect();
+        let classes: Vec<_> = snapshot.classes.iter().map(|c| (c.offered_rate, c.p50, c.p95, c.p99)).collect();
         let servers: Vec<_> = snapshot.servers.iter().map(|s| (s.processors, s.confidence)).collect();
-        let totals = (snapshot.mean_cost, snapshot.calibration, snapshot.processors, snapshot.urls, snapshot.target);
+        let totals = (snapshot.mean_cost, snapshot.calibration, snapshot.processors, snapshot.target);
         format!("{classes:?} {servers:?} {totals:?}")
     };
     let (before, after) = (of(before), of(after));
