@@ -11,6 +11,7 @@ mod capacity;
 mod cost;
 mod estimates;
 mod histogram;
+mod norm;
 mod rate;
 mod reported;
 mod scale;

@@ -95,8 +95,8 @@ impl Core {
         }
     }
 
-    /// Its client gave up a request, and its server stopped: it costs more than it received. Where its answer had begun,
-    /// that tells nothing: it may have been open, or read slowly.
+    /// Its client gave up a request, and its server stopped: it costs more than it received. Where its answer had
+    /// begun, that tells nothing: it may have been open, or read slowly.
     pub(super) fn learn_given_up(&mut self, now: Timestamp, flight: &Flight, server: ServerId) {
         let server = &mut self.fleet.servers[server.index()];
         if flight.first_byte == Timestamp::MAX && !server.reported.measures_costs(now) {

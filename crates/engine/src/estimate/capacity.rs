@@ -189,8 +189,8 @@ impl Capacity {
         self.received - mark.received
     }
 
-    /// The same per processor: seconds of the whole server. Each moment counts by how many processors there were thought
-    /// to be at that moment, or all that takes long would look dear whenever that number falls.
+    /// The same per processor: seconds of the whole server. Each moment counts by how many processors there were
+    /// thought to be at that moment, or all that takes long would look dear whenever that number falls.
     pub fn received_per_processor(&mut self, now: Timestamp, mark: Mark) -> f64 {
         self.advance(now);
         self.parts - mark.parts

@@ -13,6 +13,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use super::norm::{Chance, Norm};
 use super::rate::Average;
 use crate::request::{Request, UrlKey};
 
@@ -25,20 +26,12 @@ const LEAN: f64 = 2.0;
 /// Over so many first samples the default cost counts as so many samples.
 const CAREFUL_SAMPLES: f64 = 16.0;
 const CAREFUL_WEIGHT: f64 = 6.0;
-/// Samples that make the unit, and samples over which the general dearness is averaged: many, because its noise would
-/// let all costs wander.
+/// Samples that make the unit.
 const UNIT_SAMPLES: f64 = 32.0;
-const NORM_MEMORY: f64 = 512.0;
-/// How strongly the ratio of expected to seen is held where it has been over the last `ANCHOR_MEMORY` samples. Without
-/// it all costs sink by some millionths with every sample, because an average is biased by its own noise: behind 200
-/// busy servers that is a factor of fifty in a minute.
-const ANCHOR: f64 = 0.05;
-const ANCHOR_MEMORY: f64 = 1e7;
 /// A URL is well known from this many samples on; one that is not counts this much in that average.
 const KNOWN: f64 = 8.0;
 const UNKNOWN_WEIGHT: f64 = 0.1;
-/// A sample counts as no more than so many times what was expected when it is asked how much they differ, and one that
-/// was given up as no more than so many times the mean.
+/// What was given up counts as no more than so many times the mean.
 const LARGEST: f64 = 8.0;
 /// Entries of a set: a URL's key names its set, so a look-up compares at most this many keys.
 const WAYS: usize = 8;
@@ -113,17 +106,17 @@ impl Costs {
         }
     }
 
-    /// Learns from a request that was given up when it had received `seconds`: it would have taken longer. Without this
-    /// only the quickest would be known of clients that are in a hurry.
+    /// Learns from a request that was given up when it had received `seconds`: it would have taken longer. Without
+    /// this only the quickest would be known of clients that are in a hurry.
     ///
-    /// What is still to come is taken to be what was expected at first, which is exact for exponential costs. For others
-    /// it may be too much, and a client that gives up on purpose would raise a cost with every request. So it is bounded
-    /// by the mean of those that were answered.
+    /// What is still to come is taken to be what was expected at first, which is exact for exponential costs. For
+    /// others it may be too much, and a client that gives up on purpose would raise a cost with every request. So it is
+    /// bounded by the mean of those that were answered.
     pub fn record_given_up(&mut self, request: &Request, seconds: f64) {
         let Some(mean) = self.all.get().filter(|_| self.has_unit()) else { return };
         let expected = self.relative(request);
-        let most = expected.max(mean * LARGEST) / self.received.last;
-        let at_least = (seconds + expected / self.received.last).min(most);
+        let most = expected.max(mean * LARGEST) / self.received.last();
+        let at_least = (seconds + expected / self.received.last()).min(most);
         let factor = self.normalise(request, at_least, false);
         self.learn(request, at_least * factor);
     }
@@ -162,7 +155,7 @@ impl Costs {
         let known = samples >= KNOWN;
         let norm = if measured { &mut self.measured } else { &mut self.received };
         let factor = norm.factor(seconds, expected, if known { 1.0 } else { UNKNOWN_WEIGHT });
-        self.chance.record(known.then_some(seconds * factor / expected), samples);
+        self.chance.record(known.then_some(seconds * factor / expected), samples, LEAN);
         factor
     }
 
@@ -227,67 +220,6 @@ impl Costs {
             .or(self.all.get())
             .map_or(self.default, |cost| cost * self.scale);
         self.careful(known)
-    }
-}
-
-/// What recent samples of one kind were, and what was expected of them.
-#[derive(Clone, Copy, Debug)]
-struct Norm {
-    seen: Average,
-    expected: Average,
-    /// The logarithm of their ratio, over a long time.
-    anchor: Average,
-    /// The last factor.
-    last: f64,
-}
-
-impl Default for Norm {
-    fn default() -> Norm {
-        Norm { seen: Average::default(), expected: Average::default(), anchor: Average::default(), last: 1.0 }
-    }
-}
-
-impl Norm {
-    fn factor(&mut self, seconds: f64, expected: f64, weight: f64) -> f64 {
-        self.seen.update(seconds, weight, NORM_MEMORY);
-        self.expected.update(expected, weight, NORM_MEMORY);
-        if let (Some(seen), Some(expected)) = (self.seen.get(), self.expected.get())
-            && seen > 0.0
-        {
-            self.last = self.anchored(libm::log((expected / seen).clamp(1e-3, 1e3)));
-        }
-        self.last
-    }
-
-    /// The factor whose logarithm is `ratio`, pulled to where that has been all along.
-    fn anchored(&mut self, ratio: f64) -> f64 {
-        self.anchor.update(ratio, 1.0, ANCHOR_MEMORY);
-        let long = self.anchor.get().unwrap_or(ratio);
-        libm::exp(ratio + ANCHOR * (long - ratio))
-    }
-}
-
-/// How much samples of a URL differ, and on how many of them what is known of it stands.
-#[derive(Clone, Copy, Debug, Default)]
-struct Chance {
-    /// Mean square of the relative deviation of a sample from what was expected.
-    spread: Average,
-    /// What is left of it in what is known.
-    left: Average,
-}
-
-impl Chance {
-    /// A sample of a URL that had so many before; `ratio`: to what was expected of it, where it is well known.
-    fn record(&mut self, ratio: Option<f64>, samples: f64) {
-        if let Some(ratio) = ratio {
-            self.spread.update(libm::pow(ratio.min(LARGEST) - 1.0, 2.0), 1.0, NORM_MEMORY);
-        }
-        let weight = samples + LEAN;
-        self.left.update(samples / (weight * weight), 1.0, NORM_MEMORY);
-    }
-
-    fn get(&self) -> f64 {
-        libm::sqrt(self.spread.get().unwrap_or(0.0) * self.left.get().unwrap_or(0.0))
     }
 }
 

@@ -104,7 +104,8 @@ fn capacity_news_are_told() {
 
 #[test]
 fn cheap_and_dear_urls_are_told_apart() {
-    let mut world = world(3, 1.0, Duration::from_secs(1), admission(r#"{ "policy": "batch" }"#));
+    let policy = admission(r#"{ "policy": "batch", "order": "smallest-first" }"#);
+    let mut world = world(3, 1.0, Duration::from_secs(1), policy);
     world.setup.classes.truncate(1);
     world.streams = support::sizes("0s:20/s, 20s:133/s");
     world.duration = Duration::from_secs(60);

@@ -16,8 +16,8 @@
 //! spends them when one comes, so the lift is kept half empty for it no more often than it gets in. A class that has
 //! only one kind of cost, or whose large requests get more than their quarter as it is, never sees any of this. What a
 //! kind costs is learned, and moves: groups are of costs relative to the mean, because at the start all costs move
-//! together; a group that is no longer seen is forgotten, and one seen once is due nothing; and one that has had its part of late, whatever its tickets
-//! say, waits.
+//! together; a group that is no longer seen is forgotten, and one seen once is due nothing; and one that has had its
+//! part of late, whatever its tickets say, waits.
 //!
 //! *Source.* Credits that carry over are those of deficit round robin (M. Shreedhar, G. Varghese, SIGCOMM 1995).
 
