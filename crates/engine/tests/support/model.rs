@@ -208,7 +208,10 @@ impl Model {
         self.classes[live.class].cancelled += u64::from(matches!(live.kind, Kind::Wanted | Kind::Open(Open::Poll)));
         self.sums.cancelled_waiting += u64::from(live.server.is_none());
         match &self.before {
-            Some(before) => same_estimates(before, &step.after),
+            Some(before) => {
+                let was_at_work = live.server.is_some() && !matches!(live.kind, Kind::Open(_));
+                same_estimates(before, &step.after, was_at_work)
+            }
             None => Ok(()),
         }
     }

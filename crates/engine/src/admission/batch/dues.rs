@@ -5,12 +5,11 @@
 //! until one comes.
 //!
 //! *Applied.* Costs are grouped, four groups to a factor of two, and neighbours that chance may have parted are one
-//! ([`super::kinds`]). Of the work that a class gets, a quarter of a group's
-//! part of what is offered is credited to the group, and what is let in of the group is taken from that. A group whose
-//! credit covers one of its requests is *due*. Small requests may be in flight in numbers among which a large one would
-//! be late. So while a group is due, and until those let in for that reason are answered, all are tested as if they
-//! cost as much: due ones as far as that goes, others leave them a place, and leave the more room the dearer they are
-//! (small ones first, within less room).
+//! ([`super::kinds`]). Of the work that a class gets, a quarter of a group's part of what is offered is credited to the
+//! group, and what is let in of the group is taken from that. A group whose credit covers one of its requests is *due*.
+//! Small requests may be in flight in numbers among which a large one would be late. So while a group is due, and until
+//! those let in for that reason are answered, all are tested as if they cost as much: due ones as far as that goes,
+//! others leave them a place, and leave the more room the dearer they are (small ones first, within less room).
 //!
 //! *Awkward cases.* What is not expected in time even alone is due nothing. A rare kind collects tickets slowly and
 //! spends them when one comes, so the lift is kept half empty for it no more often than it gets in. A class that has

@@ -49,7 +49,9 @@ impl Kinds {
 
     /// The mean cost of the kind of which this is the middle.
     pub(super) fn cost(&self, middle: usize) -> f64 {
-        let of_kind = (0..BUCKETS).filter(|at| self.of(*at) == middle);
+        // Every arrival asks: no further than a kind can be wide.
+        let near = middle.saturating_sub(WIDEST)..(middle + WIDEST + 1).min(BUCKETS);
+        let of_kind = near.filter(|at| self.of(*at) == middle);
         let (seen, costs) =
             of_kind.fold((0.0, 0.0), |(seen, costs), at| (seen + self.seen[at], costs + self.costs[at]));
         if seen > 0.0 { costs / seen } else { bucket_middle(middle) }

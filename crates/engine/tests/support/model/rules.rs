@@ -45,14 +45,16 @@ pub(super) fn no_inversion(model: &Model, step: &Step) -> Checked {
     Ok(())
 }
 
-/// A cancel teaches nothing but that a request costs more than it received.
-pub(super) fn same_estimates(before: &View, after: &View) -> Checked {
+/// A cancel teaches nothing; where the request was at work, no more than that it costs more than it received.
+pub(super) fn same_estimates(before: &View, after: &View, was_at_work: bool) -> Checked {
     let of = |view: &View| {
         let snapshot = &view.snapshot;
+        let costs: Vec<_> = snapshot.classes.iter().filter(|_| !was_at_work).map(|c| c.mean_cost).collect();
+        let urls = (!was_at_work).then_some(snapshot.urls);
         let classes: Vec<_> = snapshot.classes.iter().map(|c| (c.offered_rate, c.p50, c.p95, c.p99)).collect();
         let servers: Vec<_> = snapshot.servers.iter().map(|s| (s.processors, s.confidence)).collect();
         let totals = (snapshot.mean_cost, snapshot.calibration, snapshot.processors, snapshot.target);
-        format!("{classes:?} {servers:?} {totals:?}")
+        format!("{costs:?} {urls:?} {classes:?} {servers:?} {totals:?}")
     };
     let (before, after) = (of(before), of(after));
     require(before == after, || format!("a cancel moved estimates from {before} to {after}"))
