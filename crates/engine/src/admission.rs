@@ -19,6 +19,7 @@ mod gradient2;
 mod limit;
 mod load;
 mod none;
+mod publish;
 mod resource;
 mod sentry;
 mod state;
@@ -42,7 +43,8 @@ use crate::event::{Event, EventSink};
 use crate::facts::Facts;
 use crate::fleet::{Held, Partitions};
 use crate::flight::{Released, Traffic, Turn};
-use crate::policer::{Policer, Share};
+use crate::learned::Kept;
+use crate::policer::Policer;
 use crate::report::LoadReport;
 use crate::request::{ClassId, Request, RequestTypeId, ServerId};
 use crate::rng::Rng;
@@ -173,6 +175,16 @@ pub trait AdmissionPolicy: Debug + Send {
     /// Adds what there is to see inside.
     fn describe(&self, state: &mut PolicyState) {
         let _ = state;
+    }
+
+    /// Puts away what it learned, for a policy of the same name in another controller.
+    fn keep(&self, now: Timestamp, kept: &mut Kept) {
+        let _ = (now, kept);
+    }
+
+    /// Begins with what was put away.
+    fn recall(&mut self, now: Timestamp, kept: &Kept) {
+        let _ = (now, kept);
     }
 }
 
@@ -397,18 +409,6 @@ impl Context<'_> {
         }
     }
 
-    /// Publishes a class's share to the lock-free table. First tries have it first, as many of them as arrive; what
-    /// they leave is the retries'.
-    pub fn publish(&mut self, class: ClassId, share: Share) {
-        let estimate = &self.classes[class.index()];
-        let (offered, retries) = (estimate.offered.get(), estimate.retries.get());
-        let (first_tries, retries) = match share {
-            Share::Admit(share) if retries > 0.0 && offered > 0.0 => divide(share, (retries / offered).min(1.0)),
-            whole => (whole, whole),
-        };
-        self.policer.publish(class, first_tries, retries);
-    }
-
     /// Has something done beside the decisions.
     pub fn act(&mut self, effect: Effect) {
         self.effects.push(effect);
@@ -423,15 +423,6 @@ impl Context<'_> {
     pub fn class_ids(&self) -> impl Iterator<Item = ClassId> + use<> {
         self.policer.classes()
     }
-}
-
-/// The shares of first tries and of retries in a class's share, where `retries` is the part of its requests that were
-/// tried before.
-fn divide(share: f64, retries: f64) -> (Share, Share) {
-    let first_tries = 1.0 - retries;
-    let left = if retries > 0.0 { (share - first_tries).max(0.0) / retries } else { share };
-    let own = if first_tries > 0.0 { (share / first_tries).min(1.0) } else { share };
-    (Share::Admit(own), Share::Admit(left.min(1.0)))
 }
 
 /// Builds the policy that `config` describes.

@@ -112,6 +112,19 @@ impl Pins {
         self.sets.iter_mut().flatten().filter(|pin| pin.server == server).for_each(|pin| *pin = Pin::default());
     }
 
+    /// The sessions that are not over at `now`, those used last first, at most `most`: their keys, servers, seconds
+    /// since they were used, and whether a server began them.
+    pub(crate) fn keep(&self, now: Timestamp, most: usize) -> Vec<(AffinityKey, ServerId, f64, bool)> {
+        let idle = self.config.idle.duration();
+        let used = |pin: &&Pin| pin.key != AffinityKey::NONE && now.since(pin.used) <= idle;
+        let kept = self.sets.iter().flatten().filter(used);
+        let kept = kept.map(|pin| (pin.key, pin.server, now.seconds_since(pin.used), pin.is_given));
+        let mut kept: Vec<_> = kept.collect();
+        kept.sort_unstable_by(|a, b| a.2.total_cmp(&b.2));
+        kept.truncate(most);
+        kept
+    }
+
     fn set(&self, key: AffinityKey) -> &[Pin; WAYS] {
         &self.sets[self.index(key)]
     }

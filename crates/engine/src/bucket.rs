@@ -74,6 +74,17 @@ impl TokenBucket {
         self.shape = new;
     }
 
+    /// How far ahead of its even stream it is, seconds: 0 when it is full.
+    pub(crate) fn ahead(&self, now: Timestamp) -> f64 {
+        self.tat.saturating_sub(now.as_nanos()) as f64 * 1e-9
+    }
+
+    /// Is as far ahead as another was.
+    pub(crate) fn set_ahead(&mut self, now: Timestamp, seconds: f64) {
+        let ahead = Duration::from_secs_f64(seconds.clamp(0.0, 3600.0));
+        self.tat = now.as_nanos().saturating_add(ahead.as_nanos() as u64);
+    }
+
     /// How long until there is a token, if nobody else takes it; `None` at a rate of zero.
     pub fn wait(&self, now: Timestamp) -> Option<Duration> {
         let earliest = self.tat.saturating_sub(self.shape?.tolerance);

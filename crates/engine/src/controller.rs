@@ -13,8 +13,10 @@
 mod core_state;
 mod due;
 mod follow;
+mod hanging;
 mod learn;
 mod outbox;
+mod recall;
 mod reload;
 mod reports;
 mod runaways;
@@ -160,9 +162,12 @@ impl Controller {
         let flight = *core.traffic.flights.get(ticket)?;
         let State::InFlight { server: old } = flight.state else { return None };
         let server = core.fleet.choose_other(now, &mut core.rng, &flight.request, failed)?;
-        core.witness(now, &flight, old, 0.0, None);
+        if !flight.hangs {
+            core.witness(now, &flight, old, 0.0, None);
+        }
         let kind = core.kind_of(&flight);
-        core.fleet.leave(now, old, kind, 0.0);
+        core.fleet.leave(now, old, kind, (!flight.hangs).then_some(0.0));
+        core.traffic.take_back(ticket);
         let mark = core.fleet.enter(now, server, kind);
         let flight = core.traffic.flights.get_mut(ticket)?;
         (flight.state, flight.started) = (State::InFlight { server }, now);
@@ -338,6 +343,7 @@ impl Controller {
             in_flight: self.core.in_flight() as u32 + 1,
             shadow: shadow.is_some(),
             is_cancelled: false,
+            hangs: false,
         });
         self.core.traffic.count_admitted(class, shadow.is_some());
         if shadow.is_none() {
@@ -406,6 +412,7 @@ impl Controller {
             in_flight: 0,
             shadow: false,
             is_cancelled: false,
+            hangs: false,
         };
         let ticket = self.core.traffic.enqueue(flight);
         if let Some(at) = self.core.latest_start(now, &arrival.request, arrival.cost) {

@@ -6,6 +6,7 @@
 
 mod abandoned;
 mod alpha;
+mod arrivals;
 mod calibration;
 mod capacity;
 mod cost;
@@ -18,12 +19,14 @@ mod scale;
 
 pub use abandoned::{Abandoned, Habit};
 pub use alpha::Alpha;
+pub use arrivals::Unevenness;
+pub(crate) use calibration::SEVERAL;
 pub use calibration::{Calibration, LIKELY};
-pub use capacity::{Capacity, Mark};
-pub use cost::{CostTable, Costs};
+pub use capacity::{Capacity, KeptCapacity, Mark};
+pub use cost::{CostTable, Costs, KeptCosts};
 pub use estimates::ClassEstimate;
 pub(crate) use estimates::Estimates;
-pub use histogram::DecayedHistogram;
+pub use histogram::{DecayedHistogram, KeptHistogram};
 pub use rate::{Average, Rate};
 pub use reported::Reported;
 pub use scale::Scale;

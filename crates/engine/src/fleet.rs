@@ -14,7 +14,7 @@ use crate::affinity::Pins;
 use crate::decision::Open;
 use crate::dispatch::{self, DispatchPolicy};
 use crate::estimate::Mark;
-use crate::request::ServerId;
+use crate::request::{AffinityKey, ServerId};
 use crate::setup::{Setup, WhenAllDown};
 use crate::time::Timestamp;
 
@@ -72,8 +72,9 @@ impl Fleet {
         server.capacity.start(now)
     }
 
-    /// A request leaves `server` after `work` units of relative work. `kind` as in [`Fleet::enter`].
-    pub(crate) fn leave(&mut self, now: Timestamp, server: ServerId, kind: Option<usize>, work: f64) {
+    /// A request leaves `server` after `work` units of relative work; `None`: it was set aside. `kind` as in
+    /// [`Fleet::enter`].
+    pub(crate) fn leave(&mut self, now: Timestamp, server: ServerId, kind: Option<usize>, work: Option<f64>) {
         let taking = self.taking_status();
         let server = &mut self.servers[server.index()];
         server.in_flight = server.in_flight.saturating_sub(1);
@@ -81,7 +82,9 @@ impl Fleet {
         if self.follows_load {
             self.dispatch.on_load_changed(server);
         }
-        server.capacity.end(now, work);
+        if let Some(work) = work {
+            server.capacity.end(now, work);
+        }
         // A place at a server that takes nothing more, or still has too many, is no room.
         if server.is_taking(taking) && server.has_room() {
             self.sums.free = self.sums.free.map(|free| free + 1);
@@ -130,6 +133,18 @@ impl Fleet {
         server.can_lend = can;
         self.count();
         true
+    }
+
+    /// See [`Pins::keep`].
+    pub(crate) fn kept_sessions(&self, now: Timestamp, most: usize) -> Vec<(AffinityKey, ServerId, f64, bool)> {
+        self.pins.as_ref().map_or_else(Vec::new, |pins| pins.keep(now, most))
+    }
+
+    /// A session that was kept, used at `used` last.
+    pub(crate) fn recall_session(&mut self, used: Timestamp, key: AffinityKey, server: ServerId, is_given: bool) {
+        if let Some(pins) = &mut self.pins {
+            pins.pin(used, key, server, is_given);
+        }
     }
 
     /// The state in which servers take requests.

@@ -30,6 +30,8 @@ pub(crate) struct Traffic {
     /// In flight in all, and of these in shadow only.
     in_flight: usize,
     in_shadow: usize,
+    /// Of those in flight: see [`Flight::hangs`].
+    hanging: usize,
     /// Ghosts that nobody watches, by when their work is expected to be over.
     ghosts: BinaryHeap<Reverse<(Timestamp, Ticket)>>,
     /// Those that wait and have a deadline.
@@ -56,6 +58,7 @@ impl Traffic {
             stats: alloc::vec![ClassStats::new(); classes],
             in_flight: 0,
             in_shadow: 0,
+            hanging: 0,
             ghosts: BinaryHeap::new(),
             overdue: Overdue::default(),
             open: 0,
@@ -107,9 +110,31 @@ impl Traffic {
     pub(crate) fn count_ended(&mut self, flight: &Flight) {
         self.in_flight -= 1;
         self.in_shadow -= usize::from(flight.shadow);
+        self.hanging -= usize::from(flight.hangs);
         let stats = &mut self.stats[flight.request.class.index()];
         stats.in_flight -= 1;
         stats.ghosts -= u64::from(matches!(flight.state, State::Ghost { .. }));
+    }
+
+    /// How many of those in flight hang.
+    pub(crate) fn hanging(&self) -> usize {
+        self.hanging
+    }
+
+    /// A request hangs.
+    pub(crate) fn set_aside(&mut self, slot: u32) {
+        if let Some(flight) = self.flights.at_mut(slot).filter(|flight| !flight.hangs) {
+            flight.hangs = true;
+            self.hanging += 1;
+        }
+    }
+
+    /// A request hangs no more, if it did.
+    pub(crate) fn take_back(&mut self, ticket: Ticket) {
+        if let Some(flight) = self.flights.get_mut(ticket).filter(|flight| flight.hangs) {
+            flight.hangs = false;
+            self.hanging -= 1;
+        }
     }
 
     /// A request at a server becomes a ghost at `since`, and goes at `end` unless the driver says when.
@@ -122,6 +147,15 @@ impl Traffic {
             flight.state = State::Ghost { server, is_told, since };
             self.stats[flight.request.class.index()].ghosts += 1;
         }
+    }
+
+    /// A request of another controller is at work: a ghost from the beginning, until `end`.
+    pub(crate) fn take_ghost(&mut self, flight: Flight, end: Timestamp) {
+        let ticket = self.flights.insert(flight);
+        self.ghosts.push(Reverse((end, ticket)));
+        self.in_flight += 1;
+        let stats = &mut self.stats[flight.request.class.index()];
+        (stats.in_flight, stats.ghosts) = (stats.in_flight + 1, stats.ghosts + 1);
     }
 
     /// A ghost whose work is over by now, as far as is known; each once.

@@ -34,6 +34,8 @@
 //! *Source.* M. Welsh and D. Culler, "Adaptive overload control for busy Internet servers" (2003), sections 3.2 to 3.4.
 
 mod class;
+mod derived;
+mod kept;
 mod parameters;
 #[cfg(test)]
 mod tests;
@@ -254,6 +256,9 @@ impl Controller {
         };
         let class = &mut self.classes[index];
         class.is_held &= matches!(step, Step::Idle);
+        if self.parameters.derived {
+            class.derive(now, matches!(step, Step::Lowered), &self.parameters);
+        }
         class.note(now, step);
         class.last = class.last.map(|run| Run { samples, sample, ..run });
     }
@@ -310,7 +315,8 @@ impl Controller {
 
     fn lower_own(&mut self, now: Timestamp, class: ClassId) -> Step {
         let own = &mut self.classes[class.index()];
-        own.set_rate(now, own.rate() / self.parameters.lower_by, &self.parameters);
+        let reached = if self.parameters.derived { own.answered() } else { f64::INFINITY };
+        own.set_rate(now, own.rate().min(reached) / self.parameters.lower_by, &self.parameters);
         Step::Lowered
     }
 
@@ -338,8 +344,9 @@ impl Controller {
                 return step;
             }
         }
-        let Parameters { raise_below, raise_by, raise_offset, raise_unused, .. } = self.parameters;
+        let Parameters { raise_below, raise_by, raise_offset, raise_unused, derived, .. } = self.parameters;
         let own = &mut self.classes[class.index()];
+        let (raise_by, raise_unused) = if derived { (own.step(raise_by), false) } else { (raise_by, raise_unused) };
         match () {
             () if error >= raise_below => Step::Kept,
             () if own.is_held => Step::Held,

@@ -35,6 +35,10 @@ pub struct Snapshot {
     pub processors: f64,
     /// Mean inherent service time, seconds, once known.
     pub mean_cost: Option<f64>,
+    /// Coefficient of variation of inherent service times, once known: 1 as of exponential ones.
+    pub cost_variation: Option<f64>,
+    /// Coefficient of variation of the time between arrivals, once known: 1 as of Poisson ones, above it bursty.
+    pub arrival_variation: Option<f64>,
     /// Ratio of the SLA's statistic to a prediction from means.
     pub calibration: f64,
     /// URLs in the cost table.

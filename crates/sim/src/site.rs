@@ -24,7 +24,8 @@ use lane::Lane;
 /// Everything about a run of a site but its seed.
 #[derive(Clone, Debug)]
 pub struct SiteWorld {
-    /// Who decides about servers. Its pool is every world's servers, in the same order.
+    /// Who decides about servers. Its pool is every world's first servers, in the same order; what a world has beyond
+    /// them are data servers that lend themselves, which stay.
     pub site: Site,
     /// Per application its world, as one sentry would have it.
     pub worlds: Vec<World>,
@@ -83,22 +84,22 @@ impl SiteWorld {
     /// When a setup or the site makes no sense.
     ///
     /// # Panics
-    /// When the worlds do not fit the site: another number of them, or of servers.
+    /// When the worlds do not fit the site: another number of them, or fewer servers.
     pub fn run(&self, seed: u64) -> Result<SiteReport, SiteError> {
         assert_eq!(self.worlds.len(), self.site.applications.len(), "a world for each application");
         let pool = self.site.servers as usize;
-        assert!(self.worlds.iter().all(|world| world.servers.len() == pool), "every world has the whole pool");
+        assert!(self.worlds.iter().all(|world| world.servers.len() >= pool), "every world has the whole pool");
         let worlds = self.lanes();
         let mut play = Play::new(self, &worlds, seed)?;
         play.play()?;
         Ok(play.finish())
     }
 
-    /// A world for every sentry there may be, all servers off.
+    /// A world for every sentry there may be, all servers of the pool off.
     fn lanes(&self) -> Vec<Vec<World>> {
         let lane = |world: &World| {
             let mut world = world.clone();
-            world.servers.iter_mut().for_each(|server| server.off = true);
+            world.servers.iter_mut().take(self.site.servers as usize).for_each(|server| server.off = true);
             world
         };
         let most = |at: usize| self.site.applications[at].max_sentries.max(1);
@@ -133,7 +134,8 @@ impl<'w> Play<'w> {
         for (application, worlds) in worlds.iter().enumerate() {
             // One application's arrivals are not another's.
             let seed = seed.wrapping_add(0x9e37_79b9 * application as u64);
-            let lane = |(at, world): (usize, &'w World)| Lane::new(world, seed, at as u64);
+            let pool = site.site.servers as usize;
+            let lane = |(at, world): (usize, &'w World)| Lane::new(world, pool, seed, at as u64);
             lanes.push(worlds.iter().enumerate().map(lane).collect::<Result<Vec<_>, _>>()?);
         }
         let applications = lanes.len();
@@ -168,8 +170,19 @@ impl<'w> Play<'w> {
                 report_at = now + self.site.every;
             }
             self.act(now)?;
+            self.tell_what_comes(now);
         }
         Ok(())
+    }
+
+    /// Sentries know when the next server will serve, as the control plane's orders tell it.
+    fn tell_what_comes(&mut self, now: Timestamp) {
+        let origin = self.site.origin;
+        for (application, lanes) in self.lanes.iter_mut().enumerate() {
+            let arriving = self.provisioner.arriving(now + origin, application);
+            let soonest = arriving.iter().map(|(at, _)| *at - origin).min();
+            lanes.iter_mut().for_each(|lane| lane.expect(now, soonest));
+        }
     }
 
     fn servers_come_up(&mut self, now: Timestamp) {
@@ -300,6 +313,8 @@ struct Sum {
     /// Of the sentry that saw most.
     most: u64,
     mean_service: Option<f64>,
+    service_variation: Option<f64>,
+    arrival_variation: Option<f64>,
     processors: Option<f64>,
 }
 
@@ -314,6 +329,8 @@ impl Sum {
         if total > self.most || self.mean_service.is_none() {
             self.most = total;
             self.mean_service = seen.mean_service.or(self.mean_service);
+            self.service_variation = seen.service_variation.or(self.service_variation);
+            self.arrival_variation = seen.arrival_variation.or(self.arrival_variation);
             self.processors = seen.processors.or(self.processors);
         }
     }
@@ -324,6 +341,8 @@ impl Sum {
             refused: self.refused,
             busy: if self.capacity > 0.0 { self.busy / self.capacity } else { 0.0 },
             mean_service: self.mean_service,
+            service_variation: self.service_variation,
+            arrival_variation: self.arrival_variation,
             processors: self.processors,
         }
     }

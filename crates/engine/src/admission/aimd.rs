@@ -18,6 +18,8 @@
 //! *Source.* M. Welsh and D. Culler, "Adaptive overload control for busy Internet servers" (2003), sections 3.2 to 3.4;
 //! the single controller is that of section 4.5.
 
+mod kept;
+
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -29,6 +31,7 @@ use super::{Admission, AdmissionPolicy, Arrival, Context, Ended, PolicyState, re
 use crate::decision::{End, Reason};
 use crate::effect::Effect;
 use crate::facts::Facts;
+use crate::learned::Kept;
 use crate::request::{ClassId, Request, RequestTypeId};
 use crate::seda::{Controller, Parameters};
 use crate::setup::{Setup, SetupError, SetupPlace};
@@ -171,6 +174,14 @@ impl AdmissionPolicy for Aimd {
     fn describe(&self, state: &mut PolicyState) {
         let controllers: Vec<Facts> = self.types.iter().map(|of_type| of_type.describe(&self.classes)).collect();
         state.own = Facts::new("aimd").with("controllers", controllers);
+    }
+
+    fn keep(&self, now: Timestamp, kept: &mut Kept) {
+        self.put_away(now, kept);
+    }
+
+    fn recall(&mut self, now: Timestamp, kept: &Kept) {
+        self.take_up(now, kept);
     }
 }
 

@@ -20,7 +20,9 @@ use serde::{Deserialize, Serialize};
 use super::limit::{MOST, admit_below, is_reached};
 use super::{Admission, AdmissionPolicy, Arrival, Context, Ended, PolicyState, require};
 use crate::decision::End;
+use crate::learned::Kept;
 use crate::setup::{Setup, SetupError};
+use crate::time::Timestamp;
 use crate::units::Seconds;
 
 /// Settings; the defaults are those of the source.
@@ -85,6 +87,16 @@ impl AdmissionPolicy for AimdLimit {
 
     fn describe(&self, state: &mut PolicyState) {
         state.limit = Some(f64::from(self.limit));
+    }
+
+    fn keep(&self, _now: Timestamp, kept: &mut Kept) {
+        kept.put("limit", self.limit.into());
+    }
+
+    fn recall(&mut self, _now: Timestamp, kept: &Kept) {
+        self.limit =
+            kept.between("limit", (self.config.min_limit.into(), self.config.max_limit.into()), self.limit.into())
+                as u32;
     }
 }
 

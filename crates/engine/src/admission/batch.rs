@@ -44,6 +44,7 @@ use core::time::Duration;
 use super::delays::{self, FullShare};
 use super::{Admission, AdmissionPolicy, Arrival, Context, Ended, PolicyState};
 use crate::decision::Reason;
+use crate::learned::Kept;
 use crate::policer::Share;
 use crate::request::ClassId;
 use crate::setup::Setup;
@@ -206,6 +207,32 @@ impl AdmissionPolicy for Batch {
         state.delays = self.delays.iter().map(Duration::as_secs_f64).collect();
         state.full = Some(self.full.get());
     }
+
+    fn keep(&self, now: Timestamp, kept: &mut Kept) {
+        kept.put("delays_due", self.next_delays.seconds_since(now));
+        for (class, delay) in self.delays.iter().enumerate() {
+            kept.of_class_mut(class).put("delay", delay.as_secs_f64());
+        }
+        self.dues.keep(now, kept);
+        self.full.keep(kept);
+        self.floors.keep(now, kept);
+        self.budget.keep(kept);
+    }
+
+    fn recall(&mut self, now: Timestamp, kept: &Kept) {
+        let delays = (0..self.delays.len()).map(|class| kept.of_class(class).get("delay"));
+        // With another class among them they are others.
+        if let Some(delays) = delays.collect::<Option<Vec<f64>>>().filter(|_| self.computed) {
+            let seconds = |delay: f64| Duration::from_secs_f64(delay.clamp(0.0, 60.0));
+            self.delays = delays.into_iter().map(seconds).collect();
+            let due = kept.between("delays_due", (0.0, DELAYS_PERIOD.as_secs_f64()), 0.0);
+            self.next_delays = now + Duration::from_secs_f64(due);
+        }
+        self.dues.recall(now, kept);
+        self.full.recall(now, kept);
+        self.floors.recall(now, kept);
+        self.budget.recall(kept);
+    }
 }
 
 impl Batch {
@@ -268,10 +295,10 @@ impl Batch {
             true => self.fit(cx, margin.floor, bound, margin),
             false => fits,
         };
-        let busy = fits.min(margin.busy.saturating_sub(load.in_flight));
+        let busy = fits.min(margin.busy.saturating_sub(load.at_work()));
         let servers = load.servers.max(1) as f64;
         let spare = (libm::floor(load.idle_processors / servers) * servers).max(servers) as usize;
-        held.saturating_sub(margin.reserve).max(busy).max(spare.saturating_sub(load.in_flight)).min(load.free)
+        held.saturating_sub(margin.reserve).max(busy).max(spare.saturating_sub(load.at_work())).min(load.free)
     }
 
     /// How many requests of this cost could be let in and be answered within `bound` seconds.
@@ -308,6 +335,9 @@ impl Batch {
         }
         self.full.record(refused > 0);
         self.dues.admit(cx, class, bucket, tested - refused);
+        if refused > 0 {
+            self.dues.refuse(cx, class, bucket);
+        }
         // What an empty application would not have taken either, no less important request kept out.
         let possible = cost * self.factor(cx) <= cx.target * self.config.headroom;
         self.floors.record(cx, class, cost, tested, if possible { refused } else { 0 });

@@ -178,6 +178,9 @@ impl CataclysmBatch {
 
 /// The response time foreseen for a batch of this cost, seconds.
 fn predicted(cx: &Context<'_>, cost: f64, batch: usize) -> f64 {
-    let per_server = batch.div_ceil(cx.load.servers.max(1)) as f64;
-    cx.load.queueing_delay + (cx.load.in_service_per_server() + per_server) * cost
+    let servers = cx.load.servers.max(1);
+    let per_server = batch.div_ceil(servers) as f64;
+    // The paper counts whatever is in flight, also what hangs.
+    let in_service = (cx.load.in_flight as f64 + cx.load.elsewhere).max(0.0) / servers as f64;
+    cx.load.queueing_delay + (in_service + per_server) * cost
 }

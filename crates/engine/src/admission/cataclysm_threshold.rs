@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use super::threshold::{self, shares};
 use super::{AdmissionPolicy, Context, PolicyState, require};
+use crate::learned::Kept;
 use crate::request::ClassId;
 use crate::setup::{Setup, SetupError};
 use crate::time::Timestamp;
@@ -47,8 +48,14 @@ impl Config {
         require(within, "cataclysm-threshold", "period", "must lie between 10ms and 1h")
     }
 
-    pub(super) fn build(&self, _setup: &Setup) -> CataclysmThreshold {
-        CataclysmThreshold { period: self.period.duration(), next: Timestamp::ZERO, at: None }
+    pub(super) fn build(&self, setup: &Setup) -> CataclysmThreshold {
+        CataclysmThreshold {
+            period: self.period.duration(),
+            next: Timestamp::ZERO,
+            at: None,
+            classes: setup.classes.len(),
+            is_recalled: false,
+        }
     }
 }
 
@@ -59,15 +66,20 @@ pub struct CataclysmThreshold {
     next: Timestamp,
     /// The threshold in force; `None`: every class passes.
     at: Option<(ClassId, f64)>,
+    classes: usize,
+    /// It was in force elsewhere, and is not published yet.
+    is_recalled: bool,
 }
 
 impl AdmissionPolicy for CataclysmThreshold {
     fn on_tick(&mut self, cx: &mut Context<'_>) {
-        if cx.now < self.next {
+        let is_recalled = core::mem::take(&mut self.is_recalled);
+        if cx.now >= self.next {
+            self.next = cx.now + self.period;
+            self.at = threshold::at(cx, cx.load.own_processors());
+        } else if !is_recalled {
             return;
         }
-        self.next = cx.now + self.period;
-        self.at = threshold::at(cx, cx.load.own_processors());
         for (class, share) in shares(cx, self.at) {
             cx.publish(class, share);
         }
@@ -76,5 +88,14 @@ impl AdmissionPolicy for CataclysmThreshold {
     fn describe(&self, state: &mut PolicyState) {
         state.active = "cataclysm-threshold";
         state.threshold = self.at.map(|(class, share)| (class.0, share));
+    }
+
+    fn keep(&self, now: Timestamp, kept: &mut Kept) {
+        threshold::keep(now, kept, self.at, self.next);
+    }
+
+    fn recall(&mut self, now: Timestamp, kept: &Kept) {
+        (self.at, self.next) = threshold::recalled(now, kept, self.period, self.classes);
+        self.is_recalled = true;
     }
 }

@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Admission, AdmissionPolicy, Arrival, Context, Ended, PolicyState, require};
 use crate::decision::{End, Reason};
+use crate::learned::Kept;
 use crate::setup::{Setup, SetupError};
 use crate::time::Timestamp;
 use crate::units::Seconds;
@@ -147,6 +148,21 @@ impl AdmissionPolicy for Dagor {
         let share = (self.level % levels + 1) as f64 / levels as f64;
         state.threshold = Some(((self.level / levels) as u8, share));
         state.more.push(("mean_wait".into(), self.mean_wait()));
+    }
+
+    fn keep(&self, _now: Timestamp, kept: &mut Kept) {
+        let levels = usize::from(self.config.user_levels);
+        let share = (self.level % levels + 1) as f64 / levels as f64;
+        kept.of_class_mut(self.level / levels).put("threshold", share);
+    }
+
+    fn recall(&mut self, _now: Timestamp, kept: &Kept) {
+        let levels = usize::from(self.config.user_levels);
+        let share = |class: usize| Some((class, kept.of_class(class).get("threshold")?));
+        if let Some((class, share)) = (0..self.arrivals.len() / levels).find_map(share) {
+            let within = libm::ceil(share.clamp(0.0, 1.0) * levels as f64 - 1e-9) as usize;
+            self.level = class * levels + within.clamp(1, levels) - 1;
+        }
     }
 }
 

@@ -18,6 +18,7 @@ use core::time::Duration;
 
 use super::Context;
 use crate::facts::Facts;
+use crate::learned::Kept;
 use crate::request::ClassId;
 use crate::time::Timestamp;
 
@@ -56,6 +57,18 @@ impl FullShare {
         (self.tests, self.full, self.faded) = (self.tests * keep, self.full * keep, now);
         self.was_full &= self.get() >= NEVER_FULL;
         elapsed
+    }
+
+    pub(super) fn keep(&self, kept: &mut Kept) {
+        kept.put("full", self.full);
+        kept.put("tests", self.tests);
+    }
+
+    pub(super) fn recall(&mut self, now: Timestamp, kept: &Kept) {
+        self.tests = kept.between("tests", (0.0, 1e12), 0.0);
+        self.full = kept.between("full", (0.0, self.tests), 0.0);
+        self.faded = now;
+        self.was_full = self.get() >= NEVER_FULL;
     }
 
     pub(super) fn get(&self) -> f64 {

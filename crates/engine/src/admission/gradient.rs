@@ -35,6 +35,7 @@ use super::limit::{MOST, admit_below, is_reached};
 use super::{Admission, AdmissionPolicy, Arrival, Context, Ended, PolicyState, require};
 use crate::decision::End;
 use crate::estimate::DecayedHistogram;
+use crate::learned::Kept;
 use crate::rng::Rng;
 use crate::setup::{Setup, SetupError};
 use crate::time::Timestamp;
@@ -205,6 +206,36 @@ impl AdmissionPolicy for Gradient {
             Phase::New | Phase::Measuring { .. } => "measuring",
         };
         state.more.push(("min_rtt".into(), self.min_rtt.unwrap_or(0.0)));
+    }
+
+    fn keep(&self, now: Timestamp, kept: &mut Kept) {
+        kept.put("min_rtt", self.min_rtt.unwrap_or(f64::NAN));
+        match self.phase {
+            Phase::New => {}
+            Phase::Measuring { limit, .. } => kept.put("limit", limit.into()),
+            Phase::Following { next } => {
+                kept.put("limit", self.limit.into());
+                kept.put("measures_in", next.seconds_since(now));
+            }
+        }
+    }
+
+    /// A measurement that was under way begins anew.
+    fn recall(&mut self, now: Timestamp, kept: &Kept) {
+        let Config { min_concurrency, max_concurrency, fixed_min_rtt, min_rtt_interval, .. } = &self.config;
+        let Some(limit) = kept.get("limit") else { return };
+        self.limit = limit.clamp((*min_concurrency).into(), (*max_concurrency).into()) as u32;
+        let known = kept.get("min_rtt").map(|rtt| rtt.clamp(LEAST_RTT, 86_400.0));
+        self.min_rtt = fixed_min_rtt.map(|rtt| rtt.0).or(known);
+        match kept.get("measures_in").filter(|_| self.min_rtt.is_some()) {
+            Some(left) => {
+                // Two intervals: the jitter is at most one of them.
+                let left = Duration::from_secs_f64(left.clamp(0.0, 2.0 * min_rtt_interval.0));
+                self.phase = Phase::Following { next: now + left };
+                self.next_update = now + self.config.update_interval.duration();
+            }
+            None => self.measure(now),
+        }
     }
 }
 

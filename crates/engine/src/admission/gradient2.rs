@@ -26,7 +26,9 @@ use serde::{Deserialize, Serialize};
 use super::limit::{MOST, Sample, Window, admit_below, is_reached};
 use super::{Admission, AdmissionPolicy, Arrival, Context, Ended, PolicyState, require};
 use crate::decision::End;
+use crate::learned::Kept;
 use crate::setup::{Setup, SetupError};
+use crate::time::Timestamp;
 use crate::units::Seconds;
 
 /// Settings; the defaults are those of the source.
@@ -133,6 +135,20 @@ impl AdmissionPolicy for Gradient2 {
     fn describe(&self, state: &mut PolicyState) {
         state.limit = Some(self.limit);
         state.more.extend([("short_mean".into(), self.short), ("long_mean".into(), self.long)]);
+    }
+
+    fn keep(&self, _now: Timestamp, kept: &mut Kept) {
+        kept.put("limit", self.limit);
+        kept.put("short_mean", self.short);
+        kept.put("long_mean", self.long);
+        kept.put("windows", self.windows.into());
+    }
+
+    fn recall(&mut self, _now: Timestamp, kept: &Kept) {
+        self.short = kept.between("short_mean", (0.0, 1e6), self.short);
+        self.long = kept.between("long_mean", (0.0, 1e6), self.long);
+        self.windows = kept.between("windows", (0.0, 1e9), 0.0) as u32;
+        self.limit = kept.between("limit", (self.config.min_limit.into(), self.config.max_limit.into()), self.limit);
     }
 }
 

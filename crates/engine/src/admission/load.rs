@@ -7,6 +7,8 @@ use crate::decision::Reason;
 pub struct Load {
     /// Requests in flight (in shadow mode: only those that would have been admitted).
     pub in_flight: usize,
+    /// How many of these hang: their servers do not work on them, as it seems, for others overtook them.
+    pub hanging: usize,
     /// Servers that take requests.
     pub servers: usize,
     /// Sum of these servers' effective processors.
@@ -24,12 +26,21 @@ pub struct Load {
     pub queueing_delay: f64,
     /// By how much more (or less) the servers have in service than is in flight here, as nuclei report it.
     pub elsewhere: f64,
+    /// By which part what waits for a processor is made to look longer, to a tenant above its share; and how many of
+    /// [`Load::in_flight`] are not there.
+    pub(crate) pressure: f64,
+    pub(crate) pressed: usize,
 }
 
 impl Load {
+    /// Requests in flight that servers work on.
+    pub fn at_work(&self) -> usize {
+        self.in_flight.saturating_sub(self.hanging)
+    }
+
     /// Requests in service, on all servers, whoever sent them.
     pub fn in_service(&self) -> f64 {
-        (self.in_flight as f64 + self.elsewhere).max(0.0)
+        (self.at_work() as f64 + self.elsewhere).max(0.0)
     }
 
     /// What is left of the servers' processors for this application: those that serve others' requests do not count.
@@ -52,6 +63,7 @@ impl Load {
         let waits = (self.in_flight as f64 - self.idle_processors).max(0.0);
         let more = libm::ceil(waits * part) as usize;
         self.in_flight += more;
+        (self.pressure, self.pressed) = (part, more);
         more
     }
 

@@ -21,6 +21,7 @@ use super::threshold::{self, Threshold};
 use super::{Admission, AdmissionPolicy, Arrival, Context, Ended, PolicyState, require};
 use crate::decision::Reason;
 use crate::facts::Facts;
+use crate::learned::Kept;
 use crate::policer::Share;
 use crate::report::LoadReport;
 use crate::setup::{Setup, SetupError};
@@ -156,6 +157,18 @@ impl AdmissionPolicy for Sentry {
             true => self.threshold.describe(state),
             false => self.batch.describe(state),
         }
+    }
+
+    fn keep(&self, now: Timestamp, kept: &mut Kept) {
+        self.batch.keep(now, kept);
+        self.threshold.keep(now, kept);
+        kept.put("in_threshold", f64::from(u8::from(self.in_threshold)));
+    }
+
+    fn recall(&mut self, now: Timestamp, kept: &Kept) {
+        self.batch.recall(now, kept);
+        self.threshold.recall(now, kept);
+        self.in_threshold = kept.get("in_threshold") == Some(1.0);
     }
 }
 

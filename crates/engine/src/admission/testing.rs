@@ -60,6 +60,11 @@ impl Bench {
         self.note();
     }
 
+    pub(super) fn cancel(&mut self, ticket: Ticket) {
+        self.controller.handle_cancel(self.now, ticket);
+        self.note();
+    }
+
     pub(super) fn advance(&mut self, ms: u64) {
         let end = self.now + Duration::from_millis(ms);
         while let Some((at, _)) = self.controller.poll_timeout()

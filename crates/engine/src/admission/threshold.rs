@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{AdmissionPolicy, Context, PolicyState, require};
 use crate::facts::Facts;
+use crate::learned::Kept;
 use crate::policer::Share;
 use crate::request::ClassId;
 use crate::setup::{Setup, SetupError};
@@ -63,14 +64,16 @@ impl Config {
         require(self.fixed.is_none_or(|p| (0.0..=1.0).contains(&p)), "threshold", "fixed", "must lie between 0 and 1")
     }
 
-    pub(super) fn build(&self, _setup: &Setup) -> Threshold {
+    pub(super) fn build(&self, setup: &Setup) -> Threshold {
         Threshold {
+            classes: setup.classes.len(),
             config: self.clone(),
             period: self.period.duration(),
             next: Timestamp::ZERO,
             surged: false,
             idle_since: None,
             at: None,
+            is_recalled: false,
         }
     }
 }
@@ -92,6 +95,7 @@ const SURGE: f64 = 1.0;
 #[derive(Debug)]
 pub struct Threshold {
     config: Config,
+    classes: usize,
     period: Duration,
     next: Timestamp,
     /// The table in force was computed on a surge.
@@ -100,6 +104,8 @@ pub struct Threshold {
     idle_since: Option<Timestamp>,
     /// The threshold in force; `None`: every class passes.
     at: Option<(ClassId, f64)>,
+    /// It was in force elsewhere, and is not published yet.
+    is_recalled: bool,
 }
 
 impl AdmissionPolicy for Threshold {
@@ -114,6 +120,9 @@ impl AdmissionPolicy for Threshold {
         let surge = backlog > SURGE * self.fits(cx);
         // A table made for a pile must not outlast it.
         let relief = self.surged && backlog <= 0.0;
+        if core::mem::take(&mut self.is_recalled) {
+            self.put(cx, self.at);
+        }
         if cx.now < self.next && !surge && !relief {
             return;
         }
@@ -128,6 +137,20 @@ impl AdmissionPolicy for Threshold {
     fn describe(&self, state: &mut PolicyState) {
         state.active = "threshold";
         state.threshold = self.at.map(|(class, share)| (class.0, share));
+    }
+
+    fn keep(&self, now: Timestamp, kept: &mut Kept) {
+        keep(now, kept, self.at, self.next);
+        kept.put("surged", f64::from(u8::from(self.surged)));
+    }
+
+    /// With a fixed share there is nothing to go on with.
+    fn recall(&mut self, now: Timestamp, kept: &Kept) {
+        if self.config.fixed.is_none() {
+            (self.at, self.next) = recalled(now, kept, self.period, self.classes);
+            self.surged = kept.get("surged") == Some(1.0);
+            self.is_recalled = true;
+        }
     }
 }
 
@@ -203,6 +226,28 @@ pub(super) fn at(cx: &Context<'_>, usable: f64) -> Option<(ClassId, f64)> {
         left -= demand;
     }
     None
+}
+
+/// Puts away the threshold that is in force, and when the next one is computed.
+pub(super) fn keep(now: Timestamp, kept: &mut Kept, at: Option<(ClassId, f64)>, next: Timestamp) {
+    kept.put("threshold_due", next.seconds_since(now));
+    if let Some((class, share)) = at {
+        kept.of_class_mut(class.index()).put("threshold", share);
+    }
+}
+
+/// The threshold that was in force among so many classes, and when the next one is computed. If its class is no more,
+/// that is now.
+pub(super) fn recalled(
+    now: Timestamp,
+    kept: &Kept,
+    period: Duration,
+    classes: usize,
+) -> (Option<(ClassId, f64)>, Timestamp) {
+    let share = |class: usize| Some((class, kept.of_class(class).get("threshold")?.clamp(0.0, 1.0)));
+    let at = (0..classes).find_map(share).map(|(class, share)| (ClassId(class as u8), share));
+    let due = if at.is_some() { kept.between("threshold_due", (0.0, period.as_secs_f64()), 0.0) } else { 0.0 };
+    (at, now + Duration::from_secs_f64(due))
 }
 
 /// What a threshold lets in of each class; without one everything.

@@ -22,8 +22,10 @@ use serde::{Deserialize, Serialize};
 use super::limit::{MOST, admit_below, is_reached};
 use super::{Admission, AdmissionPolicy, Arrival, Context, Ended, PolicyState, require};
 use crate::decision::End;
+use crate::learned::Kept;
 use crate::rng::Rng;
 use crate::setup::{Setup, SetupError};
+use crate::time::Timestamp;
 
 /// Settings; the defaults are those of the source.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -101,6 +103,16 @@ impl AdmissionPolicy for Vegas {
     fn describe(&self, state: &mut PolicyState) {
         state.limit = Some(self.limit);
         state.more.push(("time_without_load".into(), self.without_load.unwrap_or(0.0)));
+    }
+
+    fn keep(&self, _now: Timestamp, kept: &mut Kept) {
+        kept.put("limit", self.limit);
+        kept.put("time_without_load", self.without_load.unwrap_or(f64::NAN));
+    }
+
+    fn recall(&mut self, _now: Timestamp, kept: &Kept) {
+        self.without_load = kept.get("time_without_load").filter(|seconds| *seconds > 0.0);
+        self.limit = kept.between("limit", (1.0, self.config.max_limit.into()), self.limit);
     }
 }
 

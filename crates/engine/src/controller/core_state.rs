@@ -17,6 +17,7 @@ use crate::setup::Setup;
 use crate::tenants::{Tenants, blame};
 use crate::time::Timestamp;
 
+use super::hanging::{self, Hanging};
 use super::outbox::Outbox;
 use super::runaways::Runaways;
 
@@ -37,6 +38,8 @@ pub(super) struct Core {
     pub(super) outbox: Outbox,
     /// What is known for cancelling.
     pub(super) runaways: Runaways,
+    /// What is known of requests that hang.
+    pub(super) hanging: Hanging,
     /// Requests refused for deadlines that a free processor could hardly meet, since one was let in.
     pub(super) hopeless: u32,
 }
@@ -55,6 +58,7 @@ impl Core {
             tenants: Tenants::new(&setup, !seed),
             outbox: Outbox::new(sink),
             runaways: Runaways::default(),
+            hanging: Hanging::default(),
             hopeless: 0,
             setup,
         }
@@ -62,7 +66,9 @@ impl Core {
 
     /// What a policy may see and do at `now`.
     pub(super) fn context(&mut self, now: Timestamp) -> Context<'_> {
-        let load = self.fleet.load(self.in_flight(), self.estimates.scale.is_sure());
+        let in_flight = self.in_flight();
+        let hanging = self.traffic.hanging().min((hanging::MOST * in_flight as f64) as usize);
+        let load = self.fleet.load(in_flight, hanging, self.estimates.scale.is_sure());
         Context {
             now,
             load,
@@ -107,11 +113,11 @@ impl Core {
         let Some(server) = flight.state.work_at() else { return };
         self.traffic.count_ended(flight);
         let work = outcome.map_or(0.0, |outcome| self.learn_from(now, ended, flight, server, outcome, is_over));
-        if outcome.is_none_or(|outcome| outcome.end != End::Answered) {
+        if !flight.hangs && outcome.is_none_or(|outcome| outcome.end != End::Answered) {
             self.witness(now, flight, server, 0.0, None);
         }
         let kind = self.kind_of(flight);
-        self.fleet.leave(now, server, kind, work);
+        self.fleet.leave(now, server, kind, (!flight.hangs).then_some(work));
     }
 
     /// As what a flight counts at its server; what shadow mode let in does not.

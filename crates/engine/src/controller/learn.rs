@@ -33,6 +33,7 @@ impl Core {
         if let Some(from) = self.estimates.refresh_target(&self.setup) {
             self.outbox.record(now, Event::TargetChanged { from, to: self.estimates.target });
         }
+        self.set_hanging_aside(now);
         self.tick_dispatch(now);
         self.fleet.sum_reports();
         self.publish_retry_after(now);
@@ -65,6 +66,12 @@ impl Core {
         let (end, service_time) = outcome.end_in(now.since(flight.started));
         self.count_end(now, ended, flight, end);
         match end {
+            _ if flight.hangs => {
+                if end == End::Answered {
+                    self.learn_cost(|costs| costs.record_hung(&flight.request));
+                }
+                0.0
+            }
             End::Answered => {
                 let received = self.received(now, flight, server, service_time);
                 let relative = self.estimates.costs.relative(&flight.request);
@@ -99,7 +106,7 @@ impl Core {
     /// begun, that tells nothing: it may have been open, or read slowly.
     pub(super) fn learn_given_up(&mut self, now: Timestamp, flight: &Flight, server: ServerId) {
         let server = &mut self.fleet.servers[server.index()];
-        if flight.first_byte == Timestamp::MAX && !server.reported.measures_costs(now) {
+        if flight.first_byte == Timestamp::MAX && !flight.hangs && !server.reported.measures_costs(now) {
             let received = server.capacity.received_per_processor(now, flight.mark);
             self.learn_cost(|costs| costs.record_given_up(&flight.request, received));
         }

@@ -6,7 +6,7 @@
 //!
 //! *Applied.* Ten times a second: where a class misses its target (more of its answers are late than the SLA permits,
 //! or as large a share of its requests is refused because they would be), a request of a less important class is looked
-//! for that is at a server of that class, has been there for a whole target, and has received [`SEVERAL`] times what it
+//! for that is at a server of that class, has been there for a whole target, and has received four times what it
 //! was expected to cost; where costs vary by themselves, twice what the SLA's statistic of their spread is. Of these
 //! the least important goes, and of equals the one that has used most.
 //!
@@ -29,10 +29,6 @@ use crate::request::{ClassId, ServerId, Ticket};
 use crate::setup::Cancel;
 use crate::time::Timestamp;
 
-/// So many times the predicted cost is no accident.
-const SEVERAL: f64 = 4.0;
-/// The same, in spreads of costs at the SLA's statistic.
-const SPREADS: f64 = 2.0;
 /// Cancellations for each answer.
 const SHARE: f64 = 0.01;
 /// Cancellations that may be saved up.
@@ -142,7 +138,7 @@ impl Core {
     /// The request that is to be cancelled for the sake of a class. O(in flight), and only while tokens are there.
     fn worst_runaway(&mut self, now: Timestamp, pressed: ClassId) -> Option<Runaway> {
         let Core { traffic, estimates, fleet, runaways, .. } = self;
-        let several = SEVERAL.max(SPREADS * estimates.calibration.factor());
+        let several = estimates.calibration.no_accident();
         let own = fleet.partitions.of(pressed);
         let mut worst: Option<Runaway> = None;
         for (slot, flight) in traffic.flights.iter() {

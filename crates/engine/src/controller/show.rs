@@ -34,6 +34,8 @@ pub(super) fn snapshot(core: &Core, admission: &dyn AdmissionPolicy, now: Timest
         waiting: core.traffic.waiting.len(),
         processors: core.fleet.sums.processors,
         mean_cost: core.estimates.costs.mean(),
+        cost_variation: core.estimates.costs.variation(),
+        arrival_variation: core.estimates.arrivals.variation(),
         calibration: core.estimates.calibration.factor(),
         urls: core.estimates.costs.urls(),
         alpha: core.estimates.alpha.get(),

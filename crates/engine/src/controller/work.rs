@@ -15,7 +15,7 @@ use crate::request::{ServerId, Ticket};
 use crate::time::Timestamp;
 
 /// A ghost that nobody watches goes after so long at the latest, seconds: what is learned may be wrong by any factor.
-const LONGEST: f64 = 60.0;
+pub(super) const LONGEST: f64 = 60.0;
 /// Ghosts that nobody watches go with the tick. Where their server is known to stop sooner than this, they go at once.
 const AT_ONCE: Duration = Duration::from_millis(50);
 /// A request that has had all that it was expected to cost, or nearly, has this part of that still to come.
@@ -164,7 +164,7 @@ impl Core {
 
     /// When the work on a request that nobody watches is expected to be over at a server that shares its processors
     /// among what it has. One that was watched until now is not taken to stop.
-    fn expected_end(&mut self, now: Timestamp, flight: &Flight, server: ServerId) -> Timestamp {
+    pub(super) fn expected_end(&mut self, now: Timestamp, flight: &Flight, server: ServerId) -> Timestamp {
         let cost = self.estimates.costs.estimate(&flight.request);
         let server = &mut self.fleet.servers[server.index()];
         let left = (cost - server.capacity.received(now, flight.mark)).max(cost * LEAST_LEFT);

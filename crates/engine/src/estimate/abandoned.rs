@@ -24,7 +24,7 @@ const MEMORY: f64 = 64.0;
 const SURELY: f64 = 2.0;
 
 /// What became of one server's abandoned requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Abandoned {
     /// Those that stopped, old ones faded.
     stopped: f64,

@@ -13,7 +13,7 @@ const PRIOR_SAMPLES: f64 = 4.0;
 const MOST: f64 = 20.0;
 
 /// Least-squares fit of alpha.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Alpha {
     io_io: f64,
     io_rest: f64,

@@ -10,7 +10,7 @@
 //! changes afterwards, which the test bounds anyway. Counting it twice made the limit sink, the swings around it larger
 //! in proportion, and so the limit sink further.
 
-use super::histogram::DecayedHistogram;
+use super::histogram::{DecayedHistogram, KeptHistogram};
 use crate::sla::Statistic;
 use crate::time::Timestamp;
 
@@ -22,6 +22,10 @@ const PRIOR_WEIGHT: f64 = 20.0;
 /// The factor's bounds. Below 1 only a little: a server that beats its prediction is left that as a reserve.
 const LEAST: f64 = 0.9;
 const MOST: f64 = 20.0;
+/// So many times what was expected is no accident ...
+pub(crate) const SEVERAL: f64 = 4.0;
+/// ... nor so many spreads of costs at the SLA's statistic.
+const SPREADS: f64 = 2.0;
 /// How many times as often as the SLA permits on the whole a request may be late that is still worth its place.
 pub const LIKELY: f64 = 3.0;
 
@@ -80,9 +84,25 @@ impl Calibration {
         self.likely = blend(self.ratios.quantile(1.0 - LIKELY * (1.0 - quantile))).min(self.factor);
     }
 
+    /// The ratios that there are to keep.
+    pub(crate) fn keep(&self, now: Timestamp) -> KeptHistogram {
+        self.ratios.keep(now)
+    }
+
+    /// Begins with ratios that were seen elsewhere.
+    pub(crate) fn recall(&mut self, now: Timestamp, kept: &KeptHistogram) {
+        self.ratios.recall(now, kept);
+        self.refresh(now);
+    }
+
     /// What an expected cost must be multiplied by to bound the SLA's statistic.
     pub fn factor(&self) -> f64 {
         self.factor
+    }
+
+    /// The ratio from which on it is no accident that a request receives so much more than was expected.
+    pub fn no_accident(&self) -> f64 {
+        SEVERAL.max(SPREADS * self.factor)
     }
 
     /// The ratio that half the requests stay below.

@@ -20,8 +20,12 @@
 //! It starts at one processor, the paper's assumption and the safe side: eight times too low refuses for some
 //! hundred milliseconds what could be served; eight times too high would bury the server.
 
+mod kept;
+
 use super::scale::Sharing;
 use crate::time::Timestamp;
+
+pub use kept::KeptCapacity;
 
 /// Completions that make a window worth reading.
 const WINDOW_COMPLETIONS: f64 = 8.0;
@@ -69,6 +73,8 @@ pub struct Capacity {
     parts: f64,
     /// The same, had the server one processor only.
     shares: f64,
+    /// Requests that completed.
+    completed: u64,
     window: Window,
     raise: Raise,
     sharing: Sharing,
@@ -80,10 +86,12 @@ pub struct Mark {
     received: f64,
     parts: f64,
     shares: f64,
+    /// How many will have completed when all that were there before it have.
+    ahead: u64,
 }
 
 /// Work and the time it took.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 struct Sum {
     seconds: f64,
     /// Relative work.
@@ -144,6 +152,7 @@ impl Capacity {
             received: 0.0,
             parts: 0.0,
             shares: 0.0,
+            completed: 0,
             window: Window { level: 1, ..Window::default() },
             raise: Raise { wait: WAIT_FIRST, ..Raise::default() },
             sharing: Sharing::default(),
@@ -178,9 +187,22 @@ impl Capacity {
     /// One more request is in service from `now` on. Returns a mark for [`Capacity::received`].
     pub fn start(&mut self, now: Timestamp) -> Mark {
         self.advance(now);
+        let ahead = self.completed + u64::from(self.in_service);
         self.in_service += 1;
         self.window.most = self.window.most.max(self.in_service);
-        Mark { received: self.received, parts: self.parts, shares: self.shares }
+        Mark { received: self.received, parts: self.parts, shares: self.shares, ahead }
+    }
+
+    /// How many requests completed, at least, that came after the one whose mark this is.
+    pub fn overtakers(&self, mark: Mark) -> u64 {
+        self.completed.saturating_sub(mark.ahead)
+    }
+
+    /// A request that has been there for `stay` seconds since `mark` hangs: it is not in service, and was not. It must
+    /// not end ([`Capacity::end`]).
+    pub fn set_aside(&mut self, now: Timestamp, mark: Mark, stay: f64) {
+        self.witness(now, mark, stay, 0.0, None);
+        self.in_service = self.in_service.saturating_sub(1);
     }
 
     /// Processor-seconds received until `now` by a request in service since [`Capacity::start`] returned `mark`.
@@ -224,6 +246,7 @@ impl Capacity {
     /// A request ends after completing `work` units of relative work (0 for a cancel).
     pub fn end(&mut self, now: Timestamp, work: f64) {
         self.advance(now);
+        self.completed += u64::from(work > 0.0);
         if self.in_service >= self.window.level && work > 0.0 {
             self.window.sum.work += work;
             self.window.sum.completions += 1.0;
@@ -348,6 +371,19 @@ impl Capacity {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_long_request_received_does_not_depend_on_what_is_thought_at_its_end() {
+        let at = Timestamp::from_millis;
+        let mut server = Capacity::given(4.0);
+        let mark = server.start(at(0));
+        (0..7).for_each(|_| _ = server.start(at(0)));
+        // Eight share the server for two seconds; in the second one it is thought to be a quarter of what it was.
+        server.received(at(1000), mark);
+        server.give(1.0);
+        let each = server.received_per_processor(at(2000), mark);
+        assert!((each - 0.25).abs() < 1e-9, "{each}");
+    }
 
     #[test]
     fn a_server_that_never_has_so_many_again_is_learned_all_the_same() {

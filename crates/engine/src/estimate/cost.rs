@@ -10,12 +10,16 @@
 //! and only differences between URLs are learned. The scale, seconds per unit, comes from requests that found their
 //! server idle ([`Scale`](super::Scale)).
 
+mod kept;
+
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::norm::{Chance, Norm};
 use super::rate::Average;
 use crate::request::{Request, UrlKey};
+
+pub use kept::KeptCosts;
 
 /// Samples an entry remembers.
 const MEMORY: f64 = 64.0;
@@ -31,6 +35,8 @@ const UNIT_SAMPLES: f64 = 32.0;
 /// A URL is well known from this many samples on; one that is not counts this much in that average.
 const KNOWN: f64 = 8.0;
 const UNKNOWN_WEIGHT: f64 = 0.1;
+/// As so many times its expected cost counts what seemed to hang.
+const HUNG: f64 = 1.5;
 /// What was given up counts as no more than so many times the mean.
 const LARGEST: f64 = 8.0;
 /// Entries of a set: a URL's key names its set, so a look-up compares at most this many keys.
@@ -45,6 +51,8 @@ pub struct Costs {
     types: Vec<Average>,
     classes: Vec<Average>,
     all: Average,
+    /// Of the samples' squares, beside `all`.
+    squares: Average,
     default: f64,
     /// Of samples from response times, and of those that were measured on servers.
     received: Norm,
@@ -63,6 +71,7 @@ impl Costs {
             types: none(types),
             classes: none(classes),
             all: Average::default(),
+            squares: Average::default(),
             default,
             scale: 1.0,
             received: Norm::default(),
@@ -121,9 +130,17 @@ impl Costs {
         self.learn(request, at_least * factor);
     }
 
+    /// Learns from a request that was answered after it seemed to hang. If it did not, it was much dearer than its kind
+    /// is thought to be; nobody can tell. So it counts as somewhat dearer: a kind whose every request seems to hang is
+    /// soon known to be dear, and one of which few do is not far off.
+    pub fn record_hung(&mut self, request: &Request) {
+        self.learn(request, HUNG * self.relative(request));
+    }
+
     fn learn_answered(&mut self, request: &Request, cost: f64) {
         self.learn(request, cost);
         self.all.update(cost, 1.0, GROUP_MEMORY);
+        self.squares.update(cost * cost, 1.0, GROUP_MEMORY);
     }
 
     /// Learns what URLs, types and classes cost.
@@ -151,12 +168,21 @@ impl Costs {
             return 1.0;
         }
         let expected = self.relative(request);
-        let samples = self.urls.get(request.url).map_or(0.0, Average::weight);
+        let samples = self.samples(request);
         let known = samples >= KNOWN;
         let norm = if measured { &mut self.measured } else { &mut self.received };
         let factor = norm.factor(seconds, expected, if known { 1.0 } else { UNKNOWN_WEIGHT });
         self.chance.record(known.then_some(seconds * factor / expected), samples, LEAN);
         factor
+    }
+
+    /// Whether a request's cost is well known by its URL.
+    pub fn knows(&self, request: &Request) -> bool {
+        self.samples(request) >= KNOWN
+    }
+
+    fn samples(&self, request: &Request) -> f64 {
+        self.urls.get(request.url).map_or(0.0, Average::weight)
     }
 
     /// Sets the scale, seconds per unit of relative cost.
@@ -177,6 +203,13 @@ impl Costs {
     /// Mean inherent time over all requests, seconds, once one was seen.
     pub fn mean(&self) -> Option<f64> {
         self.all.get().map(|cost| cost * self.scale)
+    }
+
+    /// Coefficient of variation of the inherent times of all requests together: 1 as of exponential ones; `None` until
+    /// there are enough samples. Of samples from response times their error is in it.
+    pub fn variation(&self) -> Option<f64> {
+        let (mean, square) = (self.all.get().filter(|mean| *mean > 0.0)?, self.squares.get()?);
+        self.has_unit().then(|| libm::sqrt((square / (mean * mean) - 1.0).max(0.0)))
     }
 
     /// How many request types it knows.

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Alpha, Calibration, Costs, DecayedHistogram, Rate, Scale};
+use super::{Alpha, Calibration, Costs, DecayedHistogram, Rate, Scale, Unevenness};
 use crate::fleet::ServerState;
 use crate::policer::ClassCounts;
 use crate::setup::{ClassSetup, Setup};
@@ -42,6 +42,7 @@ pub(crate) struct Estimates {
     pub(crate) alpha: Alpha,
     /// Of all classes.
     offered: Rate,
+    pub(crate) arrivals: Unevenness,
     /// The SLA's target at that rate, seconds.
     pub(crate) target: f64,
     /// Per class, as of the last refresh, and when that was.
@@ -71,6 +72,7 @@ impl Estimates {
             scale: Scale::default(),
             alpha: Alpha::default(),
             offered: Rate::new(RATE_TAU),
+            arrivals: Unevenness::default(),
             target: setup.sla.target(0.0).as_secs_f64(),
             counted: alloc::vec![ClassCounts::default(); classes],
             refreshed: Timestamp::ZERO,
@@ -90,6 +92,7 @@ impl Estimates {
             class.retries.update(new.retries as f64, dt);
         }
         self.offered.update(offered as f64, dt);
+        self.arrivals.update(offered as f64, dt);
     }
 
     /// The target at the current rate; the one before, when it is another one now.
@@ -109,6 +112,18 @@ impl Estimates {
         self.costs.set_scale(scale);
         servers.iter_mut().for_each(|server| server.capacity.set_scale(scale));
         true
+    }
+
+    /// The offered rate of all classes, once it is known.
+    pub(crate) fn offered(&self) -> Option<f64> {
+        self.offered.known()
+    }
+
+    /// The offered rate and the target that goes with it, as they were elsewhere. Rates are measured from `now` on.
+    pub(crate) fn recall_offered(&mut self, now: Timestamp, setup: &Setup, offered: Option<f64>) {
+        self.refreshed = now;
+        self.offered.recall(offered);
+        self.target = setup.sla.target(self.offered.get()).as_secs_f64();
     }
 
     /// Takes over another setup. What was learned follows classes and types to where they stand now.

@@ -1,6 +1,7 @@
 //! A histogram over many orders of magnitude that forgets.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 use crate::time::Timestamp;
 
@@ -25,7 +26,33 @@ pub struct DecayedHistogram {
     sum: f64,
 }
 
+/// A histogram as it was: what is in its buckets.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct KeptHistogram {
+    counts: Vec<(u16, f32)>,
+    sum: f64,
+}
+
+impl KeptHistogram {
+    /// What is in its buckets, by their number.
+    pub(crate) fn buckets(&self) -> impl Iterator<Item = (usize, f64)> + '_ {
+        self.counts.iter().map(|(at, count)| (usize::from(*at), f64::from(*count)))
+    }
+
+    /// With this in its buckets; what is none is left out.
+    pub(crate) fn of_buckets(buckets: impl Iterator<Item = (usize, f64)>) -> KeptHistogram {
+        let counts: Vec<(u16, f32)> = buckets.map(|(at, count)| (at as u16, count.clamp(0.0, 1e12) as f32)).collect();
+        let sum = counts.iter().map(|(at, count)| middle(usize::from(*at)) * f64::from(*count)).sum();
+        KeptHistogram { counts, sum }
+    }
+}
+
 impl DecayedHistogram {
+    /// How many buckets there are.
+    pub(crate) const fn buckets() -> usize {
+        BUCKETS
+    }
+
     /// A histogram whose counts halve every `half_life` seconds (infinite: never).
     pub fn new(half_life: f64) -> Self {
         DecayedHistogram { half_life, epoch: Timestamp::ZERO, counts: Box::new([0.0; BUCKETS]), total: 0.0, sum: 0.0 }
@@ -86,6 +113,27 @@ impl DecayedHistogram {
     }
 
     /// Half-lives since the epoch.
+    /// What there is to keep at `now`.
+    pub(crate) fn keep(&self, now: Timestamp) -> KeptHistogram {
+        let fade = libm::exp2(-self.age(now));
+        let used = self.counts.iter().enumerate().filter(|(_, count)| **count > 0.0);
+        KeptHistogram {
+            counts: used.map(|(at, count)| (at as u16, (f64::from(*count) * fade) as f32)).collect(),
+            sum: self.sum * fade,
+        }
+    }
+
+    /// Begins at `now` with what was recorded elsewhere.
+    pub(crate) fn recall(&mut self, now: Timestamp, kept: &KeptHistogram) {
+        self.clear();
+        self.epoch = now;
+        for &(at, count) in kept.counts.iter().filter(|(at, count)| usize::from(*at) < BUCKETS && *count > 0.0) {
+            self.counts[usize::from(at)] = count;
+            self.total += f64::from(count);
+        }
+        self.sum = kept.sum.max(0.0);
+    }
+
     fn age(&self, now: Timestamp) -> f64 {
         now.seconds_since(self.epoch) / self.half_life
     }

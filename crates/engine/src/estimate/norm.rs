@@ -13,7 +13,7 @@ const ANCHOR_MEMORY: f64 = 1e7;
 const LARGEST: f64 = 8.0;
 
 /// What recent samples of one kind were, and what was expected of them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub(super) struct Norm {
     seen: Average,
     expected: Average,
@@ -56,7 +56,7 @@ impl Norm {
 }
 
 /// How much samples of a URL differ, and on how many of them what is known of it stands.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub(super) struct Chance {
     /// Mean square of the relative deviation of a sample from what was expected.
     spread: Average,

@@ -26,6 +26,16 @@ impl Rate {
         self.value = Some(self.value.map_or(seen, |value| value + gain * (seen - value)));
     }
 
+    /// The estimate as it was elsewhere.
+    pub(crate) fn recall(&mut self, value: Option<f64>) {
+        self.value = value.filter(|value| *value >= 0.0);
+    }
+
+    /// Events per second, once an interval was seen.
+    pub(crate) fn known(&self) -> Option<f64> {
+        self.value
+    }
+
     /// Events per second; 0 before the first interval.
     pub fn get(&self) -> f64 {
         self.value.unwrap_or(0.0)
@@ -33,7 +43,7 @@ impl Rate {
 }
 
 /// A mean that forgets: exact over the first `memory` samples, then exponentially decayed.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Average {
     value: f64,
     weight: f64,

@@ -26,12 +26,12 @@ const EQUAL: f64 = 8.0;
 const MEMORY: f64 = 256.0;
 
 /// One server's time and work by how many requests were in service.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Sharing {
     levels: [Level; LEVELS],
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 struct Level {
     /// Request-seconds in this state.
     seconds: f64,

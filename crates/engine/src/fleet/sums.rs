@@ -24,11 +24,13 @@ pub(crate) struct Sums {
 }
 
 impl Fleet {
-    /// How loaded the servers are by `in_flight` requests. `is_sure`: their processors are known for sure.
-    pub(crate) fn load(&self, in_flight: usize, is_sure: bool) -> Load {
+    /// How loaded the servers are by `in_flight` requests, `hanging` of which they do not work on. `is_sure`: their
+    /// processors are known for sure.
+    pub(crate) fn load(&self, in_flight: usize, hanging: usize, is_sure: bool) -> Load {
         let Sums { up, processors, sure_processors, free, queueing_delays, elsewhere } = self.sums;
         Load {
             in_flight,
+            hanging,
             servers: up,
             processors,
             idle_processors: if is_sure { processors } else { sure_processors },
@@ -36,6 +38,8 @@ impl Fleet {
             free: free.unwrap_or(usize::MAX),
             queueing_delay: queueing_delays / up.max(1) as f64,
             elsewhere,
+            pressure: 0.0,
+            pressed: 0,
         }
     }
 

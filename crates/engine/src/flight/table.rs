@@ -66,6 +66,8 @@ pub(crate) struct Flight {
     pub(crate) shadow: bool,
     /// The driver was told to end it.
     pub(crate) is_cancelled: bool,
+    /// Its server does not work on it, as it seems: others overtook it.
+    pub(crate) hangs: bool,
 }
 
 impl Flight {
@@ -119,6 +121,11 @@ impl Flights {
         if slot.generation == ticket.generation { slot.flight.as_mut() } else { None }
     }
 
+    /// The request in `slot`.
+    pub(crate) fn at_mut(&mut self, slot: u32) -> Option<&mut Flight> {
+        self.slots.get_mut(slot as usize)?.flight.as_mut()
+    }
+
     pub(crate) fn get(&self, ticket: Ticket) -> Option<&Flight> {
         let slot = self.slots.get(ticket.slot as usize)?;
         if slot.generation == ticket.generation { slot.flight.as_ref() } else { None }
@@ -147,6 +154,14 @@ impl Flights {
     /// When the request in `slot` arrived.
     pub(crate) fn arrived(&self, slot: u32) -> Timestamp {
         self.slots[slot as usize].flight.map_or(Timestamp::ZERO, |flight| flight.arrived)
+    }
+
+    /// What is in the next `count` slots from `from` on, with its slot; and where to go on.
+    pub(crate) fn some(&self, from: usize, count: usize) -> (impl Iterator<Item = (u32, &Flight)>, usize) {
+        let end = from.saturating_add(count).min(self.slots.len());
+        let slots = self.slots.get(from..end).unwrap_or_default().iter().enumerate();
+        let next = if end < self.slots.len() { end } else { 0 };
+        (slots.filter_map(move |(at, entry)| Some(((from + at) as u32, entry.flight.as_ref()?))), next)
     }
 
     /// Every request, with its slot, in the order of slots.
@@ -182,7 +197,25 @@ mod tests {
             in_flight: 0,
             shadow: false,
             is_cancelled: false,
+            hangs: false,
         }
+    }
+
+    #[test]
+    fn some_at_a_time_are_all_in_the_end() {
+        let mut flights = Flights::new();
+        let tickets: Vec<Ticket> = (0..5).map(|_| flights.insert(flight())).collect();
+        flights.remove(tickets[2]);
+        let mut next = 0;
+        let rounds: Vec<Vec<u32>> = (0..4)
+            .map(|_| {
+                let (some, after) = flights.some(next, 2);
+                next = after;
+                some.map(|(slot, _)| slot).collect()
+            })
+            .collect();
+        assert_eq!(rounds, [[0, 1].to_vec(), [3].to_vec(), [4].to_vec(), [0, 1].to_vec()]);
+        assert_eq!(flights.some(9, 2).0.count(), 0, "beyond the last");
     }
 
     #[test]

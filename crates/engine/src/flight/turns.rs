@@ -30,6 +30,8 @@ pub(crate) enum Turn {
 impl Turn {
     /// All, in order.
     pub(crate) const ALL: [Turn; 4] = [Turn::First, Turn::Again, Turn::FirstAbove, Turn::AgainAbove];
+    /// Those of tenants within their share.
+    pub(crate) const WITHIN: [Turn; 2] = [Turn::First, Turn::Again];
     /// Those of first tries, and of retries.
     pub(crate) const FIRST_TRIES: [Turn; 2] = [Turn::First, Turn::FirstAbove];
     pub(crate) const RETRIES: [Turn; 2] = [Turn::Again, Turn::AgainAbove];
@@ -191,6 +193,7 @@ mod tests {
                 in_flight: 0,
                 shadow: false,
                 is_cancelled: false,
+                hangs: false,
             };
             assert_eq!(flight.turn(), turn);
             let ticket = traffic.enqueue(flight);

@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use super::derived::Reach;
 use super::{Parameters, Run, Step};
 use crate::bucket::TokenBucket;
 use crate::time::Timestamp;
@@ -16,7 +17,7 @@ pub(super) struct Class {
     pub(super) target: f64,
     bucket: TokenBucket,
     /// Requests per second.
-    rate: f64,
+    pub(super) rate: f64,
     /// Response times since the last run, seconds. As many as fit: never grows.
     pub(super) samples: Vec<f64>,
     /// The smoothed percentile (cur), seconds.
@@ -37,6 +38,8 @@ pub(super) struct Class {
     pub(super) was_short: bool,
     /// Whether at least half of the rate was asked for between the last two runs.
     pub(super) is_used: bool,
+    /// What the service was seen to answer.
+    pub(super) reach: Reach,
     pub(super) last: Option<Run>,
 }
 
@@ -57,6 +60,7 @@ impl Class {
             has_refused: false,
             was_short: false,
             is_used: true,
+            reach: Reach::default(),
             last: None,
         }
     }
@@ -81,7 +85,9 @@ impl Class {
 
     /// Takes the samples since the last run into the estimate. How many there were, and their percentile.
     pub(super) fn digest(&mut self, now: Timestamp, parameters: &Parameters) -> (u32, Option<f64>) {
-        let allowed = self.rate() * now.seconds_since(self.ran);
+        let since = now.seconds_since(self.ran);
+        let allowed = self.rate() * since;
+        self.reach.look(self.samples.len() as f64, since);
         let was_asked = self.offered > 0;
         self.was_short = self.has_refused && f64::from(self.offered) > allowed;
         self.is_used = 2.0 * f64::from(self.offered) >= allowed;
@@ -106,7 +112,33 @@ impl Class {
     /// Changes the rate, within the bounds; the bucket keeps its tokens.
     pub(super) fn set_rate(&mut self, now: Timestamp, rate: f64, parameters: &Parameters) {
         self.rate = rate.clamp(parameters.min_rate, parameters.max_rate);
-        self.bucket.adjust(now, self.rate, parameters.depth);
+        let depth = if parameters.derived { self.reach.depth(self.rate, parameters.depth) } else { parameters.depth };
+        self.bucket.adjust(now, self.rate, depth);
+    }
+
+    /// Goes on at `now` with the rate that it had elsewhere, whose bucket is `ahead` seconds ahead.
+    pub(super) fn recall(&mut self, now: Timestamp, rate: f64, ahead: f64, parameters: &Parameters) {
+        self.ran = now;
+        self.set_rate(now, rate, parameters);
+        self.bucket.set_ahead(now, ahead);
+    }
+
+    /// Keeps the rate within reach of what the service was seen to answer; `late`: this run was over the target.
+    pub(super) fn derive(&mut self, now: Timestamp, late: bool, parameters: &Parameters) {
+        let most = self.reach.most(late);
+        if self.rate > most {
+            self.set_rate(now, most, parameters);
+        }
+    }
+
+    /// Answers per second between the last two runs.
+    pub(super) fn answered(&self) -> f64 {
+        self.reach.answered()
+    }
+
+    /// The step of a raise that suits what is answered.
+    pub(super) fn step(&self, raise_by: f64) -> f64 {
+        self.reach.step(raise_by)
     }
 
     pub(super) fn note(&mut self, at: Timestamp, step: Step) {

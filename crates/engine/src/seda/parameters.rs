@@ -34,6 +34,11 @@ pub struct Parameters {
     /// Whether the estimate is forgotten after ten runs in a row without a sample, and the rate starts anew after ten
     /// without a request. In the paper neither is: an overload is remembered until requests of that type come again.
     pub forgets: bool,
+    /// Whether the largest rate, the rate at the start and the reaction follow from what the service was seen to do,
+    /// where the paper has numbers set by hand: the rate is at most twice the highest rate of answers so far, comes
+    /// down at once below what is answered when that is late, and rises in steps in proportion to what was answered.
+    /// `max_rate` and `initial_rate` are bounds then, and `raise_unused` says nothing.
+    pub derived: bool,
     /// How many requests the bucket lets through at once, 1 or more.
     pub depth: f64,
     /// The rate at the start, requests per second.
@@ -87,6 +92,7 @@ impl Default for Parameters {
             raise_offset: -0.1,
             raise_unused: true,
             forgets: true,
+            derived: false,
             depth: 1.0,
             initial_rate: 100.0,
             min_rate: 0.05,

@@ -344,3 +344,36 @@ proptest! {
         }
     }
 }
+
+/// A service of 20/s that was idle: nothing is set, and the rate is within its reach when the crowd comes.
+#[test]
+fn derived_bounds_follow_the_answers() {
+    let parameters = Parameters { derived: true, ..Parameters::default() };
+    let mut controller = controller(parameters, 1);
+    let class = ClassId(0);
+    let run = |controller: &mut Controller, second: u64, answers: u32, took: f64| {
+        let now = Timestamp::from_millis(second * 1000);
+        for _ in 0..answers {
+            controller.completed(now, class, took);
+        }
+        controller.on_timeout(now + Duration::from_secs(1));
+        controller.rate(class)
+    };
+    for second in 1..10 {
+        run(&mut controller, second, 2, 0.1);
+    }
+    assert_eq!(run(&mut controller, 10, 2, 0.1), 10.0, "a quiet minute leaves no rate of hundreds to be found");
+    // Many come, and are answered in time: it rises, to twice what is answered at most.
+    for second in 11..40 {
+        let now = Timestamp::from_millis(second * 1000);
+        for _ in 0..100 {
+            controller.admit(now, class);
+        }
+        run(&mut controller, second, 20, 0.1);
+    }
+    let risen = controller.rate(class);
+    assert!(risen > 10.0 && risen <= 40.0, "{risen}");
+    // Late: below what is answered at once, not by a sixth of what it was.
+    let late = (40..44).map(|second| run(&mut controller, second, 20, 5.0)).fold(f64::INFINITY, f64::min);
+    assert!(late <= 20.0 / 1.2 + 1e-9, "{late}");
+}

@@ -8,7 +8,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
 use tidegate_engine::{
-    Action, AdmissionConfig, Decision, MaxConn, Outcome, Reason, ServerSetup, Share, Status, Timestamp, WhenAllDown,
+    Action, AdmissionConfig, Decision, Learned, MaxConn, Outcome, Reason, ServerSetup, Share, Status, Timestamp,
+    WhenAllDown,
 };
 
 use crate::support::cases::{self, Case, all};
@@ -96,6 +97,27 @@ fn equal_inputs_and_seeds_give_equal_outputs() {
                 return Err(format!("step {at} differs:\n{one:?}\n{other:?}"));
             }
         }
+        Ok(())
+    });
+}
+
+#[test]
+fn what_was_learned_survives_a_text_and_another_controller_for_every_policy() {
+    for_all_policies("learned", |case, seed, operations| {
+        let mut driver = examine(case, seed, operations)?;
+        let learned = driver.controller.learned(driver.now);
+        let text = serde_json::to_string(&learned).map_err(|error| error.to_string())?;
+        let read: Learned = serde_json::from_str(&text).map_err(|error| format!("{error}: {text}"))?;
+        if read != learned {
+            return Err(format!("{text} is read as {read:?}"));
+        }
+        let mut other = Driver::new(case, seed);
+        other.controller.recall(other.now, &read);
+        // Their class may be called otherwise, or their server be gone, after a reload.
+        if other.controller.in_flight() > learned.at_work() {
+            return Err(format!("{} at work of {}", other.controller.in_flight(), learned.at_work()));
+        }
+        operations.iter().for_each(|operation| other.play(operation));
         Ok(())
     });
 }

@@ -10,6 +10,8 @@ use tidegate_engine::{
 /// Servers of every crowd, and the processors of each.
 const SERVERS: usize = 2;
 const PROCESSORS: f64 = 2.0;
+/// How long it takes a server to have another worker.
+const ANOTHER: Duration = Duration::from_secs(3);
 /// Seconds of work that they do per second.
 pub const CAPACITY: f64 = SERVERS as f64 * PROCESSORS;
 
@@ -49,10 +51,30 @@ pub fn setup(target: u64, policy: &str) -> Setup {
     setup
 }
 
+/// In what a crowd's world differs from others.
+#[derive(Clone, Copy, Debug)]
+pub struct World {
+    /// For so many seconds in the beginning a sixth of the requests comes.
+    pub calm: u64,
+    /// Each server has so many workers. What comes while all are taken waits until there is one more, whoever leaves,
+    /// as at an Apache that must make another process first.
+    pub workers: usize,
+}
+
+impl Default for World {
+    fn default() -> World {
+        World { calm: 0, workers: usize::MAX }
+    }
+}
+
 /// Plays a crowd for so many seconds; the courses of its kinds.
 pub fn play(setup: Setup, kinds: &[Kind], seconds: u64, seed: u64) -> Vec<Course> {
-    let target = setup.sla.target(0.0).as_secs_f64();
-    let mut crowd = Crowd { target, ..Crowd::new(setup, kinds, seed) };
+    play_in(World::default(), setup, kinds, seconds, seed)
+}
+
+/// The same in a world.
+pub fn play_in(world: World, setup: Setup, kinds: &[Kind], seconds: u64, seed: u64) -> Vec<Course> {
+    let mut crowd = Crowd::new(world, setup, kinds, seed);
     let end = Timestamp::ZERO + Duration::from_secs(seconds);
     while crowd.step(end) {}
     crowd.courses
@@ -61,6 +83,8 @@ pub fn play(setup: Setup, kinds: &[Kind], seconds: u64, seed: u64) -> Vec<Course
 struct Job {
     ticket: Ticket,
     kind: usize,
+    /// Nobody works on it before.
+    begins: Timestamp,
     left: f64,
     arrived: Timestamp,
 }
@@ -78,6 +102,8 @@ struct Crowd<'k> {
     rate: f64,
     /// Seconds.
     target: f64,
+    workers: [usize; SERVERS],
+    calm: Timestamp,
     rng: Rng,
     now: Timestamp,
     next: Timestamp,
@@ -87,12 +113,14 @@ struct Crowd<'k> {
 }
 
 impl<'k> Crowd<'k> {
-    fn new(setup: Setup, kinds: &'k [Kind], seed: u64) -> Crowd<'k> {
+    fn new(world: World, setup: Setup, kinds: &'k [Kind], seed: u64) -> Crowd<'k> {
         let mut crowd = Crowd {
+            target: setup.sla.target(0.0).as_secs_f64(),
             controller: Controller::new(setup, 1, seed, Box::new(NoEvents)).expect("it makes sense"),
             kinds,
             rate: kinds.iter().map(|kind| kind.rate).sum(),
-            target: 1.0,
+            workers: [world.workers; SERVERS],
+            calm: Timestamp::from_millis(1000 * world.calm),
             rng: Rng::new(seed ^ 0xC0FF_EE00),
             now: Timestamp::ZERO,
             next: Timestamp::ZERO,
@@ -108,12 +136,14 @@ impl<'k> Crowd<'k> {
     fn step(&mut self, end: Timestamp) -> bool {
         let timer = self.controller.poll_timeout().map_or(end, |(at, _)| at);
         let done = self.next_done();
-        let at = self.next.min(timer).min(done.map_or(end, |(at, ..)| at)).max(self.now);
+        let begin = self.next_begin().unwrap_or(end);
+        let at = self.next.min(timer).min(begin).min(done.map_or(end, |(at, ..)| at)).max(self.now);
         if at >= end {
             return false;
         }
         self.work_until(at);
         match done {
+            _ if begin <= at => {}
             Some((done, server, index)) if done <= at => self.complete(server, index),
             _ if timer <= at => self.controller.handle_timeout(self.now),
             _ => self.arrive(),
@@ -162,7 +192,12 @@ impl<'k> Crowd<'k> {
         self.courses[kind].admitted += 1;
         // Service times spread around what is learned: half of it is fixed, half exponential.
         let spread = 0.5 - 0.5 * (1.0 - self.rng.next_f64()).ln();
-        self.servers[server].push(Job { ticket, kind, left: self.kinds[kind].cost * spread, arrived });
+        let mut begins = self.now;
+        if self.servers[server].len() >= self.workers[server] {
+            begins = begins + ANOTHER;
+            self.workers[server] += 1;
+        }
+        self.servers[server].push(Job { ticket, kind, begins, left: self.kinds[kind].cost * spread, arrived });
     }
 
     fn refused(&mut self, kind: usize, reason: Reason) {
@@ -178,28 +213,41 @@ impl<'k> Crowd<'k> {
 
     fn work_until(&mut self, at: Timestamp) {
         let elapsed = at.seconds_since(self.now);
+        let now = self.now;
         for jobs in &mut self.servers {
-            let worked = elapsed * speed(jobs.len());
-            jobs.iter_mut().for_each(|job| job.left -= worked);
+            let worked = elapsed * speed(in_service(jobs, now));
+            jobs.iter_mut().filter(|job| job.begins <= now).for_each(|job| job.left -= worked);
         }
         self.now = at;
+    }
+
+    /// When the next one that hangs begins.
+    fn next_begin(&self) -> Option<Timestamp> {
+        self.servers.iter().flatten().map(|job| job.begins).filter(|begins| *begins > self.now).min()
     }
 
     /// When and where the next request is done.
     fn next_done(&self) -> Option<(Timestamp, usize, usize)> {
         let of = |(server, jobs): (usize, &Vec<Job>)| {
-            let (index, job) = jobs.iter().enumerate().min_by(|(_, a), (_, b)| a.left.total_cmp(&b.left))?;
+            let served = jobs.iter().enumerate().filter(|(_, job)| job.begins <= self.now);
+            let (index, job) = served.min_by(|(_, a), (_, b)| a.left.total_cmp(&b.left))?;
             // A nanosecond more, so that it is surely done then.
-            let seconds = (job.left / speed(jobs.len())).max(0.0) + 1e-9;
+            let seconds = (job.left / speed(in_service(jobs, self.now))).max(0.0) + 1e-9;
             Some((self.now + Duration::from_secs_f64(seconds), server, index))
         };
         self.servers.iter().enumerate().filter_map(of).min()
     }
 
     fn gap(&mut self) -> Timestamp {
-        let seconds = -(1.0 - self.rng.next_f64()).ln() / self.rate;
+        let rate = if self.now < self.calm { self.rate / 6.0 } else { self.rate };
+        let seconds = -(1.0 - self.rng.next_f64()).ln() / rate;
         self.now + Duration::from_secs_f64(seconds)
     }
+}
+
+/// Those that a worker has.
+fn in_service(jobs: &[Job], now: Timestamp) -> usize {
+    jobs.iter().filter(|job| job.begins <= now).count()
 }
 
 /// Of each request at a server with so many.

@@ -1,6 +1,6 @@
 //! A run in steps, for one of several sentries or applications: what `site.rs` does to it between two steps.
 
-use tidegate_engine::{ServerId, Setup, SetupError, Snapshot, Status, Timestamp};
+use tidegate_engine::{LoadReport, ServerId, Setup, SetupError, Snapshot, Status, Timestamp};
 
 use super::Run;
 use crate::model::FaultKind;
@@ -83,6 +83,12 @@ impl Run<'_> {
     /// Whether a server has nothing in flight.
     pub(crate) fn is_idle(&self, server: usize) -> bool {
         self.sentry.controller.servers()[server].in_flight == 0
+    }
+
+    /// More capacity will be there then, or none is on its way.
+    pub(crate) fn expect_capacity(&mut self, now: Timestamp, soonest: Option<Timestamp>) {
+        self.sentry.controller.handle_report(now, LoadReport::Coming(soonest));
+        self.follow_up(now);
     }
 
     /// The setup in force.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tidegate_engine::{SetupError, Sla, Step, Timestamp};
+use tidegate_engine::{SetupError, Sla, Status, Step, Timestamp};
 
 use crate::park::Usage;
 use crate::run::Run;
@@ -14,6 +14,10 @@ pub(super) struct Lane<'w> {
     /// The most that its target may relax to.
     pub(super) ceiling: Duration,
     world: &'w World,
+    /// How many of the world's servers come and go.
+    pool: usize,
+    /// When more capacity is to be expected, as it was last told.
+    coming: Option<Timestamp>,
     /// The servers it has to itself, and those that are switched on in its run: its own and those that drain.
     own: BTreeSet<usize>,
     on: BTreeSet<usize>,
@@ -40,18 +44,22 @@ pub(super) struct Seen {
     pub(super) busy: f64,
     pub(super) capacity: f64,
     pub(super) mean_service: Option<f64>,
+    pub(super) service_variation: Option<f64>,
+    pub(super) arrival_variation: Option<f64>,
     pub(super) processors: Option<f64>,
     pub(super) sentry_cpu: f64,
 }
 
 impl<'w> Lane<'w> {
-    pub(super) fn new(world: &'w World, seed: u64, lane: u64) -> Result<Lane<'w>, SetupError> {
+    pub(super) fn new(world: &'w World, pool: usize, seed: u64, lane: u64) -> Result<Lane<'w>, SetupError> {
         let mut run = Run::new(world, seed, lane)?;
         run.begin();
         Ok(Lane {
             run,
             ceiling: Duration::MAX,
             world,
+            pool,
+            coming: None,
             own: BTreeSet::new(),
             on: BTreeSet::new(),
             part: (0, 1),
@@ -129,6 +137,14 @@ impl<'w> Lane<'w> {
         Ok(())
     }
 
+    /// It hears when the next server will serve.
+    pub(super) fn expect(&mut self, now: Timestamp, soonest: Option<Timestamp>) {
+        if self.coming != soonest {
+            self.coming = soonest;
+            self.run.expect_capacity(now, soonest);
+        }
+    }
+
     /// What it saw since `before`.
     pub(super) fn measure(&mut self, now: Timestamp, before: Timestamp) -> Seen {
         let (snapshot, usage, worked) = self.run.measure(now);
@@ -136,10 +152,12 @@ impl<'w> Lane<'w> {
         let refused = snapshot.classes.iter().map(|class| class.rejected_total()).sum();
         let cores = |server: usize| self.world.servers[server].cores;
         let sum = |of: &dyn Fn(usize, &Usage) -> f64| -> f64 {
-            usage.iter().take(self.world.servers.len()).enumerate().map(|(at, usage)| of(at, usage)).sum()
+            usage.iter().take(self.pool).enumerate().map(|(at, usage)| of(at, usage)).sum()
         };
         let (busy, on) = (sum(&|_, usage| usage.busy), sum(&|at, usage| usage.on * cores(at)));
-        let up = snapshot.servers.iter().filter(|server| server.status == tidegate_engine::Status::Up).count();
+        // Of the pool only: what data servers lend is not what the next server brings.
+        let up = snapshot.servers.iter().take(self.pool).filter(|server| server.status == Status::Up);
+        let (up, processors) = up.fold((0, 0.0), |(up, sum), server| (up + 1, sum + server.processors));
         let now_told = Told { offered, refused, busy, on, worked };
         let told = std::mem::replace(&mut self.told, now_told);
         let since = |at: usize| told.offered.get(at).copied().unwrap_or(0);
@@ -149,7 +167,9 @@ impl<'w> Lane<'w> {
             busy: busy - told.busy,
             capacity: on - told.on,
             mean_service: snapshot.mean_cost,
-            processors: (up > 0).then(|| snapshot.processors / up as f64),
+            service_variation: snapshot.cost_variation,
+            arrival_variation: snapshot.arrival_variation,
+            processors: (up > 0).then(|| processors / f64::from(up)),
             sentry_cpu: (worked - told.worked) / now.seconds_since(before).max(f64::MIN_POSITIVE),
         }
     }

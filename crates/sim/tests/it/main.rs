@@ -8,6 +8,7 @@ mod models;
 mod offers;
 mod priority;
 mod room;
+mod slow_start;
 mod support;
 mod theory;
 mod threshold;

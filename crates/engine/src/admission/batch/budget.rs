@@ -17,6 +17,7 @@
 use super::super::{Context, Ended};
 use crate::decision::End;
 use crate::estimate::LIKELY;
+use crate::learned::Kept;
 use crate::sla::Statistic;
 
 /// The part of the permitted share of late answers that is spent; some are late by themselves.
@@ -66,6 +67,16 @@ impl Budget {
     /// The share `kept` of what can be saved is not for it.
     pub(super) fn covers(&self, in_flight: usize, kept: f64) -> bool {
         self.saved > LIKELY * self.permitted * in_flight as f64 + kept * self.most()
+    }
+
+    pub(super) fn keep(&self, kept: &mut Kept) {
+        kept.put("answers", self.answers);
+        kept.put("late_saved", self.saved);
+    }
+
+    pub(super) fn recall(&mut self, kept: &Kept) {
+        self.answers = kept.between("answers", (0.0, 1e12), 0.0);
+        self.saved = kept.between("late_saved", (-self.most(), self.most()), 0.0);
     }
 
     fn most(&self) -> f64 {

@@ -20,6 +20,9 @@
 //!
 //! *Source.* Credits that carry over are those of deficit round robin (M. Shreedhar, G. Varghese, SIGCOMM 1995).
 
+mod kept;
+mod patience;
+
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -29,6 +32,7 @@ use super::kinds::Kinds;
 use crate::estimate::{Average, Costs};
 use crate::request::ClassId;
 use crate::time::Timestamp;
+use patience::Patience;
 
 /// The part of its proportional share of the work that every group keeps.
 pub(in crate::admission) const KEPT: f64 = 0.25;
@@ -128,6 +132,8 @@ struct Class {
     possible: Possible,
     /// The dearest that was let in because it was due, and until when room is kept for it.
     kept: (usize, Timestamp),
+    /// With those that are due and do not fit.
+    patience: Patience,
 }
 
 /// Work is in means: the cost of a request by the mean.
@@ -152,6 +158,7 @@ impl Dues {
             due: 0,
             possible: Possible::default(),
             kept: (0, Timestamp::ZERO),
+            patience: Patience::default(),
         };
         Dues { classes: alloc::vec![class; classes], mean: MEAN, is_sure: false }
     }
@@ -180,17 +187,27 @@ impl Dues {
     /// So many requests of a kind were let in.
     pub(in crate::admission) fn admit(&mut self, cx: &Context<'_>, class: ClassId, kind: usize, count: usize) {
         let Some(class) = self.classes.get_mut(class.index()).filter(|_| self.is_sure && count > 0) else { return };
-        let group = &mut class.groups[kind];
         let sum = work(kind) * count as f64;
         class.admitted += sum;
+        let is_due = class.is_due(kind);
+        let group = &mut class.groups[kind];
         group.admitted += sum;
         group.credit -= sum;
-        if class.due >> kind & 1 == 1 {
+        if is_due {
+            class.patience.restore();
             let until = cx.now + Duration::try_from_secs_f64(cx.target).unwrap_or_default();
             class.kept = (if cx.now < class.kept.1 { class.kept.0.max(kind) } else { kind }, until);
             if group.credit < work(kind) {
                 class.due &= !(1 << kind);
             }
+        }
+    }
+
+    /// Some requests of a kind were refused.
+    pub(in crate::admission) fn refuse(&mut self, cx: &Context<'_>, class: ClassId, kind: usize) {
+        let Some(class) = self.classes.get_mut(class.index()).filter(|class| class.is_due(kind)) else { return };
+        if cx.load.hanging > 0 && class.patience.refused(cx.now, class.possible.surely) {
+            (class.due, class.kept.1) = (0, cx.now);
         }
     }
 
@@ -206,14 +223,17 @@ impl Dues {
         for (index, class) in self.classes.iter_mut().enumerate() {
             class.settle(now, elapsed, known.chance);
             class.possible = possible(index);
-            class.due = class.find_due(class.possible.expected / self.mean.max(f64::MIN_POSITIVE));
+            class.due = match class.patience.pauses(now) {
+                true => 0,
+                false => class.find_due(class.possible.expected / self.mean.max(f64::MIN_POSITIVE)),
+            };
         }
     }
 
     /// How many requests of a kind go first.
     pub(in crate::admission) fn due(&self, class: ClassId, kind: usize) -> usize {
         let Some(class) = self.classes.get(class.index()) else { return 0 };
-        if class.due >> kind & 1 == 1 { (class.groups[kind].credit / work(kind)) as usize } else { 0 }
+        if class.is_due(kind) { (class.groups[kind].credit / work(kind)) as usize } else { 0 }
     }
 
     /// What a request of a kind and of this cost, seconds, is held to.
@@ -223,7 +243,7 @@ impl Dues {
         // Who is hardly in time alone gets a processor alone.
         let most = class.possible.surely;
         let floor = (work(dearest) * self.mean).min(most);
-        if class.due >> kind & 1 == 1 {
+        if class.is_due(kind) {
             return Terms { floor, most, reserve: 0 };
         }
         // Room for so many of the floor's cost, less the part of it that the request's own cost is of that.
@@ -265,6 +285,10 @@ impl Class {
                 self.groups[kind].join(group);
             }
         }
+    }
+
+    fn is_due(&self, kind: usize) -> bool {
+        self.due >> kind & 1 == 1
     }
 
     fn find_due(&self, possible: f64) -> u64 {

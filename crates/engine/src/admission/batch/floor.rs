@@ -16,6 +16,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::super::Context;
+use crate::learned::Kept;
 use crate::request::ClassId;
 use crate::time::Timestamp;
 
@@ -64,6 +65,25 @@ impl Floors {
             let relative = cost / mean;
             class.dearest = if cx.now < class.until { class.dearest.max(relative) } else { relative };
             class.until = cx.now + LASTS;
+        }
+    }
+
+    pub(super) fn keep(&self, now: Timestamp, kept: &mut Kept) {
+        for (at, class) in self.0.iter().enumerate() {
+            let kept = kept.of_class_mut(at);
+            kept.put("floor_tested", class.tested);
+            kept.put("floor_refused", class.refused);
+            kept.put("floor_dearest", class.dearest);
+            kept.put("floor_until", class.until.seconds_since(now));
+        }
+    }
+
+    pub(super) fn recall(&mut self, now: Timestamp, kept: &Kept) {
+        for (at, class) in self.0.iter_mut().enumerate() {
+            let get = |name: &str, most: f64| kept.of_class(at).between(name, (0.0, most), 0.0);
+            let until = now + Duration::from_secs_f64(get("floor_until", LASTS.as_secs_f64()));
+            let (tested, refused) = (get("floor_tested", 1e12), get("floor_refused", 1e12));
+            *class = Refused { tested, refused, dearest: get("floor_dearest", 1e9), until };
         }
     }
 

@@ -42,6 +42,16 @@ impl Kinds {
         self.costs[group] += cost;
     }
 
+    /// What came of a group of late, and the sum of the costs.
+    pub(super) fn seen(&self, group: usize) -> (f64, f64) {
+        (self.seen[group], self.costs[group])
+    }
+
+    /// As it was elsewhere; kinds are found anew with the next [`Kinds::settle`].
+    pub(super) fn recall(&mut self, group: usize, seen: f64, costs: f64) {
+        (self.seen[group], self.costs[group]) = (seen, costs);
+    }
+
     /// The group that stands for this one.
     pub(super) fn of(&self, group: usize) -> usize {
         usize::from(self.middle[group])

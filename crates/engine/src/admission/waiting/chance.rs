@@ -1,10 +1,13 @@
 //! How likely a request is answered within a time: what requests take at their server over what was expected of them.
 
-use crate::estimate::DecayedHistogram;
+use alloc::format;
+
+use crate::estimate::{DecayedHistogram, KeptHistogram};
+use crate::learned::Kept;
 use crate::time::Timestamp;
 
 /// Times fade with this half-life, seconds.
-const HALF_LIFE: f64 = 20.0;
+const HALF_LIFE: f64 = 10.0;
 /// So many before they are believed.
 const FEW: f64 = 20.0;
 /// The shares whose quantiles are kept.
@@ -31,9 +34,21 @@ impl Chances {
         Chances { seen, quantiles, sure: (sure, first(sure)) }
     }
 
-    /// A request took so many times what was expected.
-    pub(super) fn record(&mut self, now: Timestamp, stretch: f64) {
-        self.seen.record(now, stretch);
+    /// A request took so many times what was expected; it counts as `weight` of them.
+    pub(super) fn record(&mut self, now: Timestamp, stretch: f64, weight: f64) {
+        self.seen.record_weighted(now, stretch, weight);
+    }
+
+    pub(super) fn put_away(&self, now: Timestamp, kept: &mut Kept) {
+        for (at, count) in self.seen.keep(now).buckets() {
+            kept.put(&format!("chance_{at}"), count);
+        }
+    }
+
+    pub(super) fn take_up(&mut self, now: Timestamp, kept: &Kept) {
+        let counts = (0..DecayedHistogram::buckets()).filter_map(|at| Some((at, kept.get(&format!("chance_{at}"))?)));
+        self.seen.recall(now, &KeptHistogram::of_buckets(counts));
+        self.refresh(now);
     }
 
     /// Ten times a second: brings the quantiles up to date.
@@ -83,7 +98,7 @@ mod tests {
         let mut chances = Chances::new(Some(0.95));
         let first = chances.sure();
         assert!((1.9..2.1).contains(&first), "{first}");
-        (0..1000).for_each(|i| chances.record(Timestamp::ZERO, f64::from(i) / 500.0));
+        (0..1000).for_each(|i| chances.record(Timestamp::ZERO, f64::from(i) / 500.0, 1.0));
         chances.refresh(Timestamp::ZERO);
         assert!((chances.sure() - 1.9).abs() < 0.1);
         for share in [0.1, 0.3, 0.55, 0.9] {

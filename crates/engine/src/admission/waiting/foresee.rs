@@ -5,10 +5,8 @@ use super::{ALLOWED, WaitingRoom, servers};
 use crate::admission::Context;
 use crate::request::ClassId;
 
-/// Of the target, this share is not used for waiting once the queue is never empty.
-const SHORTENED: f64 = 0.5;
-/// Offered beyond what leaves, as a share of it, from which on that counts in full.
-const BEYOND: f64 = 0.1;
+/// Of the target, this share is not used for waiting once overload lasts.
+const SHORTENED: f64 = 0.6;
 /// So many that wait keep the servers busy between two arrivals, also those of one processor.
 const ENOUGH: f64 = 8.0;
 
@@ -45,6 +43,7 @@ impl WaitingRoom {
             return None;
         }
         let Foreseen { wait, stay } = self.foresee(cx, class, place, before)?;
+        let wait = wait * (1.0 + cx.load.pressure);
         let end = wait + self.chances.sure() * stay;
         if end <= self.bound(cx, class, before) {
             return None;
@@ -58,14 +57,14 @@ impl WaitingRoom {
         Some(end)
     }
 
-    /// Until when a request with so many before it must be answered, seconds from now. A queue that is never empty
-    /// brings no more answers than a short one, only later ones; of a class that gets in with all those above it, the
-    /// queue ends by itself.
+    /// Until when a request with so many before it must be answered, seconds from now. Under lasting overload a long
+    /// queue brings no more answers than a short one, only later ones; that of a class that gets in with all those
+    /// above it ends by itself.
     fn bound(&self, cx: &Context<'_>, class: ClassId, before: usize) -> f64 {
         let enough = ENOUGH.max(self.places * servers(cx) / 4.0);
-        let Some(rate) = self.rate(cx).filter(|rate| *rate > 0.0 && before as f64 >= enough) else { return cx.target };
-        let offered = self.lines.more_important(class) + self.lines.offered(class);
-        let beyond = ((offered / rate - 1.0) / BEYOND).clamp(0.0, 1.0);
-        cx.target * (1.0 - SHORTENED * beyond * self.standing[class.index()])
+        if (before as f64) < enough {
+            return cx.target;
+        }
+        cx.target * (1.0 - SHORTENED * self.standing[class.index()])
     }
 }

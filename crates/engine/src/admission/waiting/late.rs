@@ -4,8 +4,8 @@
 //! perhaps be too late: nobody else would be called in their place, once the rush is over.
 //!
 //! *Applied.* Every answer saves a part of the share that may be late; every late one costs one; what was promised to
-//! requests that may be late is set aside until they end. While the queue stands all the time, somebody who will be in
-//! time is always there, and nothing is saved.
+//! requests that may be late is set aside until they end. While overload lasts, somebody who will be in time is always
+//! there, and nothing is saved.
 //!
 //! *Awkward cases.* Of n classes each may use 1/n less than the next more important one, as in the policy `batch`.
 
@@ -34,7 +34,7 @@ impl Late {
         Late { permitted, answers: 0.0, saved: 0.0, promised: 0.0 }
     }
 
-    /// A request ended, with so many more under way; `standing`: how much of the time the queue is never empty.
+    /// A request ended, with so many more under way; `standing`: how lasting the overload is, 0 to 1.
     pub(super) fn record(&mut self, is_late: bool, under_way: usize, standing: f64) {
         self.answers += 1.0;
         let change = SPENT * self.permitted * (1.0 - standing) - f64::from(u8::from(is_late));
@@ -65,6 +65,17 @@ impl Late {
     /// Whether there were no more late answers than there may be.
     pub(super) fn is_kept(&self) -> bool {
         self.saved >= 0.0
+    }
+
+    /// Answers in the window, and late ones in hand.
+    pub(super) fn saved(&self) -> (f64, f64) {
+        (self.answers, self.saved)
+    }
+
+    /// As they were elsewhere.
+    pub(super) fn set_saved(&mut self, answers: f64, saved: f64) {
+        self.answers = answers;
+        self.saved = saved.clamp(-self.most(), self.most());
     }
 
     fn most(&self) -> f64 {

@@ -11,12 +11,15 @@
 //! *Awkward cases.* Costs are learned, and move: the lines are of costs over the mean, because at the start all move
 //! together. What a line's requests cost is averaged over those that came.
 
+use alloc::format;
 use alloc::vec::Vec;
 
 use super::super::batch::{BUCKETS, Dues, KEPT, Known, Order, Possible, bucket_of};
 use super::super::{Arrival, Context};
+use super::in_means;
 use crate::estimate::Average;
 use crate::flight::Turn;
+use crate::learned::Kept;
 use crate::request::ClassId;
 
 /// The cost of the mean request among the bounds of the lines, seconds.
@@ -51,7 +54,14 @@ struct Class {
 #[derive(Clone, Copy, Debug, Default)]
 struct Line {
     cost: Average,
-    /// Work that arrived since the last look, and per second; in this line and in smaller ones.
+    all: Arriving,
+    /// Of these, of tenants within their share.
+    within: Arriving,
+}
+
+/// Work that arrived since the last look, and per second; in a line and in smaller ones.
+#[derive(Clone, Copy, Debug, Default)]
+struct Arriving {
     arrived: f64,
     rate: f64,
     up_to: f64,
@@ -63,6 +73,8 @@ pub(super) struct Place {
     pub(super) line: usize,
     /// Relative cost.
     pub(super) cost: f64,
+    /// Whether it goes after those of tenants within their share.
+    pub(super) is_above: bool,
 }
 
 impl Lines {
@@ -72,13 +84,55 @@ impl Lines {
         Lines { order, mean: Average::default(), classes: alloc::vec![class; classes], dues }
     }
 
+    /// What requests of each cost are due.
+    pub(super) fn dues(&self) -> &Dues {
+        &self.dues
+    }
+
+    /// The same, to be told what was due elsewhere.
+    pub(super) fn dues_mut(&mut self) -> &mut Dues {
+        &mut self.dues
+    }
+
+    /// What arrives, and what it costs.
+    pub(super) fn put_away(&self, kept: &mut Kept) {
+        put_mean(kept, "mean", &self.mean);
+        for (index, class) in self.classes.iter().enumerate() {
+            let kept = kept.of_class_mut(index);
+            put_mean(kept, "cost", &class.cost);
+            for (at, line) in class.lines.iter().enumerate().filter(|(_, line)| line.all.rate > 0.0) {
+                kept.put(&format!("line_{at}_rate"), line.all.rate);
+                kept.put(&format!("line_{at}_within"), line.within.rate);
+                put_mean(kept, &format!("line_{at}"), &line.cost);
+            }
+        }
+    }
+
+    /// The same elsewhere.
+    pub(super) fn take_up(&mut self, kept: &Kept) {
+        self.mean = mean_of(kept, "mean", MEAN_MEMORY);
+        for (index, class) in self.classes.iter_mut().enumerate() {
+            let kept = kept.of_class(index);
+            class.cost = mean_of(kept, "cost", COST_MEMORY);
+            let (mut sum, mut within) = (0.0, 0.0);
+            for (at, line) in class.lines.iter_mut().enumerate() {
+                line.all.rate = kept.between(&format!("line_{at}_rate"), (0.0, 1e12), 0.0);
+                line.within.rate = kept.between(&format!("line_{at}_within"), (0.0, 1e12), 0.0);
+                line.cost = mean_of(kept, &format!("line_{at}"), COST_MEMORY);
+                line.all.settle(0.0, 0.0, &mut sum);
+                line.within.settle(0.0, 0.0, &mut within);
+            }
+            class.rate = sum;
+        }
+    }
+
     pub(super) fn count(&self) -> usize {
         if self.order == Order::Fifo { 1 } else { BUCKETS }
     }
 
     /// A request arrives.
-    pub(super) fn arrive(&mut self, cx: &Context<'_>, arrival: &Arrival) -> Place {
-        let cost = arrival.cost / cx.costs.scale();
+    pub(super) fn arrive(&mut self, cx: &Context<'_>, arrival: &Arrival, is_above: bool) -> Place {
+        let cost = in_means(cx, arrival.cost);
         self.mean.update(cost, 1.0, MEAN_MEMORY);
         let line = match (self.order, self.mean.get().filter(|mean| *mean > 0.0)) {
             (Order::Fair, _) => self.dues.offer(cx.now, arrival.request.class, arrival.cost),
@@ -88,8 +142,11 @@ impl Lines {
         let class = &mut self.classes[arrival.request.class.index()];
         class.cost.update(cost, 1.0, COST_MEMORY);
         class.lines[line].cost.update(cost, 1.0, COST_MEMORY);
-        class.lines[line].arrived += cost;
-        Place { line, cost }
+        class.lines[line].all.arrived += cost;
+        if !is_above {
+            class.lines[line].within.arrived += cost;
+        }
+        Place { line, cost, is_above }
     }
 
     /// Somebody waits in a line.
@@ -110,13 +167,10 @@ impl Lines {
     pub(super) fn refresh(&mut self, cx: &Context<'_>, elapsed: f64, bound: f64, stretch: f64) {
         let gain = if elapsed > 0.0 { 1.0 - libm::exp(-elapsed / TAU) } else { 0.0 };
         for class in &mut self.classes {
-            let mut sum = 0.0;
+            let (mut sum, mut within) = (0.0, 0.0);
             for line in &mut class.lines {
-                if elapsed > 0.0 {
-                    line.rate += gain * (core::mem::take(&mut line.arrived) / elapsed - line.rate);
-                }
-                sum += line.rate;
-                line.up_to = sum;
+                line.all.settle(elapsed, gain, &mut sum);
+                line.within.settle(elapsed, gain, &mut within);
             }
             class.rate = sum;
         }
@@ -133,10 +187,11 @@ impl Lines {
         self.classes[class.index()].rate
     }
 
-    /// Work per second that arrives in smaller lines of the class.
-    fn smaller(&self, class: ClassId, line: usize) -> f64 {
-        let line = &self.classes[class.index()].lines[line];
-        line.up_to - line.rate
+    /// Work per second that arrives in smaller lines of the class and goes before a request at this place.
+    fn smaller(&self, class: ClassId, place: Place) -> f64 {
+        let line = &self.classes[class.index()].lines[place.line];
+        let arriving = if place.is_above { &line.all } else { &line.within };
+        arriving.up_to - arriving.rate
     }
 
     /// Seconds until whatever goes before a request is gone, when so much work per second is done for its class and
@@ -145,15 +200,17 @@ impl Lines {
         let own = &self.classes[class.index()];
         let above = cx.class_ids().zip(&self.classes).take(class.index());
         let above: f64 = above.map(|(id, class)| cx.waiting(id) as f64 * class.cost.get().unwrap_or(0.0)).sum();
-        let in_line = |line: usize| cx.waiting_in(class, line) as f64 * own.lines[line].cost.get().unwrap_or(0.0);
+        let turns = if place.is_above { &Turn::ALL[..] } else { &Turn::WITHIN };
+        let waiting = |line: usize| turns.iter().map(|turn| cx.waiting_at(class, line, *turn)).sum::<usize>() as f64;
+        let in_line = |line: usize| waiting(line) * own.lines[line].cost.get().unwrap_or(0.0);
         let rate = rate - self.more_important(class);
         let over = |work: f64, rate: f64| if rate > 0.0 { work / rate } else { f64::INFINITY };
         let before: f64 = bits(own.used & up_to(place.line)).map(in_line).sum();
-        let wait = over(above + before + place.cost, rate - self.smaller(class, place.line));
+        let wait = over(above + before + place.cost, rate - self.smaller(class, place));
         if self.order != Order::Fair {
             return wait;
         }
-        let part = KEPT * own.lines[place.line].rate / own.rate.max(f64::MIN_POSITIVE);
+        let part = KEPT * own.lines[place.line].all.rate / own.rate.max(f64::MIN_POSITIVE);
         wait.min(over(in_line(place.line) + place.cost, part * rate))
     }
 
@@ -180,6 +237,32 @@ impl Lines {
     pub(super) fn used(&self, class: ClassId) -> impl Iterator<Item = usize> + use<> {
         bits(self.classes[class.index()].used)
     }
+}
+
+impl Arriving {
+    /// `elapsed` seconds went by since the last look; `sum`: what arrives per second in smaller lines, then up to here.
+    fn settle(&mut self, elapsed: f64, gain: f64, sum: &mut f64) {
+        if elapsed > 0.0 {
+            self.rate += gain * (core::mem::take(&mut self.arrived) / elapsed - self.rate);
+        }
+        *sum += self.rate;
+        self.up_to = *sum;
+    }
+}
+
+fn put_mean(kept: &mut Kept, name: &str, mean: &Average) {
+    if let Some(value) = mean.get() {
+        kept.put(&format!("{name}_mean"), value);
+        kept.put(&format!("{name}_weight"), mean.weight());
+    }
+}
+
+fn mean_of(kept: &Kept, name: &str, memory: f64) -> Average {
+    let mut mean = Average::default();
+    if let Some(value) = kept.get(&format!("{name}_mean")).filter(|value| *value >= 0.0) {
+        mean.update(value, kept.between(&format!("{name}_weight"), (0.0, memory), 0.0), memory);
+    }
+    mean
 }
 
 /// Lines up to this one.

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::{SPARE, WaitingRoom, servers};
+use super::{FIRST_PLACES, SPARE, WaitingRoom, servers};
 use crate::admission::Context;
 
 /// Between two looks at how many places there are: seconds at least, or so many stays at a server.
@@ -16,16 +16,17 @@ const GROWTH_LEAST: f64 = 1.75;
 /// What requests take over their mean, for the SLA: more than exponential times do is not believed while W grows.
 const SURE_AT_MOST: f64 = 3.0;
 const HOPE: f64 = 0.05;
+/// Else, of the places that there were, this part is kept at least: what one look says may be chance.
+const KEPT: f64 = 0.7;
 /// By so much more places are a rise, after which a stay passes before anything is learned.
 const RAISED: f64 = 1.1;
 const SOON: f64 = 0.1;
-/// While somebody waits and W is not known, the lowest numbers are not tried: this share of what is believed.
-const OPTIMISM: f64 = 0.3;
+/// Somebody waits often who waits this share of the time.
 const OFTEN: f64 = 0.2;
-/// While somebody waits, every sixth look tries half as many places again: what is seen with one number only says
-/// nothing, and W might stay too small for good.
-const PROBE_EVERY: u32 = 6;
-const PROBE: f64 = 1.5;
+/// While somebody waits, every fourth look tries a fifth more places: what is seen with one number only says nothing,
+/// and W might stay too small for good.
+const PROBE_EVERY: u32 = 4;
+const PROBE: f64 = 1.2;
 /// While what is at the servers takes longer than the target, every second look tries fewer, for the same reason.
 const FEWER_EVERY: u32 = 2;
 const FEWEST: f64 = 0.4;
@@ -44,24 +45,28 @@ impl WaitingRoom {
         if since < due {
             return;
         }
-        let least = if is_pressed { OPTIMISM } else { 0.0 };
         let fullest = self.fullest.max(1) as f64 / servers(cx);
-        self.look = self.busy.look(cx.rng, least, fullest);
+        self.look = self.busy.look(fullest, stay);
         self.looks = self.looks.wrapping_add(1);
         let mut places = self.look.most + SPARE;
-        if is_pressed && self.looks.is_multiple_of(PROBE_EVERY) {
-            places *= PROBE;
-        }
         let is_as_fast = self.growth.look();
         let in_time = cx.target / (self.chances.sure().min(SURE_AT_MOST) * stay).max(f64::MIN_POSITIVE);
-        if is_pressed && !self.look.is_known && stay > 0.0 {
+        if stay == 0.0 {
+            places = places.min(FIRST_PLACES);
+        } else if !self.look.is_known {
             // As many as would be in time if there were no more processors than were in use already.
             let most = fullest * if in_time < 1.0 { in_time } else { in_time.clamp(GROWTH_LEAST, GROWTH) };
-            if is_as_fast == Some(true) && in_time >= 1.0 && self.look.beyond >= HOPE {
+            if !is_pressed {
+                places = places.min(most.max(FIRST_PLACES));
+            } else if is_as_fast == Some(true) && in_time >= 1.0 && self.look.beyond >= HOPE {
                 self.look.most = most;
                 places = most;
+            } else {
+                places = places.clamp(KEPT * self.places, self.places.max(fullest));
             }
-            places = places.min(most.max(self.places));
+        }
+        if is_pressed && self.looks.is_multiple_of(PROBE_EVERY) {
+            places *= PROBE;
         }
         if is_pressed && in_time < 1.0 && self.looks.is_multiple_of(FEWER_EVERY) {
             places *= in_time.max(FEWEST);

@@ -7,8 +7,9 @@
 //! and only then: a server that stops makes the number grow while nothing ends. The mean of the response times would
 //! stay as it was, and at the start it would be that of the smallest.
 
-/// So many completions are remembered.
+/// So many completions are remembered, or as many as are in service: in less than a stay who completes is chance.
 const MEMORY: f64 = 40.0;
+const MEMORY_STAYS: f64 = 1.5;
 
 /// Time in use, and what was done in it.
 #[derive(Debug, Default)]
@@ -22,14 +23,25 @@ pub(super) struct Speed {
 }
 
 impl Speed {
+    /// As it was elsewhere: see [`Speed::sums`].
+    pub(super) fn of_sums([seconds, work, completions, stays, times]: [f64; 5]) -> Speed {
+        Speed { seconds, work, completions, stays, times }
+    }
+
+    /// All that it knows.
+    pub(super) fn sums(&self) -> [f64; 5] {
+        [self.seconds, self.work, self.completions, self.stays, self.times]
+    }
+
     /// So many processors were in use for so long.
     pub(super) fn pass(&mut self, in_use: f64, seconds: f64) {
         self.seconds += in_use * seconds;
     }
 
-    /// Work of this relative cost is done, after `seconds` among so many for each processor.
-    pub(super) fn complete(&mut self, cost: f64, seconds: f64, crowd: f64) {
-        let keep = 1.0 - 1.0 / MEMORY;
+    /// Work of this relative cost is done, after `seconds` among `crowd` for each processor, and
+    /// `in_service` in all.
+    pub(super) fn complete(&mut self, cost: f64, seconds: f64, crowd: f64, in_service: f64) {
+        let keep = 1.0 - 1.0 / MEMORY.max(MEMORY_STAYS * in_service);
         self.seconds *= keep;
         self.work = self.work * keep + cost;
         self.completions = self.completions * keep + 1.0;
@@ -68,7 +80,7 @@ mod tests {
         assert_eq!(speed.seconds_per_cost(), None);
         for _ in 0..200 {
             speed.pass(4.0, 0.01);
-            speed.complete(2.0, 0.04, 1.0);
+            speed.complete(2.0, 0.04, 1.0, 4.0);
         }
         let before = speed.seconds_per_cost().expect("it is known");
         assert!((before - 0.02).abs() < 1e-3 && (speed.cost() - 2.0).abs() < 1e-6, "{before}");
