@@ -44,6 +44,12 @@ impl Default for DeadlineBy {
 }
 
 impl DeadlineBy {
+    /// The headers that are read.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let well_known = [GRPC_TIMEOUT, ENVOY_TIMEOUT].into_iter().filter(|_| self.well_known);
+        well_known.chain(self.own.iter().map(|own| own.header.as_str()))
+    }
+
     /// How long the client waits: the least of what is said. What cannot be read is not said.
     pub fn time_left(&self, view: &impl RequestView) -> Option<Duration> {
         let said = |name: &str, read: &dyn Fn(&[u8]) -> Option<Duration>| read(view.header(name)?.trim_ascii());

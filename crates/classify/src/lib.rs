@@ -18,13 +18,17 @@
 
 extern crate alloc;
 
+mod access;
 mod canonical;
+mod certain;
 pub mod due;
 mod dynamic;
 mod glob;
 mod host;
 mod path;
 mod radix;
+mod rewrite;
+mod routes;
 mod rules;
 mod tenant;
 #[cfg(any(test, feature = "testing"))]
@@ -39,12 +43,16 @@ use core::net::IpAddr;
 use siphasher::sip::SipHasher13;
 use thiserror::Error;
 
+use certain::Certain;
 use due::DeadlineBy;
 use rules::{Target, with_literal, with_target};
 use tenant::Tenants;
 use tidegate_engine::{AffinityKey, ClassId, Request, RequestTypeId, Tags, UrlKey};
 
+pub use access::Access;
 pub use canonical::{Paths, Reading, canonical, reading};
+pub use rewrite::Rewrite;
+pub use routes::{Route, Routes};
 pub use rules::Matcher;
 pub use tenant::{NamedTenant, TenantSource, TenantsBy, named_tenant, network_of};
 
@@ -58,6 +66,10 @@ pub trait RequestView {
     fn path(&self) -> &str;
     /// The first value of a header; `lowercase_name` is in lower case.
     fn header(&self, lowercase_name: &str) -> Option<&[u8]>;
+    /// The last value of a header, where it comes several times.
+    fn last_header(&self, lowercase_name: &str) -> Option<&[u8]> {
+        self.header(lowercase_name)
+    }
     /// The client's address.
     fn client(&self) -> Option<IpAddr>;
     /// The names in the client's certificate, where it showed one and it is good.
@@ -163,6 +175,7 @@ pub type Network = ipnet::IpNet;
 pub struct Classifier {
     classes: Matcher,
     last_class: ClassId,
+    certain: Certain,
     types: Matcher,
     tags: Box<[Tags]>,
     hasher: SipHasher13,
@@ -186,9 +199,11 @@ impl Classifier {
         }
         let class = |(class, rule, problem)| ClassifyError::ClassRule { class, rule, problem };
         let request_type = |(index, rule, problem)| ClassifyError::TypeRule { request_type: index + 1, rule, problem };
+        let last_class = ClassId((classes - 1) as u8);
         Ok(Classifier {
             classes: Matcher::compile(setup.classes.iter().map(Vec::as_slice)).map_err(class)?,
-            last_class: ClassId((classes - 1) as u8),
+            last_class,
+            certain: Certain::of(&setup.classes, last_class),
             types: Matcher::compile(setup.request_types.iter().map(|t| t.rules.as_slice())).map_err(request_type)?,
             tags: setup.request_types.iter().map(|t| t.tags).collect(),
             hasher: tenant::keyed(setup.seed),
@@ -231,6 +246,12 @@ impl Classifier {
             tenant: self.tenants.of(view),
             ..Request::default()
         }
+    }
+
+    /// The class that every request of `client` to `host` has at least, by rules that ask for hosts and networks alone;
+    /// a request may turn out to be more important. `host`: `None` where it may ask for any.
+    pub fn class_at_least(&self, host: Option<&str>, client: IpAddr) -> ClassId {
+        self.certain.class(host, client)
     }
 
     /// The session that an answer begins by its `set-cookie` header: the key that the client's next request will have.

@@ -170,7 +170,7 @@ fn with_odd_host<R>(path: &[u8], authority: &str, then: impl FnOnce(Target<'_>) 
     with_path(path, buffer.lower(authority), then)
 }
 
-fn with_path<R>(path: &[u8], host: Option<&str>, then: impl FnOnce(Target<'_>) -> R) -> R {
+pub(super) fn with_path<R>(path: &[u8], host: Option<&str>, then: impl FnOnce(Target<'_>) -> R) -> R {
     if is_plain(path) { then(Target { path: Some(path), host }) } else { with_odd_path(path, host, then) }
 }
 
@@ -264,6 +264,13 @@ impl HostTest {
         Ok(if below { HostTest::Below(name) } else { HostTest::Is(name) })
     }
 
+    fn into_pattern(self) -> String {
+        match self {
+            HostTest::Is(name) => name.into_string(),
+            HostTest::Below(name) => ["*.", &name].concat(),
+        }
+    }
+
     fn matches(&self, host: &str) -> bool {
         match self {
             HostTest::Is(name) => **name == *host,
@@ -292,8 +299,13 @@ impl PathTest {
     }
 }
 
+/// A host, or `*.` and one, in normal form.
+pub(super) fn host_pattern(pattern: &str) -> Result<String, RuleProblem> {
+    HostTest::new(pattern).map(HostTest::into_pattern)
+}
+
 /// Rules see normal paths, so a pattern is brought into normal form too. `*` alone is the target of `OPTIONS *`.
-fn normal_pattern(pattern: &str) -> Result<Box<[u8]>, RuleProblem> {
+pub(super) fn normal_pattern(pattern: &str) -> Result<Box<[u8]>, RuleProblem> {
     let problem = || RuleProblem::Path(pattern.into());
     let rooted = pattern.starts_with('/') || pattern == "*";
     if !rooted || pattern.contains(['?', '#']) {

@@ -139,3 +139,30 @@ proptest! {
         compare(&data);
     }
 }
+
+/// Before anything is asked, only what no request can change counts: hosts, networks, and classes of everybody.
+#[test]
+fn a_class_is_certain_where_no_request_can_be_less() {
+    let network = |text: &str| Rule { networks: vec![text.parse().expect("a network")], ..Rule::default() };
+    let office = Rule { hosts: vec!["*.office.example".to_string()], ..network("10.0.0.0/8") };
+    let slow = Rule { path: Some(PathMatch::Prefix("/".to_string())), ..network("192.0.2.0/24") };
+    let classifier = classes(vec![vec![office, slow], vec![prefix("/x")], vec![host("shop.example")], vec![]]);
+    let class = |host: Option<&str>, client: &str| {
+        let client = client.parse().expect("an address");
+        let class = classifier.class_at_least(host, client);
+        for path in ["/", "/x"] {
+            let request = PlainRequest { client: Some(client), host: host.map(str::to_string), ..get(path) };
+            assert!(classifier.classify(&request).class <= class, "{path} of {client} to {host:?}");
+        }
+        class.0
+    };
+    assert_eq!(class(Some("a.office.example"), "10.1.2.3"), 0);
+    assert_eq!(class(Some("a.office.example"), "::ffff:10.1.2.3"), 0);
+    assert_eq!(class(Some("a.office.example"), "192.0.2.1"), 3, "with a path it is not certain");
+    assert_eq!(class(Some("SHOP.example"), "10.1.2.3"), 2);
+    assert_eq!(class(None, "10.1.2.3"), 3);
+    let everybody = classes(vec![vec![prefix("/x")], vec![]]);
+    assert_eq!(everybody.class_at_least(None, IpAddr::from([127, 0, 0, 1])), ClassId(1));
+    let none = classes(vec![vec![prefix("/x")], vec![prefix("/y")]]);
+    assert_eq!(none.class_at_least(None, IpAddr::from([127, 0, 0, 1])), ClassId(1), "the last has what is left");
+}
