@@ -335,6 +335,8 @@ fn report(application: &str, orders: &Orders) -> Report {
         refused: 0,
         busy: 0.4,
         mean_service: Some(0.05),
+        service_variation: Some(1.0),
+        arrival_variation: Some(1.0),
         processors: Some(1.0),
         servers,
     };

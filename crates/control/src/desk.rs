@@ -235,6 +235,9 @@ impl Desk {
             if total > most || sum.mean_service.is_none() {
                 most = total;
                 sum.mean_service = seen.mean_service.or(sum.mean_service);
+                // Of the sentry that sees most: each sees a part of the same stream.
+                sum.service_variation = seen.service_variation.or(sum.service_variation);
+                sum.arrival_variation = seen.arrival_variation.or(sum.arrival_variation);
                 sum.processors = seen.processors.or(sum.processors);
             }
         }

@@ -23,7 +23,7 @@ use core::time::Duration;
 use libm::ceil;
 use thiserror::Error;
 
-use super::capacity::{Replica, mean_bound};
+use super::capacity::Replica;
 use tidegate_engine::Sla;
 
 /// One possible future of an application.
@@ -96,7 +96,7 @@ pub enum AllocationError {
 impl Applicant {
     /// An application under an SLA, with servers like `replica`.
     pub fn new(limits: (u32, u32), revenues: Vec<f64>, demands: Vec<Demand>, sla: &Sla, replica: &Replica) -> Self {
-        let capacity = |target| replica.capacity(mean_bound(sla.statistic(), target)).unwrap_or(0.0);
+        let capacity = |target| replica.capacity(replica.mean_bound(sla.statistic(), target)).unwrap_or(0.0);
         let ceiling = |target: Duration| {
             let permitted = |demand: &Demand| sla.target(demand.rates.iter().sum()).min(target);
             Ceiling { target, capacities: demands.iter().map(|demand| capacity(permitted(demand))).collect() }

@@ -18,10 +18,13 @@
 
 use core::time::Duration;
 
-use libm::{ceil, log, pow};
+use libm::{ceil, log, pow, sqrt};
 use thiserror::Error;
 
 use tidegate_engine::Statistic;
+
+/// Places to wait count as no more than so many times those of Poisson's, however even all is.
+const LEAST_UNEVEN: f64 = 0.2;
 
 /// One server, as far as its capacity is concerned.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,7 +69,8 @@ pub enum CapacityError {
     },
 }
 
-/// The bound on the mean response time that keeps `statistic` within `target`, seconds.
+/// The bound on the mean response time that keeps `statistic` within `target`, seconds, where nothing is known of the
+/// service times: [`Replica::mean_bound`] of exponential ones.
 ///
 /// Response times of a busy server are close to exponential, of which the quantile q is -ln(1 - q) times the mean.
 pub fn mean_bound(statistic: Statistic, target: Duration) -> f64 {
@@ -84,6 +88,19 @@ impl Replica {
             arrivals: Arrivals::Variation(1.0),
             processors,
         }
+    }
+
+    /// The bound on the mean response time that keeps `statistic` within `target`, seconds.
+    ///
+    /// A response is a wait, taken to be exponential, and a service, whose quantile lies between its mean (all alike)
+    /// and that of an exponential one, in proportion to its coefficient of variation; both quantiles are added: that is
+    /// on the safe side. For exponential services it is [`mean_bound`].
+    pub fn mean_bound(&self, statistic: Statistic, target: Duration) -> f64 {
+        let tail = statistic.quantile().map_or(1.0, |quantile| -log(1.0 - quantile));
+        let variation = (sqrt(self.service_variance) / self.mean_service).min(1.0);
+        let variation = if variation.is_nan() { 1.0 } else { variation };
+        let service = self.mean_service * (1.0 + (tail - 1.0) * variation);
+        self.mean_service + (target.as_secs_f64() - service) / tail
     }
 
     /// The highest rate at which the mean response time stays within `response` seconds, requests per second.
@@ -113,15 +130,17 @@ impl Replica {
     }
 
     /// The share of requests that admission has to refuse at `rate` with `servers`, so that the mean response time
-    /// stays within `response` seconds, when both arrivals and service times are as uneven as Poisson's: the blocking
-    /// of M/M/c/K, where K is what the servers may have in flight.
+    /// stays within `response` seconds: the blocking of M/M/c/K, where K is what the servers may have in flight. Where
+    /// arrivals or service times are more or less uneven than Poisson's, a place to wait is worth as much less or more:
+    /// in heavy traffic a queue that is twice as uneven needs twice the places.
     pub fn refused(&self, rate: f64, servers: u32, response: f64) -> f64 {
         let places = f64::from(servers) * self.processors;
         let work = rate * self.mean_service;
         if !(places > 0.0 && work.is_finite()) {
             return 1.0;
         }
-        let room = (places * (response / self.mean_service).max(1.0)).min(1e6);
+        let waiting = places * ((response / self.mean_service).max(1.0) - 1.0) / self.unevenness().max(LEAST_UNEVEN);
+        let room = (places + waiting).min(1e6);
         let mut blocked = 1.0;
         let mut number = 0.0;
         // It falls with every place; so little is nothing.
@@ -158,6 +177,19 @@ impl Replica {
             (servers, refused) = (servers + 1, then);
         }
         Ok(servers)
+    }
+
+    /// Coefficient of variation of the service times.
+    pub fn service_variation(&self) -> f64 {
+        sqrt(self.service_variance) / self.mean_service
+    }
+
+    /// Coefficient of variation of the time between arrivals, of a server that is nearly full.
+    pub fn arrival_variation(&self) -> f64 {
+        match self.arrivals {
+            Arrivals::Variance(variance) => sqrt(variance) / self.mean_service,
+            Arrivals::Variation(variation) => variation,
+        }
     }
 
     /// (c_a^2 + c_s^2) / 2: how uneven arrivals and service times are. 1 for Poisson and exponential.
@@ -258,6 +290,35 @@ mod tests {
         assert!(replica.capacity(f64::NAN).is_err());
         assert_eq!(replica.servers_needed(-1.0, 0.1), Err(CapacityError::OutOfRange { what: "rate", value: -1.0 }));
         assert!(Replica::new(f64::NAN, 1.0, 1.0).capacity(1.0).is_err());
+    }
+
+    /// Measured variances, not those of Poisson and exponential: inequality 14 by hand, and what follows for servers.
+    #[test]
+    fn measured_variances_are_what_decides() {
+        let of = |service: f64, arrivals: f64| Replica {
+            arrivals: Arrivals::Variation(arrivals),
+            ..Replica::new(0.02, service, 1.0)
+        };
+        // wait 80 ms; (1/4 + 1) / 2 and (4 + 1) / 2 of 20 ms.
+        near(of(0.5, 1.0).capacity(0.1).unwrap(), 0.08 / (0.02 * (0.08 + 0.02 * 0.625)));
+        near(of(1.0, 2.0).capacity(0.1).unwrap(), 0.08 / (0.02 * (0.08 + 0.02 * 2.5)));
+        let refused = |service, arrivals| of(service, arrivals).refused(380.0, 8, 0.1);
+        assert!(refused(0.3, 1.0) < refused(1.0, 1.0) && refused(1.0, 1.0) < refused(1.0, 2.0));
+        let worth = |service, arrivals| of(service, arrivals).servers_worth(380.0, 0.06, 0.0025).unwrap();
+        assert!(worth(0.3, 1.0) < worth(1.0, 1.0) && worth(1.0, 1.0) < worth(1.0, 3.0), "{}", worth(1.0, 1.0));
+    }
+
+    #[test]
+    fn services_that_are_alike_leave_more_of_a_percentile_to_waiting() {
+        let bound = |variation: f64, target: f64| {
+            Replica::new(0.173, variation, 8.0).mean_bound(Statistic::P95, Duration::from_secs_f64(target))
+        };
+        assert!((bound(1.0, 0.5) - mean_bound(Statistic::P95, Duration::from_millis(500))).abs() < 1e-9);
+        assert!((bound(3.0, 0.5) - bound(1.0, 0.5)).abs() < 1e-9, "no more than exponential's");
+        assert!(bound(1.0, 0.5) < 0.173 && bound(0.4, 0.5) > 0.173 && bound(0.0, 0.5) > bound(0.4, 0.5));
+        assert!(bound(0.0, 0.17) < 0.173, "even so no target below the service time");
+        let mean = Replica::new(0.173, 0.4, 8.0).mean_bound(Statistic::Mean, Duration::from_millis(500));
+        assert!((mean - 0.5).abs() < 1e-9);
     }
 
     #[test]

@@ -25,6 +25,7 @@ use core::time::Duration;
 use libm::{ceil, sqrt};
 use serde::{Deserialize, Serialize};
 
+use super::capacity::mean_bound;
 use super::cataclysm::divide;
 use super::watch::Watched;
 use super::{PolicyState, ProvisionPolicy, View, Wish, amount_problem, duration_problem, share_problem};
@@ -215,7 +216,9 @@ impl Follow {
         }
         let needed = match self.config.pooled {
             true => {
-                let room = (bound * self.config.room).max(replica.mean_service * 1.001);
+                // As many as admission lets in, whose test knows nothing of variances but by its own errors.
+                let admitted = mean_bound(application.setup.sla.statistic(), target) * self.config.room;
+                let room = admitted.max(replica.mean_service * 1.001);
                 replica.servers_worth(rate * self.margins[at], room, self.config.price)
             }
             false => replica.servers_needed(rate, bound),

@@ -172,6 +172,8 @@ mod tests {
                 refused: rate * turn.seconds / 3,
                 busy: turn.cpu,
                 mean_service: Some(0.02),
+                service_variation: Some(0.5),
+                arrival_variation: Some(1.5),
                 processors: None,
             };
             provisioner.handle_report(*now, at, &report);

@@ -43,6 +43,12 @@ pub struct ApplicationReport {
     pub busy: f64,
     /// Mean inherent service time, seconds, once known.
     pub mean_service: Option<f64>,
+    /// Coefficient of variation of inherent service times, once known.
+    #[serde(default)]
+    pub service_variation: Option<f64>,
+    /// Coefficient of variation of the time between arrivals, once known.
+    #[serde(default)]
+    pub arrival_variation: Option<f64>,
     /// Effective processors of a server, once known.
     pub processors: Option<f64>,
 }
@@ -58,6 +64,10 @@ pub struct Measured {
     pub busy: Option<f64>,
     /// Mean inherent service time, seconds, once known.
     pub mean_service: Option<f64>,
+    /// Coefficient of variation of service times that is counted with: measured, or that of exponential ones.
+    pub service_variation: Option<f64>,
+    /// The same of the time between arrivals: measured, or that of Poisson ones.
+    pub arrival_variation: Option<f64>,
     /// Effective processors of a server, once known.
     pub processors: Option<f64>,
     /// The highest rate foreseen for the next half hour, requests per second.
@@ -74,8 +84,16 @@ pub(super) struct Watched {
     /// Newest last; as far back as anybody looks.
     periods: VecDeque<Period>,
     mean_service: Option<f64>,
+    variations: Variations,
     processors: Option<f64>,
     last_report: Timestamp,
+}
+
+/// Coefficients of variation as they were last reported.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+struct Variations {
+    service: Option<f64>,
+    arrivals: Option<f64>,
 }
 
 /// What is kept of an application.
@@ -85,6 +103,8 @@ pub(super) struct WatchedState {
     past: Option<Seasonal>,
     periods: VecDeque<Period>,
     mean_service: Option<f64>,
+    #[serde(default)]
+    variations: Variations,
     processors: Option<f64>,
     last_report: Timestamp,
 }
@@ -101,8 +121,10 @@ struct Period {
 
 /// Reports are kept for so long.
 const KEPT: Duration = Duration::from_secs(3600);
-/// Service times of which nothing more is known than their mean are taken to be exponential.
+/// Service times of which nothing more is known than their mean are taken to be exponential, arrivals Poisson's.
 const VARIATION: f64 = 1.0;
+/// A measured coefficient of variation counts as no more: one such request a day must not buy a hall of servers.
+const MOST_VARIATION: f64 = 5.0;
 
 impl Watched {
     pub(super) fn new(setup: ApplicationSetup, forecaster: alloc::boxed::Box<dyn Forecaster>) -> Watched {
@@ -111,6 +133,7 @@ impl Watched {
             forecaster,
             periods: VecDeque::new(),
             mean_service: None,
+            variations: Variations::default(),
             processors: None,
             last_report: Timestamp::ZERO,
         }
@@ -128,6 +151,9 @@ impl Watched {
         let fine = |value: &f64| value.is_finite() && *value > 0.0;
         self.mean_service = report.mean_service.filter(fine).or(self.mean_service);
         self.processors = report.processors.filter(fine).or(self.processors);
+        let spread = |value: Option<f64>| value.filter(|value| *value >= 0.0).map(|value| value.min(MOST_VARIATION));
+        self.variations.service = spread(report.service_variation).or(self.variations.service);
+        self.variations.arrivals = spread(report.arrival_variation).or(self.variations.arrivals);
         let busy = if report.busy.is_finite() { report.busy.clamp(0.0, 1.0) } else { 0.0 };
         let refused = report.refused.min(total);
         self.periods.push_back(Period { until: now, seconds, offered: report.offered.clone(), refused, busy });
@@ -146,6 +172,7 @@ impl Watched {
             past: self.forecaster.seasonal().cloned(),
             periods: self.periods.clone(),
             mean_service: self.mean_service,
+            variations: self.variations,
             processors: self.processors,
             last_report: self.last_report,
         }
@@ -163,6 +190,7 @@ impl Watched {
         let classes = self.setup.revenues.len();
         self.periods = state.periods.into_iter().filter(|period| period.offered.len() == classes).collect();
         (self.mean_service, self.processors) = (state.mean_service, state.processors);
+        self.variations = state.variations;
         self.last_report = state.last_report;
     }
 
@@ -175,6 +203,8 @@ impl Watched {
             refused: self.drop_share(now, minute),
             busy: self.busy(now, minute),
             mean_service: self.replica().map(|replica| replica.mean_service),
+            service_variation: self.replica().map(|replica| replica.service_variation()),
+            arrival_variation: self.replica().map(|replica| replica.arrival_variation()),
             processors: self.replica().map(|replica| replica.processors),
             foreseen: foreseen.expected,
             basis: foreseen.basis,
@@ -247,15 +277,21 @@ impl Watched {
     /// A server of this application; `None` until its service time is known.
     pub(super) fn replica(&self) -> Option<Replica> {
         let learned = || {
-            let replica = Replica::new(self.mean_service?, VARIATION, self.processors.unwrap_or(1.0));
-            Some(Replica { arrivals: Arrivals::Variation(1.0), ..replica })
+            let Variations { service, arrivals } = self.variations;
+            let processors = self.processors.unwrap_or(1.0);
+            let replica = Replica::new(self.mean_service?, service.unwrap_or(VARIATION), processors);
+            Some(Replica { arrivals: Arrivals::Variation(arrivals.unwrap_or(VARIATION)), ..replica })
         };
-        self.setup.replica.or_else(learned)
+        // Who says what a request costs says nothing of how they come.
+        let arrivals = self.variations.arrivals.map(Arrivals::Variation);
+        let given = |replica: Replica| Replica { arrivals: arrivals.unwrap_or(replica.arrivals), ..replica };
+        self.setup.replica.map(given).or_else(learned)
     }
 
     /// The bound on the mean response time under a ceiling of the target.
     pub(super) fn bound(&self, ceiling: Duration) -> f64 {
-        mean_bound(self.setup.sla.statistic(), ceiling)
+        let statistic = self.setup.sla.statistic();
+        self.replica().map_or(mean_bound(statistic, ceiling), |replica| replica.mean_bound(statistic, ceiling))
     }
 
     fn within(&self, from: Timestamp, to: Timestamp) -> impl Iterator<Item = &Period> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use tidegate_engine::units::{PerSecond, Seconds};
 use tidegate_engine::{Sla, SlaError, Statistic, Step};
-use tidegate_provision::{ApplicationSetup, Pool, ProvisionConfig, Replica, SentryRule, mean_bound};
+use tidegate_provision::{ApplicationSetup, Pool, ProvisionConfig, Replica, SentryRule};
 
 use super::kubernetes::{self, RawCluster, RawDeployment};
 use super::{Check, Kubernetes, Local, Provider};
@@ -228,7 +228,7 @@ impl RawApplication {
         let sla = sla.map_err(|error| error.to_string())?;
         let replica = self.service_time.map(|mean| Replica::new(mean.0, self.service_variation, self.processors));
         if let Some(replica) = &replica {
-            let bound = mean_bound(sla.statistic(), sla.target(0.0));
+            let bound = replica.mean_bound(sla.statistic(), sla.target(0.0));
             replica.capacity(bound).map_err(|error| error.to_string())?;
         }
         Ok(ApplicationSetup {

@@ -289,6 +289,8 @@ fn whatever_sentries_say_the_state_can_be_read_again() {
             refused: u64::MAX,
             busy: value,
             mean_service: Some(value),
+            service_variation: Some(value),
+            arrival_variation: Some(odd[(turn / 25) as usize % odd.len()]),
             processors: Some(odd[(turn / 5) as usize % odd.len()]),
         };
         let reports = vec![Some(report(u64::MAX)), Some(report(turn % 7))];

@@ -119,6 +119,7 @@ fn a_second(plane: &mut Plane, now: Timestamp) -> Vec<Input> {
             busy: 2.5,
             mean_service: Some(0.05),
             processors: Some(3.0),
+            ..ApplicationReport::default()
         })
     };
     let mut inputs = Vec::new();

@@ -293,3 +293,36 @@ proptest! {
         }
     }
 }
+
+/// 380/s of 20 ms are 7.6 servers' work. How many servers that takes depends on how uneven requests and arrivals are.
+#[test]
+fn measured_variances_decide_how_many_servers_are_wanted() {
+    let wanted = |service: Option<f64>, arrivals: Option<f64>| {
+        let mut site = site(ProvisionConfig::default());
+        site.servers = 100;
+        site.applications.truncate(1);
+        site.applications[0].replica = None;
+        site.applications[0].sla = Sla::constant(Statistic::P95, Duration::from_millis(180)).unwrap();
+        let mut provisioner = Provisioner::new(site).unwrap();
+        for at in 1..=30 {
+            let report = ApplicationReport {
+                offered: vec![3800],
+                mean_service: Some(0.02),
+                service_variation: service,
+                arrival_variation: arrivals,
+                ..ApplicationReport::default()
+            };
+            provisioner.handle_report(second(at * 10), 0, &report);
+            provisioner.handle_timeout(second(at * 10));
+        }
+        let measured = provisioner.measured(second(300), 0);
+        assert!(measured.service_variation.zip(measured.arrival_variation).is_some());
+        provisioner.wanted(0)
+    };
+    let poisson = wanted(None, None);
+    assert_eq!(wanted(Some(1.0), Some(1.0)), poisson, "what is not known is taken to be exponential");
+    let (even, bursty) = (wanted(Some(0.3), Some(0.5)), wanted(Some(1.0), Some(3.0)));
+    assert!(even < poisson && poisson < bursty, "{even}, {poisson}, {bursty}");
+    assert_eq!(wanted(Some(f64::NAN), Some(-1.0)), poisson, "nonsense is not believed");
+    assert_eq!(wanted(None, Some(f64::MAX)), wanted(None, Some(5.0)), "nor what is beyond measure");
+}

@@ -77,6 +77,12 @@ pub struct ApplicationSeen {
     pub busy: f64,
     /// Mean inherent service time, seconds, once known.
     pub mean_service: Option<f64>,
+    /// Coefficient of variation of inherent service times, once known; older sentries do not say it.
+    #[serde(default)]
+    pub service_variation: Option<f64>,
+    /// Coefficient of variation of the time between arrivals, once known.
+    #[serde(default)]
+    pub arrival_variation: Option<f64>,
     /// Effective processors of a server, once known.
     pub processors: Option<f64>,
     /// Its servers, those that drain included.
