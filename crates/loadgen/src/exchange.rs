@@ -1,16 +1,16 @@
-//! Exchange of one request and its answer, over a kept connection or a new one.
+//! Exchange of one request and its answer, over a connection of whichever protocol.
 
+use std::cell::Cell;
 use std::error::Error;
 use std::io;
-use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use http::{HeaderMap, Request};
 use rustix::io::Errno;
 
-use crate::pool::Pool;
+use crate::dial::Dialer;
+use crate::http1::Pool;
+use crate::http2::Connections;
 use crate::record::Outcome;
 use crate::report::ErrorKind;
 
@@ -28,110 +28,102 @@ pub(crate) struct Page {
     pub(crate) keeps_body: bool,
 }
 
-/// Sends `request` and reads the whole answer; the caller holds a permit of the pool. `on_send` is told, once, when the
-/// head is given to a connection, and `on_open`, at most once, what it is when an answer begins that stays open. The
-/// answer is read into `page` where there is one.
-pub(crate) async fn exchange(
-    pool: &Pool,
-    mut request: Request<Full<Bytes>>,
-    keep_alive: bool,
-    on_send: impl FnOnce(),
-    on_open: impl Fn(Outcome),
-    mut page: Option<&mut Page>,
-) -> Result<Outcome, ErrorKind> {
-    let mut on_send = Some(on_send);
-    let member = pool.member();
-    loop {
-        let idle = if keep_alive { pool.take_idle(member).await } else { None };
-        let reused = idle.is_some();
-        let mut sender = match idle {
-            Some(sender) => sender,
-            None => pool.connect(member).await.map_err(|error| not_connected(&error))?,
-        };
-        if let Some(on_send) = on_send.take() {
-            on_send();
-        }
-        match sender.try_send_request(request).await {
-            Ok(response) => {
-                let outcome = read(response, on_open, page.take()).await?;
-                if keep_alive {
-                    pool.keep(member, sender);
-                }
-                return Ok(outcome);
-            }
-            // A kept connection may be closed by the server at any moment: nothing was sent, so another one will do.
-            Err(mut error) => match error.take_message() {
-                Some(unsent) if reused => request = unsent,
-                _ => return Err(classify(error.error())),
-            },
+impl Page {
+    /// Takes a piece of the body.
+    pub(crate) fn add(&mut self, data: &[u8]) {
+        if self.keeps_body {
+            let room = MOST_KEPT.saturating_sub(self.body.len());
+            self.body.extend_from_slice(&data[..data.len().min(room)]);
         }
     }
 }
 
-async fn read(
-    response: Response<Incoming>,
-    on_open: impl Fn(Outcome),
-    mut page: Option<&mut Page>,
-) -> Result<Outcome, ErrorKind> {
-    let status = response.status().as_u16();
-    if let Some(page) = &mut page {
-        page.headers.clone_from(response.headers());
-    }
-    let decision = response.headers().get("tidegate-decision");
-    let by_sentry = decision.is_some_and(|value| value.as_bytes().starts_with(b"rejected"));
-    let seconds = |name: &str| {
-        let value = response.headers().get(name).and_then(|value| value.to_str().ok()?.trim().parse::<f64>().ok());
-        value.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or_default()
-    };
-    let (waited, retry_after) = (seconds("x-waited"), seconds("retry-after"));
-    if response.status().is_success() && stays_open(response.headers()) {
-        on_open(Outcome::Answered { status, by_sentry, bytes: 0, waited, retry_after });
-    }
-    let mut body = response.into_body();
-    let mut bytes = 0;
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| classify(&error))?;
-        let Some(data) = frame.data_ref() else { continue };
-        bytes += data.len() as u64;
-        if let Some(page) = page.as_mut().filter(|page| page.keeps_body) {
-            let room = MOST_KEPT.saturating_sub(page.body.len());
-            page.body.extend_from_slice(&data[..data.len().min(room)]);
-        }
-    }
-    Ok(Outcome::Answered { status, by_sentry, bytes, waited, retry_after })
+/// Who is told how far a request is.
+pub(crate) struct Told<'a> {
+    /// Whether a limit of the generator holds it back just now.
+    pub(crate) held: &'a Cell<bool>,
+    /// Its head was given to a connection: told once, whatever comes of it.
+    on_send: &'a dyn Fn(),
+    sent: Cell<bool>,
+    /// What it is when an answer begins that stays open, at most once.
+    pub(crate) on_open: &'a dyn Fn(Outcome),
 }
 
-/// Whether an answer goes on as things happen: by its content type, or because an emulated server says so.
-fn stays_open(headers: &HeaderMap) -> bool {
-    let is_events = |value: &http::HeaderValue| value.as_bytes().starts_with(b"text/event-stream");
-    headers.contains_key("x-lasts") || headers.get(http::header::CONTENT_TYPE).is_some_and(is_events)
+impl<'a> Told<'a> {
+    pub(crate) fn new(held: &'a Cell<bool>, on_send: &'a dyn Fn(), on_open: &'a dyn Fn(Outcome)) -> Told<'a> {
+        Told { held, on_send, sent: Cell::new(false), on_open }
+    }
+
+    pub(crate) fn sent(&self) {
+        if !self.sent.replace(true) {
+            (self.on_send)();
+        }
+    }
+}
+
+/// The connections of clients to one destination.
+pub(crate) enum Client {
+    Http1(Pool),
+    Http2(Connections),
+}
+
+impl Client {
+    /// Sends what `make` makes, and reads the whole answer, into `page` where there is one. By HTTP/2 it is made again
+    /// where it is sure that nobody has looked at it: when the server closes the connection in an orderly way.
+    pub(crate) async fn exchange(
+        &self,
+        make: impl Fn() -> Request<Bytes>,
+        told: &Told<'_>,
+        page: Option<&mut Page>,
+    ) -> Result<Outcome, ErrorKind> {
+        match self {
+            Client::Http1(pool) => pool.exchange(make, told, page).await,
+            Client::Http2(connections) => connections.exchange(make, told, page).await,
+        }
+    }
+
+    pub(crate) fn dialer(&self) -> &Dialer {
+        match self {
+            Client::Http1(pool) => &pool.dialer,
+            Client::Http2(connections) => connections.dialer(),
+        }
+    }
+
+    /// Requests that found every connection busy, and no further one allowed.
+    pub(crate) fn waits(&self) -> u64 {
+        match self {
+            Client::Http1(pool) => pool.waits.get(),
+            Client::Http2(connections) => connections.waits(),
+        }
+    }
 }
 
 /// Whose fault it is that there is no connection.
-fn not_connected(error: &io::Error) -> ErrorKind {
+pub(crate) fn not_connected(error: &io::Error) -> ErrorKind {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::ADDRNOTAVAIL | Errno::MFILE | Errno::NFILE) => ErrorKind::LocalLimit,
         _ => ErrorKind::Connect,
     }
 }
 
-/// What went wrong, from the innermost cause that says it.
-fn classify(error: &hyper::Error) -> ErrorKind {
-    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+/// What an error of a connection is: the innermost cause that says it. `None`: none does.
+pub(crate) fn of_io(error: &(dyn Error + 'static)) -> Option<ErrorKind> {
+    let mut cause = Some(error);
     while let Some(inner) = cause {
         if let Some(io) = inner.downcast_ref::<io::Error>() {
-            return match io.kind() {
-                io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted | io::ErrorKind::BrokenPipe => {
-                    ErrorKind::Reset
-                }
-                io::ErrorKind::UnexpectedEof | io::ErrorKind::NotConnected => ErrorKind::Closed,
-                _ => ErrorKind::Protocol,
-            };
+            return Some(kind(io));
         }
         cause = inner.source();
     }
-    if error.is_incomplete_message() || error.is_canceled() || error.is_closed() {
-        return ErrorKind::Closed;
+    None
+}
+
+pub(crate) fn kind(io: &io::Error) -> ErrorKind {
+    match io.kind() {
+        io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted | io::ErrorKind::BrokenPipe => {
+            ErrorKind::Reset
+        }
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::NotConnected => ErrorKind::Closed,
+        _ => ErrorKind::Protocol,
     }
-    ErrorKind::Protocol
 }

@@ -6,20 +6,21 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{CONNECTION, HeaderMap, HeaderValue};
+use http::header::HeaderValue;
 use http::{HeaderName, Request, Uri};
-use http_body_util::Full;
 use rand::distr::Distribution;
 use rand::distr::weighted::WeightedIndex;
 use tidegate_workload::{Arrivals, Rng, TenantDraw, rng};
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout_at;
 
-use crate::exchange::exchange;
+use crate::client::Way;
+use crate::exchange::{Client, Told};
+use crate::grpc;
 use crate::health::{Health, warnings};
-use crate::plan::{ATTEMPT, Destinations, Plan, Stream, TENANT};
-use crate::pool::Pool;
+use crate::plan::{Destination, Plan, Stream, TENANT, is_secure};
 use crate::progress::{Progress, ten_times_a_second};
+use crate::protocol::Protocol;
 use crate::record::{ClassRecord, Outcome, summarise};
 use crate::report::{ErrorKind, Report};
 use crate::retries;
@@ -29,12 +30,13 @@ use crate::timer::FineTimer;
 /// Runs the plan to its end, or until `stop` turns true. Inside a local runtime.
 pub(crate) async fn generate(
     plan: Plan,
-    destinations: Destinations,
+    way: Way,
+    destinations: Vec<Destination>,
     mut stop: watch::Receiver<bool>,
     progress: watch::Sender<Progress>,
 ) -> std::io::Result<Report> {
     let mut timer = FineTimer::new()?;
-    let generator = Rc::new(Generator::new(plan, destinations));
+    let generator = Rc::new(Generator::new(plan, &way, &destinations));
     let ticker = {
         let (generator, progress) = (Rc::clone(&generator), progress.clone());
         tokio::task::spawn_local(ten_times_a_second(move |length| {
@@ -159,7 +161,7 @@ fn next_source(sources: &mut [Source], end: Duration) -> Option<(Duration, &mut 
 struct Generator {
     plan: Plan,
     start: Instant,
-    pools: Vec<Pool>,
+    clients: Vec<Client>,
     streams: Vec<Prepared>,
     records: RefCell<Vec<ClassRecord>>,
     health: RefCell<Health>,
@@ -178,22 +180,22 @@ struct Prepared {
 }
 
 struct Choice {
-    pool: usize,
-    path: Uri,
-    headers: HeaderMap,
+    client: usize,
+    /// What is sent, ready but for what differs from one to the next.
+    request: Request<Bytes>,
 }
 
 impl Generator {
-    fn new(plan: Plan, destinations: Destinations) -> Generator {
+    fn new(plan: Plan, way: &Way, destinations: &[Destination]) -> Generator {
         let classes = plan.classes();
-        let streams = plan.streams.iter().map(|s| Prepared::new(&plan, s, &classes, &destinations)).collect();
-        let pool = |(authority, addresses): (_, Vec<_>)| {
-            let members = plan.members.iter().find(|(of, _)| *of == authority).map(|(_, members)| members.clone());
-            Pool::new(addresses, plan.connections, plan.connect_timeout).with_members(members)
+        let prepared = |stream| Prepared::new(&plan, stream, way, &classes, destinations);
+        let client = |destination: &Destination| {
+            let members = plan.members.iter().find(|(of, _)| *of == destination.authority);
+            way.client(destination, members.map(|(_, members)| members.clone()))
         };
         Generator {
-            pools: destinations.into_iter().map(pool).collect(),
-            streams,
+            clients: destinations.iter().map(client).collect(),
+            streams: plan.streams.iter().map(prepared).collect(),
             records: RefCell::new(classes.into_iter().map(|c| ClassRecord::new(c, plan.target)).collect()),
             health: RefCell::new(Health::new()),
             outstanding: Cell::new(0),
@@ -245,9 +247,9 @@ impl Generator {
             let Some(wait) = wait else { return };
             tokio::time::sleep(wait).await;
             (tries, due) = (tries + 1, self.start.elapsed());
-            if retry.says {
-                headers.retain(|(name, _)| *name != ATTEMPT);
-                headers.push((ATTEMPT, tries.into()));
+            if let Some((name, value)) = retries::said(self.plan.protocol, &retry, tries) {
+                headers.retain(|(other, _)| *other != name);
+                headers.push((name, value));
             }
             if due >= self.plan.duration || !self.begin(stream, due) {
                 return;
@@ -258,14 +260,16 @@ impl Generator {
     /// One try. `None`: its answer stayed open, until just now.
     async fn try_once(&self, stream: usize, choice: usize, headers: Fields, due: Duration) -> Option<Outcome> {
         let instant = self.start + due;
-        let (connected, opened) = (Cell::new(false), Cell::new(false));
+        let (held, opened) = (Cell::new(false), Cell::new(false));
+        let on_send = || self.records.borrow_mut()[self.streams[stream].class].sent();
         let on_open = |outcome| {
             opened.set(true);
             self.end(stream, due, instant.elapsed(), outcome);
         };
-        let deadline = (instant + self.plan.streams[stream].timeout).into();
-        let mut attempt = pin!(self.attempt(stream, choice, headers, &connected, on_open));
-        let outcome = match timeout_at(deadline, attempt.as_mut()).await {
+        let deadline = instant + self.plan.streams[stream].timeout;
+        let told = Told::new(&held, &on_send, &on_open);
+        let mut attempt = pin!(self.attempt(stream, choice, &headers, deadline, &told));
+        let outcome = match timeout_at(deadline.into(), attempt.as_mut()).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(kind)) => Outcome::Failed(kind),
             Err(_) if opened.get() => {
@@ -273,8 +277,8 @@ impl Generator {
                 let _ = attempt.await;
                 return None;
             }
-            Err(_) if connected.get() => Outcome::Failed(ErrorKind::Timeout),
-            Err(_) => Outcome::ConnectionLimit,
+            Err(_) if held.get() => Outcome::ConnectionLimit,
+            Err(_) => Outcome::Failed(ErrorKind::Timeout),
         };
         if opened.get() {
             return None;
@@ -287,23 +291,22 @@ impl Generator {
         &self,
         stream: usize,
         choice: usize,
-        headers: Fields,
-        connected: &Cell<bool>,
-        on_open: impl Fn(Outcome),
+        headers: &[(HeaderName, HeaderValue)],
+        deadline: Instant,
+        told: &Told<'_>,
     ) -> Result<Outcome, ErrorKind> {
-        let Prepared { class, choices } = &self.streams[stream];
-        let (class, choice) = (*class, &choices[choice.min(choices.len() - 1)]);
-        let pool = &self.pools[choice.pool];
-        let _permit = pool.permit().await;
-        connected.set(true);
-        let source = &self.plan.streams[stream];
-        let mut request = Request::new(Full::new(Bytes::clone(&source.body)));
-        *request.method_mut() = source.method.clone();
-        *request.uri_mut() = choice.path.clone();
-        *request.headers_mut() = choice.headers.clone();
-        headers.into_iter().for_each(|(name, value)| drop(request.headers_mut().insert(name, value)));
-        let on_send = || self.records.borrow_mut()[class].sent();
-        exchange(pool, request, self.plan.keep_alive, on_send, on_open, None).await
+        let choices = &self.streams[stream].choices;
+        let choice = &choices[choice.min(choices.len() - 1)];
+        let make = || {
+            let mut request = choice.request.clone();
+            let fields = request.headers_mut();
+            headers.iter().for_each(|(name, value)| drop(fields.insert(name.clone(), value.clone())));
+            if self.plan.protocol == Protocol::Grpc {
+                grpc::say_timeout(fields, deadline.saturating_duration_since(Instant::now()));
+            }
+            request
+        };
+        self.clients[choice.client].exchange(make, told, None).await
     }
 
     /// Waits for the last answer; each request's timeout bounds it.
@@ -322,8 +325,8 @@ impl Generator {
     fn report(&self, stopped: bool) -> Report {
         let sent_for = self.ended.get().unwrap_or_else(|| self.start.elapsed()).as_secs_f64();
         let (classes, total) = summarise(&self.records.borrow(), sent_for);
-        let sum = |count: fn(&Pool) -> u64| self.pools.iter().map(count).sum();
-        let generator = self.health.borrow().report(sum(|p| p.opened.get()), sum(|p| p.waits.get()));
+        let sum = |count: fn(&Client) -> u64| self.clients.iter().map(count).sum();
+        let generator = self.health.borrow().report(sum(|of| of.dialer().opened.get()), sum(Client::waits));
         Report {
             seed: self.plan.seed,
             sent_for,
@@ -338,23 +341,28 @@ impl Generator {
 }
 
 impl Prepared {
-    fn new(plan: &Plan, stream: &Stream, classes: &[String], destinations: &Destinations) -> Prepared {
+    fn new(plan: &Plan, stream: &Stream, way: &Way, classes: &[String], destinations: &[Destination]) -> Prepared {
         let class = classes.iter().position(|c| *c == stream.class).expect("every stream's class is listed");
-        let choices = stream.urls.iter().map(|(url, _)| Choice::new(plan, stream, url, destinations)).collect();
-        Prepared { class, choices }
+        let body = match plan.protocol {
+            Protocol::Grpc => grpc::framed(&stream.body),
+            _ => stream.body.clone(),
+        };
+        let choice = |(url, _): &(Uri, f64)| Choice::new(stream, url, body.clone(), way, destinations);
+        Prepared { class, choices: stream.urls.iter().map(choice).collect() }
     }
 }
 
 impl Choice {
-    fn new(plan: &Plan, stream: &Stream, url: &Uri, destinations: &Destinations) -> Choice {
+    fn new(stream: &Stream, url: &Uri, body: Bytes, way: &Way, destinations: &[Destination]) -> Choice {
         let authority = url.authority().map_or("", |a| a.as_str());
-        let pool = destinations.iter().position(|(name, _)| name == authority).expect("every destination is resolved");
-        let mut headers = stream.headers_for(authority);
-        if !plan.keep_alive {
-            headers.insert(CONNECTION, HeaderValue::from_static("close"));
-        }
+        let client = destinations.iter().position(|of| of.is_of(url)).expect("every destination is resolved");
         let path = url.path_and_query().map_or("/", |p| p.as_str());
-        Choice { pool, path: path.parse().expect("part of a valid URL"), headers }
+        let mut request = Request::new(body);
+        *request.method_mut() = stream.method.clone();
+        *request.uri_mut() = path.parse().expect("part of a valid URL");
+        *request.headers_mut() = stream.headers_for(authority);
+        way.fit(&mut request, is_secure(url));
+        Choice { client, request }
     }
 }
 

@@ -1,4 +1,4 @@
-//! HTTP/1.1 load, open loop; and users in a closed loop.
+//! HTTP/1.1, HTTP/2 and gRPC load, open loop; and users in a closed loop.
 //!
 //! Open loop: requests are sent when the plan says so, whether or not the ones before were answered, as many
 //! independent users would. Latencies count from the *scheduled* instant, so neither a slow server nor a late generator
@@ -28,7 +28,8 @@
 //! | what is sent | `plan.rs`, `script.rs` |
 //! | the thread and its handle | `run.rs` |
 //! | when each request leaves | `generator.rs`, `timer.rs` |
-//! | over which connection, and what came back | `pool.rs`, `exchange.rs` |
+//! | what clients speak, with TLS or without | `protocol.rs`, `client.rs`, `tls.rs`, `dial.rs`, `grpc.rs` |
+//! | over which connection, and what came back | `exchange.rs`, `http1.rs`, `http2.rs`, `http2/`, `answer.rs` |
 //! | what is counted | `record.rs`, `report.rs`, `progress.rs`, `table.rs` |
 //! | users who wait for their answers | `users.rs`, `users/` |
 //! | how much a service holds | `capacity.rs`, `capacity/` |
@@ -37,14 +38,20 @@
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 #![deny(unsafe_code)]
 
+mod answer;
 pub mod capacity;
+mod client;
+mod dial;
 mod exchange;
 mod generator;
+pub mod grpc;
 mod health;
+mod http1;
+mod http2;
 mod limits;
 mod plan;
-mod pool;
 mod progress;
+mod protocol;
 mod record;
 mod report;
 mod retries;
@@ -52,12 +59,15 @@ mod run;
 mod script;
 mod table;
 pub mod timer;
+mod tls;
 mod users;
 
 pub use limits::raise_open_files_limit;
 pub use plan::{Plan, PlanError, Stream, TENANT};
 pub use progress::{ClassProgress, Progress, Recent};
+pub use protocol::Protocol;
 pub use report::{ClassReport, ErrorKind, GeneratorReport, NotSent, Quantiles, Report, Second};
 pub use run::{LoadError, LoadRun, Stopper};
 pub use script::{Script, ScriptedRequest};
+pub use tls::{TlsError, Trust};
 pub use users::{Active, Capture, RequestTemplate, UsersError, UsersFile, UsersPlan, UsersReport};

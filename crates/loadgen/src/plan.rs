@@ -9,7 +9,9 @@ use http::{Method, Uri};
 use tidegate_workload::{ArrivalProcess, Profile, Retry, Tenants};
 use tokio::sync::watch;
 
+use crate::protocol::Protocol;
 use crate::script::Script;
+use crate::tls::{Secure, Trust};
 
 /// No run and no patience is longer: instants beyond it cannot be kept everywhere.
 pub(crate) const LONGEST: Duration = Duration::from_secs(366 * 86_400);
@@ -27,8 +29,16 @@ pub struct Plan {
     pub seed: u64,
     /// Response time within which an answer counts as goodput; without one, every 2xx and 3xx does.
     pub target: Option<Duration>,
+    /// What clients speak.
+    pub protocol: Protocol,
+    /// Whose certificates they believe, where URLs begin with `https://`.
+    pub trust: Trust,
+    /// Whether they come back to TLS sessions that they had, as browsers do: a handshake then costs both sides less.
+    pub resumes: bool,
     /// Connections to each destination at most. A request that finds all of them busy waits for one.
     pub connections: usize,
+    /// Requests at once on one connection at most, where they share connections; the server may allow fewer.
+    pub per_connection: usize,
     /// Requests that may be outstanding at most; one more is not sent, and counted as such.
     pub outstanding: usize,
     /// Whether connections are kept for further requests.
@@ -48,11 +58,11 @@ pub struct Stream {
     pub class: String,
     /// Request method.
     pub method: Method,
-    /// Absolute `http://` URLs with their weights.
+    /// Absolute `http://` or `https://` URLs with their weights.
     pub urls: Vec<(Uri, f64)>,
     /// Extra header fields.
     pub headers: HeaderMap,
-    /// Request body; empty for none.
+    /// Request body; empty for none. In gRPC the whole message, which has what goes before it added.
     pub body: Bytes,
     /// How arrivals are spread around the rate.
     pub arrivals: ArrivalProcess,
@@ -101,14 +111,19 @@ pub enum PlanError {
 }
 
 impl Plan {
-    /// A plan with the usual limits: 1024 connections per destination, 20,000 requests outstanding, keep-alive, seed 1.
+    /// A plan with the usual limits: HTTP/1.1, 1024 connections per destination, 20,000 requests outstanding,
+    /// keep-alive, seed 1.
     pub fn new(streams: Vec<Stream>, duration: Duration) -> Plan {
         Plan {
             streams,
             duration,
             seed: 1,
             target: None,
+            protocol: Protocol::H1,
+            trust: Trust::System,
+            resumes: true,
             connections: 1024,
+            per_connection: usize::MAX,
             outstanding: 20_000,
             keep_alive: true,
             members: Vec::new(),
@@ -131,8 +146,10 @@ impl Plan {
         if self.duration > LONGEST {
             return invalid("the duration is longer than a year");
         }
-        if self.connections == 0 || self.outstanding == 0 {
-            return invalid("the limits of connections and of outstanding requests must be at least 1");
+        if self.connections == 0 || self.per_connection == 0 || self.outstanding == 0 {
+            return invalid(
+                "the limits of connections, of requests on one and of outstanding requests must be at least 1",
+            );
         }
         self.streams.iter().try_for_each(|stream| stream.validate(self.duration))
     }
@@ -170,7 +187,7 @@ impl Stream {
     /// Adds a URL that gets the share `weight / sum of weights` of the requests.
     ///
     /// # Errors
-    /// When `url` is not an absolute `http://` URL, or `weight` is not above 0, or is more than 1e12.
+    /// When `url` is not an absolute `http://` or `https://` URL, or `weight` is not above 0, or is more than 1e12.
     pub fn url(mut self, url: &str, weight: f64) -> Result<Stream, PlanError> {
         let error = |reason: &str| PlanError::Url { url: url.to_owned(), reason: reason.to_owned() };
         if !(weight > 0.0 && weight <= HEAVIEST) {
@@ -178,9 +195,9 @@ impl Stream {
         }
         let uri: Uri = url.parse().map_err(|e| error(&format!("not a URL ({e})")))?;
         match uri.scheme_str() {
-            Some("http") => {}
-            Some("https") => return Err(error("https is not supported: use an http:// URL")),
-            _ => return Err(error("must start with http:// and a host, such as http://127.0.0.1:8080/")),
+            Some("http" | "https") => {}
+            Some(_) => return Err(error("must start with http:// or https://")),
+            None => return Err(error("must start with http:// and a host, such as http://127.0.0.1:8080/")),
         }
         self.urls.push((uri, weight));
         Ok(self)
@@ -277,8 +294,26 @@ impl Stream {
     }
 }
 
-/// Host and port as written, and its addresses, once per destination.
-pub(crate) type Destinations = Vec<(String, Vec<SocketAddr>)>;
+/// Where requests go, once for each host and port and way to speak with it.
+#[derive(Clone)]
+pub(crate) struct Destination {
+    /// Host and port as written.
+    pub(crate) authority: String,
+    pub(crate) addresses: Vec<SocketAddr>,
+    /// TLS, if it is spoken there.
+    pub(crate) secure: Option<Secure>,
+}
+
+impl Destination {
+    /// Whether a URL leads there.
+    pub(crate) fn is_of(&self, url: &Uri) -> bool {
+        url.authority().is_some_and(|of| of.as_str() == self.authority) && is_secure(url) == self.secure.is_some()
+    }
+}
+
+pub(crate) fn is_secure(url: &Uri) -> bool {
+    url.scheme_str() == Some("https")
+}
 
 #[cfg(test)]
 mod tests {
@@ -311,7 +346,9 @@ mod tests {
 
     #[test]
     fn wrong_urls_and_headers_say_why() {
-        for (url, part) in [("https://a/", "https is not supported"), ("/x", "must start with"), ("http://", "URL")] {
+        for (url, part) in
+            [("ftp://a/", "must start with http:// or https://"), ("/x", "must start with"), ("http://", "URL")]
+        {
             let error = stream("1/s").url(url, 1.0).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
         }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
+use crate::answer::{Status, Verdict};
 use crate::progress::{ClassProgress, Window, p95};
 use crate::report::{ClassReport, ErrorKind, NotSent, Quantiles, Second, add, histogram};
 
@@ -11,8 +12,8 @@ use crate::report::{ClassReport, ErrorKind, NotSent, Quantiles, Second, add, his
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// A complete answer, or one that is open and has begun. `waited` of its time was for news, no response time; a
-    /// refusal says when to come back.
-    Answered { status: u16, by_sentry: bool, bytes: u64, waited: Duration, retry_after: Duration },
+    /// refusal says when to come back, or never to (`None`).
+    Answered { status: Status, by_sentry: bool, bytes: u64, waited: Duration, retry_after: Option<Duration> },
     /// No complete answer.
     Failed(ErrorKind),
     /// Held back: too many outstanding.
@@ -71,12 +72,15 @@ impl ClassRecord {
         match outcome {
             Outcome::Answered { status, by_sentry, bytes, waited, .. } => {
                 let took = took.saturating_sub(waited);
-                *self.counts.status.entry(status).or_default() += 1;
-                self.counts.bytes += bytes;
                 match status {
-                    503 => return self.refused(at, took, by_sentry),
-                    200..=399 => return self.admitted(at, took),
-                    _ => self.counts.other += 1,
+                    Status::Http(status) => *self.counts.status.entry(status).or_default() += 1,
+                    Status::Grpc(status) => *self.counts.grpc_status.entry(status).or_default() += 1,
+                }
+                self.counts.bytes += bytes;
+                match status.verdict(by_sentry) {
+                    Verdict::Refused => return self.refused(at, took, by_sentry),
+                    Verdict::Admitted => return self.admitted(at, took),
+                    Verdict::Other => self.counts.other += 1,
                 }
                 add(&mut self.waiting, took);
             }
@@ -173,6 +177,7 @@ fn merge(total: &mut ClassRecord, part: &ClassRecord) {
         connection_limit: sum.not_sent.connection_limit + c.not_sent.connection_limit,
     };
     c.status.iter().for_each(|(status, n)| *sum.status.entry(*status).or_default() += n);
+    c.grpc_status.iter().for_each(|(status, n)| *sum.grpc_status.entry(*status).or_default() += n);
     c.errors.iter().for_each(|(kind, n)| *sum.errors.entry(*kind).or_default() += n);
     if sum.seconds.len() < c.seconds.len() {
         sum.seconds.resize(c.seconds.len(), Second::default());
@@ -230,8 +235,8 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     fn answered(status: u16) -> Outcome {
-        let (waited, retry_after) = (Duration::ZERO, Duration::ZERO);
-        Outcome::Answered { status, by_sentry: status == 503, bytes: 10, waited, retry_after }
+        let (status, by_sentry) = (Status::Http(status), status == 503);
+        Outcome::Answered { status, by_sentry, bytes: 10, waited: Duration::ZERO, retry_after: None }
     }
 
     #[test]

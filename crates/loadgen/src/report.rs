@@ -40,11 +40,14 @@ pub struct ClassReport {
     pub sent: u64,
     /// Requests that a limit of the generator held back.
     pub not_sent: NotSent,
-    /// Complete answers by status.
+    /// Complete answers by status of HTTP; those of gRPC are in `grpc_status`.
     pub status: BTreeMap<u16, u64>,
-    /// Complete answers with a 2xx or 3xx status.
+    /// Complete answers of gRPC by its status.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub grpc_status: BTreeMap<u8, u64>,
+    /// Complete answers with a 2xx or 3xx status, or gRPC's `OK`.
     pub admitted: u64,
-    /// Complete 503 answers.
+    /// Complete answers with 503 or gRPC's `UNAVAILABLE`, and whatever else a sentry refuses with.
     pub refused: u64,
     /// Those of them that carry `Tidegate-Decision: rejected`: refused by a sentry rather than by a server.
     pub refused_by_sentry: u64,
@@ -99,7 +102,13 @@ pub enum ErrorKind {
     Reset,
     /// The connection was closed before the answer was complete.
     Closed,
-    /// The answer was not HTTP.
+    /// The server reset the stream (`RST_STREAM` of HTTP/2).
+    StreamReset,
+    /// The server reset the stream and said that it had done nothing about it (`REFUSED_STREAM`).
+    StreamRefused,
+    /// The server closed the connection to all its streams for a reason (`GOAWAY` of HTTP/2 with an error).
+    GoneAway,
+    /// The answer was not HTTP, or not of the version spoken.
     Protocol,
     /// This machine had no port or no open file left for a connection: the service was not asked.
     LocalLimit,

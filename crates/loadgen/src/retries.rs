@@ -2,17 +2,24 @@
 
 use std::time::Duration;
 
+use http::{HeaderName, HeaderValue};
 use tidegate_workload::{Retry, Rng, Wait, uniform};
 
+use crate::answer::Verdict;
+use crate::grpc::PREVIOUS_ATTEMPTS;
+use crate::plan::ATTEMPT;
+use crate::protocol::Protocol;
 use crate::record::Outcome;
 
-/// How long to wait before the next try; `None`: it was answered, or never sent.
+/// How long to wait before the next try; `None`: it was answered, or never sent, or the service wants no other try.
 pub(crate) fn wait(retry: &Retry, outcome: Outcome, rng: &mut Rng) -> Option<Duration> {
     let told = match outcome {
-        Outcome::Answered { status: 200..=399, .. } | Outcome::OutstandingLimit | Outcome::ConnectionLimit => {
-            return None;
-        }
-        Outcome::Answered { retry_after, .. } => retry_after,
+        Outcome::Answered { status, by_sentry, .. } if status.verdict(by_sentry) == Verdict::Admitted => return None,
+        Outcome::OutstandingLimit | Outcome::ConnectionLimit => return None,
+        Outcome::Answered { retry_after, .. } => match (retry_after, retry.wait) {
+            (None, Wait::RetryAfter) => return None,
+            (told, _) => told.unwrap_or_default(),
+        },
         Outcome::Failed(_) => Duration::ZERO,
     };
     let wait = match retry.wait {
@@ -23,15 +30,24 @@ pub(crate) fn wait(retry: &Retry, outcome: Outcome, rng: &mut Rng) -> Option<Dur
     Some(wait.mul_f64(1.0 + retry.jitter * uniform(rng)))
 }
 
+/// The field in which a client says which try comes next, where it says so. Clients of gRPC always do.
+pub(crate) fn said(protocol: Protocol, retry: &Retry, tries: u32) -> Option<(HeaderName, HeaderValue)> {
+    match protocol {
+        Protocol::Grpc => Some((PREVIOUS_ATTEMPTS, tries.saturating_sub(1).into())),
+        _ => retry.says.then(|| (ATTEMPT, tries.into())),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::answer::Status;
     use crate::report::ErrorKind;
     use tidegate_workload::{ServiceTime, rng};
 
-    fn answered(status: u16, after: u64) -> Outcome {
-        let (waited, retry_after) = (Duration::ZERO, Duration::from_secs(after));
-        Outcome::Answered { status, by_sentry: false, bytes: 0, waited, retry_after }
+    fn answered(status: u16, after: impl Into<Option<u64>>) -> Outcome {
+        let (status, retry_after) = (Status::Http(status), after.into().map(Duration::from_secs));
+        Outcome::Answered { status, by_sentry: false, bytes: 0, waited: Duration::ZERO, retry_after }
     }
 
     #[test]
@@ -44,6 +60,7 @@ mod tests {
         }
         assert_eq!(wait(Wait::RetryAfter, answered(503, 5)), Some(5));
         assert_eq!(wait(Wait::RetryAfter, Outcome::Failed(ErrorKind::Timeout)), Some(0));
+        assert_eq!(wait(Wait::RetryAfter, answered(503, None)), None, "it was told not to");
         assert_eq!(wait(Wait::AtOnce, answered(503, 5)), Some(0));
         assert_eq!(wait(Wait::Own, answered(503, 5)), Some(2));
     }

@@ -9,11 +9,13 @@ use http::Uri;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{oneshot, watch};
 
+use crate::client::{Way, host};
 use crate::generator::generate;
 use crate::limits::raise_open_files_limit;
-use crate::plan::{Destinations, Plan, PlanError};
+use crate::plan::{Destination, Plan, PlanError, is_secure};
 use crate::progress::Progress;
 use crate::report::Report;
+use crate::tls::TlsError;
 use crate::users::{UsersPlan, UsersReport};
 
 /// Why a run could not be made, or gave no report.
@@ -30,6 +32,9 @@ pub enum LoadError {
         /// What the resolver said.
         error: io::Error,
     },
+    /// There is nothing to begin TLS with.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The thread or its runtime could not be made.
     #[error("cannot start the load generator: {0}")]
     Start(#[from] io::Error),
@@ -55,11 +60,12 @@ impl LoadRun {
     /// Checks the plan, resolves its hosts (this blocks), raises the limit of open files, and starts sending.
     ///
     /// # Errors
-    /// When the plan is not valid, a host is unknown, or the machine refuses the thread.
+    /// When the plan is not valid, a host is unknown, nobody can be believed, or the machine refuses the thread.
     pub fn start(plan: Plan) -> Result<LoadRun, LoadError> {
         plan.validate()?;
-        let destinations = resolve(&plan)?;
-        spawn(plan.duration, |stopped, progress| generate(plan, destinations, stopped, progress))
+        let way = Way::of_plan(&plan)?;
+        let destinations = resolve(&plan, &way)?;
+        spawn(plan.duration, |stopped, progress| generate(plan, way, destinations, stopped, progress))
     }
 }
 
@@ -67,10 +73,11 @@ impl LoadRun<UsersReport> {
     /// Resolves the host (this blocks), raises the limit of open files, and lets the users begin.
     ///
     /// # Errors
-    /// When the host is unknown, or the machine refuses the thread.
+    /// When the host is unknown, nobody can be believed, or the machine refuses the thread.
     pub fn start_users(plan: UsersPlan) -> Result<LoadRun<UsersReport>, LoadError> {
-        let addresses = resolve_one(plan.base())?;
-        spawn(plan.duration, |stopped, progress| crate::users::drive(plan, addresses, stopped, progress))
+        let way = Way::of_users(&plan)?;
+        let destination = resolve_one(plan.base(), &way)?;
+        spawn(plan.duration, |stopped, progress| crate::users::drive(plan, way, destination, stopped, progress))
     }
 }
 
@@ -146,26 +153,24 @@ impl Stopper {
     }
 }
 
-fn resolve(plan: &Plan) -> Result<Destinations, LoadError> {
-    let mut destinations: Destinations = Vec::new();
+fn resolve(plan: &Plan, way: &Way) -> Result<Vec<Destination>, LoadError> {
+    let mut destinations: Vec<Destination> = Vec::new();
     for (url, _) in plan.streams.iter().flat_map(|stream| &stream.urls) {
-        let authority = url.authority().map_or("", |a| a.as_str());
-        if destinations.iter().any(|(name, _)| name == authority) {
-            continue;
+        if !destinations.iter().any(|destination| destination.is_of(url)) {
+            destinations.push(resolve_one(url, way)?);
         }
-        destinations.push((authority.to_owned(), resolve_one(url)?));
     }
     Ok(destinations)
 }
 
-fn resolve_one(url: &Uri) -> Result<Vec<SocketAddr>, LoadError> {
+fn resolve_one(url: &Uri, way: &Way) -> Result<Destination, LoadError> {
     let authority = url.authority().map_or("", |a| a.as_str());
-    let host = url.host().unwrap_or("").trim_matches(['[', ']']);
-    let found = (host, url.port_u16().unwrap_or(80)).to_socket_addrs();
+    let usual = if is_secure(url) { 443 } else { 80 };
+    let found = (host(url), url.port_u16().unwrap_or(usual)).to_socket_addrs();
     let failed = |error| LoadError::Resolve { authority: authority.to_owned(), error };
     let addresses: Vec<SocketAddr> = found.map_err(failed)?.collect();
     if addresses.is_empty() {
         return Err(failed(io::Error::new(io::ErrorKind::NotFound, "the name has no address")));
     }
-    Ok(addresses)
+    Ok(Destination { authority: authority.to_owned(), addresses, secure: way.secure(url)? })
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::grpc;
 use crate::report::{ClassReport, ErrorKind, Report};
 
 impl fmt::Display for Report {
@@ -66,6 +67,9 @@ impl ErrorKind {
             ErrorKind::Timeout => "timed out",
             ErrorKind::Reset => "connection reset",
             ErrorKind::Closed => "connection closed early",
+            ErrorKind::StreamReset => "stream reset",
+            ErrorKind::StreamRefused => "stream refused",
+            ErrorKind::GoneAway => "connection given up by the server (GOAWAY)",
             ErrorKind::Protocol => "answer was not HTTP",
             ErrorKind::LocalLimit => "no port or open file left here",
         }
@@ -75,9 +79,10 @@ impl ErrorKind {
 /// How many requests came to which end.
 pub(crate) fn statuses(total: &ClassReport) -> String {
     let statuses = total.status.iter().map(|(status, n)| format!("{status} x {n}"));
+    let calls = total.grpc_status.iter().map(|(status, n)| format!("{} x {n}", grpc::words(*status)));
     let errors = total.errors.iter().map(|(kind, n)| format!("{} x {n}", kind.words()));
     let given_up = (total.unfinished > 0).then(|| format!("given up at the stop x {}", total.unfinished));
-    statuses.chain(errors).chain(given_up).collect::<Vec<_>>().join(", ")
+    statuses.chain(calls).chain(errors).chain(given_up).collect::<Vec<_>>().join(", ")
 }
 
 pub(crate) fn percent(share: f64) -> String {

@@ -21,6 +21,8 @@ use std::time::Duration;
 use http::Uri;
 
 use crate::plan::LONGEST;
+use crate::protocol::Protocol;
+use crate::tls::Trust;
 
 pub use file::{Active, Capture, RequestTemplate, UsersError, UsersFile};
 pub use report::UsersReport;
@@ -40,17 +42,22 @@ pub struct UsersPlan {
     pub target: Option<Duration>,
     /// Whether users keep their connection for further requests.
     pub keep_alive: bool,
+    /// What users speak; in gRPC, what a form says is the message.
+    pub protocol: Protocol,
+    /// Whose certificates they believe, where the URL begins with `https://`.
+    pub trust: Trust,
 }
 
 impl UsersPlan {
-    /// Users of the service at `url`, of which scheme, host and port count; seed 1, keep-alive, the file's target.
+    /// Users of the service at `url`, of which scheme, host and port count; seed 1, HTTP/1.1, keep-alive, the file's
+    /// target.
     ///
     /// # Errors
-    /// When `url` is not an absolute `http://` URL, or the duration is 0 or longer than a year.
+    /// When `url` is not an absolute `http://` or `https://` URL, or the duration is 0 or longer than a year.
     pub fn new(file: UsersFile, url: &str, duration: Duration) -> Result<UsersPlan, UsersError> {
         let error = |reason: String| UsersError::Url { url: url.to_owned(), reason };
         let base: Uri = url.parse().map_err(|e| error(format!("not a URL ({e})")))?;
-        if base.scheme_str() != Some("http") || base.authority().is_none() {
+        if !matches!(base.scheme_str(), Some("http" | "https")) || base.authority().is_none() {
             return Err(error("must start with http:// and a host, such as http://127.0.0.1:8025".to_owned()));
         }
         if duration.is_zero() {
@@ -60,7 +67,8 @@ impl UsersPlan {
             return Err(UsersError::Duration("the duration is longer than a year"));
         }
         let target = file.target();
-        Ok(UsersPlan { file, base, duration, seed: 1, target, keep_alive: true })
+        let (protocol, trust) = (Protocol::H1, Trust::System);
+        Ok(UsersPlan { file, base, duration, seed: 1, target, keep_alive: true, protocol, trust })
     }
 
     /// Where the service is.

@@ -17,6 +17,11 @@ impl Filler {
     pub(crate) fn new(bytes: u64) -> Filler {
         Filler { remaining: bytes }
     }
+
+    /// Bytes that are still to come.
+    pub(crate) fn remaining(&self) -> u64 {
+        self.remaining
+    }
 }
 
 impl Body for Filler {

@@ -22,6 +22,11 @@ impl Held {
     pub(crate) fn new(time: Duration) -> Held {
         Held { first: Some(Bytes::from_static(b"data: open\n\n")), rest: Box::pin(tokio::time::sleep(time)) }
     }
+
+    /// The same, with another first piece.
+    pub(crate) fn saying(self, first: Bytes) -> Held {
+        Held { first: Some(first), ..self }
+    }
 }
 
 impl Body for Held {

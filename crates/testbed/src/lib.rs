@@ -1,4 +1,4 @@
-//! Emulated servers: real HTTP over loopback, service modelled in timers.
+//! Emulated servers: real HTTP, versions 1.1 and 2, and gRPC over loopback, service modelled in timers.
 //!
 //! An [`EmulatedServer`] answers like a server with `k` cores under processor sharing or FIFO, but computes nothing:
 //! when each request would be done is worked out in [`Cores`], and the answer waits for that instant. So a cluster of
@@ -15,6 +15,7 @@ mod compute;
 mod cores;
 pub mod faults;
 mod filler;
+mod grpc;
 mod held;
 mod machine;
 mod memcached;

@@ -1,4 +1,5 @@
-//! HTTP: connections accepted, requests routed, answers made.
+//! HTTP: connections accepted, requests routed, answers made. A connection that begins with the preface of HTTP/2 is
+//! served so, and gRPC on it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,12 +7,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
-use http::{HeaderName, Request, Response, StatusCode};
+use http::{HeaderName, Request, Response, StatusCode, Version};
 use http_body_util::{BodyExt, Either};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
 use tidegate_workload::Abandoned;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -19,6 +20,7 @@ use tokio::task::JoinSet;
 
 use crate::compute::compute;
 use crate::filler::Filler;
+use crate::grpc::{self, Call};
 use crate::held::Held;
 use crate::memcached::Memcached;
 use crate::service::{Full, Service};
@@ -33,6 +35,7 @@ pub(crate) struct Site {
     name: HeaderValue,
     overflow: Overflow,
     abandoned: Abandoned,
+    streams: u32,
     cost_header: bool,
     memcached: Option<Memcached>,
     computes: bool,
@@ -51,6 +54,7 @@ impl Site {
             name,
             overflow: spec.overflow,
             abandoned: spec.abandoned,
+            streams: spec.streams,
             cost_header: spec.cost_header,
             memcached: spec.look_ups.map(Memcached::new),
             computes: spec.computes,
@@ -85,11 +89,11 @@ pub(crate) async fn accept(listener: TcpListener, site: Arc<Site>, draining: wat
 async fn connection(stream: TcpStream, site: Arc<Site>, mut draining: watch::Receiver<bool>) {
     // Refused only by a connection that is gone already.
     let _ = stream.set_nodelay(true);
-    let handler = service_fn(|request| answer(&site, request));
-    let mut builder = http1::Builder::new();
-    builder.header_read_timeout(None);
-    // Then a closed half goes unnoticed until the answer is written.
-    builder.half_close(site.abandoned == Abandoned::WorksOn);
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    // In HTTP/1.1 a closed half then goes unnoticed until the answer is written.
+    builder.http1().header_read_timeout(None).half_close(site.abandoned == Abandoned::WorksOn);
+    builder.http2().max_concurrent_streams(site.streams);
+    let handler = service_fn(move |request| answer(Arc::clone(&site), request));
     let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), handler));
     tokio::select! {
         _ = connection.as_mut() => return,
@@ -104,15 +108,21 @@ async fn turned_true(flag: &mut watch::Receiver<bool>) {
     let _ = flag.wait_for(|flag| *flag).await;
 }
 
-/// What a route gives, the status page, or what stays open.
-type Body = Either<Filler, Either<http_body_util::Full<Bytes>, Held>>;
+/// What a route gives, the status page, what stays open; or what is said of one of them in gRPC.
+pub(crate) type Body = Either<Filler, Either<http_body_util::Full<Bytes>, Either<Held, Call>>>;
 
-/// The connection is closed without an answer.
+/// The connection is closed, or the stream reset, without an answer.
 #[derive(Debug, thiserror::Error)]
 #[error("the accept queue is full")]
 struct Closed;
 
-async fn answer(site: &Site, mut request: Request<Incoming>) -> Result<Response<Body>, Closed> {
+async fn answer(site: Arc<Site>, request: Request<Incoming>) -> Result<Response<Body>, Closed> {
+    let is_call = grpc::is_call(&request);
+    let response = answer_in_http(&site, request).await?;
+    Ok(if is_call { grpc::say(response) } else { response })
+}
+
+async fn answer_in_http(site: &Site, mut request: Request<Incoming>) -> Result<Response<Body>, Closed> {
     if site.status_path.as_deref() == Some(request.uri().path()) {
         return Ok(status(site));
     }
@@ -140,7 +150,7 @@ async fn answer(site: &Site, mut request: Request<Incoming>) -> Result<Response<
         compute(cost * share).await;
         return Ok(degraded(respond(site, StatusCode::OK, route.response_bytes), quality));
     }
-    match work(site, *number, cost * share).await {
+    match work(site, *number, cost * share, request.version()).await {
         Ok(()) => {
             let response = degraded(respond(site, StatusCode::OK, route.response_bytes), quality);
             Ok(match &route.lasts {
@@ -159,12 +169,18 @@ async fn answer(site: &Site, mut request: Request<Incoming>) -> Result<Response<
 }
 
 /// The time on a core, and what follows at the machine.
-async fn work(site: &Site, route: usize, cost: f64) -> Result<(), Full> {
+async fn work(site: &Site, route: usize, cost: f64, version: Version) -> Result<(), Full> {
     let service = Arc::clone(&site.service);
-    if site.abandoned != Abandoned::HangsUp {
+    let goes_on = match site.abandoned {
+        Abandoned::Stops => false,
+        Abandoned::HangsUp => true,
+        // In HTTP/1.1 such a server does not read what would tell it. A reset stream is gone all the same.
+        Abandoned::WorksOn => version == Version::HTTP_2,
+    };
+    if !goes_on {
         return service.serve(route, cost).await;
     }
-    // On its own: when the connection is closed, the work goes on.
+    // On its own: when the connection is closed or the stream reset, the work goes on.
     tokio::spawn(async move { service.serve(route, cost).await }).await.unwrap_or(Err(Full))
 }
 
@@ -178,7 +194,7 @@ async fn last(site: &Site, lasts: &Lasts, mut response: Response<Body>) -> Respo
             (WAITED, HeaderValue::from_str(&format!("{seconds:.6}")).ok())
         }
         LastsAs::Stream => {
-            *response.body_mut() = Body::Right(Either::Right(Held::new(time)));
+            *response.body_mut() = Body::Right(Either::Right(Either::Left(Held::new(time))));
             if lasts.told {
                 response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
             }

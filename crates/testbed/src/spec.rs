@@ -23,8 +23,11 @@ pub struct ServerSpec {
     pub accept_queue: Option<usize>,
     /// What happens to a request that finds the queue full.
     pub overflow: Overflow,
-    /// What it does when the connection of a request that it works on is closed from the other side, or half of it.
+    /// What it does when the connection of a request that it works on is closed from the other side, or half of it; by
+    /// HTTP/2, when its stream is reset.
     pub abandoned: Abandoned,
+    /// Requests at once on a connection of HTTP/2 that it allows its clients.
+    pub streams: u32,
     /// Speed of the cores; 1 is normal.
     pub speed: f64,
     /// What it has besides cores. Steps that use it do not go together with `concurrency`.
@@ -138,7 +141,7 @@ pub enum Overflow {
     /// It is answered with 503.
     #[default]
     Answer,
-    /// Its connection is closed without an answer.
+    /// Its connection is closed without an answer; by HTTP/2, its stream is reset.
     Close,
 }
 
@@ -177,6 +180,7 @@ impl Default for ServerSpec {
             accept_queue: None,
             overflow: Overflow::Answer,
             abandoned: Abandoned::Stops,
+            streams: 100,
             speed: 1.0,
             resources: Vec::new(),
             routes: Vec::new(),
@@ -227,6 +231,9 @@ impl ServerSpec {
         }
         if self.concurrency == Some(0) {
             return error("concurrency", "at least 1, or absent");
+        }
+        if self.streams == 0 {
+            return error("streams", "at least 1");
         }
         if self.routes.is_empty() {
             return error("routes", "at least one route: nothing would be served");
@@ -299,6 +306,7 @@ mod tests {
         assert_eq!(key(ServerSpec { cores: 0, ..good.clone() }), "cores");
         assert_eq!(key(ServerSpec { speed: -1.0, ..good.clone() }), "speed");
         assert_eq!(key(ServerSpec { concurrency: Some(0), ..good.clone() }), "concurrency");
+        assert_eq!(key(ServerSpec { streams: 0, ..good.clone() }), "streams");
         assert_eq!(key(ServerSpec { name: "a\n".into(), ..good.clone() }), "name");
         assert_eq!(key(ServerSpec { status_path: Some("status".into()), ..good.clone() }), "status_path");
         let disk = Resource { name: "disk".into(), units: 1, discipline: Discipline::Fifo, rate: 1.0 };

@@ -1,6 +1,5 @@
 //! The run: all users as tasks of one thread.
 
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -10,16 +9,19 @@ use tokio::task::JoinSet;
 use super::shared::Shared;
 use super::user::User;
 use super::{UsersPlan, UsersReport};
+use crate::client::Way;
+use crate::plan::Destination;
 use crate::progress::{Progress, ten_times_a_second};
 
 /// Runs the plan to its end, or until `stop` turns true. Inside a local runtime.
 pub(crate) async fn drive(
     plan: UsersPlan,
-    addresses: Vec<SocketAddr>,
+    way: Way,
+    destination: Destination,
     mut stop: watch::Receiver<bool>,
     progress: watch::Sender<Progress>,
 ) -> std::io::Result<UsersReport> {
-    let shared = Rc::new(Shared::new(plan, addresses));
+    let shared = Rc::new(Shared::new(plan, way, destination));
     let ticker = {
         let (shared, progress) = (Rc::clone(&shared), progress.clone());
         tokio::task::spawn_local(ten_times_a_second(move |length| {

@@ -1,20 +1,23 @@
 //! What all users of a run share: the plan, and what is counted.
 
 use std::cell::{Cell, RefCell};
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use tidegate_workload::Users;
 
 use super::template::Template;
 use super::{UsersPlan, UsersReport};
+use crate::client::Way;
 use crate::health::{Health, warnings};
+use crate::plan::Destination;
 use crate::progress::Progress;
 use crate::record::{ClassRecord, Outcome, summarise};
+
 /// What all users share.
 pub(super) struct Shared {
     pub(super) plan: UsersPlan,
-    pub(super) addresses: Vec<SocketAddr>,
+    pub(super) way: Way,
+    pub(super) destination: Destination,
     pub(super) requests: Vec<Prepared>,
     pub(super) start: Instant,
     pub(super) health: RefCell<Health>,
@@ -34,7 +37,7 @@ pub(super) struct Prepared {
 }
 
 impl Shared {
-    pub(super) fn new(plan: UsersPlan, addresses: Vec<SocketAddr>) -> Shared {
+    pub(super) fn new(plan: UsersPlan, way: Way, destination: Destination) -> Shared {
         let record = |name: &str| ClassRecord::new(name.to_owned(), plan.target);
         Shared {
             requests: plan.file.requests.iter().map(Prepared::new).collect(),
@@ -44,7 +47,8 @@ impl Shared {
             opened: Cell::new(0),
             sessions: Cell::new(0),
             sessions_broken: Cell::new(0),
-            addresses,
+            way,
+            destination,
             start: Instant::now(),
             plan,
         }
@@ -124,6 +128,16 @@ impl Shared {
     }
 }
 
+#[cfg(test)]
+impl Shared {
+    /// Of users who reach nobody.
+    pub(super) fn of(plan: UsersPlan) -> Shared {
+        let way = Way::of_users(&plan).expect("no TLS");
+        let authority = plan.base().authority().expect("an authority").to_string();
+        Shared::new(plan, way, Destination { authority, addresses: Vec::new(), secure: None })
+    }
+}
+
 impl Prepared {
     fn new(request: &super::RequestTemplate) -> Prepared {
         let template = |text: &String| Template::parse(text).expect("the file was checked");
@@ -151,7 +165,7 @@ mod tests {
         "#;
         let file = UsersFile::parse(text, "text").unwrap();
         let plan = UsersPlan::new(file, "http://127.0.0.1:1", Duration::from_secs(20)).unwrap();
-        let shared = Shared::new(plan, Vec::new());
+        let shared = Shared::of(plan);
         let at = |seconds| {
             (shared.active(0, Duration::from_secs(seconds)), shared.next_change(0, Duration::from_secs(seconds)))
         };

@@ -1,21 +1,24 @@
 //! An emulated user, who has one session after the other.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_TYPE, COOKIE, HOST, HeaderValue, RETRY_AFTER, SET_COOKIE};
-use http::{HeaderMap, Request, Uri};
-use http_body_util::Full;
+use http::header::{CONTENT_TYPE, COOKIE, HOST, HeaderValue, SET_COOKIE};
+use http::{Request, Uri};
 use tidegate_workload::{Retry, Rng, Wait, rng, uniform};
 use tokio::time::{sleep_until, timeout_at};
 
 use super::file::Capture;
 use super::shared::Shared;
 use super::template::Known;
-use crate::exchange::{Page, exchange};
-use crate::pool::Pool;
+use crate::exchange::{Client, Page, Told};
+use crate::grpc;
+
+use crate::plan::is_secure;
+use crate::protocol::Protocol;
 use crate::record::Outcome;
 use crate::report::ErrorKind;
 
@@ -26,12 +29,12 @@ const TIMER: f64 = 1e-3;
 pub(super) struct User {
     shared: Rc<Shared>,
     group: usize,
-    pool: Pool,
+    client: Client,
     rng: Rng,
     known: Known,
     cookies: BTreeMap<String, String>,
-    /// What the service asked to wait for, when it refused last.
-    retry_after: Duration,
+    /// What the service asked to wait for, when it refused last; `None`: not to come again.
+    retry_after: Option<Duration>,
 }
 
 /// How a user takes what became of a request.
@@ -47,11 +50,11 @@ impl User {
     pub(super) fn new(shared: Rc<Shared>, group: usize, number: u32, stream: u64) -> User {
         let known = Known { user: number, class: shared.group(group).class.clone(), captured: BTreeMap::new() };
         User {
-            pool: Pool::new(shared.addresses.clone(), 1, None),
+            client: shared.way.client(&shared.destination, None),
             rng: rng(shared.plan.seed, stream),
             known,
             cookies: BTreeMap::new(),
-            retry_after: Duration::ZERO,
+            retry_after: Some(Duration::ZERO),
             group,
             shared,
         }
@@ -133,7 +136,10 @@ impl User {
             let own = |rng: &mut Rng| retry.time.as_ref().map_or(0.0, |time| time.sample(rng));
             let wait = match retry.wait {
                 Wait::AtOnce => 0.0,
-                Wait::RetryAfter => self.retry_after.as_secs_f64(),
+                Wait::RetryAfter => match self.retry_after {
+                    Some(after) => after.as_secs_f64(),
+                    None => return met,
+                },
                 Wait::Own => own(&mut self.rng),
             };
             let stretched = wait * (1.0 + retry.jitter * uniform(&mut self.rng));
@@ -153,40 +159,51 @@ impl User {
         let mut page = Page { keeps_body: !template.capture.is_empty(), ..Page::default() };
         let (instant, at) = (Instant::now(), shared.start.elapsed());
         shared.offered(self.group, request, at);
+        let (held, deadline) = (Cell::new(false), instant + plan.file.timeout());
         let sent = || shared.sent(self.group, request);
-        let exchange = exchange(&self.pool, message, plan.keep_alive, sent, |_| (), Some(&mut page));
-        let outcome = match timeout_at((instant + plan.file.timeout()).into(), exchange).await {
+        let told = Told::new(&held, &sent, &|_| ());
+        let make = || {
+            let mut message = message.clone();
+            if plan.protocol == Protocol::Grpc {
+                grpc::say_timeout(message.headers_mut(), deadline.saturating_duration_since(Instant::now()));
+            }
+            message
+        };
+        let exchange = self.client.exchange(make, &told, Some(&mut page));
+        let outcome = match timeout_at(deadline.into(), exchange).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(kind)) => Outcome::Failed(kind),
             Err(_) => Outcome::Failed(ErrorKind::Timeout),
         };
         shared.ended(self.group, request, at, instant.elapsed(), outcome);
         self.read(&page, &template.capture);
-        match outcome {
-            Outcome::Answered { status: 401 | 403 | 429 | 500.., .. } => Met::Nothing,
-            Outcome::Answered { .. } => Met::Page,
-            _ => Met::Nothing,
+        self.retry_after = Some(Duration::ZERO);
+        let Outcome::Answered { status, by_sentry, retry_after, .. } = outcome else { return Met::Nothing };
+        self.retry_after = retry_after;
+        match status.as_http() {
+            401 | 403 | 429 | 500.. => Met::Nothing,
+            _ if by_sentry => Met::Nothing,
+            _ => Met::Page,
         }
     }
 
     /// The request's bytes, if everything in it is known.
-    fn message(&self, request: usize) -> Option<Request<Full<Bytes>>> {
+    fn message(&self, request: usize) -> Option<Request<Bytes>> {
         let (prepared, plan) = (&self.shared.requests[request], &self.shared.plan);
         let path: Uri = prepared.path.fill(&self.known)?.parse().ok()?;
         let mut fields = Vec::new();
         for (name, text) in &prepared.form {
             fields.push(format!("{}={}", encode(name), encode(&text.fill(&self.known)?)));
         }
-        let mut message = Request::new(Full::new(Bytes::from(fields.join("&"))));
+        let body = fields.join("&");
+        let is_call = plan.protocol == Protocol::Grpc;
+        let mut message = Request::new(if is_call { grpc::framed(body.as_bytes()) } else { Bytes::from(body) });
         *message.method_mut() = prepared.method.clone();
         *message.uri_mut() = path;
         let headers = message.headers_mut();
         headers.insert(HOST, HeaderValue::from_str(plan.base().authority()?.as_str()).ok()?);
-        if !prepared.form.is_empty() {
+        if !prepared.form.is_empty() && !is_call {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
-        }
-        if !plan.keep_alive {
-            headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         if !self.cookies.is_empty() {
             let cookies: Vec<String> = self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -195,12 +212,12 @@ impl User {
         for (name, text) in &prepared.headers {
             headers.insert(name.clone(), HeaderValue::from_str(&text.fill(&self.known)?).ok()?);
         }
+        self.shared.way.fit(&mut message, is_secure(plan.base()));
         Some(message)
     }
 
     /// Takes cookies, and what later requests need, out of an answer.
     fn read(&mut self, page: &Page, capture: &BTreeMap<String, Capture>) {
-        self.retry_after = retry_after(&page.headers);
         for cookie in page.headers.get_all(SET_COOKIE) {
             let pair = cookie.to_str().ok().and_then(|text| text.split(';').next()?.split_once('='));
             if let Some((name, value)) = pair {
@@ -250,18 +267,13 @@ impl User {
 impl Drop for User {
     /// At the end of the run, or when it is stopped.
     fn drop(&mut self) {
-        self.shared.opened.set(self.shared.opened.get() + self.pool.opened.get());
+        self.shared.opened.set(self.shared.opened.get() + self.client.dialer().opened.get());
     }
 }
 
 fn occurrences<'a>(body: &'a str, capture: &Capture) -> Vec<&'a str> {
     let starts = body.match_indices(&capture.after).map(|(at, _)| &body[at + capture.after.len()..]);
     starts.filter_map(|rest| rest.split_once(&capture.until).map(|(text, _)| text)).collect()
-}
-
-fn retry_after(headers: &HeaderMap) -> Duration {
-    let seconds = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
-    Duration::from_secs(seconds.unwrap_or(0))
 }
 
 /// As forms are encoded.
@@ -292,7 +304,7 @@ mod tests {
         "#;
         let file = UsersFile::parse(text, "text").unwrap();
         let plan = UsersPlan::new(file, "http://127.0.0.1:1", Duration::from_secs(20)).unwrap();
-        User::new(Rc::new(Shared::new(plan, Vec::new())), 0, 1, 0)
+        User::new(Rc::new(Shared::of(plan)), 0, 1, 0)
     }
 
     /// A tick of the timer is a millisecond, longer than a fast service takes: it would be what is measured. There is

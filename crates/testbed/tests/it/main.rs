@@ -3,6 +3,7 @@
 mod capacity;
 mod dashboard;
 mod faults;
+mod http2;
 mod lifecycle;
 mod load;
 mod manners;
@@ -10,5 +11,6 @@ mod measurements;
 mod nuclei;
 mod oracle;
 mod prometheus;
+mod spoken;
 mod support;
 mod theory;

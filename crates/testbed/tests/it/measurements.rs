@@ -2,6 +2,7 @@
 
 mod capacity;
 mod dashboard;
+mod grpc;
 mod load;
 mod prometheus;
 mod work;

@@ -55,7 +55,15 @@ impl Service {
 
     pub fn listen(&mut self, at: SocketAddr) {
         let board = self.process.board();
-        self.admin = Some(AdminServer::start(at, &board.config().admin, board.clone()).expect("an admin API"));
+        self.admin = Some(
+            AdminServer::start(
+                at,
+                &board.config().admin,
+                board.clone(),
+                &mut tidegate_sentry::sockets::Sockets::default(),
+            )
+            .expect("an admin API"),
+        );
     }
 
     pub fn sentry(&self) -> &SentryHandle {
