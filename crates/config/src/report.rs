@@ -45,6 +45,11 @@ impl<'t> Report<'t> {
         self.warnings.push((span.start, problem));
     }
 
+    /// The line on which something stands; `None`: it was typed elsewhere.
+    pub fn line(&self, span: &Range<usize>) -> Option<usize> {
+        (!self.text.is_empty()).then(|| line_of(self.text, span.start))
+    }
+
     /// How many errors were reported.
     pub fn errors(&self) -> usize {
         self.errors.len()
@@ -70,7 +75,6 @@ impl<'t> Report<'t> {
     }
 
     fn problem(&self, span: &Range<usize>, message: String) -> Problem {
-        let line = (!self.text.is_empty()).then(|| line_of(self.text, span.start));
-        Problem { line, key: String::new(), message }
+        Problem { line: self.line(span), key: String::new(), message }
     }
 }

@@ -1,9 +1,10 @@
 //! Accepting connections. A request is usually there when `accept` returns (TCP_DEFER_ACCEPT), so it is read at once:
 //! one that is refused and asks for no more is answered and closed before the runtime ever hears of its socket.
 
+use std::cell::RefCell;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, AsRawFd};
+use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -14,8 +15,9 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
 use crate::client::{Client, Wait};
-use crate::config::{Listen, ProxyIn};
+use crate::config::ProxyIn;
 use crate::counters::Counter;
+use crate::door::Door;
 use crate::doorstep::{self, NOT_TLS, Refused};
 use crate::gate::Gate;
 use crate::gate::sift::{Origin, Step, sift};
@@ -27,7 +29,7 @@ use crate::syn_policing::reset;
 use crate::transport::Transport;
 
 /// Connections the kernel keeps until they are accepted.
-const BACKLOG: i32 = 4096;
+pub(crate) const BACKLOG: i32 = 4096;
 
 /// Bytes of answers that the kernel takes beyond what a client's window lets it send. Accepted sockets inherit it.
 const UNSENT: u32 = 128 * 1024;
@@ -49,14 +51,33 @@ const SOON: Duration = Duration::from_millis(1);
 /// # Errors
 /// What the system says: address in use, not permitted, not ours.
 pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
+    if address.ip() == Ipv6Addr::UNSPECIFIED {
+        // Whatever the system's default is: every address of both families.
+        socket.set_only_v6(false)?;
+    }
+    socket.bind(&SockAddr::from(address))?;
+    prepare(socket)
+}
+
+/// Takes over a listener that was opened elsewhere.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn adopt(socket: OwnedFd) -> io::Result<TcpListener> {
+    prepare(Socket::from(socket))
+}
+
+/// Makes a socket a listener as workers need it, whoever opened it.
+fn prepare(socket: Socket) -> io::Result<TcpListener> {
+    socket.set_nonblocking(true)?;
     // Accepted sockets inherit it.
     socket.set_tcp_nodelay(true)?;
     // Best effort: without it an unread answer takes as much of the kernel's memory as the system allows.
     let _ = socket.set_tcp_notsent_lowat(UNSENT);
-    socket.bind(&SockAddr::from(address))?;
+    // Of one that listens already, this sets the length of its queue.
     socket.listen(BACKLOG)?;
     defer_accept(&socket);
     Ok(socket.into())
@@ -82,9 +103,8 @@ fn defer_accept(socket: &Socket) {
 /// Accepts until `stop` says so; then once more whatever the kernel has ready, and closes the listener.
 #[expect(unsafe_code, reason = "a socket's option, and `AsyncFd` of a listener")]
 pub(crate) async fn accept(
-    worker: Rc<WorkerApp>,
+    door: Rc<RefCell<Rc<Door>>>,
     listener: TcpListener,
-    listen: Listen,
     mut stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
     // SAFETY: the listener owns its descriptor, and nothing here closes or replaces it while `AsyncFd` owns it.
@@ -94,18 +114,18 @@ pub(crate) async fn accept(
         tokio::select! {
             biased;
             _ = stop.wait_for(|stop| *stop) => {
-                while let Round::More = accept_batch(&worker, listener.get_ref(), listen) {}
+                while let Round::More = accept_batch(&door, listener.get_ref()) {}
                 return Ok(());
             }
             ready = listener.readable() => {
                 let mut ready = ready?;
-                match accept_batch(&worker, listener.get_ref(), listen) {
+                match accept_batch(&door, listener.get_ref()) {
                     Round::More => {}
                     Round::Empty => ready.clear_ready(),
                     Round::Exhausted => {
                         drop(ready);
                         // Whoever was told to go does so while this waits.
-                        let given_back = shed::give_back_descriptors(&worker);
+                        let given_back = shed::give_back_descriptors(&door.borrow().clone());
                         tokio::time::sleep(if given_back > 0 { SOON } else { OUT_OF_DESCRIPTORS }).await;
                     }
                 }
@@ -124,14 +144,18 @@ enum Round {
     Exhausted,
 }
 
-fn accept_batch(worker: &Rc<WorkerApp>, listener: &TcpListener, listen: Listen) -> Round {
+fn accept_batch(door: &RefCell<Rc<Door>>, listener: &TcpListener) -> Round {
     use rustix::io::Errno;
+    let worker = &door.borrow().clone();
     for _ in 0..BATCH {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         match rustix::net::acceptfrom_with(listener.as_fd(), flags) {
             Ok((socket, peer)) => {
                 let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-                welcome(worker, TcpStream::from(socket), peer.unwrap_or(([0, 0, 0, 0], 0).into()), listen);
+                // By a socket for both families, IPv4 comes as IPv6; by a Unix socket there is no address.
+                let peer = peer
+                    .map_or(([0, 0, 0, 0], 0).into(), |peer| SocketAddr::new(peer.ip().to_canonical(), peer.port()));
+                welcome(worker, TcpStream::from(socket), peer);
             }
             Err(Errno::AGAIN) => return Round::Empty,
             // The client gave up before it was accepted.
@@ -146,12 +170,21 @@ fn accept_batch(worker: &Rc<WorkerApp>, listener: &TcpListener, listen: Listen) 
 }
 
 /// Serves a new connection; at once, when its request is here and refused.
-pub(crate) fn welcome(worker: &Rc<WorkerApp>, mut socket: TcpStream, peer: SocketAddr, listen: Listen) {
+pub(crate) fn welcome(worker: &Rc<Door>, mut socket: TcpStream, peer: SocketAddr) {
+    let listen = worker.listen();
     let lane = worker.lane();
+    if worker.keeps_out(peer.ip()) {
+        lane.bump(Counter::ConnectionsDenied);
+        return reset(socket);
+    }
     let limit = worker.local().live.config.limits.connections;
     if worker.app.counters.connections_open() >= worker.app.may_have(limit) && !shed::make_room(worker) {
         lane.bump(Counter::ConnectionsRefused);
         return;
+    }
+    if http2::conduct::turns_away(worker, peer.ip()) {
+        lane.bump(Counter::Http2TurnedAway);
+        return reset(socket);
     }
     if !worker.app.syn.lets_in(|| worker.app.now(), peer) {
         lane.bump(Counter::ConnectionsRefused);
@@ -164,7 +197,7 @@ pub(crate) fn welcome(worker: &Rc<WorkerApp>, mut socket: TcpStream, peer: Socke
     let scratch = worker.scratch.clone();
     let Scratch { input, out } = &mut *scratch.borrow_mut();
     if listen.tls || listen.proxy != ProxyIn::Off || listen.redirect.is_some() {
-        return knock(begun, worker, socket, peer, listen, input);
+        return knock(begun, worker, socket, peer, input);
     }
     let read = match socket.read(input) {
         Ok(read @ 1..) => read,
@@ -193,14 +226,7 @@ pub(crate) fn welcome(worker: &Rc<WorkerApp>, mut socket: TcpStream, peer: Socke
 }
 
 /// Lets a new connection begin with what comes before requests; at once refused where its first bytes say enough.
-fn knock(
-    mut begun: Begun<'_>,
-    worker: &Rc<WorkerApp>,
-    mut socket: TcpStream,
-    peer: SocketAddr,
-    listen: Listen,
-    input: &mut [u8],
-) {
+fn knock(mut begun: Begun<'_>, worker: &Rc<Door>, mut socket: TcpStream, peer: SocketAddr, input: &mut [u8]) {
     let read = match socket.read(input) {
         Ok(read @ 1..) => read,
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
@@ -208,7 +234,7 @@ fn knock(
         Ok(0) | Err(_) => return,
     };
     let first = &input[..read];
-    let shaking = match doorstep::judge(worker, listen, peer, first) {
+    let shaking = match doorstep::judge(worker, peer, first) {
         Ok(shaking) => shaking,
         Err(Refused::Reset) => return reset(socket),
         // A new socket's buffer takes it.
@@ -219,10 +245,11 @@ fn knock(
     };
     let deadline = worker.deadline(|timeouts| timeouts.handshake);
     let client = Client::new(peer, deadline);
+    note_end(worker, &client, &socket);
     client.wait(Wait::Handshake, deadline);
     let registered = Registered::new(worker, &client);
     begun.0 = None;
-    let entering = doorstep::enter(worker.clone(), client, listen, socket, first, shaking);
+    let entering = doorstep::enter(worker.clone(), client, socket, first, shaking);
     tokio::task::spawn_local(Serve::entering(entering, registered));
 }
 
@@ -237,11 +264,20 @@ impl Drop for Begun<'_> {
     }
 }
 
+/// Notes what a client connected to, where servers are told.
+fn note_end(worker: &Door, client: &Client, socket: &tokio::net::TcpStream) {
+    if worker.tells_servers()
+        && let Ok(local) = socket.local_addr()
+    {
+        client.came_to(SocketAddr::new(local.ip().to_canonical(), local.port()));
+    }
+}
+
 /// Gives the connection a task of its own. `left` of what it sent, and what it is owed. `step`: how far the pass over
 /// that came; `None`: there was none.
 fn start(
     mut begun: Begun<'_>,
-    worker: &Rc<WorkerApp>,
+    worker: &Rc<Door>,
     socket: TcpStream,
     peer: SocketAddr,
     (left, owed): (&[u8], &[u8]),
@@ -252,6 +288,7 @@ fn start(
     };
     // Nothing was asked yet: the head's time runs from here.
     let client = Client::new(peer, worker.deadline(|timeouts| timeouts.header));
+    note_end(worker, &client, &socket);
     let registered = Registered::new(worker, &client);
     begun.0 = None;
     let mut gate = Gate::new(Transport::Plain(socket), worker.clone(), client);

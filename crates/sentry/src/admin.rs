@@ -2,12 +2,14 @@
 //!
 //! It listens on an address of its own, on a thread of its own, so that it neither costs the workers anything nor is
 //! ever policed. On loopback anyone on the machine may look; elsewhere, and wherever a token is configured, everything
-//! but `/healthz`, `/readyz` and the dashboard's own files needs `Authorization: Bearer <token>`. Changes always do.
+//! but `/healthz`, `/readyz`, health over gRPC and the dashboard's own files needs `Authorization: Bearer <token>`.
+//! Changes always do.
 
 mod assets;
 mod auth;
 mod changes;
 mod events;
+mod grpc;
 mod pages;
 mod recorder;
 mod stream;
@@ -24,21 +26,39 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
+use axum::serve::Listener as _;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::service::TowerToHyperService;
+use socket2::Type;
 use tokio::sync::oneshot;
 use tracing::error;
 
+pub(crate) use self::pages::stuck;
 use crate::board::Board;
 use crate::config;
+use crate::sockets::{Sockets, plain};
 use recorder::Recorder;
 use visitors::Visitors;
 
+/// Whose its socket is in the table of sockets.
+const NAME: &str = "admin";
+
 /// Bytes that a change may be asked for with.
 const CHANGE_BYTES: usize = 16 * 1024;
+
+/// What a connection of HTTP/2 may have: requests at once, bytes of a request's head, of what is sent and not read, of
+/// answers that are not taken.
+const STREAMS: u32 = 16;
+const HEAD_BYTES: u32 = 16 * 1024;
+const WINDOW: u32 = 64 * 1024;
+const SEND_BUFFER: usize = 64 * 1024;
 
 /// A running admin API. Dropped, it stops.
 #[derive(Debug)]
 pub struct AdminServer {
     address: SocketAddr,
+    sockets: Sockets,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -54,13 +74,24 @@ struct Admin {
 }
 
 impl AdminServer {
-    /// Starts the API at `listen`: when this returns, it answers.
+    /// Starts the API at `listen`, with the socket that was given if it is there: when this returns, it answers.
     ///
     /// # Errors
     /// When the address cannot be listened on, or the thread cannot be started.
-    pub fn start(listen: SocketAddr, admin: &config::Admin, board: Arc<Board>) -> io::Result<Self> {
-        let listener = TcpListener::bind(listen)?;
+    pub fn start(
+        listen: SocketAddr,
+        admin: &config::Admin,
+        board: Arc<Board>,
+        given: &mut Sockets,
+    ) -> io::Result<Self> {
+        let listen = crate::listen::usable(listen);
+        let listener = match given.take(Type::STREAM, NAME, listen).pop() {
+            Some(given) => TcpListener::from(given),
+            None => TcpListener::bind(listen)?,
+        };
         listener.set_nonblocking(true)?;
+        let mut sockets = Sockets::default();
+        sockets.add(format!("{NAME}/{}", plain(&listener.local_addr()?.to_string())), listener.try_clone()?);
         let address = listener.local_addr()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel();
@@ -76,7 +107,12 @@ impl AdminServer {
             runtime.shutdown_timeout(Duration::from_millis(100));
         };
         let thread = std::thread::Builder::new().name("tidegate-admin".to_owned()).spawn(serve)?;
-        Ok(AdminServer { address, stop: Some(stop), thread: Some(thread) })
+        Ok(AdminServer { address, sockets, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Its socket, for the table.
+    pub(crate) fn sockets(&self) -> &Sockets {
+        &self.sockets
     }
 
     /// Where it listens, with the port that the system chose if 0 was asked for.
@@ -106,15 +142,29 @@ async fn serve(listener: TcpListener, state: Arc<Admin>, stopped: oneshot::Recei
     let listener = Visitors::new(listener);
     let background = state.clone();
     tokio::select! {
-        served = async { axum::serve(listener, router(state)).await } => {
-            if let Err(error) = served {
-                error!(%error, "the admin API ended");
-            }
-        }
+        () = welcome(listener, router(state)) => {}
         () = background.board.measure_cpu() => {}
         () = background.recorder.run(&background.board) => {}
         // Stopped, or the handle is gone: either way it is over.
         _ = stopped => {}
+    }
+}
+
+/// Serves all who come, by HTTP/1.1, or HTTP/2 where a connection begins with its preface, as gRPC does.
+async fn welcome(mut visitors: Visitors, router: Router) {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http2()
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(HEAD_BYTES)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .max_send_buf_size(SEND_BUFFER);
+    loop {
+        let (visit, _) = visitors.accept().await;
+        let (builder, service) = (builder.clone(), TowerToHyperService::new(router.clone()));
+        // How a visit ended is of no use to anybody.
+        tokio::spawn(async move { drop(builder.serve_connection(TokioIo::new(visit), service).await) });
     }
 }
 
@@ -134,7 +184,9 @@ fn router(state: Arc<Admin>) -> Router {
         .layer(DefaultBodyLimit::max(CHANGE_BYTES))
         .route_layer(axum::middleware::from_fn_with_state(state.clone(), auth::check_change));
     let open = Router::new().route("/healthz", get(pages::healthz)).route("/readyz", get(pages::readyz));
-    let all = looking.merge(changing).merge(open).merge(assets::router());
+    let health =
+        Router::new().route(crate::health::grpc::PATH, post(grpc::check)).layer(DefaultBodyLimit::max(grpc::LONGEST));
+    let all = looking.merge(changing).merge(open).merge(health).merge(assets::router());
     all.layer(axum::middleware::map_response(assets::protect)).with_state(state)
 }
 

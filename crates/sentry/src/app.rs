@@ -2,37 +2,45 @@
 
 mod aside;
 mod delivery;
+mod drain;
 mod governed;
+mod laid;
+mod learned;
 mod leavers;
 mod rebuild;
 mod servers;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use thiserror::Error;
-use tidegate_classify::ClassifyError;
+use tidegate_classify::{ClassifyError, RuleProblem};
 use tidegate_engine::{
     ClassId, Controller, LoadReport, Rejection, ServerId, ServerState, SetupError, Snapshot, Status, Ticket, Timestamp,
 };
 use tokio::sync::{Notify, oneshot, watch};
 
 use delivery::Delivery;
+pub(crate) use drain::DRAIN_IDLE;
+use drain::Drain;
+use laid::Overlay;
 
 use crate::cancels::Cancels;
 use crate::config;
 use crate::counters::Counters;
 use crate::event_ring::EventRing;
 use crate::in_force::InForce;
+use crate::mirror;
 use crate::record::RecordSink;
 use crate::repeats::Repeats;
 use crate::spans::Spans;
 use crate::syn_policing::Syn;
 
 pub use governed::Governed;
+pub(crate) use laid::{Found, Laid, Wanted};
 pub use leavers::Leaver;
 
 /// One protected service.
@@ -43,13 +51,17 @@ pub struct App {
     core: Mutex<Core>,
     live: ArcSwap<InForce>,
     generation: AtomicU64,
-    draining: AtomicBool,
+    drain: OnceLock<Drain>,
     /// Connections of clients that there are descriptors for.
     most_connections: u64,
-    /// What the control plane decided; over what the file says.
-    governed: Mutex<Option<Governed>>,
+    /// What lies over what the file says. Taken before the controller's lock.
+    overlay: Mutex<Overlay>,
+    /// Wakes who looks names up, when there may be others.
+    pub(crate) looks: Arc<Notify>,
     /// Controllers that were built anew after a panic, and workers that were replaced.
     rebuilt: AtomicU64,
+    /// When that was last, nanoseconds; 0: never.
+    rebuilt_at: AtomicU64,
     replaced: AtomicU64,
     /// What goes wrong in a test.
     #[cfg(feature = "faults")]
@@ -62,6 +74,8 @@ pub struct App {
     pub(crate) repeats: Repeats,
     /// What the data path counts.
     pub counters: Counters,
+    /// Copies of requests for a shadow server.
+    pub(crate) mirror: mirror::Counts,
     /// What the controller did, and why.
     pub events: EventRing,
     /// New connections: at which rate they are let in.
@@ -122,6 +136,14 @@ pub enum AppError {
         /// The rank, from 1.
         class: usize,
     },
+    /// A route is for no host, or no path.
+    #[error("application \"{app}\": route: {problem}")]
+    Route {
+        /// The application.
+        app: String,
+        /// What is wrong.
+        problem: RuleProblem,
+    },
     /// The classifier does not take the rules.
     #[error("application \"{app}\": {source}")]
     Classify {
@@ -145,9 +167,10 @@ impl App {
     ) -> Result<Self, AppError> {
         let name = config.name.clone();
         let events = EventRing::new();
-        let controller = Controller::new(config.setup.clone(), lanes, seed, Box::new(events.clone()))
+        let laid = Overlay::default().lay(&config);
+        let controller = Controller::new(laid.config.setup.clone(), lanes, seed, Box::new(events.clone()))
             .map_err(|source| AppError::Setup { app: name.clone(), source })?;
-        let live = InForce::new(config, &controller, 0, None)?;
+        let live = InForce::new(config, laid, &controller, 0, None)?;
         let syn = Arc::new(Syn::default());
         let core = Core {
             controller,
@@ -165,10 +188,12 @@ impl App {
             core: Mutex::new(core),
             live: ArcSwap::from_pointee(live),
             generation: AtomicU64::new(0),
-            draining: AtomicBool::new(false),
+            drain: OnceLock::new(),
             most_connections: u64::MAX,
-            governed: Mutex::new(None),
+            overlay: Mutex::default(),
+            looks: Arc::default(),
             rebuilt: AtomicU64::new(0),
+            rebuilt_at: AtomicU64::new(0),
             replaced: AtomicU64::new(0),
             #[cfg(feature = "faults")]
             faults: crate::faults::Faults::default(),
@@ -176,6 +201,7 @@ impl App {
             runaways: watch::Sender::default(),
             repeats: Repeats::default(),
             counters: Counters::new(lanes),
+            mirror: mirror::Counts::default(),
             events,
             syn,
             records,
@@ -184,9 +210,19 @@ impl App {
         })
     }
 
+    /// The same with its clock beginning then.
+    pub(crate) fn with_origin(self, origin: Instant) -> Self {
+        App { origin, ..self }
+    }
+
     /// The same with its requests traced.
     pub(crate) fn with_spans(self, spans: Spans) -> Self {
         App { spans, ..self }
+    }
+
+    /// The same with somebody who looks its names up, and is woken when there may be others.
+    pub(crate) fn with_looks(self, looks: Arc<Notify>) -> Self {
+        App { looks, ..self }
     }
 
     /// The same with so many connections of clients at most, whatever its configuration says.
@@ -244,15 +280,6 @@ impl App {
         self.lock().controller.waiting()
     }
 
-    /// Whether the sentry is shutting down: it answers what it has and takes nothing new.
-    pub fn draining(&self) -> bool {
-        self.draining.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn drain(&self) {
-        self.draining.store(true, Ordering::Relaxed);
-    }
-
     /// Decides and counts without refusing (`true`), or enforces.
     pub fn set_shadow(&self, shadow: bool) {
         self.engine(|core, now| core.controller.set_shadow(now, shadow));
@@ -267,12 +294,14 @@ impl App {
     ///
     /// # Errors
     /// When it makes no sense; then nothing has changed.
-    pub fn reconfigure(&self, mut config: config::Application) -> Result<(), AppError> {
-        if let Some(governed) = &*self.governed.lock().unwrap_or_else(PoisonError::into_inner) {
-            governed.govern(&mut config);
-        }
-        InForce::check(&config)?;
-        self.engine(|core, now| self.put_in_force(core, now, config))
+    pub fn reconfigure(&self, config: config::Application) -> Result<(), AppError> {
+        let mut overlay = self.overlay();
+        // It was read together with its files.
+        overlay.found.files.clear();
+        let laid = overlay.lay(&config);
+        InForce::check(&laid.config)?;
+        overlay.found.keep(&laid.wanted);
+        self.engine(|core, now| self.put_in_force(core, now, config, laid))
     }
 
     /// Changes a class's guaranteed rate, requests per second, until the next reload. What was set by hand before,
@@ -281,7 +310,7 @@ impl App {
     /// # Errors
     /// When the rate makes no sense, or there is no such class; then nothing has changed.
     pub fn set_guarantee(&self, class: ClassId, min_rate: f64) -> Result<(), AppError> {
-        self.amend(|config| match config.setup.classes.get_mut(class.index()) {
+        self.amend(&self.overlay(), |config| match config.setup.classes.get_mut(class.index()) {
             Some(class) => {
                 class.min_rate = min_rate;
                 Ok(())
@@ -290,45 +319,28 @@ impl App {
         })
     }
 
-    /// Puts in force what a control plane decided, also after later reloads. What is in flight goes on; servers that
-    /// are not its own any more drain. What was set by hand stays.
-    ///
-    /// # Errors
-    /// When it makes no sense; then nothing has changed.
-    pub fn govern(&self, governed: Governed) -> Result<(), AppError> {
-        let mut kept = self.governed.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut governed = governed;
-        if governed.servers.is_none() {
-            governed.servers = kept.as_ref().and_then(|kept| kept.servers.clone());
-        }
-        if kept.as_ref() == Some(&governed) {
-            return Ok(());
-        }
-        self.amend(|config| {
-            governed.govern(config);
-            Ok(())
-        })?;
-        *kept = Some(governed);
-        Ok(())
-    }
-
     /// More servers will serve at that instant; `None`: none is on its way.
     pub fn expect_capacity(&self, at: Option<Instant>) {
         self.report(LoadReport::Coming(at.map(|at| self.at(at))));
     }
 
     /// Changes a part of what is in force; what was set by hand before stays.
-    fn amend(&self, change: impl FnOnce(&mut config::Application) -> Result<(), AppError>) -> Result<(), AppError> {
+    fn amend(
+        &self,
+        overlay: &Overlay,
+        change: impl FnOnce(&mut config::Application) -> Result<(), AppError>,
+    ) -> Result<(), AppError> {
         self.engine(|core, now| {
-            let mut config = self.live().config.clone();
+            let before = self.live();
+            let mut config = before.declared.clone();
             config.setup.shadow = core.controller.setup().shadow;
             change(&mut config)?;
-            let before = self.live();
+            let laid = overlay.lay(&config);
             // By hand: those that are not the application's any more drain, too, and come back when they are.
             let own = |server: &ServerState| before.config.servers.iter().any(|own| own.name == server.name);
             let drained = |server: &&ServerState| server.status == Status::Draining && own(server);
             let drained: Vec<_> = core.controller.servers().iter().filter(drained).map(|server| server.id).collect();
-            self.put_in_force(core, now, config)?;
+            self.put_in_force(core, now, config, laid)?;
             for server in drained {
                 if let Some(server) = self.live().server(server) {
                     server.set_health(Status::Draining);
@@ -339,15 +351,25 @@ impl App {
         })
     }
 
-    fn put_in_force(&self, core: &mut Core, now: Timestamp, config: config::Application) -> Result<(), AppError> {
+    fn put_in_force(
+        &self,
+        core: &mut Core,
+        now: Timestamp,
+        declared: config::Application,
+        laid: Laid,
+    ) -> Result<(), AppError> {
         let old = self.live();
         let failed = |source| AppError::Setup { app: self.name.clone(), source };
-        core.controller.reconfigure(now, config.setup.clone()).map_err(failed)?;
+        core.controller.reconfigure(now, laid.config.setup.clone()).map_err(failed)?;
         let generation = core.generation + 1;
-        let live = InForce::new(config, &core.controller, generation, Some(&old))?;
+        let wants_others = laid.wanted != old.wanted;
+        let live = InForce::new(declared, laid, &core.controller, generation, Some(&old))?;
         core.generation = generation;
         self.live.store(Arc::new(live));
         self.generation.store(generation, Ordering::Release);
+        if wants_others {
+            self.looks.notify_one();
+        }
         Ok(())
     }
 

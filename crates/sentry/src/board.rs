@@ -25,11 +25,13 @@ pub struct Board {
     draining: AtomicBool,
     reloads: AtomicU64,
     reload_failures: AtomicU64,
+    upgrade_failures: AtomicU64,
     /// Processors in use, as bits of an `f64`.
     cpu: AtomicU64,
     dropped_records: Arc<AtomicU64>,
     reports: OnceLock<Arc<View>>,
     control: OnceLock<Arc<crate::control::View>>,
+    names: OnceLock<Arc<crate::names::View>>,
     notices: Mutex<VecDeque<Notice>>,
     news: broadcast::Sender<Notice>,
     next_notice: AtomicU64,
@@ -63,6 +65,8 @@ pub enum NoticeKind {
     Changed,
     /// The control plane was found or lost, or said something.
     Control,
+    /// A successor is to take over, or did not.
+    Upgrade,
 }
 
 impl NoticeKind {
@@ -74,6 +78,7 @@ impl NoticeKind {
             NoticeKind::Draining => "draining",
             NoticeKind::Changed => "changed-by-hand",
             NoticeKind::Control => "control-plane",
+            NoticeKind::Upgrade => "upgrade",
         }
     }
 }
@@ -87,10 +92,12 @@ impl Board {
             draining: AtomicBool::new(false),
             reloads: AtomicU64::new(0),
             reload_failures: AtomicU64::new(0),
+            upgrade_failures: AtomicU64::new(0),
             cpu: AtomicU64::new(0),
             dropped_records,
             reports: OnceLock::new(),
             control: OnceLock::new(),
+            names: OnceLock::new(),
             notices: Mutex::default(),
             news: broadcast::channel(KEPT).0,
             next_notice: AtomicU64::new(0),
@@ -136,6 +143,17 @@ impl Board {
         self.control.get().map(|view| &**view)
     }
 
+    /// Shows what is known of names of servers. Once; later calls change nothing.
+    pub fn show_names(&self, view: Arc<crate::names::View>) {
+        // There is one thread for them in the life of a process.
+        let _ = self.names.set(view);
+    }
+
+    /// What is known of names of servers, and of files of servers.
+    pub fn names(&self) -> Option<&crate::names::View> {
+        self.names.get().map(|view| &**view)
+    }
+
     /// Records that the control plane is heard, and what it said.
     pub fn control_news(&self, what: impl Into<String>) {
         let what = what.into();
@@ -166,6 +184,26 @@ impl Board {
         let why = why.into();
         error!("the new configuration is refused, the old one stays in force:\n{why}");
         self.notice(NoticeKind::ReloadFailed, why);
+    }
+
+    /// Records how it stands with a successor.
+    pub fn upgrading(&self, what: impl Into<String>) {
+        let what = what.into();
+        info!("{what}");
+        self.notice(NoticeKind::Upgrade, what);
+    }
+
+    /// Records that there is no successor, and why: the process goes on.
+    pub fn upgrade_failed(&self, why: impl Into<String>) {
+        self.upgrade_failures.fetch_add(1, Relaxed);
+        let why = why.into();
+        error!("there is no successor, this process serves on: {why}");
+        self.notice(NoticeKind::Upgrade, why);
+    }
+
+    /// Upgrades that failed.
+    pub fn upgrade_failures(&self) -> u64 {
+        self.upgrade_failures.load(Relaxed)
     }
 
     /// Records that a person changed something through the admin API, and what.

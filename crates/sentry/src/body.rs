@@ -14,6 +14,7 @@ use tidegate_engine::{End, Outcome, Timestamp};
 use crate::client::{Client, Wait};
 use crate::counters::Counter;
 use crate::ending::Ending;
+use crate::grpc;
 use crate::record::RecordEnd;
 use crate::share::WorkerApp;
 use crate::upstream::ServerConn;
@@ -65,7 +66,7 @@ impl ResponseBody {
         ResponseBody { kind: Kind::Whole(bytes), client: client.clone(), worker: worker.clone(), ending: Some(ending) }
     }
 
-    /// A body that `server` sends. `failed`: it counts as a failure whatever follows, by its status.
+    /// A body that `server` sends. `is_failure`: it counts as one whatever follows; by its status it may, too.
     pub(crate) fn relay(
         (first, incoming): (Option<Frame<Bytes>>, Incoming),
         server: Box<ServerConn>,
@@ -73,8 +74,9 @@ impl ResponseBody {
         client: &Rc<Client>,
         worker: &Rc<WorkerApp>,
         mut ending: Box<Ending>,
+        is_failure: bool,
     ) -> Self {
-        let failed = ending.status >= 500;
+        let failed = ending.status >= 500 || is_failure;
         let first_byte = worker.now();
         ending.begin_answer(first_byte);
         ending.watch_pace(first_byte);
@@ -126,6 +128,10 @@ impl ResponseBody {
             Poll::Ready(Some(Ok(frame))) => {
                 let length = frame.data_ref().map_or(0, Bytes::len);
                 count(&this.client, this.ending.as_deref_mut(), length);
+                if let Some(status) = frame.trailers_ref().and_then(grpc::status) {
+                    relay.failed |= grpc::is_failure(status);
+                    this.ending.iter_mut().for_each(|ending| ending.note_grpc(Some(status)));
+                }
                 if relay.incoming.is_end_stream() {
                     relay.finish(cx, &this.worker, this.ending.as_deref_mut());
                 } else {

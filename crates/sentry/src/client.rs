@@ -4,11 +4,12 @@
 //! a registered timer costs more than a refusal, so a connection only notes its deadline, and the worker's sweep
 //! wakes those whose deadline has passed.
 
+mod ends;
 mod slot;
 mod wait;
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use http::HeaderValue;
 use tidegate_engine::{Ticket, Timestamp};
 
+use self::ends::compact;
 pub(crate) use self::slot::Slot;
 pub(crate) use self::wait::Wait;
 use crate::config::Timeouts;
@@ -37,7 +39,7 @@ enum Phase {
     /// hyper gets a request from the gate, which has decided about it if it was plain.
     Arrived(Option<Box<Arrival>>),
     /// The service answers it; under this ticket, once it is admitted.
-    Serving(Option<Ticket>),
+    Serving(Option<Admission>),
     /// The same, while hyper has the answer's body and asks for no more of it: what is known of its end.
     Lent(Box<Ending>),
     /// The service answers it with a `101`: a tunnel to the server follows.
@@ -48,6 +50,9 @@ enum Phase {
     /// The same of a `101`.
     Upgraded(Option<Box<Ending>>, Box<ServerEnd>),
 }
+
+/// A place that an application gave: which application of its worker's, and the ticket.
+pub(crate) type Admission = (u16, Ticket);
 
 /// The current request's body, as it comes.
 #[derive(Debug, Default)]
@@ -67,6 +72,8 @@ pub(crate) struct Upload {
 pub(crate) struct Client {
     /// Who is served: the other end, or whom it speaks for. [`SocketAddr`] is nearly twice as large.
     peer: Cell<(Ipv6Addr, u16)>,
+    /// What it connected to, where servers are told of that.
+    local: Cell<ends::Local>,
     /// What its handshake said, where there was one.
     facts: OnceCell<Rc<Facts>>,
     phase: RefCell<Phase>,
@@ -78,6 +85,10 @@ pub(crate) struct Client {
     pub(crate) shed: Cell<bool>,
     /// It is a stream of HTTP/2: closing it gives back memory, and no connection.
     pub(crate) is_stream: Cell<bool>,
+    /// Which of its worker's entrances it came in by.
+    pub(crate) entrance: Cell<u16>,
+    /// It speaks HTTP/2: its client is told before it is closed, with a request on its way or not.
+    pub(crate) says_goodbye: Cell<bool>,
     /// The request's target names a host and no path.
     pub(crate) asks_whole_server: Cell<bool>,
     /// Bytes that are held for it, as they are counted.
@@ -101,12 +112,15 @@ impl Client {
     pub(crate) fn new(peer: SocketAddr, deadline: Timestamp) -> Rc<Self> {
         Rc::new(Client {
             peer: Cell::new(compact(peer)),
+            local: Cell::default(),
             facts: OnceCell::new(),
             phase: RefCell::default(),
             upload: Upload::default(),
             close: Cell::default(),
             shed: Cell::new(true),
             is_stream: Cell::default(),
+            entrance: Cell::default(),
+            says_goodbye: Cell::default(),
             asks_whole_server: Cell::default(),
             held: Cell::default(),
             unwritten: Cell::default(),
@@ -121,17 +135,6 @@ impl Client {
         })
     }
 
-    /// Who is served.
-    pub(crate) fn peer(&self) -> SocketAddr {
-        let (address, port) = self.peer.get();
-        SocketAddr::new(address.to_canonical(), port)
-    }
-
-    /// The other end speaks for somebody else.
-    pub(crate) fn speaks_for(&self, source: SocketAddr) {
-        self.peer.set(compact(source));
-    }
-
     /// Its handshake is done.
     pub(crate) fn learn(&self, facts: Facts) {
         self.facts.get_or_init(|| Rc::new(facts));
@@ -139,6 +142,8 @@ impl Client {
 
     /// It is one of several that share a connection, and so what its handshake said.
     pub(crate) fn learn_from(&self, connection: &Client) {
+        self.entrance.set(connection.entrance.get());
+        self.local.set(connection.local.get());
         if let Some(facts) = connection.facts.get() {
             self.facts.get_or_init(|| facts.clone());
         }
@@ -172,7 +177,7 @@ impl Client {
     pub(crate) fn take_back(&self) -> Option<Box<Ending>> {
         let mut phase = self.phase.borrow_mut();
         let Phase::Lent(ending) = &*phase else { return None };
-        let serving = Phase::Serving(ending.ticket());
+        let serving = Phase::Serving(ending.admission());
         match std::mem::replace(&mut *phase, serving) {
             Phase::Lent(ending) => Some(ending),
             _ => None,
@@ -187,19 +192,19 @@ impl Client {
         }
     }
 
-    /// The request is admitted under `ticket`.
-    pub(crate) fn admitted(&self, ticket: Ticket) {
-        self.phase.replace(Phase::Serving(Some(ticket)));
+    /// The request is admitted.
+    pub(crate) fn admitted(&self, admission: Admission) {
+        self.phase.replace(Phase::Serving(Some(admission)));
     }
 
-    /// Ends the request, if it is the one of `ticket` and its server has not answered in full.
-    pub(crate) fn cancel(&self, ticket: Ticket) {
+    /// Ends the request, if it is that one and its server has not answered in full.
+    pub(crate) fn cancel(&self, admission: Admission) {
         let own = match &*self.phase.borrow() {
             Phase::Serving(own) => *own,
-            Phase::Lent(ending) => ending.ticket(),
+            Phase::Lent(ending) => ending.admission(),
             _ => None,
         };
-        if own == Some(ticket) && !self.gives_way() {
+        if own == Some(admission) && !self.gives_way() {
             self.expired.set(Some(Wait::Cancelled));
             self.wake();
         }
@@ -341,6 +346,7 @@ impl Client {
                 let progress = since(timeouts.body_idle);
                 Some(progress).filter(|since| since.saturating_add(nanos(unread)) <= now.as_nanos() as i64)
             }
+            Wait::RequestBody if self.held.get() > 0 && self.upload.is_starved.get() => Some(since(timeouts.body_idle)),
             // Its deadline says nothing of the client; it is among the youngest.
             Wait::Look if self.held.get() > 0 && unread.is_zero() => i64::try_from(now.as_nanos()).ok(),
             _ => None,
@@ -350,6 +356,13 @@ impl Client {
     /// The process is short of something: the connection is to go, unless a request comes on it at this moment.
     pub(crate) fn give_way(&self) {
         self.expired.set(Some(Wait::GiveWay));
+        self.wake();
+    }
+
+    /// Whatever it does has taken too long.
+    pub(crate) fn time_is_up(&self) {
+        self.close.set(true);
+        self.expired.set(Some(Wait::Request));
         self.wake();
     }
 
@@ -373,11 +386,11 @@ impl Client {
         self.waker.get_or_init(|| cx.waker().clone());
     }
 
-    /// Called by the sweep: wakes the connection when it has something to do about time. While the sentry drains,
-    /// connections close after their next answer; `idle_too` closes those that wait for a request.
-    pub(crate) fn sweep(&self, now: Timestamp, draining: bool, idle_too: bool) {
+    /// Called by the sweep: wakes the connection when it has something to do about time. Where the sentry `stops`,
+    /// it closes after its next answer, be its head on its way already; `idle_too` closes one that waits for a request.
+    pub(crate) fn sweep(&self, now: Timestamp, stops: bool, idle_too: bool) {
         let idle = self.wait.get() == Wait::Idle;
-        if draining {
+        if stops {
             self.close.set(true);
         }
         if now >= self.request_deadline.get() {
@@ -398,14 +411,6 @@ impl Client {
             waker.wake_by_ref();
         }
     }
-}
-
-fn compact(address: SocketAddr) -> (Ipv6Addr, u16) {
-    let ip = match address.ip() {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-        IpAddr::V6(ip) => ip,
-    };
-    (ip, address.port())
 }
 
 fn address_value(peer: SocketAddr) -> HeaderValue {

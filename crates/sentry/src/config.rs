@@ -1,17 +1,27 @@
 //! The configuration: what it means, after parsing and resolving.
 //!
-//! What is typed and what it means are two types. The types here are the meaning: complete, with every default
-//! filled in and every number checked, so that nothing downstream has to ask "and if it is missing?".
+//! What is typed and what it means are two types. The types here are the meaning: complete, checked, nothing missing.
 
+mod acme;
 mod front;
+mod headers;
+mod health;
 mod limits;
+mod mirror;
 mod parse;
+mod place;
 mod policy;
 mod raw;
 mod render;
-mod resolve;
+pub(crate) mod resolve;
+mod routing;
+mod server_file;
+mod servers;
+mod socket;
+mod syn;
 #[cfg(test)]
 mod tests;
+mod upgrade;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -22,13 +32,25 @@ use http::HeaderName;
 use tidegate_classify::{ClassifierSetup, Network, Paths, Rule};
 use tidegate_engine::{Request, Setup};
 
+pub use acme::{Acme, AcmeChallenge, UntilIssued};
 pub(crate) use front::Spoken;
-pub use front::{CertificateFiles, ClientCertificates, Listen, ProxyIn, ServerTls, Tls, TlsVersion};
+pub use front::{CertificateFiles, ClientCertificates, Listen, ProxyIn, ProxyOut, ServerTls, Tls, TlsVersion};
+pub(crate) use headers::Part;
+pub use headers::{Action, HeaderChange, Placeholder, Value};
+pub use health::{Asks, CheckWith, Health};
 pub use limits::{Limits, OPEN_BYTES, Timeouts};
+pub use mirror::Mirror;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use parse::fuzz;
 pub use parse::{Checked, OneLine};
+pub(crate) use place::{Place, domain};
+pub use routing::Routing;
+pub use server_file::ServerFile;
+pub use servers::{Pool, Retry, Server};
+pub use socket::SocketFile;
+pub use syn::{SynClass, SynPolicing, SynWith};
 pub use tidegate_config::{ConfigErrors, Problem};
+pub use upgrade::Upgrade;
 
 /// Everything a sentry process does.
 #[derive(Clone, Debug)]
@@ -45,19 +67,23 @@ pub struct Config {
     pub control: Option<Control>,
     /// Where the access log goes.
     pub access_log: AccessLog,
+    /// How it hands over to a successor.
+    pub upgrade: Upgrade,
     /// The applications, in file order.
     pub applications: Vec<Application>,
     /// The file it was read from; `None` for the one-line form.
     pub source: Option<PathBuf>,
 }
 
-/// Settings of the process as a whole. They take effect at the next start, not on reload.
+/// Settings of the process as a whole. The number of workers takes effect at the next start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SentryConfig {
     /// Worker threads, one runtime and one listener each.
     pub workers: usize,
     /// How long a drain may take before connections are cut.
     pub drain: Duration,
+    /// Who is asked for names of servers; nobody: whom `/etc/resolv.conf` names.
+    pub resolvers: Vec<SocketAddr>,
 }
 
 /// The admin listener: metrics, health, state.
@@ -157,10 +183,14 @@ pub struct Application {
     pub name: String,
     /// Where it listens.
     pub listen: Vec<Listen>,
+    /// Which requests are its own, where others listen there too.
+    pub routing: Routing,
     /// How it speaks TLS to its clients; `None`: not at all.
     pub tls: Option<Tls>,
     /// How it speaks TLS to servers; `None`: to none, or as is the default.
     pub server_tls: Option<ServerTls>,
+    /// Whether its servers are told by PROXY headers for whom a connection is.
+    pub server_proxy: ProxyOut,
     /// What its controller needs.
     pub setup: Setup,
     /// What its classifier needs. Request type `i + 1` of `setup` is `request_types[i]` here; 0 is "default".
@@ -173,12 +203,16 @@ pub struct Application {
     pub tags: Vec<String>,
     /// Its servers, in the order of `setup.servers`.
     pub servers: Vec<Server>,
+    /// Files of more servers.
+    pub server_files: Vec<ServerFile>,
     /// How long things may take.
     pub timeouts: Timeouts,
     /// How large things may be.
     pub limits: Limits,
     /// How servers are checked.
     pub health: Health,
+    /// Which requests a shadow server gets, too; `None`: none.
+    pub mirror: Option<Mirror>,
     /// When a failed request is tried again elsewhere.
     pub retry: Retry,
     /// Connections kept open to servers.
@@ -241,76 +275,6 @@ impl RequestKind {
     }
 }
 
-/// One server's address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Server {
-    /// Its name, unique in the application.
-    pub name: String,
-    /// `host:port`, behind `https://`, `h2://` or `h2c://` where that is spoken; an IPv6 host is in brackets.
-    pub address: String,
-}
-
-/// How servers are checked.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Health {
-    /// The path that must answer below 400; `None` checks that a TCP connection opens.
-    pub path: Option<String>,
-    /// From the end of one check to the start of the next.
-    pub interval: Duration,
-    /// How long one check may take.
-    pub timeout: Duration,
-    /// Good checks in a row that bring a server up.
-    pub rise: u32,
-    /// Failed checks in a row that take a server down.
-    pub fall: u32,
-    /// Requests in a row that a server fails before it counts as down without waiting for a check; 0 for never.
-    pub passive_failures: u32,
-    /// The share of servers that may be down, 0 to 1, for another to be taken out by requests without an answer.
-    pub max_ejected: f64,
-}
-
-impl Default for Health {
-    fn default() -> Self {
-        Health {
-            path: None,
-            interval: Duration::from_secs(2),
-            timeout: Duration::from_secs(1),
-            rise: 2,
-            fall: 3,
-            passive_failures: 5,
-            max_ejected: 0.5,
-        }
-    }
-}
-
-/// When a failed request is tried again on another server.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Retry {
-    /// Further attempts per request; 0 for none.
-    pub attempts: u32,
-    /// Retries may be at most this share of requests, 0 to 1.
-    pub budget: f64,
-}
-
-impl Default for Retry {
-    fn default() -> Self {
-        Retry { attempts: 1, budget: 0.2 }
-    }
-}
-
-/// Connections kept open to servers.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Pool {
-    /// Idle connections to one server, per worker.
-    pub idle_per_server: usize,
-}
-
-impl Default for Pool {
-    fn default() -> Self {
-        Pool { idle_per_server: 256 }
-    }
-}
-
 /// What servers are told of the client.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Forwarded {
@@ -361,64 +325,6 @@ impl Default for Forwarded {
             identity: IDENTITY.into_iter().map(HeaderName::from_static).collect(),
             upgrade: vec![String::from("websocket")],
         }
-    }
-}
-
-/// How new connections are turned away.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SynPolicing {
-    /// With what.
-    pub with: SynWith,
-    /// Whether the sentry does not start where the kernel cannot do it.
-    pub required: bool,
-    /// Classes of clients by their addresses, each with a part of the rate.
-    pub classes: Vec<SynClass>,
-    /// The part of everybody else, in proportion to the classes' shares.
-    pub rest_share: f64,
-    /// Clients that are never turned away: those that check the service's health.
-    pub exempt: Vec<Network>,
-}
-
-/// With what new connections are turned away.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SynWith {
-    /// The kernel where it can, else the workers.
-    #[default]
-    Auto,
-    /// The kernel, or the sentry does not start.
-    Nftables,
-    /// The workers.
-    AcceptAndReset,
-    /// Nothing.
-    Off,
-}
-
-impl SynWith {
-    /// Its name in configuration.
-    pub const fn name(self) -> &'static str {
-        match self {
-            SynWith::Auto => "auto",
-            SynWith::Nftables => "nftables",
-            SynWith::AcceptAndReset => "accept-and-reset",
-            SynWith::Off => "off",
-        }
-    }
-}
-
-/// Clients with a part of the rate of new connections.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SynClass {
-    /// Its name.
-    pub name: String,
-    /// Where its clients are.
-    pub network: Vec<Network>,
-    /// Its part of the rate, in proportion to the others' shares.
-    pub share: f64,
-}
-
-impl Default for SynPolicing {
-    fn default() -> Self {
-        SynPolicing { with: SynWith::Auto, required: false, classes: Vec::new(), rest_share: 1.0, exempt: Vec::new() }
     }
 }
 

@@ -259,7 +259,9 @@ impl Thread {
         let addresses = |app: &Arc<App>| {
             let mut all = self.control.addresses.clone();
             if all.is_empty() {
-                all = app.live().config.listen.iter().map(|listen| listen.address.ip()).collect();
+                let listens = app.live().config.listen.clone();
+                let tcp = listens.iter().filter(|listen| listen.socket.is_none());
+                all = tcp.map(|listen| listen.address.ip()).collect();
             }
             all.into_iter().map(|address| (app.name().to_owned(), address)).collect::<Vec<_>>()
         };

@@ -15,6 +15,8 @@ pub enum Counter {
     ConnectionsClosed,
     /// Client connections closed at once because there were too many.
     ConnectionsRefused,
+    /// Client connections closed at once because nobody there may ask.
+    ConnectionsDenied,
     /// `accept` failed, for want of file descriptors for example.
     AcceptErrors,
     /// Requests whose head was read.
@@ -109,13 +111,19 @@ pub enum Counter {
     Http2Resets,
     /// Connections of HTTP/2 closed for what their clients did: too many resets, too many frames that ask for nothing.
     Http2Abuse,
+    /// Connections reset at once: their clients were closed for what they did a moment ago, and a worker is short of
+    /// time.
+    Http2TurnedAway,
+    /// Streams of HTTP/2 refused because there were too many, most of them of the same client.
+    Http2Crowded,
 }
 
 /// Every counter with its name in metrics.
-pub const COUNTERS: [(Counter, &str); 50] = [
+pub const COUNTERS: [(Counter, &str); 53] = [
     (Counter::ConnectionsAccepted, "connections_accepted"),
     (Counter::ConnectionsClosed, "connections_closed"),
     (Counter::ConnectionsRefused, "connections_refused"),
+    (Counter::ConnectionsDenied, "connections_denied"),
     (Counter::AcceptErrors, "accept_errors"),
     (Counter::Requests, "requests"),
     (Counter::RefusedByGate, "refused_by_gate"),
@@ -163,6 +171,8 @@ pub const COUNTERS: [(Counter, &str); 50] = [
     (Counter::Http2Requests, "http2_requests"),
     (Counter::Http2Resets, "http2_resets"),
     (Counter::Http2Abuse, "http2_abuse"),
+    (Counter::Http2TurnedAway, "http2_turned_away"),
+    (Counter::Http2Crowded, "http2_crowded"),
 ];
 
 /// All counters of one application.
@@ -180,6 +190,8 @@ pub struct Lane {
     counts: [AtomicU64; COUNTERS.len()],
     bad: [AtomicU64; Bad::ALL.len()],
     held: AtomicU64,
+    /// Bytes that open streams of HTTP/2 take.
+    streams: AtomicU64,
     /// When its worker last looked after its connections, nanoseconds; 0: not yet.
     beat: AtomicU64,
 }
@@ -191,6 +203,7 @@ impl Counters {
             counts: std::array::from_fn(|_| AtomicU64::new(0)),
             bad: std::array::from_fn(|_| AtomicU64::new(0)),
             held: AtomicU64::new(0),
+            streams: AtomicU64::new(0),
             beat: AtomicU64::new(0),
         };
         Counters { lanes: (0..lanes.max(1)).map(lane).collect(), lacks: AtomicU64::new(0) }
@@ -214,6 +227,11 @@ impl Counters {
     /// Bytes held now for clients: what they sent ahead, and what they have not read.
     pub fn held(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.held.load(Relaxed)).sum()
+    }
+
+    /// Bytes that streams of HTTP/2 take that are open now, by estimate: their tasks and their heads.
+    pub fn streams_take(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.streams.load(Relaxed)).sum()
     }
 
     /// A worker has no descriptor left.
@@ -294,6 +312,12 @@ impl Lane {
     pub(crate) fn hold(&self, before: u64, after: u64) {
         let held = self.held.load(Relaxed);
         self.held.store(held.wrapping_sub(before).wrapping_add(after), Relaxed);
+    }
+
+    /// A stream takes `after` bytes, not `before`.
+    pub(crate) fn count_streams(&self, before: u32, after: u32) {
+        let streams = self.streams.load(Relaxed);
+        self.streams.store(streams.wrapping_sub(before.into()).wrapping_add(after.into()), Relaxed);
     }
 
     /// What this lane counted.

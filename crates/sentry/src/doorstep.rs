@@ -5,6 +5,7 @@
 //! a future in the connection's task, bounded in time (`timeouts.handshake`) and in number (`limits.handshakes`).
 
 mod redirect;
+mod standing;
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -12,25 +13,28 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::Poll;
 
-use rustls::{Connection, HandshakeKind, ServerConfig, ServerConnection};
+use rustls::{Connection, HandshakeKind, ServerConnection};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::acme::challenge;
 use crate::client::{Client, Wait};
-use crate::config::{Listen, ProxyIn};
+use crate::config::ProxyIn;
 use crate::counters::Counter;
+use crate::door::Door;
 use crate::gate::Gate;
 use crate::proxy_protocol::{self, Header};
 use crate::share::WorkerApp;
 use crate::shed;
+use crate::tls::Facts;
 use crate::tls::budget::{Budget, Kind, Paid};
 use crate::tls::hello::{self, Hello, Seen};
+use crate::tls::rank::Claim;
 use crate::tls::session::{Tls, usage};
-use crate::tls::{Facts, tickets};
 use crate::transport::Transport;
+use standing::Standing;
 
 /// What all of a worker's applications have together for handshakes.
 #[derive(Debug)]
@@ -63,12 +67,8 @@ impl Doorstep {
 }
 
 /// What the first bytes of a connection allow: `None`: they do not decide anything yet.
-pub(crate) fn judge(
-    worker: &Rc<WorkerApp>,
-    listen: Listen,
-    peer: SocketAddr,
-    first: &[u8],
-) -> Result<Option<Begun>, Refused> {
+pub(crate) fn judge(worker: &Rc<Door>, peer: SocketAddr, first: &[u8]) -> Result<Option<Begun>, Refused> {
+    let listen = worker.listen();
     if listen.proxy == ProxyIn::Required && !is_trusted(worker, peer) {
         worker.lane().bump(Counter::ProxyHeadersRefused);
         return Err(Refused::Reset);
@@ -78,7 +78,7 @@ pub(crate) fn judge(
     }
     match hello::read(first) {
         Seen::Partial => Ok(None),
-        Seen::Whole(hello) => begin(worker, peer, &hello).map(Some),
+        Seen::Whole(hello) => begin(worker, peer, hello).map(Some),
         Seen::Alien => {
             worker.lane().bump(Counter::HandshakesFailed);
             Err(alien(first))
@@ -96,7 +96,7 @@ fn is_trusted(worker: &WorkerApp, peer: SocketAddr) -> bool {
 }
 
 /// Takes a place among the handshakes under way, and pays for one.
-fn begin(worker: &Rc<WorkerApp>, peer: SocketAddr, hello: &Hello) -> Result<Begun, Refused> {
+fn begin(worker: &Rc<Door>, peer: SocketAddr, hello: Hello) -> Result<Begun, Refused> {
     let doorstep = &worker.doorstep;
     let most = worker.local().live.config.limits.handshakes;
     let refused = || {
@@ -109,11 +109,20 @@ fn begin(worker: &Rc<WorkerApp>, peer: SocketAddr, hello: &Hello) -> Result<Begu
     let mut budget = doorstep.budget.borrow_mut();
     let now = worker.now();
     budget.look(now, usage);
-    let comes_back =
-        budget.is_short(now) && (is_trusted(worker, peer) || hello.ticket.as_deref().is_some_and(tickets::is_ours));
-    let paid = budget.pay(now, comes_back).ok_or_else(refused)?;
+    #[cfg(feature = "faults")]
+    worker.app.faults.bind(&mut budget, now);
+    let validates = hello.validates && challenge::is_pending();
+    let standing = budget.is_short(now).then(|| match validates || is_trusted(worker, peer) {
+        true => Standing::best(),
+        false => Standing::of(worker, peer, &hello, now),
+    });
+    let paid = budget.pay(now, standing.as_ref().map_or(Claim::NONE, Standing::claim));
+    if let Some(standing) = standing {
+        standing.note(paid.is_none());
+    }
+    let paid = paid.ok_or_else(refused)?;
     doorstep.under_way.update(|n| n + 1);
-    Ok(Begun { worker: worker.clone(), paid: Some(paid) })
+    Ok(Begun { worker: Rc::clone(worker), paid: Some(paid), name: hello.name, validates })
 }
 
 /// A handshake that is paid for. Dropped, it is over.
@@ -121,6 +130,10 @@ fn begin(worker: &Rc<WorkerApp>, peer: SocketAddr, hello: &Hello) -> Result<Begu
 pub(crate) struct Begun {
     worker: Rc<WorkerApp>,
     paid: Option<Paid>,
+    /// The host that the client asks for.
+    name: Option<Box<str>>,
+    /// It is one of an authority, whose question is under way.
+    validates: bool,
 }
 
 impl Begun {
@@ -143,14 +156,13 @@ pub(crate) type Entering = Pin<Box<dyn Future<Output = Option<Gate>>>>;
 
 /// Brings a connection to its first request. `first`: what it has sent already.
 pub(crate) fn enter(
-    worker: Rc<WorkerApp>,
+    worker: Rc<Door>,
     client: Rc<Client>,
-    listen: Listen,
     socket: TcpStream,
     first: &[u8],
     begun: Option<Begun>,
 ) -> Entering {
-    let first = first.to_vec();
+    let (first, listen) = (first.to_vec(), worker.listen());
     Box::pin(async move {
         let mut visitor = Visitor { worker: worker.clone(), client: client.clone(), socket, bytes: first };
         let entered = client.in_time(visitor.introduce(listen, begun)).await;
@@ -171,6 +183,10 @@ pub(crate) fn enter(
         let Visitor { socket, bytes, .. } = visitor;
         let (transport, held) = match begun {
             None => (Transport::Plain(socket), bytes),
+            Some(begun) if begun.validates => {
+                validate(&worker, &client, socket, &bytes).await;
+                return None;
+            }
             Some(begun) => (Transport::Tls(shake(&worker, &client, socket, bytes, begun).await?), Vec::new()),
         };
         // Nothing was asked yet: the head's time runs from here.
@@ -190,7 +206,7 @@ fn note_late(worker: &WorkerApp, wait: Wait) {
 
 /// Who is on the doorstep.
 struct Visitor {
-    worker: Rc<WorkerApp>,
+    worker: Rc<Door>,
     client: Rc<Client>,
     socket: TcpStream,
     bytes: Vec<u8>,
@@ -199,16 +215,20 @@ struct Visitor {
 impl Visitor {
     /// Reads the PROXY header where there may be one, and what the client says of itself where TLS is spoken. What is
     /// left in `bytes` is the handshake's, or the first request's.
-    async fn introduce(&mut self, listen: Listen, begun: Option<Begun>) -> io::Result<Option<Begun>> {
+    async fn introduce(&mut self, listen: crate::config::Listen, begun: Option<Begun>) -> io::Result<Option<Begun>> {
         if listen.proxy != ProxyIn::Off && is_trusted(&self.worker, self.client.peer()) {
             self.read_proxy_header(listen.proxy).await?;
+            if self.worker.keeps_out(self.client.peer().ip()) {
+                self.worker.lane().bump(Counter::ConnectionsDenied);
+                return self.turn_away(Refused::Reset);
+            }
         }
         if !listen.tls || begun.is_some() {
             return Ok(begun);
         }
         loop {
             match hello::read(&self.bytes) {
-                Seen::Whole(hello) => return self.begin(&hello).map(Some),
+                Seen::Whole(hello) => return self.begin(hello).map(Some),
                 Seen::Alien => {
                     self.worker.lane().bump(Counter::HandshakesFailed);
                     return self.turn_away(alien(&self.bytes));
@@ -218,7 +238,7 @@ impl Visitor {
         }
     }
 
-    fn begin(&self, hello: &Hello) -> io::Result<Begun> {
+    fn begin(&self, hello: Hello) -> io::Result<Begun> {
         begin(&self.worker, self.client.peer(), hello).or_else(|refused| self.turn_away(refused))
     }
 
@@ -276,15 +296,38 @@ impl Visitor {
     }
 }
 
+/// An authority looks at the certificate of its challenge, and leaves.
+async fn validate(worker: &Rc<WorkerApp>, client: &Rc<Client>, socket: TcpStream, first: &[u8]) {
+    let Some(session) = challenge::server_config().and_then(|config| ServerConnection::new(config).ok()) else {
+        return;
+    };
+    let mut tls = Tls::new(socket, Connection::Server(session));
+    let mut first = Some(first);
+    let shaken = poll_fn(|cx| {
+        if let Some(first) = first.take()
+            && let Err(error) = tls.feed(cx, first)
+        {
+            return Poll::Ready(Err(error));
+        }
+        tls.poll_handshake(cx)
+    });
+    match client.in_time(shaken).await {
+        // Whether it liked what it saw it tells who ordered.
+        Ok(Ok(())) => drop(client.in_time(tls.shutdown()).await),
+        Ok(Err(_)) => worker.lane().bump(Counter::HandshakesFailed),
+        Err(wait) => note_late(worker, wait),
+    }
+}
+
 /// The handshake. `None`: it failed, or took too long.
 async fn shake(
-    worker: &Rc<WorkerApp>,
+    worker: &Rc<Door>,
     client: &Rc<Client>,
     socket: TcpStream,
     first: Vec<u8>,
     begun: Begun,
 ) -> Option<Box<Tls>> {
-    let config: Arc<ServerConfig> = worker.local().live.config.tls.as_ref()?.server.clone();
+    let (config, asked) = worker.handshakes(begun.name.as_deref())?;
     let session = ServerConnection::new(config).ok()?;
     let mut tls = Tls::new(socket, Connection::Server(session));
     let mut first = Some(first);
@@ -313,6 +356,8 @@ async fn shake(
         }
         (Ok(Err(_)), _) => {
             lane.bump(Counter::HandshakesFailed);
+            // The alert that says why. The runtime may not know yet that a new socket takes it.
+            let _ = client.in_time(poll_fn(|cx| tls.poll_send(cx))).await;
             None
         }
         (Err(wait), _) => {
@@ -323,7 +368,7 @@ async fn shake(
     begun.settle(kind, took);
     kind?;
     if let Connection::Server(session) = tls.session() {
-        client.learn(Facts::of(session));
+        client.learn(Facts::of(session, asked));
     }
     Some(tls)
 }

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use http::{HeaderValue, Method, Uri};
 use tidegate_classify::RequestView;
-use tidegate_engine::{AbandonedBy, ClassId, End, MeasuredCost, Open, Outcome, Request, ServerId, Ticket, Timestamp};
+use tidegate_engine::{AbandonedBy, ClassId, End, MeasuredCost, Open, Outcome, Request, ServerId, Timestamp};
 
-use crate::client::Client;
+use crate::client::{Admission, Client};
 use crate::config::RequestKind;
 use crate::counters::Counter;
 use crate::ghost;
 use crate::permit::{Arrival, Permit};
-use crate::record::{Decided, RecordEnd, Work};
+use crate::record::{Decided, Protocol, RecordEnd, Work};
 use crate::share::{Local, WorkerApp};
 use crate::spans::Trace;
 use crate::times::Example;
@@ -99,6 +99,17 @@ struct Line {
     host: Option<HeaderValue>,
     uri: Uri,
     request_id: Option<HeaderValue>,
+    /// The status of gRPC that its answer has.
+    grpc_status: Option<u8>,
+}
+
+/// What a request was told that was refused before it had a task.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refused {
+    pub(crate) status: u16,
+    pub(crate) grpc_status: Option<u8>,
+    pub(crate) bytes_out: usize,
+    pub(crate) protocol: Protocol,
 }
 
 impl Ending {
@@ -141,6 +152,7 @@ impl Ending {
                 host: parts.headers.get(http::header::HOST).cloned(),
                 uri: parts.uri.clone(),
                 request_id: request_id.cloned(),
+                grpc_status: None,
             }));
         }
     }
@@ -149,6 +161,13 @@ impl Ending {
     pub(crate) fn offer(&mut self, headers: &http::HeaderMap) {
         self.example =
             self.local.live.times(self.request.class).and_then(|times| times.example(self.since.at, headers));
+    }
+
+    /// Its answer, or what followed it, has this status of gRPC.
+    pub(crate) fn note_grpc(&mut self, status: Option<u8>) {
+        if let (Some(line), Some(_)) = (&mut self.line, status) {
+            line.grpc_status = status;
+        }
     }
 
     /// Whether the clock is worth reading for the log's sake.
@@ -303,9 +322,9 @@ impl Ending {
         }
     }
 
-    /// Its name in the controller, while it has a place there.
-    pub(crate) fn ticket(&self) -> Option<Ticket> {
-        self.place.permit.as_ref().map(Permit::ticket)
+    /// Whose it is and its name there, while it has a place.
+    pub(crate) fn admission(&self) -> Option<Admission> {
+        self.place.permit.as_ref().map(Permit::admission)
     }
 
     /// The controller wants it ended. `false`: no server is at work for it, and it stays what it was.
@@ -369,15 +388,15 @@ pub(crate) fn record_refusal(
     arrival: &Arrival,
     view: &impl RequestView,
     peer: SocketAddr,
-    (status, bytes_out): (u16, usize),
+    refused: Refused,
 ) {
     let lane = worker.lane();
     lane.bump(Counter::RefusedByGate);
-    lane.status(status);
-    lane.add(Counter::BytesOut, bytes_out as u64);
+    lane.status(refused.status);
+    lane.add(Counter::BytesOut, refused.bytes_out as u64);
     let trace = worker.app.spans.begin(view.header("traceparent"), || worker.random());
     let trace = trace.filter(|trace| trace.is_sampled());
     if trace.is_some() || worker.app.records.enabled() {
-        log_refusal(worker, arrival, view, peer, (status, bytes_out), trace.as_deref());
+        log_refusal(worker, arrival, view, peer, refused, trace.as_deref());
     }
 }

@@ -2,6 +2,10 @@
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use tidegate_engine::Timestamp;
+
+use crate::tls::budget::Budget;
+
 /// What goes wrong, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -23,6 +27,7 @@ pub struct Faults {
 #[derive(Debug, Default)]
 struct State {
     armed: Option<Fault>,
+    handshakes: Option<f64>,
     stalls: bool,
 }
 
@@ -41,6 +46,19 @@ impl Faults {
     pub fn release(&self) {
         self.lock().stalls = false;
         self.released.notify_all();
+    }
+
+    /// From now on there are so many processor seconds for handshakes, whatever was spent; `None`: as many as are
+    /// there.
+    pub fn leave_for_handshakes(&self, seconds: Option<f64>) {
+        self.lock().handshakes = seconds;
+    }
+
+    /// A handshake is to be paid.
+    pub(crate) fn bind(&self, budget: &mut Budget, now: Timestamp) {
+        if let Some(seconds) = self.lock().handshakes {
+            budget.hold(now, seconds);
+        }
     }
 
     /// Here `fault` may strike.

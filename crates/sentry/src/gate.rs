@@ -34,7 +34,8 @@ pub(crate) use self::reader::Reader;
 use self::sift::{Origin, Passing, Step, sift};
 use self::wire::poll_read_straight;
 use crate::client::{Client, Wait};
-use crate::share::{Scratch, WorkerApp};
+use crate::door::Door;
+use crate::share::Scratch;
 use crate::transport::Transport;
 
 /// How much a client may send ahead while its request is being answered.
@@ -47,7 +48,7 @@ const KEEP_AT_MOST: usize = 16 * 1024;
 #[derive(Debug)]
 pub(crate) struct Gate {
     io: Transport,
-    worker: Rc<WorkerApp>,
+    worker: Rc<Door>,
     client: Rc<Client>,
     mode: Mode,
     /// Bytes read and not yet given to hyper, from `held_at` on.
@@ -100,7 +101,7 @@ pub(crate) enum Turn {
 }
 
 impl Gate {
-    pub(crate) fn new(io: Transport, worker: Rc<WorkerApp>, client: Rc<Client>) -> Self {
+    pub(crate) fn new(io: Transport, worker: Rc<Door>, client: Rc<Client>) -> Self {
         Gate {
             io,
             worker,
@@ -206,7 +207,7 @@ impl Gate {
     fn poll_read_and_sift(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Turn>>> {
         if self.is_new || !self.held_is_empty() {
             // No more than shows that the head is too large.
-            let most = self.worker.local().live.head.bytes + 1;
+            let most = self.worker.head().bytes + 1;
             if ready!(self.poll_fill(cx, most))? == 0 {
                 return Poll::Ready(Ok(Some(Turn::End)));
             }

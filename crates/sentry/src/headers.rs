@@ -2,6 +2,7 @@
 //! the client.
 
 pub(crate) mod canonical;
+pub(crate) mod changes;
 pub(crate) mod due;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
@@ -233,6 +234,10 @@ fn name_certificate(headers: &mut HeaderMap, client: &Client) {
 fn name_client(headers: &mut HeaderMap, client: &Client, trusted: bool) {
     let address = client.forwarded_for();
     match headers.entry(X_FORWARDED_FOR) {
+        // It came by a Unix socket: it has no address to add, and what it says counts where it is trusted.
+        Entry::Occupied(_) if trusted && client.is_local() => {}
+        Entry::Occupied(before) if client.is_local() => drop(before.remove_entry_mult()),
+        Entry::Vacant(_) if client.is_local() => {}
         Entry::Occupied(mut before) if trusted => {
             let list = before.iter().map(HeaderValue::as_bytes).collect::<Vec<_>>().join(&b", "[..]);
             let longer = [&list, &b", "[..], address.as_bytes()].concat();
@@ -259,7 +264,13 @@ fn name_client(headers: &mut HeaderMap, client: &Client, trusted: bool) {
 /// RFC 7239: `for=192.0.2.1;host=example.org;proto=http`, appended to what a trusted client said.
 fn name_client_in_forwarded(headers: &mut HeaderMap, client: &Client, trusted: bool) {
     let ip = client.peer().ip().to_canonical();
-    let node = if ip.is_ipv6() { format!("\"[{ip}]\"") } else { ip.to_string() };
+    let node = if client.is_local() {
+        "unknown".to_owned()
+    } else if ip.is_ipv6() {
+        format!("\"[{ip}]\"")
+    } else {
+        ip.to_string()
+    };
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).filter(|host| !host.is_empty());
     let host = host.map(|host| format!(";host=\"{}\"", host.replace(['"', '\\'], ""))).unwrap_or_default();
     let mut text = format!("for={node}{host};proto={}", scheme(client));
@@ -279,8 +290,9 @@ pub(crate) fn is_stream(content_type: &[u8]) -> bool {
     STREAMS.into_iter().any(begins)
 }
 
-/// What the content types of streams begin with.
-const STREAMS: [&str; 3] = ["text/event-stream", "multipart/x-mixed-replace", "application/grpc"];
+/// What the content types of streams begin with. Not that of gRPC: nearly all calls are answered once, and one whose
+/// answers go on is known by its pace, or by a rule.
+const STREAMS: [&str; 2] = ["text/event-stream", "multipart/x-mixed-replace"];
 
 #[cfg(test)]
 mod tests {

@@ -1,124 +1,160 @@
-//! Active health checks: every server is asked in turn, with a request or just a connection. Never policed.
+//! Active health checks: every server is asked in its own time, with a request or just a connection. Never policed.
+
+pub(crate) mod grpc;
+mod probe;
+pub(crate) mod record;
 
 use std::collections::HashMap;
-use std::io;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::time::Duration;
 
-use http::{Request, header};
 use tidegate_engine::Status;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
-use tracing::warn;
+use tokio::time::Instant;
+use tracing::{info, warn};
 
+use self::probe::Probe;
+use self::record::Verdict;
 use crate::app::App;
-use crate::in_force::Server;
-use crate::transport::Transport;
-use crate::upstream::connect::{is_local, open};
+use crate::in_force::{InForce, Server};
 
 /// After so many good checks in a row an earlier ejection weighs less.
 const CALM: u32 = 10;
 
-/// Good and failed checks in a row, one of which is zero.
-#[derive(Clone, Copy, Debug, Default)]
-struct Streak {
-    good: u32,
-    failed: u32,
-}
+/// How often it is looked whether the configuration is another one.
+const LOOK: Duration = Duration::from_secs(1);
 
-/// Checks an application's servers, forever: a round of checks side by side, a pause, the next round.
+/// Checks an application's servers, forever.
 pub(crate) async fn run(app: Arc<App>) {
-    let mut streaks: HashMap<String, Streak> = HashMap::new();
+    let mut patients = HashMap::new();
+    let mut checks = JoinSet::new();
+    let mut admitted = None;
     loop {
-        let live = app.live();
-        let health = &live.config.health;
-        let mut round = JoinSet::new();
-        for server in live.servers().filter(|server| server.status() != Status::Draining).cloned() {
-            let (path, timeout) = (health.path.clone(), health.timeout);
-            round.spawn_local(async move {
-                let check = tokio::time::timeout(timeout, check(&server, path.as_deref())).await;
-                if let Ok(Err(error)) = &check
-                    && error.kind() == io::ErrorKind::InvalidData
-                    && server.health() == Status::Up
-                {
-                    warn!(server = server.name, %error, "a server does not pass as the one that it should be");
-                }
-                let good = match check {
-                    // Nothing was learned of the server.
-                    Ok(Err(error)) if is_local(&error) => None,
-                    check => Some(matches!(check, Ok(Ok(true)))),
-                };
-                (server, good)
+        let (live, now) = (app.live(), Instant::now());
+        if admitted.is_none_or(|(generation, at)| generation != live.generation || now >= at + LOOK) {
+            admit(&mut patients, &live);
+            admitted = Some((live.generation, now));
+        }
+        for patient in patients.values_mut().filter(|patient| patient.is_due(&live, now)) {
+            patient.turn = Turn::UnderWay;
+            let (server, probe) = (patient.server.clone(), patient.probe.clone());
+            let timeout = live.config.health.timeout;
+            checks.spawn_local(async move {
+                let verdict = tokio::time::timeout(timeout, probe.check(&server)).await;
+                (server, verdict.unwrap_or(Verdict::Timeout))
             });
         }
-        while let Some(result) = round.join_next().await {
-            let Ok((server, Some(good))) = result else { continue };
-            let streak = streaks.entry(server.name.clone()).or_default();
-            *streak = streak.after(good);
-            judge(&app, &server, *streak);
+        let next = patients.values().filter_map(|patient| patient.due(&live, now)).min();
+        let wake = next.map_or(now + LOOK, |next| next.min(now + LOOK));
+        tokio::select! {
+            Some(ended) = checks.join_next() => match ended {
+                Ok((server, verdict)) => note(&app, &mut patients, &server, verdict),
+                // The supervisor of this task counts it, and begins anew.
+                Err(error) => if let Ok(panic) = error.try_into_panic() {
+                    std::panic::resume_unwind(panic);
+                },
+            },
+            () = tokio::time::sleep_until(wake) => {}
         }
-        streaks.retain(|name, _| live.servers().any(|server| server.name == *name));
-        tokio::time::sleep(health.interval).await;
     }
 }
 
-fn judge(app: &App, server: &Server, streak: Streak) {
-    let live = app.live();
+/// A server that is checked.
+struct Patient {
+    server: Arc<Server>,
+    probe: Arc<Probe>,
+    /// The configuration that the probe was made for.
+    generation: u64,
+    turn: Turn,
+}
+
+/// When a server is asked next.
+#[derive(Clone, Copy, Debug)]
+enum Turn {
+    /// At once: it never was.
+    First,
+    /// It is being asked.
+    UnderWay,
+    /// After its last check's end, with so much of the jitter, -1 to 1.
+    After(Instant, f64),
+}
+
+impl Patient {
+    fn new(server: &Arc<Server>, live: &InForce) -> Self {
+        let probe = Probe::new(&live.config.health, server, live.config.server_tls.as_ref());
+        Patient { server: server.clone(), probe: Arc::new(probe), generation: live.generation, turn: Turn::First }
+    }
+
+    /// When its next check begins; `None`: one is under way.
+    fn due(&self, live: &InForce, now: Instant) -> Option<Instant> {
+        let health = &live.config.health;
+        match self.turn {
+            Turn::First => Some(now),
+            Turn::UnderWay => None,
+            Turn::After(ended, draw) => Some(ended + health.interval.mul_f64(1.0 + health.jitter * draw)),
+        }
+    }
+
+    fn is_due(&self, live: &InForce, now: Instant) -> bool {
+        self.due(live, now).is_some_and(|due| due <= now)
+    }
+}
+
+/// Brings the list in step with what is in force. A server that is new is asked at once.
+fn admit(patients: &mut HashMap<String, Patient>, live: &InForce) {
+    let mut before = std::mem::take(patients);
+    for server in live.servers().filter(|server| server.status() != Status::Draining) {
+        let mut patient = match before.remove(&server.name) {
+            Some(patient) if Arc::ptr_eq(&patient.server, server) => patient,
+            _ => Patient::new(server, live),
+        };
+        if patient.generation != live.generation {
+            let probe = Probe::new(&live.config.health, server, live.config.server_tls.as_ref());
+            (patient.probe, patient.generation) = (Arc::new(probe), live.generation);
+        }
+        patients.insert(server.name.clone(), patient);
+    }
+}
+
+/// What a check said.
+fn note(app: &App, patients: &mut HashMap<String, Patient>, server: &Arc<Server>, verdict: Verdict) {
+    let Some(patient) = patients.get_mut(&server.name).filter(|patient| Arc::ptr_eq(&patient.server, server)) else {
+        return;
+    };
+    patient.turn = Turn::After(Instant::now(), draw());
+    let (good, why) = (verdict.is_good(), verdict.to_string());
+    server.checks.note(&patient.probe, verdict, app.now());
+    let Some(good) = good else { return };
+    let streak = server.checks.streak();
+    if !good && streak.failed == 1 && server.health() == Status::Up {
+        info!(application = app.name(), server = server.name, check = %patient.probe, why, "a check of a server failed");
+    }
+    judge(app, patient, streak, &why);
+}
+
+fn judge(app: &App, patient: &Patient, streak: record::Streak, why: &str) {
+    let (live, server, check) = (app.live(), &patient.server, &patient.probe);
     let health = &live.config.health;
     match server.health() {
-        Status::Up if streak.failed >= health.fall.max(1) => app.set_status(server.id, Status::Down),
+        Status::Up if streak.failed >= health.fall.max(1) => {
+            let failed = streak.failed;
+            warn!(application = app.name(), server = server.name, %check, why, failed, "a server is down: its checks fail");
+            app.set_status(server.id, Status::Down);
+        }
         Status::Up if streak.good > 0 && streak.good.is_multiple_of(CALM) => server.blame.calm(),
         Status::Down if streak.good >= health.rise.max(1) && server.blame.may_return(app.now()) => {
-            server.blame.succeeded();
+            info!(application = app.name(), server = server.name, %check, "a server is up again");
+            server.blame.forgive();
             app.set_status(server.id, Status::Up);
         }
         _ => {}
     }
 }
 
-impl Streak {
-    fn after(self, good: bool) -> Streak {
-        if good {
-            Streak { good: self.good.saturating_add(1), failed: 0 }
-        } else {
-            Streak { good: 0, failed: self.failed.saturating_add(1) }
-        }
-    }
-}
-
-/// Whether a server answers: below 400 to a request for `path`, or at all to a connection.
-async fn check(server: &Server, path: Option<&str>) -> io::Result<bool> {
-    let (mut io, _) = open(server).await?;
-    let Some(path) = path else { return Ok(true) };
-    if server.http2 {
-        return check_http2(io, server, path).await;
-    }
-    let head = format!(
-        "GET {path} HTTP/1.1\r\nhost: {}\r\nuser-agent: tidegate-health\r\nconnection: close\r\n\r\n",
-        server.at
-    );
-    io.write_all(head.as_bytes()).await?;
-    io.flush().await?;
-    let mut line = [0; 12];
-    io.read_exact(&mut line).await?;
-    Ok(answers_well(&line))
-}
-
-/// The same by HTTP/2, on a connection of its own.
-async fn check_http2(io: Transport, server: &Server, path: &str) -> io::Result<bool> {
-    let scheme = if server.tls.is_some() { "https" } else { "http" };
-    let (mut sender, connection) = h2::client::handshake(io).await.map_err(io::Error::other)?;
-    let request = Request::get(format!("{scheme}://{}{path}", server.at)).header(header::USER_AGENT, "tidegate-health");
-    let request = request.body(()).map_err(io::Error::other)?;
-    let (answer, _) = sender.send_request(request, true).map_err(io::Error::other)?;
-    tokio::select! {
-        answer = answer => Ok(answer.is_ok_and(|answer| answer.status().as_u16() < 400)),
-        _ = connection => Ok(false),
-    }
-}
-
-/// `HTTP/1.x 2..` or `3..`.
-fn answers_well(line: &[u8; 12]) -> bool {
-    line.starts_with(b"HTTP/1.") && matches!(line[9], b'2' | b'3') && line[10..].iter().all(u8::is_ascii_digit)
+/// From -1 to 1.
+fn draw() -> f64 {
+    RandomState::new().hash_one(()) as f64 / u64::MAX as f64 * 2.0 - 1.0
 }
 
 #[cfg(test)]
@@ -126,19 +162,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_streak_counts_one_kind_only() {
-        let streak = Streak::default().after(true).after(true);
-        assert_eq!((streak.good, streak.failed), (2, 0));
-        let streak = streak.after(false);
-        assert_eq!((streak.good, streak.failed), (0, 1));
-    }
-
-    #[test]
-    fn an_answer_below_400_is_good() {
-        assert!(answers_well(b"HTTP/1.1 200"));
-        assert!(answers_well(b"HTTP/1.0 302"));
-        assert!(!answers_well(b"HTTP/1.1 404"));
-        assert!(!answers_well(b"HTTP/1.1 503"));
-        assert!(!answers_well(b"garbage here"));
+    fn jitter_is_drawn_from_both_sides() {
+        let draws: Vec<f64> = (0..200).map(|_| draw()).collect();
+        assert!(draws.iter().all(|draw| (-1.0..=1.0).contains(draw)));
+        assert!(draws.iter().any(|draw| *draw < 0.0) && draws.iter().any(|draw| *draw > 0.0));
     }
 }

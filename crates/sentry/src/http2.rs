@@ -9,6 +9,7 @@
 //! `ENHANCE_YOUR_CALM` and closed. The first preface of a connection counts, never a later one: who relays others'
 //! requests could be made to send it.
 
+pub(crate) mod conduct;
 mod head;
 pub(crate) mod preface;
 mod stream;
@@ -23,8 +24,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::server::{Builder, Connection, SendResponse};
 use h2::{Reason, RecvStream};
-use http::{HeaderValue, Method, Request, Response, header, request};
-use tidegate_classify::RequestView;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, header, request};
 use tidegate_engine::Timestamp;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -32,10 +32,13 @@ use self::stream::{Piece, Stream};
 use self::watch::Watched;
 use crate::client::{Client, Wait};
 use crate::counters::Counter;
-use crate::ending;
-use crate::gate::head::Bad;
+use crate::door::Door;
+use crate::ending::{self, Refused};
+use crate::gate::head::{Bad, Framing};
+use crate::grpc;
 use crate::permit::{BodyIs, Policed, police};
 use crate::proxy::View;
+use crate::record::Protocol;
 use crate::reject;
 use crate::serve::LINGER;
 use crate::share::WorkerApp;
@@ -44,8 +47,13 @@ use crate::upload::Source;
 /// Bytes that a client may send on one stream before they are read.
 const WINDOW: u32 = 64 * 1024;
 
-/// The same of all streams of a connection: what one connection can make `h2` keep.
-const CONNECTION_WINDOW: u32 = 1 << 20;
+/// The same of all streams of a connection: what one connection can make `h2` keep. It is as much as a connection of
+/// HTTP/1 has, until there is a body and room for more ([`WIDE_WINDOW`]).
+const CONNECTION_WINDOW: u32 = 65_535;
+
+/// The same once there was a body and room; what it is more is in the books of what is held, for as long as the
+/// connection lives: what was given cannot be taken back.
+const WIDE_WINDOW: u32 = 256 * 1024;
 
 /// Bytes of an answer that `h2` keeps for one stream; what is beyond is held, or waits at its server.
 const SEND_BUFFER: usize = 64 * 1024;
@@ -55,9 +63,15 @@ const SEND_BUFFER: usize = 64 * 1024;
 const LOCAL_RESETS: usize = 100;
 const PENDING_RESETS: usize = 20;
 
+/// The first while the worker is short of time.
+const LOCAL_RESETS_SHORT: usize = 20;
+
 /// Streams that a client may reset before their answers begin, a second, for each that it may have open: who leaves a
 /// page resets all of its requests at once, and does not do so again and again.
 const MOST_RESETS: u32 = 2;
+
+/// While the worker is short of time, one in so many of these.
+const RESETS_SHORT: u32 = 4;
 
 /// Streams accepted before other tasks get their turn.
 const BATCH: usize = 64;
@@ -73,10 +87,13 @@ pub(crate) fn is_spoken(worker: &WorkerApp) -> bool {
 /// What a connection and its streams share.
 #[derive(Debug)]
 struct Shared {
-    worker: Rc<WorkerApp>,
+    worker: Rc<Door>,
     /// The connection.
     client: Rc<Client>,
+    /// Streams with tasks.
     open: Cell<usize>,
+    /// A request with a body came.
+    has_body: Cell<bool>,
     /// Resets before answers in the second that began then.
     resets: Cell<u32>,
     since: Cell<Timestamp>,
@@ -98,8 +115,17 @@ impl Shared {
     }
 
     fn resets_too_much(&self) -> bool {
-        let streams = u32::try_from(self.worker.local().live.config.limits.streams).unwrap_or(u32::MAX);
-        self.resets.get() > streams.saturating_mul(MOST_RESETS)
+        let most = u32::try_from(self.most_open()).unwrap_or(u32::MAX).saturating_mul(MOST_RESETS);
+        let resets = self.resets.get();
+        resets > most || (resets > most / RESETS_SHORT && self.strictness() > 1)
+    }
+
+    fn strictness(&self) -> u32 {
+        self.worker.conduct.strictness(self.worker.now())
+    }
+
+    fn most_open(&self) -> usize {
+        self.worker.local().live.config.limits.streams
     }
 
     fn opened(&self) {
@@ -109,7 +135,10 @@ impl Shared {
     }
 
     fn closed(&self) {
-        self.open.update(|open| open - 1);
+        if self.open.replace(self.open.get() - 1) >= self.most_open() {
+            // Others may come again.
+            self.client.wake();
+        }
         self.rest();
     }
 
@@ -123,22 +152,23 @@ impl Shared {
 
 /// Serves a connection to its end. `ahead`: what was read of it, the preface first. `client` is registered, and polled
 /// by the same task from its first poll on.
-pub(crate) async fn serve<T>(io: T, ahead: Bytes, worker: Rc<WorkerApp>, client: Rc<Client>)
+pub(crate) async fn serve<T>(io: T, ahead: Bytes, worker: Rc<Door>, client: Rc<Client>)
 where
     T: AsyncRead + AsyncWrite + Unpin,
 {
     client.close.set(false);
+    client.says_goodbye.set(true);
     client.wait(Wait::Header, worker.deadline(|timeouts| timeouts.header));
     worker.lane().bump(Counter::Http2Connections);
-    let limits = worker.local().live.config.limits.clone();
+    let local_resets = if worker.conduct.strictness(worker.now()) > 1 { LOCAL_RESETS_SHORT } else { LOCAL_RESETS };
     let mut builder = Builder::new();
     builder
-        .max_concurrent_streams(u32::try_from(limits.streams).unwrap_or(u32::MAX))
-        .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
+        .max_concurrent_streams(conduct::streams(&worker))
+        .max_header_list_size(u32::try_from(worker.head().bytes).unwrap_or(u32::MAX))
         .initial_window_size(WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_send_buffer_size(SEND_BUFFER)
-        .max_local_error_reset_streams(Some(LOCAL_RESETS))
+        .max_local_error_reset_streams(Some(local_resets))
         .max_pending_accept_reset_streams(PENDING_RESETS);
     let (io, oddities) = Watched::new(io, ahead);
     let mut shaking = std::pin::pin!(builder.handshake::<_, Piece>(io));
@@ -151,10 +181,10 @@ where
     });
     let Some(h2) = shaken.await else { return };
     let since = Cell::new(worker.lately());
-    let (open, resets) = (Cell::new(0), Cell::new(0));
-    let shared = Rc::new(Shared { worker, client, open, resets, since });
+    let (open, has_body, resets) = (Cell::new(0), Cell::new(false), Cell::new(0));
+    let shared = Rc::new(Shared { worker, client, open, has_body, resets, since });
     shared.rest();
-    let mut connection = Served { h2, shared, oddities, leaving: false, is_abused: false };
+    let mut connection = Served { h2, shared, oddities, leaving: false, is_abused: false, is_wide: false };
     poll_fn(|cx| connection.poll(cx)).await;
 }
 
@@ -167,24 +197,25 @@ struct Served<T> {
     leaving: bool,
     /// For what its client did: nothing of it is waited for.
     is_abused: bool,
+    /// Its window is.
+    is_wide: bool,
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Served<T> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         for _ in 0..BATCH {
-            if !self.leaving
-                && (self.oddities.are_too_many(self.shared.worker.lately()) || self.shared.resets_too_much())
-            {
-                self.shared.worker.lane().bump(Counter::Http2Abuse);
-                self.h2.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
-                self.is_abused = true;
-                self.leave();
-            }
-            match self.h2.poll_accept(cx) {
+            self.judge();
+            // Those that were reset have tasks until these had their turn; streams are not counted without them.
+            let next = if self.shared.open.get() < self.shared.most_open() {
+                self.h2.poll_accept(cx)
+            } else {
+                self.h2.poll_closed(cx).map(|closed| closed.err().map(Err))
+            };
+            match next {
                 Poll::Ready(Some(Ok((request, answer)))) => self.take(request, answer),
                 Poll::Ready(Some(Err(error))) => {
                     if error.reason() == Some(Reason::ENHANCE_YOUR_CALM) && error.is_library() {
-                        self.shared.worker.lane().bump(Counter::Http2Abuse);
+                        self.note_abuse();
                     }
                     return Poll::Ready(());
                 }
@@ -194,6 +225,35 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Served<T> {
         }
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// Ends the connection where its client does too much that asks for nothing.
+    fn judge(&mut self) {
+        let Shared { worker, .. } = &*self.shared;
+        let strictness = || self.shared.strictness();
+        let is_odd = self.oddities.are_too_many(worker.lately(), strictness);
+        if !self.leaving && (is_odd || self.shared.resets_too_much()) {
+            self.note_abuse();
+            self.h2.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+            self.is_abused = true;
+            self.leave();
+        }
+    }
+
+    fn note_abuse(&self) {
+        let Shared { worker, client, .. } = &*self.shared;
+        worker.lane().bump(Counter::Http2Abuse);
+        conduct::note_offence(worker, client.peer().ip());
+    }
+
+    /// There are bodies: they get more room, where there is some.
+    fn widen(&mut self) {
+        let Shared { worker, client, has_body, .. } = &*self.shared;
+        if has_body.get() && !self.is_wide && worker.may_read_ahead() {
+            self.is_wide = true;
+            self.h2.set_target_window_size(WIDE_WINDOW);
+            worker.count_held(client, (WIDE_WINDOW - CONNECTION_WINDOW) as usize);
+        }
     }
 
     /// `GOAWAY` is said, or about to be: what is under way goes on.
@@ -207,13 +267,13 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Served<T> {
         let Shared { worker, client, open, .. } = &*self.shared;
         match client.take_expired() {
             None => return Poll::Pending,
-            Some(Wait::Queue) if !worker.app.draining() => client.wait(Wait::Queue, worker.lately() + TICK),
+            Some(Wait::Queue) if !worker.is_closing(client.peer()) => client.wait(Wait::Queue, worker.lately() + TICK),
             // What is under way has its own time-outs.
             Some(Wait::Linger) if open.get() > 0 && !self.is_abused => {
                 client.wait(Wait::Linger, worker.deadline(|_| LINGER))
             }
             Some(Wait::Idle | Wait::Queue) => {
-                if !worker.app.draining() {
+                if !worker.is_closing(client.peer()) {
                     worker.lane().bump(Counter::TimeoutClientIdle);
                 }
                 self.h2.graceful_shutdown();
@@ -224,26 +284,37 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Served<T> {
         Poll::Pending
     }
 
-    /// Whether the request is for a host that the handshake named, if there was one.
-    fn belongs(&self, parts: &request::Parts) -> Result<(), Bad> {
+    /// Settles what a request asks for, and whose it is.
+    fn settle(&self, parts: &mut request::Parts) -> Result<Rc<WorkerApp>, Bad> {
         let Shared { worker, client, .. } = &*self.shared;
-        let is_elsewhere = |facts| !worker.belongs(facts, View { parts, client }.host());
-        if client.facts().is_some_and(is_elsewhere) { Err(Bad::Misdirected) } else { Ok(()) }
+        head::settle(parts, &worker.head())?;
+        let found = worker.find(&View { parts, client }, client.facts())?;
+        let length = parts.headers.get(header::CONTENT_LENGTH).and_then(head::length);
+        found.takes(length.map_or(Framing::Chunked, Framing::Length))?;
+        Ok(found.clone())
     }
 
     /// Answers a refused request, and gives any other a task.
     fn take(&mut self, request: Request<RecvStream>, answer: SendResponse<Piece>) {
         let shared = &self.shared;
-        let worker = &shared.worker;
-        worker.lane().bump(Counter::Http2Requests);
+        shared.worker.lane().bump(Counter::Http2Requests);
         let (mut parts, stream) = request.into_parts();
-        let limits = worker.local().live.head;
-        let settled = head::settle(&mut parts, &limits).and_then(|()| self.belongs(&parts));
+        let settled = self.settle(&mut parts);
         let is_head = parts.method == Method::HEAD;
-        if let Err(bad) = settled {
-            worker.lane().bad(bad);
-            worker.lane().status(bad.status());
-            return refuse_bad(answer, bad);
+        let worker = &match settled {
+            Ok(worker) => worker,
+            Err(bad) => {
+                shared.worker.lane().bad(bad);
+                shared.worker.lane().status(bad.status());
+                self.oddities.note();
+                return refuse_bad(answer, bad);
+            }
+        };
+        if conduct::is_crowded(worker, shared.client.peer().ip()) {
+            worker.lane().bump(Counter::Http2Crowded);
+            worker.shortage.of_memory.notify_one();
+            worker.lane().status(503);
+            return refuse(answer, crowded(&parts.headers));
         }
         let is = if stream.is_end_stream() { BodyIs::Here } else { BodyIs::ToCome };
         let view = View { parts: &parts, client: &shared.client };
@@ -251,14 +322,20 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Served<T> {
         if let Policed::Refused(rejection) = &arrival.policed {
             let is_grpc = reject::is_grpc(&parts.headers);
             let head = worker.refusals.borrow_mut().head(&arrival.local.live, rejection, is_grpc);
-            ending::record_refusal(worker, &arrival, &view, shared.client.peer(), (head.status().as_u16(), 0));
+            let (status, grpc_status) = (head.status().as_u16(), grpc::status(head.headers()));
+            let refused = Refused { status, grpc_status, bytes_out: 0, protocol: Protocol::Http2 };
+            ending::record_refusal(worker, &arrival, &view, shared.client.peer(), refused);
             refuse(answer, head);
             return shared.rest();
         }
         let left = parts.headers.get(header::CONTENT_LENGTH).and_then(head::length);
+        let task = Stream::new(shared, arrival, &parts.headers);
         let request = Request::from_parts(parts, Source::Http2 { stream, left });
-        let stream = Stream::new(shared, arrival);
-        tokio::task::spawn_local(stream.run(request, answer, is_head));
+        tokio::task::spawn_local(task.run(request, answer, is_head));
+        if is == BodyIs::ToCome {
+            shared.has_body.set(true);
+            self.widen();
+        }
     }
 }
 
@@ -267,6 +344,23 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Served<T> {
 fn refuse(mut answer: SendResponse<Piece>, head: Response<()>) {
     // An error means that the client is gone.
     let _ = answer.send_response(head, true);
+}
+
+/// There are too many streams. It is no decision of a policy, and nothing is learned of it.
+fn crowded(asked: &HeaderMap) -> Response<()> {
+    let mut response = Response::new(());
+    let headers = response.headers_mut();
+    if reject::is_grpc(asked) {
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        headers.insert("grpc-status", HeaderValue::from_static("14"));
+        headers.insert("grpc-message", HeaderValue::from_static("too many streams are open"));
+        headers.insert("grpc-retry-pushback-ms", HeaderValue::from_static("1000"));
+        return response;
+    }
+    headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    *response.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
+    response
 }
 
 /// The same for what is no acceptable request.

@@ -1,6 +1,8 @@
 //! What a reload swaps: configuration, classifier, policer and the servers' addresses, always as one.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
 
@@ -8,21 +10,29 @@ use http::HeaderName;
 use tidegate_classify::{AffinityBy, Classifier, ClassifierSetup, Paths, Reading, RequestView, TenantSource, reading};
 use tidegate_engine::{ClassId, Controller, Policer, Request, ServerId, Status, Timestamp};
 
-use crate::app::AppError;
+use crate::app::{AppError, Laid, Wanted};
 use crate::blame::Blame;
-use crate::config::{self, Spoken};
+use crate::config::{self, Place, ProxyOut, Spoken};
 use crate::gate::head::HeadLimits;
+use crate::health::record::Checks;
 use crate::reports::ledger::Ledger;
 use crate::times::Times;
 use crate::tls::client::ToServer;
+use crate::tls::rank::Ranks;
 
 /// An application's configuration in force. Workers hold it for as long as a request needs it.
 #[derive(Debug)]
 pub struct InForce {
     /// Counts up with every reload.
     pub generation: u64,
-    /// What the file said.
+    /// What the file says, with what lies over it: each server is at one address.
     pub config: config::Application,
+    /// What the file says, with what was changed by hand.
+    pub(crate) declared: config::Application,
+    /// What is looked up and watched for it.
+    pub(crate) wanted: Wanted,
+    /// How servers are called whose addresses were found by name.
+    hosts: HashMap<String, String>,
     /// From a request to its class and type.
     pub(crate) classifier: Classifier,
     /// The lock-free test.
@@ -35,6 +45,8 @@ pub struct InForce {
     servers: Vec<Option<Arc<Server>>>,
     /// Response times per class.
     times: Vec<Arc<Times>>,
+    /// Whose handshakes are important.
+    pub(crate) ranks: Arc<Ranks>,
 }
 
 const NOT_DIVIDED: u32 = u32::MAX;
@@ -46,18 +58,22 @@ pub struct Server {
     pub id: ServerId,
     /// Its name.
     pub name: String,
-    /// `host:port`, perhaps behind a scheme.
+    /// Where it is, perhaps behind a scheme.
     pub address: String,
-    /// The same without the scheme.
+    /// What it is called by who asks it: `host:port`, with the name by which it was found.
     pub(crate) at: String,
     /// How to speak TLS with it, or why it cannot be done; `None`: it speaks plain HTTP.
     pub(crate) tls: Option<Result<ToServer, String>>,
     /// It speaks HTTP/2.
     pub(crate) http2: bool,
-    /// The address, when `host` is a number: needs no resolver.
-    pub(crate) numeric: Option<SocketAddr>,
+    /// Where it is; `None`: nowhere, its address makes no sense.
+    pub(crate) endpoint: Option<Endpoint>,
+    /// Whether connections to it begin with a PROXY header.
+    pub(crate) proxy: ProxyOut,
     /// Requests that failed for want of an answer.
     pub(crate) blame: Blame,
+    /// What its health checks said.
+    pub(crate) checks: Checks,
     health: AtomicU8,
     /// Its nucleus is silent, or says that nothing listens.
     excluded: AtomicBool,
@@ -67,16 +83,41 @@ pub struct Server {
     pub(crate) ledger: Ledger,
 }
 
+/// Where a connection to a server goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Endpoint {
+    /// To an address.
+    Tcp(SocketAddr),
+    /// To a Unix socket.
+    Unix(PathBuf),
+}
+
+impl Endpoint {
+    fn of(at: &str) -> Option<Endpoint> {
+        match Place::of(at).ok()? {
+            Place::Address(address) => Some(Endpoint::Tcp(address)),
+            Place::Socket(path) => Some(Endpoint::Unix(path.to_owned())),
+            Place::Host { .. } | Place::Service(_) => None,
+        }
+    }
+}
+
+/// What a server at a Unix socket is called by who asks it.
+const HERE: &str = "localhost";
+
 impl InForce {
     pub(crate) fn new(
-        config: config::Application,
+        declared: config::Application,
+        laid: Laid,
         controller: &Controller,
         generation: u64,
         before: Option<&InForce>,
     ) -> Result<Self, AppError> {
+        let Laid { config, hosts, wanted } = laid;
         let (classifier, exempt) = compile(&config)?;
-        let servers = servers(&config, controller, before);
+        let servers = servers(&config, &hosts, controller, before);
         let times = times(&config, before);
+        let ranks = ranks(&config, before);
         let head = HeadLimits {
             bytes: config.limits.header_bytes,
             headers: config.limits.headers,
@@ -85,7 +126,26 @@ impl InForce {
         };
         let decisive = decisive(&config);
         let policer = controller.policer();
-        Ok(InForce { generation, classifier, policer, head, decisive, exempt, servers, times, config })
+        Ok(InForce {
+            generation,
+            classifier,
+            policer,
+            head,
+            decisive,
+            exempt,
+            servers,
+            times,
+            ranks,
+            config,
+            declared,
+            wanted,
+            hosts,
+        })
+    }
+
+    /// What it was made of.
+    pub(crate) fn laid(&self) -> Laid {
+        Laid { config: self.config.clone(), hosts: self.hosts.clone(), wanted: self.wanted.clone() }
     }
 
     /// Whether `config` could be put in force.
@@ -133,6 +193,13 @@ impl InForce {
             self.servers().filter(wanted).nth(turn.checked_rem(count)?).map(|server| server.id)
         };
         if up > 0 { pick(true, up) } else { pick(false, self.servers().count()) }
+    }
+
+    /// Whether the last answers of half of a server's siblings, or more, were no errors; not so of one that has none.
+    pub(crate) fn siblings_are_well(&self, server: &Server) -> bool {
+        let up = self.servers().filter(|other| other.id != server.id && other.status() == Status::Up);
+        let (well, all) = up.fold((0, 0), |(well, all), other| (well + usize::from(!other.blame.errs()), all + 1));
+        all > 0 && 2 * well >= all
     }
 
     /// A class's response times; `None` for one that is no longer there.
@@ -230,9 +297,19 @@ fn times(config: &config::Application, before: Option<&InForce>) -> Vec<Arc<Time
     config.setup.classes.iter().map(|class| kept(&class.name).unwrap_or_default()).collect()
 }
 
+/// What is remembered of clients, as long as classes mean the same.
+fn ranks(config: &config::Application, before: Option<&InForce>) -> Arc<Ranks> {
+    let names = |config: &config::Application| -> Vec<String> {
+        config.setup.classes.iter().map(|class| class.name.clone()).collect()
+    };
+    let kept = before.filter(|live| names(&live.config) == names(config)).map(|live| live.ranks.clone());
+    kept.unwrap_or_else(|| Arc::new(Ranks::new(config.setup.classes.len())))
+}
+
 /// The servers by slot. The controller names the slots; a server that was removed keeps its entry while it drains.
 fn servers(
     config: &config::Application,
+    hosts: &HashMap<String, String>,
     controller: &Controller,
     before: Option<&InForce>,
 ) -> Vec<Option<Arc<Server>>> {
@@ -244,8 +321,17 @@ fn servers(
             return Some(old.clone());
         };
         let (Spoken { tls, http2 }, at) = Spoken::of(&new.address);
+        let endpoint = Endpoint::of(at);
+        let at = match (hosts.get(&new.name), &endpoint) {
+            (Some(host), _) => host,
+            (None, Some(Endpoint::Unix(_))) => HERE,
+            (None, _) => at,
+        };
         let tls = tls.then(|| ToServer::new(config.server_tls.as_ref(), at, http2));
-        if let Some(old) = old.filter(|old| old.address == new.address && old.tls == tls) {
+        let proxy = config.server_proxy;
+        let is_same =
+            |old: &&Arc<Server>| old.address == new.address && old.at == at && old.tls == tls && old.proxy == proxy;
+        if let Some(old) = old.filter(is_same) {
             if old.health() == Status::Draining {
                 old.set_health(Status::Up);
             }
@@ -258,8 +344,10 @@ fn servers(
             at: at.to_owned(),
             tls,
             http2,
-            numeric: at.parse().ok(),
+            endpoint,
+            proxy,
             blame: Blame::default(),
+            checks: Checks::default(),
             health: AtomicU8::new(0),
             excluded: AtomicBool::new(false),
             cores: AtomicU32::new(NOT_DIVIDED),

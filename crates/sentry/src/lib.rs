@@ -19,13 +19,16 @@
 //! what a worker keeps per application, `app` and `in_force` what workers share, `timer` and `health` the application's
 //! own tasks, `client` a connection's state and its deadlines, `reports` what nuclei beside the servers say, `control`
 //! what a control plane is told and decides, `syn_policing` which new connections are let in, `monitor` who sees to
-//! that in the kernel and measures what is on this machine, `board` what the admin API and metrics show of the process.
+//! that in the kernel and measures what is on this machine, `board` what the admin API and metrics show of the process,
+//! `names` who looks names of servers up.
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 #![deny(unsafe_code)]
 
 mod accept;
+mod access;
 mod access_log;
+mod acme;
 pub mod admin;
 pub mod app;
 mod blame;
@@ -37,6 +40,7 @@ pub mod config;
 mod control;
 pub mod counters;
 mod descriptors;
+mod door;
 mod doorstep;
 mod ending;
 mod event_ring;
@@ -46,16 +50,22 @@ pub mod faults;
 pub mod fuzz;
 mod gate;
 mod ghost;
+mod grpc;
 mod headers;
 mod health;
 mod heap;
 mod history;
 mod http2;
 mod in_force;
+pub mod listen;
 mod metrics;
+mod mirror;
 mod monitor;
+pub mod names;
+pub mod notify;
 mod pace;
 mod permit;
+mod plan;
 mod process;
 mod proxy;
 mod proxy_protocol;
@@ -68,6 +78,7 @@ mod sentry;
 mod serve;
 mod share;
 mod shed;
+pub mod sockets;
 mod spans;
 mod supervise;
 pub mod syn_policing;
@@ -76,6 +87,7 @@ mod times;
 mod tls;
 mod transport;
 mod tunnel;
+pub mod upgrade;
 mod upload;
 mod upstream;
 mod watchdog;

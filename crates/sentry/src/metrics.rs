@@ -4,11 +4,15 @@
 //! of the scrape, and cost the workers nothing between scrapes. Labels are names from the configuration and fixed
 //! lists only, so clients cannot make new series. `docs/metrics.md` lists the names.
 
+mod acme;
 pub(crate) mod controllers;
 mod family;
+mod handshakes;
+mod health;
 mod help;
 pub mod plain;
 mod resources;
+mod sources;
 pub(crate) mod stealing;
 mod tenants;
 mod work;
@@ -60,8 +64,11 @@ impl Collector for Scrape {
         classes(&mut out, &all)?;
         tenants::write(&mut out, &all)?;
         servers(&mut out, &all)?;
+        health::write(&mut out, &all)?;
+        acme::write(&mut out, &all)?;
         reports(&mut out, &self.board)?;
         control(&mut out, &self.board)?;
+        sources::write(&mut out, &self.board)?;
         data_path(&mut out, &all)
     }
 }
@@ -110,6 +117,12 @@ fn process(out: &mut Families<'_>, board: &Board) -> fmt::Result {
         "tidegate_config_reload_failures",
         "Configurations refused since the start.",
         none().map(|l| (l, failures)),
+    )?;
+    let upgrade_failures = board.upgrade_failures();
+    out.counter(
+        "tidegate_upgrade_failures",
+        "Successors that did not take over since the start.",
+        none().map(|l| (l, upgrade_failures)),
     )?;
     let dropped = board.dropped_records();
     out.counter(
@@ -347,7 +360,7 @@ fn data_path(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
         });
         out.counter(name, help, samples)?;
     }
-    handshake_time(out, all)?;
+    handshakes::write(out, all)?;
     let is_family =
         |name: &str| name.starts_with("nanos") || labelled.iter().any(|(prefix, ..)| name.starts_with(prefix));
     let single = COUNTERS.iter().filter(|(_, name)| !is_family(name));
@@ -373,18 +386,15 @@ fn data_path(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
     let held = all.iter().map(|seen| (seen.labels(), seen.app.counters.held() as f64));
     let help = "Bytes held for clients: what they sent ahead, and what they have not read.";
     out.gauge("tidegate_held", help, Some(Unit::Bytes), held)?;
+    let streams = all.iter().map(|seen| (seen.labels(), seen.app.counters.streams_take() as f64));
+    out.gauge(
+        "tidegate_http2_streams",
+        "Bytes that open streams of HTTP/2 take, by estimate.",
+        Some(Unit::Bytes),
+        streams,
+    )?;
     let tunnels = all.iter().map(|seen| (seen.labels(), seen.app.counters.tunnels_open() as f64));
     out.gauge("tidegate_tunnels_open", "Upgraded connections open now.", None, tunnels)
-}
-
-/// Processor time of handshakes that were done.
-fn handshake_time(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
-    let kinds = [("full", Counter::NanosFull), ("resumed", Counter::NanosResumed)];
-    let samples = all.iter().flat_map(|seen| {
-        kinds.map(|(kind, counter)| (seen.labels().and("kind", kind), seen.app.counters.get(counter) as f64 / 1e9))
-    });
-    let help = "Processor time of TLS handshakes.";
-    out.counter_f64("tidegate_handshake_cpu", help, Some(Unit::Seconds), samples)
 }
 
 /// How it stands with the control plane; nothing where there is none to follow.

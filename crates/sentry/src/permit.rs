@@ -11,6 +11,7 @@ use tidegate_engine::{
 use tokio::sync::oneshot;
 
 use crate::app::{Core, Woken};
+use crate::client::Admission;
 use crate::config::{Application, RequestKind};
 use crate::counters::Counter;
 use crate::headers::is_stream;
@@ -19,6 +20,8 @@ use crate::share::{Local, WorkerApp};
 /// A request that was classified and policed, once.
 #[derive(Debug)]
 pub(crate) struct Arrival {
+    /// At which application.
+    pub(crate) worker: Rc<WorkerApp>,
     /// When.
     pub(crate) at: Timestamp,
     /// What it is.
@@ -27,6 +30,19 @@ pub(crate) struct Arrival {
     pub(crate) policed: Policed,
     /// The configuration it was decided under.
     pub(crate) local: Rc<Local>,
+}
+
+impl Arrival {
+    /// Who had an important request let in is important when it next comes by TLS.
+    fn note_class(&self, view: &impl RequestView) {
+        let live = &self.local.live;
+        if live.config.tls.is_some()
+            && !matches!(self.policed, Policed::Refused(_) | Policed::Exempt)
+            && let Some(client) = view.client()
+        {
+            live.ranks.note(client, self.request.class, self.at);
+        }
+    }
 }
 
 /// What was decided about an arrival.
@@ -67,7 +83,9 @@ pub(crate) struct Admitted {
 /// Classifies and polices a request that arrived at `at`.
 pub(crate) fn police(worker: &Rc<WorkerApp>, view: &impl RequestView, at: Timestamp, body: BodyIs) -> Arrival {
     worker.lane().bump(Counter::Requests);
-    police_uncounted(worker, view, at, body, None)
+    let arrival = police_uncounted(worker, view, at, body, None);
+    arrival.note_class(view);
+    arrival
 }
 
 /// `before`: what it was when its head came, where that is not now.
@@ -84,7 +102,7 @@ fn police_uncounted(
         if local.live.is_exempt(view) {
             worker.lane().bump(Counter::Exempt);
             let request = local.live.classify(view);
-            return Arrival { at, request, policed: Policed::Exempt, local };
+            return Arrival { worker: worker.clone(), at, request, policed: Policed::Exempt, local };
         }
         let mut request = local.live.classify_due(view, at);
         if let Some(before) = before {
@@ -99,7 +117,7 @@ fn police_uncounted(
         }
         let is_read = body == BodyIs::ToCome && reads_ahead(&local.live.config, view, &request);
         if let Some(policed) = decide(worker, &local, request, at, is_read) {
-            return Arrival { at, request, policed, local };
+            return Arrival { worker: worker.clone(), at, request, policed, local };
         }
         // A reload came between classifying and deciding: class numbers may mean something else now.
     }
@@ -249,9 +267,9 @@ impl Permit {
         in_epoch(&self.worker, self.epoch, call)
     }
 
-    /// Its name in the controller.
-    pub(crate) fn ticket(&self) -> Ticket {
-        self.ticket
+    /// Whose it is, and its name in the controller.
+    pub(crate) fn admission(&self) -> Admission {
+        (self.worker.number, self.ticket)
     }
 
     /// Moves the request to another server after `failed` could not take it.
@@ -297,7 +315,7 @@ impl Reading {
         let (local, request) = (self.local.clone(), self.request);
         let verdict = local.live.policer.police_again(self.worker.index, &request, self.verdict);
         match ask(&self.worker, &local, request, verdict, false) {
-            Some(policed) => Arrival { at, request, policed, local },
+            Some(policed) => Arrival { worker: self.worker.clone(), at, request, policed, local },
             // After a reload: nothing of before means anything.
             None => police_uncounted(&self.worker, view, at, BodyIs::Here, Some(request)),
         }

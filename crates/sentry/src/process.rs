@@ -12,18 +12,21 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::access_log::AccessLog;
-use crate::admin::AdminServer;
+use crate::acme::Issuer;
+use crate::admin::{AdminServer, stuck};
 use crate::board::Board;
 use crate::config::Config;
 use crate::control::Follower;
 use crate::reload::{Reloader, Watcher};
 use crate::sentry::{Sentry, SentryHandle, Shutdown, StartError};
+use crate::upgrade::{Given, Handover, State};
 
 /// A running sentry with everything around it. Dropped, it stops at once; [`Process::shutdown`] is gentler.
 ///
 /// The fields are dropped in this order: who reloads goes before what is reloaded.
 #[derive(Debug)]
 pub struct Process {
+    issuer: Option<Issuer>,
     watcher: Option<Watcher>,
     follower: Option<Follower>,
     sentry: Arc<SentryHandle>,
@@ -52,6 +55,9 @@ pub enum ProcessError {
     /// The thread that watches the configuration file cannot be started.
     #[error("cannot watch the configuration file: {0}")]
     Watch(io::Error),
+    /// The thread that orders certificates cannot be started.
+    #[error("cannot start ordering certificates: {0}")]
+    Acme(io::Error),
     /// The thread that follows the control plane cannot be started.
     #[error("cannot start following the control plane: {0}")]
     Control(io::Error),
@@ -64,27 +70,73 @@ impl Process {
     /// # Errors
     /// When an application makes no sense, or the system does not give what it needs. Nothing runs then.
     pub fn start(config: Config, file: Option<&Path>) -> Result<Process, ProcessError> {
+        let process = Process::prepare(config, file, &mut Given::default())?;
+        process.open();
+        Ok(process)
+    }
+
+    /// The same of a successor: it listens at the sockets that were `given`, which it takes out of the table, knows
+    /// what was known before, and accepts from [`Process::open`] on.
+    ///
+    /// # Errors
+    /// As those of [`Process::start`].
+    pub fn prepare(config: Config, file: Option<&Path>, given: &mut Given) -> Result<Process, ProcessError> {
         let log = Arc::new(AccessLog::open(&config.access_log).map_err(ProcessError::AccessLog)?);
-        let sentry = Arc::new(Sentry::start(config.clone(), log.clone())?);
+        let sentry = Arc::new(Sentry::prepare(config.clone(), log.clone(), &mut given.sockets)?);
         let board = Arc::new(Board::new(config.clone(), sentry.apps().to_vec(), log.dropped()));
         log.attach(&board);
         if let Some(view) = sentry.reports() {
             board.show_reports(view.clone());
         }
-        let mut process = Process { watcher: None, follower: None, sentry, admin: None, board, log };
+        if let Some(view) = sentry.names() {
+            board.show_names(view.clone());
+        }
+        if let Some(state) = &given.state {
+            sentry.apps().iter().for_each(|app| app.recall_from(state));
+        }
+        let mut process = Process { issuer: None, watcher: None, follower: None, sentry, admin: None, board, log };
         if let Some(address) = config.admin.listen {
-            let started = AdminServer::start(address, &config.admin, process.board.clone());
+            let started = AdminServer::start(address, &config.admin, process.board.clone(), &mut given.sockets);
             process.admin = Some(started.map_err(|source| ProcessError::Admin { address, source })?);
         }
         if let Some(file) = file {
             let reloader = Reloader::new(file, process.sentry.clone(), process.board.clone(), process.log.clone());
             process.watcher = Some(Watcher::start(reloader).map_err(ProcessError::Watch)?);
+            process.issuer = Some(Issuer::start(process.board.clone()).map_err(ProcessError::Acme)?);
         }
         if let Some(control) = &config.control {
             let started = Follower::start(control, process.sentry.apps(), &process.board);
             process.follower = Some(started.map_err(ProcessError::Control)?);
         }
         Ok(process)
+    }
+
+    /// From now on it accepts.
+    pub fn open(&self) {
+        self.sentry.open();
+    }
+
+    /// What a successor gets.
+    ///
+    /// # Errors
+    /// When there are no file descriptors left.
+    pub fn handover(&self) -> io::Result<Handover> {
+        let mut sockets = self.sentry.sockets()?;
+        if let Some(admin) = &self.admin {
+            sockets.append(admin.sockets().try_clone()?);
+        }
+        let apps = self.sentry.apps().to_vec();
+        Ok(Handover { sockets, state: Box::new(move || State::now(&apps)) })
+    }
+
+    /// What it knows now, to be kept.
+    pub fn state(&self) -> State {
+        State::now(self.sentry.apps())
+    }
+
+    /// Begins with what another process knew, instead of what it was given first. Before [`Process::open`].
+    pub fn recall(&self, state: &State) {
+        self.sentry.apps().iter().for_each(|app| app.recall_from(state));
     }
 
     /// Opens the access log anew, and reads the configuration file again, changed or not. Whether there is a file; what
@@ -98,16 +150,35 @@ impl Process {
     /// `grace` is cut off. The admin API answers to the last, so that whoever asks sees why it is not ready. Blocks
     /// until all is over.
     pub fn shutdown(self, grace: Duration) -> Shutdown {
-        let Process { watcher, follower, sentry, admin, board, log } = self;
+        self.end(grace, None)
+    }
+
+    /// Leaves the service to a successor, which accepts by now: what was begun is finished, and connections are told to
+    /// end one after the other over `spread`, so that their clients do not all come back at once. What is left after
+    /// `grace` is cut off. Blocks until all is over.
+    pub fn leave(mut self, grace: Duration, spread: Duration) -> Shutdown {
+        // Who asks is answered by the successor from now on.
+        self.admin = None;
+        self.end(grace, Some(spread))
+    }
+
+    fn end(self, grace: Duration, spread: Option<Duration>) -> Shutdown {
+        let Process { issuer, watcher, follower, sentry, admin, board, log } = self;
+        drop(issuer);
         drop(watcher);
         // Its servers go to the other sentries from now on.
         drop(follower);
         board.drain();
         // The watcher had the only other handle.
-        let cut = Arc::into_inner(sentry).map_or_else(Shutdown::default, |sentry| sentry.shutdown(grace));
+        let cut = Arc::into_inner(sentry).map_or_else(Shutdown::default, |sentry| sentry.end(grace, spread));
         drop(admin);
         log.flush();
         cut
+    }
+
+    /// Whether no worker is stuck.
+    pub fn is_alive(&self) -> bool {
+        self.sentry.apps().iter().all(|app| stuck(&app.counters, app.now()).is_none())
     }
 
     /// The data path.

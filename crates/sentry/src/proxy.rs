@@ -1,5 +1,7 @@
 //! One request, from the moment hyper has read its head to the answer's first byte. The whole path, top to bottom.
 
+mod changes;
+mod judge;
 mod view;
 
 use std::convert::Infallible;
@@ -10,18 +12,19 @@ use std::task::Poll;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header, request};
 use http_body::Body;
-use tidegate_classify::RequestView;
 use tidegate_engine::{AffinityKey, Open, Rejection, ServerId, Timestamp};
 
 pub(crate) use self::view::View;
-use crate::blame::Witness;
 use crate::body::ResponseBody;
 use crate::client::{Client, Wait};
 use crate::config::RequestKind;
 use crate::counters::Counter;
+use crate::door::Door;
 use crate::ending::Ending;
-use crate::gate::head::Bad;
+use crate::gate::head::{Bad, Framing};
+use crate::grpc;
 use crate::headers::canonical::settle;
+use crate::headers::changes::Asked;
 use crate::headers::{self, Wishes};
 use crate::permit::{Admitted, Arrival, BodyIs, Policed, Reading, Waiting, police};
 use crate::record::{Decided, RecordEnd};
@@ -35,7 +38,7 @@ use crate::upstream::send::{Answer, Failed, Failure, send};
 
 /// Answers one request.
 pub(crate) async fn handle(
-    worker: Rc<WorkerApp>,
+    door: Rc<Door>,
     client: Rc<Client>,
     request: Request<impl Into<Source>>,
 ) -> Result<Response<ResponseBody>, Infallible> {
@@ -44,21 +47,15 @@ pub(crate) async fn handle(
     // The gate has policed what was plain; the rest is brought into one form and policed here.
     let arrival = match client.serve() {
         Some(arrival) => arrival,
-        None => {
-            let paths = worker.local().live.config.paths;
-            if let Err(bad) = settle(&mut parts, paths, client.asks_whole_server.take()) {
-                return Ok(misread(worker, client, &parts, bad));
+        None => match settle_and_find(&door, &client, &mut parts, &body) {
+            Ok(worker) => {
+                let is = if body.is_end_stream() { BodyIs::Here } else { BodyIs::ToCome };
+                Box::new(police(worker, &View { parts: &parts, client: &client }, worker.now(), is))
             }
-            let view = View { parts: &parts, client: &client };
-            if client.facts().is_some_and(|facts| !worker.belongs(facts, view.host())) {
-                client.close.set(true);
-                return Ok(misread(worker, client, &parts, Bad::Misdirected));
-            }
-            let is = if body.is_end_stream() { BodyIs::Here } else { BodyIs::ToCome };
-            Box::new(police(&worker, &View { parts: &parts, client: &client }, worker.now(), is))
-        }
+            Err(bad) => return Ok(misread((*door).clone(), client, &parts, bad)),
+        },
     };
-    let Arrival { at, request: class, policed, local } = *arrival;
+    let Arrival { worker, at, request: class, policed, local } = *arrival;
     let mut body = RequestBody::new(body, &client, &worker, local.live.config.limits.body_bytes);
     client.bound_request(at, local.live.config.timeouts.request);
     let mut exchange = Exchange { ending: Ending::new(&worker, &client, &local, at, class), worker, client, local };
@@ -72,6 +69,19 @@ pub(crate) async fn handle(
         }
     };
     Ok(response)
+}
+
+/// Brings a request into the one form that all read, and finds whose it is.
+fn settle_and_find<'d>(
+    door: &'d Door,
+    client: &Client,
+    parts: &mut request::Parts,
+    body: &Source,
+) -> Result<&'d Rc<WorkerApp>, Bad> {
+    settle(parts, door.head().paths, client.asks_whole_server.take())?;
+    let worker = door.find(&View { parts, client }, client.facts())?;
+    worker.takes(body.size_hint().exact().map_or(Framing::Chunked, Framing::Length))?;
+    Ok(worker)
 }
 
 /// Answers a request that the gate should have refused.
@@ -129,7 +139,7 @@ impl Exchange {
             }
         };
         self.ending.decision = admitted.shadow.map_or(Decided::Admitted, Decided::Shadow);
-        self.client.admitted(admitted.permit.ticket());
+        self.client.admitted(admitted.permit.admission());
         self.ending.place.permit = Some(admitted.permit);
         Ok(admitted.server)
     }
@@ -191,13 +201,14 @@ impl Exchange {
         headers::due::take_off(&mut parts.headers, &live.config.classifier.deadline, spent);
         self.ending.offer(&parts.headers);
         self.ending.note(&parts, headers::request_id(&parts.headers));
+        let asked = self.change(&mut parts);
         match self.ending.kind() {
             RequestKind::Poll => self.ending.open(Open::Poll, self.worker.now()),
             RequestKind::Upload if !body.is_end_stream() => body.is_upload_by_rule(),
             _ => {}
         }
         match self.send(Request::from_parts(parts, body), server).await {
-            Ok(answer) => self.relay(answer, &wishes).await,
+            Ok(answer) => self.relay(answer, &wishes, &asked).await,
             Err(failure) => self.fail(failure),
         }
     }
@@ -214,6 +225,9 @@ impl Exchange {
         let retry = self.local.live.config.retry.clone();
         let replay = retry.attempts > 0 && is_idempotent(request.method());
         self.worker.earn_retry(retry.budget);
+        if let Some(shadow) = &self.local.shadow {
+            shadow.copy(&self.worker.app, &mut request, self.worker.random() as f64 / u64::MAX as f64);
+        }
         let (mut fresh, mut attempts) = (false, retry.attempts);
         loop {
             let (local, pool) = self.pool(server)?;
@@ -223,7 +237,7 @@ impl Exchange {
             let Failed { why, unsent, stale } =
                 match send(&self.worker, &self.client, &pool, request, fresh, &self.ending.place.left).await {
                     Ok(answer) => {
-                        pool.server.blame.succeeded();
+                        pool.server.blame.answered();
                         return Ok(answer);
                     }
                     Err(failed) => failed,
@@ -263,26 +277,8 @@ impl Exchange {
         }
     }
 
-    /// A server gave no answer. Too often in a row, and it counts as down until a health check says otherwise.
-    fn blame(&self, pool: &Pool, why: Failure) {
-        let config = &self.local.live.config;
-        let (most, client) = (config.health.passive_failures, self.client.peer().ip().to_canonical());
-        let is_proxy = config.forwarded.trust.iter().any(|network| network.contains(&client));
-        let (witness, share) = match why {
-            Failure::Connect => (Witness::Server, None),
-            _ => {
-                let url = self.ending.request().url;
-                (Witness::Request { client, is_proxy, url }, Some(config.health.max_ejected))
-            }
-        };
-        let failures = pool.server.blame.failed(witness);
-        if most > 0 && failures >= most && self.worker.app.eject(pool.server.id, share) {
-            self.worker.lane().bump(Counter::Ejections);
-        }
-    }
-
     /// Passes the answer on; its body follows as hyper asks for it.
-    async fn relay(mut self, answer: Answer, wishes: &Wishes) -> Response<ResponseBody> {
+    async fn relay(mut self, answer: Answer, wishes: &Wishes, asked: &Asked) -> Response<ResponseBody> {
         let Answer { response, first, server, sent_at } = answer;
         let (mut parts, incoming) = response.into_parts();
         if self.ending.logged() {
@@ -291,18 +287,24 @@ impl Exchange {
         let upgraded = parts.status == StatusCode::SWITCHING_PROTOCOLS;
         self.ending.cost = headers::to_client(&mut parts, upgraded);
         self.ending.status = parts.status.as_u16();
+        self.judge(parts.status);
         if upgraded {
             let socket = wishes.upgrade.as_ref().and_then(|_| server.into_socket());
             let Some(socket) = socket else {
                 self.worker.lane().bump(Counter::ServerErrors);
                 return self.fail(Failure::Garbage);
             };
+            self.change_answer(&mut parts, asked);
             return self.open_tunnel(parts, socket);
         }
         self.note_session(&parts.headers);
         self.explain(&mut parts.headers);
-        let says_so =
-            || parts.headers.get(header::CONTENT_TYPE).is_some_and(|kind| headers::is_stream(kind.as_bytes()));
+        // A call that ends with its head does not go on.
+        let said = grpc::status(&parts.headers);
+        let says_so = || {
+            said.is_none()
+                && parts.headers.get(header::CONTENT_TYPE).is_some_and(|kind| headers::is_stream(kind.as_bytes()))
+        };
         let goes_on = match self.ending.kind() {
             RequestKind::Stream => true,
             RequestKind::Work => false,
@@ -311,7 +313,11 @@ impl Exchange {
         if goes_on {
             self.ending.open(Open::Stream, self.worker.now());
         }
-        let mut body = ResponseBody::relay((first, incoming), server, sent_at, &self.client, &self.worker, self.ending);
+        self.change_answer(&mut parts, asked);
+        self.ending.note_grpc(said);
+        let is_failure = said.is_some_and(grpc::is_failure);
+        let (client, worker) = (&self.client, &self.worker);
+        let mut body = ResponseBody::relay((first, incoming), server, sent_at, client, worker, self.ending, is_failure);
         poll_fn(|cx| {
             body.finish_at_once(cx);
             Poll::Ready(())
@@ -393,7 +399,8 @@ impl Exchange {
     }
 
     fn explain_close(&self, headers: &mut http::HeaderMap) {
-        if !self.client.is_stream.get() && (self.client.close.get() || self.worker.app.draining()) {
+        let is_leaving = || self.worker.app.is_leaving(self.worker.lately(), self.client.peer());
+        if !self.client.is_stream.get() && (self.client.close.get() || is_leaving()) {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
     }

@@ -2,6 +2,8 @@
 //!
 //! *Source.* Willy Tarreau, *The PROXY protocol, versions 1 & 2* (2020), HAProxy's `doc/proxy-protocol.txt`.
 
+pub(crate) mod out;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The first line of version 1 is at most this long with its end.

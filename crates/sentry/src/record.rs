@@ -24,8 +24,12 @@ pub struct RequestRecord<'a> {
     pub decision: Decided,
     /// The server that answered, or was asked last.
     pub server: Option<ServerId>,
+    /// How it came.
+    pub protocol: Protocol,
     /// The status the client got.
     pub status: u16,
+    /// The status of gRPC it got, where it asked by gRPC and was told one.
+    pub grpc_status: Option<u8>,
     /// Body bytes from the client.
     pub bytes_in: u64,
     /// Body bytes to the client.
@@ -44,6 +48,25 @@ pub struct RequestRecord<'a> {
     pub retries: u32,
     /// The `X-Request-Id` it carried or was given.
     pub request_id: Option<&'a str>,
+}
+
+/// The version of HTTP by which a request came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// HTTP/1.0 and HTTP/1.1.
+    Http1,
+    /// HTTP/2.
+    Http2,
+}
+
+impl Protocol {
+    /// The name in logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Protocol::Http1 => "h1",
+            Protocol::Http2 => "h2",
+        }
+    }
 }
 
 /// What was decided about a request.

@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use tidegate_engine::{ClassId, Reason, Rejection};
 
 use crate::gate::head::Bad;
+use crate::headers::changes::of_refusal;
 use crate::in_force::InForce;
 
 /// Distinct refusals that are kept; far more than there are classes, reasons and forms together.
@@ -67,6 +68,8 @@ struct Page {
     decision: Option<String>,
     content_type: String,
     body: Bytes,
+    /// Fields that the operator wants.
+    fields: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl Refusals {
@@ -154,6 +157,7 @@ fn plain(live: &InForce, rejection: &Rejection, format: Format) -> Response<Byte
     }
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::CONTENT_TYPE, visible(&page.content_type));
+    headers.extend(page.fields.into_iter().map(|(name, value)| (Some(name), value)));
     response
 }
 
@@ -236,7 +240,9 @@ fn page(live: &InForce, rejection: &Rejection, format: Format) -> Page {
         }
         _ => (String::from(format.content_type()), Bytes::from(terse(retry_after, format))),
     };
-    Page { status: status(live, rejection), retry_after, decision, content_type, body }
+    let wanted = of_refusal(&live.config.routing.response_headers, (rejection.class, class));
+    let fields = wanted.map(|(name, value)| (name.clone(), value)).collect();
+    Page { status: status(live, rejection), retry_after, decision, content_type, body, fields }
 }
 
 fn built_in(rejection: &Rejection, class: &str, retry_after: u64, format: Format) -> String {
@@ -296,6 +302,14 @@ fn prepare(page: &Page, close: bool) -> Prepared {
             if close { "connection: close\r\n" } else { "" },
         ),
     );
+    // Before the empty line.
+    bytes.truncate(bytes.len() - 2);
+    for (name, value) in &page.fields {
+        for part in [name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"] {
+            bytes.extend_from_slice(part);
+        }
+    }
+    bytes.extend_from_slice(b"\r\n");
     let head = bytes.len();
     bytes.extend_from_slice(&page.body);
     Prepared { bytes: bytes.into_boxed_slice(), head }
@@ -351,6 +365,7 @@ fn grpc(live: &InForce, rejection: &Rejection) -> Response<Bytes> {
     if let Some(decision) = &page.decision {
         headers.insert(DECISION, visible(decision));
     }
+    headers.extend(page.fields.into_iter().map(|(name, value)| (Some(name), value)));
     response
 }
 

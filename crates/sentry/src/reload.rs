@@ -11,6 +11,7 @@ use tracing::warn;
 use crate::access_log::AccessLog;
 use crate::board::Board;
 use crate::config::Config;
+use crate::notify;
 use crate::sentry::SentryHandle;
 
 /// How often the file is looked at.
@@ -29,7 +30,7 @@ pub trait Target: Send {
 pub struct Reloader<T> {
     path: PathBuf,
     /// Certificates and keys of the configuration in force.
-    certificates: Vec<PathBuf>,
+    watched: Watched,
     target: T,
     board: Arc<Board>,
     log: Arc<AccessLog>,
@@ -40,7 +41,7 @@ pub struct Reloader<T> {
 }
 
 /// What tells one version of a file from another without reading it.
-type Print = (SystemTime, u64, u64);
+pub(crate) type Print = (SystemTime, u64, u64);
 
 /// The same of the configuration and of the files that take effect when they change: certificates and keys.
 type Prints = Vec<Print>;
@@ -48,14 +49,14 @@ type Prints = Vec<Print>;
 impl<T: Target> Reloader<T> {
     /// A reloader for a file whose present content is in force.
     pub fn new(path: &Path, target: T, board: Arc<Board>, log: Arc<AccessLog>) -> Self {
-        let certificates = certificates(&board.config());
-        let now = prints(path, &certificates);
-        Reloader { path: path.to_owned(), certificates, target, board, log, read: now.clone(), seen: now }
+        let watched = Watched::of(&board.config());
+        let now = prints(path, &watched);
+        Reloader { path: path.to_owned(), watched, target, board, log, read: now.clone(), seen: now }
     }
 
     /// Looks at the file; reads it when it has changed and looks the same as the last time.
     pub fn poll(&mut self) {
-        let now = prints(&self.path, &self.certificates);
+        let now = prints(&self.path, &self.watched);
         let settled = now == std::mem::replace(&mut self.seen, now.clone());
         // A file that is gone for a moment is being replaced.
         if settled && now.is_some() && now != self.read {
@@ -66,14 +67,14 @@ impl<T: Target> Reloader<T> {
     /// Reads the file and puts it in force. An invalid file changes nothing; why is said in the log, as a
     /// notice and in the metrics.
     pub fn reload(&mut self) {
-        self.read = prints(&self.path, &self.certificates);
+        self.read = prints(&self.path, &self.watched);
         match self.try_reload() {
             Ok(()) => {
                 // There may be others now. What changes from here on is seen at the next look.
-                let certificates = certificates(&self.board.config());
-                if certificates != self.certificates {
-                    self.certificates = certificates;
-                    self.read = prints(&self.path, &self.certificates);
+                let watched = Watched::of(&self.board.config());
+                if watched != self.watched {
+                    self.watched = watched;
+                    self.read = prints(&self.path, &self.watched);
                 }
             }
             Err(why) => self.board.reload_failed(why),
@@ -111,17 +112,39 @@ fn needs_restart(old: &Config, new: &Config) -> Result<(), String> {
     }
 }
 
+/// Files that take effect when they change.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Watched {
+    certificates: Vec<PathBuf>,
+    /// Certificates that are ordered.
+    issued: Vec<PathBuf>,
+}
+
+impl Watched {
+    fn of(config: &Config) -> Self {
+        Watched { certificates: certificates(config), issued: issued(config) }
+    }
+}
+
 fn certificates(config: &Config) -> Vec<PathBuf> {
     let front = config.applications.iter().filter_map(|app| app.tls.as_ref()).flat_map(|tls| tls.files());
     let servers = config.applications.iter().filter_map(|app| app.server_tls.as_ref()).flat_map(|tls| tls.files());
     front.chain(servers).cloned().collect()
 }
 
-fn prints(path: &Path, more: &[PathBuf]) -> Option<Prints> {
-    std::iter::once(path).chain(more.iter().map(PathBuf::as_path)).map(print).collect()
+fn issued(config: &Config) -> Vec<PathBuf> {
+    config.applications.iter().filter_map(|app| app.tls.as_ref()?.issued()).collect()
 }
 
-fn print(path: &Path) -> Option<Print> {
+/// `None`: a file that must be there is not.
+fn prints(path: &Path, watched: &Watched) -> Option<Prints> {
+    let must = std::iter::once(path).chain(watched.certificates.iter().map(PathBuf::as_path)).map(print);
+    // What is not issued yet is as good as empty.
+    let may = watched.issued.iter().map(|path| Some(print(path).unwrap_or((SystemTime::UNIX_EPOCH, 0, 0))));
+    must.chain(may).collect()
+}
+
+pub(crate) fn print(path: &Path) -> Option<Print> {
     use std::os::unix::fs::MetadataExt;
     let metadata = std::fs::metadata(path).ok()?;
     Some((metadata.modified().ok()?, metadata.size(), metadata.ino()))
@@ -172,7 +195,11 @@ impl Drop for Watcher {
 fn watch<T: Target>(mut reloader: Reloader<T>, rings: &Receiver<()>) {
     loop {
         match rings.recv_timeout(PERIOD) {
-            Ok(()) => reloader.reload(),
+            Ok(()) => {
+                reloader.reload();
+                // Whoever rang has said that something is under way.
+                notify::ready();
+            }
             Err(RecvTimeoutError::Timeout) => reloader.poll(),
             Err(RecvTimeoutError::Disconnected) => return,
         }

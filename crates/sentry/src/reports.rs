@@ -23,6 +23,7 @@ use tidegate_wire::{Counts, MAX_DATAGRAM, Rejected};
 
 use crate::app::App;
 use crate::config;
+use crate::sockets::Sockets;
 use nuclei::Nuclei;
 use port::{Port, Sender};
 
@@ -43,6 +44,7 @@ const STRANGERS: usize = 128;
 #[derive(Debug)]
 pub struct Listener {
     view: Arc<View>,
+    sockets: Sockets,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -57,12 +59,13 @@ pub struct View {
 }
 
 impl Listener {
-    /// Listens for reports about the servers of `apps`.
+    /// Listens for reports about the servers of `apps`, with the sockets that were given, if they are there.
     ///
     /// # Errors
     /// When the address cannot be listened on, or the thread cannot be started.
-    pub fn start(config: &config::Reports, apps: &[Arc<App>]) -> io::Result<Listener> {
-        let mut port = Port::bind(config.listen)?;
+    pub fn start(config: &config::Reports, apps: &[Arc<App>], given: &mut Sockets) -> io::Result<Listener> {
+        let mut port = Port::bind(config.listen, given)?;
+        let sockets = port.sockets()?;
         let counts = Arc::new(Counts::default());
         let nuclei = Mutex::new(Nuclei::new(config, apps.to_vec(), counts.clone()));
         let view = Arc::new(View { address: port.address()?, counts, nuclei, origin: Instant::now() });
@@ -70,7 +73,12 @@ impl Listener {
         let (shared, stopped) = (view.clone(), stop.clone());
         let listen = move || listen(&mut port, &shared, &stopped);
         let thread = std::thread::Builder::new().name(String::from("tidegate-report")).spawn(listen)?;
-        Ok(Listener { view, stop, thread: Some(thread) })
+        Ok(Listener { view, sockets, stop, thread: Some(thread) })
+    }
+
+    /// Its sockets, for the table.
+    pub(crate) fn sockets(&self) -> &Sockets {
+        &self.sockets
     }
 
     /// What it knows.

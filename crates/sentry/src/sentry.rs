@@ -1,25 +1,27 @@
 //! The sentry as a whole: start, reload, drain, stop.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
-use crate::accept::listen;
 use crate::app::{App, AppError};
-use crate::config::Config;
+use crate::config::{self, Config, Listen};
 use crate::descriptors;
 use crate::in_force::InForce;
 use crate::monitor::{Monitor, SynRequired};
+use crate::names::{self, Names};
+use crate::plan::{Harbour, Plan, Taken};
 use crate::record::RecordSink;
 use crate::reports::{Listener, View};
+use crate::sockets::Sockets;
 use crate::spans::Spans;
 use crate::timer::CpuMeter;
-use crate::watchdog::{Sockets, Threads, Watchdog};
+use crate::watchdog::{Threads, Watchdog};
 use crate::worker::{Crew, Left};
 
 /// Starts sentries.
@@ -30,12 +32,15 @@ pub struct Sentry;
 #[derive(Debug)]
 pub struct SentryHandle {
     apps: Vec<Arc<App>>,
-    addresses: Vec<Vec<SocketAddr>>,
+    plan: watch::Sender<Arc<Plan>>,
+    harbour: Arc<Harbour>,
     workers: usize,
     threads: Threads,
     watchdog: Option<Watchdog>,
     reports: Option<Listener>,
+    names: Option<Names>,
     monitors: Vec<Monitor>,
+    open: watch::Sender<bool>,
     stop: watch::Sender<bool>,
     deadline: watch::Sender<Option<Instant>>,
 }
@@ -51,8 +56,8 @@ pub enum StartError {
     Listen {
         /// The application.
         app: String,
-        /// The address.
-        address: SocketAddr,
+        /// The address, or Unix socket.
+        address: Listen,
         /// What the system said.
         source: io::Error,
     },
@@ -70,6 +75,9 @@ pub enum StartError {
     /// New connections cannot be policed as the configuration demands.
     #[error(transparent)]
     Syn(#[from] SynRequired),
+    /// Names cannot be looked up.
+    #[error("cannot start looking names up: {0}")]
+    Names(io::Error),
     /// A worker thread cannot be started.
     #[error("cannot start a worker thread: {0}")]
     Thread(io::Error),
@@ -81,6 +89,16 @@ pub enum ReloadError {
     /// An application makes no sense.
     #[error(transparent)]
     App(#[from] AppError),
+    /// An address cannot be listened on.
+    #[error("application \"{app}\": cannot listen on {address}: {source}; nothing has changed")]
+    Listen {
+        /// The application.
+        app: String,
+        /// The address, or Unix socket.
+        address: Listen,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The change needs a restart.
     #[error("{what} cannot change while the sentry runs; restart it")]
     NeedsRestart {
@@ -110,40 +128,71 @@ impl Sentry {
     /// # Errors
     /// When an application makes no sense, or the system does not give what it needs.
     pub fn start(config: Config, records: Arc<dyn RecordSink>) -> Result<SentryHandle, StartError> {
+        let handle = Sentry::prepare(config, records, &mut Sockets::default())?;
+        handle.open();
+        Ok(handle)
+    }
+
+    /// The same, listening at the sockets that were `given` where they are what the configuration asks for. It takes
+    /// them out of the table, and accepts from [`SentryHandle::open`] on.
+    ///
+    /// # Errors
+    /// As those of [`Sentry::start`].
+    pub fn prepare(
+        config: Config,
+        records: Arc<dyn RecordSink>,
+        given: &mut Sockets,
+    ) -> Result<SentryHandle, StartError> {
         let workers = config.sentry.workers.max(1);
         // Each may be replaced once, on the average.
         let room = 2 * workers;
         let spans = Spans::start(config.traces.as_ref()).map_err(StartError::Traces)?;
         let most_connections = descriptors::connections_each(config.applications.len());
+        let looks = Arc::new(Notify::new());
+        let mut plan = plan(&config.applications, config.sentry.drain, &Plan::default())?;
         let mut apps = Vec::new();
-        let mut addresses = Vec::new();
-        let mut listeners: Vec<Vec<Vec<TcpListener>>> = (0..workers).map(|_| Vec::new()).collect();
+        // One clock for all: connections may be one application's and their requests another's.
+        let origin = Instant::now();
         for (number, application) in config.applications.into_iter().enumerate() {
-            let wanted: Vec<_> = application.listen.iter().map(|listen| listen.address).collect();
             let seed = seed(number as u64);
             let app = App::new(application, room, seed, records.clone())?;
             let app = app.with_spans(spans.clone()).with_connections(most_connections);
-            let (actual, per_worker) = listen_all(app.name(), &wanted, workers)?;
-            for (worker, sockets) in listeners.iter_mut().zip(per_worker) {
-                worker.push(sockets);
-            }
-            addresses.push(actual);
+            let app = app.with_looks(looks.clone()).with_origin(origin);
             apps.push(Arc::new(app));
         }
+        let harbour = Arc::new(Harbour::default());
+        if let Err(Taken { app, address, source }) = harbour.open(&mut plan, workers, given) {
+            return Err(StartError::Listen { app: apps[app].name().to_owned(), address, source });
+        }
+        let (plan, _) = watch::channel(Arc::new(plan));
         let (stop, _) = watch::channel(false);
         let (deadline, _) = watch::channel(None);
         let reports = match &config.reports {
             Some(reports) => Some(
-                Listener::start(reports, &apps)
+                Listener::start(reports, &apps, given)
                     .map_err(|source| StartError::Reports { address: reports.listen, source })?,
             ),
             None => None,
         };
-        let monitors = monitors(&apps, &addresses, &listeners, reports.is_none())?;
-        let threads = Threads::default();
-        let mut handle =
-            SentryHandle { apps, addresses, workers, threads, watchdog: None, reports, monitors, stop, deadline };
-        handle.begin(listeners, room).map_err(StartError::Thread)?;
+        let names = Names::start(&apps, looks, &config.sentry.resolvers).map_err(StartError::Names)?;
+        let monitors = monitors(&apps, &plan.borrow(), &harbour, reports.is_none())?;
+        let (threads, watchdog, names) = (Threads::default(), None, Some(names));
+        let (open, _) = watch::channel(false);
+        let mut handle = SentryHandle {
+            apps,
+            plan,
+            harbour,
+            workers,
+            threads,
+            watchdog,
+            reports,
+            names,
+            monitors,
+            open,
+            stop,
+            deadline,
+        };
+        handle.begin(room).map_err(StartError::Thread)?;
         // Only now: who waits for the log must not keep clients waiting.
         for app in &handle.apps {
             descriptors::say(app, handle.apps.len(), most_connections);
@@ -154,28 +203,45 @@ impl Sentry {
 
 impl SentryHandle {
     /// Starts the workers, and who watches them.
-    fn begin(&mut self, listeners: Vec<Sockets>, room: usize) -> io::Result<()> {
+    fn begin(&mut self, room: usize) -> io::Result<()> {
         let crew = Crew {
             apps: self.apps.clone(),
+            plan: self.plan.subscribe(),
+            harbour: self.harbour.clone(),
             room,
+            open: self.open.subscribe(),
             stop: self.stop.subscribe(),
             deadline: self.deadline.subscribe(),
             meter: Arc::new(CpuMeter::new(self.workers, room)),
             seed: seed(1000),
         };
-        let copy = |sockets: &Vec<TcpListener>| sockets.iter().map(TcpListener::try_clone).collect();
-        let copies = listeners.iter().map(|sockets| sockets.iter().map(copy).collect::<io::Result<Sockets>>());
-        let copies = copies.collect::<io::Result<Vec<_>>>()?;
-        for (index, sockets) in listeners.into_iter().enumerate() {
-            let thread = crew.begin(index, index, sockets)?;
+        for index in 0..self.workers {
+            let thread = crew.begin(index, index)?;
             self.threads().push(thread);
         }
-        self.watchdog = Some(Watchdog::start(crew, copies, self.threads.clone())?);
+        self.watchdog = Some(Watchdog::start(crew, self.workers, self.threads.clone())?);
         Ok(())
     }
 
     fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<Left>>> {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on it accepts.
+    pub fn open(&self) {
+        self.open.send_replace(true);
+    }
+
+    /// Every socket that it has bound, for a successor.
+    ///
+    /// # Errors
+    /// When there are no file descriptors left.
+    pub fn sockets(&self) -> io::Result<Sockets> {
+        let mut sockets = self.harbour.table(&self.plan.borrow())?;
+        if let Some(reports) = &self.reports {
+            sockets.append(reports.sockets().try_clone()?);
+        }
+        Ok(sockets)
     }
 
     /// The applications, in the order of the configuration.
@@ -184,9 +250,9 @@ impl SentryHandle {
     }
 
     /// Where an application listens: with the port that the system chose where the configuration said 0.
-    pub fn addresses(&self, app: &str) -> &[SocketAddr] {
+    pub fn addresses(&self, app: &str) -> Vec<SocketAddr> {
         let index = self.apps.iter().position(|candidate| candidate.name() == app);
-        index.map_or(&[], |index| &self.addresses[index])
+        index.map_or_else(Vec::new, |index| self.plan.borrow().addresses(index))
     }
 
     /// What nuclei report, if there is a listener for it.
@@ -194,16 +260,35 @@ impl SentryHandle {
         self.reports.as_ref().map(Listener::view)
     }
 
+    /// What is known of names of servers, and of files of servers.
+    pub fn names(&self) -> Option<&Arc<names::View>> {
+        self.names.as_ref().map(Names::view)
+    }
+
     /// Puts a new configuration in force, for all applications or for none. Requests in flight and waiting ones are
-    /// not touched.
+    /// not touched. Addresses that are new are listened on; at those that are not there any more nobody is let in, and
+    /// connections close after their next answer.
     ///
     /// # Errors
-    /// When it makes no sense, or changes what only a restart can change.
+    /// When it makes no sense, changes what only a restart can change, or an address cannot be listened on.
     pub fn reload(&self, config: Config) -> Result<(), ReloadError> {
         self.check_reload(&config)?;
-        for (app, application) in self.apps.iter().zip(config.applications) {
-            app.reconfigure(application)?;
+        let before = self.plan.borrow().clone();
+        let mut plan = plan(&config.applications, config.sentry.drain, &before)?;
+        if let Err(Taken { app, address, source }) = self.harbour.open(&mut plan, self.workers, &mut Sockets::default())
+        {
+            return Err(ReloadError::Listen { app: self.apps[app].name().to_owned(), address, source });
         }
+        let plan = Arc::new(plan);
+        if let Some(names) = &self.names {
+            names.ask(&config.sentry.resolvers);
+        }
+        for (app, application) in self.apps.iter().zip(config.applications) {
+            // What was opened is closed again.
+            app.reconfigure(application).inspect_err(|_| self.harbour.keep(&before))?;
+        }
+        self.harbour.keep(&plan);
+        self.plan.send_replace(plan);
         if let (Some(view), Some(reports)) = (self.reports(), &config.reports) {
             view.configure(reports.silent_after, reports.when_silent);
         }
@@ -229,10 +314,13 @@ impl SentryHandle {
             return needs_restart(format!("the list of applications ({} to {})", names(now), names(then)));
         }
         for (app, application) in self.apps.iter().zip(&config.applications) {
-            if app.live().config.listen != application.listen {
-                return needs_restart(format!("application \"{}\": listen", app.name()));
+            let live = app.live();
+            let now = &live.config;
+            if now.listen != application.listen && now.setup.demands().signals {
+                // What it measures, and the kernel's rules, are of its listeners.
+                let policy = now.setup.admission.name();
+                return needs_restart(format!("application \"{}\": listen, with admission = \"{policy}\"", app.name()));
             }
-            let now = &app.live().config;
             if now.syn != application.syn {
                 return needs_restart(format!("application \"{}\": syn_policing", app.name()));
             }
@@ -247,16 +335,23 @@ impl SentryHandle {
 
     /// Stops: no new connections, requests in flight and waiting ones are finished, idle connections closed; whatever
     /// is left after `grace` is cut off. Blocks until all is over.
-    pub fn shutdown(mut self, grace: Duration) -> Shutdown {
-        self.stop_workers(grace)
+    pub fn shutdown(self, grace: Duration) -> Shutdown {
+        self.end(grace, None)
     }
 
-    fn stop_workers(&mut self, grace: Duration) -> Shutdown {
+    /// The same; with a `spread`, a successor serves, and connections end one after the other over that time.
+    pub(crate) fn end(mut self, grace: Duration, spread: Option<Duration>) -> Shutdown {
+        self.stop_workers(grace, spread)
+    }
+
+    fn stop_workers(&mut self, grace: Duration, spread: Option<Duration>) -> Shutdown {
         // First: they hold the listeners too, at which nobody would accept any more.
         self.monitors.clear();
         self.watchdog = None;
+        self.harbour.keep(&Plan::default());
+        self.names = None;
         for app in &self.apps {
-            app.drain();
+            app.drain(grace, spread);
         }
         self.deadline.send_replace(Some(Instant::now() + grace));
         self.stop.send_replace(true);
@@ -276,7 +371,7 @@ impl SentryHandle {
 
 impl Drop for SentryHandle {
     fn drop(&mut self) {
-        self.stop_workers(Duration::ZERO);
+        self.stop_workers(Duration::ZERO, None);
     }
 }
 
@@ -291,45 +386,24 @@ fn join(thread: JoinHandle<Left>, deadline: Instant) -> Option<Left> {
     thread.join().ok()
 }
 
-/// The addresses with the ports they got, and each worker's sockets.
-type Listening = (Vec<SocketAddr>, Vec<Vec<TcpListener>>);
-
 /// A monitor for each application whose policy needs one.
-fn monitors(
-    apps: &[Arc<App>],
-    addresses: &[Vec<SocketAddr>],
-    workers: &[Vec<Vec<TcpListener>>],
-    samples: bool,
-) -> Result<Vec<Monitor>, StartError> {
+fn monitors(apps: &[Arc<App>], plan: &Plan, harbour: &Harbour, samples: bool) -> Result<Vec<Monitor>, StartError> {
     let mut monitors = Vec::new();
     for (at, app) in apps.iter().enumerate() {
         if app.live().config.setup.demands().signals {
-            let listeners = workers.iter().flat_map(|worker| &worker[at]);
-            let listeners = listeners.filter_map(|listener| listener.try_clone().ok()).collect();
-            monitors.push(Monitor::start(app, &addresses[at], listeners, samples)?);
+            // A Unix socket has no port, no SYNs, and no queue that the kernel tells of.
+            let fronts = || plan.of_app(at).filter(|front| front.listen.socket.is_none());
+            let listeners = fronts().flat_map(|front| harbour.copies(front.place)).collect();
+            let ports: Vec<SocketAddr> = fronts().map(|front| front.address).collect();
+            monitors.push(Monitor::start(app, &ports, listeners, samples)?);
         }
     }
     Ok(monitors)
 }
 
-/// One socket per worker for each address; the kernel spreads connections over them.
-fn listen_all(app: &str, wanted: &[SocketAddr], workers: usize) -> Result<Listening, StartError> {
-    let mut actual = Vec::new();
-    let mut sockets: Vec<Vec<TcpListener>> = (0..workers).map(|_| Vec::new()).collect();
-    for &address in wanted {
-        let failed = |source| StartError::Listen { app: String::from(app), address, source };
-        // The first socket settles the port, where it was left open.
-        let mut exact = address;
-        for (index, worker) in sockets.iter_mut().enumerate() {
-            let socket = listen(exact).map_err(failed)?;
-            if index == 0 {
-                exact = socket.local_addr().map_err(failed)?;
-            }
-            worker.push(socket);
-        }
-        actual.push(exact);
-    }
-    Ok((actual, sockets))
+/// Where `apps` listen, on `before`'s ports where they have listened there before.
+fn plan(apps: &[config::Application], drain: Duration, before: &Plan) -> Result<Plan, AppError> {
+    Plan::of(apps, drain, before).map_err(|(app, problem)| AppError::Route { app: apps[app].name.clone(), problem })
 }
 
 /// A seed from the time: two sentries should not flip the same coins.

@@ -14,6 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::client::{Client, Wait};
 use crate::counters::Counter;
+use crate::door::Door;
 use crate::doorstep::Entering;
 use crate::gate::head::Bad;
 use crate::gate::{Gate, Turn};
@@ -108,19 +109,19 @@ impl Future for Serve {
 }
 
 impl Part {
-    fn close(gate: Gate, worker: &Rc<WorkerApp>, client: &Rc<Client>) -> Part {
+    fn close(gate: Gate, worker: &Rc<Door>, client: &Rc<Client>) -> Part {
         if !gate.must_linger() && !gate.says_farewell() {
             return Part::Over;
         }
         Part::Last(Box::pin(linger(gate, worker.clone(), client.clone())))
     }
 
-    fn http2(gate: Gate, worker: &Rc<WorkerApp>, client: &Rc<Client>) -> Part {
+    fn http2(gate: Gate, worker: &Rc<Door>, client: &Rc<Client>) -> Part {
         let (io, held) = gate.into_parts();
         Part::Last(Box::pin(http2::serve(io, held.into(), worker.clone(), client.clone())))
     }
 
-    fn tunnel(gate: Gate, read: &[u8], worker: &Rc<WorkerApp>, client: &Rc<Client>) -> Part {
+    fn tunnel(gate: Gate, read: &[u8], worker: &Rc<Door>, client: &Rc<Client>) -> Part {
         let Some(end) = client.take_tunnel() else { return Part::Over };
         let (io, held) = gate.into_parts();
         let ahead = [read, &held[..]].concat();
@@ -131,13 +132,14 @@ impl Part {
 
 /// A connection in its worker's list; off it again when dropped.
 pub(crate) struct Registered {
-    worker: Rc<WorkerApp>,
+    worker: Rc<Door>,
     client: Rc<Client>,
     key: usize,
 }
 
 impl Registered {
-    pub(crate) fn new(worker: &Rc<WorkerApp>, client: &Rc<Client>) -> Self {
+    pub(crate) fn new(worker: &Rc<Door>, client: &Rc<Client>) -> Self {
+        client.entrance.set(worker.number());
         let key = worker.clients.borrow_mut().insert(client.clone());
         Registered { worker: worker.clone(), client: client.clone(), key }
     }
@@ -154,7 +156,7 @@ impl Drop for Registered {
 }
 
 /// Without hyper: refusals are answered, until a request comes that hyper must have.
-fn poll_gate(gate: &mut Gate, worker: &WorkerApp, client: &Client, cx: &mut Context<'_>) -> Poll<io::Result<Turn>> {
+fn poll_gate(gate: &mut Gate, worker: &Door, client: &Client, cx: &mut Context<'_>) -> Poll<io::Result<Turn>> {
     client.remember(cx);
     let polled = gate.poll_next(cx);
     match (polled, client.take_expired()) {
@@ -169,7 +171,7 @@ fn poll_gate(gate: &mut Gate, worker: &WorkerApp, client: &Client, cx: &mut Cont
             Poll::Ready(Ok(Turn::End))
         }
         (Poll::Pending, Some(_)) => {
-            if !worker.app.draining() {
+            if !worker.is_closing(client.peer()) {
                 worker.lane().bump(Counter::TimeoutClientIdle);
             }
             Poll::Ready(Ok(Turn::End))
@@ -190,10 +192,10 @@ enum After {
     Cut,
 }
 
-fn with_hyper(gate: Gate, worker: Rc<WorkerApp>, client: Rc<Client>) -> Pin<Box<dyn Future<Output = After>>> {
+fn with_hyper(gate: Gate, worker: Rc<Door>, client: Rc<Client>) -> Pin<Box<dyn Future<Output = After>>> {
     client.shed.set(false);
     let live = worker.local().live.clone();
-    let limits = live.head;
+    let limits = worker.head();
     let (for_worker, for_client) = (worker.clone(), client.clone());
     let service = service_fn(move |request| handle(for_worker.clone(), for_client.clone(), request));
     let mut builder = http1::Builder::new();
@@ -302,7 +304,7 @@ pub(crate) fn count_cut(worker: &WorkerApp, wait: Wait) {
 
 /// Closes a connection so that the client gets what was written. A client that is still sending would be reset, and
 /// might lose the answer: so its bytes are read, for a while, and thrown away.
-async fn linger(gate: Gate, worker: Rc<WorkerApp>, client: Rc<Client>) {
+async fn linger(gate: Gate, worker: Rc<Door>, client: Rc<Client>) {
     let (mut io, _) = gate.into_parts();
     client.take_expired();
     client.wait(Wait::Linger, worker.deadline(|_| LINGER));

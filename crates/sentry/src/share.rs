@@ -1,19 +1,25 @@
 //! One worker's share of an application: what its requests need, with no lock and no other thread in sight.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use slab::Slab;
+use tidegate_classify::RequestView;
 use tidegate_engine::{ServerId, Timestamp};
 
-use crate::app::App;
+use crate::access::client_of;
+use crate::app::{App, DRAIN_IDLE};
 use crate::client::Client;
 use crate::config::Timeouts;
 use crate::counters::{Counter, Lane};
 use crate::doorstep::Doorstep;
+use crate::gate::head::{Bad, Framing};
+use crate::http2::conduct::Conduct;
 use crate::in_force::InForce;
+use crate::mirror::Shadow;
 use crate::reject::Refusals;
 use crate::shed::Shortage;
 use crate::tls::Facts;
@@ -21,9 +27,6 @@ use crate::upstream::pool::Pool;
 
 /// How much is read from a client at once.
 const SCRATCH: usize = 64 * 1024;
-
-/// How long a drain leaves idle connections open, so that a request already on its way is still answered.
-const DRAIN_IDLE: Duration = Duration::from_secs(1);
 
 /// While more connections than this have hyper, one that becomes idle gives it and its buffers (22 KiB) back at once,
 /// not after a second. Making them again costs a few hundredths of a request; keeping a thousand costs more memory than
@@ -35,6 +38,8 @@ const HYPERS_KEPT: usize = 64;
 pub(crate) struct WorkerApp {
     /// The application, shared by all workers.
     pub(crate) app: Arc<App>,
+    /// Which of its applications, in the order of the file.
+    pub(crate) number: u16,
     /// This worker's number: its lane in counters and policer.
     pub(crate) index: usize,
     /// Where reads from clients land; never held across an `await`.
@@ -49,6 +54,8 @@ pub(crate) struct WorkerApp {
     pub(crate) ghosts: Cell<usize>,
     /// Handshakes, of all applications of this worker.
     pub(crate) doorstep: Rc<Doorstep>,
+    /// How its clients behave.
+    pub(crate) conduct: Conduct,
     /// What it lacked lately.
     pub(crate) shortage: Shortage,
     local: RefCell<Rc<Local>>,
@@ -57,7 +64,16 @@ pub(crate) struct WorkerApp {
     turn: Cell<usize>,
     budget: Cell<f64>,
     random: Cell<u64>,
-    drain_since: Cell<Option<Timestamp>>,
+    /// Listeners that are gone, while there are connections of them.
+    closing: RefCell<Vec<Closing>>,
+}
+
+/// A listener that is gone.
+#[derive(Clone, Copy, Debug)]
+struct Closing {
+    entrance: u16,
+    since: Timestamp,
+    until: Timestamp,
 }
 
 /// The configuration in force, with this worker's connections to each server.
@@ -65,11 +81,13 @@ pub(crate) struct WorkerApp {
 pub(crate) struct Local {
     pub(crate) live: Arc<InForce>,
     pools: Vec<Option<Rc<Pool>>>,
+    /// Where copies of requests go.
+    pub(crate) shadow: Option<Rc<Shadow>>,
 }
 
 impl WorkerApp {
     pub(crate) fn new(
-        app: Arc<App>,
+        (number, app): (u16, Arc<App>),
         index: usize,
         (scratch, doorstep): (Rc<RefCell<Scratch>>, Rc<Doorstep>),
         seed: u64,
@@ -78,6 +96,7 @@ impl WorkerApp {
         let coarse = Cell::new(app.now());
         Rc::new(WorkerApp {
             app,
+            number,
             index,
             scratch,
             refusals: RefCell::default(),
@@ -85,13 +104,14 @@ impl WorkerApp {
             hypers: Cell::default(),
             ghosts: Cell::default(),
             doorstep,
+            conduct: Conduct::default(),
             shortage: Shortage::default(),
             local: RefCell::new(Rc::new(local)),
             coarse,
             turn: Cell::new(index),
             budget: Cell::new(RETRY_BURST),
             random: Cell::new(seed | 1),
-            drain_since: Cell::new(None),
+            closing: RefCell::default(),
         })
     }
 
@@ -99,6 +119,14 @@ impl WorkerApp {
     pub(crate) fn local(&self) -> Rc<Local> {
         let local = self.local.borrow().clone();
         if local.live.generation == self.app.generation() { local } else { self.refresh(&local) }
+    }
+
+    /// The same, to be looked at only.
+    fn current(&self) -> Ref<'_, Rc<Local>> {
+        if self.local.borrow().live.generation != self.app.generation() {
+            self.local();
+        }
+        self.local.borrow()
     }
 
     #[cold]
@@ -121,9 +149,52 @@ impl WorkerApp {
         self.coarse.get() + timeout(&self.local.borrow().live.config.timeouts)
     }
 
+    /// What is asked of its clients before their first request.
+    pub(crate) fn asks(&self) -> u64 {
+        self.current().live.config.tls.as_ref().map_or(0, |tls| tls.asks)
+    }
+
+    /// Whether a client may ask this application.
+    pub(crate) fn lets_in(&self, view: &impl RequestView) -> bool {
+        let local = self.current();
+        let config = &local.live.config;
+        config
+            .routing
+            .access
+            .as_ref()
+            .is_none_or(|access| client_of(view, &config.forwarded.trust).is_none_or(|client| access.lets_in(client)))
+    }
+
+    /// Whether no request of a client can be let in, whatever it says.
+    pub(crate) fn keeps_out(&self, client: IpAddr) -> bool {
+        let local = self.current();
+        let config = &local.live.config;
+        config.routing.access.as_ref().is_some_and(|access| {
+            let client = client.to_canonical();
+            !access.lets_in(client) && !config.forwarded.trust.iter().any(|network| network.contains(&client))
+        })
+    }
+
+    /// Whether a request's body is not larger than it takes, as far as its head says.
+    ///
+    /// # Errors
+    /// It is.
+    pub(crate) fn takes(&self, framing: Framing) -> Result<(), Bad> {
+        match (framing, self.current().live.head.body) {
+            (Framing::Length(length), Some(most)) if length > most => Err(Bad::BodyTooLarge),
+            _ => Ok(()),
+        }
+    }
+
+    /// Connections that came in by an entrance of this worker close, and are cut off after `drain`.
+    pub(crate) fn close_entrance(&self, number: u16, drain: Duration) {
+        let now = self.now();
+        self.closing.borrow_mut().push(Closing { entrance: number, since: now, until: now + drain });
+    }
+
     /// Whether a request for `authority` may come over a connection of which this is known.
     pub(crate) fn belongs(&self, facts: &Facts, authority: Option<&str>) -> bool {
-        let local = self.local.borrow();
+        let local = self.current();
         let matches = local.live.config.tls.as_ref().is_none_or(|tls| tls.match_host);
         !matches || facts.is_for(authority)
     }
@@ -166,6 +237,11 @@ impl WorkerApp {
     /// Closes the connections to servers that rest: how many.
     pub(crate) fn close_resting(&self) -> usize {
         self.local().pools.iter().flatten().map(|pool| pool.close_resting()).sum()
+    }
+
+    /// Whether a request may need a connection to itself.
+    pub(crate) fn asks_by_http1(&self) -> bool {
+        self.local().pools.iter().flatten().any(|pool| !pool.server.http2)
     }
 
     /// This worker's counters.
@@ -219,13 +295,23 @@ impl WorkerApp {
     pub(crate) fn sweep(&self) {
         let now = self.now();
         self.lane().beat(now);
-        let draining = self.app.draining();
-        if draining && self.drain_since.get().is_none() {
-            self.drain_since.set(Some(now));
-        }
-        let idle_too = self.drain_since.get().is_some_and(|since| now.since(since) >= DRAIN_IDLE);
+        let (stops, idle_too) = (self.app.stops(), self.app.leaves_idle(now));
+        let closing = self.closing.take();
         for (_, client) in &*self.clients.borrow() {
-            client.sweep(now, draining, idle_too);
+            let closing = closing.iter().find(|closing| closing.entrance == client.entrance.get());
+            if closing.is_some_and(|closing| now >= closing.until) {
+                client.time_is_up();
+                continue;
+            }
+            let is_leaving = || closing.is_some() || self.app.is_leaving(now, client.peer());
+            let idle_too = idle_too
+                || (client.says_goodbye.get() && is_leaving())
+                || closing.is_some_and(|closing| now.since(closing.since) >= DRAIN_IDLE);
+            client.sweep(now, stops || closing.is_some(), idle_too);
+        }
+        if !closing.is_empty() {
+            let is_left = |one: &Closing| self.clients.borrow().iter().any(|(_, c)| c.entrance.get() == one.entrance);
+            self.closing.borrow_mut().extend(closing.into_iter().filter(is_left));
         }
         let local = self.local();
         let idle = local.live.config.timeouts.server_idle;
@@ -262,7 +348,8 @@ impl Local {
             let old = before.and_then(|local| local.pool(server.id)).filter(|pool| Arc::ptr_eq(&pool.server, server));
             pools[server.id.index()] = Some(old.cloned().unwrap_or_else(|| Pool::new(server.clone())));
         }
-        Local { live, pools }
+        let shadow = Shadow::of(&live.config, before.and_then(|local| local.shadow.as_ref()));
+        Local { live, pools, shadow }
     }
 
     /// This worker's connections to a server.

@@ -112,9 +112,14 @@ pub(crate) fn help_others(worker: &WorkerApp) {
     }
 }
 
-/// While clients together hold more than they may: this worker's part of what is too much goes.
+/// While clients together hold more than they may: this worker's part of what is too much goes, and its connections to
+/// servers that rest.
 pub(crate) fn free_memory(worker: &WorkerApp) {
     let (held, most) = (worker.app.counters.held(), worker.local().live.config.limits.held_bytes);
+    if held.max(worker.app.counters.streams_take()) <= most {
+        return;
+    }
+    worker.close_resting();
     if held <= most {
         return;
     }
@@ -163,7 +168,7 @@ fn candidates(worker: &WorkerApp, unread: Duration, weigh: impl Fn(&Client) -> u
 }
 
 /// Whose connections are counted together: an address, or the first 64 bits of an IPv6 one.
-fn pile(address: IpAddr) -> u64 {
+pub(crate) fn pile(address: IpAddr) -> u64 {
     match address {
         // Nobody has an address that begins like a multicast one.
         IpAddr::V4(address) => 0xFF << 56 | u64::from(address.to_bits()),

@@ -2,16 +2,19 @@
 //!
 //! rustls does the protocol and no I/O of its own: `session.rs` moves its bytes under the gate and under connections to
 //! servers. Before any of that, `hello.rs` reads what a client says of itself, and `budget.rs` decides whether the
-//! worker has processor time for it. `certificates.rs` chooses what is shown, `names.rs` reads what clients show.
+//! worker has processor time for it, more important clients first (`rank.rs`). `certificates.rs` chooses what is
+//! shown, `names.rs` reads what clients show.
 
 pub(crate) mod budget;
 pub(crate) mod certificates;
 pub(crate) mod client;
 pub(crate) mod hello;
 mod names;
+pub(crate) mod rank;
 pub(crate) mod session;
 pub(crate) mod settings;
 pub(crate) mod tickets;
+pub(crate) mod validity;
 
 use http::HeaderValue;
 use rustls::ServerConnection;
@@ -30,15 +33,19 @@ pub(crate) struct Facts {
     names: Box<[String]>,
     /// The certificate as servers are told of it (RFC 9440).
     certificate: Option<HeaderValue>,
+    /// What was asked of the client.
+    asked: u64,
 }
 
 impl Facts {
-    pub(crate) fn of(session: &ServerConnection) -> Facts {
+    /// Of a session in which `asked` was asked of the client ([`crate::config::Tls`]).
+    pub(crate) fn of(session: &ServerConnection, asked: u64) -> Facts {
         let certificate = session.peer_certificates().and_then(<[_]>::first);
         Facts {
             host: session.server_name().map(Box::from),
             names: certificate.map(|certificate| names(certificate)).unwrap_or_default().into(),
             certificate: certificate.and_then(|certificate| names::header(certificate)),
+            asked,
         }
     }
 
@@ -47,6 +54,16 @@ impl Facts {
         let (Some(named), Some(authority)) = (&self.host, authority) else { return true };
         let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
         host.strip_suffix('.').unwrap_or(host).eq_ignore_ascii_case(named)
+    }
+
+    /// What was asked of the client.
+    pub(crate) fn asked(&self) -> u64 {
+        self.asked
+    }
+
+    /// The host that the client asked for.
+    pub(crate) fn host(&self) -> Option<&str> {
+        self.host.as_deref()
     }
 
     /// The names in the client's certificate.
@@ -66,7 +83,12 @@ mod tests {
 
     #[test]
     fn a_request_must_be_for_the_host_that_was_named() {
-        let facts = |host: Option<&str>| Facts { host: host.map(Box::from), names: Box::default(), certificate: None };
+        let facts = |host: Option<&str>| Facts {
+            host: host.map(Box::from),
+            names: Box::default(),
+            certificate: None,
+            asked: 0,
+        };
         let shop = facts(Some("shop.example"));
         for authority in ["shop.example", "Shop.Example", "shop.example:8443", "shop.example.", "shop.example.:443"] {
             assert!(shop.is_for(Some(authority)), "{authority}");

@@ -20,6 +20,8 @@ use crate::body::BodyError;
 use crate::client::{Client, Wait};
 use crate::gate::head::Bad;
 use crate::headers::strays::clean_trailers;
+use crate::http2::conduct::STREAM_BYTES;
+use crate::mirror::Tee;
 use crate::pace::Pace;
 use crate::share::WorkerApp;
 
@@ -40,6 +42,8 @@ pub(crate) struct RequestBody {
     /// It is an upload by rule, whose time as a request begins when its body is there.
     is_upload: bool,
     pace: Pace,
+    /// A shadow server gets it, too.
+    tee: Option<Box<Tee>>,
 }
 
 /// What was read ahead.
@@ -72,6 +76,7 @@ impl RequestBody {
             most: most.unwrap_or(u64::MAX),
             is_upload: false,
             pace: Pace::default(),
+            tee: None,
         }
     }
 
@@ -86,8 +91,30 @@ impl RequestBody {
             is_chunked: self.is_chunked,
             is_upload: self.is_upload,
             pace: Pace::default(),
+            tee: None,
         };
         self.incoming.is_none().then(copy)
+    }
+
+    /// A shadow server gets it, too.
+    pub(crate) fn tee(&mut self, tee: Tee) {
+        if self.is_end_stream() {
+            return tee.end();
+        }
+        self.tee = Some(Box::new(tee));
+    }
+
+    /// A frame goes to the server; `None`: the end.
+    fn tee_frame(&mut self, frame: Option<&Frame<Bytes>>) {
+        let Some(tee) = self.tee.take() else { return };
+        let tee = match frame.and_then(|frame| frame.data_ref()) {
+            Some(bytes) => tee.more(bytes),
+            None => Some(*tee),
+        };
+        match tee {
+            Some(tee) if frame.is_none() || self.is_end_stream() => tee.end(),
+            tee => self.tee = tee.map(Box::new),
+        }
     }
 
     /// Its length was not said before it came.
@@ -140,6 +167,11 @@ impl RequestBody {
         let polled = Pin::new(&mut *incoming).poll_frame(cx);
         let is_last = incoming.is_end_stream();
         self.client.upload.is_starved.set(polled.is_pending());
+        if self.client.is_stream.get() {
+            // Whoever begins bodies and does not go on is first to give way.
+            let taken = if polled.is_pending() { STREAM_BYTES as usize } else { 0 };
+            self.worker.count_held(&self.client, taken);
+        }
         if self.client.upload.is_lost.get() {
             return Poll::Ready(Some(Err(Bad::Body)));
         }
@@ -215,6 +247,9 @@ impl Body for RequestBody {
         if let Some(Err(bad)) = next {
             self.client.upload.fault.set(Some(bad));
             return Poll::Ready(Some(Err(BodyError::Request)));
+        }
+        if self.tee.is_some() {
+            self.tee_frame(next.as_ref().and_then(|next| next.as_ref().ok()));
         }
         self.passed_on();
         Poll::Ready(next.map(|frame| frame.map_err(|_| BodyError::Request)))

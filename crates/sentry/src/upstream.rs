@@ -1,11 +1,13 @@
 //! Connections to servers. One of HTTP/1.1 has no task of its own: whoever uses it drives it, in the client's task, and
 //! an idle one rests in its worker's pool until it is used again or swept. Those of HTTP/2 are [`multiplexed`].
 
+mod allowed;
 mod answers;
 pub(crate) mod connect;
 pub(crate) mod multiplexed;
 pub(crate) mod pool;
 pub(crate) mod send;
+mod sharing;
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,10 +23,12 @@ use hyper::rt::ReadBufCursor;
 use tidegate_engine::{Request, Timestamp};
 use tokio::io::AsyncWrite;
 
+use self::allowed::Frames;
 use self::answers::Answers;
 use self::multiplexed::Stream;
 use self::pool::Pool;
 use crate::gate::wire::{poll_read_watched, write_together};
+use crate::proxy_protocol::out::Ends;
 use crate::share::WorkerApp;
 use crate::transport::Transport;
 use crate::upload::RequestBody;
@@ -61,6 +65,8 @@ struct Own {
     idle_since: Timestamp,
     /// This end of it: how the server's nucleus names it.
     local: SocketAddr,
+    /// The client's connection that it is for, where its PROXY header said so: it is for no other.
+    ends: Option<Ends>,
 }
 
 impl Own {
@@ -170,8 +176,17 @@ pub(crate) struct ServerIo {
 enum Watching {
     /// How answers are written.
     Answers(Rc<Answers>),
-    /// Nothing: frames can be read in one way only.
+    /// How many streams there may be. Frames can be read in one way only.
+    Frames(Frames),
+    /// Nothing.
     Nothing,
+}
+
+impl ServerIo {
+    /// For whoever reads the answer as it comes.
+    pub(crate) fn unwatched(socket: Transport) -> Self {
+        ServerIo { socket, watching: Watching::Nothing }
+    }
 }
 
 impl hyper::rt::Read for ServerIo {
@@ -179,6 +194,10 @@ impl hyper::rt::Read for ServerIo {
         let ServerIo { socket, watching } = &mut *self;
         poll_read_watched(socket, cx, to, |bytes| match watching {
             Watching::Answers(answers) => answers.read(bytes),
+            Watching::Frames(frames) => {
+                frames.read(bytes);
+                Ok(())
+            }
             Watching::Nothing => Ok(()),
         })
     }

@@ -2,12 +2,12 @@
 //!
 //! *Intuition.* A worker that hangs, in an endless loop or a system call that does not return, cannot be stopped: a
 //! thread has no end from outside. But what it owes can be done by another: the kernel keeps dealing connections to its
-//! sockets, and these are held here, too. So a new worker accepts from the same sockets. *Awkward cases.* The requests
-//! on the stuck worker's own connections stay stuck. If it comes back, both go on side by side. A process that was
-//! stopped as a whole has no stuck worker: time is counted in looks, of which a stopped process makes none.
+//! sockets, and these are held in the harbour ([`crate::plan::Harbour`]), too. So a new worker accepts from the same
+//! sockets. *Awkward cases.* The requests on the stuck worker's own connections stay stuck. If it comes back, both go
+//! on side by side. A process that was stopped as a whole has no stuck worker: time is counted in looks, of which a
+//! stopped process makes none.
 
 use std::io;
-use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(250);
 /// four times in the shortest time-out, once a second at least.
 const LOOKS: u32 = 40;
 
-/// A running watchdog. Dropped, it stops, and lets go of the sockets.
+/// A running watchdog. Dropped, it stops.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     stop: Arc<AtomicBool>,
@@ -35,20 +35,16 @@ pub(crate) struct Watchdog {
 /// All workers' threads, those that took another's place included.
 pub(crate) type Threads = Arc<Mutex<Vec<JoinHandle<Left>>>>;
 
-/// A worker's sockets, by application.
-pub(crate) type Sockets = Vec<Vec<TcpListener>>;
-
 impl Watchdog {
-    /// Watches the workers of `crew`, the first of which have `sockets`. There may be as many more as the crew has room
-    /// for.
+    /// Watches the first `workers` of `crew`. There may be as many more as the crew has room for.
     ///
     /// # Errors
     /// When the thread cannot be started.
-    pub(crate) fn start(crew: Crew, sockets: Vec<Sockets>, threads: Threads) -> io::Result<Watchdog> {
+    pub(crate) fn start(crew: Crew, workers: usize, threads: Threads) -> io::Result<Watchdog> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let watch = move || {
-            let mut posts: Vec<Post> = sockets.into_iter().enumerate().map(Post::new).collect();
+            let mut posts: Vec<Post> = (0..workers).map(Post::new).collect();
             let mut next = posts.len();
             while !stopped.load(Relaxed) {
                 std::thread::park_timeout(LOOK);
@@ -80,14 +76,13 @@ impl Drop for Watchdog {
 struct Post {
     worker: usize,
     first: usize,
-    sockets: Sockets,
     seen: u64,
     looks: u32,
 }
 
 impl Post {
-    fn new((worker, sockets): (usize, Sockets)) -> Post {
-        Post { worker, first: worker, sockets, seen: 0, looks: 0 }
+    fn new(worker: usize) -> Post {
+        Post { worker, first: worker, seen: 0, looks: 0 }
     }
 
     /// Whether its worker was not seen to do anything for too long. One that has not begun yet is not judged.
@@ -101,9 +96,7 @@ impl Post {
     /// Another worker, `index`, takes the place.
     fn replace(&mut self, crew: &Crew, index: usize, threads: &Threads) {
         let stuck = self.worker;
-        let clones = self.sockets.iter().map(|sockets| sockets.iter().map(TcpListener::try_clone).collect());
-        let begun = clones.collect::<io::Result<Sockets>>().and_then(|sockets| crew.begin(index, self.first, sockets));
-        match begun {
+        match crew.begin(index, self.first) {
             Ok(thread) => {
                 error!(worker = stuck, by = index, "a worker is stuck and was replaced: please report it");
                 threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);

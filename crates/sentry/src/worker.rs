@@ -1,5 +1,6 @@
 //! A worker thread: one single-threaded runtime with its own listeners, connections and pools.
 
+use std::cell::RefCell;
 use std::io;
 use std::net::TcpListener;
 use std::rc::Rc;
@@ -14,16 +15,16 @@ use tracing::error;
 use crate::accept::accept;
 use crate::app::App;
 use crate::client::Wait;
-use crate::config::Listen;
 use crate::counters::Counter;
+use crate::door::Door;
 use crate::doorstep::Doorstep;
 use crate::health;
 use crate::heap;
+use crate::plan::{Front, Harbour, Plan};
 use crate::share::{Scratch, WorkerApp};
 use crate::shed;
 use crate::supervise::supervise;
 use crate::timer::{self, CpuMeter};
-use crate::watchdog::Sockets;
 
 /// How often a draining worker looks whether it is done.
 const DRAIN_TICK: Duration = Duration::from_millis(10);
@@ -35,8 +36,13 @@ const BETWEEN_SHORTAGES: Duration = Duration::from_millis(5);
 #[derive(Clone, Debug)]
 pub(crate) struct Crew {
     pub(crate) apps: Vec<Arc<App>>,
+    /// Where they listen.
+    pub(crate) plan: watch::Receiver<Arc<Plan>>,
+    pub(crate) harbour: Arc<Harbour>,
     /// How many there may be, those included that take others' places.
     pub(crate) room: usize,
+    /// Whether they may accept; before that, another process does.
+    pub(crate) open: watch::Receiver<bool>,
     pub(crate) stop: watch::Receiver<bool>,
     pub(crate) deadline: watch::Receiver<Option<Instant>>,
     pub(crate) meter: Arc<CpuMeter>,
@@ -44,15 +50,18 @@ pub(crate) struct Crew {
 }
 
 impl Crew {
-    /// A worker at `sockets`, which has the duties of worker `post`.
+    /// A worker which has the duties, and the sockets, of worker `post`.
     ///
     /// # Errors
     /// When its thread cannot be started.
-    pub(crate) fn begin(&self, index: usize, post: usize, sockets: Sockets) -> io::Result<JoinHandle<Left>> {
+    pub(crate) fn begin(&self, index: usize, post: usize) -> io::Result<JoinHandle<Left>> {
         let job = Job {
             index,
             post,
-            apps: self.apps.iter().cloned().zip(sockets).collect(),
+            apps: self.apps.clone(),
+            plan: self.plan.clone(),
+            harbour: self.harbour.clone(),
+            open: self.open.clone(),
             stop: self.stop.clone(),
             deadline: self.deadline.clone(),
             meter: self.meter.clone(),
@@ -68,7 +77,10 @@ pub(crate) struct Job {
     pub(crate) index: usize,
     /// Whose duties it has. Worker 0 also runs what an application needs once: its timer and its health checks.
     pub(crate) post: usize,
-    pub(crate) apps: Vec<(Arc<App>, Vec<TcpListener>)>,
+    pub(crate) apps: Vec<Arc<App>>,
+    pub(crate) plan: watch::Receiver<Arc<Plan>>,
+    pub(crate) harbour: Arc<Harbour>,
+    pub(crate) open: watch::Receiver<bool>,
     pub(crate) stop: watch::Receiver<bool>,
     pub(crate) deadline: watch::Receiver<Option<Instant>>,
     pub(crate) meter: Arc<CpuMeter>,
@@ -95,42 +107,114 @@ pub(crate) fn run(job: Job) -> Left {
 }
 
 async fn work(job: Job) -> Left {
-    let Job { index, post, apps, mut stop, deadline, meter, seed } = job;
+    let Job { index, post, apps: all, mut plan, harbour, open: turn, mut stop, deadline, meter, seed } = job;
     if post == 0 {
-        let all: Vec<Arc<App>> = apps.iter().map(|(app, _)| app.clone()).collect();
         for app in &all {
             once_for(app, "timer", timer::run);
             once_for(app, "health checks", health::run);
         }
         if let Some(first) = all.first().cloned() {
-            let meter = meter.clone();
+            let (all, meter) = (all.clone(), meter.clone());
             once_for(&first, "memory", |_| heap::run());
             once_for(&first, "load report", move |_| timer::report(all.clone(), meter.clone()));
         }
     }
     let scratch = Scratch::shared();
-    let doorstep = apps.first().map(|(app, _)| Doorstep::new(app.now()));
-    let mut workers = Vec::new();
-    let mut accepting = Vec::new();
-    for ((app, listeners), doorstep) in apps.into_iter().zip(doorstep.into_iter().cycle()) {
-        let worker = WorkerApp::new(app, index, (scratch.clone(), doorstep), seed);
+    let doorstep = all.first().map(|app| Doorstep::new(app.now()));
+    let numbered = (0..).zip(all).zip(doorstep.into_iter().cycle());
+    let workers = numbered.map(|(app, doorstep)| WorkerApp::new(app, index, (scratch.clone(), doorstep), seed));
+    let workers: Rc<[Rc<WorkerApp>]> = workers.collect();
+    for worker in &*workers {
         let (swept, meter) = (worker.clone(), meter.clone());
-        spawn_local(supervise("sweep", panicked(&worker), move || sweep(swept.clone(), meter.clone())));
-        let watching = worker.clone();
-        spawn_local(supervise("cancel", panicked(&worker), move || end_runaways(watching.clone())));
-        // They cannot change while the sentry runs.
-        let listens = worker.app.live().config.listen.clone();
-        for (listener, listen) in listeners.into_iter().zip(listens) {
-            accepting.push(spawn_local(keep_accepting(worker.clone(), listener, listen, stop.clone())));
+        spawn_local(supervise("sweep", panicked(worker), move || sweep(swept.clone(), meter.clone())));
+        let (watching, all) = (worker.clone(), workers.clone());
+        spawn_local(supervise("cancel", panicked(worker), move || end_runaways(watching.clone(), all.clone())));
+    }
+    let mut listening = Listening { workers: workers.clone(), post, harbour, turn, open: Vec::new(), next: 0 };
+    loop {
+        let now = plan.borrow_and_update().clone();
+        listening.follow(&now);
+        tokio::select! {
+            // An error means that the handle is gone, which comes to the same.
+            _ = stop.wait_for(|stop| *stop) => break,
+            changed = plan.changed() => if changed.is_err() { break },
         }
-        workers.push(worker);
     }
-    // An error means that the handle is gone, which comes to the same.
-    let _ = stop.wait_for(|stop| *stop).await;
-    for task in accepting {
-        let _ = task.await;
-    }
+    listening.end().await;
     drain(&workers, *deadline.borrow()).await
+}
+
+/// A worker's listeners.
+struct Listening {
+    workers: Rc<[Rc<WorkerApp>]>,
+    post: usize,
+    harbour: Arc<Harbour>,
+    /// Whether it may accept; before that, another process does.
+    turn: watch::Receiver<bool>,
+    open: Vec<Open>,
+    /// The next one's number.
+    next: u16,
+}
+
+/// One of them.
+struct Open {
+    front: Arc<Front>,
+    /// What new connections come in by.
+    door: Rc<RefCell<Rc<Door>>>,
+    stop: watch::Sender<bool>,
+    /// One for each of the worker's sockets there.
+    accepting: Vec<JoinTask>,
+}
+
+type JoinTask = tokio::task::JoinHandle<()>;
+
+impl Listening {
+    /// Listens where `plan` says, and nowhere else.
+    fn follow(&mut self, plan: &Plan) {
+        let (stay, go): (Vec<Open>, Vec<Open>) =
+            std::mem::take(&mut self.open).into_iter().partition(|open| plan.front(open.front.place).is_some());
+        self.open = stay;
+        for gone in go {
+            // Its task ends once it has accepted what is there.
+            gone.stop.send_replace(true);
+            gone.door.borrow().close(plan.drain);
+        }
+        for front in &plan.fronts {
+            match self.open.iter_mut().find(|open| open.front.place == front.place) {
+                Some(open) => {
+                    let door = open.door.borrow().renew(front.clone());
+                    (open.front, _) = (front.clone(), open.door.replace(door));
+                }
+                None => self.begin(front),
+            }
+        }
+    }
+
+    fn begin(&mut self, front: &Arc<Front>) {
+        let listeners = match self.harbour.sockets_of(front.place, self.post) {
+            Ok(listeners) => listeners,
+            // It is gone already, and the next plan says so.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+            Err(error) => return error!(address = %front.address, %error, "a worker cannot accept here"),
+        };
+        let door = Rc::new(RefCell::new(Door::new(self.next, &self.workers, front.clone())));
+        self.next = self.next.wrapping_add(1);
+        let (stop, stopped) = watch::channel(false);
+        let accept =
+            |listener| spawn_local(keep_accepting(door.clone(), listener, (self.turn.clone(), stopped.clone())));
+        let accepting = listeners.into_iter().map(accept).collect();
+        self.open.push(Open { front: front.clone(), door, stop, accepting });
+    }
+
+    /// Accepts once more what is there, and no more.
+    async fn end(self) {
+        for open in &self.open {
+            open.stop.send_replace(true);
+        }
+        for accepting in self.open.into_iter().flat_map(|open| open.accepting) {
+            let _ = accepting.await;
+        }
+    }
 }
 
 /// Runs what an application needs once.
@@ -149,14 +233,26 @@ fn panicked(worker: &Rc<WorkerApp>) -> impl Fn() + 'static {
     move || worker.lane().bump(Counter::WorkerPanics)
 }
 
-/// Accepts until the stop. The socket outlives the task that uses it, so that no connection is lost with a panic.
-async fn keep_accepting(worker: Rc<WorkerApp>, listener: TcpListener, listen: Listen, stop: watch::Receiver<bool>) {
-    let (count, listener) = (panicked(&worker), Rc::new(listener));
+/// Accepts from its turn until the stop. The socket outlives the task that uses it, so that no connection is lost with
+/// a panic.
+async fn keep_accepting(
+    door: Rc<RefCell<Rc<Door>>>,
+    listener: TcpListener,
+    (mut turn, stop): (watch::Receiver<bool>, watch::Receiver<bool>),
+) {
+    let mut stopped = stop.clone();
+    tokio::select! {
+        biased;
+        // It was another's turn all along.
+        _ = stopped.wait_for(|stop| *stop) => return,
+        _ = turn.wait_for(|turn| *turn) => {}
+    }
+    let (count, listener) = (panicked(&door.borrow()), Rc::new(listener));
     let accept_again = move || {
-        let (worker, stop, listener) = (worker.clone(), stop.clone(), listener.clone());
+        let (door, stop, listener) = (door.clone(), stop.clone(), listener.clone());
         async move {
             let accepted = match listener.try_clone() {
-                Ok(listener) => accept(worker, listener, listen, stop).await,
+                Ok(listener) => accept(door, listener, stop).await,
                 Err(error) => Err(error),
             };
             if let Err(error) = accepted {
@@ -192,14 +288,17 @@ async fn sweep(worker: Rc<WorkerApp>, meter: Arc<CpuMeter>) {
     }
 }
 
-/// Ends requests that the controller wants ended, where they are this worker's.
-async fn end_runaways(worker: Rc<WorkerApp>) {
+/// Ends requests that the controller wants ended, where they are this worker's. Their connections may be another
+/// application's.
+async fn end_runaways(worker: Rc<WorkerApp>, all: Rc<[Rc<WorkerApp>]>) {
     let mut news = worker.app.runaways.subscribe();
     // An error means that the application is gone.
     while news.changed().await.is_ok() {
         let tickets = news.borrow_and_update().clone();
-        for (_, client) in &*worker.clients.borrow() {
-            tickets.iter().for_each(|ticket| client.cancel(*ticket));
+        for app in &*all {
+            for (_, client) in &*app.clients.borrow() {
+                tickets.iter().for_each(|ticket| client.cancel((worker.number, *ticket)));
+            }
         }
     }
 }

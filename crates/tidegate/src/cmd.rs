@@ -14,6 +14,7 @@ mod run;
 mod simulate;
 mod top;
 mod tournament;
+mod upgrade;
 
 use std::process::ExitCode;
 
@@ -27,6 +28,7 @@ use crate::log;
 pub enum Command {
     /// Protect a service.
     Run(run::Args),
+    Upgrade(upgrade::Args),
     /// Check a configuration file and print what it means.
     Check(check::Args),
     Load(load::Args),
@@ -59,6 +61,7 @@ impl Command {
     pub fn run(self) -> Result<ExitCode> {
         match self {
             Command::Run(args) => run::run(args),
+            Command::Upgrade(args) => upgrade::run(&args),
             Command::Check(args) => check::run(&args),
             Command::Load(args) => load::run(args),
             Command::Top(args) => top::run(args),

@@ -31,7 +31,10 @@ struct Line<'a> {
     policy: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     predicted_ms: Option<f64>,
+    protocol: &'static str,
     status: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    grpc_status: Option<u8>,
     end: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     work: Option<&'static str>,
@@ -92,7 +95,9 @@ pub(super) fn format(app: &str, class: &str, record: &RequestRecord<'_>, names: 
         reason,
         policy,
         predicted_ms: predicted.map(millis),
+        protocol: record.protocol.name(),
         status: record.status,
+        grpc_status: record.grpc_status,
         end: record.end.name(),
         work: record.work.map(Work::name),
         server: record.server.map(|id| names.server(id)),
@@ -160,7 +165,7 @@ fn civil(days: u64) -> (u64, u64, u64) {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::record::RecordEnd;
+    use crate::record::{Protocol, RecordEnd};
     use tidegate_engine::{ClassId, Reason, Rejection};
 
     pub(crate) fn record(path: &str) -> RequestRecord<'_> {
@@ -173,7 +178,9 @@ pub(super) mod tests {
             request_type: RequestTypeId(0),
             decision: Decided::Admitted,
             server: Some(ServerId(1)),
+            protocol: Protocol::Http2,
             status: 200,
+            grpc_status: None,
             bytes_in: 0,
             bytes_out: 1024,
             waited: Duration::ZERO,
@@ -198,7 +205,8 @@ pub(super) mod tests {
         assert!(!line.contains(&0) && !line.contains(&0x1b), "no control characters reach a terminal");
         let parsed = parsed(&line);
         assert_eq!(parsed["path"], hostile);
-        assert_eq!(parsed["status"], 200);
+        assert_eq!((&parsed["status"], &parsed["protocol"]), (&200.into(), &"h2".into()));
+        assert!(parsed.get("grpc_status").is_none());
         assert_eq!(parsed["client"], "192.0.2.7");
         assert_eq!(parsed["first_byte_ms"], 1.234);
         assert_eq!((&parsed["server"], &parsed["type"]), (&1.into(), &"default".into()));

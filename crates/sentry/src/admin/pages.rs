@@ -43,7 +43,7 @@ pub(super) async fn healthz(State(admin): Shared) -> Response {
 }
 
 /// The worker that is stuck at `now`, if one is.
-pub(super) fn stuck(counters: &Counters, now: Timestamp) -> Option<usize> {
+pub(crate) fn stuck(counters: &Counters, now: Timestamp) -> Option<usize> {
     counters.last_beat().filter(|(_, seen)| now.since(*seen) > STUCK).map(|(worker, _)| worker)
 }
 
@@ -55,7 +55,8 @@ pub(super) async fn readyz(State(admin): Shared) -> Response {
     }
 }
 
-fn not_ready(board: &Board) -> Option<String> {
+/// Why it takes no requests, if it does not.
+pub(super) fn not_ready(board: &Board) -> Option<String> {
     if board.draining() {
         return Some("draining".to_owned());
     }
@@ -72,6 +73,7 @@ pub(super) async fn state(State(admin): Shared) -> Json<Value> {
     let mut state = view::process(board);
     state["applications"] = applications.collect();
     state["control"] = board.control().map_or(Value::Null, |view| view.to_json());
+    state["sources"] = board.names().map_or(Value::Null, |view| view.to_json());
     state["reports"] = board.reports().map_or(Value::Null, |view| view.to_json());
     Json(state)
 }

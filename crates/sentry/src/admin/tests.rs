@@ -1,3 +1,4 @@
+mod calls;
 mod urls;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -24,7 +25,7 @@ fn start(token: Option<&str>) -> (AdminServer, Arc<Board>) {
     let board = board();
     let admin = config::Admin { listen: None, token: token.map(str::to_owned) };
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-    (AdminServer::start(listen, &admin, board.clone()).expect("starts"), board)
+    (AdminServer::start(listen, &admin, board.clone(), &mut Sockets::default()).expect("starts"), board)
 }
 
 /// Sends a request on a connection of its own; the stream is read with a time limit, so that a mistake fails the test.

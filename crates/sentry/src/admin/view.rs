@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tidegate_classify::network_of;
 use tidegate_engine::Snapshot;
 
+use crate::acme;
 use crate::app::App;
 use crate::board::Board;
 
@@ -42,6 +43,10 @@ pub(super) fn application(board: &Board, app: &App, snapshot: &Snapshot) -> Valu
     let addresses: HashMap<&str, &str> =
         live.servers().map(|server| (server.name.as_str(), server.address.as_str())).collect();
     each(&mut value["servers"], |name| ("address", addresses.get(name).copied().into()));
+    value["acme"] = live.config.tls.as_ref().and_then(|tls| tls.acme.as_ref()).map(acme::shown).into();
+    let checks: HashMap<&str, Value> =
+        live.servers().map(|server| (server.name.as_str(), server.checks.shown(app.now()))).collect();
+    each(&mut value["servers"], |name| ("checks", checks.get(name).cloned().into()));
     if let Some(reports) = board.reports() {
         let nuclei: HashMap<String, Value> = reports
             .nuclei()

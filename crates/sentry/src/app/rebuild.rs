@@ -1,18 +1,24 @@
 //! A controller in which a panic happened is not used on: nobody knows which half of a change was made. A new one takes
 //! its place, with the configuration in force.
 //!
-//! What it learned is learned again. Requests in flight go on; the new controller does not know of them, so for as long
-//! as they last it may admit as many again. Those that waited are refused. What they all say later, by permits of the
-//! old controller, is not for the new one: an epoch tells them apart.
+//! What it learned is kept, as numbers that are checked one by one, unless that was done a moment ago already: then
+//! they may be what is wrong. Requests in flight go on, and keep their places in the new one until they are expected to
+//! be done. Those that waited are refused. What they all say later, by permits of the old controller, is not for the
+//! new one: an epoch tells them apart.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use tidegate_engine::{Controller, SetupError, Status, Timestamp};
+use tidegate_engine::{Controller, Learned, SetupError, Status, Timestamp};
 use tracing::error;
 
 use super::{App, Core};
 use crate::in_force::InForce;
+
+/// What was learned is not kept again within this time.
+const SUSPICIOUS: Duration = Duration::from_secs(60);
 
 impl App {
     /// How often a controller was built anew after a panic.
@@ -43,15 +49,27 @@ impl App {
         core
     }
 
+    /// What the controller learned that panicked. It may panic once more.
+    fn learned_before(&self, core: &mut Core, now: Timestamp) -> Option<Learned> {
+        let last = self.rebuilt_at.swap(now.as_nanos().max(1), Ordering::Relaxed);
+        let is_first = last == 0 || now.since(Timestamp::from_nanos(last)) > SUSPICIOUS;
+        let learned = || catch_unwind(AssertUnwindSafe(|| core.controller.learned(now))).ok();
+        is_first.then(learned).flatten()
+    }
+
     fn replace_controller(&self, core: &mut Core) -> Result<(), SetupError> {
         let (old, now) = (self.live(), self.now());
-        let mut config = old.config.clone();
-        config.setup.shadow = core.controller.setup().shadow;
+        let shadow = core.controller.setup().shadow;
+        let mut laid = old.laid();
+        laid.config.setup.shadow = shadow;
+        let mut declared = old.declared.clone();
+        declared.setup.shadow = shadow;
         let seed = now.as_nanos() ^ self.rebuilt();
         let sink = Box::new(self.events.clone());
-        let mut controller = Controller::new(config.setup.clone(), old.policer.lanes(), seed, sink)?;
+        let mut controller = Controller::new(laid.config.setup.clone(), old.policer.lanes(), seed, sink)?;
+        let learned = self.learned_before(core, now);
         let generation = core.generation + 1;
-        let Ok(live) = InForce::new(config, &controller, generation, Some(&old)) else { return Ok(()) };
+        let Ok(live) = InForce::new(declared, laid, &controller, generation, Some(&old)) else { return Ok(()) };
         for server in live.servers() {
             // In the new one's slots, with the state that the old one's had.
             let before = old.servers().find(|before| before.name == server.name);
@@ -61,6 +79,9 @@ impl App {
                 server.set_excluded(before.is_excluded());
             }
             controller.handle_server(now, server.id, status);
+        }
+        if let Some(learned) = learned {
+            controller.recall(now, &learned);
         }
         core.controller = controller;
         core.epoch += 1;

@@ -6,13 +6,18 @@ use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ServerConfig};
+
+use super::{Acme, SocketFile};
 
 /// An address to listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listen {
-    /// The address.
+    /// The address; of a Unix socket: none.
     pub address: SocketAddr,
+    /// The Unix socket, if it is one.
+    pub socket: Option<SocketFile>,
     /// Whether connections begin with a TLS handshake.
     pub tls: bool,
     /// Whether they begin with a PROXY header, before any handshake.
@@ -24,13 +29,28 @@ pub struct Listen {
 impl<T: Into<SocketAddr>> From<T> for Listen {
     /// A listener for plain HTTP.
     fn from(address: T) -> Self {
-        Listen { address: address.into(), tls: false, proxy: ProxyIn::Off, redirect: None }
+        Listen { address: address.into(), socket: None, tls: false, proxy: ProxyIn::Off, redirect: None }
+    }
+}
+
+impl Listen {
+    /// Whether both are one listener, though they are different applications': the same address, but for a port that
+    /// the system chooses, or the same Unix socket.
+    pub(crate) fn is_same(&self, other: &Listen) -> bool {
+        match (self.socket, other.socket) {
+            (None, None) => self.address == other.address && self.address.port() != 0,
+            (Some(own), Some(other)) => own.path() == other.path(),
+            _ => false,
+        }
     }
 }
 
 impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.address.fmt(f)
+        match &self.socket {
+            Some(socket) => socket.fmt(f),
+            None => self.address.fmt(f),
+        }
     }
 }
 
@@ -60,6 +80,32 @@ impl ProxyIn {
     }
 }
 
+/// Whether connections to servers begin with a PROXY header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProxyOut {
+    /// They do not.
+    #[default]
+    Off,
+    /// In version 1, a line of text.
+    V1,
+    /// In version 2.
+    V2,
+}
+
+impl ProxyOut {
+    /// Every choice, in the order of messages.
+    pub const ALL: [ProxyOut; 3] = [ProxyOut::Off, ProxyOut::V1, ProxyOut::V2];
+
+    /// The name in the file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ProxyOut::Off => "off",
+            ProxyOut::V1 => "v1",
+            ProxyOut::V2 => "v2",
+        }
+    }
+}
+
 /// How an application speaks TLS to its clients.
 #[derive(Clone, Debug)]
 pub struct Tls {
@@ -67,6 +113,8 @@ pub struct Tls {
     pub certificates: Vec<CertificateFiles>,
     /// The certificate is one of the process's own making, which no client trusts.
     pub self_signed: bool,
+    /// One that is ordered from an authority, after those.
+    pub acme: Option<Acme>,
     /// The oldest version that is spoken.
     pub min_version: TlsVersion,
     /// What is asked of clients.
@@ -75,6 +123,10 @@ pub struct Tls {
     pub client_ca: Option<PathBuf>,
     /// Whether requests must be for the host that the handshake named.
     pub match_host: bool,
+    /// The certificates with their keys.
+    pub(crate) keys: Vec<Arc<CertifiedKey>>,
+    /// The same where the same is asked of clients; 0: nothing.
+    pub(crate) asks: u64,
     /// What follows from all this.
     pub(crate) server: Arc<ServerConfig>,
 }
@@ -83,6 +135,11 @@ impl Tls {
     /// The files that it was read from.
     pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
         self.certificates.iter().flat_map(|pair| [&pair.cert, &pair.key]).chain(&self.client_ca)
+    }
+
+    /// The file that it was read from if it was there, and is read from as soon as it is.
+    pub fn issued(&self) -> Option<PathBuf> {
+        self.acme.as_ref().map(Acme::certificate)
     }
 }
 

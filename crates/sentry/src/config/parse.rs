@@ -7,6 +7,7 @@ use tidegate_config::{At, ConfigErrors, List, Problem, Report, Time, parse_docum
 
 use super::raw::{
     RawAdmin, RawApplication, RawCertificate, RawConfig, RawListen, RawSentry, RawServer, RawServerTable, RawTls,
+    RawUpgrade,
 };
 #[cfg(any(test, feature = "fuzzing"))]
 use super::resolve::NoWorld;
@@ -47,6 +48,8 @@ pub struct OneLine {
     pub workers: Option<u64>,
     /// A file, or `-` for standard output.
     pub access_log: Option<String>,
+    /// Where it is asked to hand over to a successor.
+    pub upgrade_socket: Option<String>,
 }
 
 impl Config {
@@ -146,6 +149,9 @@ impl OneLine {
             reports: None,
             traces: None,
             control: None,
+            upgrade: self
+                .upgrade_socket
+                .map(|path| typed(RawUpgrade { socket: Some(typed(path)), ..RawUpgrade::default() })),
         }
     }
 }

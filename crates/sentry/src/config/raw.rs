@@ -1,13 +1,23 @@
 //! What is typed: every table of the file and its keys, nothing yet filled in or checked against each other.
 
+mod acme;
 mod front;
+mod health;
+mod mirror;
+mod routing;
+mod upgrade;
 mod who;
 
 use tidegate_config::{Bytes, List, PerSecond, RawSla, Share, Time, section};
 
+pub(super) use self::acme::RawAcme;
 pub(super) use self::front::{
     RawCertificate, RawListen, RawListenTable, RawServer, RawServerTable, RawServerTls, RawTls,
 };
+pub(super) use self::health::{RawField, RawHealth, RawStatus};
+pub(super) use self::mirror::RawMirror;
+pub(super) use self::routing::{RawAccess, RawRequestHeader, RawResponseHeader, RawRewrite, RawRoute};
+pub(super) use self::upgrade::RawUpgrade;
 pub(super) use self::who::{RawAffinity, RawDeadline, RawTenant, RawTenants};
 use super::policy::{AdmissionChoice, DispatchChoice, PartitionChoice};
 
@@ -26,6 +36,8 @@ section! {
         traces: RawTraces,
         /// The [control plane](control.md) to follow; `servers` may then be left out. Restart to change. Default: none.
         control: RawControl,
+        /// Handing over to a [successor](upgrade.md) without losing a connection.
+        upgrade: RawUpgrade,
         /// One or more; a name each when there are several. Required.
         application: List<RawApplication>,
     }
@@ -37,6 +49,9 @@ section! {
         workers: u64,
         /// How long SIGTERM waits for requests in flight. Default: `"30s"`.
         drain: Time,
+        /// Name servers for [names of servers](names.md), such as `"10.0.0.2:53"`. Default: those of
+        /// `/etc/resolv.conf`.
+        resolvers: List<String>,
     }
 }
 
@@ -44,8 +59,8 @@ section! {
     pub(super) struct RawAdmin ("in [admin]") {
         /// Address to listen on. Any address other than loopback needs a token. Default: `"127.0.0.1:9900"`.
         listen: String,
-        /// 16 or more characters, sent as `Authorization: Bearer ...` for all but `/healthz`, `/readyz` and the
-        /// dashboard's own files. Without a token the API allows no changes. Default: none.
+        /// 16 or more characters, sent as `Authorization: Bearer ...` for all but `/healthz`, `/readyz`, health
+        /// over gRPC and the dashboard's own files. Without a token the API allows no changes. Default: none.
         token: String,
         /// Instead of `token`: a file that holds it. Default: none.
         token_file: String,
@@ -98,13 +113,31 @@ section! {
     pub(super) struct RawApplication ("in [[application]]") {
         /// What it is called in metrics, logs and on the dashboard. Default: `"default"`.
         name: String,
-        /// Addresses, or tables; `":8080"` is every IPv4 address. Restart to change. Default: `"127.0.0.1:8080"`.
+        /// Addresses, or tables; `":8080"` is every address, IPv4 and IPv6; `"unix:/run/shop.sock"` is a
+        /// [Unix socket](tls.md#unix-sockets). Several applications may [share](routing.md) one. Default:
+        /// `"127.0.0.1:8080"`.
         listen: List<RawListen>,
+        /// [Which requests](routing.md) are this application's, where several share a listener: `{ host = "..." }`,
+        /// `{ path = "..." }`, or both; any of several. Default: what no other application has.
+        route: List<RawRoute>,
+        /// [Who may ask at all](routing.md#who-may-ask).
+        access: RawAccess,
+        /// What of a path [servers are not told](routing.md#paths-and-headers).
+        rewrite: RawRewrite,
+        /// [Header fields](routing.md#paths-and-headers) to set, add or remove in requests to servers, in this order.
+        /// Default: none.
+        request_header: List<RawRequestHeader>,
+        /// The same in answers to clients. Default: none.
+        response_header: List<RawResponseHeader>,
         /// [TLS](tls.md) in front. Default: none, plain HTTP.
         tls: RawTls,
         /// TLS to servers whose addresses begin with `https://` or `h2://`.
         server_tls: RawServerTls,
-        /// Addresses such as `"127.0.0.1:9001"`, or tables. Required.
+        /// Whether servers are told by [PROXY headers](tls.md#proxy-headers-to-servers) for whom a connection is:
+        /// `"off"`, `"v1"` or `"v2"`. Each connection of a client then has one of its own to the server. Default:
+        /// `"off"`.
+        server_proxy: String,
+        /// Addresses such as `"127.0.0.1:9001"`, or tables; [names](names.md) are all of their addresses. Required.
         servers: List<RawServer>,
         /// A file that `tidegate profile` wrote: [what it says](profile.md#in-a-configuration) of `target`,
         /// `default_cost`, `max_conn` and stealing holds here too, and must not contradict what is here. Default: none.
@@ -160,6 +193,8 @@ section! {
         limits: RawLimits,
         /// How the sentry determines which servers are up.
         health: RawHealth,
+        /// Copies of requests for [a shadow server](health.md#mirror). Default: none.
+        mirror: RawMirror,
         /// When a request that a server did not answer is retried on another.
         retry: RawRetry,
         /// Connections to servers.
@@ -315,26 +350,6 @@ section! {
         open_bytes: Bytes,
         /// Requests at once on one connection of [HTTP/2](http2.md); `0`: HTTP/1 only. Default: `100`.
         streams: u64,
-    }
-}
-
-section! {
-    pub(super) struct RawHealth ("in [application.health]") {
-        /// Path to request; a status of 2xx or 3xx is good. Default: none, a TCP connection is enough.
-        path: String,
-        /// Between two checks of a server. Default: `"2s"`.
-        interval: Time,
-        /// Of a check. Default: `"1s"`.
-        timeout: Time,
-        /// Good checks in a row that bring a server up. Default: `2`.
-        rise: u64,
-        /// Bad checks in a row that take it down. Default: `3`.
-        fall: u64,
-        /// Requests in a row without an answer that take it down at once, if they are of several clients and for
-        /// several paths; 0: never. Default: `5`.
-        passive_failures: u64,
-        /// Of the servers, how many may be down for another to be taken down so. Default: `"50%"`.
-        max_ejected: Share,
     }
 }
 

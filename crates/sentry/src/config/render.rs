@@ -1,6 +1,11 @@
 //! A configuration as TOML: complete, with every default, and itself a valid configuration of the same meaning.
 
+mod acme;
 mod front;
+mod health;
+mod mirror;
+mod routing;
+mod upgrade;
 
 use std::time::Duration;
 
@@ -11,8 +16,7 @@ use tidegate_engine::{Bounds, ClassSetup, Sla, Tags, TenantSetup, WhenAllDown};
 use toml::{Table, Value};
 
 use super::{
-    AccessLog, Application, Config, Forwarded, Health, Limits, RejectionPages, RequestKind, SynClass, SynPolicing,
-    Timeouts,
+    AccessLog, Application, Config, Forwarded, Limits, RejectionPages, RequestKind, SynClass, SynPolicing, Timeouts,
 };
 
 impl Config {
@@ -46,7 +50,9 @@ impl Config {
         let mut sentry = Table::new();
         put(&mut sentry, "workers", whole(self.sentry.workers));
         put(&mut sentry, "drain", time(self.sentry.drain));
+        put_list(&mut sentry, "resolvers", texts(&self.sentry.resolvers));
         put(&mut out, "sentry", sentry);
+        put(&mut out, "upgrade", upgrade::upgrade(&self.upgrade));
         if let Some(listen) = self.admin.listen {
             let mut admin = Table::new();
             put(&mut admin, "listen", listen.to_string());
@@ -93,8 +99,10 @@ fn application(app: &Application) -> Value {
     let mut out = Table::new();
     put(&mut out, "name", app.name.clone());
     put(&mut out, "listen", front::listeners(app));
+    routing::routing(&mut out, app);
     put_some(&mut out, "tls", app.tls.as_ref().map(front::tls));
     put_some(&mut out, "server_tls", app.server_tls.as_ref().map(front::server_tls));
+    put(&mut out, "server_proxy", app.server_proxy.name());
     put(&mut out, "shadow", setup.shadow);
     put(
         &mut out,
@@ -122,7 +130,8 @@ fn application(app: &Application) -> Value {
     put(&mut out, "half_close", app.half_close);
     put(&mut out, "timeouts", timeouts(&app.timeouts));
     put(&mut out, "limits", limits(&app.limits));
-    put(&mut out, "health", health(&app.health));
+    put(&mut out, "health", health::health(&app.health));
+    put_some(&mut out, "mirror", app.mirror.as_ref().map(mirror::mirror));
     let mut retry = Table::new();
     put(&mut retry, "attempts", i64::from(app.retry.attempts));
     put(&mut retry, "budget", app.retry.budget);
@@ -232,7 +241,7 @@ fn servers(app: &Application) -> Vec<Value> {
         put_some(&mut out, "max_connections", setup.max_connections.map(i64::from));
         Value::from(out)
     };
-    both.map(server).collect()
+    both.map(server).chain(app.server_files.iter().map(front::server_file)).collect()
 }
 
 fn sla(sla: &Sla) -> Table {
@@ -355,18 +364,6 @@ fn limits(given: &Limits) -> Table {
     put(&mut out, "open", whole(given.open));
     put(&mut out, "open_bytes", given.open_bytes.to_string());
     put(&mut out, "streams", whole(given.streams));
-    out
-}
-
-fn health(given: &Health) -> Table {
-    let mut out = Table::new();
-    put_some(&mut out, "path", given.path.clone());
-    put(&mut out, "interval", time(given.interval));
-    put(&mut out, "timeout", time(given.timeout));
-    put(&mut out, "rise", i64::from(given.rise));
-    put(&mut out, "fall", i64::from(given.fall));
-    put(&mut out, "passive_failures", i64::from(given.passive_failures));
-    put(&mut out, "max_ejected", given.max_ejected);
     out
 }
 

@@ -1,16 +1,23 @@
 //! From what was typed to what it means: defaults, checks between keys, addresses and files looked up.
 
+mod acme;
 mod address;
 mod cluster;
 mod control;
 mod due;
+mod headers;
+mod health;
+mod mirror;
 mod profile;
 mod reports;
+mod routing;
 mod rules;
+mod server_files;
 mod settings;
 mod syn;
 mod tenants;
 mod tls;
+mod upgrade;
 mod world;
 
 use std::collections::HashSet;
@@ -26,10 +33,11 @@ use tidegate_engine::{
     AdmissionConfig, ClassSetup, DispatchConfig, Role, ServerSetup, Setup, SetupError, SetupPlace, WhenAllDown,
 };
 
-use super::raw::{RawApplication, RawConfig, RawServerTable};
-use super::{AccessLog, Admin, Application, Config, Listen, SentryConfig, Server};
+use super::raw::{RawApplication, RawConfig, RawServer, RawServerTable};
+use super::{AccessLog, Admin, Application, Config, Listen, ProxyOut, SentryConfig, Server, ServerFile};
 
 use profile::Profile;
+use server_files::in_files;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) use world::NoWorld;
 pub(super) use world::{RealWorld, World};
@@ -59,6 +67,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         let sentry = SentryConfig {
             workers: self.count("workers", raw_sentry.workers, self.world.cores(), 1..=1024),
             drain: raw_sentry.drain.map_or(Duration::from_secs(30), |drain| drain.value.0),
+            resolvers: raw_sentry.resolvers.map_or_else(Vec::new, |list| self.resolvers(list)),
         };
         let access_log = access_log(raw.access_log);
         self.is_governed = raw.control.is_some();
@@ -73,29 +82,27 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         for nameless in raw_applications.iter().filter(|app| several && app.value.name.is_none()) {
             self.missing(&nameless.span, "one of several applications needs a name; add name = \"...\"");
         }
+        let places: Vec<_> = raw_applications.iter().map(routing::Places::of).collect();
         let applications = raw_applications.into_iter().zip(listens);
-        let applications = applications.map(|(raw, listen)| self.application(raw, listen)).collect();
+        let applications: Vec<_> = applications.map(|(raw, listen)| self.application(raw, listen)).collect();
+        self.sharing(&applications, &places);
         let reports = raw.reports.and_then(|reports| self.reports(reports));
         let traces = raw.traces.and_then(|traces| self.traces(traces));
         let control = raw.control.and_then(|control| self.control(control));
-        Config { sentry, admin, reports, traces, control, access_log, applications, source }
+        let upgrade = self.upgrade(raw.upgrade);
+        Config { sentry, admin, reports, traces, control, access_log, upgrade, applications, source }
     }
 
     fn application(&mut self, raw: At<RawApplication>, listen: Vec<Listen>) -> Application {
         let (span, raw) = (raw.span, raw.value);
         let blame = Blame::of(&raw, &span);
-        let name = raw.name.map_or_else(default_name, |name| {
-            if name.value.trim().is_empty() {
-                self.report.error(&name.span, "name is empty; give the application a name");
-            }
-            name.value
-        });
+        let name = self.name(raw.name);
         let profile = self.profile(raw.profile);
         let stated = span_of(&raw.target).or_else(|| span_of(&raw.sla));
         let sla = tidegate_config::sla(raw.target, raw.sla, self.complete, self.report);
         let sla = self.sla_beside(sla, stated, profile.as_ref());
         self.servers_beside(raw.servers.as_ref(), profile.as_ref());
-        let (servers, server_setups) = self.servers(raw.servers, &span);
+        let (servers, server_setups, server_files) = self.servers(raw.servers, &span);
         let (classes, class_rules, class_pages, class_kinds) = self.classes(raw.class);
         let (request_types, type_rules, kinds, tags) = self.request_types(raw.request_type);
         let max_conn = self.max_conn(raw.max_conn);
@@ -103,8 +110,8 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         let default_cost = raw.default_cost.and_then(|cost| self.positive("default_cost", cost));
         let (dispatch, stealing) = self.dispatch(raw.dispatch, profile.as_ref());
         let (affinity, affinity_by) = self.affinity(raw.affinity).unzip();
-        let seed = process_seed();
-        let (tenants_by, tenants) = self.tenants(raw.tenants, raw.tenant, seed);
+        let (tenants_by, tenants) = self.tenants(raw.tenants, raw.tenant, process_seed());
+        let (health, mirror, also_secure) = self.aside(raw.health, raw.mirror, &servers);
         let limits = self.limits(raw.limits.map(|l| l.value).unwrap_or_default());
         let setup = Setup {
             name: name.clone(),
@@ -126,15 +133,19 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             cancel: self.cancel(raw.cancel),
         };
         self.check(&setup, &blame, profile.as_ref(), stealing.as_ref());
-        let application = Application {
+        let all_servers = servers.iter().chain(in_files(&server_files));
+        let server_tls = self.server_tls(raw.server_tls, all_servers, also_secure, &span);
+        let mut application = Application {
             name,
             listen,
+            routing: self.routing(raw.route, raw.rewrite, raw.access),
             tls: raw.tls.and_then(|tls| self.tls(tls, limits.streams > 0)),
-            server_tls: self.server_tls(raw.server_tls, &servers, &span),
+            server_tls,
+            server_proxy: self.choice("server_proxy", raw.server_proxy, ProxyOut::ALL, ProxyOut::name),
             classifier: tidegate_classify::ClassifierSetup {
                 classes: class_rules,
                 request_types: type_rules,
-                seed,
+                seed: process_seed(),
                 affinity: affinity_by,
                 deadline: self.deadline(raw.deadline),
                 tenants: tenants_by,
@@ -144,9 +155,11 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             class_kinds,
             tags,
             servers,
+            server_files,
             timeouts: self.timeouts(raw.timeouts.map(|t| t.value).unwrap_or_default()),
             limits,
-            health: self.health(raw.health.map(|h| h.value).unwrap_or_default()),
+            health,
+            mirror,
             retry: self.retry(raw.retry.map(|r| r.value).unwrap_or_default()),
             pool: self.pool(raw.pool.map(|p| p.value).unwrap_or_default()),
             forwarded: self.forwarded(raw.forwarded.map(|f| f.value).unwrap_or_default()),
@@ -156,8 +169,18 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             paths: self.paths(raw.paths),
             half_close: raw.half_close.is_some_and(|given| given.value),
         };
+        self.header_changes(raw.request_header, raw.response_header, &mut application);
         self.doubts(&application, &span);
         application
+    }
+
+    fn name(&mut self, given: Option<At<String>>) -> String {
+        given.map_or_else(default_name, |name| {
+            if name.value.trim().is_empty() {
+                self.report.error(&name.span, "name is empty; give the application a name");
+            }
+            name.value
+        })
     }
 
     fn when_all_down(&mut self, given: Option<At<String>>) -> WhenAllDown {
@@ -172,24 +195,29 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         }
     }
 
-    fn servers(
-        &mut self,
-        raw: Option<At<List<super::raw::RawServer>>>,
-        span: &Range<usize>,
-    ) -> (Vec<Server>, Vec<ServerSetup>) {
-        let list = match raw {
-            Some(list) => list.value.0,
-            None => Vec::new(),
-        };
+    fn servers(&mut self, raw: Option<At<List<RawServer>>>, span: &Range<usize>) -> Servers {
+        let list = raw.map_or_else(Vec::new, |list| list.value.0);
         if list.is_empty() && !self.is_governed {
             self.missing(span, "no servers; add servers = [\"host:port\", ...]");
         }
+        let (files, list) = list.into_iter().partition(|server| server.value.0.file.is_some());
+        let files = self.server_files(files);
+        let (servers, setups) = self.listed(list).into_iter().unzip();
+        (servers, setups, files)
+    }
+
+    /// Servers with addresses of their own, or names.
+    pub(super) fn listed(&mut self, list: Vec<At<RawServer>>) -> Vec<(Server, ServerSetup)> {
         let both: Vec<_> = list.into_iter().filter_map(|server| self.server(server.value.0, &server.span)).collect();
         self.once("server", "name each server once", both.iter().map(|(server, _, span)| (&*server.name, span)));
-        both.into_iter().map(|(server, setup, _)| (server, setup)).unzip()
+        both.into_iter().map(|(server, setup, _)| (server, setup)).collect()
     }
 
     fn server(&mut self, raw: RawServerTable, span: &Range<usize>) -> Option<(Server, ServerSetup, Range<usize>)> {
+        if let Some(file) = &raw.file {
+            self.report.error(&file.span, "a file of servers names no other file; list the servers here");
+            return None;
+        }
         let Some(address) = raw.address else {
             self.missing(span, "this server has no address; add address = \"host:port\"");
             return None;
@@ -324,6 +352,9 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
     }
 }
 
+/// Servers, what the engine needs of them, and files of more.
+type Servers = (Vec<Server>, Vec<ServerSetup>, Vec<ServerFile>);
+
 /// Where the parts of a setup stand that the engine judges as a whole.
 struct Blame {
     admission: Range<usize>,
@@ -367,7 +398,13 @@ fn access_log(raw: Option<At<String>>) -> AccessLog {
 }
 
 /// Random, and the same for the life of the process: URL keys survive a reload.
-fn process_seed() -> u64 {
-    static SEED: OnceLock<u64> = OnceLock::new();
+pub(crate) fn process_seed() -> u64 {
     *SEED.get_or_init(|| RandomState::new().hash_one("url keys"))
 }
+
+/// From now on it is this one, unless it was used already.
+pub(crate) fn adopt_process_seed(seed: u64) {
+    let _ = SEED.set(seed);
+}
+
+static SEED: OnceLock<u64> = OnceLock::new();

@@ -56,6 +56,8 @@ fn difference(before: &Snapshot, now: &Snapshot, seconds: f64) -> ApplicationSee
         refused,
         busy: if processors > 0.0 { (work / processors).min(1.0) } else { 0.0 },
         mean_service: now.mean_cost,
+        service_variation: now.cost_variation,
+        arrival_variation: now.arrival_variation,
         processors: (learned && processors > 0.0).then(|| processors / serving().count() as f64),
         servers: now.servers.iter().filter(|server| server.status != Status::Removed).map(server).collect(),
     }

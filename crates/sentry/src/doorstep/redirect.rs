@@ -1,5 +1,6 @@
-//! Requests that are sent to https: where to.
+//! Requests that are sent to https: where to. Who validates a name is answered here.
 
+use crate::acme::challenge;
 use crate::gate::head::{Bad, Examined, Head, HeadLimits, examine, header_table, leading_lines};
 use crate::reject;
 
@@ -10,7 +11,10 @@ pub(super) fn answer(bytes: &[u8], limits: &HeadLimits, port: u16) -> Option<(u1
     let place = match examine(bytes, &mut table, limits) {
         Examined::Partial => return None,
         Examined::Bad(bad) => Err(bad),
-        Examined::Whole(head) => place(&head, port).ok_or(Bad::Host),
+        Examined::Whole(head) => match challenge::answer(&head) {
+            Some(answer) => return Some((200, answer)),
+            None => place(&head, port).ok_or(Bad::Host),
+        },
     };
     Some(match place {
         Ok(place) => {

@@ -7,9 +7,9 @@ use http::HeaderValue;
 use tidegate_classify::RequestView;
 use tidegate_engine::Rejection;
 
-use super::{Ending, Line};
+use super::{Ending, Line, Refused};
 use crate::permit::{Arrival, Policed};
-use crate::record::{Decided, RecordEnd, RequestRecord};
+use crate::record::{Decided, Protocol, RecordEnd, RequestRecord};
 use crate::share::WorkerApp;
 use crate::spans::Trace;
 
@@ -27,7 +27,9 @@ impl Ending {
             request_type: self.request.request_type,
             decision: self.decision,
             server: self.server,
+            protocol: if self.client.is_stream.get() { Protocol::Http2 } else { Protocol::Http1 },
             status: self.status,
+            grpc_status: line.grpc_status,
             bytes_in,
             bytes_out: self.bytes_out,
             waited: self.waited,
@@ -55,7 +57,7 @@ pub(super) fn log_refusal(
     arrival: &Arrival,
     view: &impl RequestView,
     peer: SocketAddr,
-    (status, bytes_out): (u16, usize),
+    refused: Refused,
     trace: Option<&Trace>,
 ) {
     let Policed::Refused(rejection) = &arrival.policed else { return };
@@ -69,9 +71,11 @@ pub(super) fn log_refusal(
         request_type: arrival.request.request_type,
         decision: Decided::Rejected(rejection),
         server: None,
-        status,
+        protocol: refused.protocol,
+        status: refused.status,
+        grpc_status: refused.grpc_status,
         bytes_in: 0,
-        bytes_out: bytes_out as u64,
+        bytes_out: refused.bytes_out as u64,
         waited: Duration::ZERO,
         first_byte: None,
         total: worker.now().since(arrival.at),

@@ -2,13 +2,14 @@
 //! that writes down what it reads.
 //!
 //! *What holds.* What the client framed is what the server framed: requests go out in their order, none twice, none
-//! that the client did not send, bodies included. What the rules read is what the server read. Each answer belongs to
-//! its request, and each whole request gets one, or the connection ends. What is owed has a bound; and when the client
-//! is gone nothing is open, in flight, waiting or held.
+//! that the client did not send, bodies included. What the rules read is what the server read, and so is what it was
+//! found its application by. Each answer belongs to its request, and each whole request gets one, or the connection
+//! ends. What is owed has a bound; and when the client is gone nothing is open, in flight, waiting or held.
 //!
 //! *How.* One thread, and pairs of sockets in place of TCP, on which bytes are there at once: what happens follows from
-//! the bytes alone. The first byte picks what is admitted, the next two seed how the client cuts its bytes, when it
-//! reads, how it ends, and what the server does; the rest is what it sends.
+//! the bytes alone. The first byte picks what is admitted, and whether two applications share the listener; the next
+//! two seed how the client cuts its bytes, when it reads, how it ends, and what the server does; the rest is what it
+//! sends.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -19,6 +20,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::{Arc, Once};
+use std::time::Duration;
 
 use tidegate_classify::RequestView;
 use tidegate_engine::Rng;
@@ -32,7 +34,9 @@ use super::origin::{self, Record};
 use crate::accept::welcome;
 use crate::app::App;
 use crate::config::Config;
+use crate::door::Door;
 use crate::doorstep::Doorstep;
+use crate::plan::Plan;
 use crate::record::NoRecords;
 use crate::share::{Scratch, WorkerApp};
 
@@ -56,10 +60,15 @@ const CLASSES: &str = "[[application.class]]\nname = \"gold\"\nmin_rate = \"1000
     match = [{ path_prefix = \"/gold\" }, { host = \"vip.example\" }, { header = { name = \"x-tier\", value = \"gold\" } }, \
     { cookie = { name = \"tier\", value = \"gold\" } }]\n[[application.class]]\nname = \"low\"\n";
 
-/// A thread's sentry, one for each kind of admission.
+/// Another application behind the same listener. Both say to servers who they are.
+const OTHER: &str = "route = [{ host = \"other.example\" }, { host = \"*.example\", path = \"/gold\" }, { path = \"/other\" }]\n\
+    request_header = { set = \"X-App\", value = \"other\" }\n";
+const FIRST: &str = "request_header = { set = \"X-App\", value = \"fuzz\" }\n";
+
+/// A thread's sentry, one for each kind of admission, and one of two applications.
 struct World {
     runtime: LocalRuntime,
-    workers: [Rc<WorkerApp>; 2],
+    doors: [Rc<Door>; 3],
 }
 
 thread_local! {
@@ -83,15 +92,24 @@ impl World {
         });
         let mut builder = tokio::runtime::Builder::new_current_thread();
         let runtime = builder.enable_all().build_local(Default::default()).expect("a runtime");
-        let worker = |admission: &str| {
-            let text = format!("[[application]]\n{COMMON}{admission}{CLASSES}");
+        let application = |keys: &str| format!("[[application]]\n{COMMON}{keys}{CLASSES}");
+        let door = |text: String| {
             let checked = Config::parse(&text, Path::new("fuzz.toml")).expect("it makes sense");
-            let application = checked.config.applications.into_iter().next().expect("one");
-            let app = App::new(application, 1, 1, Arc::new(NoRecords)).expect("it makes sense");
-            let doorstep = Doorstep::new(app.now());
-            WorkerApp::new(Arc::new(app), 0, (Scratch::shared(), doorstep), 1)
+            let applications = checked.config.applications;
+            let plan = Plan::of(&applications, Duration::ZERO, &Plan::default()).expect("it makes sense");
+            let (origin, scratch) = (std::time::Instant::now(), Scratch::shared());
+            let worker = |(number, application)| {
+                let app = App::new(application, 1, 1, Arc::new(NoRecords)).expect("it makes sense");
+                let app = app.with_origin(origin);
+                let doorstep = Doorstep::new(app.now());
+                WorkerApp::new((number, Arc::new(app)), 0, (scratch.clone(), doorstep), 1)
+            };
+            let workers: Rc<[_]> = (0..).zip(applications).map(worker).collect();
+            Door::new(0, &workers, plan.fronts[0].clone())
         };
-        World { workers: [worker(GUARDED), worker(OPEN)], runtime }
+        let other = application(&[OPEN, OTHER].concat()).replacen("\"fuzz\"", "\"other\"", 1);
+        let two = application(&[OPEN, FIRST].concat()) + &other;
+        World { doors: [door(application(GUARDED)), door(application(OPEN)), door(two)], runtime }
     }
 }
 
@@ -116,7 +134,8 @@ pub fn connection(data: &[u8]) -> usize {
     let [high, low, sent @ ..] = seed else { return 0 };
     let seed = u64::from(*high) << 8 | u64::from(*low);
     let served = WORLD.with(|world| {
-        let worker = world.workers[usize::from(kind & 1)].clone();
+        let which = if *kind >= 128 { 2 } else { usize::from(kind & 1) };
+        let worker = world.doors[which].clone();
         PANICKED.set(false);
         IS_INSIDE.set(true);
         let served = world.runtime.block_on(Drive::new(worker, sent, seed).run());
@@ -140,7 +159,7 @@ enum End {
 
 /// A connection under way.
 struct Drive<'a> {
-    worker: Rc<WorkerApp>,
+    worker: Rc<Door>,
     sent: &'a [u8],
     rng: Rng,
     client: UnixStream,
@@ -155,7 +174,7 @@ struct Drive<'a> {
 }
 
 impl<'a> Drive<'a> {
-    fn new(worker: Rc<WorkerApp>, sent: &'a [u8], seed: u64) -> Self {
+    fn new(worker: Rc<Door>, sent: &'a [u8], seed: u64) -> Self {
         let (client, inner) = UnixStream::pair().expect("a pair of sockets");
         for io in [&client, &inner] {
             io.set_nonblocking(true).expect("no waiting");
@@ -178,8 +197,7 @@ impl<'a> Drive<'a> {
             self.send();
             if let Some(inner) = self.inner.take() {
                 let socket = std::net::TcpStream::from(OwnedFd::from(inner));
-                let address = std::net::SocketAddr::from(([192, 0, 2, 1], 80));
-                welcome(&self.worker, socket, ([192, 0, 2, 7], 7).into(), address.into());
+                welcome(&self.worker, socket, ([192, 0, 2, 7], 7).into());
             }
             for _ in 0..self.rng.below(6) {
                 self.turn(reads).await;
@@ -249,9 +267,11 @@ impl<'a> Drive<'a> {
     async fn over(mut self, end: End) -> usize {
         drop(std::mem::replace(&mut self.client, UnixStream::pair().expect("a pair of sockets").0));
         let is_over = |drive: &Self| {
-            let app = &drive.worker.app;
-            let rest = (app.counters.connections_open(), app.counters.held(), drive.worker.ghosts.get());
-            rest == (0, 0, 0) && app.in_flight() == 0 && app.waiting() == 0
+            drive.worker.apps().iter().all(|worker| {
+                let app = &worker.app;
+                let rest = (app.counters.connections_open(), app.counters.held(), worker.ghosts.get());
+                rest == (0, 0, 0) && app.in_flight() == 0 && app.waiting() == 0
+            })
         };
         let mut turns = 0;
         while !is_over(&self) {
@@ -266,19 +286,26 @@ impl<'a> Drive<'a> {
             turns += 1;
             self.turn(false).await;
         }
-        self.worker.close_resting();
+        for worker in self.worker.apps() {
+            worker.close_resting();
+        }
         while self.record.borrow().open > 0 {
             turns += 1;
             assert!(turns < 2 * PATIENCE, "connections to the server stay open");
             self.turn(false).await;
         }
-        let live = self.worker.local().live.clone();
         let class = |head: &Head| {
             let view = Asked { head, target: judge::target(head) };
+            let found = self.worker.find(&view, None).expect("nothing is nobody's");
+            if self.worker.apps().len() > 1 {
+                let told = head.values("x-app").first().map(|name| String::from_utf8_lossy(name));
+                assert_eq!(told.as_deref(), Some(found.app.name()), "another application had {head:?}");
+            }
+            let live = found.local().live.clone();
             (!live.is_exempt(&view)).then(|| live.class_name(live.classify(&view).class).to_owned())
         };
         let seen = std::mem::take(&mut self.record.borrow_mut().seen);
-        let is_open = live.config.rejection.decision_on_admitted;
+        let is_open = self.worker.local().live.config.rejection.decision_on_admitted;
         let exchange = judge::Exchange { sent: self.sent, seen: &seen, got: &self.got, closed: self.closed };
         exchange.judge(&class, !is_open, end == End::Reads && self.taken == self.sent.len());
         seen.len()
@@ -328,8 +355,13 @@ mod tests {
 
     #[test]
     fn ordinary_connections_hold() {
-        for kind in 0..2 {
+        for kind in [0, 1, 128] {
             assert_eq!(of(kind, "GET /gold HTTP/1.1\r\nHost: t\r\n\r\n"), 200);
+            of(kind, "GET /other HTTP/1.1\r\nHost: t\r\n\r\nGET /%6fther/ HTTP/1.1\r\nHost: t\r\n\r\n");
+            of(
+                kind,
+                "GET http://Other.example./x HTTP/1.1\r\nHost: t\r\n\r\nGET /gold HTTP/1.1\r\nHost: a.example:8\r\n\r\n",
+            );
             of(kind, "GET / HTTP/1.1\r\nHost: t\r\n\r\nHEAD /gold/b HTTP/1.1\r\nHost: t\r\n\r\n");
             of(
                 kind,

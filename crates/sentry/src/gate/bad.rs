@@ -21,6 +21,10 @@ pub enum Bad {
     AmbiguousPath,
     /// A body that breaks its framing: 400.
     Body,
+    /// From a client that may not ask this application: 403.
+    ClientDenied,
+    /// For a host or path that no application of the listener has: 404.
+    NoApplication,
     /// The head did not arrive in time: 408.
     HeaderTimeout,
     /// The body did not arrive in time: 408.
@@ -43,7 +47,7 @@ pub enum Bad {
 
 impl Bad {
     /// Every reason, for tables and metrics.
-    pub const ALL: [Bad; 18] = [
+    pub const ALL: [Bad; 20] = [
         Bad::Syntax,
         Bad::BareLineFeed,
         Bad::BothLengths,
@@ -53,6 +57,8 @@ impl Bad {
         Bad::Target,
         Bad::AmbiguousPath,
         Bad::Body,
+        Bad::ClientDenied,
+        Bad::NoApplication,
         Bad::HeaderTimeout,
         Bad::BodyTimeout,
         Bad::BodyTooLarge,
@@ -67,6 +73,8 @@ impl Bad {
     /// The status the client gets.
     pub const fn status(self) -> u16 {
         match self {
+            Bad::ClientDenied => 403,
+            Bad::NoApplication => 404,
             Bad::HeaderTimeout | Bad::BodyTimeout => 408,
             Bad::BodyTooLarge => 413,
             Bad::TargetTooLong => 414,
@@ -91,6 +99,8 @@ impl Bad {
             Bad::Target => "target",
             Bad::AmbiguousPath => "ambiguous-path",
             Bad::Body => "body",
+            Bad::ClientDenied => "client-denied",
+            Bad::NoApplication => "no-application",
             Bad::HeaderTimeout => "header-timeout",
             Bad::BodyTimeout => "body-timeout",
             Bad::BodyTooLarge => "body-too-large",

@@ -8,9 +8,12 @@ use tidegate_classify::RequestView;
 use tidegate_engine::Timestamp;
 
 use super::head::{Bad, Examined, Framing, Head, examine, header_table, leading_lines};
+use crate::acme::challenge;
 use crate::client::Client;
-use crate::ending;
+use crate::door::Door;
+use crate::ending::{self, Refused};
 use crate::permit::{Arrival, BodyIs, Policed, police};
+use crate::record::Protocol;
 use crate::reject;
 use crate::share::WorkerApp;
 use crate::tls::Facts;
@@ -83,7 +86,7 @@ pub(crate) struct Passing {
 }
 
 /// Goes through `input`; answers are appended to `out`.
-pub(crate) fn sift(worker: &Rc<WorkerApp>, origin: Origin<'_>, input: &[u8], out: &mut Vec<u8>) -> Sifted {
+pub(crate) fn sift(worker: &Rc<Door>, origin: Origin<'_>, input: &[u8], out: &mut Vec<u8>) -> Sifted {
     let mut consumed = 0;
     // One reading of the clock serves the whole pass.
     let now = worker.now();
@@ -117,17 +120,22 @@ enum One {
     Stop(Step),
 }
 
-fn sift_one(worker: &Rc<WorkerApp>, origin: Origin<'_>, input: &[u8], out: &mut Vec<u8>, now: Timestamp) -> One {
-    let limits = worker.local().live.head;
+fn sift_one(door: &Rc<Door>, origin: Origin<'_>, input: &[u8], out: &mut Vec<u8>, now: Timestamp) -> One {
+    let limits = door.head();
     let mut table = header_table();
     let head = match examine(input, &mut table, &limits) {
         Examined::Partial => return One::Stop(Step::More),
         Examined::Bad(bad) => {
-            answer_bad(worker, bad, out);
+            answer_bad(door, bad, out);
             return One::Stop(Step::Close { unread: true });
         }
         Examined::Whole(head) => head,
     };
+    if let Some(answer) = challenge::answer(&head) {
+        door.lane().status(200);
+        out.extend_from_slice(&answer);
+        return One::Answered { length: head.len, close: true };
+    }
     let pass = |arrival| {
         let whole_server = head.asks_whole_server();
         One::Stop(Step::Pass(Passing { head: head.len, framing: head.framing, whole_server, arrival }))
@@ -135,10 +143,14 @@ fn sift_one(worker: &Rc<WorkerApp>, origin: Origin<'_>, input: &[u8], out: &mut 
     if !head.plain {
         return pass(None);
     }
-    if origin.facts.is_some_and(|facts| !worker.belongs(facts, head.host)) {
-        answer_bad(worker, Bad::Misdirected, out);
-        return One::Stop(Step::Close { unread: true });
-    }
+    let found = door.find(&Seen { head: &head, origin }, origin.facts);
+    let worker = match found.and_then(|worker| worker.takes(head.framing).map(|()| worker)) {
+        Ok(worker) => worker,
+        Err(bad) => {
+            answer_bad(door, bad, out);
+            return One::Stop(Step::Close { unread: true });
+        }
+    };
     let body = match head.framing {
         Framing::Length(length) if (input.len() - head.len) as u64 >= length => BodyIs::Here,
         Framing::None => BodyIs::Here,
@@ -148,11 +160,12 @@ fn sift_one(worker: &Rc<WorkerApp>, origin: Origin<'_>, input: &[u8], out: &mut 
     let (Policed::Refused(rejection), Some(length)) = (&arrival.policed, length_to_skip(&head)) else {
         return pass(Some(Box::new(arrival)));
     };
-    let close = head.close || worker.app.draining();
+    let close = head.close || door.is_closing(origin.peer);
     let wanted = reject::Wanted { accept: head.header("accept"), head_only: head.method == "HEAD", close };
     let bytes = worker.refusals.borrow_mut().append(&arrival.local.live, rejection, &wanted, out);
     let status = reject::status(&arrival.local.live, rejection);
-    ending::record_refusal(worker, &arrival, &Seen { head: &head, origin }, origin.peer, (status, bytes));
+    let refused = Refused { status, grpc_status: None, bytes_out: bytes, protocol: Protocol::Http1 };
+    ending::record_refusal(worker, &arrival, &Seen { head: &head, origin }, origin.peer, refused);
     match (length.checked_sub(input.len()), close) {
         (None | Some(0), _) => One::Answered { length, close },
         (Some(_), true) => One::Stop(Step::Close { unread: true }),
@@ -198,6 +211,11 @@ impl RequestView for Seen<'_, '_, '_> {
 
     fn header(&self, lowercase_name: &str) -> Option<&[u8]> {
         self.head.header(lowercase_name)
+    }
+
+    fn last_header(&self, lowercase_name: &str) -> Option<&[u8]> {
+        let mut all = self.head.headers.iter().rev();
+        all.find(|header| header.name.eq_ignore_ascii_case(lowercase_name)).map(|header| header.value)
     }
 
     fn client(&self) -> Option<IpAddr> {

@@ -1,7 +1,7 @@
 //! Any bytes as a request's head: what goes on to the server is what may.
 
 use http::{Response, Uri};
-use tidegate_classify::{Paths, Reading, reading};
+use tidegate_classify::{Paths, Reading, Rewrite, Route, Routes, reading};
 
 use super::*;
 
@@ -33,6 +33,7 @@ pub fn headers(data: &[u8]) {
     let read = parts.clone();
     let wishes = to_server(&mut parts, &client, &rules, &DECISIVE, false, || HeaderValue::from_static("id"));
     same_meaning(&read, &parts);
+    same_without_prefix(&read, &parts, &client);
     let headers = &parts.headers;
     let stays = |name: &HeaderName| matches!(*name, header::COOKIE | header::AUTHORIZATION) || DECISIVE.contains(name);
     let ours = [X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST, X_REQUEST_ID, header::FORWARDED, header::HOST];
@@ -71,6 +72,27 @@ fn same_meaning(read: &request::Parts, sent: &request::Parts) {
         let of = |parts: &request::Parts| parts.headers.get_all(name).iter().cloned().collect::<Vec<_>>();
         assert_eq!(of(read), of(sent), "the rules read another {name}");
     }
+}
+
+/// What a server gets of a path without a prefix is what is below that prefix for rules and routes, and can be read in
+/// one way.
+fn same_without_prefix(read: &request::Parts, sent: &request::Parts, client: &Client) {
+    const PREFIXES: [&str; 3] = ["/a/b", "/a b", "/a"];
+    let strip = Rewrite::new(&PREFIXES.map(String::from), "").expect("paths");
+    let Some(target) = sent.uri.path_and_query().map(|target| target.as_str()) else { return };
+    let Some((left, taken)) = strip.apply(target) else { return };
+    assert_eq!(reading(&left), Reading::Canonical, "{left:?} of {target:?} can be read in two ways");
+    assert!(left.parse::<Uri>().is_ok(), "{left:?} is no target");
+    let rest = &target[taken.len()..];
+    let slash = if rest.is_empty() || rest.starts_with('?') { "/" } else { "" };
+    assert_eq!(left, [slash, rest].concat(), "of {target:?} without {taken:?}");
+    let view = crate::proxy::View { parts: read, client };
+    let is_below = |prefix: &&str| {
+        let route = Route { host: None, path: Some((*prefix).to_owned()) };
+        Routes::compile([(&route, 0)]).expect("a route").find(&view).is_some()
+    };
+    let segments = PREFIXES.iter().find(|prefix| is_below(prefix)).map(|prefix| prefix.matches('/').count());
+    assert_eq!(taken.matches('/').count(), segments.unwrap_or(0), "{taken:?} was taken off {target:?}");
 }
 
 /// The names that `Connection` lists.

@@ -16,23 +16,29 @@ use http_body::Body;
 use tidegate_engine::Timestamp;
 
 use super::Shared;
+use super::conduct::{Counted, STREAM_BYTES};
 use crate::body::ResponseBody;
 use crate::client::{Client, Wait};
+use crate::counters::Counter;
 use crate::permit::Arrival;
 use crate::proxy::handle;
 use crate::serve::{Over, count_cut, poll_over};
 use crate::upload::Source;
+
+/// What is read ahead of an answer that is not whole yet, on its server's connection.
+const UNREAD: usize = 64 * 1024;
 
 /// A stream in its worker's list; off it again when dropped.
 pub(super) struct Stream {
     shared: Rc<Shared>,
     client: Rc<Client>,
     key: usize,
+    counted: Counted,
 }
 
 impl Stream {
-    /// A request for which that was decided.
-    pub(super) fn new(shared: &Rc<Shared>, arrival: Arrival) -> Self {
+    /// A request for which that was decided, with this head.
+    pub(super) fn new(shared: &Rc<Shared>, arrival: Arrival, head: &HeaderMap) -> Self {
         let worker = &shared.worker;
         let client = Client::new(shared.client.peer(), Timestamp::MAX);
         client.learn_from(&shared.client);
@@ -42,7 +48,8 @@ impl Stream {
         client.wait(Wait::RequestBody, worker.deadline(|timeouts| timeouts.header));
         let key = worker.clients.borrow_mut().insert(client.clone());
         shared.opened();
-        Stream { shared: shared.clone(), client, key }
+        let counted = Counted::new(worker, client.peer().ip(), head);
+        Stream { shared: shared.clone(), client, key, counted }
     }
 
     /// Serves it to its end.
@@ -110,6 +117,7 @@ impl Drop for Stream {
         self.client.unwritten.set(0);
         worker.count_held(&self.client, 0);
         self.client.end_message();
+        self.counted.end(worker);
         self.shared.closed();
     }
 }
@@ -151,6 +159,12 @@ impl Relay<'_> {
         if self.to.poll_reset(cx).is_ready() {
             return Poll::Ready(Err(Broken));
         }
+        let worker = &self.stream.shared.worker;
+        if self.body.is_some() && self.stream.counted.gives_way(worker) {
+            worker.lane().bump(Counter::ConnectionsShed);
+            self.to.send_reset(Reason::ENHANCE_YOUR_CALM);
+            return Poll::Ready(Err(Broken));
+        }
         loop {
             if self.read(cx).is_err() {
                 // The head said that there is more.
@@ -162,7 +176,13 @@ impl Relay<'_> {
                 break;
             }
         }
-        self.stream.shared.worker.count_held(client, 0);
+        // Its server's connection has buffers of its own, which are as full as they get.
+        let taken = match (client.unwritten.get() > 0, &self.body) {
+            (false, _) => 0,
+            (true, None) => STREAM_BYTES as usize,
+            (true, Some(_)) => STREAM_BYTES as usize + UNREAD,
+        };
+        self.stream.shared.worker.count_held(client, taken);
         if self.is_ended && client.unwritten.get() == 0 {
             return Poll::Ready(Ok(()));
         }

@@ -7,6 +7,7 @@ pub(super) fn counter_help(counter: Counter) -> &'static str {
         Counter::ConnectionsAccepted => "Client connections accepted.",
         Counter::ConnectionsClosed => "Client connections closed.",
         Counter::ConnectionsRefused => "Client connections closed at once because there were too many.",
+        Counter::ConnectionsDenied => "Client connections closed at once because their network may not ask.",
         Counter::AcceptErrors => "Failed accepts, for want of file descriptors for example.",
         Counter::Requests => "Requests whose head was read.",
         Counter::RefusedByGate => "Requests refused by the gate.",
@@ -37,6 +38,10 @@ pub(super) fn counter_help(counter: Counter) -> &'static str {
         Counter::Http2Requests => "Requests that came by HTTP/2.",
         Counter::Http2Resets => "Streams of HTTP/2 that clients reset before their answers began.",
         Counter::Http2Abuse => "Connections of HTTP/2 closed for what their clients did.",
+        Counter::Http2TurnedAway => {
+            "Connections reset at once for what their clients did before, while a worker was short of time."
+        }
+        Counter::Http2Crowded => "Streams of HTTP/2 refused because there were too many, most of the same client.",
         _ => "A counter of the data path.",
     }
 }

@@ -31,6 +31,10 @@ impl RequestView for View<'_> {
         self.parts.headers.get(lowercase_name).map(HeaderValue::as_bytes)
     }
 
+    fn last_header(&self, lowercase_name: &str) -> Option<&[u8]> {
+        self.parts.headers.get_all(lowercase_name).iter().next_back().map(HeaderValue::as_bytes)
+    }
+
     fn client(&self) -> Option<IpAddr> {
         Some(self.client.peer().ip().to_canonical())
     }

@@ -21,11 +21,16 @@ use rustix::net::RecvFlags;
 use rustix::time::Timespec;
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::sockets::{Sockets, name};
+
 /// Room for reports that come while the thread rests: those of some thousand nuclei.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
 /// The most steps that the kernel takes of a program.
 const STEPS: usize = 4096;
+
+/// Whose they are in the table of sockets.
+const NAME: &str = "reports";
 
 /// The sockets' places in their group: in the order in which they were bound.
 const STRANGERS: u32 = 0;
@@ -49,11 +54,17 @@ pub(super) enum Sender {
 }
 
 impl Port {
-    /// Listens.
+    /// Listens, with the sockets that were given or with new ones.
     ///
     /// # Errors
     /// When the address cannot be listened on, by another process too.
-    pub(super) fn bind(address: SocketAddr) -> io::Result<Port> {
+    pub(super) fn bind(address: SocketAddr, given: &mut Sockets) -> io::Result<Port> {
+        let mut given = given.take(Type::DGRAM, NAME, address).into_iter().map(UdpSocket::from);
+        if let (Some(strangers), Some(known)) = (given.next(), given.next()) {
+            let mut port = Port { strangers, known, sorts: false };
+            port.know(&[]);
+            return Ok(port);
+        }
         // The two share the port, and would share it with another sentry, too: one socket that does not finds out.
         if address.port() != 0 {
             drop(UdpSocket::bind(address)?);
@@ -63,6 +74,16 @@ impl Port {
         let mut port = Port { strangers, known, sorts: false };
         port.know(&[]);
         Ok(port)
+    }
+
+    /// Its sockets, for the table: in the order of their group.
+    pub(super) fn sockets(&self) -> io::Result<Sockets> {
+        let address = self.address()?;
+        let mut sockets = Sockets::default();
+        for (at, socket) in [&self.strangers, &self.known].into_iter().enumerate() {
+            sockets.add(name(NAME, address, at), socket.try_clone()?);
+        }
+        Ok(sockets)
     }
 
     /// Where it listens.
@@ -205,7 +226,7 @@ mod tests {
     }
 
     fn sorted(listen: &str, own: &str) {
-        let mut port = Port::bind(listen.parse().expect("an address")).expect("listens");
+        let mut port = Port::bind(listen.parse().expect("an address"), &mut Sockets::default()).expect("listens");
         assert!(port.sorts());
         let to = port.address().expect("an address");
         let (one, other) = (sender(own), sender(own));
@@ -241,14 +262,14 @@ mod tests {
         let many: Vec<SocketAddr> = (1..3000).map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
         let program = program(&many);
         assert!(program.len() <= STEPS && program.len() > STEPS - 10, "{}", program.len());
-        let port = Port::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("listens");
+        let port = Port::bind(SocketAddr::from(([127, 0, 0, 1], 0)), &mut Sockets::default()).expect("listens");
         attach(&port.strangers, &program).expect("the kernel takes it");
     }
 
     #[test]
     fn two_processes_do_not_share_a_port() {
-        let port = Port::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("listens");
-        let again = Port::bind(port.address().expect("an address"));
+        let port = Port::bind(SocketAddr::from(([127, 0, 0, 1], 0)), &mut Sockets::default()).expect("listens");
+        let again = Port::bind(port.address().expect("an address"), &mut Sockets::default());
         assert_eq!(again.expect_err("taken").kind(), io::ErrorKind::AddrInUse);
     }
 }

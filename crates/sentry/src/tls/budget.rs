@@ -4,7 +4,9 @@
 //! So handshakes may have what a worker's other business leaves of its processor, less a margin, and never less than a
 //! tenth. That is a bucket of processor seconds. While it is full enough everybody gets a handshake. When it is half
 //! empty, those whose clients were never here are refused by a reset, before any cryptography; whoever comes back with
-//! a ticket of ours is cheaper, has shown patience before, and may draw on what the bucket does not hold yet.
+//! a ticket of ours is cheaper, has shown patience before, and may draw on what the bucket does not hold yet. Where
+//! there are classes, each has such a pair of floors: those of more important classes lie lower, so a flood of one
+//! class holds the bucket at its own floor and leaves what is below to the classes before it.
 //!
 //! *Awkward cases.* What a handshake costs depends on the keys and on the machine, so it is learned, for full and
 //! resumed ones apart, from the thread's own processor time. A ticket is believed only when it opens: a client that
@@ -18,10 +20,12 @@ use std::time::Duration;
 
 use tidegate_engine::Timestamp;
 
+use super::rank::Claim;
+
 /// Processor seconds that the bucket holds.
 const BURST: f64 = 0.1;
 
-/// Strangers leave so much of it to those who come back.
+/// Strangers of the last class leave so much of it to all others.
 const RESERVE: f64 = BURST / 2.0;
 
 /// Of a worker's processor, what all its business together may take before handshakes are held back.
@@ -105,19 +109,18 @@ impl Budget {
         (self.looked, self.usage, self.shaken) = (now, usage, 0.0);
     }
 
-    /// Pays for a handshake with a client that was here before, or was not; `None`: it gets none.
-    pub(crate) fn pay(&mut self, now: Timestamp, comes_back: bool) -> Option<Paid> {
+    /// Pays for a handshake; `None`: the client gets none.
+    pub(crate) fn pay(&mut self, now: Timestamp, claim: Claim) -> Option<Paid> {
         self.refill(now);
-        let (kind, least) = if comes_back { (Kind::Resumed, -BURST) } else { (Kind::Full, RESERVE) };
-        let cost = self.cost(kind);
-        if self.left - cost < least {
+        let cost = self.cost(if claim.comes_back() { Kind::Resumed } else { Kind::Full });
+        if self.left - cost < floor(claim) {
             return None;
         }
         self.left -= cost;
         Some(Paid(cost))
     }
 
-    /// Whether a stranger would be refused now: only then tickets are looked at.
+    /// Whether a stranger of the last class would be refused now: only then it matters who is who.
     pub(crate) fn is_short(&mut self, now: Timestamp) -> bool {
         self.refill(now);
         self.left - self.cost(Kind::Full) < RESERVE
@@ -139,14 +142,27 @@ impl Budget {
         self.costs[kind as usize]
     }
 
+    /// There is so much in the bucket now.
+    #[cfg(feature = "faults")]
+    pub(crate) fn hold(&mut self, now: Timestamp, seconds: f64) {
+        (self.left, self.at) = (seconds, now);
+    }
+
     fn refill(&mut self, now: Timestamp) {
         self.left = (self.left + self.rate * now.seconds_since(self.at)).min(BURST);
         self.at = self.at.max(now);
     }
 }
 
+/// What a handshake leaves in the bucket at least.
+fn floor(claim: Claim) -> f64 {
+    -BURST + (RESERVE + BURST) * claim.position()
+}
+
 #[cfg(test)]
 mod tests {
+    use tidegate_engine::ClassId;
+
     use super::*;
 
     /// A worker in a made-up second: what it did, and how long each thing took it.
@@ -170,15 +186,20 @@ mod tests {
             }
         }
 
-        /// A client comes after `gap` seconds; whether it gets its handshake.
+        /// A client of the only class comes after `gap` seconds; whether it gets its handshake.
         fn comes(&mut self, gap: f64, comes_back: bool, other: f64) -> bool {
+            self.comes_as(gap, Claim::of(ClassId(0), 1, 1, comes_back), other)
+        }
+
+        fn comes_as(&mut self, gap: f64, claim: Claim, other: f64) -> bool {
             self.now = self.now + Duration::from_secs_f64(gap);
             self.used += Duration::from_secs_f64(other);
             let used = self.used;
             // With less than a processor it waits for the rest of each turn.
             let waited = used.mul_f64(1.0 / self.part - 1.0);
             self.budget.look(self.now, || Usage { used, waited });
-            let Some(paid) = self.budget.pay(self.now, comes_back) else { return false };
+            let Some(paid) = self.budget.pay(self.now, claim) else { return false };
+            let comes_back = claim.comes_back();
             let (kind, seconds) = if comes_back { (Kind::Resumed, self.full / 3.0) } else { (Kind::Full, self.full) };
             self.used += Duration::from_secs_f64(seconds);
             self.budget.settle(paid, Some(kind), seconds);
@@ -207,6 +228,47 @@ mod tests {
         assert_eq!(back, back_served);
         let busy = strangers as f64 * full / 10.0;
         assert!((0.6..=BUSY_AT_MOST + 0.05).contains(&busy), "{busy} of the processor for strangers");
+    }
+
+    /// Five times what a processor can do, by who comes in each round: how many of each of three classes came, and how
+    /// many of them were served.
+    fn flood(played: &mut Played, seconds: f64, who: impl Fn(usize) -> (u8, bool)) -> [(u32, u32); 3] {
+        let gap = played.full / 5.0;
+        let mut counts = [(0, 0); 3];
+        for round in 0..(seconds / gap) as usize {
+            let (class, comes_back) = who(round % 50);
+            let is_served = played.comes_as(gap, Claim::of(ClassId(class), 3, 3, comes_back), 1e-6);
+            let (came, served) = &mut counts[usize::from(class)];
+            *came += 1;
+            *served += u32::from(is_served);
+        }
+        counts
+    }
+
+    /// In a flood of the last class, strangers or with tickets, strangers of the classes before it are served. In one
+    /// of the middle class the first is served, and the last gets nothing.
+    #[test]
+    fn a_flood_of_one_class_leaves_those_before_it_served() {
+        for tickets in [false, true] {
+            let mut played = Played::new(400e-6);
+            let [first, middle, last] = flood(&mut played, 10.0, |n| match n {
+                0 => (0, false),
+                1 => (1, false),
+                _ => (2, tickets),
+            });
+            assert_eq!((first.0, middle.0), (first.1, middle.1), "of the last class come back: {tickets}");
+            assert!(0 < last.1 && last.1 < last.0, "{last:?}");
+            let middling = |n| match n {
+                0 => (0, false),
+                n if n % 5 > 0 => (1, false),
+                _ => (2, tickets),
+            };
+            // Until what was there is used up, they have it.
+            flood(&mut played, 1.0, middling);
+            let [first, middle, last] = flood(&mut played, 10.0, middling);
+            assert_eq!((first.0, last.1), (first.1, 0), "of the last class come back: {tickets}");
+            assert!(0 < middle.1 && middle.1 < middle.0, "{middle:?}");
+        }
     }
 
     /// A worker that others leave a third of a processor: strangers get most of that, and who comes back is served.
@@ -258,7 +320,7 @@ mod tests {
     fn a_failure_costs_what_it_took() {
         let mut budget = Budget::new(Timestamp::ZERO, Usage::default());
         let before = (budget.left, budget.costs);
-        let paid = budget.pay(Timestamp::ZERO, false).expect("a full bucket");
+        let paid = budget.pay(Timestamp::ZERO, Claim::NONE).expect("a full bucket");
         budget.settle(paid, None, 0.02);
         assert!((before.0 - budget.left - 0.02).abs() < 1e-9);
         assert_eq!(budget.costs, before.1);

@@ -23,8 +23,13 @@ pub(crate) struct Certificates {
 
 impl Certificates {
     pub(crate) fn new(all: Vec<Arc<CertifiedKey>>) -> Self {
+        Certificates::among(all, std::iter::empty())
+    }
+
+    /// The same, with those of `others` for names that are not among its own.
+    pub(crate) fn among(all: Vec<Arc<CertifiedKey>>, others: impl Iterator<Item = Arc<CertifiedKey>>) -> Self {
         let mut named: HashMap<String, Vec<Arc<CertifiedKey>>> = HashMap::new();
-        for key in &all {
+        for key in all.iter().cloned().chain(others) {
             let parsed = key.end_entity_cert().ok().and_then(|certificate| EndEntityCert::try_from(certificate).ok());
             for name in parsed.iter().flat_map(|parsed| parsed.valid_dns_names()) {
                 let name = name.strip_prefix('*').unwrap_or(name).to_ascii_lowercase();
@@ -68,6 +73,17 @@ pub(crate) fn certified(chain: &[u8], key: &[u8]) -> Result<Arc<CertifiedKey>, S
         rustls::Error::InconsistentKeys(_) => "the key is not that of the certificate".to_owned(),
         error => format!("they cannot be used: {error}"),
     })
+}
+
+/// The certificate and key of a challenge, in one text. What it proves stands in an extension that only authorities
+/// read and nobody else may pass over, so it is not held against its key.
+///
+/// # Errors
+/// What is wrong with the text.
+pub(crate) fn of_challenge(pem: &[u8]) -> Result<Arc<CertifiedKey>, String> {
+    let key = PrivateKeyDer::from_pem_slice(pem).map_err(|error| format!("the key is not PEM: {error}"))?;
+    let key = provider().key_provider.load_private_key(key).map_err(|error| error.to_string())?;
+    Ok(Arc::new(CertifiedKey::new(pem_list(pem)?, key)))
 }
 
 /// Authorities whose certificates of others are good.

@@ -96,6 +96,16 @@ impl ToServer {
         Ok(ToServer { client, name, identity })
     }
 
+    /// The way to the host of that name.
+    ///
+    /// # Errors
+    /// When no certificate could have it.
+    pub(crate) fn with(client: Arc<ClientConfig>, host: &str) -> Result<Self, String> {
+        let name =
+            ServerName::try_from(host.to_owned()).map_err(|_| format!("\"{host}\" is no name of a certificate"))?;
+        Ok(ToServer { client, name, identity: 0 })
+    }
+
     /// The handshake, and whether it is that server.
     ///
     /// # Errors

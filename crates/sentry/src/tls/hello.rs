@@ -4,6 +4,8 @@
 //! It decides nothing but who is let in first when processor time is short: rustls reads the same bytes again and by
 //! its own rules. So it is lenient where that does no harm, and bounded where it would.
 
+use crate::acme::challenge::PROTOCOL;
+
 /// A `ClientHello` is at most this long with all its records; browsers' with post-quantum keys have two kilobytes.
 pub(crate) const LONGEST: usize = 16 * 1024;
 
@@ -21,14 +23,20 @@ pub(crate) enum Seen {
 /// What a client says.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hello {
+    /// The host that it asks for. Who is believed is another question: rustls reads it again.
+    pub(crate) name: Option<Box<str>>,
     /// The ticket by which it wants to resume.
     pub(crate) ticket: Option<Vec<u8>>,
+    /// It is an authority that wants to know whose a name is (RFC 8737).
+    pub(crate) validates: bool,
 }
 
 const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
+const SERVER_NAME: u16 = 0;
 const SESSION_TICKET: u16 = 35;
 const PRE_SHARED_KEY: u16 = 41;
+const PROTOCOLS: u16 = 16;
 
 /// Reads what there is so far.
 pub(crate) fn read(bytes: &[u8]) -> Seen {
@@ -63,6 +71,14 @@ pub(crate) fn read(bytes: &[u8]) -> Seen {
     }
 }
 
+/// The host in a list of names (RFC 6066, section 3).
+fn server_name(list: &[u8]) -> Option<Box<str>> {
+    let mut names = Reader(Reader(list).vector16()?);
+    let kind = names.take(1)?;
+    let name = names.vector16()?;
+    std::str::from_utf8(name).ok().filter(|_| kind == [0]).map(Box::from)
+}
+
 /// RFC 8446, section 4.1.2.
 fn body(message: &[u8]) -> Option<Hello> {
     let mut reader = Reader(message);
@@ -80,6 +96,16 @@ fn body(message: &[u8]) -> Option<Hello> {
         let ticket = match kind {
             SESSION_TICKET => Some(body.0),
             PRE_SHARED_KEY => Reader(body.vector16()?).vector16(),
+            SERVER_NAME => {
+                hello.name = server_name(body.0);
+                None
+            }
+            PROTOCOLS => {
+                let protocols = body.vector16().map(Reader);
+                let is_alone = |mut list: Reader<'_>| list.vector8() == Some(PROTOCOL) && list.0.is_empty();
+                hello.validates = protocols.is_some_and(is_alone);
+                None
+            }
             _ => None,
         };
         if let Some(ticket) = ticket.filter(|ticket| !ticket.is_empty()) {
@@ -163,7 +189,8 @@ mod tests {
     #[test]
     fn a_genuine_hello_is_whole_at_its_last_byte() {
         let bytes = genuine();
-        assert_eq!(read(&bytes), Seen::Whole(Hello::default()));
+        let name = Some(Box::from("shop.example"));
+        assert_eq!(read(&bytes), Seen::Whole(Hello { name, ..Hello::default() }));
         for end in 0..bytes.len() {
             assert_eq!(read(&bytes[..end]), Seen::Partial, "{end} of {}", bytes.len());
         }
@@ -175,12 +202,43 @@ mod tests {
         for message in [with_extension(SESSION_TICKET, b"12345"), with_extension(PRE_SHARED_KEY, &psk)] {
             for each in [1, 3, 4, 5, 17, 4096] {
                 let bytes = records(&message, each);
-                assert_eq!(read(&bytes), Seen::Whole(Hello { ticket: Some(b"12345".to_vec()) }), "{each}");
+                assert_eq!(
+                    read(&bytes),
+                    Seen::Whole(Hello { ticket: Some(b"12345".to_vec()), ..Hello::default() }),
+                    "{each}"
+                );
                 assert_eq!(read(&bytes[..bytes.len() - 1]), Seen::Partial, "{each}");
             }
         }
         let bytes = records(&with_extension(SESSION_TICKET, b""), 4096);
         assert_eq!(read(&bytes), Seen::Whole(Hello::default()), "an empty one asks for a ticket and holds none");
+    }
+
+    #[test]
+    fn the_host_is_found() {
+        let list = [&[0, 15, 0, 0, 12][..], b"shop.example"].concat();
+        let name = |list: &[u8]| match read(&records(&with_extension(SERVER_NAME, list), 4096)) {
+            Seen::Whole(hello) => hello.name,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(name(&list).as_deref(), Some("shop.example"));
+        assert_eq!(name(&list[..9]), None);
+        assert_eq!(name(&[]), None);
+    }
+
+    #[test]
+    fn who_validates_says_so_and_nothing_else() {
+        let says = |protocols: &[&[u8]]| {
+            let list: Vec<u8> = protocols.iter().flat_map(|name| [&[name.len() as u8], *name].concat()).collect();
+            let list = [&(list.len() as u16).to_be_bytes()[..], &list].concat();
+            let message = with_extension(PROTOCOLS, &list);
+            match read(&records(&message, 4096)) {
+                Seen::Whole(hello) => hello.validates,
+                seen => panic!("{seen:?}"),
+            }
+        };
+        assert!(says(&[b"acme-tls/1"]));
+        assert!(!says(&[b"h2", b"acme-tls/1"]) && !says(&[b"acme-tls/1", b"http/1.1"]) && !says(&[b"http/1.1"]));
     }
 
     #[test]

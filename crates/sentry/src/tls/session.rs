@@ -87,7 +87,8 @@ impl Tls {
         Poll::Ready(Ok(read))
     }
 
-    /// Makes something of what was read. An alert about it goes out, if the socket takes it at once.
+    /// Makes something of what was read. An alert about it goes out if the socket takes it at once, or with
+    /// [`Tls::poll_send`].
     fn process(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         let before = self.session.is_handshaking().then(processor_time);
         let processed = self.session.process_new_packets();
@@ -105,8 +106,8 @@ impl Tls {
         processed.map(drop).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }
 
-    /// Sends what is sealed.
-    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Sends what is sealed, and alerts.
+    pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.session.wants_write() {
             let mut socket = Socket { io: &mut self.io, cx };
             match self.session.write_tls(&mut socket) {

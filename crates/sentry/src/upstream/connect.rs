@@ -1,36 +1,50 @@
 //! Opening a connection to a server.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
 use hyper::client::conn::http1;
 use tidegate_engine::Timestamp;
-use tokio::net::{TcpStream, lookup_host};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpStream, UnixStream};
 
 use super::answers::Answers;
 use super::multiplexed::Multiplexed;
 use super::pool::Pool;
 use super::{Line, Own, ServerConn, ServerIo, Watching};
-use crate::in_force::Server;
+use crate::client::Client;
+use crate::config::ProxyOut;
+use crate::in_force::{Endpoint, Server};
+use crate::proxy_protocol::out::{self, Ends};
+use crate::tls::Facts;
 use crate::transport::Transport;
 
 /// Bytes that are read ahead of an answer, its head included.
 const BUFFER: usize = 64 * 1024;
 
-/// Opens a connection to the pool's server.
+/// Between two tries to get into the queue of a Unix socket.
+const QUEUE_FULL: Duration = Duration::from_millis(5);
+
+/// This end of a connection that has no address of its own.
+const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+/// Opens a connection to the pool's server, for this client.
 ///
 /// # Errors
 /// `TimedOut` when it took longer than `timeout`; otherwise what the system said.
-pub(crate) async fn connect(pool: &Rc<Pool>, timeout: Duration) -> io::Result<Box<ServerConn>> {
+pub(crate) async fn connect(pool: &Rc<Pool>, client: &Client, timeout: Duration) -> io::Result<Box<ServerConn>> {
+    let ends = ends(&pool.server, client);
     #[cfg(any(test, feature = "fuzzing"))]
     if let Some(io) = crate::fuzz::dial() {
-        return begin(pool, Transport::Plain(io?), SocketAddr::from(([127, 0, 0, 1], 1))).await;
+        return begin(pool, Transport::Plain(io?), SocketAddr::from(([127, 0, 0, 1], 1)), ends).await;
     }
-    let opened = tokio::time::timeout(timeout, open(&pool.server)).await;
+    let head = out::header(pool.server.proxy, ends, client.facts().and_then(Facts::host));
+    let opened = tokio::time::timeout(timeout, open(&pool.server, &head)).await;
     let (io, local) = opened.map_err(|_| io::ErrorKind::TimedOut)??;
-    begin(pool, io, local).await
+    begin(pool, io, local, ends).await
 }
 
 /// Opens a connection of HTTP/2 to the pool's server.
@@ -39,21 +53,23 @@ pub(crate) async fn connect(pool: &Rc<Pool>, timeout: Duration) -> io::Result<Bo
 /// Likewise.
 pub(crate) async fn connect_shared(pool: &Pool, timeout: Duration) -> io::Result<Rc<Multiplexed>> {
     let opened = tokio::time::timeout(timeout, async {
-        let (io, _) = open(&pool.server).await?;
-        Multiplexed::begin(io, pool.server.tls.is_some()).await
+        // It is for many clients.
+        let head = out::header(pool.server.proxy, None, None);
+        let (io, _) = open(&pool.server, &head).await?;
+        Multiplexed::begin(io, pool.server.tls.is_some(), &pool.shared).await
     });
     opened.await.map_err(|_| io::ErrorKind::TimedOut)?
 }
 
 /// hyper takes a socket over.
-async fn begin(pool: &Rc<Pool>, io: Transport, local: SocketAddr) -> io::Result<Box<ServerConn>> {
+async fn begin(pool: &Rc<Pool>, io: Transport, local: SocketAddr, ends: Option<Ends>) -> io::Result<Box<ServerConn>> {
     pool.server.ledger.open(local);
     let answers = Rc::new(Answers::default());
     let io = ServerIo { socket: io, watching: Watching::Answers(answers.clone()) };
     let handshake = http1::Builder::new().max_buf_size(BUFFER).handshake(io).await;
     let (sender, connection) = handshake.map_err(io::Error::other)?;
     let idle_since = Timestamp::ZERO;
-    let own = Own { sender, connection, answers, over: false, reused: false, idle_since, local };
+    let own = Own { sender, connection, answers, over: false, reused: false, idle_since, local, ends };
     Ok(Box::new(ServerConn { line: Line::Own(own), home: Some(pool.clone()) }))
 }
 
@@ -71,13 +87,22 @@ pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
     code == Some(Errno::MFILE.raw_os_error()) || code == Some(Errno::NFILE.raw_os_error())
 }
 
-/// Opens a connection to a server, with a handshake where it speaks TLS; and this end's address.
+/// For whom a connection to a server is, where that is said.
+pub(super) fn ends(server: &Server, client: &Client) -> Option<Ends> {
+    if server.proxy == ProxyOut::Off { None } else { client.ends() }
+}
+
+/// Opens a connection to a server, which begins with `head`, then a handshake where it speaks TLS; and this end's
+/// address.
 ///
 /// # Errors
 /// `InvalidData` when it is not the server that its address names; otherwise what the system said.
-pub(crate) async fn open(server: &Server) -> io::Result<(Transport, SocketAddr)> {
-    let socket = dial(server).await?;
-    let local = socket.local_addr()?;
+pub(crate) async fn open(server: &Server, head: &[u8]) -> io::Result<(Transport, SocketAddr)> {
+    let socket = dial(server, head).await?;
+    let local = match &server.endpoint {
+        Some(Endpoint::Unix(_)) => NOWHERE,
+        _ => socket.local_addr()?,
+    };
     match &server.tls {
         None => Ok((Transport::Plain(socket), local)),
         Some(Ok(tls)) => Ok((Transport::Tls(tls.shake(socket).await?), local)),
@@ -85,27 +110,43 @@ pub(crate) async fn open(server: &Server) -> io::Result<(Transport, SocketAddr)>
     }
 }
 
-/// Opens a socket to a server, trying each of its addresses.
-async fn dial(server: &Server) -> io::Result<TcpStream> {
-    let stream = match server.numeric {
-        Some(address) => TcpStream::connect(address).await?,
-        None => {
-            let mut last = io::Error::new(io::ErrorKind::NotFound, "the server's name has no address");
-            let mut open = None;
-            for address in lookup_host(&server.at).await? {
-                match TcpStream::connect(address).await {
-                    Ok(stream) => {
-                        open = Some(stream);
-                        break;
-                    }
-                    Err(error) => last = error,
-                }
-            }
-            open.ok_or(last)?
+/// Opens a socket to a server, and writes `head`.
+///
+/// # Errors
+/// What the system said.
+pub(crate) async fn dial(server: &Server, head: &[u8]) -> io::Result<TcpStream> {
+    let mut socket = dial_bare(server).await?;
+    if !head.is_empty() {
+        socket.write_all(head).await?;
+    }
+    Ok(socket)
+}
+
+async fn dial_bare(server: &Server) -> io::Result<TcpStream> {
+    match &server.endpoint {
+        Some(Endpoint::Tcp(address)) => {
+            let stream = TcpStream::connect(address).await?;
+            stream.set_nodelay(true)?;
+            Ok(stream)
         }
-    };
-    stream.set_nodelay(true)?;
-    Ok(stream)
+        Some(Endpoint::Unix(path)) => dial_here(path).await,
+        None => Err(io::Error::new(io::ErrorKind::NotFound, "the server's address makes no sense")),
+    }
+}
+
+/// Opens a Unix socket. The rest of the way it is a stream like any other: nothing but this asks for its kind.
+async fn dial_here(path: &Path) -> io::Result<TcpStream> {
+    loop {
+        match UnixStream::connect(path).await {
+            // Its queue is full. Over TCP the kernel would try again by itself.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => tokio::time::sleep(QUEUE_FULL).await,
+            Err(error) => return Err(error),
+            Ok(stream) => {
+                let socket = std::os::fd::OwnedFd::from(stream.into_std()?);
+                return TcpStream::from_std(socket.into());
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -5,26 +5,29 @@
 //! one: the connection's window is that of all of its streams. A connection on which a server let a request wait in
 //! vain gets no more of them: it may hang, and closes when the last one is over.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
+use std::future::poll_fn;
 use std::io;
-use std::rc::Rc;
+use std::pin::{Pin, pin};
+use std::rc::{Rc, Weak};
+use std::task::Poll;
 
 use http::header::{self, HeaderName};
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use http::{HeaderValue, Request};
 use hyper::client::conn::http2::{Builder, SendRequest};
 use tidegate_engine::Timestamp;
-use tokio::sync::Notify;
 use tokio::task::spawn_local;
 
-use super::send::Failure;
+use super::allowed::{Allowed, Frames};
+use super::sharing::Shared;
 use super::{ServerIo, Watching};
 use crate::transport::Transport;
 use crate::upload::RequestBody;
 
-/// Requests at once on one connection: as many as every server should allow (RFC 9113, section 6.5.2). With a server
-/// that allows fewer, the others wait here.
-const STREAMS: usize = 100;
+/// Requests at once on one connection, where the server does not allow fewer: as many as every server should (RFC 9113,
+/// section 6.5.2).
+pub(super) const STREAMS: usize = 100;
 
 /// Bytes of an answer that a server may send before its client has taken them.
 const WINDOW: u32 = 64 * 1024;
@@ -43,6 +46,9 @@ const OF_HTTP1: [HeaderName; 3] = [header::CONNECTION, header::UPGRADE, header::
 pub(crate) struct Multiplexed {
     sender: SendRequest<RequestBody>,
     is_secure: bool,
+    allowed: Rc<Allowed>,
+    /// Where others may wait for a stream of it.
+    home: Weak<Shared>,
     streams: Cell<usize>,
     /// It has answered a request before.
     reused: Cell<bool>,
@@ -53,24 +59,47 @@ pub(crate) struct Multiplexed {
 }
 
 impl Multiplexed {
-    /// HTTP/2 begins on a socket.
+    /// HTTP/2 begins on a socket. The server's SETTINGS are awaited: a server that hangs, or speaks something else, is
+    /// known before it has a request, and no more is asked of it than it wants. That takes the time of one way and
+    /// back at most, once for each connection.
     ///
     /// # Errors
-    /// When the server ends it at once.
-    pub(crate) async fn begin(socket: Transport, is_secure: bool) -> io::Result<Rc<Self>> {
+    /// When the server ends it before that.
+    pub(crate) async fn begin(socket: Transport, is_secure: bool, home: &Rc<Shared>) -> io::Result<Rc<Self>> {
         let mut builder = Builder::new(Local);
         builder
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW * STREAMS as u32)
             .max_send_buf_size(SEND_BUFFER)
             .max_header_list_size(HEAD);
-        let io = ServerIo { socket, watching: Watching::Nothing };
-        let (sender, connection) = builder.handshake(io).await.map_err(io::Error::other)?;
-        // Requests on it hear of its end, each its own part of it.
-        spawn_local(async move { drop(connection.await) });
+        let allowed = Allowed::new(home);
+        let io = ServerIo { socket, watching: Watching::Frames(Frames::new(allowed.clone())) };
+        let (sender, mut connection) = builder.handshake(io).await.map_err(io::Error::other)?;
+        {
+            let mut known = pin!(allowed.known());
+            poll_fn(|cx| match known.as_mut().poll(cx) {
+                Poll::Ready(()) => Poll::Ready(Ok(())),
+                Poll::Pending => Pin::new(&mut connection).poll(cx).map(|ended| match ended {
+                    Ok(()) => Err(io::ErrorKind::UnexpectedEof.into()),
+                    Err(error) => Err(io::Error::other(error)),
+                }),
+            })
+            .await?;
+        }
+        let home = Rc::downgrade(home);
+        let at_home = home.clone();
+        spawn_local(async move {
+            // Requests on it hear of its end, each its own part of it.
+            drop(connection.await);
+            if let Some(home) = at_home.upgrade() {
+                home.settle();
+            }
+        });
         Ok(Rc::new(Multiplexed {
             sender,
             is_secure,
+            allowed,
+            home,
             streams: Cell::new(0),
             reused: Cell::new(false),
             is_suspect: Cell::new(false),
@@ -80,7 +109,12 @@ impl Multiplexed {
 
     /// Whether another request can be sent on it.
     pub(crate) fn has_room(&self) -> bool {
-        self.is_usable() && self.streams.get() < STREAMS
+        self.is_usable() && self.streams.get() < self.allowed.streams().min(STREAMS)
+    }
+
+    /// Whether the server allows all that we would send on one.
+    pub(super) fn takes_all(&self) -> bool {
+        self.allowed.streams() >= STREAMS
     }
 
     /// Whether it has none now, and had none since.
@@ -141,6 +175,9 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         self.of.streams.update(|streams| streams - 1);
+        if let Some(home) = self.of.home.upgrade() {
+            home.settle();
+        }
     }
 }
 
@@ -152,100 +189,6 @@ pub(crate) fn unfit(request: &mut Request<RequestBody>) {
     *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
     if let Some(host) = authority.and_then(|authority| HeaderValue::from_str(authority.as_str()).ok()) {
         request.headers_mut().insert(header::HOST, host);
-    }
-}
-
-/// A worker's connections to one server, and the one that is being opened: others wait for it, instead of opening one
-/// for each of them.
-#[derive(Debug, Default)]
-pub(crate) struct Shared {
-    connections: RefCell<Vec<Rc<Multiplexed>>>,
-    opening: RefCell<Option<Rc<Opening>>>,
-}
-
-/// A connection that is being opened.
-#[derive(Debug, Default)]
-pub(crate) struct Opening {
-    is_over: Notify,
-    failed: Cell<Option<Failure>>,
-}
-
-/// Who has to open a connection.
-#[derive(Debug)]
-pub(crate) enum Turn<'a> {
-    /// Nobody: there is one.
-    Ready(Stream),
-    /// The caller.
-    Open(Opener<'a>),
-    /// Somebody does.
-    Wait(Rc<Opening>),
-}
-
-impl Shared {
-    /// A stream on a connection that has room; `fresh`: on none that was there before.
-    pub(crate) fn turn(&self, fresh: bool) -> Turn<'_> {
-        if !fresh && let Some(found) = self.connections.borrow().iter().find(|connection| connection.has_room()) {
-            return Turn::Ready(Stream::new(found));
-        }
-        let mut opening = self.opening.borrow_mut();
-        match &*opening {
-            Some(opening) => Turn::Wait(opening.clone()),
-            None => {
-                *opening = Some(Rc::default());
-                Turn::Open(Opener(self))
-            }
-        }
-    }
-
-    /// Lets go of those that rest: how many.
-    pub(crate) fn close_resting(&self) -> usize {
-        let mut connections = self.connections.borrow_mut();
-        let before = connections.len();
-        connections.retain(|connection| connection.rests_since().is_none());
-        before - connections.len()
-    }
-
-    /// Lets go of those that are closed, and of those that rest for as long as `is_old` says.
-    pub(crate) fn sweep(&self, is_old: impl Fn(Timestamp) -> bool) {
-        self.connections
-            .borrow_mut()
-            .retain(|connection| connection.is_usable() && !connection.rests_since().is_some_and(&is_old));
-    }
-}
-
-impl Opening {
-    /// Until there is a connection, or why there is none; `None` also when who opened it has left.
-    pub(crate) async fn wait(&self) -> Option<Failure> {
-        self.is_over.notified().await;
-        self.failed.get()
-    }
-}
-
-/// Opens a connection for all who wait for it.
-#[derive(Debug)]
-pub(crate) struct Opener<'a>(&'a Shared);
-
-impl Opener<'_> {
-    /// There it is.
-    pub(crate) fn opened(self, connection: Rc<Multiplexed>) -> Stream {
-        let stream = Stream::new(&connection);
-        self.0.connections.borrow_mut().push(connection);
-        stream
-    }
-
-    /// There is none.
-    pub(crate) fn failed(self, why: Failure) {
-        if let Some(opening) = &*self.0.opening.borrow() {
-            opening.failed.set(Some(why));
-        }
-    }
-}
-
-impl Drop for Opener<'_> {
-    fn drop(&mut self) {
-        if let Some(opening) = self.0.opening.take() {
-            opening.is_over.notify_waiters();
-        }
     }
 }
 

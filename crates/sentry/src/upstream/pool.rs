@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use tidegate_engine::Timestamp;
 
-use super::multiplexed::Shared;
+use super::sharing::Shared;
 use super::{Line, ServerConn};
+use crate::config::ProxyOut;
 use crate::counters::{Counter, Lane};
 use crate::in_force::Server;
+use crate::proxy_protocol::out::Ends;
 
 /// Idle connections to a server.
 #[derive(Debug)]
@@ -22,18 +24,24 @@ pub(crate) struct Pool {
     #[allow(clippy::vec_box, reason = "each moves to and from the request that uses it, and is large")]
     idle: RefCell<Vec<Box<ServerConn>>>,
     /// Those of HTTP/2.
-    pub(super) shared: Shared,
+    pub(super) shared: Rc<Shared>,
 }
 
 impl Pool {
     pub(crate) fn new(server: Arc<Server>) -> Rc<Self> {
-        Rc::new(Pool { server, idle: RefCell::default(), shared: Shared::default() })
+        Rc::new(Pool { server, idle: RefCell::default(), shared: Rc::default() })
     }
 
     /// An idle connection that the server has not closed, as far as can be known.
-    pub(crate) fn take(self: &Rc<Self>, cx: &mut Context<'_>, lane: &Lane) -> Option<Box<ServerConn>> {
+    /// `ends`: for whom, where connections are for one client each.
+    pub(crate) fn take(
+        self: &Rc<Self>,
+        cx: &mut Context<'_>,
+        lane: &Lane,
+        ends: Option<Ends>,
+    ) -> Option<Box<ServerConn>> {
         loop {
-            let mut conn = self.idle.borrow_mut().pop()?;
+            let mut conn = self.newest(ends)?;
             let Line::Own(own) = &mut conn.line else { continue };
             // This tells hyper whom to wake from now on, and shows whether the server has closed meanwhile.
             own.drive(cx);
@@ -46,8 +54,22 @@ impl Pool {
         }
     }
 
+    /// The one that rested last, of those that are for this client.
+    fn newest(&self, ends: Option<Ends>) -> Option<Box<ServerConn>> {
+        let mut idle = self.idle.borrow_mut();
+        if self.server.proxy == ProxyOut::Off {
+            return idle.pop();
+        }
+        let at = idle.iter().rposition(|conn| matches!(&conn.line, Line::Own(own) if own.ends == ends))?;
+        Some(idle.remove(at))
+    }
+
     pub(super) fn put(&self, conn: Box<ServerConn>, most: usize) {
         let mut idle = self.idle.borrow_mut();
+        if self.server.proxy != ProxyOut::Off && idle.len() >= most && most > 0 {
+            // The oldest is most likely of a client that has left.
+            idle.remove(0);
+        }
         if idle.len() < most {
             idle.push(conn);
         }

@@ -14,9 +14,10 @@ use http_body::{Body, Frame};
 use hyper::body::Incoming;
 use tidegate_engine::{Outcome, Timestamp};
 
-use super::connect::{connect, connect_shared, is_local, is_out_of_descriptors};
-use super::multiplexed::{Stream, Turn, unfit};
+use super::connect::{connect, connect_shared, ends, is_local, is_out_of_descriptors};
+use super::multiplexed::{Stream, unfit};
 use super::pool::Pool;
+use super::sharing::Offer;
 use super::{Line, Own, ServerConn};
 use crate::client::{Client, Wait};
 use crate::counters::Counter;
@@ -182,49 +183,43 @@ async fn reach(
         let stream = reach_shared(worker, client, pool, fresh).await?;
         return Ok(Box::new(ServerConn { line: Line::Stream(stream), home: Some(pool.clone()) }));
     }
-    let idle = poll_fn(|cx| Poll::Ready(if fresh { None } else { pool.take(cx, worker.lane()) })).await;
+    let ends = ends(&pool.server, client);
+    let idle = poll_fn(|cx| Poll::Ready(if fresh { None } else { pool.take(cx, worker.lane(), ends) })).await;
     match idle {
         Some(server) => Ok(server),
-        None => open(worker, client, |timeout| connect(pool, timeout)).await,
+        None => open(worker, client, |timeout| connect(pool, client, timeout)).await,
     }
 }
 
 /// The same where connections are shared: one is opened for all who need it.
-async fn reach_shared(
-    worker: &Rc<WorkerApp>,
-    client: &Client,
-    pool: &Pool,
-    mut fresh: bool,
-) -> Result<Stream, Failure> {
-    loop {
-        match pool.shared.turn(fresh) {
-            Turn::Ready(stream) => {
-                worker.lane().bump(Counter::ServerReuses);
-                return Ok(stream);
-            }
-            Turn::Open(opener) => {
-                return match open(worker, client, |timeout| connect_shared(pool, timeout)).await {
-                    Ok(connection) => Ok(opener.opened(connection)),
-                    Err(why) => {
-                        // Whose own time is up says nothing about the server.
-                        if why != Failure::Request && why != Failure::Cancelled {
-                            opener.failed(why);
-                        }
-                        Err(why)
-                    }
-                };
-            }
-            Turn::Wait(opening) => {
-                client.wait(Wait::Queue, Timestamp::MAX);
-                match client.in_time(opening.wait()).await {
-                    // It is as new as one of its own.
-                    Ok(None) => fresh = false,
-                    Ok(Some(why)) => return Err(why),
-                    Err(Wait::Cancelled) => return Err(Failure::Cancelled),
-                    Err(_) => return Err(Failure::Request),
-                }
+async fn reach_shared(worker: &Rc<WorkerApp>, client: &Client, pool: &Pool, fresh: bool) -> Result<Stream, Failure> {
+    let offer = match pool.shared.ask(fresh) {
+        Ok(offer) => offer,
+        Err(place) => {
+            client.wait(Wait::Queue, Timestamp::MAX);
+            match client.in_time(place.turn()).await {
+                Ok(offer) => offer,
+                Err(Wait::Cancelled) => return Err(Failure::Cancelled),
+                Err(_) => return Err(Failure::Request),
             }
         }
+    };
+    match offer {
+        Offer::Stream(stream) => {
+            worker.lane().bump(Counter::ServerReuses);
+            Ok(stream)
+        }
+        Offer::Open(opener) => match open(worker, client, |timeout| connect_shared(pool, timeout)).await {
+            Ok(connection) => Ok(opener.opened(connection)),
+            Err(why) => {
+                // Whose own time is up says nothing about the server.
+                if why != Failure::Request && why != Failure::Cancelled {
+                    opener.failed(why);
+                }
+                Err(why)
+            }
+        },
+        Offer::Failed(why) => Err(why),
     }
 }
 

@@ -17,36 +17,42 @@ use crate::support::hostile::{Honest, Kind};
 use crate::support::{Client, RawServer, application, config, ok, refuse_all, until};
 
 /// What the issue gives a sentry.
-const MEMORY: u64 = 256 << 20;
+pub const MEMORY: u64 = 256 << 20;
 /// Of each kind, unless `TIDEGATE_HOSTILE` says how many.
 const MANY: usize = 2000;
 /// Honest clients, and how many requests of theirs are awaited while it goes on.
-const CLIENTS: usize = 4;
+pub const CLIENTS: usize = 4;
 const REQUESTS: usize = 400;
 /// What servers answer to hostile clients.
 const LARGE: usize = 4 << 20;
+/// What answers are made of.
+const PART: &str = match std::str::from_utf8(&[b'x'; 16_384]) {
+    Ok(part) => part,
+    Err(_) => panic!(),
+};
 /// A refused request's page.
 const PAGE: usize = 20_000;
 /// How the process says where it listens.
 const SAYS: &str = "the sentry listens on ";
 
 /// A sentry in a process of its own.
-struct Limited {
+pub struct Limited {
     child: Child,
     out: BufReader<ChildStdout>,
-    address: SocketAddr,
+    pub address: SocketAddr,
     admin: SocketAddr,
     group: Option<PathBuf>,
 }
 
 impl Limited {
-    /// With so many bytes of memory and so many descriptors, before `server`.
-    fn start(server: SocketAddr, memory: u64, descriptors: Option<u64>) -> Limited {
+    /// With so many bytes of memory and so many descriptors, before `server`. `refuses`: all that is not exempt.
+    fn start(server: SocketAddr, memory: u64, descriptors: Option<u64>, refuses: bool) -> Limited {
         let program = std::env::current_exe().expect("this program");
         let mut child = Command::new(program)
             .args(["--exact", "hostile::the_sentry", "--ignored", "--nocapture"])
             .env("HOSTILE_SERVER", server.to_string())
             .env("HOSTILE_MEMORY", memory.to_string())
+            .env("HOSTILE_REFUSES", u8::from(refuses).to_string())
             .env("HOSTILE_DESCRIPTORS", descriptors.unwrap_or(0).to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -114,10 +120,12 @@ fn group(process: u32, memory: u64) -> Option<PathBuf> {
     done.ok().map(|()| group)
 }
 
-/// What is at `/honest` is exempt, the rest is refused with a large page.
-fn guarded(server: SocketAddr) -> Application {
+/// What is at `/honest` is exempt; the rest is refused with a large page where it `refuses`.
+fn guarded(server: SocketAddr, refuses: bool) -> Application {
     let mut app = application(&[server]);
-    app.setup.admission = refuse_all();
+    if refuses {
+        app.setup.admission = refuse_all();
+    }
     app.exempt = vec![Rule { path: Some(PathMatch::Prefix(String::from("/honest"))), ..Rule::default() }];
     let page = Page {
         content_type: String::from("text/plain"),
@@ -147,7 +155,7 @@ fn the_sentry() {
     if number("HOSTILE_DESCRIPTORS") > 0 {
         limit(Resource::Nofile, number("HOSTILE_DESCRIPTORS"));
     }
-    let mut config = config(guarded(server), 2);
+    let mut config = config(guarded(server, number("HOSTILE_REFUSES") > 0), 2);
     config.admin.listen = Some(([127, 0, 0, 1], 0).into());
     let process = Process::start(config, None).expect("a sentry");
     println!("{SAYS}{} {}", process.sentry().addresses("app")[0], process.admin_address().expect("an address"));
@@ -174,22 +182,45 @@ struct Outcome {
 }
 
 /// `count` hostile clients of a kind, and honest ones beside them; then without them, until the memory is back.
-fn attack(kind: Kind, count: usize) -> Outcome {
+fn assert_withstood(kind: Kind, count: usize) {
+    let honest = |sentry: &Limited| Honest::start(sentry.address, CLIENTS);
+    withstand(&format!("{kind:?}"), true, honest, |sentry| {
+        let target = if kind == Kind::Admin { sentry.admin } else { sentry.address };
+        let hostile = kind.attack(target, count);
+        assert!(hostile.len() > count / 2, "{} of {count} connected", hostile.len());
+        hostile
+    });
+}
+
+/// A sentry lives within its memory, and serves honest clients, while what `attack` gives lasts.
+/// `refuses`: it refuses all that is not exempt.
+pub fn withstand<T>(
+    name: &str,
+    refuses: bool,
+    honest: impl FnOnce(&Limited) -> Honest,
+    attack: impl FnOnce(&Limited) -> T,
+) {
     // One after the other, where tests share a process: it has descriptors for one.
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     raise_descriptors();
-    let server = RawServer::answering(|asked| {
-        let length = if asked.target.ends_with("/large") { LARGE } else { 100 };
-        ok(&"x".repeat(length))
+    let server = RawServer::start(|mut peer| {
+        while let Some(asked) = peer.request() {
+            // In parts: thousands may be under way, and this process lives on the same machine.
+            let parts = if asked.target.ends_with("/large") { LARGE / PART.len() } else { 0 };
+            let length = if parts > 0 { LARGE } else { 100 };
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n");
+            let small = if parts > 0 { "" } else { &PART[..100] };
+            if !peer.send(head + small) || !(0..parts).all(|_| peer.send(PART)) {
+                return;
+            }
+        }
     });
-    let sentry = Limited::start(server.address, MEMORY, None);
-    let honest = Honest::start(sentry.address, CLIENTS);
+    let sentry = Limited::start(server.address, MEMORY, None, refuses);
+    let honest = honest(&sentry);
     until("honest clients are served", || honest.answered() >= REQUESTS);
     let before = sentry.memory("VmRSS");
-    let target = if kind == Kind::Admin { sentry.admin } else { sentry.address };
-    let hostile = kind.attack(target, count);
-    assert!(hostile.len() > count / 2, "{} of {count} connected", hostile.len());
+    let hostile = attack(&sentry);
     let answered = honest.answered();
     until("honest clients are served still", || honest.answered() >= answered + REQUESTS);
     let most = sentry.memory("VmHWM");
@@ -202,16 +233,10 @@ fn attack(kind: Kind, count: usize) -> Outcome {
     let enough = before + ((most - before) / 2).max(8 << 20);
     until("memory comes back", || sentry.memory("VmRSS") <= enough);
     let outcome = Outcome { before, most, after: sentry.memory("VmRSS"), asked, answered };
-    println!("{kind:?}: {outcome:?}");
-    outcome
-}
-
-/// It lives within its memory, and serves honest clients.
-fn assert_withstood(kind: Kind, count: usize) {
-    let outcome = attack(kind, count);
-    assert!(outcome.most <= MEMORY, "{kind:?}: {outcome:?}");
-    assert!(outcome.after <= outcome.before + (MEMORY - outcome.before) / 2, "{kind:?}: {outcome:?}");
-    assert!(outcome.answered * 100 >= outcome.asked * 95, "{kind:?}: {outcome:?}");
+    println!("{name}: {outcome:?}");
+    assert!(outcome.most <= MEMORY, "{name}: {outcome:?}");
+    assert!(outcome.after <= outcome.before + (MEMORY - outcome.before) / 2, "{name}: {outcome:?}");
+    assert!(outcome.answered * 100 >= outcome.asked * 95, "{name}: {outcome:?}");
 }
 
 #[test]
@@ -252,7 +277,7 @@ fn connections_to_the_admin_port_hurt_nobody() {
 #[test]
 fn a_process_short_of_descriptors_serves_on() {
     let server = RawServer::answering(|_| ok("here"));
-    let sentry = Limited::start(server.address, MEMORY, Some(400));
+    let sentry = Limited::start(server.address, MEMORY, Some(400), true);
     let hostile = Kind::Idle.attack(sentry.address, 800);
     let honest = Honest::start(sentry.address, CLIENTS);
     until("honest clients are served", || honest.answered() >= REQUESTS);
@@ -270,7 +295,7 @@ fn a_process_short_of_descriptors_serves_on() {
 #[test]
 fn a_process_without_descriptors_closes_what_rests_and_blames_no_server() {
     let server = RawServer::answering(|_| ok("here"));
-    let sentry = Limited::start(server.address, MEMORY, None);
+    let sentry = Limited::start(server.address, MEMORY, None, true);
     let own = sentry.descriptors();
     let hostile = Kind::Idle.attack(sentry.address, 100);
     until("all rest", || sentry.metric("tidegate_connections_open{") == 100);

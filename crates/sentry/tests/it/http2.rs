@@ -12,7 +12,7 @@ use tidegate_sentry::counters::Counter;
 use crate::support::{Door, PATIENCE, RawServer, Running, application, ok, refuse_all, until};
 
 /// Runs `test` with a connection.
-fn with_client<F: Future<Output = ()>>(address: SocketAddr, test: impl FnOnce(SendRequest<Bytes>) -> F) {
+pub(crate) fn with_client<F: Future<Output = ()>>(address: SocketAddr, test: impl FnOnce(SendRequest<Bytes>) -> F) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let socket = tokio::net::TcpStream::connect(address).await.expect("a connection");
@@ -29,13 +29,13 @@ fn get(path: &str) -> http::request::Builder {
     Request::builder().uri(format!("http://test{path}"))
 }
 
-async fn ask(sender: &SendRequest<Bytes>, request: Request<()>) -> ResponseFuture {
+pub(crate) async fn ask(sender: &SendRequest<Bytes>, request: Request<()>) -> ResponseFuture {
     let mut sender = sender.clone().ready().await.expect("room for a stream");
     sender.send_request(request, true).expect("a stream").0
 }
 
 /// Head, body and trailers of an answer.
-async fn whole(answer: ResponseFuture) -> (Response<()>, String, Option<HeaderMap>) {
+pub(crate) async fn whole(answer: ResponseFuture) -> (Response<()>, String, Option<HeaderMap>) {
     let (head, mut body) = answer.await.expect("an answer").into_parts();
     let mut text = Vec::new();
     while let Some(data) = body.data().await {
@@ -183,15 +183,15 @@ fn who_resets_a_stream_has_left() {
     sentry.assert_quiet();
 }
 
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = payload.len() as u32;
     [&length.to_be_bytes()[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
 /// `GET / HTTP/2` to `a`, as a block of fields.
-const GET: &[u8] = &[0x82, 0x86, 0x84, 0x41, 1, b'a'];
+pub const GET: &[u8] = &[0x82, 0x86, 0x84, 0x41, 1, b'a'];
 
 /// A connection that only sends; whatever comes is read by a thread of its own, until the sentry closes.
 struct Attacker {

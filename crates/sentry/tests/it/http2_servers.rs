@@ -1,7 +1,8 @@
 //! Servers that speak HTTP/2, behind a real sentry: shared connections, bodies, trailers, and what goes wrong.
 
 use std::cell::Cell;
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -16,7 +17,8 @@ use tidegate_engine::{ServerSetup, Status};
 use tidegate_sentry::config::{Application, Server};
 use tidegate_sentry::counters::Counter;
 
-use crate::support::{Door, Running, application, until};
+use crate::http2::{PREFACE, frame};
+use crate::support::{Client, Door, PATIENCE, Running, application, until};
 
 /// A server of HTTP/2 alone. What it does stands in the path of a request.
 struct Http2Server {
@@ -37,7 +39,7 @@ struct Seen {
 
 impl Http2Server {
     fn start(builder: &Builder) -> Self {
-        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
         listener.set_nonblocking(true).expect("a listener");
         let address = listener.local_addr().expect("an address");
         let (door, seen) = (Door::default(), Arc::<Seen>::default());
@@ -180,28 +182,165 @@ fn bodies_and_trailers_pass_both_ways() {
 }
 
 #[test]
-fn a_connection_gets_no_more_streams_than_it_may_have() {
-    for (limit, connections) in [(1000, 3), (10, 3)] {
+fn further_connections_are_opened_where_one_has_no_room_and_not_too_many() {
+    // Streams that the server allows; connections, and requests at once in all.
+    for (limit, connections, at_once) in [(1000, 3, 250), (100, 3, 250), (50, 5, 250), (10, 16, 160), (1, 16, 16)] {
         let server = Http2Server::start(Builder::new().max_concurrent_streams(limit));
         let sentry = Running::start(server.application());
-        let clients: Vec<_> = (0..250)
-            .map(|_| {
-                let mut client = sentry.client();
-                client.send(get("/hold"));
-                client
-            })
-            .collect();
+        let clients = hold(&sentry, 250);
         until("all wait for their server", || sentry.app().in_flight() == 250);
-        let at_once = limit.min(100) as usize;
-        until("as many as may be are there", || server.seen.requests.load(Relaxed) >= (2 * at_once).min(250));
+        until("as many as may be are there", || server.seen.requests.load(Relaxed) >= at_once);
         server.door.open();
         for mut client in clients {
-            assert_eq!(client.answer().status, 200);
+            assert_eq!(client.answer().status, 200, "limit {limit}");
         }
-        assert_eq!(server.seen.connections.load(Relaxed), connections);
-        assert_eq!(server.seen.most.load(Relaxed), at_once);
+        assert_eq!(server.seen.connections.load(Relaxed), connections, "limit {limit}");
+        assert_eq!(server.seen.most.load(Relaxed), limit.min(100) as usize);
         sentry.assert_quiet();
     }
+}
+
+#[test]
+fn who_waits_for_room_and_leaves_holds_nobody_up() {
+    let server = Http2Server::start(Builder::new().max_concurrent_streams(1));
+    let sentry = Running::start(server.application());
+    let mut clients = hold(&sentry, 50);
+    until("all wait for their server", || sentry.app().in_flight() == 50);
+    until("as many as may be are there", || server.seen.requests.load(Relaxed) == 16);
+    let leavers: Vec<_> = clients.drain(10..40).collect();
+    drop(leavers);
+    until("they are gone", || sentry.count(Counter::ClientGone) == 30);
+    server.door.open();
+    for mut client in clients {
+        assert_eq!(client.answer().status, 200);
+    }
+    sentry.assert_quiet();
+}
+
+/// So many clients, each with a request.
+fn hold(sentry: &Running, count: usize) -> Vec<Client> {
+    let ask = |_| {
+        let mut client = sentry.client();
+        client.send(get("/hold"));
+        client
+    };
+    (0..count).map(ask).collect()
+}
+
+/// A server's end of a connection, frame by frame.
+struct RawEnd {
+    socket: TcpStream,
+    asked: usize,
+}
+
+impl RawEnd {
+    /// The first that is more than a health check: these only connect.
+    fn accept(listener: &TcpListener) -> Self {
+        loop {
+            let (mut socket, _) = listener.accept().expect("the sentry");
+            socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
+            if socket.read_exact(&mut [0; PREFACE.len()]).is_ok() {
+                return RawEnd { socket, asked: 0 };
+            }
+        }
+    }
+
+    /// So many requests come in all, and no more.
+    fn expect(&mut self, asked: usize) {
+        const PING: u8 = 6;
+        while self.asked < asked {
+            self.frame();
+        }
+        // What the first lets happen is there before the answer to a later one.
+        for round in 0..8_u64 {
+            self.write(&frame(PING, 0, 0, &round.to_be_bytes()));
+            while self.frame() != (PING, 1) {}
+        }
+        assert_eq!(self.asked, asked);
+    }
+
+    /// The next frame's kind and flags.
+    fn frame(&mut self) -> (u8, u8) {
+        const HEADERS: u8 = 1;
+        let mut head = [0; 9];
+        self.socket.read_exact(&mut head).expect("a frame");
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        self.socket.read_exact(&mut vec![0; length as usize]).expect("a payload");
+        self.asked += usize::from(head[3] == HEADERS);
+        (head[3], head[4])
+    }
+
+    fn allow(&mut self, streams: u32) {
+        const SETTINGS: u8 = 4;
+        self.write(&frame(SETTINGS, 0, 0, &[&[0, 3][..], &streams.to_be_bytes()].concat()));
+    }
+
+    /// 204 to a request.
+    fn answer(&mut self, request: u32) {
+        self.write(&frame(1, 5, 2 * request + 1, &[0x89]));
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.socket.write_all(bytes).expect("the sentry reads");
+    }
+}
+
+#[test]
+fn no_more_is_asked_than_the_server_wants_as_of_now() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let mut application = application(&[address]);
+    application.servers[0].address = format!("h2c://{address}");
+    let sentry = Running::start(application);
+    let clients = hold(&sentry, 20);
+    until("all wait for their server", || sentry.app().in_flight() == 20);
+    let mut server = RawEnd::accept(&listener);
+    // It has not said what it wants.
+    server.expect(0);
+    server.allow(2);
+    server.expect(2);
+    // Others wait for another connection, on which the server says nothing, or for room on this one.
+    server.allow(5);
+    server.expect(5);
+    server.allow(1);
+    for answered in 0..4 {
+        server.answer(answered);
+        // There are more than it wants still.
+        server.expect(5);
+    }
+    server.answer(4);
+    server.expect(6);
+    server.allow(100);
+    // All but the one that opens the other connection.
+    server.expect(19);
+    drop((clients, server));
+}
+
+#[test]
+fn a_server_that_says_nothing_gets_no_request() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let server = Http2Server::start(&Builder::new());
+    let mut application = server.application();
+    application.servers.insert(0, Server { name: "s1".to_owned(), address: format!("h2c://{address}") });
+    application.setup.servers.push(ServerSetup::new("s1"));
+    application.retry.attempts = 1;
+    application.retry.budget = 1.0;
+    application.timeouts.connect = Duration::from_millis(20);
+    let sentry = Running::start(application);
+    // It was not sent there, so that it may be sent elsewhere, whatever it is.
+    let ask = |_| {
+        let mut client = sentry.client();
+        client.send("POST /hold HTTP/1.1\r\nHost: t\r\nContent-Length: 1\r\n\r\nx");
+        client
+    };
+    let clients: Vec<_> = (0..4).map(ask).collect();
+    until("all are there", || server.seen.requests.load(Relaxed) == 4);
+    server.door.open();
+    for mut client in clients {
+        assert_eq!(client.answer().status, 200);
+    }
+    assert!(sentry.count(Counter::Retries) > 0, "it was tried");
 }
 
 #[test]

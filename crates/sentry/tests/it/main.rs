@@ -5,20 +5,27 @@ mod cluster;
 mod cost;
 #[cfg(feature = "fuzzing")]
 mod differential;
+mod doors;
 mod due;
 mod faults;
+mod grpc;
+mod health;
 mod hostile;
 mod http2;
+mod http2_hostile;
 mod http2_servers;
 mod malformed;
 mod meaning;
 mod measurements;
+mod mirror;
+mod names;
 mod operation;
 mod pipelining;
 mod proxy_protocol;
 mod relay;
 mod reports;
 mod resource;
+mod routing;
 mod shortage;
 mod slow;
 #[cfg(feature = "faults")]

@@ -269,9 +269,7 @@ fn a_reload_that_makes_no_sense_changes_nothing() {
     let mut bad = good.clone();
     bad.setup.classes.clear();
     assert!(sentry.handle.reload(config(bad, 1)).is_err());
-    let mut moved = good;
-    moved.listen = vec![([127, 0, 0, 1], 1).into()];
-    let error = sentry.handle.reload(config(moved, 1)).expect_err("a restart is needed");
+    let error = sentry.handle.reload(config(good, 2)).expect_err("a restart is needed");
     assert!(error.to_string().contains("restart"), "{error}");
     assert_eq!(sentry.app().live().generation, 0);
     assert_eq!(sentry.ask(GET).status, 200);
@@ -364,4 +362,29 @@ fn a_process_serves_shows_itself_and_drains() {
     drop(client);
     assert_eq!(process.shutdown(PATIENCE), Shutdown::default());
     assert!(board.draining());
+}
+
+/// With a successor, connections are told to end one after the other, and none is closed before its client heard of it.
+#[test]
+fn who_leaves_to_a_successor_tells_its_clients_first() {
+    let server = RawServer::echo();
+    let process = Process::start(config(application(&[server.address]), 2), None).expect("a process");
+    let (address, app) = (process.sentry().addresses("app")[0], process.sentry().apps()[0].clone());
+    let mut clients: Vec<Client> = (0..20).map(|_| Client::connect(address)).collect();
+    let mut ask = |client: &mut Client| {
+        client.send(GET);
+        let answer = client.answer();
+        assert_eq!(answer.status, 200);
+        answer.field("connection") != Some("close")
+    };
+    assert!(clients.iter_mut().all(&mut ask), "nobody is told to go");
+    let leaving = thread::spawn(move || process.leave(PATIENCE, Duration::from_secs(3)));
+    until("it drains", || app.draining());
+    let mut rounds = 0;
+    while !clients.is_empty() {
+        clients.retain_mut(&mut ask);
+        rounds += 1;
+    }
+    assert!(rounds > 1, "all were told at once");
+    assert_eq!(leaving.join().expect("it leaves"), Shutdown::default());
 }

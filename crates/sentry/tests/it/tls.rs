@@ -1,7 +1,12 @@
 //! TLS in front, with rustls as the client, and with curl and OpenSSL where they are installed.
 
+mod acme;
+mod alerts;
+mod beside;
+#[cfg(feature = "faults")]
+mod classes;
 mod measurements;
-mod site;
+pub(crate) mod site;
 
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};

@@ -159,11 +159,13 @@ async fn plan(config: &Config, dry_run: bool, as_json: bool) -> Result<ExitCode>
         writeln!(out, "  now {} would be wanted: {}", application["would_want"], text("reason"))?;
         writeln!(
             out,
-            "  offered {} /s, refused {} of it, servers busy {}, service time {} s, foreseen {} /s by {}",
+            "  offered {} /s, refused {} of it, servers busy {}, service time {} s (variation {}, of arrivals {}), foreseen {} /s by {}",
             or_unknown(&inputs["offered"]),
             or_unknown(&inputs["refused"]),
             or_unknown(&inputs["busy"]),
             or_unknown(&inputs["mean_service"]),
+            or_unknown(&inputs["service_variation"]),
+            or_unknown(&inputs["arrival_variation"]),
             or_unknown(&inputs["foreseen"]),
             inputs["basis"].as_str().unwrap_or("nothing"),
         )?;

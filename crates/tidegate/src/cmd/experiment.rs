@@ -17,7 +17,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use tidegate_experiment::built_in;
 use tidegate_experiment::report::Mode;
-use tidegate_experiment::scenario::Scenario;
+use tidegate_experiment::scenario::{Scenario, ServerProtocol, Spoken};
+use tidegate_loadgen::Protocol;
 
 pub(super) use run::PlayArgs;
 
@@ -56,6 +57,13 @@ struct RunArgs {
     /// Use real HTTP, through a real sentry to emulated servers, instead of the simulator
     #[arg(long)]
     live: bool,
+    /// With --live: what clients speak, h1, h2 or grpc, in place of what the scenario says
+    #[arg(long, value_name = "PROTOCOL", requires = "live")]
+    protocol: Option<Protocol>,
+    /// With --live: what the sentry speaks with servers, h1 or h2, in place of what the scenario says; default: h1,
+    /// with --protocol grpc h2
+    #[arg(long, value_name = "PROTOCOL", requires = "protocol")]
+    servers: Option<ServerProtocol>,
 }
 
 /// Runs the command.
@@ -67,7 +75,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
         What::List => list().map(|()| ExitCode::SUCCESS),
         What::Run(args) => {
             let (mode, seeds) = if args.live { (Mode::Live, 1) } else { (Mode::Simulated, SEEDS) };
-            args.what.run(mode, seeds)
+            let spoken = args.protocol.map(|protocol| Spoken { protocol, server_protocol: args.servers });
+            args.what.run(mode, seeds, spoken)
         }
         What::Theory(args) => theory::run(&args),
         What::Report(args) => page::run(&args),
@@ -96,5 +105,10 @@ pub(super) fn jobs(wanted: Option<u16>) -> usize {
 
 /// A simulation and a run with real HTTP can be shown side by side.
 fn folder_of(scenario: &Scenario, live: bool) -> String {
-    if live { format!("{}-live", scenario.id) } else { scenario.id.clone() }
+    let id = &scenario.id;
+    match scenario.spoken().protocol {
+        _ if !live => id.clone(),
+        Protocol::H1 => format!("{id}-live"),
+        protocol => format!("{id}-live-{protocol}"),
+    }
 }

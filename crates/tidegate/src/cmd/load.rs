@@ -1,5 +1,6 @@
 //! `tidegate load`: open-loop load, or users, from the command line.
 
+mod speak;
 mod users;
 
 use std::fmt::Display;
@@ -13,7 +14,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use tidegate_loadgen::{LoadError, LoadRun, Plan, Progress, Stream};
+use tidegate_loadgen::{LoadError, LoadRun, Plan, Progress, Protocol, Stream};
 use tidegate_workload::{ArrivalProcess, Profile, Rate, parse_duration};
 
 /// Send requests like many independent users, and measure the answers. The load is an open loop: each request is sent
@@ -22,7 +23,7 @@ use tidegate_workload::{ArrivalProcess, Profile, Rate, parse_duration};
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// URL to send to, such as http://127.0.0.1:8080/page; several share the load evenly
+    /// URL to send to, such as http://127.0.0.1:8080/page or https://...; several share the load evenly
     #[arg(long, value_name = "URL", required = true)]
     to: Vec<String>,
     /// File of users who wait for their answers (a closed loop): their requests, transitions and numbers
@@ -53,7 +54,9 @@ pub struct Args {
     /// Response time within which an answer counts as goodput
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     target: Option<Duration>,
-    /// How long a client waits for its answer (for users their file says)
+    #[command(flatten)]
+    speak: speak::SpeakArgs,
+    /// How long a client waits for its answer (for users their file says); in gRPC the call's deadline
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
     timeout: Duration,
     /// How long a client waits for a connection; 500ms is too short for the system to repeat the handshake
@@ -134,14 +137,14 @@ fn open(path: &PathBuf) -> Result<Output> {
 
 /// Announces what will be sent where.
 fn announcement(plan: &Plan) -> String {
-    let mut text = format!("sending for {:?}, seed {}:\n", plan.duration, plan.seed);
+    let mut text = format!("sending for {:?} by {}, seed {}:\n", plan.duration, plan.protocol, plan.seed);
     for stream in &plan.streams {
         let urls: Vec<String> = stream.urls.iter().map(|(url, weight)| weighted(url, *weight)).collect();
         text += &format!(
             "  {}: {} {} at {} to {}\n",
             stream.class,
             stream.arrivals,
-            stream.method,
+            if plan.protocol == Protocol::Grpc { "call" } else { stream.method.as_str() },
             stream.profile,
             urls.join(" ")
         );
@@ -212,6 +215,7 @@ impl Args {
             "the rate is up to {peak}/s: more than {MAX_RATE}/s cannot be meant for one generator"
         );
         let mut plan = Plan::new(streams, duration);
+        self.speak.say(&mut plan)?;
         plan.seed = self.seed();
         plan.target = self.target;
         plan.connections = self.connections;
@@ -335,6 +339,8 @@ const EXAMPLES: &str = "Examples:
   tidegate load --to http://127.0.0.1:8080 --profile \"0s:20/s, 10s..20s:->200/s, 60s:end\"
   tidegate load --to http://127.0.0.1:8080 --duration 1min \\
     --class name=gold,path=/buy,rate=20/s --class name=rest,path=3*/,path=/search,rate=300/s
+  tidegate load --to https://127.0.0.1:8443 --insecure --protocol grpc --message 1KiB --duration 1min \
+    --class name=pay,path=/shop.Checkout/Pay,rate=20/s --class name=rest,path=/shop.Catalog/Search,rate=300/s
   tidegate load --to http://127.0.0.1:8025 --users apps/mail/users.toml --duration 1min";
 
 #[cfg(test)]

@@ -1,8 +1,12 @@
 //! `tidegate run`: runs the sentry until a signal stops it.
 
+mod keeper;
+mod office;
+mod signals;
+
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -10,21 +14,32 @@ use clap::builder::PossibleValuesParser;
 use tidegate_engine::AdmissionConfig;
 use tidegate_engine::units::format_duration;
 use tidegate_sentry::config::{Application, Checked, Config, ConfigErrors, Listen, OneLine};
+use tidegate_sentry::listen::usable;
+use tidegate_sentry::sockets::Sockets;
 use tidegate_sentry::syn_policing::{Mechanism, Settled};
-use tidegate_sentry::{Process, ProcessError, StartError};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tidegate_sentry::upgrade::{Desk, Given, Launch, Predecessor, State, Verdict};
+use tidegate_sentry::{Process, ProcessError, StartError, notify};
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc;
 use tracing::{info, warn};
 
+use self::keeper::Keeper;
+use self::office::Office;
+use self::signals::Signals;
 use crate::log;
 
 /// Protect a service that the options describe, or the applications of a configuration file.
 ///
-/// SIGTERM and SIGINT drain (a second one stops at once); SIGHUP reloads the file and reopens the access log.
+/// SIGTERM and SIGINT drain (a second one stops at once); SIGHUP reloads the file and reopens the access log; SIGUSR2
+/// starts the program anew, which takes over without losing a connection, as `tidegate upgrade` does.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// Configuration file; replaces all other options
-    #[arg(short, long, value_name = "FILE", conflicts_with_all = ONE_LINE)]
+    #[arg(value_name = "FILE", conflicts_with_all = ONE_LINE)]
+    file: Option<PathBuf>,
+    /// The same
+    #[arg(short, long, value_name = "FILE", conflicts_with = "file", conflicts_with_all = ONE_LINE)]
     config: Option<PathBuf>,
     /// Address to listen on, such as :8080 or 127.0.0.1:8080; default 127.0.0.1:8080
     #[arg(long, value_name = "ADDR")]
@@ -36,7 +51,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", requires = "tls")]
     key: Option<String>,
     /// Addresses of the servers, host:port
-    #[arg(long, value_name = "ADDR", num_args = 1.., required_unless_present = "config")]
+    #[arg(long, value_name = "ADDR", num_args = 1.., required_unless_present_any = ["file", "config"])]
     to: Vec<String>,
     /// Response-time target for 95 % of the admitted requests, such as 500ms; default 1s
     #[arg(long, value_name = "TIME")]
@@ -59,27 +74,115 @@ pub struct Args {
     /// Write one line of JSON per request to this file, or to standard output (-)
     #[arg(long, value_name = "PATH")]
     access_log: Option<String>,
+    /// Listen here for `tidegate upgrade`; default the folder that systemd gives, if it does
+    #[arg(long, value_name = "PATH")]
+    upgrade_socket: Option<String>,
+    /// Take over from the sentry whose upgrade socket this is; if there is none, start as usual
+    #[arg(long, value_name = "PATH", num_args = 0..=1, default_missing_value = super::upgrade::SOCKET)]
+    take_over: Option<PathBuf>,
+    /// Keep what is learned in this file: written every minute and at the end, read at the start
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
 }
 
-const ONE_LINE: [&str; 11] =
-    ["listen", "tls", "key", "to", "target", "admin", "admin_token_file", "policy", "shadow", "workers", "access_log"];
+const ONE_LINE: [&str; 12] = [
+    "listen",
+    "tls",
+    "key",
+    "to",
+    "target",
+    "admin",
+    "admin_token_file",
+    "policy",
+    "shadow",
+    "workers",
+    "access_log",
+    "upgrade_socket",
+];
 
 const EXAMPLES: &str = "Examples:
   tidegate run --listen :8080 --to 127.0.0.1:9000 --target 500ms --admin 127.0.0.1:9900
   tidegate run --listen :8080 --to 10.0.0.1:80 10.0.0.2:80 --target 1s --shadow
   tidegate run --listen :8443 --tls site.pem --key site.key --to 127.0.0.1:9000
-  tidegate run -c tidegate.toml";
+  tidegate run tidegate.toml";
 
-/// Runs the sentry until a signal stops it. Exit status 2 when the configuration is invalid.
+/// Runs the sentry until a signal stops it, or a successor has taken over. Exit status 2 when the configuration is
+/// invalid.
 ///
 /// # Errors
 /// When it cannot start.
 pub fn run(args: Args) -> Result<ExitCode> {
-    let file = args.config.clone();
-    let source = file.as_ref().map_or("command line".to_owned(), |path| path.display().to_string());
-    let Checked { config, warnings } = match args.load() {
-        Ok(checked) => checked,
+    let launch = Launch::of_this_process();
+    let mut predecessor = predecessor(args.take_over.as_deref())?;
+    let kept = args.state.clone();
+    let mut given = match &mut predecessor {
+        Some(predecessor) => predecessor.receive().map_err(|why| anyhow!("cannot take over: {why}"))?,
+        None => Given { sockets: Sockets::from_environment().context("from the service manager")?, state: None },
+    };
+    // A predecessor knows more.
+    if let (None, Some(path)) = (&given.state, &kept) {
+        given.state = State::load(path);
+    }
+    let began = begin(args, given).and_then(|began| match (began, &mut predecessor) {
+        (Ok(begun), Some(predecessor)) => match predecessor.ready() {
+            Verdict::Serve => {
+                predecessor.latest().iter().for_each(|state| begun.process.recall(state));
+                Ok(Ok(begun))
+            }
+            Verdict::End(why) => bail!("not to take over: {why}"),
+        },
+        (began, _) => Ok(began),
+    });
+    if let (Some(predecessor), Some(why)) = (&mut predecessor, why_not(&began)) {
+        predecessor.failed(&why);
+    }
+    let Begun { process, runtime, signals, desk } = match began? {
+        Ok(begun) => begun,
         Err(errors) => return Ok(super::bad_configuration(errors)),
+    };
+    process.open();
+    if let Some(predecessor) = predecessor {
+        predecessor.serving();
+    }
+    log::announce(announcement(&process));
+    let (sender, calls) = mpsc::channel(1);
+    let keeper = runtime.block_on(async { kept.map(Keeper::new) });
+    let mut office = Office { process, signals, launch, desk, calls, keeper };
+    if let Some(desk) = &mut office.desk {
+        desk.start(sender).context("cannot listen at the upgrade socket")?;
+    }
+    told_ready(&office.process);
+    runtime.block_on(office.serve())
+}
+
+/// Everything that a process has which could serve at once.
+struct Begun {
+    process: Process,
+    runtime: Runtime,
+    signals: Signals,
+    desk: Option<Desk>,
+}
+
+/// Whom to succeed.
+fn predecessor(socket: Option<&Path>) -> Result<Option<Predecessor>> {
+    if let Some(predecessor) = Predecessor::by_birth().context("cannot hear the process that started this one")? {
+        return Ok(Some(predecessor));
+    }
+    let Some(socket) = socket else { return Ok(None) };
+    let found = Predecessor::at(socket).with_context(|| format!("cannot take over at {}", socket.display()))?;
+    if found.is_none() {
+        info!(target: "tidegate", "there is nobody to take over from at {}", socket.display());
+    }
+    Ok(found)
+}
+
+/// Reads the configuration and starts all but the accepting. The inner error: the configuration is invalid.
+fn begin(args: Args, mut given: Given) -> Result<Result<Begun, ConfigErrors>> {
+    let file = args.config.clone().or_else(|| args.file.clone());
+    let source = file.as_ref().map_or("command line".to_owned(), |path| path.display().to_string());
+    let Checked { config, warnings } = match args.load(file.as_deref()) {
+        Ok(checked) => checked,
+        Err(errors) => return Ok(Err(errors)),
     };
     for warning in &warnings {
         warn!(target: "tidegate", "{}", warning.at(&source));
@@ -89,16 +192,50 @@ pub fn run(args: Args) -> Result<ExitCode> {
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot wait for signals")?;
     // Before the first announcement: a signal without a handler would end the process.
     let signals = runtime.block_on(async { Signals::new() }).context("cannot receive signals")?;
-    refuse_taken_ports(&config)?;
-    let process = Process::start(config, file.as_deref()).map_err(explain)?;
-    log::announce(announcement(&process));
-    runtime.block_on(until_told(process, signals))
+    refuse_taken_ports(&config, &given.sockets)?;
+    let desk = match upgrade_socket(&config) {
+        Some(path) => Some(
+            Desk::open(&path, &mut given.sockets)
+                .with_context(|| format!("cannot open the upgrade socket {}", path.display()))?,
+        ),
+        None => None,
+    };
+    let process = Process::prepare(config, file.as_deref(), &mut given).map_err(explain)?;
+    for (name, _) in given.sockets.iter() {
+        warn!(target: "tidegate", "nothing listens at the socket {name} any more that was given: it is closed");
+    }
+    Ok(Ok(Begun { process, runtime, signals, desk }))
+}
+
+/// Why a process does not take over.
+fn why_not(began: &Result<Result<Begun, ConfigErrors>>) -> Option<String> {
+    match began {
+        Ok(Ok(_)) => None,
+        Ok(Err(errors)) => Some(format!("its configuration is invalid:\n{errors}")),
+        Err(error) => Some(format!("{error:#}")),
+    }
+}
+
+/// Where the configuration says, or in the folder that systemd gives.
+fn upgrade_socket(config: &Config) -> Option<PathBuf> {
+    let folder = || std::env::var_os("RUNTIME_DIRECTORY").filter(|folder| !folder.is_empty());
+    config.upgrade.socket.clone().or_else(|| Some(Path::new(&folder()?).join("upgrade.sock")))
+}
+
+/// Tells systemd, and gives it the sockets to keep, if it keeps any.
+fn told_ready(process: &Process) {
+    if notify::stores()
+        && let Ok(handover) = process.handover()
+    {
+        handover.sockets.iter().for_each(|(name, socket)| notify::store(name, socket));
+    }
+    notify::ready();
 }
 
 impl Args {
-    fn load(self) -> Result<Checked, ConfigErrors> {
-        match self.config {
-            Some(path) => Config::load(&path),
+    fn load(self, file: Option<&Path>) -> Result<Checked, ConfigErrors> {
+        match file {
+            Some(path) => Config::load(path),
             None => Config::one_line(OneLine {
                 listen: self.listen,
                 tls: self.tls,
@@ -111,6 +248,7 @@ impl Args {
                 admin_token_file: self.admin_token_file,
                 workers: self.workers,
                 access_log: self.access_log,
+                upgrade_socket: self.upgrade_socket,
             }),
         }
     }
@@ -123,7 +261,7 @@ fn announcement(process: &Process) -> String {
     for app in &config.applications {
         let several = if config.applications.len() > 1 { format!("{}: ", app.name) } else { String::new() };
         let mut line = |what: &str, value: String| text.push_str(&format!("  {several}{what:<9}{value}\n"));
-        line("listen", listeners(app, sentry.addresses(&app.name)));
+        line("listen", listeners(app, &sentry.addresses(&app.name)));
         line("servers", app.servers.iter().map(|server| server.address.as_str()).collect::<Vec<_>>().join(" "));
         line("target", target(app));
         line("policy", policy(app));
@@ -145,41 +283,13 @@ fn announcement(process: &Process) -> String {
     text
 }
 
-async fn until_told(process: Process, mut signals: Signals) -> Result<ExitCode> {
-    while let Told::Reload = signals.next().await {
-        if !process.reload() {
-            info!(target: "tidegate", "there is no configuration file to read again; the access log is reopened");
-        }
-    }
-    drain(process, signals).await
-}
-
-/// Finishes the requests in flight; a second signal ends the wait.
-async fn drain(process: Process, mut signals: Signals) -> Result<ExitCode> {
-    let (grace, log) = (process.board().config().sentry.drain, process.access_log().clone());
-    info!(target: "tidegate", "draining, for at most {}; a second signal stops at once", format_duration(grace));
-    let shutdown = tokio::task::spawn_blocking(move || process.shutdown(grace));
-    let cut = tokio::select! {
-        cut = shutdown => cut.context("the drain broke off")?,
-        () = signals.stop() => {
-            warn!(target: "tidegate", "stopped at once");
-            log.flush();
-            std::process::exit(1);
-        }
-    };
-    match cut.connections {
-        0 => info!(target: "tidegate", "stopped"),
-        open => warn!(target: "tidegate", "stopped; {open} connections with {} requests were cut off", cut.requests),
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Fails when another program listens on a port of the configuration. The workers share their ports (`SO_REUSEPORT`),
-/// so the system would let a second sentry share them too and divide the requests. A socket without that option finds
-/// out.
-fn refuse_taken_ports(config: &Config) -> Result<()> {
+/// Fails when another program listens on a port of the configuration that was not given. The workers share their
+/// ports (`SO_REUSEPORT`), so the system would let a second sentry share them too and divide the requests. A socket
+/// without that option finds out.
+fn refuse_taken_ports(config: &Config, given: &Sockets) -> Result<()> {
     for app in &config.applications {
-        for address in app.listen.iter().map(|listen| listen.address).filter(|address| address.port() != 0) {
+        let addresses = app.listen.iter().map(|listen| usable(listen.address));
+        for address in addresses.filter(|address| address.port() != 0 && !given.has(*address)) {
             if let Err(error) = TcpListener::bind(address) {
                 bail!("application \"{}\": cannot listen on {address}: {error}{}", app.name, hint(&error));
             }
@@ -208,7 +318,10 @@ fn hint(error: &io::Error) -> &'static str {
 
 fn listeners(app: &Application, addresses: &[SocketAddr]) -> String {
     let scheme = |listen: &Listen| if listen.tls { "https" } else { "http" };
-    let urls = app.listen.iter().zip(addresses).map(|(listen, address)| format!("{}://{address}/", scheme(listen)));
+    let urls = app.listen.iter().zip(addresses).map(|(listen, address)| match listen.socket {
+        Some(socket) => socket.to_string(),
+        None => format!("{}://{address}/", scheme(listen)),
+    });
     urls.collect::<Vec<_>>().join(" ")
 }
 
@@ -249,40 +362,6 @@ pub(super) fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     if setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).is_err() {
         warn!(target: "tidegate", "at most {} files may be open", limit.current.unwrap_or_default());
-    }
-}
-
-/// What a signal means.
-enum Told {
-    Reload,
-    Stop,
-}
-
-struct Signals {
-    hangup: Signal,
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn new() -> io::Result<Self> {
-        Ok(Signals {
-            hangup: signal(SignalKind::hangup())?,
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
-    }
-
-    async fn next(&mut self) -> Told {
-        tokio::select! {
-            _ = self.hangup.recv() => Told::Reload,
-            _ = self.terminate.recv() => Told::Stop,
-            _ = self.interrupt.recv() => Told::Stop,
-        }
-    }
-
-    async fn stop(&mut self) {
-        while let Told::Reload = self.next().await {}
     }
 }
 

@@ -22,5 +22,5 @@ pub struct Args {
 /// # Errors
 /// When results cannot be written.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    args.what.run(Mode::Simulated, 1)
+    args.what.run(Mode::Simulated, 1, None)
 }

@@ -96,7 +96,7 @@ fn mistakes_are_status_2_with_file_and_line() {
     let folder = Folder::new();
     let file = folder.write("bad.toml", "[[application]]\nservers = \"127.0.0.1:9001\"\ntagret = \"500ms\"\n");
     let message = format!("{file}:3: unknown key \"tagret\" in [[application]]; did you mean \"target\"?\n");
-    for command in [&["check", &file][..], &["run", "-c", &file]] {
+    for command in [&["check", &file][..], &["run", "-c", &file], &["run", &file]] {
         let (status, printed, said) = output(command);
         assert_eq!((status, printed.as_str(), said.as_str()), (Some(2), "", message.as_str()));
     }

@@ -29,15 +29,32 @@ fn example_configurations_are_valid_and_raise_no_doubts() {
     let mut seen = 0;
     for entry in fs::read_dir(deploy("examples")).expect("a folder").flatten() {
         let path = entry.path();
-        // Of other programs: their tests are below.
-        if path.ends_with("nucleus.toml") || path.ends_with("control.toml") {
+        // Of other programs, and one with names: their tests are below.
+        if ["nucleus.toml", "control.toml", "names.toml"].iter().any(|name| path.ends_with(name)) {
             continue;
         }
         let checked = run(env!("CARGO_BIN_EXE_tidegate"), &["check", path.to_str().expect("UTF-8")]);
         assert_eq!(checked, Ok(String::new()), "{}", path.display());
         seen += 1;
     }
-    assert_eq!(seen, 4);
+    assert_eq!(seen, 6);
+}
+
+/// Without DNS nothing is wrong with it; that its names lead nowhere for now is said.
+#[test]
+fn the_example_with_names_is_valid_where_nobody_knows_them() {
+    let silent = std::net::UdpSocket::bind(("127.0.0.1", 0)).expect("a port");
+    let text = read("examples/names.toml");
+    let resolver = format!("\"{}\"", silent.local_addr().expect("an address"));
+    let folder = Folder::new();
+    let file = folder.write("names.toml", &text.replace("\"127.0.0.1:53\"", &resolver));
+    let said = run(env!("CARGO_BIN_EXE_tidegate"), &["check", &file]).expect("it is valid");
+    let names = ["shop.internal:8000", "srv:_http._tcp.spare.internal"];
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), names.len(), "{said}");
+    for (line, name) in lines.iter().zip(names) {
+        assert!(line.starts_with(&format!("warning: {name} has no servers for now")), "{said}");
+    }
 }
 
 #[test]

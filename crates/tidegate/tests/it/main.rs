@@ -5,8 +5,10 @@ mod control;
 mod deploy;
 #[cfg(feature = "kubernetes")]
 mod election;
+mod kept;
 mod measurements;
 mod nucleus;
 mod profile;
 mod stealing;
 mod support;
+mod upgrade;

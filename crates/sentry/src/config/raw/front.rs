@@ -1,11 +1,14 @@
 //! What is typed of listeners, TLS, and servers.
 
+use super::acme::RawAcme;
 use tidegate_config::{At, Kind, List, Read, Report, Value, section, wrong};
 
 section! {
     pub(in crate::config) struct RawListenTable ("in listen of [[application]]") {
         /// Address to listen on, as the short form has it. Required.
         address: String,
+        /// Of a [Unix socket](tls.md#unix-sockets): the permissions of its file. Default: `"0660"`.
+        mode: String,
         /// Whether connections begin with a TLS handshake. Default: `true` if there is `[application.tls]`, and no
         /// `redirect`.
         tls: bool,
@@ -48,6 +51,9 @@ section! {
         /// Certificates with their keys; the one is sent whose name the client asks for, else the first. Read again
         /// when a file changes. Default: none.
         certificate: List<RawCertificate>,
+        /// A certificate that is [ordered from an authority](tls.md#acme), beside those of `certificate`. Default:
+        /// none.
+        acme: RawAcme,
         /// `true`, instead of `certificate`: one that is made at the start, which no client trusts. Default: `false`.
         self_signed: bool,
         /// The oldest version of TLS that is spoken: `"1.2"` or `"1.3"`. Default: `"1.2"`.
@@ -90,9 +96,14 @@ section! {
     pub(in crate::config) struct RawServerTable ("in servers of [[application]]") {
         /// What it is called in metrics, logs and on the dashboard. Default: its address.
         name: String,
-        /// `"host:port"`; `"https://host:port"` for [TLS](tls.md#tls-to-servers), `"h2c://host:port"` for
-        /// [HTTP/2](http2.md#servers), `"h2://host:port"` for both. Required.
+        /// `"host:port"`, where a host with [a name](names.md) is all of its addresses;
+        /// `"srv:_http._tcp.shop.internal"` for what SRV records say; `"unix:/run/app.sock"` for a Unix socket. Before
+        /// it, `https://` for [TLS](tls.md#tls-to-servers), `h2c://` for [HTTP/2](http2.md#servers), `h2://` for both.
+        /// Required.
         address: String,
+        /// Instead of `address`: [a file of servers](names.md#files-of-servers), read again when it changes. Default:
+        /// none.
+        file: String,
         /// `"application"`, or `"data"`: a data server that has the application's software too, for
         /// [stealing](softscale.md). Default: `"application"`.
         role: String,

@@ -2,17 +2,22 @@
 
 use toml::{Table, Value};
 
-use super::super::{Application, CertificateFiles, ClientCertificates, Listen, ProxyIn, ServerTls, Tls};
-use super::{put, put_some};
+use super::super::{Application, CertificateFiles, ClientCertificates, Listen, ProxyIn, ServerFile, ServerTls, Tls};
+use super::{acme, put, put_some};
 
 /// The short form where it says all.
 pub(super) fn listeners(app: &Application) -> Vec<Value> {
     let listener = |listen: &Listen| {
-        if listen.tls == app.tls.is_some() && listen.proxy == ProxyIn::Off && listen.redirect.is_none() {
-            return Value::from(listen.address.to_string());
+        if listen.tls == app.tls.is_some()
+            && listen.proxy == ProxyIn::Off
+            && listen.redirect.is_none()
+            && listen.socket.is_none()
+        {
+            return Value::from(listen.to_string());
         }
         let mut out = Table::new();
-        put(&mut out, "address", listen.address.to_string());
+        put(&mut out, "address", listen.to_string());
+        put_some(&mut out, "mode", listen.socket.map(|socket| format!("{:04o}", socket.mode)));
         put(&mut out, "tls", listen.tls);
         put(&mut out, "proxy", listen.proxy.name());
         put_some(&mut out, "redirect", listen.redirect.map(|port| i64::from(port.get())));
@@ -30,9 +35,10 @@ pub(super) fn tls(given: &Tls) -> Table {
         Value::from(out)
     };
     let mut out = Table::new();
+    put_some(&mut out, "acme", given.acme.as_ref().map(acme::acme));
     if given.self_signed {
         put(&mut out, "self_signed", true);
-    } else {
+    } else if !given.certificates.is_empty() {
         put(&mut out, "certificate", given.certificates.iter().map(certificate).collect::<Vec<_>>());
     }
     put(&mut out, "min_version", given.min_version.name());
@@ -54,4 +60,11 @@ pub(super) fn server_tls(given: &ServerTls) -> Table {
     }
     put(&mut out, "verify", given.verify);
     out
+}
+
+/// The file, not what is in it.
+pub(super) fn server_file(given: &ServerFile) -> Value {
+    let mut out = Table::new();
+    put(&mut out, "file", given.path.display().to_string());
+    Value::from(out)
 }

@@ -7,28 +7,37 @@ use std::path::Path;
 
 use tidegate_config::{At, Report};
 
+use super::super::place::{Place, socket_path, split_port};
 use super::super::raw::{RawAdmin, RawApplication, RawListenTable};
-use super::super::{Admin, Listen, ProxyIn, Spoken};
+use super::super::{Admin, Listen, ProxyIn, SocketFile, Spoken};
 use super::Resolver;
 
 impl Resolver<'_, '_, '_> {
     /// Where each application listens; overlaps, also with the admin listener, are reported.
     pub(super) fn listens(&mut self, apps: &[At<RawApplication>], admin: Option<&At<RawAdmin>>) -> Vec<Vec<Listen>> {
-        let mut taken: Vec<(SocketAddr, String)> = Vec::new();
+        let mut taken: Vec<(Listen, String)> = Vec::new();
         if let Some(listen) = admin.and_then(|admin| admin.value.listen.as_ref())
             && let Ok(address) = listen_address(&listen.value)
         {
-            taken.push((address, "the admin listener".to_owned()));
+            taken.push((address.into(), ADMIN.to_owned()));
         }
         let mut all = Vec::new();
         for app in apps {
             let name = app.value.name.as_ref().map_or("default", |name| &name.value);
             let listen = self.listen(&app.value, &app.span);
-            for (Listen { address, .. }, span) in &listen {
-                if let Some((_, owner)) = taken.iter().find(|(other, _)| overlap(address, other)) {
-                    self.report.error(span, format!("{address} is already taken by {owner}; listen on another port"));
+            let own = format!("application \"{name}\"");
+            for (listen, span) in &listen {
+                let is_rival = |(other, owner): &&(Listen, String)| {
+                    let is_own = *owner == own;
+                    // The very same one may be shared with other applications (`routing.rs`).
+                    let is_shared = !is_own && owner != ADMIN && listen.is_same(other);
+                    overlap(listen, other, is_own) && !is_shared
+                };
+                if let Some((_, owner)) = taken.iter().find(is_rival) {
+                    let instead = if listen.socket.is_some() { "in another place" } else { "on another port" };
+                    self.report.error(span, format!("{listen} is already taken by {owner}; listen {instead}"));
                 }
-                taken.push((*address, format!("application \"{name}\"")));
+                taken.push((*listen, own.clone()));
             }
             all.push(listen.into_iter().map(|(listen, _)| listen).collect());
         }
@@ -46,7 +55,7 @@ impl Resolver<'_, '_, '_> {
         }
         let mut out = Vec::new();
         for item in &given.value.0 {
-            let RawListenTable { address, tls, proxy, redirect } = item.value.0.clone();
+            let RawListenTable { address, mode, tls, proxy, redirect } = item.value.0.clone();
             let redirect = redirect.and_then(|given| self.redirect(&given, tls.as_ref()));
             let proxy = self.choice("proxy", proxy, ProxyIn::ALL, ProxyIn::name);
             if proxy != ProxyIn::Off && !trusts_someone(app) && self.complete {
@@ -61,15 +70,38 @@ impl Resolver<'_, '_, '_> {
                 self.missing(&item.span, "this listener has no address; add address = \":8080\"");
                 continue;
             };
-            match listen_address(&address.value) {
-                Ok(address) => {
+            let place = match self.listen_socket(&address, mode) {
+                Some(socket) => socket.map(|socket| (NOWHERE, Some(socket))),
+                None => listen_address(&address.value).map(|address| (address, None)),
+            };
+            match place {
+                Ok((address, socket)) => {
                     let tls = tls.map_or(has_tls && redirect.is_none(), |tls| tls.value);
-                    out.push((Listen { address, tls, proxy, redirect }, item.span.clone()));
+                    out.push((Listen { address, socket, tls, proxy, redirect }, item.span.clone()));
                 }
                 Err(problem) => self.report.error(&item.span, format!("listen = \"{}\": {problem}", address.value)),
             }
         }
         out
+    }
+
+    /// The Unix socket to listen on, if that is what the address is.
+    fn listen_socket(&mut self, address: &At<String>, mode: Option<At<String>>) -> Option<Result<SocketFile, String>> {
+        let Some(path) = address.value.trim().strip_prefix("unix:") else {
+            if let Some(mode) = mode {
+                self.report.error(&mode.span, "mode is for Unix sockets, address = \"unix:/run/...\"; leave it out");
+            }
+            return None;
+        };
+        let parsed = mode
+            .as_ref()
+            .map_or(Some(SOCKET_MODE), |mode| u32::from_str_radix(&mode.value, 8).ok().filter(|mode| *mode <= 0o777));
+        if let (None, Some(mode)) = (parsed, &mode) {
+            let message =
+                format!("mode = \"{}\" is none; write permissions in octal, for example \"0660\"", mode.value);
+            self.report.error(&mode.span, message);
+        }
+        Some(socket_path(path).map(|path| SocketFile::new(path, parsed.unwrap_or(SOCKET_MODE))))
     }
 
     /// The port of https that a listener sends its clients to.
@@ -141,7 +173,7 @@ impl Resolver<'_, '_, '_> {
         token.value
     }
 
-    /// A server's `host:port`, checked, and looked up when it is a name.
+    /// A server's address, checked. Names are looked up once it is in force.
     pub(super) fn server_address(&mut self, given: &At<String>) -> Option<String> {
         let text = given.value.trim();
         match self.check_server(text) {
@@ -161,31 +193,25 @@ impl Resolver<'_, '_, '_> {
                 "leave {scheme}:// out; write \"{rest}\", or \"https://{rest}\" for TLS, \"h2c://{rest}\" for HTTP/2"
             ));
         }
-        if text.contains('/') {
-            return Err("a server has no path; write \"host:port\"".to_owned());
-        }
-        if let Ok(address) = text.parse::<SocketAddr>() {
-            return if address.port() == 0 { Err("port 0 is no port; write \"host:port\"".to_owned()) } else { Ok(()) };
-        }
-        let (host, _) = split_port(text)?;
-        let name = !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
-        if !name {
-            return Err("this is neither a name nor an address; write \"host:port\"".to_owned());
-        }
-        match self.world.resolve(text) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(format!("\"{host}\" has no address; check the name")),
-            Err(error) => Err(format!("\"{host}\" cannot be resolved ({error}); check the name")),
-        }
+        Place::of(text).map(|_| ())
     }
 }
+
+/// Who has the admin API's address.
+const ADMIN: &str = "the admin listener";
+
+/// The permissions of a Unix socket's file: its user and group may connect.
+const SOCKET_MODE: u32 = 0o660;
+
+/// The address of who has none: the clients of Unix sockets, as networks name them.
+const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 fn trusts_someone(app: &RawApplication) -> bool {
     let trust = app.forwarded.as_ref().and_then(|forwarded| forwarded.value.trust.as_ref());
     trust.is_some_and(|trust| !trust.value.0.is_empty())
 }
 
-/// `1.2.3.4:80`, `[::1]:80`, `localhost:80`, or `:80` for every IPv4 address.
+/// `1.2.3.4:80`, `[::1]:80`, `localhost:80`, or `:80` for every address, of both families where there are both.
 pub(super) fn listen_address(text: &str) -> Result<SocketAddr, String> {
     let text = text.trim();
     if let Ok(address) = text.parse::<SocketAddr>() {
@@ -197,34 +223,33 @@ pub(super) fn listen_address(text: &str) -> Result<SocketAddr, String> {
     }
     let (host, port) = split_port(text)?;
     match host {
-        "" | "*" => Ok(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))),
+        "" | "*" | "[*]" => Ok(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))),
         "localhost" => Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
-        "[*]" => Ok(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))),
         _ => Err("listen on an address of this machine, not a name; write for example \"0.0.0.0:8080\"".to_owned()),
     }
 }
 
-fn split_port(text: &str) -> Result<(&str, u16), String> {
-    let missing = || match text.parse::<u16>() {
-        Ok(port) => format!("the address is missing; write for example \"127.0.0.1:{port}\""),
-        Err(_) if text.is_empty() => "it is empty; write for example \"127.0.0.1:8080\"".to_owned(),
-        Err(_) => format!("the port is missing; write for example \"{text}:8080\""),
+/// Whether two listeners would get each other's connections. Port 0 is a port of one's own. Every IPv6 address is every
+/// address, but beside every IPv4 address of the same application it is only that.
+fn overlap(a: &Listen, b: &Listen, same_owner: bool) -> bool {
+    if a.socket.is_some() || b.socket.is_some() {
+        return a.socket.map(|file| file.path()) == b.socket.map(|file| file.path());
+    }
+    let (a, b) = (a.address, b.address);
+    let meet = match (a.ip(), b.ip()) {
+        (one, other) if one == other => true,
+        (IpAddr::V6(any), IpAddr::V4(other)) | (IpAddr::V4(other), IpAddr::V6(any)) => {
+            any.is_unspecified() && !(same_owner && other.is_unspecified())
+        }
+        (one, other) => one.is_unspecified() || other.is_unspecified(),
     };
-    let (host, port) = text.rsplit_once(':').ok_or_else(missing)?;
-    let port = port.parse().map_err(|_| format!("\"{port}\" is not a port; write a number from 1 to 65535"))?;
-    Ok((host, port))
+    a.port() == b.port() && a.port() != 0 && meet
 }
 
-/// Whether two listeners would get each other's connections. Port 0 is a port of one's own.
-fn overlap(a: &SocketAddr, b: &SocketAddr) -> bool {
-    let same_ip =
-        a.ip() == b.ip() || (a.is_ipv4() == b.is_ipv4() && (a.ip().is_unspecified() || b.ip().is_unspecified()));
-    a.port() == b.port() && a.port() != 0 && same_ip
-}
-
-/// Used by rules and forwarding: `10.0.0.0/8`, or a single address.
+/// Used by rules and forwarding: `10.0.0.0/8`, a single address, or `unix` for who comes by a Unix socket.
 pub(super) fn network(given: &At<String>, report: &mut Report<'_>) -> Option<tidegate_classify::Network> {
     let text = given.value.trim();
+    let text = if text == "unix" { "0.0.0.0" } else { text };
     let single = text.parse::<IpAddr>().map(tidegate_classify::Network::from);
     let parsed = single.or_else(|_| text.parse::<tidegate_classify::Network>()).ok();
     if parsed.is_none() {

@@ -7,8 +7,8 @@ use http::HeaderName;
 use tidegate_classify::Paths;
 use tidegate_config::{At, Bytes, List, Time};
 
-use super::super::raw::{RawForwarded, RawHealth, RawLimits, RawPool, RawRejection, RawRetry, RawTimeouts, RawTraces};
-use super::super::{Forwarded, Health, Limits, Pool, RejectionPages, Retry, Timeouts, Traces};
+use super::super::raw::{RawForwarded, RawLimits, RawPool, RawRejection, RawRetry, RawTimeouts, RawTraces};
+use super::super::{Forwarded, Limits, Pool, RejectionPages, Retry, Timeouts, Traces};
 use super::Resolver;
 use super::rules::PageFile;
 use crate::gate::head::MAX_HEADERS;
@@ -45,28 +45,6 @@ impl Resolver<'_, '_, '_> {
             open: self.count("open", raw.open, default.open, 0..=10_000_000),
             open_bytes: raw.open_bytes.map_or(default.open_bytes, |bytes| bytes.value.0),
             streams: self.count("streams", raw.streams, default.streams, 0..=10_000),
-        }
-    }
-
-    pub(super) fn health(&mut self, raw: RawHealth) -> Health {
-        let default = Health::default();
-        if let Some(path) = raw.path.as_ref().filter(|path| !is_target(&path.value)) {
-            self.report
-                .error(&path.span, format!("health path \"{}\" must begin with \"/\" and have no spaces", path.value));
-        }
-        Health {
-            path: raw.path.map(|path| path.value),
-            interval: self.time("interval", raw.interval, default.interval),
-            timeout: self.time("timeout", raw.timeout, default.timeout),
-            rise: self.count("rise", raw.rise, default.rise as usize, 1..=1000) as u32,
-            fall: self.count("fall", raw.fall, default.fall as usize, 1..=1000) as u32,
-            passive_failures: self.count(
-                "passive_failures",
-                raw.passive_failures,
-                default.passive_failures as usize,
-                0..=1_000_000,
-            ) as u32,
-            max_ejected: raw.max_ejected.map_or(default.max_ejected, |share| share.value.0),
         }
     }
 
@@ -206,11 +184,7 @@ impl Resolver<'_, '_, '_> {
         value
     }
 
-    fn time(&mut self, key: &str, given: Option<At<Time>>, default: Duration) -> Duration {
+    pub(super) fn time(&mut self, key: &str, given: Option<At<Time>>, default: Duration) -> Duration {
         given.and_then(|given| self.positive(key, given)).unwrap_or(default)
     }
-}
-
-fn is_target(path: &str) -> bool {
-    path.starts_with('/') && path.bytes().all(|b| b.is_ascii_graphic())
 }

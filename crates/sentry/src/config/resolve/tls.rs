@@ -20,7 +20,10 @@ impl Resolver<'_, '_, '_> {
         let At { value: raw, span } = raw;
         let errors = self.report.errors();
         let self_signed = raw.self_signed.is_some_and(|given| given.value);
-        let (files, keys) = self.certificates(raw.certificate, self_signed, &span);
+        let acme = raw.acme.and_then(|given| self.acme(given));
+        let has_acme = acme.is_some();
+        let (files, mut keys) = self.certificates(raw.certificate, self_signed, has_acme, &span);
+        keys.extend(acme.as_ref().and_then(|acme| self.issued(acme, &span)));
         let min_version = match raw.min_version.as_ref().map(|given| given.value.as_str()) {
             None | Some("1.2") => TlsVersion::V12,
             Some("1.3") => TlsVersion::V13,
@@ -35,16 +38,22 @@ impl Resolver<'_, '_, '_> {
         if self.report.errors() > errors {
             return None;
         }
-        let (client_ca, roots) = authorities.unzip();
+        let asks = authorities
+            .as_ref()
+            .map_or(0, |(_, _, pem)| client::identity(&[Some(clients.name().as_bytes()), Some(pem)]));
+        let (client_ca, roots) = authorities.map(|(path, roots, _)| (path, roots)).unzip();
         let clients_of = roots.map(|roots| (roots, clients));
-        match settings::server(Certificates::new(keys), min_version, clients_of, http2) {
+        match settings::server(Certificates::new(keys.clone()), min_version, clients_of, http2) {
             Ok(server) => Some(Tls {
                 certificates: files,
                 self_signed,
+                acme,
                 min_version,
                 clients,
                 client_ca,
                 match_host: raw.match_host.is_none_or(|given| given.value),
+                keys,
+                asks,
                 server,
             }),
             Err(problem) => {
@@ -59,20 +68,23 @@ impl Resolver<'_, '_, '_> {
         &mut self,
         given: Option<At<List<RawCertificate>>>,
         self_signed: bool,
+        has_acme: bool,
         span: &Range<usize>,
     ) -> (Vec<CertificateFiles>, Vec<Arc<CertifiedKey>>) {
         let given = given.map(|list| list.value.0).unwrap_or_default();
         match (self_signed, given.is_empty()) {
+            (true, _) if has_acme => self.report.error(span, "give \"acme\" or self_signed = true, not both"),
             (true, true) => match certificates::self_signed() {
                 Ok(key) => return (Vec::new(), vec![key]),
                 Err(problem) => self.report.error(span, format!("no certificate can be made: {problem}")),
             },
             (true, false) => self.report.error(span, "give \"certificate\" or self_signed = true, not both"),
-            (false, true) => self.missing(
+            (false, true) if !has_acme => self.missing(
                 span,
-                "which certificate? add certificate = { cert = \"FILE\", key = \"FILE\" }, or self_signed = true to try out",
+                "which certificate? add certificate = { cert = \"FILE\", key = \"FILE\" }, or acme = { ... } to order one, or \
+                 self_signed = true to try out",
             ),
-            (false, false) => {}
+            (false, _) => {}
         }
         given.into_iter().filter_map(|pair| self.certificate(pair)).unzip()
     }
@@ -101,14 +113,15 @@ impl Resolver<'_, '_, '_> {
         }
     }
 
-    /// How servers are spoken to, where any of them speaks TLS.
-    pub(super) fn server_tls(
+    /// How servers are spoken to, where any of them speaks TLS; `also_secure`: for checks or copies, at least.
+    pub(super) fn server_tls<'s>(
         &mut self,
         given: Option<At<RawServerTls>>,
-        servers: &[Server],
+        mut servers: impl Iterator<Item = &'s Server>,
+        also_secure: bool,
         app: &Range<usize>,
     ) -> Option<ServerTls> {
-        let secure = servers.iter().any(|server| Spoken::of(&server.address).0.tls);
+        let secure = also_secure || servers.any(|server| Spoken::of(&server.address).0.tls);
         let (span, raw) = match given {
             Some(At { value, span }) if secure || self.is_governed => (span, value),
             Some(At { span, .. }) => {
@@ -149,7 +162,7 @@ impl Resolver<'_, '_, '_> {
         let ca = raw.ca.map(|file| self.world.absolute(Path::new(&file.value)));
         let settings = built.map(|client| ServerTls { ca, name, certificate, verify, client, identity });
         let checked = settings.and_then(|settings| {
-            let spoken = servers.iter().map(|server| Spoken::of(&server.address));
+            let spoken = servers.map(|server| Spoken::of(&server.address));
             let secure = spoken.filter_map(|(spoken, at)| spoken.tls.then_some((spoken.http2, at)));
             secure.map(|(http2, at)| ToServer::new(Some(&settings), at, http2)).collect::<Result<Vec<_>, _>>()?;
             Ok(settings)
@@ -163,7 +176,7 @@ impl Resolver<'_, '_, '_> {
         clients: ClientCertificates,
         given: Option<At<String>>,
         span: &Range<usize>,
-    ) -> Option<(PathBuf, RootCertStore)> {
+    ) -> Option<(PathBuf, RootCertStore, Vec<u8>)> {
         let Some(file) = given else {
             if clients != ClientCertificates::Off {
                 let name = clients.name();
@@ -182,7 +195,7 @@ impl Resolver<'_, '_, '_> {
         }
         let pem = self.pem("client_ca", &file)?;
         match certificates::authorities(&pem) {
-            Ok(roots) => Some((self.world.absolute(Path::new(&file.value)), roots)),
+            Ok(roots) => Some((self.world.absolute(Path::new(&file.value)), roots, pem)),
             Err(problem) => {
                 self.report.error(&file.span, format!("client_ca \"{}\": {problem}", file.value));
                 None
@@ -190,7 +203,7 @@ impl Resolver<'_, '_, '_> {
         }
     }
 
-    fn pem(&mut self, key: &str, file: &At<String>) -> Option<Vec<u8>> {
+    pub(super) fn pem(&mut self, key: &str, file: &At<String>) -> Option<Vec<u8>> {
         match self.world.read(Path::new(&file.value)) {
             Ok(bytes) => Some(bytes),
             Err(error) => {

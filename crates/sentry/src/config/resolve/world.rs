@@ -1,15 +1,12 @@
-//! What a configuration refers to and does not contain: names, files, processors.
+//! What a configuration refers to and does not contain: files, processors.
 
 use std::io;
-use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 
 /// Looks things up.
 pub(in crate::config) trait World {
     /// Processors this process may use.
     fn cores(&self) -> usize;
-    /// Whether `host:port` has an address.
-    fn resolve(&self, host_port: &str) -> io::Result<bool>;
     /// A file's bytes; relative paths start from the configuration file's folder.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
     /// The path as this process should open it.
@@ -31,10 +28,6 @@ impl World for RealWorld {
         std::thread::available_parallelism().map_or(1, usize::from)
     }
 
-    fn resolve(&self, host_port: &str) -> io::Result<bool> {
-        Ok(host_port.to_socket_addrs()?.next().is_some())
-    }
-
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         std::fs::read(self.absolute(path))
     }
@@ -49,7 +42,7 @@ impl World for RealWorld {
     }
 }
 
-/// A world of two processors in which every name resolves and no file exists: for fuzzing, where nothing may be
+/// A world of two processors in which no file exists: for fuzzing, where nothing may be
 /// touched.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(in crate::config) struct NoWorld;
@@ -58,10 +51,6 @@ pub(in crate::config) struct NoWorld;
 impl World for NoWorld {
     fn cores(&self) -> usize {
         2
-    }
-
-    fn resolve(&self, _host_port: &str) -> io::Result<bool> {
-        Ok(true)
     }
 
     fn read(&self, _path: &Path) -> io::Result<Vec<u8>> {

@@ -203,6 +203,10 @@ fn around(section: &Section, keys: &str) -> Option<String> {
             let server = join("address = \"127.0.0.1:9001\"", &inline);
             format!("[[application]]\nservers = {{ {server} }}\n")
         }
+        "[application.mirror]" => format!("{BASE}{place}\nto = \"127.0.0.1:9002\"\n{keys}\n"),
+        "[application.tls.acme]" => {
+            format!("{BASE}{place}\ndomains = \"a.example\"\ncache = \"/acme\"\n{keys}\n")
+        }
         // It cannot be without a certificate.
         "[application.tls]" => return None,
         _ if place.starts_with("[application.") => format!("{BASE}{place}\n{keys}\n"),

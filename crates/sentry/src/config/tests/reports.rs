@@ -53,3 +53,31 @@ fn reports_without_a_good_key_are_errors_that_say_what_to_do() {
     assert!(refused("[reports]\nkey_fil = \"key\"").contains("did you mean \"key_file\""));
     assert!(refused("[reports]\nwhen_silent = \"panic\"").contains("\"exclude\" or \"estimate\""));
 }
+
+#[test]
+fn secrets_that_others_can_read_are_warned_of() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = std::env::temp_dir().join(format!("tidegate-secrets-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let secret = |name: &str, mode| {
+        let path = folder.join(name);
+        std::fs::write(&path, "0123456789abcdef").expect("a file");
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("our own file");
+    };
+    let text = "[admin]\ntoken_file = \"token\"\n[reports]\nkey_file = \"key\"\n\
+                [[application]]\nservers = \"127.0.0.1:1\"\n";
+    let path = folder.join("shop.toml");
+    std::fs::write(&path, text).expect("a file");
+    let warnings = |mode| {
+        secret("token", mode);
+        secret("key", mode);
+        let checked = Config::load(&path).expect("it makes sense");
+        checked.warnings.iter().map(|warning| warning.at("f")).collect::<Vec<String>>()
+    };
+    let (open, closed) = (warnings(0o644), warnings(0o600));
+    std::fs::remove_dir_all(&folder).expect("our own folder");
+    assert_eq!(closed, [""; 0]);
+    assert_eq!(open.len(), 2, "{open:?}");
+    assert!(open[0].starts_with("f:2: ") && open[1].starts_with("f:4: "), "{open:?}");
+    assert!(open.iter().all(|warning| warning.contains("chmod 600")), "{open:?}");
+}

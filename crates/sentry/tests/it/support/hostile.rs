@@ -49,8 +49,7 @@ impl Kind {
     pub fn attack(self, address: SocketAddr, count: usize) -> Vec<TcpStream> {
         let bytes = self.bytes();
         let attack = |number| {
-            let own = IpAddr::from(Ipv4Addr::new(127, 0, 7, (number % ADDRESSES) as u8));
-            let io = connect_from(own, address).ok()?;
+            let io = connect_from(hostile_address(number), address).ok()?;
             io.set_nonblocking(true).ok()?;
             let mut sent = 0;
             while let Ok(more @ 1..) = (&io).write(&bytes[sent..]) {
@@ -65,7 +64,16 @@ impl Kind {
 /// Addresses that hostile clients come from.
 const ADDRESSES: usize = 20;
 
-fn connect_from(own: IpAddr, address: SocketAddr) -> io::Result<TcpStream> {
+/// The address of the hostile client of that number.
+pub fn hostile_address(number: usize) -> IpAddr {
+    Ipv4Addr::new(127, 0, 7, (number % ADDRESSES) as u8).into()
+}
+
+/// A connection from an address, which the kernel reads ahead for as little as it can.
+///
+/// # Errors
+/// When there is none.
+pub fn connect_from(own: IpAddr, address: SocketAddr) -> io::Result<TcpStream> {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
     // Without it, each address and port that was used once would be taken for a minute.
     socket.set_reuse_address(true)?;
@@ -77,33 +85,51 @@ fn connect_from(own: IpAddr, address: SocketAddr) -> io::Result<TcpStream> {
     Ok(socket.into())
 }
 
+/// What came of honest clients' requests.
+#[derive(Debug, Default)]
+pub struct Tally {
+    asked: AtomicUsize,
+    answered: AtomicUsize,
+}
+
+impl Tally {
+    /// One more was asked; whether it was answered well.
+    pub fn note(&self, good: bool) -> bool {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        self.answered.fetch_add(usize::from(good), Ordering::SeqCst);
+        good
+    }
+}
+
 /// Honest clients, which ask again and again until told to stop.
 pub struct Honest {
     stop: Arc<AtomicBool>,
-    asked: Arc<AtomicUsize>,
-    answered: Arc<AtomicUsize>,
+    tally: Arc<Tally>,
     threads: Vec<thread::JoinHandle<()>>,
 }
 
 impl Honest {
     /// `clients` of them, each at an address of its own. Each asks ten times on a connection, then on a new one.
     pub fn start(address: SocketAddr, clients: usize) -> Honest {
-        let (stop, asked, answered) = Default::default();
-        let mut honest = Honest { stop, asked, answered, threads: Vec::new() };
+        Honest::start_with(clients, move |own, tally| {
+            let mut client = connect_from(own, address).ok().map(Client::over);
+            for _ in 0..10 {
+                if !tally.note(client.as_mut().is_some_and(ask)) {
+                    break;
+                }
+            }
+        })
+    }
+
+    /// `clients` of them, each at an address of its own, which have one connection after the other.
+    pub fn start_with(clients: usize, connection: impl Fn(IpAddr, &Tally) + Clone + Send + 'static) -> Honest {
+        let mut honest = Honest { stop: Arc::default(), tally: Arc::default(), threads: Vec::new() };
         for number in 0..clients {
             let own = IpAddr::from(Ipv4Addr::new(127, 0, 9, number as u8));
-            let (stop, asked, answered) = (honest.stop.clone(), honest.asked.clone(), honest.answered.clone());
+            let (stop, tally, connection) = (honest.stop.clone(), honest.tally.clone(), connection.clone());
             honest.threads.push(thread::spawn(move || {
                 while !stop.load(Ordering::SeqCst) {
-                    let mut client = connect_from(own, address).ok().map(Client::over);
-                    for _ in 0..10 {
-                        asked.fetch_add(1, Ordering::SeqCst);
-                        let good = client.as_mut().is_some_and(ask);
-                        answered.fetch_add(usize::from(good), Ordering::SeqCst);
-                        if !good {
-                            break;
-                        }
-                    }
+                    connection(own, &tally);
                 }
             }));
         }
@@ -112,7 +138,7 @@ impl Honest {
 
     /// How many requests were answered so far.
     pub fn answered(&self) -> usize {
-        self.answered.load(Ordering::SeqCst)
+        self.tally.answered.load(Ordering::SeqCst)
     }
 
     /// Ends them: how many requests they made, and how many of them were answered well.
@@ -122,7 +148,7 @@ impl Honest {
             // A panic was printed.
             let _ = thread.join();
         }
-        (self.asked.load(Ordering::SeqCst), self.answered.load(Ordering::SeqCst))
+        (self.tally.asked.load(Ordering::SeqCst), self.tally.answered.load(Ordering::SeqCst))
     }
 }
 

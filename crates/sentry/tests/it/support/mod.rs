@@ -1,6 +1,7 @@
 //! A real sentry, raw servers and raw clients, all on loopback.
 
 mod client;
+pub mod dns;
 pub mod hostile;
 mod server;
 
@@ -14,15 +15,15 @@ use tidegate_classify::ClassifierSetup;
 use tidegate_engine::{AdmissionConfig, ServerSetup, Setup, Sla, Statistic};
 use tidegate_sentry::app::App;
 use tidegate_sentry::config::{
-    AccessLog, Admin, Application, Config, Forwarded, Health, Limits, Pool, RejectionPages, Retry, SentryConfig,
-    Server, Timeouts,
+    AccessLog, Admin, Application, Config, Forwarded, Health, Limits, Pool, ProxyOut, RejectionPages, Retry,
+    SentryConfig, Server, Timeouts, Upgrade,
 };
 use tidegate_sentry::counters::Counter;
-use tidegate_sentry::record::NoRecords;
+use tidegate_sentry::record::{NoRecords, RecordSink};
 use tidegate_sentry::{Sentry, SentryHandle};
 
 pub use client::{Answer, Client, find};
-pub use server::{Peer, RawServer, ok};
+pub use server::{Asked, Peer, RawServer, ok};
 
 /// Nothing in these tests takes this long unless it is broken.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -48,8 +49,11 @@ pub fn application(servers: &[SocketAddr]) -> Application {
     Application {
         name: String::from("app"),
         listen: vec![([127, 0, 0, 1], 0).into()],
+        routing: tidegate_sentry::config::Routing::default(),
         tls: None,
         server_tls: None,
+        server_files: Vec::new(),
+        server_proxy: ProxyOut::Off,
         setup,
         classifier: ClassifierSetup { classes: vec![Vec::new()], ..ClassifierSetup::default() },
         kinds: Vec::new(),
@@ -65,6 +69,7 @@ pub fn application(servers: &[SocketAddr]) -> Application {
             passive_failures: 0,
             ..Health::default()
         },
+        mirror: None,
         retry: Retry::default(),
         pool: Pool::default(),
         forwarded: Forwarded::default(),
@@ -103,12 +108,13 @@ pub fn refuse_all() -> AdmissionConfig {
 /// A configuration with one application and `workers` workers.
 pub fn config(application: Application, workers: usize) -> Config {
     Config {
-        sentry: SentryConfig { workers, drain: PATIENCE },
+        sentry: SentryConfig { workers, drain: PATIENCE, resolvers: Vec::new() },
         admin: Admin::default(),
         reports: None,
         traces: None,
         control: None,
         access_log: AccessLog::Off,
+        upgrade: Upgrade::default(),
         applications: vec![application],
         source: None,
     }
@@ -126,7 +132,12 @@ impl Running {
     }
 
     pub fn with_workers(application: Application, workers: usize) -> Self {
-        let handle = Sentry::start(config(application, workers), Arc::new(NoRecords)).expect("a sentry");
+        Running::with_records(application, workers, Arc::new(NoRecords))
+    }
+
+    /// One that tells `records` of its requests.
+    pub fn with_records(application: Application, workers: usize, records: Arc<dyn RecordSink>) -> Self {
+        let handle = Sentry::start(config(application, workers), records).expect("a sentry");
         let address = handle.addresses("app")[0];
         Running { handle, address }
     }

@@ -20,7 +20,10 @@ pub struct RawServer {
 
 impl RawServer {
     pub fn start(handle: impl Fn(Peer) + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        RawServer::start_on(TcpListener::bind(("127.0.0.1", 0)).expect("a port"), handle)
+    }
+
+    pub fn start_on(listener: TcpListener, handle: impl Fn(Peer) + Send + Sync + 'static) -> Self {
         let address = listener.local_addr().expect("an address");
         let (stop, connections) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let streams = Arc::new(Mutex::new(HashMap::new()));
@@ -120,7 +123,7 @@ impl Asked {
 }
 
 impl Peer {
-    fn new(io: TcpStream) -> Self {
+    pub fn new(io: TcpStream) -> Self {
         let _ = io.set_nodelay(true);
         Peer { client: Client { io, read: Vec::new() } }
     }

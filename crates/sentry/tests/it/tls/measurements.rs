@@ -15,7 +15,7 @@ use tidegate_sentry::counters::Counter;
 
 use super::ONE;
 use super::site::{Authority, Folder, ask, connect, mirror, start, status};
-use crate::support::until;
+use crate::support::{Client, until};
 
 /// How long strangers come.
 const FLOOD: Duration = Duration::from_secs(5);
@@ -67,6 +67,44 @@ fn a_flood_of_strangers_leaves_those_who_come_back_served() -> Result<(), String
         Ok(())
     } else {
         Err(format!("p95 {p95:?} of those who come back: more than {P95_AT_MOST:?}"))
+    }
+}
+
+/// The same with strangers on both sides: those of an important class, who are known by their network, and the flood.
+#[test]
+#[ignore = "a measurement: cargo xtask test runs it alone and watches the machine"]
+fn a_flood_of_one_class_leaves_strangers_of_the_one_before_it_served() -> Result<(), String> {
+    let (folder, authority, server) = (Folder::new("class-flood"), Authority::new("ca"), mirror());
+    folder.pair("site", &authority.sign(&["shop.example"]));
+    let classes = "class = [{ name = \"partners\", match = { network = \"127.0.0.9\" } }, { name = \"rest\" }]";
+    let sentry = start(folder.config(&[server.address], &format!("{ONE}\n{classes}")));
+    let visit = || {
+        let begun = Instant::now();
+        let io = Client::connect_from([127, 0, 0, 9].into(), sentry.address).io;
+        let name = ServerName::try_from("shop.example").expect("a name");
+        // Without a ticket, each time.
+        let session = ClientConnection::new(authority.clients(None), name).expect("a client");
+        let asked = ask(rustls::StreamOwned::new(session, io), "shop.example", "/");
+        asked.map(|(answer, io)| (begun.elapsed(), status(&answer) == "200", io.conn.handshake_kind()))
+    };
+    let flood = Flood::start(sentry.address, &authority);
+    until("strangers are refused", || sentry.count(Counter::HandshakesRefused) > 0);
+    let (end, mut times) = (Instant::now() + FLOOD, Vec::new());
+    while Instant::now() < end {
+        let (time, is_good, kind) = visit().expect("an important stranger is served");
+        assert!(is_good && kind == Some(HandshakeKind::Full), "{kind:?}");
+        times.push(time);
+        thread::park_timeout(Duration::from_millis(5));
+    }
+    drop(flood);
+    times.sort_unstable();
+    let p95 = times[times.len() * 95 / 100];
+    let (served, refused) = (sentry.count(Counter::HandshakesFull), sentry.count(Counter::HandshakesRefused));
+    println!("{} visits of important strangers, p95 {p95:?}; {served} served of all, {refused} refused", times.len());
+    if p95 <= P95_AT_MOST {
+        Ok(())
+    } else {
+        Err(format!("p95 {p95:?} of important strangers: more than {P95_AT_MOST:?}"))
     }
 }
 

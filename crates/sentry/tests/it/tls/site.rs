@@ -14,19 +14,19 @@ use tidegate_sentry::record::NoRecords;
 use crate::support::{PATIENCE, RawServer, Running, ok};
 
 /// An authority, and what it signs.
-pub(super) struct Authority {
+pub(crate) struct Authority {
     issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
-    pub(super) pem: String,
+    pub(crate) pem: String,
     der: CertificateDer<'static>,
 }
 
-pub(super) struct Pair {
-    pub(super) cert: String,
-    pub(super) key: String,
+pub(crate) struct Pair {
+    pub(crate) cert: String,
+    pub(crate) key: String,
 }
 
 impl Authority {
-    pub(super) fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let key = rcgen::KeyPair::generate().expect("a key");
         let mut params = rcgen::CertificateParams::new(Vec::new()).expect("parameters");
         params.distinguished_name.push(rcgen::DnType::CommonName, name);
@@ -36,7 +36,7 @@ impl Authority {
         Authority { issuer: rcgen::Issuer::new(params, key), pem, der }
     }
 
-    pub(super) fn sign(&self, names: &[&str]) -> Pair {
+    pub(crate) fn sign(&self, names: &[&str]) -> Pair {
         let key = rcgen::KeyPair::generate().expect("a key");
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let params = rcgen::CertificateParams::new(names).expect("names");
@@ -45,11 +45,11 @@ impl Authority {
     }
 
     /// Clients that believe it.
-    pub(super) fn clients(&self, own: Option<&Pair>) -> Arc<ClientConfig> {
+    pub(crate) fn clients(&self, own: Option<&Pair>) -> Arc<ClientConfig> {
         self.clients_of(own, &[&rustls::version::TLS13, &rustls::version::TLS12])
     }
 
-    pub(super) fn clients_of(
+    pub(crate) fn clients_of(
         &self,
         own: Option<&Pair>,
         versions: &[&'static rustls::SupportedProtocolVersion],
@@ -73,28 +73,28 @@ impl Authority {
 }
 
 /// Files of one test.
-pub(super) struct Folder(pub(super) PathBuf);
+pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
-    pub(super) fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("tidegate-tls-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a folder");
         Folder(path)
     }
 
-    pub(super) fn write(&self, name: &str, text: &str) -> PathBuf {
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.0.join(name);
         std::fs::write(&path, text).expect("writes");
         path
     }
 
-    pub(super) fn pair(&self, name: &str, pair: &Pair) {
+    pub(crate) fn pair(&self, name: &str, pair: &Pair) {
         self.write(&format!("{name}.pem"), &pair.cert);
         self.write(&format!("{name}.key"), &pair.key);
     }
 
     /// An application on a port of its own, with more keys.
-    pub(super) fn config(&self, servers: &[impl std::fmt::Display], keys: &str) -> Config {
+    pub(crate) fn config(&self, servers: &[impl std::fmt::Display], keys: &str) -> Config {
         let servers: Vec<String> = servers.iter().map(|server| format!("\"{server}\"")).collect();
         let text = format!(
             "[sentry]\nworkers = 1\n[[application]]\nname = \"app\"\nlisten = \"127.0.0.1:0\"\nservers = [{}]\n\
@@ -107,7 +107,7 @@ impl Folder {
         }
     }
 
-    pub(super) fn refused(&self, keys: &str) -> String {
+    pub(crate) fn refused(&self, keys: &str) -> String {
         let text = format!("[[application]]\nservers = \"127.0.0.1:1\"\n{keys}\n");
         Config::parse(&text, Path::new(&self.0.join("tidegate.toml"))).expect_err("a bad file").to_string()
     }
@@ -120,15 +120,15 @@ impl Drop for Folder {
     }
 }
 
-pub(super) fn start(config: Config) -> Running {
+pub(crate) fn start(config: Config) -> Running {
     let handle = Sentry::start(config, Arc::new(NoRecords)).expect("a sentry");
     let address = handle.addresses("app")[0];
     Running { handle, address }
 }
 
-pub(super) type Secure = StreamOwned<ClientConnection, TcpStream>;
+pub(crate) type Secure = StreamOwned<ClientConnection, TcpStream>;
 
-pub(super) fn connect(address: SocketAddr, config: &Arc<ClientConfig>, name: &str) -> Secure {
+pub(crate) fn connect(address: SocketAddr, config: &Arc<ClientConfig>, name: &str) -> Secure {
     let name = ServerName::try_from(name.to_owned()).expect("a name");
     let io = TcpStream::connect(address).expect("a connection");
     io.set_read_timeout(Some(PATIENCE)).expect("a time-out");
@@ -136,23 +136,23 @@ pub(super) fn connect(address: SocketAddr, config: &Arc<ClientConfig>, name: &st
 }
 
 /// One request, and the connection until its end.
-pub(super) fn ask(mut io: Secure, host: &str, path: &str) -> std::io::Result<(String, Secure)> {
+pub(crate) fn ask(mut io: Secure, host: &str, path: &str) -> std::io::Result<(String, Secure)> {
     write!(io, "GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n")?;
     let mut answer = String::new();
     io.read_to_string(&mut answer)?;
     Ok((answer, io))
 }
 
-pub(super) fn status(answer: &str) -> &str {
+pub(crate) fn status(answer: &str) -> &str {
     answer.get(9..12).unwrap_or_default()
 }
 
 /// Shows the head of the request that it got.
-pub(super) fn mirror() -> RawServer {
+pub(crate) fn mirror() -> RawServer {
     RawServer::answering(|asked| ok(&asked.head))
 }
 
-pub(super) fn read_answer(io: &mut impl Read) -> String {
+pub(crate) fn read_answer(io: &mut impl Read) -> String {
     let (mut answer, mut byte) = (Vec::new(), [0]);
     while !answer.ends_with(b"\r\n\r\n") {
         io.read_exact(&mut byte).expect("a head");

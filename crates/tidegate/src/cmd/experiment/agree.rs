@@ -1,5 +1,7 @@
 //! `tidegate experiment agree`: does the simulator say what real HTTP shows?
 
+mod protocols;
+
 use std::io::{Write, stderr, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,14 +10,16 @@ use anyhow::{Context, Result};
 use tidegate_experiment::built_in;
 use tidegate_experiment::outcome::Outcome;
 use tidegate_experiment::report::{ArmReport, ExperimentReport, Mode};
-use tidegate_experiment::scenario::{Arm, Scenario};
+use tidegate_experiment::scenario::{Arm, Scenario, ServerProtocol, Spoken};
+use tidegate_loadgen::Protocol;
 
 use super::run::lab;
 use super::{folder_of, jobs, play};
 
 /// Compare the simulator with real HTTP: the same scenarios, run both ways Prints a Markdown table of goodput and of
 /// the 95th percentile of the response times of admitted requests. Exit status: 0 when all agree, 1 when one does
-/// not, 2 when a scenario is invalid. Each arm runs in real time; baselines that refuse nothing are left out.
+/// not, 2 when a scenario is invalid. Each arm runs in real time; baselines that refuse nothing are left out. With
+/// --protocol, real HTTP is compared with itself: HTTP/1.1 with another protocol, goodput and admitted by class.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Names of built-in scenarios, or TOML files
@@ -27,12 +31,20 @@ pub(super) struct Args {
     /// Seed of the live run and of the first simulated run; default: the scenario's
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Number of simulated runs, whose mean is compared
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    seeds: u64,
-    /// Relative difference of goodput that is accepted
-    #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
-    goodput: f64,
+    /// Number of simulated runs, whose mean is compared; with --protocol, of runs by each protocol; default: 8, with
+    /// --protocol 1
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: Option<u64>,
+    /// Compare HTTP/1.1 with this protocol of the clients, h2 or grpc; h1 shows how far two runs of the same differ
+    #[arg(long, value_name = "PROTOCOL")]
+    protocol: Option<Protocol>,
+    /// With --protocol: what the sentry then speaks with servers, h1 or h2; default: h1, with grpc h2
+    #[arg(long, value_name = "PROTOCOL", requires = "protocol")]
+    servers: Option<ServerProtocol>,
+    /// Relative difference of goodput that is accepted, with --protocol also of what is admitted of a class; default:
+    /// 0.05, with --protocol 0.03
+    #[arg(long, value_name = "SHARE")]
+    goodput: Option<f64>,
     /// Relative difference of the 95th percentile that is accepted
     #[arg(long, value_name = "SHARE", default_value_t = 0.15)]
     p95: f64,
@@ -58,6 +70,9 @@ struct Figures {
 /// # Errors
 /// When sockets or threads cannot be had, or the table not be written.
 pub(super) fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(protocol) = args.protocol {
+        return protocols::run(args, Spoken { protocol, server_protocol: args.servers });
+    }
     let scenarios: Result<Vec<Scenario>> = args.scenarios.iter().map(|name| args.prepare(name)).collect();
     let scenarios = match scenarios {
         Ok(scenarios) => scenarios,
@@ -96,22 +111,20 @@ impl Args {
         if self.short {
             scenario = scenario.shortened();
         }
-        let refuses = |arm: &Arm| arm.admission.get("policy").and_then(|policy| policy.as_str()) != Some("none");
-        scenario.arms.retain(|arm| refuses(arm) && (self.arms.is_empty() || self.arms.contains(&arm.name)));
-        anyhow::ensure!(!scenario.arms.is_empty(), "{name}: no arm refuses anything, so there is nothing to compare");
+        keep_comparable(&mut scenario, &self.arms, name)?;
         Ok(scenario)
     }
 
     fn seeds(&self, scenario: &Scenario) -> Vec<u64> {
         let first = self.seed.unwrap_or(scenario.seed);
-        (0..self.seeds).map(|n| first.wrapping_add(n)).collect()
+        (0..self.seeds.unwrap_or(8)).map(|n| first.wrapping_add(n)).collect()
     }
 
     /// A row of the table, and whether both ways agree.
     fn compare(&self, one: &Scenario, simulated: Option<&ArmReport>, live: Option<&ArmReport>) -> (String, bool) {
         let (simulated, live) = (mean(simulated, one), mean(live, one));
         let (goodput, p95) = (live.goodput / simulated.goodput, live.p95 / simulated.p95);
-        let agrees = (goodput - 1.0).abs() <= self.goodput && (p95 - 1.0).abs() <= self.p95;
+        let agrees = (goodput - 1.0).abs() <= self.goodput.unwrap_or(0.05) && (p95 - 1.0).abs() <= self.p95;
         let row = format!(
             "| {} | {} | {:.1}/s | {:.1}/s | {goodput:.3} | {:.0} ms | {:.0} ms | {p95:.3} | {} |\n",
             one.id,
@@ -135,6 +148,14 @@ impl Args {
         report.write(&self.out.join(folder_of(scenario, mode == Mode::Live)))?;
         Ok(())
     }
+}
+
+/// Leaves out arms that refuse nothing, and those that are not among `wanted`.
+fn keep_comparable(scenario: &mut Scenario, wanted: &[String], name: &str) -> Result<()> {
+    let refuses = |arm: &Arm| arm.admission.get("policy").and_then(|policy| policy.as_str()) != Some("none");
+    scenario.arms.retain(|arm| refuses(arm) && (wanted.is_empty() || wanted.contains(&arm.name)));
+    anyhow::ensure!(!scenario.arms.is_empty(), "{name}: no arm refuses anything, so there is nothing to compare");
+    Ok(())
 }
 
 /// Over all runs of the arm.

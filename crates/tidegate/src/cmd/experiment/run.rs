@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, anyhow};
 use tidegate_experiment::built_in;
 use tidegate_experiment::report::{ExperimentReport, Mode, SpaceReport, settings, sweep_csv, sweep_text};
-use tidegate_experiment::scenario::{Point, Scenario, Space};
+use tidegate_experiment::scenario::{Point, Scenario, Space, Spoken};
 use tidegate_experiment::service::{Lab, Played};
 
 use super::{folder_of, jobs, page, play};
@@ -49,11 +49,13 @@ struct Prepared {
 }
 
 impl PlayArgs {
-    /// Runs everything. Status 2 when a scenario makes no sense: then nothing was run and nothing written.
-    pub(in super::super) fn run(&self, mode: Mode, seeds: u64) -> Result<ExitCode> {
+    /// Runs everything, live with what is `spoken` in place of what scenarios say. Status 2 when a scenario makes no
+    /// sense: then nothing was run and nothing written.
+    pub(in super::super) fn run(&self, mode: Mode, seeds: u64, spoken: Option<Spoken>) -> Result<ExitCode> {
         let seeds = self.seeds.unwrap_or(if self.short { 1 } else { seeds });
         // All are read before the first runs: a slip in the last must not cost the time of the others.
-        let scenarios: Result<Vec<Prepared>> = self.scenarios.iter().map(|name| self.prepare(name, mode)).collect();
+        let scenarios: Result<Vec<Prepared>> =
+            self.scenarios.iter().map(|name| self.prepare(name, mode, spoken)).collect();
         let scenarios = match scenarios {
             Ok(scenarios) => scenarios,
             Err(error) => return Ok(super::super::bad_configuration(format!("{error:#}"))),
@@ -93,12 +95,16 @@ impl PlayArgs {
 
     /// The scenario as it is to be run, once for every combination of its sweep. Policies are tried too, so that
     /// nothing fails halfway for a wrong key.
-    fn prepare(&self, name: &str, mode: Mode) -> Result<Prepared> {
+    fn prepare(&self, name: &str, mode: Mode, spoken: Option<Spoken>) -> Result<Prepared> {
         let mut scenario = built_in::find(name)?;
         scenario = match mode {
             Mode::Live => scenario.for_live()?,
             Mode::Simulated => scenario.for_simulation(),
         };
+        if let Some(spoken) = spoken {
+            scenario = scenario.speaking(spoken).map_err(anyhow::Error::msg)?;
+            scenario.title += &format!(", by {}", spoken.protocol);
+        }
         if mode == Mode::Live {
             let beyond = tidegate_experiment::service::of(&scenario.on()).cannot_do(&scenario);
             anyhow::ensure!(

@@ -35,6 +35,7 @@ fn plan(args: &Args, file: &Path) -> Result<UsersPlan> {
     plan.seed = args.seed();
     plan.target = args.target.or(plan.target);
     plan.keep_alive = !args.close;
+    args.speak.say_users(&mut plan);
     Ok(plan)
 }
 

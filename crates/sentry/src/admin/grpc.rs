@@ -1,0 +1,75 @@
+//! The sentry's own health over gRPC, as load balancers and Kubernetes' probes ask for it: what `/readyz` says, of all
+//! or of one application. `Watch` is not spoken: who asks for it is told so, and clients take that for health.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http_body::Frame;
+
+use super::Admin;
+use super::pages::not_ready;
+use crate::health::grpc::{asked, says};
+use crate::reject::is_grpc;
+
+/// Bytes that a request may have: the name of an application, and what is around it.
+pub(super) const LONGEST: usize = 4096;
+
+/// How a call ends.
+const OK: u8 = 0;
+const INVALID_ARGUMENT: u8 = 3;
+const NOT_FOUND: u8 = 5;
+
+/// Whether the application that is named serves; without a name: whether the sentry does.
+pub(super) async fn check(State(admin): State<Arc<Admin>>, headers: HeaderMap, body: Bytes) -> Response {
+    if !is_grpc(&headers) {
+        return (StatusCode::UNSUPPORTED_MEDIA_TYPE, "this is gRPC: ask /readyz by HTTP\n").into_response();
+    }
+    let board = &admin.board;
+    match asked(&body).map(|service| (service, board.application(service))) {
+        None => failed(INVALID_ARGUMENT, "this is no grpc.health.v1.HealthCheckRequest"),
+        Some(("", _)) => serving(not_ready(board).is_none()),
+        Some((_, Some(app))) => serving(!board.draining() && !app.draining()),
+        Some((_, None)) => failed(NOT_FOUND, "no application has this name"),
+    }
+}
+
+fn serving(serves: bool) -> Response {
+    let body = Body::new(Message { data: Some(says(serves)), is_over: false });
+    ([(header::CONTENT_TYPE, "application/grpc")], body).into_response()
+}
+
+fn failed(status: u8, why: &'static str) -> Response {
+    let mut response = [(header::CONTENT_TYPE, "application/grpc")].into_response();
+    response.headers_mut().insert("grpc-status", HeaderValue::from(u16::from(status)));
+    response.headers_mut().insert("grpc-message", HeaderValue::from_static(why));
+    response
+}
+
+/// A message, and behind it that the call went well.
+struct Message {
+    data: Option<Bytes>,
+    is_over: bool,
+}
+
+impl http_body::Body for Message {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        if let Some(data) = self.data.take() {
+            return Poll::Ready(Some(Ok(Frame::data(data))));
+        }
+        if std::mem::replace(&mut self.is_over, true) {
+            return Poll::Ready(None);
+        }
+        let mut trailers = HeaderMap::with_capacity(1);
+        trailers.insert("grpc-status", HeaderValue::from(u16::from(OK)));
+        Poll::Ready(Some(Ok(Frame::trailers(trailers))))
+    }
+}

@@ -1,0 +1,144 @@
+//! Where a server is: what follows the scheme in its address.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+/// What makes a name of a service, to be looked up by SRV.
+const SERVICE: &str = "srv:";
+/// What makes a path of a Unix socket.
+const SOCKET: &str = "unix:";
+
+/// Where a server is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place<'a> {
+    /// At an address.
+    Address(SocketAddr),
+    /// At all addresses of a name, on a port.
+    Host { name: &'a str, port: u16 },
+    /// Where the SRV records of a name say.
+    Service(&'a str),
+    /// At a Unix socket of this machine.
+    Socket(&'a Path),
+}
+
+impl<'a> Place<'a> {
+    /// What `at` says, an address without its scheme.
+    ///
+    /// # Errors
+    /// Why it says nothing.
+    pub(crate) fn of(at: &'a str) -> Result<Self, String> {
+        if let Some(path) = at.strip_prefix(SOCKET) {
+            return socket_path(path).map(Place::Socket);
+        }
+        if let Some(name) = at.strip_prefix(SERVICE) {
+            return service(name);
+        }
+        if at.contains('/') {
+            return Err("a server has no path; write \"host:port\"".to_owned());
+        }
+        if let Ok(address) = at.parse::<SocketAddr>() {
+            return match address.port() {
+                0 => Err("port 0 is no port; write \"host:port\"".to_owned()),
+                _ => Ok(Place::Address(address)),
+            };
+        }
+        let (name, port) = split_port(at)?;
+        if port == 0 {
+            return Err("port 0 is no port; write \"host:port\"".to_owned());
+        }
+        if !is_name(name) {
+            return Err("this is neither a name nor an address; write \"host:port\"".to_owned());
+        }
+        Ok(Place::Host { name, port })
+    }
+}
+
+/// The absolute path of a Unix socket.
+///
+/// # Errors
+/// Why it cannot be one.
+pub(crate) fn socket_path(path: &str) -> Result<&Path, String> {
+    if !path.starts_with('/') {
+        return Err("a Unix socket needs its whole path; write \"unix:/run/app.sock\"".to_owned());
+    }
+    // `sun_path` of `sockaddr_un`, less the zero at its end.
+    if path.len() > 107 || path.contains('\0') {
+        return Err("the path of a Unix socket has at most 107 bytes, and no zero byte".to_owned());
+    }
+    Ok(Path::new(path))
+}
+
+fn service(name: &str) -> Result<Place<'_>, String> {
+    if name.contains(':') {
+        return Err("the ports are in the SRV records; leave yours out, or leave \"srv:\" out".to_owned());
+    }
+    let mut labels = name.splitn(3, '.');
+    let is_label = |label: Option<&str>| label.is_some_and(|label| label.len() > 1 && label.starts_with('_'));
+    let well_formed = is_label(labels.next()) && is_label(labels.next()) && labels.next().is_some_and(is_name);
+    if !well_formed {
+        return Err("SRV records belong to a service; write \"srv:_http._tcp.shop.internal\"".to_owned());
+    }
+    Ok(Place::Service(name))
+}
+
+/// The domain of `_service._protocol.domain`.
+pub(crate) fn domain(service: &str) -> &str {
+    service.splitn(3, '.').nth(2).unwrap_or(service)
+}
+
+fn is_name(name: &str) -> bool {
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len()) && label.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
+    };
+    name.len() <= 253 && name.split('.').all(is_label)
+}
+
+pub(super) fn split_port(text: &str) -> Result<(&str, u16), String> {
+    let missing = || match text.parse::<u16>() {
+        Ok(port) => format!("the address is missing; write for example \"127.0.0.1:{port}\""),
+        Err(_) if text.is_empty() => "it is empty; write for example \"127.0.0.1:8080\"".to_owned(),
+        Err(_) => format!("the port is missing; write for example \"{text}:8080\""),
+    };
+    let (host, port) = text.rsplit_once(':').ok_or_else(missing)?;
+    let port = port.parse().map_err(|_| format!("\"{port}\" is not a port; write a number from 1 to 65535"))?;
+    Ok((host, port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_says_how_its_server_is_found() {
+        assert_eq!(Place::of("10.0.0.1:80"), Ok(Place::Address(([10, 0, 0, 1], 80).into())));
+        assert_eq!(Place::of("[::1]:80"), Ok(Place::Address("[::1]:80".parse().expect("an address"))));
+        assert_eq!(Place::of("a.internal:80"), Ok(Place::Host { name: "a.internal", port: 80 }));
+        assert_eq!(Place::of("a.internal.:80"), Ok(Place::Host { name: "a.internal.", port: 80 }));
+        let service = "_http._tcp.a.internal";
+        assert_eq!(Place::of("srv:_http._tcp.a.internal"), Ok(Place::Service(service)));
+        assert_eq!(domain(service), "a.internal");
+        assert_eq!(Place::of("unix:/run/a b.sock"), Ok(Place::Socket(Path::new("/run/a b.sock"))));
+    }
+
+    #[test]
+    fn what_is_no_place_says_what_to_write() {
+        for (at, hint) in [
+            ("unix:app.sock", "whole path"),
+            ("unix:", "whole path"),
+            ("srv:shop.internal", "srv:_http._tcp"),
+            ("srv:_http._tcp", "srv:_http._tcp."),
+            ("srv:_http._tcp.a:80", "ports are in the SRV records"),
+            ("a..b:80", "neither a name nor an address"),
+            ("a b:80", "neither a name nor an address"),
+            ("a/b:80", "no path"),
+            ("1.2.3.4:0", "port 0"),
+            ("a:0", "port 0"),
+            ("a:x", "not a port"),
+        ] {
+            let problem = Place::of(at).expect_err(at);
+            assert!(problem.contains(hint), "{at}: {problem}");
+        }
+        assert!(Place::of(&format!("unix:/{}", "a".repeat(107))).is_err(), "longer than the system takes");
+    }
+}

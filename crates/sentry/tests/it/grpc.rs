@@ -1,0 +1,85 @@
+//! What gRPC says of a call's end, in trailers or in a head without messages: it is what the call came to, whatever the
+//! status of HTTP.
+
+use std::sync::{Arc, Mutex};
+
+use h2::client::SendRequest;
+use http::Request;
+use tidegate_sentry::record::{Protocol, RecordSink, RequestRecord};
+
+use crate::http2::{whole, with_client};
+use crate::support::{RawServer, Running, application, refuse_all, until};
+
+/// What was told of each request: how it came, and its statuses.
+#[derive(Debug, Default)]
+struct Told(Mutex<Vec<(Protocol, u16, Option<u8>)>>);
+
+impl RecordSink for Told {
+    fn enabled(&self) -> bool {
+        true
+    }
+
+    fn record(&self, _app: &str, _class: &str, record: &RequestRecord<'_>) {
+        self.0.lock().expect("no panic").push((record.protocol, record.status, record.grpc_status));
+    }
+}
+
+/// Its calls end with the status that is the last part of their paths: in trailers, or in the head.
+fn server() -> RawServer {
+    RawServer::start(|mut peer| {
+        while let Some(asked) = peer.request() {
+            let status = asked.target.rsplit('/').next().unwrap_or_default();
+            let head = "HTTP/1.1 200 OK\r\nContent-Type: application/grpc\r\n";
+            let answer = if asked.target.starts_with("/trailers") {
+                let rest = "Transfer-Encoding: chunked\r\nTrailer: grpc-status\r\n\r\n1\r\nx\r\n0\r\n";
+                format!("{head}{rest}grpc-status: {status}\r\n\r\n")
+            } else {
+                format!("{head}grpc-status: {status}\r\nContent-Length: 0\r\n\r\n")
+            };
+            if !peer.send(answer) {
+                return;
+            }
+        }
+    })
+}
+
+async fn call(sender: &SendRequest<bytes::Bytes>, path: &str) {
+    let request = Request::builder().method("POST").uri(format!("http://test{path}"));
+    let request = request.header("content-type", "application/grpc").header("te", "trailers").body(()).expect("a call");
+    let mut sender = sender.clone().ready().await.expect("room for a stream");
+    whole(sender.send_request(request, true).expect("a stream").0).await;
+}
+
+#[test]
+fn a_call_that_its_server_does_not_serve_is_a_failure_whatever_http_says() {
+    let (server, told) = (server(), Arc::new(Told::default()));
+    let sentry = Running::with_records(application(&[server.address]), 1, told.clone());
+    let paths = ["/trailers/0", "/trailers/5", "/trailers/14", "/head/0", "/head/8", "/head/5", "/head/14"];
+    with_client(sentry.address, |sender| async move {
+        for path in paths {
+            call(&sender, path).await;
+        }
+    });
+    sentry.assert_quiet();
+    let class = sentry.app().snapshot().classes[0].clone();
+    // Whether the head says so, or trailers after a message.
+    assert_eq!((class.completed, class.failed), (4, 3));
+    until("all are told of", || told.0.lock().expect("no panic").len() == paths.len());
+    let told = told.0.lock().expect("no panic").clone();
+    let said = told.iter().map(|(_, _, grpc)| *grpc).collect::<Vec<_>>();
+    assert_eq!(said, [0, 5, 14, 0, 8, 5, 14].map(Some));
+    assert!(told.iter().all(|(protocol, status, _)| (*protocol, *status) == (Protocol::Http2, 200)));
+}
+
+#[test]
+fn a_refused_call_is_told_of_with_the_status_that_it_got() {
+    let (server, told) = (server(), Arc::new(Told::default()));
+    let mut app = application(&[server.address]);
+    app.setup.admission = refuse_all();
+    let sentry = Running::with_records(app, 1, told.clone());
+    with_client(sentry.address, |sender| async move { call(&sender, "/trailers/0").await });
+    assert_eq!(sentry.ask("GET / HTTP/1.1\r\nHost: t\r\n\r\n").status, 503);
+    until("both are told of", || told.0.lock().expect("no panic").len() == 2);
+    let told = told.0.lock().expect("no panic").clone();
+    assert_eq!(told, [(Protocol::Http2, 200, Some(14)), (Protocol::Http1, 503, None)]);
+}
