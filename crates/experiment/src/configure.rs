@@ -187,14 +187,17 @@ pub(crate) fn application(scenario: &Scenario, setup: tidegate_engine::Setup, se
     };
     let server = |(setup, address): (&tidegate_engine::ServerSetup, &SocketAddr)| config::Server {
         name: setup.name.clone(),
-        address: address.to_string(),
+        address: format!("{}{address}", scenario.spoken().scheme()),
     };
     Application {
         name: scenario.id.clone(),
         listen: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()],
+        routing: config::Routing::default(),
         tls: None,
         server_tls: None,
         servers: setup.servers.iter().zip(servers).map(server).collect(),
+        server_files: Vec::new(),
+        server_proxy: config::ProxyOut::Off,
         setup,
         classifier,
         kinds: kinds(scenario),
@@ -203,6 +206,7 @@ pub(crate) fn application(scenario: &Scenario, setup: tidegate_engine::Setup, se
         timeouts: config::Timeouts::default(),
         limits: config::Limits::default(),
         health: config::Health::default(),
+        mirror: None,
         retry: config::Retry::default(),
         pool: config::Pool::default(),
         forwarded: config::Forwarded::default(),
@@ -240,12 +244,13 @@ fn kinds(scenario: &Scenario) -> Vec<RequestKind> {
 /// A sentry with nothing but this application, on one worker.
 pub(crate) fn process(application: Application, reports: Option<config::Reports>) -> Config {
     Config {
-        sentry: config::SentryConfig { workers: 1, drain: DRAIN },
+        sentry: config::SentryConfig { workers: 1, drain: DRAIN, resolvers: Vec::new() },
         admin: config::Admin::default(),
         reports,
         traces: None,
         control: None,
         access_log: config::AccessLog::Off,
+        upgrade: config::Upgrade::default(),
         applications: vec![application],
         source: None,
     }
@@ -269,4 +274,27 @@ fn rule(prefix: String) -> Rule {
 /// The beginning of the paths of a session's requests of a type.
 pub(crate) fn session_prefix(scenario: &Scenario, request: usize) -> String {
     format!("{SESSION_PREFIX}{}/", scenario.requests[request].name)
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_loadgen::Protocol;
+
+    use super::*;
+    use crate::built_in;
+    use crate::scenario::Spoken;
+
+    #[test]
+    fn servers_are_asked_in_the_protocol_of_the_load() {
+        let scenario = built_in::find("O1").unwrap();
+        let said = |protocol| {
+            let scenario = scenario.speaking(Spoken { protocol, server_protocol: None }).unwrap();
+            let setup = setup(&scenario, &scenario.arms[0]).unwrap();
+            let addresses = [SocketAddr::from((Ipv4Addr::LOCALHOST, 1)); 2];
+            let application = application(&scenario, setup, &addresses);
+            (application.kinds[1], application.servers[0].address.clone())
+        };
+        assert_eq!(said(Protocol::H2), (RequestKind::Ordinary, "127.0.0.1:1".to_owned()));
+        assert_eq!(said(Protocol::Grpc), (RequestKind::Ordinary, "h2c://127.0.0.1:1".to_owned()));
+    }
 }

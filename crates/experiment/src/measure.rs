@@ -2,14 +2,16 @@
 
 mod interval;
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
 use tidegate_sim::Provision;
 use tidegate_workload::{Course, Second};
 
-use crate::outcome::{Connections, Outcome};
-use crate::scenario::{Arm, Expect, Load, Mark, Metric, Scenario, Span};
+use crate::outcome::{Connections, Outcome, StreamOutcome};
+use crate::scenario::{Arm, Class, Expect, Load, Mark, Metric, Scenario, Span};
 
 pub(crate) use interval::judge;
 
@@ -123,6 +125,7 @@ impl<'a> Measure<'a> {
             Metric::AdmittedRate => rate(sum.admitted()),
             Metric::RefusedRate => rate(sum.refused),
             Metric::GoodputRate => rate(sum.good),
+            Metric::RevenueRate => Some(self.revenue(expect) / seconds),
             Metric::GoodputWork => Some(self.good_work(expect) / seconds),
             Metric::Mean => sum.responses.mean(),
             Metric::P50 => sum.responses.quantile(0.50),
@@ -136,6 +139,7 @@ impl<'a> Measure<'a> {
             Metric::AtWorkMost => self.at_work(expect),
             Metric::ServersLeast => self.servers(expect).min().map(|count| count as f64),
             Metric::ServersMost => self.servers(expect).max().map(|count| count as f64),
+            Metric::ServersUsual => self.usual(expect),
             Metric::ServersChanges => {
                 let counts: Vec<usize> = self.servers(expect).collect();
                 let changes = counts.windows(2).filter(|pair| pair[0] != pair[1]).count();
@@ -210,7 +214,7 @@ impl<'a> Measure<'a> {
 
     /// What was in flight, on average over the seconds.
     fn in_flight(&self, expect: &Expect) -> Option<f64> {
-        let is_about = |stream: &(usize, &crate::outcome::StreamOutcome)| match (&expect.load, &expect.class) {
+        let is_about = |stream: &(usize, &StreamOutcome)| match (&expect.load, &expect.class) {
             (Some(load), _) => stream.1.name == *load,
             (_, class) => class.as_ref().is_none_or(|class| stream.1.class == *class),
         };
@@ -238,6 +242,28 @@ impl<'a> Measure<'a> {
         let seconds = seconds.take((to.as_secs_f64().ceil() - from.as_secs_f64().floor()) as usize);
         // Classes beyond the last partition share it.
         seconds.filter_map(move |sizes| sizes.get(class?.min(sizes.len().saturating_sub(1))).copied())
+    }
+
+    /// The number of servers that the class had in most of the seconds.
+    fn usual(&self, expect: &Expect) -> Option<f64> {
+        let mut seconds: BTreeMap<usize, usize> = BTreeMap::new();
+        self.servers(expect).for_each(|count| *seconds.entry(count).or_default() += 1);
+        let usual = seconds.into_iter().max_by_key(|(count, seconds)| (*seconds, Reverse(*count)));
+        usual.map(|(count, _)| count as f64)
+    }
+
+    /// What the answers within the target are worth, of all classes or of the expectation's.
+    fn revenue(&self, expect: &Expect) -> f64 {
+        let Span { from, to } = expect.over;
+        let of_streams = |class: &Class| -> u64 {
+            let is_about = |stream: &&StreamOutcome| match (&expect.load, &expect.class) {
+                (Some(load), _) => stream.name == *load,
+                (_, wanted) => wanted.as_ref().is_none_or(|wanted| *wanted == class.name),
+            };
+            let streams = self.outcome.streams.iter().filter(|stream| stream.class == class.name).filter(is_about);
+            streams.map(|stream| stream.course.span(from, to).good).sum()
+        };
+        self.scenario.classes.iter().map(|class| class.revenue * of_streams(class) as f64).sum()
     }
 
     /// The rates of the resource's controllers, each second by second.

@@ -68,7 +68,7 @@ pub use claims::{Mark, unsaid};
 pub use curves::{Curves, Panel};
 pub use expect::{Expect, Metric, Span};
 pub use lasts::{Lasts, LastsAs};
-pub use live::{Control, Live, Mail, MailDatabase, Namespaces, On, Only, Stealing};
+pub use live::{Control, Live, Mail, MailDatabase, Namespaces, On, Only, ServerProtocol, Spoken, Stealing};
 pub use machines::{CARD, CORES, Fault, FaultKind, Lends, Resource, Servers, Step as Use, Tier};
 pub use max_conn::MaxConn;
 pub use provision::{Application, Provision};

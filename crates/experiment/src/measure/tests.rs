@@ -60,6 +60,21 @@ fn shares_rates_and_parts() {
 }
 
 #[test]
+fn answers_in_time_are_worth_their_classes_revenue() {
+    let mut scenario = scenario(
+        r#"expect = [
+            { over = "0s..10s", metric = "revenue_rate", at_least = 80 },
+            { over = "0s..10s", metric = "revenue_rate", class = "gold", at_least = 80 },
+            { over = "5s..10s", metric = "revenue_rate", load = "gold", at_most = 1 },
+        ]"#,
+    );
+    (scenario.classes[0].revenue, scenario.classes[1].revenue) = (7.0, 1.0);
+    let checks = Measure::new(&scenario, &outcome()).checks(&scenario.arms[0]);
+    let measured: Vec<_> = checks.iter().map(|check| (check.measured, check.pass)).collect();
+    assert_eq!(measured, [(Some(80.0), true), (Some(70.0), false), (Some(0.0), true)]);
+}
+
+#[test]
 fn quantiles_and_windows() {
     let near = |text: &str, wanted: f64| {
         let found = measured(text).0.unwrap();
@@ -80,12 +95,17 @@ fn servers_of_a_class() {
             { over = "1s..4s", metric = "servers_most", class = "bronze", at_least = 1 },
             { over = "0s..4s", metric = "servers_changes", class = "gold", at_most = 1 },
             { over = "2s..4s", metric = "servers_changes", class = "gold", at_most = 0 },
+            { over = "0s..4s", metric = "servers_usual", class = "gold", at_least = 5 },
+            { over = "1s..3s", metric = "servers_usual", class = "bronze", at_least = 6 },
         ]"#,
     );
     let outcome = Outcome { partitions: [[5, 5], [4, 6], [5, 5], [5, 5]].map(Vec::from).to_vec(), ..outcome() };
     let checks = Measure::new(&scenario, &outcome).checks(&scenario.arms[0]);
     let measured: Vec<_> = checks.iter().map(|check| (check.measured, check.pass)).collect();
-    assert_eq!(measured, [(Some(4.0), true), (Some(6.0), true), (Some(2.0), false), (Some(0.0), true)]);
+    let extremes = [(Some(4.0), true), (Some(6.0), true), (Some(2.0), false), (Some(0.0), true)];
+    assert_eq!(measured[..4], extremes);
+    // Three seconds of four; and of one second each the smaller number.
+    assert_eq!(measured[4..], [(Some(5.0), true), (Some(5.0), false)]);
 }
 
 #[test]

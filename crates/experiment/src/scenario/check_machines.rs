@@ -110,8 +110,12 @@ impl Checker<'_> {
         let place = |key| vec![Key("provision"), Key(key)];
         self.demand(provision.every.as_secs() >= 1, &place("every"), "must be at least 1s");
         self.demand((1..=16).contains(&provision.max_sentries), &place("max_sentries"), "must be 1 to 16");
-        let plain = s.users.is_empty() && s.tiers.is_empty() && s.faults.is_empty();
-        self.demand(plain, &place("every"), "`users`, `tier` and `fault` do not go together with `provision`");
+        let plain = s.users.is_empty() && s.faults.is_empty();
+        self.demand(plain, &place("every"), "`users` and `fault` do not go together with `provision`");
+        // Every sentry is a run of its own, with tiers of its own.
+        let alone = s.tiers.is_empty() || (s.applications.len() <= 1 && provision.max_sentries == 1);
+        let what = "must be 1, and `application` at most one, beside a `tier`: sentries would not share it";
+        self.demand(alone, &place("max_sentries"), what);
         let given: u64 = s.all_applications().iter().map(|application| u64::from(application.servers)).sum();
         let enough = given <= s.servers.count as u64;
         self.demand(enough, &[Key("application")], "the applications begin with more servers than there are");

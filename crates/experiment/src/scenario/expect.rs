@@ -106,6 +106,8 @@ pub enum Metric {
     GoodputRate,
     /// Service time of the requests answered within the target, seconds per second: so many cores were of use.
     GoodputWork,
+    /// What the answers within the target were worth per second, by the revenues of their classes.
+    RevenueRate,
     /// Mean response time of the admitted, seconds.
     Mean,
     /// Median response time of the admitted, seconds.
@@ -130,6 +132,8 @@ pub enum Metric {
     ServersLeast,
     /// The most servers that the class had to itself in any second.
     ServersMost,
+    /// The number of servers that the class had to itself for the longest time, the smaller of two.
+    ServersUsual,
     /// How often the number of the class's servers changed from one second to the next.
     ServersChanges,
     /// Servers that serve the application of the class (or load), on the mean.
@@ -232,6 +236,7 @@ impl Metric {
             Metric::RefusedRate => "refused_rate",
             Metric::GoodputRate => "goodput_rate",
             Metric::GoodputWork => "goodput_work",
+            Metric::RevenueRate => "revenue_rate",
             Metric::Mean => "mean",
             Metric::P50 => "p50",
             Metric::P90 => "p90",
@@ -244,6 +249,7 @@ impl Metric {
             Metric::AtWorkMost => "at_work_most",
             Metric::ServersLeast => "servers_least",
             Metric::ServersMost => "servers_most",
+            Metric::ServersUsual => "servers_usual",
             Metric::ServersChanges => "servers_changes",
             Metric::Servers => "servers",
             Metric::Sentries => "sentries",
@@ -280,12 +286,13 @@ impl Metric {
     /// Whether it is in requests per second.
     pub fn is_rate(self) -> bool {
         use Metric::*;
-        matches!(self, OfferedRate | AdmittedRate | RefusedRate | GoodputRate)
+        matches!(self, OfferedRate | AdmittedRate | RefusedRate | GoodputRate | RevenueRate)
     }
 
     /// Whether it is about the servers of a class rather than its requests.
     pub fn is_of_partition(self) -> bool {
-        matches!(self, Metric::ServersLeast | Metric::ServersMost | Metric::ServersChanges)
+        use Metric::*;
+        matches!(self, ServersLeast | ServersMost | ServersUsual | ServersChanges)
     }
 
     /// Whether it is about a resource's rate.

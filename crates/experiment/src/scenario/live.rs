@@ -2,12 +2,14 @@
 
 mod mail;
 mod namespaces;
+mod spoken;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tidegate_config::Step::Key;
 use tidegate_config::{ConfigErrors, Found};
+use tidegate_loadgen::Protocol;
 use tidegate_workload::{Rate, ServiceTime};
 use toml::Table;
 
@@ -15,6 +17,7 @@ use super::{Metric, Resource, Scenario};
 
 pub use mail::{Mail, MailDatabase};
 pub use namespaces::Namespaces;
+pub use spoken::{ServerProtocol, Spoken};
 
 /// What differs when a scenario is run with real HTTP: the machine is another, and time is real.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -22,6 +25,8 @@ pub use namespaces::Namespaces;
 pub struct Live {
     /// What it is run on, with that service's settings.
     pub on: On,
+    /// What clients, sentry and servers speak with each other.
+    pub spoken: Spoken,
     /// What every instant is multiplied by, more than 0 and at most 1.
     pub time_scale: f64,
     /// How fast everything is: rates are multiplied by it; service times, targets, time-outs and what is expected of
@@ -64,6 +69,10 @@ pub enum On {
 struct Typed {
     #[serde(default)]
     on: Name,
+    #[serde(default, skip_serializing_if = "is_usual")]
+    protocol: Protocol,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    server_protocol: Option<ServerProtocol>,
     #[serde(default = "as_it_is")]
     time_scale: f64,
     #[serde(default = "as_it_is")]
@@ -103,7 +112,8 @@ impl TryFrom<Typed> for Live {
     type Error = String;
 
     fn try_from(typed: Typed) -> Result<Live, String> {
-        let Typed { on, time_scale, pace, arms, nuclei, set, sweep, mail, stealing, control, namespaces } = typed;
+        let Typed { on, protocol, server_protocol, time_scale, pace, arms, nuclei, set, sweep, .. } = typed;
+        let Typed { mail, stealing, control, namespaces, .. } = typed;
         let of_others = [
             ("nuclei", !nuclei.is_empty(), &[Name::Emulated, Name::Apache][..], "\"emulated\" or \"apache\""),
             ("mail", mail.is_some(), &[Name::Mail], "\"mail\""),
@@ -122,15 +132,17 @@ impl TryFrom<Typed> for Live {
             Name::Control => On::Control(control.unwrap_or_default()),
             Name::Namespaces => On::Namespaces(namespaces.unwrap_or_default()),
         };
-        Ok(Live { on, time_scale, pace, arms, set, sweep })
+        Ok(Live { on, spoken: Spoken { protocol, server_protocol }, time_scale, pace, arms, set, sweep })
     }
 }
 
 impl From<Live> for Typed {
     fn from(live: Live) -> Typed {
-        let Live { on, time_scale, pace, arms, set, sweep } = live;
+        let Live { on, spoken: Spoken { protocol, server_protocol }, time_scale, pace, arms, set, sweep } = live;
         let mut typed = Typed {
             on: Name::Emulated,
+            protocol,
+            server_protocol,
             time_scale,
             pace,
             arms,
@@ -221,6 +233,11 @@ impl Scenario {
         Ok(scenario)
     }
 
+    /// What is spoken in a live run.
+    pub fn spoken(&self) -> Spoken {
+        self.live.as_ref().map(|live| live.spoken).unwrap_or_default()
+    }
+
     /// What a live run is run on.
     pub fn on(&self) -> On {
         self.live.as_ref().map_or_else(On::default, |live| live.on.clone())
@@ -262,6 +279,7 @@ pub(super) fn problems(scenario: &Scenario) -> Vec<Found> {
     };
     demand(live.time_scale > 0.0 && live.time_scale <= 1.0, "time_scale", "must be more than 0 and at most 1");
     demand(live.pace > 0.0 && live.pace <= 1.0, "pace", "must be more than 0 and at most 1");
+    live.spoken.problems(&live.on).into_iter().for_each(|(key, problem)| demand(false, key, problem));
     for (key, arms) in [("arms", &live.arms[..]), ("nuclei", live.on.arms())] {
         for arm in arms {
             let known = scenario.arms.iter().any(|other| other.name == *arm);
@@ -314,6 +332,7 @@ impl Default for Live {
     fn default() -> Live {
         Live {
             on: On::default(),
+            spoken: Spoken::default(),
             time_scale: as_it_is(),
             pace: as_it_is(),
             arms: Vec::new(),
@@ -379,6 +398,11 @@ impl Resource {
     pub fn is_pool(&self) -> bool {
         self.tokens.is_some()
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
+fn is_usual(protocol: &Protocol) -> bool {
+    *protocol == Protocol::default()
 }
 
 fn as_it_is() -> f64 {

@@ -257,6 +257,7 @@ pub(crate) fn plan(scenario: &Scenario, sentry: impl Fn(&str) -> SocketAddr, see
     plan.seed = seed;
     plan.target = Some(scenario.target(0.0));
     plan.connections = connections();
+    plan.protocol = scenario.spoken().protocol;
     Ok(plan)
 }
 

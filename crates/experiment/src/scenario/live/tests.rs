@@ -42,6 +42,34 @@ mail = { smallest = 10 }"#;
 }
 
 #[test]
+fn what_is_spoken_is_read_and_fits_its_service() {
+    let spoken = |live: &str| good_with_live(live).map(|scenario| scenario.for_live().unwrap().spoken());
+    let said = |live: &str| spoken(live).map(|of| (of.protocol.name(), of.scheme())).unwrap();
+    assert_eq!(said("[live]"), ("h1", ""));
+    assert_eq!(said("[live]\nprotocol = \"h2\""), ("h2", ""));
+    assert_eq!(said("[live]\nprotocol = \"h2\"\nserver_protocol = \"h2\""), ("h2", "h2c://"));
+    assert_eq!(said("[live]\nprotocol = \"grpc\""), ("grpc", "h2c://"));
+    let both = good_with_live("[live]\nprotocol = \"grpc\"\nserver_protocol = \"h2\"").unwrap();
+    assert_eq!(Scenario::parse(&both.to_toml(), "again").unwrap(), both);
+    for (keys, line, part) in [
+        ("protocol = \"h3\"", 2, "h3"),
+        ("protocoll = \"h2\"", 2, "protocol"),
+        ("protocol = \"h2\"\nserver_protocol = \"grpc\"", 3, "grpc"),
+        ("on = \"mail\"\nprotocol = \"h2\"", 3, "only for on = \"emulated\" or \"apache\""),
+        ("on = \"apache\"\nprotocol = \"grpc\"", 3, "only emulated servers"),
+        ("on = \"apache\"\nserver_protocol = \"h2\"", 3, "only for on = \"emulated\""),
+        ("protocol = \"grpc\"\nserver_protocol = \"h1\"", 3, "where clients speak gRPC"),
+    ] {
+        let error = spoken(&format!("[live]\n{keys}")).unwrap_err();
+        let begin = GOOD.lines().position(|line| line == "[short]").unwrap();
+        let problem = &error.problems[0];
+        let text = format!("{} {}", problem.key, problem.message);
+        assert_eq!(problem.line, Some(begin + line), "{keys}: {error}");
+        assert!(text.contains(part), "{keys}: {error}");
+    }
+}
+
+#[test]
 fn at_half_the_pace_as_much_is_in_flight() {
     let scenario = good_with_live("[live]\npace = 0.5\nnuclei = [\"sentry\"]").unwrap();
     let form = scenario.for_live().unwrap();
