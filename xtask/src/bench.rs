@@ -4,6 +4,7 @@ mod c2;
 mod contender;
 mod control;
 mod dashboard;
+mod handshakes;
 mod idle;
 mod load;
 pub mod machine;
@@ -35,6 +36,7 @@ const BENCHES: &[Bench] = &[
     Bench { name: "stage", what: "an event through a stage beside a bare channel; the tower layer", run: stage::run },
     Bench { name: "proxy", what: "CPU per request beside nginx, haproxy and Envoy", run: proxy::run },
     Bench { name: "c2", what: "batch against threshold policing when everything is refused", run: c2::run },
+    Bench { name: "handshakes", what: "a flood of TLS handshakes before a sentry", run: handshakes::run },
     Bench { name: "control", what: "a control plane with 1,000 sentries and 10,000 servers", run: control::run },
     Bench { name: "dashboard", what: "CPU time of five viewers at 10,000 requests/s", run: dashboard::run },
     Bench { name: "sim", what: "happenings per second in the simulator; --big: 100 million requests", run: sim::run },
@@ -53,7 +55,7 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
     let Some(name) = args.positional() else {
         args.finish()?;
         for bench in BENCHES {
-            println!("{:9} {}", bench.name, bench.what);
+            println!("{:10} {}", bench.name, bench.what);
         }
         return Ok(ExitCode::SUCCESS);
     };

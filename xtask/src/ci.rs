@@ -22,9 +22,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
         run_command(clippy.args(["--", "-D", "warnings"]))
     });
     steps.run("tidy", tidy::check);
+    // Before the tests: what is wrong with a document should not be known after all of them only.
+    steps.run("site", docs::build);
     steps.run("dependencies", dependencies::check);
     suite::add_to(&mut steps, &suite::Options::default());
-    steps.run("site", docs::build);
     steps.run("docs", || {
         let mut docs = cargo(["doc", "--workspace", "--all-features", "--no-deps", "--document-private-items"]);
         run_command(docs.arg("--locked").env("RUSTDOCFLAGS", "-D warnings"))

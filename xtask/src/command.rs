@@ -1,5 +1,6 @@
 //! Running other programs from the root of the checkout.
 
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -16,6 +17,26 @@ pub fn cargo<I: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = I>) -> Co
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args);
     command
+}
+
+/// Begins again without what cargo told us of our own package, if it did. Build scripts ask for some of it (ring's
+/// does), and would run again, with all that depends on them, whenever cargo is called by us after a call by hand.
+///
+/// # Errors
+/// When this program cannot be found or started.
+pub fn forget_our_package() -> Result<()> {
+    let is_told = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    let told = std::env::vars_os().map(|(name, _)| name).filter(|name| name.to_str().is_some_and(is_told));
+    let told: Vec<_> = told.collect();
+    if told.is_empty() {
+        return Ok(());
+    }
+    let mut again = Command::new(std::env::current_exe()?);
+    again.args(std::env::args_os().skip(1));
+    for name in told {
+        again.env_remove(name);
+    }
+    Err(again.exec()).context("cannot begin again")
 }
 
 /// Runs a command with its output on ours and nothing to read.

@@ -9,9 +9,11 @@
 //! | `bench` | `bench.rs`, `bench/` | benchmarks, and the comparison with other proxies |
 //! | `docs` | `docs.rs`, `docs/` | the documents as a site, links checked; the commands they show, run |
 //! | `real` | `real.rs`, `real/` | hey and httperf at three times what Apache with PHP can do, behind the sentry |
+//! | `grpc` | `grpc.rs`, `grpc/` | ghz and h2load at three times what a service in Go can do, behind the sentry |
 //! | `profile` | `profile.rs`, `profile/` | `tidegate profile` beside httperf, on Apache with PHP |
 //! | `fuzz` | `fuzz.rs` | the fuzz targets, on stable |
 //! | `soak`, `chaos` | `endure.rs`, `endure/` | a sentry for hours; through one fault after the other |
+//! | `upgrade` | `upgrade.rs` | a sentry upgraded again and again under new connections, none of which may fail |
 //! | `dependencies` | `dependencies.rs`, `dependencies/` | `deny.toml` held against the crates that are used |
 //! | `sbom` | `sbom.rs`, `sbom/` | what the program is made of, as CycloneDX |
 //! | `reproduce` | `reproduce.rs` | the program built twice, compared byte by byte |
@@ -27,6 +29,7 @@ mod dependencies;
 mod docs;
 mod endure;
 mod fuzz;
+mod grpc;
 mod profile;
 mod programs;
 mod real;
@@ -35,6 +38,7 @@ mod sbom;
 mod steps;
 mod suite;
 mod tidy;
+mod upgrade;
 mod watch;
 
 use std::process::ExitCode;
@@ -60,6 +64,8 @@ usage: cargo xtask COMMAND
                          run the commands that the documents show
   real [--short] [--seconds N]
                          what hey and httperf find of the sentry before Apache with PHP, at three times its capacity
+  grpc [--short] [--seconds N]
+                         what ghz and h2load find of the sentry before a service in Go, at three times its capacity
   profile [--short] [--runs N] [--step SECONDS] [--out FOLDER]
                          what `tidegate profile` finds of Apache with PHP, and what httperf finds
   fuzz [TARGET] [--seconds N]
@@ -70,6 +76,9 @@ usage: cargo xtask COMMAND
   soak [--pieces N] [--seconds N] [--rate N] [--record FILE] [--short]
                          overload for N pieces of N seconds, with a reload and a change of servers in each; goes on
                          where the record ends, and judges whether memory, descriptors, latency and costs stay flat
+  upgrade [--upgrades N] [--rate N] [--every-ms N] [--program FILE] [--restart] [--short]
+                         upgrades of a sentry under an open loop of new connections, none of which may fail;
+                         --restart: restarts in their place, which must show
   chaos [--seconds N] [--seed N] [--record FILE] [--short]
                          one fault of a process after the other, for N seconds (default 600)
   dependencies           check licences, sources and double versions of what we use, by deny.toml
@@ -79,7 +88,7 @@ usage: cargo xtask COMMAND
                          build the program (as it is installed) twice in different folders, and compare the bytes";
 
 fn main() -> ExitCode {
-    match run(Args::from_env()) {
+    match command::forget_our_package().and_then(|()| run(Args::from_env())) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -101,10 +110,12 @@ fn run(mut args: Args) -> Result<ExitCode> {
         "bench" => bench::run(args),
         "docs" => docs::run(args),
         "real" => real::run(args),
+        "grpc" => grpc::run(args),
         "profile" => profile::run(args),
         "fuzz" => fuzz::run(args),
         "soak" => endure::soak(args),
         "chaos" => endure::chaos(args),
+        "upgrade" => upgrade::run(args),
         "dependencies" => dependencies::run(args),
         "sbom" => sbom::run(args),
         "reproduce" => reproduce::run(args),

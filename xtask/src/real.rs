@@ -7,6 +7,7 @@
 
 mod hey;
 pub mod httperf;
+pub mod process;
 pub mod sentry;
 
 use std::collections::BTreeMap;

@@ -10,6 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use super::load::Shape;
 use super::service::{Service, free_address};
 use crate::command::{Profile, find_program, output};
 
@@ -18,6 +19,8 @@ use crate::command::{Profile, find_program, output};
 pub enum Duty {
     /// Pass every request to the origin.
     Pass,
+    /// The same, asking the origin by HTTP/2, as it is for gRPC.
+    PassGrpc,
     /// Refuse every request with 503.
     Refuse,
     /// Refuse every request with 503, each after its policy's own test: see `bench c2`.
@@ -50,6 +53,8 @@ enum Program {
 /// Where a proxy is and what it does there.
 struct Place {
     duty: Duty,
+    /// How it is asked.
+    shape: Shape,
     listen: SocketAddr,
     admin: SocketAddr,
     origin: SocketAddr,
@@ -62,41 +67,41 @@ pub const BEFORE: &str = "tidegate-before";
 pub const CONTENDERS: &[Contender] = &[
     Contender {
         name: "nginx",
-        duties: &[Duty::Pass, Duty::Refuse],
+        duties: &[Duty::Pass, Duty::PassGrpc, Duty::Refuse],
         program: Program::Nginx,
         configure: nginx,
         arguments: nginx_arguments,
     },
     Contender {
         name: "haproxy",
-        duties: &[Duty::Pass, Duty::Refuse],
+        duties: &[Duty::Pass, Duty::PassGrpc, Duty::Refuse],
         program: Program::Haproxy,
         configure: haproxy,
         arguments: |file| vec!["-db".into(), "-f".into(), file.display().to_string()],
     },
     Contender {
         name: "envoy",
-        duties: &[Duty::Pass, Duty::Refuse],
+        duties: &[Duty::Pass, Duty::PassGrpc, Duty::Refuse],
         program: Program::Envoy,
         configure: envoy,
         arguments: envoy_arguments,
     },
     Contender {
         name: "tidegate",
-        duties: &[Duty::Pass, Duty::Refuse],
+        duties: &[Duty::Pass, Duty::PassGrpc, Duty::Refuse],
         program: Program::Tidegate(Profile::Dist),
         configure: |place| match place.duty {
-            Duty::Pass => tidegate(place, "{ policy = \"sentry\" }"),
+            Duty::Pass | Duty::PassGrpc => tidegate(place, "{ policy = \"sentry\" }"),
             _ => tidegate(place, "{ policy = \"concurrency\", limit = 0, queue = 0 }"),
         },
         arguments: tidegate_arguments,
     },
     Contender {
         name: BEFORE,
-        duties: &[Duty::Pass, Duty::Refuse],
+        duties: &[Duty::Pass, Duty::PassGrpc, Duty::Refuse],
         program: Program::Before,
         configure: |place| match place.duty {
-            Duty::Pass => tidegate(place, "{ policy = \"sentry\" }"),
+            Duty::Pass | Duty::PassGrpc => tidegate(place, "{ policy = \"sentry\" }"),
             _ => tidegate(place, "{ policy = \"concurrency\", limit = 0, queue = 0 }"),
         },
         arguments: tidegate_arguments,
@@ -170,9 +175,9 @@ impl Contender {
     ///
     /// # Errors
     /// When it is missing, refuses its configuration or does not listen.
-    pub fn start(&self, duty: Duty, origin: SocketAddr, core: usize, dir: &Path) -> Result<Service> {
+    pub fn start(&self, (duty, shape): (Duty, Shape), origin: SocketAddr, core: usize, dir: &Path) -> Result<Service> {
         let program = self.program().with_context(|| format!("{} is not on this machine", self.name))?;
-        let place = Place { duty, listen: free_address()?, admin: free_address()?, origin };
+        let place = Place { duty, shape, listen: free_address()?, admin: free_address()?, origin };
         let file = dir.join(format!("{}.{}", self.name, self.extension()));
         fs::write(&file, (self.configure)(&place))?;
         let mut command = Command::new(program);
@@ -189,24 +194,37 @@ impl Contender {
     }
 }
 
-/// Starts the origin: an nginx with a file of 1 kB and one of 64 kB, on one core.
+/// Makes the certificate that proxies show where they are asked over TLS, and its key.
+///
+/// # Errors
+/// When openssl does not.
+pub fn make_certificate(dir: &Path) -> Result<()> {
+    let mut openssl = Command::new("openssl");
+    openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]);
+    openssl.args(["-subj", "/CN=localhost", "-keyout", "key.pem", "-out", "cert.pem"]).current_dir(dir);
+    output(&mut openssl).context("openssl (Debian package openssl) makes a certificate")?;
+    let both = [fs::read(dir.join("cert.pem"))?, fs::read(dir.join("key.pem"))?].concat();
+    Ok(fs::write(dir.join("both.pem"), both)?)
+}
+
+/// Starts the origin: an nginx with a file of 1 kB and one of 64 kB, on one core. Gives also where it speaks HTTP/2.
 ///
 /// # Errors
 /// When nginx is missing or does not start.
-pub fn start_origin(core: usize, dir: &Path) -> Result<Service> {
+pub fn start_origin(core: usize, dir: &Path) -> Result<(Service, SocketAddr)> {
     let program = find_program("nginx").context("the origin is nginx (Debian package nginx); install it")?;
-    let (files, listen) = (dir.join("files"), free_address()?);
+    let (files, listen, http2) = (dir.join("files"), free_address()?, free_address()?);
     fs::create_dir_all(&files)?;
     fs::write(files.join("1k"), vec![b'x'; 1024])?;
     fs::write(files.join("64k"), vec![b'x'; 65536])?;
     let mut http = String::new();
     let _ = writeln!(http, "sendfile on; tcp_nopush on; open_file_cache max=16;");
-    let _ = writeln!(http, "server {{ listen {listen}; root {}; }}", files.display());
+    let _ = writeln!(http, "server {{ listen {listen}; listen {http2} http2; root {}; }}", files.display());
     let file = dir.join("origin.conf");
     fs::write(&file, nginx_frame("origin", &http))?;
     let mut command = Command::new(program);
     command.args(nginx_arguments(&file)).current_dir(dir);
-    Service::start("origin", command, core, listen, dir)
+    Ok((Service::start("origin", command, core, listen, dir)?, http2))
 }
 
 fn nginx_arguments(file: &Path) -> Vec<String> {
@@ -219,10 +237,20 @@ fn nginx(place: &Place) -> String {
     let _ =
         writeln!(http, "upstream origin {{ server {}; keepalive 64; keepalive_requests 1000000000; }}", place.origin);
     let _ = writeln!(http, "limit_req_zone $binary_remote_addr zone=refuse:1m rate=1r/m;");
-    let _ = writeln!(http, "server {{ listen {}; location / {{", place.listen);
+    let (listens, certificate) = match place.shape {
+        Shape::Http2 => (" http2", ""),
+        Shape::Http2Tls => (" ssl http2", "ssl_certificate cert.pem; ssl_certificate_key key.pem; "),
+        shape if shape.is_tls() => (" ssl", "ssl_certificate cert.pem; ssl_certificate_key key.pem; "),
+        _ => ("", ""),
+    };
+    let _ = writeln!(http, "server {{ listen {}{listens}; {certificate}location / {{", place.listen);
     if place.duty == Duty::Refuse {
         // At this rate one request a minute passes; its lines go below the error log's level.
         let _ = writeln!(http, "limit_req zone=refuse; limit_req_status 503; limit_req_log_level info;");
+    }
+    if place.duty == Duty::PassGrpc {
+        let _ = writeln!(http, "grpc_pass grpc://origin; }} }}");
+        return nginx_frame("nginx", &http);
     }
     let _ = writeln!(http, "proxy_http_version 1.1; proxy_set_header Connection \"\";");
     // With its small default buffers nginx needs twice the CPU for 64 kB: compare with a tuned one.
@@ -245,12 +273,19 @@ fn nginx_frame(name: &str, http: &str) -> String {
 
 fn haproxy(place: &Place) -> String {
     let refuse = if place.duty == Duty::Refuse { "  http-request deny deny_status 503\n" } else { "" };
+    let front = match place.shape {
+        Shape::Http2 => " proto h2",
+        Shape::Http2Tls => " ssl crt both.pem alpn h2",
+        shape if shape.is_tls() => " ssl crt both.pem",
+        _ => "",
+    };
+    let back = if place.duty == Duty::PassGrpc { " proto h2" } else { "" };
     format!(
         "global\n  nbthread 1\n  maxconn 10500\n  no strict-limits\n\
          defaults\n  mode http\n  http-reuse always\n  timeout connect 5s\n  timeout client 600s\n  \
          timeout server 60s\n  timeout http-keep-alive 600s\n\
-         frontend clients\n  bind {}\n{refuse}  default_backend origin\n\
-         backend origin\n  server origin {}\n",
+         frontend clients\n  bind {}{front}\n{refuse}  default_backend origin\n\
+         backend origin\n  server origin {}{back}\n",
         place.listen, place.origin
     )
 }
@@ -271,6 +306,22 @@ fn envoy(place: &Place) -> String {
               filter_enforced: { default_value: { numerator: 100, denominator: HUNDRED } }
 ";
     let limit = if place.duty == Duty::Refuse { limit } else { "" };
+    let tls = "      transport_socket:
+        name: envoy.transport_sockets.tls
+        typed_config:
+          '@type': type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext
+          common_tls_context:
+            alpn_protocols: [ALPN]
+            tls_certificates: [{ certificate_chain: { filename: cert.pem }, private_key: { filename: key.pem } }]
+";
+    let tls = if place.shape.is_tls() { tls } else { "" };
+    let tls = tls.replace("ALPN", if place.shape.is_http2() { "h2" } else { "http/1.1" });
+    let http2 = "    typed_extension_protocol_options:
+      envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+        '@type': type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+        explicit_http_config: { http2_protocol_options: {} }
+";
+    let http2 = if place.duty == Duty::PassGrpc { http2 } else { "" };
     format!(
         "static_resources:
   listeners:
@@ -291,11 +342,11 @@ fn envoy(place: &Place) -> String {
           http_filters:
 {limit}          - name: envoy.filters.http.router
             typed_config: {{ '@type': type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }}
-  clusters:
+{tls}  clusters:
   - name: origin
     type: STATIC
     connect_timeout: 5s
-    circuit_breakers: {{ thresholds: [{{ max_connections: 24000, max_pending_requests: 24000, max_requests: 24000 }}] }}
+{http2}    circuit_breakers: {{ thresholds: [{{ max_connections: 24000, max_pending_requests: 24000, max_requests: 24000 }}] }}
     load_assignment:
       cluster_name: origin
       endpoints:
@@ -314,11 +365,14 @@ fn tidegate_arguments(file: &Path) -> Vec<String> {
 }
 
 fn tidegate(place: &Place, admission: &str) -> String {
+    let scheme = if place.duty == Duty::PassGrpc { "h2c://" } else { "" };
+    let certificate = "\n[[application.tls.certificate]]\ncert = \"cert.pem\"\nkey = \"key.pem\"\n";
+    let tls = if place.shape.is_tls() { certificate } else { "" };
     // Limits as generous as the others': clients that may connect and idle, connections kept to the origin.
     format!(
         "[sentry]\nworkers = 1\n\n[admin]\nlisten = \"{}\"\n\n[[application]]\nname = \"bench\"\nlisten = \"{}\"\n\
-         servers = [\"{}\"]\nadmission = {admission}\nlimits = {{ connections = 12000 }}\n\
-         timeouts = {{ client_idle = \"600s\" }}\npool = {{ idle_per_server = 64 }}\n",
+         servers = [\"{scheme}{}\"]\nadmission = {admission}\nlimits = {{ connections = 12000 }}\n\
+         timeouts = {{ client_idle = \"600s\" }}\npool = {{ idle_per_server = 64 }}\n{tls}",
         place.admin, place.listen, place.origin
     )
 }
@@ -343,7 +397,7 @@ mod tests {
 
     fn place(duty: Duty) -> Place {
         let at = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
-        Place { duty, listen: at(1001), admin: at(1002), origin: at(1003) }
+        Place { duty, shape: Shape::KeepAlive, listen: at(1001), admin: at(1002), origin: at(1003) }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::contender::{BEFORE, CONTENDERS, Contender, Duty, start_origin};
+use super::contender::{BEFORE, CONTENDERS, Contender, Duty, make_certificate, start_origin};
 use super::idle::{Idle, raise_file_limit};
 use super::load::{self, CONNECTIONS, Counted, Load, PIPELINE, Shape};
 use super::report::{CaseReport, MemoryRow, Report, Row, Sample};
@@ -22,6 +22,7 @@ use super::service::Service;
 use super::stop::Scratch;
 use super::{machine, proc_fs};
 use crate::args::Args;
+use crate::command::Profile;
 
 /// Where the proxies run.
 pub const PROXY_CORE: usize = 0;
@@ -75,6 +76,48 @@ const CASES: &[Case] = &[
         title: "refuse, sixteen requests in one write",
         duty: Duty::Refuse,
         load: Load { path: "/1k", shape: Shape::Pipelined, connections: CONNECTIONS },
+    },
+    Case {
+        name: "pass-1k-h2c",
+        title: "pass 1 kB by HTTP/2, in clear text",
+        duty: Duty::Pass,
+        load: Load { path: "/1k", shape: Shape::Http2, connections: CONNECTIONS },
+    },
+    Case {
+        name: "pass-1k-h2",
+        title: "pass 1 kB by HTTP/2 over TLS",
+        duty: Duty::Pass,
+        load: Load { path: "/1k", shape: Shape::Http2Tls, connections: CONNECTIONS },
+    },
+    Case {
+        name: "pass-1k-grpc",
+        title: "pass 1 kB by HTTP/2 on both sides, as gRPC is passed",
+        duty: Duty::PassGrpc,
+        load: Load { path: "/1k", shape: Shape::Http2, connections: CONNECTIONS },
+    },
+    Case {
+        name: "pass-1k-tls",
+        title: "pass 1 kB over TLS, kept connections",
+        duty: Duty::Pass,
+        load: Load { path: "/1k", shape: Shape::Tls, connections: CONNECTIONS },
+    },
+    Case {
+        name: "handshake-full",
+        title: "pass 1 kB over TLS, a full handshake for each request",
+        duty: Duty::Pass,
+        load: Load { path: "/1k", shape: Shape::FullHandshake, connections: CONNECTIONS },
+    },
+    Case {
+        name: "handshake-resumed",
+        title: "pass 1 kB over TLS, a resumed session for each request",
+        duty: Duty::Pass,
+        load: Load { path: "/1k", shape: Shape::ResumedHandshake, connections: CONNECTIONS },
+    },
+    Case {
+        name: "refuse-h2c",
+        title: "refuse by HTTP/2, in clear text",
+        duty: Duty::Refuse,
+        load: Load { path: "/1k", shape: Shape::Http2, connections: CONNECTIONS },
     },
 ];
 
@@ -166,7 +209,16 @@ fn all_known(kind: &str, asked: Option<&[String]>, known: &[&str]) -> Result<()>
 }
 
 fn measure(options: &Options, contenders: &[Contender], dir: &Path) -> Result<Report> {
-    let origin = start_origin(LOAD_CORE, dir)?;
+    let (origin, http2) = start_origin(LOAD_CORE, dir)?;
+    let wants =
+        |wanted: fn(Shape) -> bool| CASES.iter().any(|case| options.wants(case.name) && wanted(case.load.shape));
+    if wants(Shape::is_tls) {
+        make_certificate(dir)?;
+    }
+    if wants(Shape::is_handshake) {
+        // Its generator puts the load.
+        Profile::Release.build()?;
+    }
     let mut report = Report {
         name: "proxy",
         title: "CPU and memory per request, beside other proxies",
@@ -175,7 +227,8 @@ fn measure(options: &Options, contenders: &[Contender], dir: &Path) -> Result<Re
         ..Report::default()
     };
     for case in CASES.iter().filter(|case| options.wants(case.name)) {
-        report.cases.push(measure_case(case, (options.rounds, options.seconds), contenders, origin.address, dir)?);
+        let origin = if case.duty == Duty::PassGrpc { http2 } else { origin.address };
+        report.cases.push(measure_case(case, (options.rounds, options.seconds), contenders, origin, dir)?);
     }
     if options.wants(MEMORY) {
         for contender in contenders.iter().filter(|contender| contender.duties.contains(&Duty::Pass)) {
@@ -200,7 +253,7 @@ pub fn measure_case(
     let able = contenders.iter().filter(|contender| contender.duties.contains(&case.duty));
     let mut rows = Vec::new();
     for contender in able {
-        let service = contender.start(case.duty, origin, PROXY_CORE, dir)?;
+        let service = contender.start((case.duty, case.load.shape), origin, PROXY_CORE, dir)?;
         let held = if case.duty == Duty::RefuseTested { Some(service.ask(case.load.path)?) } else { None };
         case.check_once(contender.name, &service)?;
         load::put(&service, case.load, WARM_UP_SECONDS, LOAD_CORE, dir)?;
@@ -227,10 +280,14 @@ pub fn measure_case(
 impl Case {
     /// One request by hand, before the load: a wrong configuration is found at once.
     fn check_once(&self, name: &str, service: &Service) -> Result<()> {
+        if self.load.shape.is_http2() || self.load.shape.is_tls() {
+            // The load is counted, too.
+            return Ok(());
+        }
         // nginx lets one request a minute through its limit: the first may pass, the next may not.
         let first = service.status(self.load.path)?;
         let status = if self.duty == Duty::Refuse { service.status(self.load.path)? } else { first };
-        let wanted = if self.duty == Duty::Pass { 200 } else { 503 };
+        let wanted = if matches!(self.duty, Duty::Pass | Duty::PassGrpc) { 200 } else { 503 };
         if status != wanted {
             bail!("{name} answers {status} in the case `{}`, not {wanted}; correct its configuration", self.name);
         }
@@ -241,7 +298,7 @@ impl Case {
     fn check(&self, name: &str, counted: Counted) -> Result<()> {
         let passed = counted.responses - counted.refused;
         let right = match self.duty {
-            Duty::Pass => counted.refused == 0,
+            Duty::Pass | Duty::PassGrpc => counted.refused == 0,
             // Their limits let a request a minute through.
             Duty::Refuse | Duty::RefuseTested => passed <= 1 + counted.responses / 1000,
         };
@@ -259,7 +316,7 @@ fn measure_memory(contender: &Contender, rounds: usize, origin: SocketAddr, dir:
     println!("── memory: {}", contender.name);
     let mut samples = Vec::new();
     for _ in 0..rounds.min(3) {
-        let service = contender.start(Duty::Pass, origin, PROXY_CORE, dir)?;
+        let service = contender.start((Duty::Pass, Shape::KeepAlive), origin, PROXY_CORE, dir)?;
         service.status("/1k")?;
         let without = proc_fs::memory(service.pid())?;
         let idle = Idle::open(service.address, "/1k", IDLE_CONNECTIONS)
@@ -279,9 +336,15 @@ fn method(options: &Options) -> String {
         "{} interleaved rounds of {:.0} s. Each proxy has one worker on core {PROXY_CORE}; wrk (one thread, \
          {CONNECTIONS} connections; {PIPELINE} requests in one write where pipelined) and the origin (nginx, static \
          files) share core {LOAD_CORE}. Medians, in brackets the range. CPU is the user and system time of the proxy's \
-         processes per response; ratios are taken within a round. Run again with `cargo xtask bench proxy --rounds {} \
-         --seconds {} --record`, on a machine that does nothing else, Envoy's program in `ENVOY`.",
-        options.rounds, options.seconds, options.rounds, options.seconds
+         processes per response; ratios are taken within a round. Run again with `cargo xtask bench proxy{} --rounds {} \
+         --seconds {}{} --record`, on a machine that does nothing else, Envoy's program in `ENVOY`.{}",
+        options.rounds,
+        options.seconds,
+        if options.short { " --short" } else { "" },
+        options.rounds,
+        options.seconds,
+        options.cases.as_ref().map_or(String::new(), |cases| format!(" --cases {}", cases.join(","))),
+        if options.short { " Ours is built as checks build it, without optimisation at link time." } else { "" },
     )
 }
 

@@ -249,7 +249,7 @@ all, is not counted.
 ";
 
 /// `median (least–most)`.
-fn spread(values: impl Iterator<Item = f64>, digits: usize) -> String {
+pub fn spread(values: impl Iterator<Item = f64>, digits: usize) -> String {
     let values: Vec<f64> = values.collect();
     let Some(middle) = median(values.iter().copied()) else { return "-".to_owned() };
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);

@@ -13,19 +13,16 @@
 //!   counted as lost, and httperf counts such errors in its own run.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::process::Signal;
 
+use super::process::Process;
 use crate::apache::SCRIPTS;
-use crate::bench::service::pin;
-use crate::bench::stop;
 
 /// Processes for each script in an open load.
 const PROCESSES: u32 = 16;
@@ -37,7 +34,6 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const GRACE: Duration = Duration::from_secs(10);
 /// From a process's start to its clock's, at most, seconds: a request due just before the end may come just after.
 const START_UP: f64 = 0.1;
-const POLL: Duration = Duration::from_millis(20);
 
 /// Every answer of a load.
 #[derive(Debug)]
@@ -121,13 +117,13 @@ pub fn put(address: SocketAddr, rate: f64, seconds: f64, core: usize, dir: &Path
         thread::sleep(stream.delay.saturating_sub(begin.elapsed()));
         let file = dir.join(format!("hey-{index}.csv"));
         let started = begin.elapsed().as_secs_f64();
-        processes.push((Process::start(stream, address, seconds, core, file)?, started));
+        processes.push((start(stream, address, seconds, core, file)?, started));
     }
     let deadline = begin + Duration::from_secs_f64(seconds + PERIOD * 10.0) + TIMEOUT + GRACE;
     let stop = processes.first().map_or(0.0, |(_, started)| started + seconds);
     let mut answers = Answers { rows: Vec::new(), seconds: stop, due: 0.0 };
     for ((process, started), stream) in processes.iter_mut().zip(&streams) {
-        let rows = process.finish(deadline)?.into_iter();
+        let rows = parse(&process.finish(deadline)?)?.into_iter();
         answers.rows.extend(rows.map(|row| Row { offset: *started + row.offset, ..row }));
         answers.due += stream.due(stop - *started);
     }
@@ -144,54 +140,14 @@ impl Stream {
     }
 }
 
-/// One hey, killed when dropped before its end.
-struct Process {
-    child: Child,
-    file: PathBuf,
-}
-
-impl Process {
-    fn start(stream: &Stream, address: SocketAddr, seconds: f64, core: usize, file: PathBuf) -> Result<Self> {
-        let mut hey = Command::new("hey");
-        hey.args(["-o", "csv", "-cpus", "1", "-z", &format!("{}ms", (seconds * 1e3).round())]);
-        hey.args(["-t", &TIMEOUT.as_secs().to_string(), "-c", &stream.workers.to_string()]);
-        // An overload is many clients, each with few requests: every request has its own connection.
-        hey.args(["-disable-keepalive", "-q", &format!("{:.6}", stream.rate)]);
-        hey.arg(format!("http://{address}{}", SCRIPTS[stream.script].path));
-        let output = File::create(&file).with_context(|| format!("cannot write {}", file.display()))?;
-        hey.stdin(Stdio::null()).stdout(output).stderr(Stdio::null());
-        pin(&mut hey, core);
-        let child = hey.spawn().context("hey (Debian package hey) puts the load")?;
-        stop::remember(child.id());
-        Ok(Self { child, file })
-    }
-
-    fn finish(&mut self, deadline: Instant) -> Result<Vec<Row>> {
-        let status = loop {
-            if let Some(status) = self.child.try_wait()? {
-                break status;
-            }
-            if Instant::now() > deadline {
-                bail!("hey does not end; is the service stuck?");
-            }
-            thread::sleep(POLL);
-        };
-        stop::forget(self.child.id());
-        if !status.success() {
-            bail!("hey ended with {status}");
-        }
-        parse(&fs::read_to_string(&self.file)?)
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        if let Ok(None) = self.child.try_wait() {
-            stop::signal_tree(self.child.id(), Signal::KILL);
-            let _ended = self.child.wait();
-            stop::forget(self.child.id());
-        }
-    }
+fn start(stream: &Stream, address: SocketAddr, seconds: f64, core: usize, file: PathBuf) -> Result<Process> {
+    let mut hey = Command::new("hey");
+    hey.args(["-o", "csv", "-cpus", "1", "-z", &format!("{}ms", (seconds * 1e3).round())]);
+    hey.args(["-t", &TIMEOUT.as_secs().to_string(), "-c", &stream.workers.to_string()]);
+    // An overload is many clients, each with few requests: every request has its own connection.
+    hey.args(["-disable-keepalive", "-q", &format!("{:.6}", stream.rate)]);
+    hey.arg(format!("http://{address}{}", SCRIPTS[stream.script].path));
+    Process::start("hey", hey, core, file)
 }
 
 /// One answer in hey's words; times in seconds, the offset since the process's start.

@@ -37,6 +37,19 @@ impl Sentry {
         Ok(Self { service, admin })
     }
 
+    /// Starts it on one core with a file that says where to listen and has no admin API.
+    ///
+    /// # Errors
+    /// When it is not built, refuses the file, or does not listen.
+    pub fn with_file(text: &str, listen: SocketAddr, core: usize, dir: &Path) -> Result<Self> {
+        let (admin, file) = (free_address()?, dir.join("tidegate.toml"));
+        std::fs::write(&file, format!("[admin]\nlisten = \"{admin}\"\n\n{text}"))?;
+        let mut tidegate = Command::new(command::tidegate());
+        tidegate.arg("run").arg("-c").arg(&file);
+        let service = Service::start("tidegate", tidegate, core, listen, dir)?;
+        Ok(Self { service, admin })
+    }
+
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.service.address

@@ -38,7 +38,7 @@ pub const LIVE: &[Live] = &[
     Live {
         name: "experiments in the simulator",
         kind: Kind::Correctness,
-        cargo: tidegate!["experiment" "run" "A1" "A2" "A3" "A4" "A5" "C1" "C1-equal" "C3" "C4" "C5" "C6" "C7" "O1" "O2" "O3"
+        cargo: tidegate!["experiment" "run" "A1" "A2" "A3" "A4" "A5" "C1" "C1-equal" "C3" "C4" "C5" "C7" "O1" "O2" "O3"
             "S1" "S2" "S3" "S4" "S6" "S7" "S8" "S8B" "S10" "S11" "S12"
             "W8" "V1" "V2" "V3" "--seeds" "1"],
         needs: &[],
@@ -47,6 +47,7 @@ pub const LIVE: &[Live] = &[
         name: "experiments in the simulator, on the mean of ten seeds",
         kind: Kind::Correctness,
         cargo: tidegate!["experiment" "run" "W1" "W2" "W3" "W4" "W5" "W6" "W7" "N1" "N2" "N3" "N4" "N5" "N6" "N7" "D1" "D2"
+            "C6" "T1"
             "--seeds" "10"],
         needs: &[],
     },
@@ -74,6 +75,12 @@ pub const LIVE: &[Live] = &[
         kind: Kind::Measurement,
         cargo: &["xtask", "real", "--short"],
         needs: &["apache2", "php", "hey", "httperf"],
+    },
+    Live {
+        name: "a service in Go at three times its capacity, by ghz and h2load, short",
+        kind: Kind::Measurement,
+        cargo: &["xtask", "grpc", "--short"],
+        needs: &["go", "h2load"],
     },
     Live {
         name: "what `tidegate profile` and httperf find of Apache and PHP, short",

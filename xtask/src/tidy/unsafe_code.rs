@@ -20,6 +20,7 @@ const FILES: &[&str] = &[
     "crates/sentry/src/gate/wire.rs",
     "crates/sentry/src/heap.rs",
     "crates/sentry/src/reports/port.rs",
+    "crates/sentry/src/sockets/environment.rs",
     "crates/tidegate/src/cmd/nucleus.rs",
     "xtask/src/bench/service.rs",
 ];
