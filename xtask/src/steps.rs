@@ -25,7 +25,7 @@ struct Step {
 #[derive(Debug)]
 enum End {
     Passed(Duration),
-    Failed(Duration),
+    Failed(Duration, String),
     Skipped(String),
     NotJudged(Duration, String),
 }
@@ -58,8 +58,9 @@ impl Steps {
         let result = step();
         let took = start.elapsed();
         let failed = |why: &dyn std::fmt::Display| {
-            println!("{name} failed: {why:#}");
-            End::Failed(took)
+            let why = format!("{why:#}");
+            println!("{name} failed: {why}");
+            End::Failed(took, why)
         };
         let end = match result {
             Ok(Verdict::Held) => End::Passed(took),
@@ -83,11 +84,17 @@ impl Steps {
         self.done.push(Step { name: name.to_owned(), end: End::Skipped(because.to_owned()) });
     }
 
-    /// Prints every step with its time; the last line is `N passed, N failed`. Fails when any step did, or none ran.
+    /// Prints every step with its time, and what failed with the reason once more, as who reads a long log begins at
+    /// its end; the last line is `N passed, N failed`. Fails when any step did, or none ran.
     pub fn finish(self) -> ExitCode {
         println!("\nsummary");
         for step in &self.done {
             println!("  {}", line(&step.name, &step.end));
+        }
+        for step in &self.done {
+            if let End::Failed(_, why) = &step.end {
+                println!("FAILED {}: {}", step.name, why.trim_end().replace('\n', "\n    "));
+            }
         }
         let Count { passed, failed, skipped, not_judged } = self.count();
         if skipped > 0 {
@@ -106,7 +113,7 @@ impl Steps {
         let not_judged = of(|end| matches!(end, End::NotJudged(..)));
         Count {
             passed: of(|end| matches!(end, End::Passed(_))) + self.tests_passed,
-            failed: of(|end| matches!(end, End::Failed(_)))
+            failed: of(|end| matches!(end, End::Failed(..)))
                 + self.tests_failed
                 + if self.strict { not_judged } else { 0 },
             skipped: of(|end| matches!(end, End::Skipped(_))),
@@ -127,7 +134,7 @@ struct Count {
 fn line(name: &str, end: &End) -> String {
     match end {
         End::Passed(took) => format!("passed     {:>7.1} s  {name}", took.as_secs_f64()),
-        End::Failed(took) => format!("FAILED     {:>7.1} s  {name}", took.as_secs_f64()),
+        End::Failed(took, _) => format!("FAILED     {:>7.1} s  {name}", took.as_secs_f64()),
         End::NotJudged(took, why) => format!("not judged {:>7.1} s  {name}: {why}", took.as_secs_f64()),
         End::Skipped(because) => format!("skipped: {name} because {because}"),
     }

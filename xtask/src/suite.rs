@@ -15,6 +15,7 @@ mod live;
 mod measure;
 mod plain;
 mod pool;
+mod telling;
 mod trial;
 
 use std::fs;
@@ -153,7 +154,7 @@ pub fn add_to(steps: &mut Steps, options: &Options) {
             steps.run(live.name, || {
                 let (run, said) = run.join().map_err(|_| anyhow!("it panicked"))??;
                 print!("{said}");
-                if run == Run::Held { Ok(()) } else { bail!("see above") }
+                if run == Run::Held { Ok(()) } else { bail!("{}", telling::lines(&said)) }
             });
         }
     }
@@ -206,7 +207,11 @@ impl Bench {
                 println!("FAILED {}\n   {}", test.title(), test.by_hand());
             }
             println!("{} of {} tests passed", done.len() - failed.len(), done.len());
-            if failed.is_empty() { Ok(()) } else { bail!("{} tests failed", failed.len()) }
+            let reasons: Vec<_> = failed
+                .iter()
+                .map(|(test, trial)| format!("{}\n{}", test.title(), telling::lines(&trial.said)))
+                .collect();
+            if reasons.is_empty() { Ok(()) } else { bail!("{} tests\n{}", reasons.len(), reasons.join("\n")) }
         });
         for (test, trial) in done {
             steps.count_test(trial.end == End::Passed);
@@ -300,7 +305,7 @@ fn live_check(steps: &mut Steps, judge: &mut Judge, live: &Live) {
         Kind::Measurement => steps.judge(live.name, || judge.judge(|| live.run())),
         Kind::Correctness => steps.run(live.name, || match live.run()? {
             (Run::Held, _) => Ok(()),
-            _ => bail!("see above"),
+            (_, said) => bail!("{}", telling::lines(&said)),
         }),
     }
 }

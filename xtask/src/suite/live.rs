@@ -1,6 +1,6 @@
 //! The live checks: commands that show the finished program at work, on real sockets and beside real programs.
 
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::thread::{self, JoinHandle};
 
@@ -160,11 +160,16 @@ impl Live {
     }
 }
 
-/// Runs a command and tells each line of its output when it comes. Whether it ended well, and what it printed.
+/// Runs a command and tells each line of what it prints, errors too, when it comes. Whether it ended well, and what it
+/// printed.
 fn show(command: &mut Command, tell: impl Fn(&str)) -> Result<(bool, String)> {
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("cannot start cargo")?;
+    let (reader, writer) = io::pipe().context("no pipe for what cargo says")?;
+    command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
+    let mut child = command.spawn().context("cannot start cargo")?;
+    // A writer that is left here would keep the pipe open.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut said = String::new();
-    for line in BufReader::new(child.stdout.take().context("cargo has no output")?).split(b'\n') {
+    for line in BufReader::new(reader).split(b'\n') {
         let line = String::from_utf8_lossy(&line?).into_owned();
         tell(&line);
         said.push_str(&line);

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+use super::telling;
 use crate::steps::Verdict;
 use crate::watch::{SAID, Watch};
 
@@ -49,14 +50,20 @@ impl Judge {
     /// # Errors
     /// When a run cannot be made, or the machine cannot be watched.
     pub fn judge(&mut self, mut run: impl FnMut() -> Result<(Run, String)>) -> Result<Verdict> {
+        let mut last = String::new();
         let run = || {
             let watch = Watch::start()?;
             let (end, said) = run()?;
             let seen = watch.finish()?;
             let disturbance = said_disturbance(&said).or_else(|| (!seen.is_calm()).then(|| seen.to_string()));
+            last = said;
             Ok((end, disturbance))
         };
-        self.judge_with(run, || restless(MOMENTS))
+        let verdict = self.judge_with(run, || restless(MOMENTS))?;
+        Ok(match verdict {
+            Verdict::Failed(why) => Verdict::Failed(format!("{why}\n{}", telling::lines(&last))),
+            other => other,
+        })
     }
 
     /// `restless` says what disturbs the machine just now, if anything does.
