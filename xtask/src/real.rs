@@ -33,6 +33,11 @@ const OVERLOAD: f64 = 3.0;
 const TARGET: (&str, f64) = ("500ms", 0.5);
 /// Of capacity; in the short form, of which building up is a larger part.
 const GOODPUT: (f64, f64) = (0.90, 0.75);
+/// Loads on the warm sentry. Which requests Apache leaves waiting while it makes processes, and whether costs that it
+/// shows so dimly are told apart, is chance: 28 single loads of the short form had goodputs from 0.84 to 1.70 of the
+/// capacity, and 95th percentiles from 231 to 440 ms. So those two are judged on the median; it was one load until that
+/// failed once in continuous integration.
+const WARM: usize = 3;
 /// Of what was due: less, and the load was not what it claims to be.
 const KEPT: f64 = 0.95;
 const NEEDS: &[&str] = &["apache2", "php", "hey", "httperf"];
@@ -74,8 +79,12 @@ fn measure(seconds: f64, share: f64, dir: &Path) -> Result<Vec<Check>> {
     println!("{rate:.0}/s, three times what the service can do");
     let load = || hey::put(sentry.address(), rate, seconds, LOAD_CORE, dir);
     let mut checks = orderly("cold", &load()?).to_vec();
-    let warm = load()?;
-    checks.extend(orderly("warm", &warm));
+    let mut warm = Vec::new();
+    for _ in 0..WARM {
+        let answers = load()?;
+        checks.extend(orderly("warm", &answers));
+        warm.push(answers);
+    }
     checks.extend(quick(&warm, share));
     checks.extend(heads(&httperf::put(sentry.address(), rate, seconds / 2.0, LOAD_CORE, dir)?));
     let settled = sentry.settle()?;
@@ -94,20 +103,30 @@ fn orderly(name: &str, answers: &Answers) -> [Check; 2] {
     ]
 }
 
-fn quick(answers: &Answers, share: f64) -> [Check; 2] {
-    let (p95, good) = (answers.p95(), answers.good_rate(TARGET.1) / CAPACITY);
+fn quick(loads: &[Answers], share: f64) -> [Check; 2] {
+    // Without an admitted request nothing was in time.
+    let times: Vec<f64> = loads.iter().map(|answers| answers.p95().unwrap_or(f64::INFINITY)).collect();
+    let goods: Vec<f64> = loads.iter().map(|answers| answers.good_rate(TARGET.1) / CAPACITY).collect();
+    let list = |of: &[f64], scale: f64| of.iter().map(|of| format!("{:.0}", of * scale)).collect::<Vec<_>>().join(", ");
     [
         (
-            format!("hey, warm: p95 of the admitted at most {}", TARGET.0),
-            p95.map_or("nothing admitted".to_owned(), |p95| format!("{:.0} ms", p95 * 1e3)),
-            p95.is_some_and(|p95| p95 <= TARGET.1),
+            format!("hey, warm: p95 of the admitted at most {}, the median", TARGET.0),
+            format!("{} ms", list(&times, 1e3)),
+            median(&times) <= TARGET.1,
         ),
         (
-            format!("hey, warm: goodput at least {:.0} % of the capacity", share * 1e2),
-            format!("{:.1} %", good * 1e2),
-            good >= share,
+            format!("hey, warm: goodput at least {:.0} % of the capacity, the median", share * 1e2),
+            format!("{} %", list(&goods, 1e2)),
+            median(&goods) >= share,
         ),
     ]
+}
+
+/// Of an odd number of them.
+fn median(of: &[f64]) -> f64 {
+    let mut sorted = of.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
 }
 
 fn heads(counted: &Counted) -> [Check; 2] {
@@ -139,6 +158,12 @@ mod tests {
         for name in NEEDS {
             assert!(PROGRAMS.iter().any(|program| program.name == *name), "{name}");
         }
+    }
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[0.3, f64::INFINITY, f64::INFINITY]), f64::INFINITY);
     }
 
     #[test]
