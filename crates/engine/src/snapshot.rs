@@ -25,12 +25,17 @@ pub struct Snapshot {
     pub in_flight: usize,
     /// Of these, ghosts: nobody waits for them any more.
     pub ghosts: u64,
+    /// Of those in flight, those that hang: they should long have been answered, and later ones were. They are not
+    /// taken for work.
+    pub hanging: usize,
     /// Streams and polls that are open; they are not in flight.
     pub streams: u64,
     /// Tunnels that are open.
     pub tunnels: u64,
     /// Requests waiting in class queues.
     pub waiting: usize,
+    /// Requests that arrive, per second: the mean over the last half minute or so, once that is known.
+    pub offered_rate: Option<f64>,
     /// Sum of effective processors of the servers that are up.
     pub processors: f64,
     /// Mean inherent service time, seconds, once known.

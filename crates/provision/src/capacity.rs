@@ -26,6 +26,11 @@ use tidegate_engine::Statistic;
 /// Places to wait count as no more than so many times those of Poisson's, however even all is.
 const LEAST_UNEVEN: f64 = 0.2;
 
+/// Service times of which nothing more is known than their mean are taken to be exponential, arrivals Poisson's.
+const VARIATION: f64 = 1.0;
+/// A measured coefficient of variation counts as no more: one such request a day must not buy a hall of servers.
+pub(crate) const MOST_VARIATION: f64 = 5.0;
+
 /// One server, as far as its capacity is concerned.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Replica {
@@ -88,6 +93,19 @@ impl Replica {
             arrivals: Arrivals::Variation(1.0),
             processors,
         }
+    }
+
+    /// A server as it was measured. Where nothing is known of variations, service times are taken to be exponential
+    /// and arrivals Poisson's; measured ones count up to a bound.
+    pub fn measured(
+        mean_service: f64,
+        service_variation: Option<f64>,
+        arrival_variation: Option<f64>,
+        processors: f64,
+    ) -> Replica {
+        let counted = |variation: Option<f64>| variation.unwrap_or(VARIATION).min(MOST_VARIATION);
+        let replica = Replica::new(mean_service, counted(service_variation), processors);
+        Replica { arrivals: Arrivals::Variation(counted(arrival_variation)), ..replica }
     }
 
     /// The bound on the mean response time that keeps `statistic` within `target`, seconds.

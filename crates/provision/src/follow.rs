@@ -25,12 +25,12 @@ use core::time::Duration;
 use libm::{ceil, sqrt};
 use serde::{Deserialize, Serialize};
 
-use super::capacity::mean_bound;
+use super::capacity::{Replica, mean_bound};
 use super::cataclysm::divide;
 use super::watch::Watched;
 use super::{PolicyState, ProvisionPolicy, View, Wish, amount_problem, duration_problem, share_problem};
 use crate::forecast::Basis;
-use tidegate_engine::{Seconds, Timestamp};
+use tidegate_engine::{Seconds, Statistic, Timestamp};
 
 /// Settings of the policy `follow`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -105,6 +105,37 @@ impl Config {
             .or(amount_problem("most_margin", self.most_margin))
             .or((self.most_margin < self.least_margin).then_some(("most_margin", "must not be below `least_margin`")))
             .or(amount_problem("trust", self.trust))
+    }
+
+    /// Servers for `rate` requests per second, as far as the theory goes: no trend, no forecast, and nothing that
+    /// refusals taught. `None` where the target, seconds, is below the service time, or a number makes no sense.
+    pub fn servers_for(&self, replica: &Replica, rate: f64, statistic: Statistic, target: Duration) -> Option<u32> {
+        self.need(replica, (rate, 1.0), statistic, target)
+    }
+
+    /// The same for a rate and what the need is multiplied by.
+    fn need(
+        &self,
+        replica: &Replica,
+        (rate, margin): (f64, f64),
+        statistic: Statistic,
+        target: Duration,
+    ) -> Option<u32> {
+        let bound = replica.mean_bound(statistic, target);
+        if bound <= replica.mean_service {
+            return None;
+        }
+        let needed = match self.pooled {
+            true => {
+                // As many as admission lets in, whose test knows nothing of variances but by its own errors.
+                let room = (mean_bound(statistic, target) * self.room).max(replica.mean_service * 1.001);
+                replica.servers_worth(rate * margin, room, self.price)
+            }
+            false => replica.servers_needed(rate, bound),
+        };
+        let work = rate * replica.mean_service / replica.processors;
+        let roomy = (work / self.most_busy).max(work + self.safety * sqrt(work));
+        Some(needed.ok()?.max(ceil(roomy * margin) as u32))
     }
 
     pub(super) fn build(&self) -> Follow {
@@ -209,23 +240,8 @@ impl Follow {
 
     /// Servers for a rate; `None` where nothing is known of them, or the target is below the service time.
     fn need(&self, at: usize, application: &Watched, rate: f64, target: Duration) -> Option<u32> {
-        let replica = application.replica()?;
-        let bound = application.bound(target);
-        if bound <= replica.mean_service {
-            return None;
-        }
-        let needed = match self.config.pooled {
-            true => {
-                // As many as admission lets in, whose test knows nothing of variances but by its own errors.
-                let admitted = mean_bound(application.setup.sla.statistic(), target) * self.config.room;
-                let room = admitted.max(replica.mean_service * 1.001);
-                replica.servers_worth(rate * self.margins[at], room, self.config.price)
-            }
-            false => replica.servers_needed(rate, bound),
-        };
-        let work = rate * replica.mean_service / replica.processors;
-        let roomy = (work / self.config.most_busy).max(work + self.config.safety * sqrt(work));
-        Some(needed.ok()?.max(ceil(roomy * self.margins[at]) as u32))
+        let statistic = application.setup.sla.statistic();
+        self.config.need(&application.replica()?, (rate, self.margins[at]), statistic, target)
     }
 
     /// Refusals while everything that was asked for serves say that it was too little.

@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::capacity::{Arrivals, Replica, mean_bound};
+use super::capacity::{Arrivals, MOST_VARIATION, Replica, mean_bound};
 use super::forecast::{Basis, Forecast, Forecaster, Seasonal};
 use tidegate_engine::{Sla, Timestamp};
 
@@ -121,10 +121,6 @@ struct Period {
 
 /// Reports are kept for so long.
 const KEPT: Duration = Duration::from_secs(3600);
-/// Service times of which nothing more is known than their mean are taken to be exponential, arrivals Poisson's.
-const VARIATION: f64 = 1.0;
-/// A measured coefficient of variation counts as no more: one such request a day must not buy a hall of servers.
-const MOST_VARIATION: f64 = 5.0;
 
 impl Watched {
     pub(super) fn new(setup: ApplicationSetup, forecaster: alloc::boxed::Box<dyn Forecaster>) -> Watched {
@@ -278,9 +274,7 @@ impl Watched {
     pub(super) fn replica(&self) -> Option<Replica> {
         let learned = || {
             let Variations { service, arrivals } = self.variations;
-            let processors = self.processors.unwrap_or(1.0);
-            let replica = Replica::new(self.mean_service?, service.unwrap_or(VARIATION), processors);
-            Some(Replica { arrivals: Arrivals::Variation(arrivals.unwrap_or(VARIATION)), ..replica })
+            Some(Replica::measured(self.mean_service?, service, arrivals, self.processors.unwrap_or(1.0)))
         };
         // Who says what a request costs says nothing of how they come.
         let arrivals = self.variations.arrivals.map(Arrivals::Variation);

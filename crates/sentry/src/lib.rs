@@ -62,6 +62,7 @@ mod metrics;
 mod mirror;
 mod monitor;
 pub mod names;
+mod need;
 pub mod notify;
 mod pace;
 mod permit;

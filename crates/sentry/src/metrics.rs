@@ -32,6 +32,7 @@ use crate::app::App;
 use crate::board::{Board, cpu_time};
 use crate::counters::{COUNTERS, Counter};
 use crate::gate::head::Bad;
+use crate::need::servers_needed;
 use crate::reports::{Division, NucleusState, View};
 use family::{Families, Labels};
 
@@ -134,10 +135,11 @@ fn process(out: &mut Families<'_>, board: &Board) -> fmt::Result {
 
 fn application(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
     type Value = fn(&Snapshot) -> f64;
-    let gauges: [(&str, &str, Option<Unit>, Value); 7] = [
+    let gauges: [(&str, &str, Option<Unit>, Value); 8] = [
         ("tidegate_target", "The SLA's target at the current arrival rate.", Some(Unit::Seconds), |s| s.target),
         ("tidegate_shadow", "1 while refusals are only counted.", None, |s| flag(s.shadow)),
         ("tidegate_in_flight", "At work at servers.", None, |s| s.in_flight as f64),
+        ("tidegate_hanging", "Of these, those that servers do not seem to work on.", None, |s| s.hanging as f64),
         ("tidegate_waiting", "Waiting in class queues.", None, |s| s.waiting as f64),
         ("tidegate_processors", "Effective processors of the servers that are up.", None, |s| s.processors),
         ("tidegate_calibration", "The SLA's statistic over the prediction from means.", None, |s| s.calibration),
@@ -146,6 +148,12 @@ fn application(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
     for (name, help, unit, value) in gauges {
         out.gauge(name, help, unit, all.iter().map(|seen| (seen.labels(), value(&seen.snapshot))))?;
     }
+    let needed = all.iter().filter_map(|seen| {
+        let live = seen.app.live();
+        Some((seen.labels(), f64::from(servers_needed(&seen.snapshot, &live.config.setup.sla)?)))
+    });
+    let help = "Servers that what is offered needs, so that nearly nothing is refused; absent: not known.";
+    out.gauge("tidegate_servers_needed", help, None, needed)?;
     let events = |seen: &Seen| seen.app.events.recent().last().map_or(0, |last| last.number + 1);
     out.counter("tidegate_events", "Events of the engine.", all.iter().map(|seen| (seen.labels(), events(seen))))?;
     let stale = |seen: &Seen| seen.snapshot.stale_tickets;

@@ -28,7 +28,7 @@ const ALLOWED: &[Allowed] = &[
     Allowed { package: "tidegate-nucleus", always: &["config", "wire"], in_tests: &[] },
     Allowed {
         package: "tidegate-sentry",
-        always: &["classify", "config", "engine", "kernel", "nucleus", "wire"],
+        always: &["classify", "config", "engine", "kernel", "nucleus", "provision", "wire"],
         in_tests: &[],
     },
     Allowed { package: "tidegate-control", always: &["config", "engine", "provision", "wire"], in_tests: &[] },

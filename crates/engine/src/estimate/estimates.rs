@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use super::rate::Average;
 use super::{Alpha, Calibration, Costs, DecayedHistogram, Rate, Scale, Unevenness};
 use crate::fleet::ServerState;
 use crate::policer::ClassCounts;
@@ -12,6 +13,8 @@ use crate::time::Timestamp;
 const COST_ENTRIES: usize = 16_384;
 /// Offered rates forget with this time constant, seconds.
 const RATE_TAU: f64 = 1.0;
+/// The lasting offered rate is the mean over so long, and known after half of it, seconds.
+const LASTING: f64 = 30.0;
 /// The delays' service times fade with this half-life, seconds.
 const SPREAD_HALF_LIFE: f64 = 60.0;
 /// An unknown request costs this share of the target.
@@ -42,6 +45,8 @@ pub(crate) struct Estimates {
     pub(crate) alpha: Alpha,
     /// Of all classes.
     offered: Rate,
+    /// The same over a longer time, weighted by time.
+    lasting: Average,
     pub(crate) arrivals: Unevenness,
     /// The SLA's target at that rate, seconds.
     pub(crate) target: f64,
@@ -72,6 +77,7 @@ impl Estimates {
             scale: Scale::default(),
             alpha: Alpha::default(),
             offered: Rate::new(RATE_TAU),
+            lasting: Average::default(),
             arrivals: Unevenness::default(),
             target: setup.sla.target(0.0).as_secs_f64(),
             counted: alloc::vec![ClassCounts::default(); classes],
@@ -92,6 +98,9 @@ impl Estimates {
             class.retries.update(new.retries as f64, dt);
         }
         self.offered.update(offered as f64, dt);
+        if dt > 0.0 {
+            self.lasting.update(offered as f64 / dt, dt, LASTING);
+        }
         self.arrivals.update(offered as f64, dt);
     }
 
@@ -117,6 +126,11 @@ impl Estimates {
     /// The offered rate of all classes, once it is known.
     pub(crate) fn offered(&self) -> Option<f64> {
         self.offered.known()
+    }
+
+    /// The mean of that over the last half minute or so, once it was measured for a quarter.
+    pub(crate) fn lasting_offered(&self) -> Option<f64> {
+        self.lasting.get().filter(|_| self.lasting.weight() >= LASTING / 2.0)
     }
 
     /// The offered rate and the target that goes with it, as they were elsewhere. Rates are measured from `now` on.

@@ -8,6 +8,7 @@ mod crowd;
 mod documentation;
 mod due;
 mod fairness;
+mod hanging;
 mod learned;
 // Where the fuzz targets take it from.
 #[path = "../support/mod.rs"]

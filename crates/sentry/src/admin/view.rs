@@ -9,6 +9,7 @@ use tidegate_engine::Snapshot;
 use crate::acme;
 use crate::app::App;
 use crate::board::Board;
+use crate::need::servers_needed;
 
 /// How many of the clients are shown that left most requests behind.
 const LEAVERS: usize = 10;
@@ -32,6 +33,7 @@ pub(super) fn application(board: &Board, app: &App, snapshot: &Snapshot) -> Valu
     let live = app.live();
     let mut value = serde_json::to_value(snapshot).unwrap_or_default();
     value["draining"] = app.draining().into();
+    value["servers_needed"] = servers_needed(snapshot, &live.config.setup.sla).into();
     value["connections"] = connections(app);
     value["cancels"] = serde_json::to_value(app.leavers(LEAVERS)).unwrap_or_default();
     for (shown, tenant) in value["tenants"].as_array_mut().into_iter().flatten().zip(&snapshot.tenants) {

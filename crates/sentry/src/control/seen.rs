@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_engine::{Role, ServerSnapshot, Snapshot, Status};
+use tidegate_engine::{ServerSnapshot, Snapshot, Status};
 use tidegate_wire::control::{ApplicationSeen, Report, ServerSeen};
 
 use crate::app::App;
+use crate::need::{self, serves};
 
 /// One application, watched.
 pub(super) struct Watch {
@@ -45,11 +46,8 @@ fn difference(before: &Snapshot, now: &Snapshot, seconds: f64) -> ApplicationSee
         now.classes.iter().map(|class| since(&class.name, class.rejected_total(), |c| c.rejected_total())).sum();
     let completed: u64 =
         now.classes.iter().map(|class| since(&class.name, class.completed, |class| class.completed)).sum();
-    let serving =
-        || now.servers.iter().filter(|server| server.role == Role::Application && server.status == Status::Up);
-    let processors: f64 = serving().map(|server| server.processors).sum();
+    let processors: f64 = now.servers.iter().filter(|server| serves(server)).map(|server| server.processors).sum();
     let work = completed as f64 * now.mean_cost.unwrap_or(0.0) / seconds;
-    let learned = serving().all(|server| !server.learned || server.confidence > 0.0);
     ApplicationSeen {
         name: now.application.clone(),
         offered,
@@ -58,7 +56,7 @@ fn difference(before: &Snapshot, now: &Snapshot, seconds: f64) -> ApplicationSee
         mean_service: now.mean_cost,
         service_variation: now.cost_variation,
         arrival_variation: now.arrival_variation,
-        processors: (learned && processors > 0.0).then(|| processors / serving().count() as f64),
+        processors: need::processors(now),
         servers: now.servers.iter().filter(|server| server.status != Status::Removed).map(server).collect(),
     }
 }

@@ -58,6 +58,15 @@ fn the_example_with_names_is_valid_where_nobody_knows_them() {
 }
 
 #[test]
+fn the_autoscaler_asks_for_a_figure_that_the_rules_record() {
+    let (example, rules) = (read("kubernetes/keda.yaml"), read("prometheus/tidegate.rules.yml"));
+    let query = example.lines().find_map(|line| line.trim().strip_prefix("query: ")).expect("a query");
+    let (metric, application) = query.split_once('{').expect("of one application");
+    assert_eq!(application, r#"application="shop"}"#);
+    assert!(rules.contains(&format!("- record: {metric}\n")), "{metric}");
+}
+
+#[test]
 fn the_example_nucleus_measures() {
     let folder = Folder::new();
     let file = folder.write("nucleus.toml", &read("examples/nucleus.toml"));

@@ -12,6 +12,8 @@ use crate::board::Board;
 use crate::metrics;
 
 const URLS: u32 = 1_000_000;
+/// After so many requests, 40 s, all that is learned is there to see.
+const SETTLED: u32 = 20_000;
 /// After so many the bounds are reached.
 const FIRST: u32 = 100_000;
 /// What a table without bounds would need for the rest, at 32 bytes a URL.
@@ -47,11 +49,11 @@ impl RequestView for Asked {
 #[test]
 fn a_million_urls_grow_neither_metrics_nor_memory() {
     let board = board();
-    see(&board, 0..10);
+    see(&board, 0..SETTLED, 10);
     let (lines, state) = (metric_lines(&board), state_bytes(&board));
-    see(&board, 10..FIRST);
+    see(&board, SETTLED..FIRST, URLS);
     let (urls, memory) = (urls(&board), resident());
-    see(&board, FIRST..URLS);
+    see(&board, FIRST..URLS, URLS);
     assert_eq!(metric_lines(&board), lines, "no URL makes a series");
     assert!(state_bytes(&board) < state + 1000, "nor a line of the state");
     let kept = self::urls(&board);
@@ -61,8 +63,8 @@ fn a_million_urls_grow_neither_metrics_nor_memory() {
     assert_eq!(board.applications()[0].snapshot().stale_tickets, 0);
 }
 
-/// Requests for URLs of their own, from hosts of their own, one after the other.
-fn see(board: &Board, numbers: std::ops::Range<u32>) {
+/// Requests one after the other, 500 a second of the engine's time, for at most so many URLs, from as many hosts.
+fn see(board: &Board, numbers: std::ops::Range<u32>, urls: u32) {
     let apps = board.applications();
     let (app, live) = (&apps[0], apps[0].live());
     let mut core = app.lock();
@@ -71,6 +73,7 @@ fn see(board: &Board, numbers: std::ops::Range<u32>) {
         while core.controller.poll_timeout().is_some_and(|(due, _)| due <= at) {
             core.controller.handle_timeout(at);
         }
+        let number = number % urls;
         let asked = Asked { path: format!("/item/{number}?q={number}"), agent: format!("host-{number}") };
         let request = live.classifier.classify(&asked);
         if let Decision::Admit { ticket, .. } = core.controller.handle_arrival(at, request) {
