@@ -17,6 +17,7 @@ use toml::Table;
 use crate::apache::{self, SCRIPTS};
 use crate::args::Args;
 use crate::bench::machine;
+use crate::bench::report;
 use crate::bench::service::{Service, pin};
 use crate::bench::stop::Scratch;
 use crate::command;
@@ -217,14 +218,7 @@ fn is_between(value: f64, others: &[f64], apart: f64) -> bool {
 }
 
 fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => 0.0,
-        length if length % 2 == 1 => sorted[middle],
-        _ => (sorted[middle - 1] + sorted[middle]) / 2.0,
-    }
+    report::median(values.iter().copied()).unwrap_or(0.0)
 }
 
 #[cfg(test)]

@@ -257,7 +257,8 @@ pub fn spread(values: impl Iterator<Item = f64>, digits: usize) -> String {
     format!("{middle:.digits$} ({least:.digits$}–{most:.digits$})")
 }
 
-fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+/// The value in the middle, or between the two there; `None` of none.
+pub fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

@@ -38,10 +38,10 @@ const START_UP: f64 = 0.1;
 /// Every answer of a load.
 #[derive(Debug)]
 pub struct Answers {
-    rows: Vec<Row>,
+    pub(super) rows: Vec<Row>,
     /// Of requests, in the time that counts: from the beginning until the first process stops.
-    seconds: f64,
-    due: f64,
+    pub(super) seconds: f64,
+    pub(super) due: f64,
 }
 
 impl Answers {
@@ -152,10 +152,10 @@ fn start(stream: &Stream, address: SocketAddr, seconds: f64, core: usize, file: 
 
 /// One answer in hey's words; times in seconds, the offset since the process's start.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Row {
-    offset: f64,
-    took: f64,
-    status: u16,
+pub(super) struct Row {
+    pub(super) offset: f64,
+    pub(super) took: f64,
+    pub(super) status: u16,
 }
 
 fn parse(text: &str) -> Result<Vec<Row>> {
