@@ -108,7 +108,7 @@ impl Config {
     }
 
     /// Servers for `rate` requests per second, as far as the theory goes: no trend, no forecast, and nothing that
-    /// refusals taught. `None` where the target, seconds, is below the service time, or a number makes no sense.
+    /// refusals taught. `None` where the target is below the service time, or a number makes no sense.
     pub fn servers_for(&self, replica: &Replica, rate: f64, statistic: Statistic, target: Duration) -> Option<u32> {
         self.need(replica, (rate, 1.0), statistic, target)
     }
