@@ -17,6 +17,8 @@ const PATIENCE: u32 = 30;
 pub struct Counted {
     /// Replies per second, from the first request to the last reply.
     pub rate: f64,
+    /// From a request to the end of its reply, mean, seconds.
+    pub reply: f64,
     /// Requests without a reply, connections refused, and whatever else went wrong.
     pub errors: u64,
 }
@@ -46,7 +48,10 @@ fn parse(said: &str) -> Result<Counted> {
     let well = status.split_whitespace().find_map(|word| word.strip_prefix("2xx=")?.parse::<f64>().ok());
     let well = well.context("cannot understand httperf: no number after `2xx=`")?;
     let errors: u64 = after(line("Errors: total ")?, "total")?;
-    Ok(Counted { rate: well / seconds, errors: errors + (replies - well) as u64 })
+    let time = line("Reply time [ms]: ")?;
+    let (response, transfer): (f64, f64) = (after(time, "response")?, after(time, "transfer")?);
+    let reply = (response + transfer) / 1e3;
+    Ok(Counted { rate: well / seconds, reply, errors: errors + (replies - well) as u64 })
 }
 
 #[cfg(test)]
@@ -54,13 +59,14 @@ mod tests {
     use super::*;
 
     const SAID: &str = "httperf --hog --rate=4\nTotal: connections 40 requests 40 replies 38 test-duration 2.000 s\n\n\
+        Reply time [ms]: response 7.5 transfer 0.5\n\
         Reply status: 1xx=0 2xx=36 3xx=0 4xx=0 5xx=2\n\nErrors: total 2 client-timo 2 socket-timo 0\n\
         Errors: fd-unavail 0 addrunavail 0\n";
 
     #[test]
     fn what_was_answered_well_counts_and_the_rest_is_an_error() {
-        assert_eq!(parse(SAID).unwrap(), Counted { rate: 18.0, errors: 4 });
-        for missing in ["Total: connections", "Reply status", "Errors: total"] {
+        assert_eq!(parse(SAID).unwrap(), Counted { rate: 18.0, reply: 8e-3, errors: 4 });
+        for missing in ["Total: connections", "Reply time", "Reply status", "Errors: total"] {
             assert!(parse(&SAID.replace(missing, "x")).is_err(), "{missing}");
         }
     }
