@@ -161,15 +161,18 @@ impl World {
         let there: Vec<Ticket> =
             sentry.jobs.iter().filter(|(_, job)| job.server == server).map(|(key, _)| *key).collect();
         for ticket in there {
+            let sentry = &mut self.sentries[at];
             if partition {
                 sentry.jobs.entry(ticket).and_modify(|job| job.ends = None);
             } else {
                 sentry.jobs.remove(&ticket);
                 sentry.controller.handle_completion(now, ticket, Outcome::failed());
+                self.act(at);
             }
         }
         // Health checks see it before long.
-        sentry.controller.handle_server(now, server, Status::Down);
+        self.sentries[at].controller.handle_server(now, server, Status::Down);
+        self.act(at);
     }
 
     /// Clients come, and leave.
@@ -184,12 +187,14 @@ impl World {
                 Decision::Enqueue { ticket } => sentry.waiting.push(ticket),
                 Decision::Reject(_) => {}
             }
+            self.act(at);
         }
         if self.fault(8) {
             let sentry = &mut self.sentries[at];
             if let Some(ticket) = sentry.waiting.pop() {
                 sentry.controller.handle_cancel(self.now, ticket);
             }
+            self.act(at);
         }
         if self.fault(8) {
             let sentry = &mut self.sentries[at];
@@ -197,6 +202,21 @@ impl World {
             if let Some((ticket, job)) = oldest {
                 job.left = true;
                 sentry.controller.handle_abandon(self.now, *ticket, AbandonedBy::Client, Watch::Driver);
+            }
+            self.act(at);
+        }
+    }
+
+    /// What the controller wants is done: after every call, before the next one.
+    fn act(&mut self, at: usize) {
+        while let Some(action) = self.sentries[at].controller.poll_action() {
+            match action {
+                Action::Start { ticket, server } => {
+                    self.sentries[at].waiting.retain(|other| *other != ticket);
+                    self.begin(at, ticket, server);
+                }
+                Action::Refuse { ticket, .. } => self.sentries[at].waiting.retain(|other| *other != ticket),
+                _ => {}
             }
         }
     }
@@ -232,6 +252,7 @@ impl World {
                 sentry.controller.handle_completion(now, ticket, Outcome::answered());
                 sentry.controller.handle_cancel(now, ticket);
             }
+            self.act(at);
         }
         if self.fault(300) {
             // Its controller panicked: a new one, which knows nothing of what is under way.
@@ -255,6 +276,7 @@ impl World {
         {
             self.sentries[at].orders = (number, places);
             self.sentries[at].obey(now);
+            self.act(at);
         }
         for _ in 0..1000 {
             let sentry = &mut self.sentries[at];
@@ -262,16 +284,7 @@ impl World {
                 Some((when, _)) if when <= now => sentry.controller.handle_timeout(now),
                 _ => break,
             }
-        }
-        while let Some(action) = self.sentries[at].controller.poll_action() {
-            match action {
-                Action::Start { ticket, server } => {
-                    self.sentries[at].waiting.retain(|other| *other != ticket);
-                    self.begin(at, ticket, server);
-                }
-                Action::Refuse { ticket, .. } => self.sentries[at].waiting.retain(|other| *other != ticket),
-                _ => {}
-            }
+            self.act(at);
         }
     }
 

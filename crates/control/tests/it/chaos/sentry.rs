@@ -1,6 +1,6 @@
 //! A sentry, as far as it decides: its controller, and what it knows of its requests.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tidegate_engine::{
@@ -24,7 +24,7 @@ pub(super) struct Job {
 pub(super) struct Sentry {
     pub(super) controller: Controller,
     pub(super) policy: &'static str,
-    pub(super) jobs: HashMap<Ticket, Job>,
+    pub(super) jobs: BTreeMap<Ticket, Job>,
     pub(super) waiting: Vec<Ticket>,
     /// The newest orders that it heard, and their number.
     pub(super) orders: (u64, Vec<usize>),
@@ -44,7 +44,7 @@ pub(super) fn controller(policy: &str, seed: u64) -> Controller {
 
 impl Sentry {
     pub(super) fn new(policy: &'static str, seed: u64) -> Sentry {
-        let (jobs, waiting, orders) = (HashMap::new(), Vec::new(), (0, Vec::new()));
+        let (jobs, waiting, orders) = (BTreeMap::new(), Vec::new(), (0, Vec::new()));
         Sentry { controller: controller(policy, seed), policy, jobs, waiting, orders, offered: 0 }
     }
 
