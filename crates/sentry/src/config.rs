@@ -43,6 +43,7 @@ pub use mirror::Mirror;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use parse::fuzz;
 pub use parse::{Checked, OneLine};
+pub use place::ENVOY;
 pub(crate) use place::{Place, domain};
 pub use routing::Routing;
 pub use server_file::ServerFile;

@@ -94,6 +94,16 @@ impl Door {
         }
     }
 
+    /// Whether Envoy asks an application here for others.
+    pub(crate) fn asked_by_envoy(&self) -> bool {
+        let front = self.entrance.front.borrow();
+        let apps = &self.entrance.apps;
+        match &front.sharing {
+            None => apps[front.home].asked_by_envoy(),
+            Some(sharing) => sharing.apps.iter().any(|at| apps[*at].asked_by_envoy()),
+        }
+    }
+
     /// Bounds on heads that hold whosever they are.
     pub(crate) fn head(&self) -> HeadLimits {
         let front = self.entrance.front.borrow();

@@ -10,6 +10,7 @@
 //! requests could be made to send it.
 
 pub(crate) mod conduct;
+mod ext_proc;
 mod head;
 pub(crate) mod preface;
 mod stream;
@@ -299,6 +300,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Served<T> {
         let shared = &self.shared;
         shared.worker.lane().bump(Counter::Http2Requests);
         let (mut parts, stream) = request.into_parts();
+        if ext_proc::is_call(&parts) && shared.worker.asked_by_envoy() {
+            return self.accompany(&parts.headers, stream, answer);
+        }
         let settled = self.settle(&mut parts);
         let is_head = parts.method == Method::HEAD;
         let worker = &match settled {
@@ -329,13 +333,24 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Served<T> {
             return shared.rest();
         }
         let left = parts.headers.get(header::CONTENT_LENGTH).and_then(head::length);
-        let task = Stream::new(shared, arrival, &parts.headers);
+        let task = Stream::new(shared, Some(arrival), &parts.headers);
         let request = Request::from_parts(parts, Source::Http2 { stream, left });
         tokio::task::spawn_local(task.run(request, answer, is_head));
         if is == BodyIs::ToCome {
             shared.has_body.set(true);
             self.widen();
         }
+    }
+
+    /// Gives what Envoy asks a task. Who has too many of these is told so as those are who ask for themselves.
+    fn accompany(&self, head: &HeaderMap, stream: RecvStream, answer: SendResponse<Piece>) {
+        let shared = &self.shared;
+        if conduct::is_crowded(&shared.worker, shared.client.peer().ip()) {
+            shared.worker.lane().bump(Counter::Http2Crowded);
+            shared.worker.shortage.of_memory.notify_one();
+            return refuse(answer, crowded(head));
+        }
+        tokio::task::spawn_local(ext_proc::serve(Stream::new(shared, None, head), stream, answer));
     }
 }
 

@@ -25,6 +25,8 @@ use crate::tls::rank::Ranks;
 pub struct InForce {
     /// Counts up with every reload.
     pub generation: u64,
+    /// Envoy asks for its clients, and sends their requests on.
+    pub(crate) is_behind_envoy: bool,
     /// What the file says, with what lies over it: each server is at one address.
     pub config: config::Application,
     /// What the file says, with what was changed by hand.
@@ -97,7 +99,7 @@ impl Endpoint {
         match Place::of(at).ok()? {
             Place::Address(address) => Some(Endpoint::Tcp(address)),
             Place::Socket(path) => Some(Endpoint::Unix(path.to_owned())),
-            Place::Host { .. } | Place::Service(_) => None,
+            Place::Host { .. } | Place::Service(_) | Place::Envoy => None,
         }
     }
 }
@@ -126,8 +128,10 @@ impl InForce {
         };
         let decisive = decisive(&config);
         let policer = controller.policer();
+        let is_behind_envoy = config.servers.iter().any(|server| server.address == config::ENVOY);
         Ok(InForce {
             generation,
+            is_behind_envoy,
             classifier,
             policer,
             head,

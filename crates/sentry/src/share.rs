@@ -175,12 +175,19 @@ impl WorkerApp {
         })
     }
 
-    /// Whether a request's body is not larger than it takes, as far as its head says.
+    /// Whether Envoy asks for its clients, and nobody else asks.
+    pub(crate) fn asked_by_envoy(&self) -> bool {
+        self.current().live.is_behind_envoy
+    }
+
+    /// Whether it takes a request that comes by itself, with a body not larger than it takes, as far as its head says.
     ///
     /// # Errors
-    /// It is.
+    /// It does not.
     pub(crate) fn takes(&self, framing: Framing) -> Result<(), Bad> {
-        match (framing, self.current().live.head.body) {
+        let live = &self.current().live;
+        match (framing, live.head.body) {
+            _ if live.is_behind_envoy => Err(Bad::NoApplication),
             (Framing::Length(length), Some(most)) if length > most => Err(Bad::BodyTooLarge),
             _ => Ok(()),
         }

@@ -8,6 +8,9 @@ const SERVICE: &str = "srv:";
 /// What makes a path of a Unix socket.
 const SOCKET: &str = "unix:";
 
+/// What is said instead of an address of servers that Envoy sends requests to.
+pub const ENVOY: &str = "envoy";
+
 /// Where a server is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place<'a> {
@@ -19,6 +22,8 @@ pub(crate) enum Place<'a> {
     Service(&'a str),
     /// At a Unix socket of this machine.
     Socket(&'a Path),
+    /// Wherever Envoy sends it.
+    Envoy,
 }
 
 impl<'a> Place<'a> {
@@ -27,6 +32,9 @@ impl<'a> Place<'a> {
     /// # Errors
     /// Why it says nothing.
     pub(crate) fn of(at: &'a str) -> Result<Self, String> {
+        if at == ENVOY {
+            return Ok(Place::Envoy);
+        }
         if let Some(path) = at.strip_prefix(SOCKET) {
             return socket_path(path).map(Place::Socket);
         }
@@ -118,6 +126,7 @@ mod tests {
         let service = "_http._tcp.a.internal";
         assert_eq!(Place::of("srv:_http._tcp.a.internal"), Ok(Place::Service(service)));
         assert_eq!(domain(service), "a.internal");
+        assert_eq!(Place::of("envoy"), Ok(Place::Envoy));
         assert_eq!(Place::of("unix:/run/a b.sock"), Ok(Place::Socket(Path::new("/run/a b.sock"))));
     }
 

@@ -137,7 +137,8 @@ section! {
         /// `"off"`, `"v1"` or `"v2"`. Each connection of a client then has one of its own to the server. Default:
         /// `"off"`.
         server_proxy: String,
-        /// Addresses such as `"127.0.0.1:9001"`, or tables; [names](names.md) are all of their addresses. Required.
+        /// Addresses such as `"127.0.0.1:9001"`, or tables; [names](names.md) are all of their addresses; `"envoy"`:
+        /// [Envoy asks](envoy.md), and sends requests on itself. Required.
         servers: List<RawServer>,
         /// A file that `tidegate profile` wrote: [what it says](profile.md#in-a-configuration) of `target`,
         /// `default_cost`, `max_conn` and stealing holds here too, and must not contradict what is here. Default: none.

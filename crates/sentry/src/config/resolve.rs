@@ -5,6 +5,7 @@ mod address;
 mod cluster;
 mod control;
 mod due;
+mod envoy;
 mod headers;
 mod health;
 mod mirror;
@@ -34,7 +35,7 @@ use tidegate_engine::{
 };
 
 use super::raw::{RawApplication, RawConfig, RawServer, RawServerTable};
-use super::{AccessLog, Admin, Application, Config, Listen, ProxyOut, SentryConfig, Server, ServerFile};
+use super::{AccessLog, Admin, Application, Config, ENVOY, Listen, ProxyOut, SentryConfig, Server, ServerFile};
 
 use profile::Profile;
 use server_files::in_files;
@@ -222,7 +223,10 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             self.missing(span, "this server has no address; add address = \"host:port\"");
             return None;
         };
-        let checked = self.server_address(&address);
+        let checked = match address.value.trim() {
+            ENVOY => Some(ENVOY.to_owned()),
+            _ => self.server_address(&address),
+        };
         let name = raw.name.map_or_else(|| address.value.clone(), |name| name.value);
         let setup = ServerSetup {
             name: name.clone(),
@@ -299,6 +303,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
                 .warn(span, format!("\"{}\" is in shadow mode: it decides and counts, but refuses nothing", app.name));
         }
         self.unheeded(app, span);
+        self.beside_envoy(app, span);
     }
 
     /// What is said of servers and no policy goes by, and the other way round.

@@ -6,7 +6,7 @@ pub struct Server {
     /// Its name, unique in the application.
     pub name: String,
     /// `host:port`, `srv:name` or `unix:path`, behind `https://`, `h2://` or `h2c://` where that is spoken; an IPv6
-    /// host is in brackets.
+    /// host is in brackets. [`ENVOY`](super::ENVOY): wherever Envoy sends requests.
     pub address: String,
 }
 

@@ -30,21 +30,21 @@ const UNREAD: usize = 64 * 1024;
 
 /// A stream in its worker's list; off it again when dropped.
 pub(super) struct Stream {
-    shared: Rc<Shared>,
-    client: Rc<Client>,
+    pub(super) shared: Rc<Shared>,
+    pub(super) client: Rc<Client>,
     key: usize,
     counted: Counted,
 }
 
 impl Stream {
-    /// A request for which that was decided, with this head.
-    pub(super) fn new(shared: &Rc<Shared>, arrival: Arrival, head: &HeaderMap) -> Self {
+    /// A request with this head, for which that was decided; `None`: nothing yet.
+    pub(super) fn new(shared: &Rc<Shared>, arrival: Option<Arrival>, head: &HeaderMap) -> Self {
         let worker = &shared.worker;
         let client = Client::new(shared.client.peer(), Timestamp::MAX);
         client.learn_from(&shared.client);
         client.is_stream.set(true);
         client.shed.set(false);
-        client.pass(Some(Box::new(arrival)));
+        client.pass(arrival.map(Box::new));
         client.wait(Wait::RequestBody, worker.deadline(|timeouts| timeouts.header));
         let key = worker.clients.borrow_mut().insert(client.clone());
         shared.opened();
@@ -102,7 +102,7 @@ impl Stream {
     }
 
     /// Whether its time is up, and nobody who was polled took note.
-    fn poll_over(&self) -> Poll<()> {
+    pub(super) fn poll_over(&self) -> Poll<()> {
         match poll_over(&self.shared.worker, &self.client) {
             Poll::Ready(Over::Cut) => Poll::Ready(()),
             _ => Poll::Pending,
@@ -253,7 +253,7 @@ impl Relay<'_> {
             self.is_ended = true;
             let end = match self.trailers.take() {
                 Some(trailers) => self.to.send_trailers(trailers),
-                None => self.to.send_data(Piece { bytes: Bytes::new(), client: None }, true),
+                None => self.to.send_data(Piece::of(Bytes::new()), true),
             };
             end.map_err(|_| Broken)?;
         }
@@ -303,6 +303,11 @@ impl Buf for Piece {
 }
 
 impl Piece {
+    /// One that no client is to be told of when it has gone.
+    pub(super) fn of(bytes: Bytes) -> Self {
+        Piece { bytes, client: None }
+    }
+
     fn gone(&self, bytes: usize) {
         let Some(client) = &self.client else { return };
         let left = client.unwritten.get().saturating_sub(u32::try_from(bytes).unwrap_or(u32::MAX));

@@ -12,7 +12,7 @@ use crate::support::{RawServer, Running, application, refuse_all, until};
 
 /// What was told of each request: how it came, and its statuses.
 #[derive(Debug, Default)]
-struct Told(Mutex<Vec<(Protocol, u16, Option<u8>)>>);
+pub(crate) struct Told(pub(crate) Mutex<Vec<(Protocol, u16, Option<u8>)>>);
 
 impl RecordSink for Told {
     fn enabled(&self) -> bool {

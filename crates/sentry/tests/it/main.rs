@@ -7,6 +7,7 @@ mod cost;
 mod differential;
 mod doors;
 mod due;
+mod ext_proc;
 mod faults;
 mod grpc;
 mod health;

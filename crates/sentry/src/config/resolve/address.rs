@@ -193,7 +193,10 @@ impl Resolver<'_, '_, '_> {
                 "leave {scheme}:// out; write \"{rest}\", or \"https://{rest}\" for TLS, \"h2c://{rest}\" for HTTP/2"
             ));
         }
-        Place::of(text).map(|_| ())
+        match Place::of(text)? {
+            Place::Envoy => Err("what Envoy knows is no address; only servers = [\"envoy\"] is meant so".to_owned()),
+            _ => Ok(()),
+        }
     }
 }
 

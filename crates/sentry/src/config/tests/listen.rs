@@ -1,6 +1,6 @@
 //! Where the file may say that one listens, and that servers are.
 
-use super::super::{ProxyOut, SocketFile};
+use super::super::{ENVOY, ProxyOut, SocketFile};
 use super::{accepted, refused};
 
 fn app(keys: &str) -> String {
@@ -52,4 +52,27 @@ fn mistakes_say_what_to_write() {
     let other = format!("{}name = \"a\"\n{server}\nlisten = \"0.0.0.0:80\"\n", "[[application]]\n");
     let two = format!("{other}[[application]]\nname = \"b\"\n{server}\nlisten = \":80\"\n");
     assert!(refused(&two).contains("[::]:80 is already taken by application \"a\""));
+}
+
+#[test]
+fn envoy_is_every_server_and_what_it_does_is_left_to_it() {
+    let config = accepted(&app("servers = [\"envoy\"]")).config;
+    let one = &config.applications[0];
+    assert_eq!((&*one.servers[0].name, &*one.servers[0].address), ("envoy", ENVOY));
+    assert_eq!(accepted(&config.to_toml()).config.to_toml(), config.to_toml(), "what is shown means the same");
+    let named = accepted(&app("servers = { address = \"envoy\", name = \"mesh\", cores = 8 }")).config;
+    let server = &named.applications[0].setup.servers[0];
+    assert_eq!((&*server.name, server.cores), ("mesh", Some(8.0)));
+    for (keys, hint) in [
+        ("servers = [\"envoy\", \"127.0.0.1:1\"]", "leave the others out"),
+        ("servers = [\"h2c://envoy\"]", "only servers = [\"envoy\"]"),
+        ("servers = [\"envoy\"]\nresponse_header = { set = \"a\", value = \"b\" }", "leave response_header out"),
+        ("servers = [\"envoy\"]\nserver_proxy = \"v2\"", "leave server_proxy out"),
+        ("servers = [\"envoy\"]\nmirror = { to = \"127.0.0.1:1\" }", "leave mirror out"),
+        ("servers = [\"127.0.0.1:1\"]\nmirror = { to = \"envoy\" }", "only servers = [\"envoy\"]"),
+        ("servers = [\"envoy\"]\nlimits.streams = 0", "leave streams out"),
+    ] {
+        let told = refused(&app(keys));
+        assert!(told.contains(hint), "{keys}: {told}");
+    }
 }

@@ -2,6 +2,7 @@
 
 mod client;
 pub mod dns;
+pub mod envoy;
 pub mod hostile;
 mod server;
 
