@@ -22,13 +22,13 @@
 //! three.
 //!
 //! *Awkward cases.* A request that costs more than the whole target would be refused for ever, and the sentry would
-//! never learn that it became cheaper. So while some server has a free processor every request passes, because
-//! waiting could not make it faster and it delays no other. Learned numbers jitter, so the test aims at a little less
-//! than the target (`headroom`); at saturation this costs no throughput, the servers are busy either way. Less
-//! important classes leave a reserve of places for the more important requests that come before they are looked at
-//! again, and are held to the floor of what more important classes were refused (`batch/floor.rs`). And a percentile
-//! permits that some are late: the allowance saved at low load is spent in bursts, on requests that are likely in
-//! time (`batch/budget.rs`).
+//! never learn that it became cheaper. So while some server has a free processor every request passes, because waiting
+//! could not make it faster and it delays no other; where nobody waits, it passes on arrival. Learned numbers jitter,
+//! so the test aims at a little less than the target (`headroom`); at saturation this costs no throughput, the servers
+//! are busy either way. Less important classes leave a reserve of places for the more important requests that come
+//! before they are looked at again, and are held to the floor of what more important classes were refused
+//! (`batch/floor.rs`). And a percentile permits that some are late: the allowance saved at low load is spent in
+//! bursts, on requests that are likely in time (`batch/budget.rs`).
 
 mod buckets;
 mod budget;
@@ -137,7 +137,7 @@ impl AdmissionPolicy for Batch {
             Order::SmallestFirst => bucket_of(arrival.cost),
             Order::Fifo => 0,
         };
-        if delay.is_zero() || cx.shadow {
+        if delay.is_zero() || cx.shadow || self.is_idle(cx) {
             return self.test_one(cx, class, bucket, arrival.cost);
         }
         if cx.waiting_in_all() >= self.config.max_waiting as usize {
@@ -296,9 +296,14 @@ impl Batch {
             false => fits,
         };
         let busy = fits.min(margin.busy.saturating_sub(load.at_work()));
-        let servers = load.servers.max(1) as f64;
-        let spare = (libm::floor(load.idle_processors / servers) * servers).max(servers) as usize;
-        held.saturating_sub(margin.reserve).max(busy).max(spare.saturating_sub(load.at_work())).min(load.free)
+        held.saturating_sub(margin.reserve).max(busy).max(spare(cx)).min(load.free)
+    }
+
+    /// Nobody waits, and a processor has nothing to do: who comes now would wait for nothing. The paper's policy has no
+    /// such case.
+    fn is_idle(&self, cx: &Context<'_>) -> bool {
+        let is_free = spare(cx) > 0 && cx.load.free > 0;
+        self.computed && self.config.reserve && is_free && cx.waiting_in_all() == 0
     }
 
     /// How many requests of this cost could be let in and be answered within `bound` seconds.
@@ -387,6 +392,13 @@ impl Batch {
     pub(super) fn make_all_due(&mut self, now: Timestamp) {
         self.rounds.iter_mut().flatten().for_each(|at| *at = now);
     }
+}
+
+/// Requests that get a processor to themselves.
+fn spare(cx: &Context<'_>) -> usize {
+    let servers = cx.load.servers.max(1) as f64;
+    let idle = (libm::floor(cx.load.idle_processors / servers) * servers).max(servers) as usize;
+    idle.saturating_sub(cx.load.at_work())
 }
 
 /// Rounds lie on a common grid, so that classes with related delays meet at one instant and go in order.

@@ -11,7 +11,8 @@
 //! with `p` the probability that the system is full, `l` arrival rates, `F_j` the distribution of class `j`'s service
 //! times and `N` the requests the application can hold. For class 1, whose own delay is 0, the formula bounds nothing:
 //! there the base interval stands in for it, so that class 2 too waits long enough to protect class 1. Each bound
-//! depends on the later delays too, so they are computed in turn until nothing changes.
+//! depends on the later delays too, so they are computed in turn until nothing changes. Where nobody more important
+//! comes, nobody waits for them.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -24,6 +25,8 @@ use crate::time::Timestamp;
 
 /// d_2 starts here, and delays grow in steps of this, seconds.
 pub(super) const BASE: f64 = 0.010;
+/// Of who does not wait, the bound is that of the shortest wait: with none its sum would have no end.
+const SHORTEST: f64 = 1e-6;
 /// A delay is at most this share of the target.
 const CAP: f64 = 0.25;
 /// Below this share of full instants there is no overload, and nobody waits.
@@ -118,7 +121,7 @@ fn most_by_throughput(cx: &Context<'_>) -> f64 {
 /// The smallest growing delays that keep every bound, and the first class whose bound the cap does not allow.
 fn solve(classes: &[Class], p: f64, holds: f64, epsilon: f64, cap: f64) -> (Vec<f64>, Option<ClassId>) {
     let base = BASE.min(cap);
-    let mut delays: Vec<f64> = (0..classes.len()).map(|i| if i == 0 { 0.0 } else { base }).collect();
+    let mut delays = alloc::vec![0.0_f64; classes.len()];
     let mut unmet = None;
     for _ in 0..8 {
         let before = delays.clone();
@@ -147,16 +150,12 @@ fn with(delays: &[f64], at: usize, value: f64) -> Vec<f64> {
 
 /// Pr(A_i).
 fn probability(classes: &[Class], delays: &[f64], p: f64, holds: f64, i: usize) -> f64 {
-    let arrives = |j: usize| 1.0 - libm::exp(-classes[j].rate * delays[j]);
+    let delay = |j: usize| delays[j].max(SHORTEST);
+    let arrives = |j: usize| 1.0 - libm::exp(-classes[j].rate * delay(j));
     let none_before = |j: usize| libm::exp(-(0..j).map(|h| classes[h].rate * delays[h]).sum::<f64>());
-    // Starting at the class's own delay and not below it: with d_j = 0 the sum has no end.
-    let still_there = |j: usize| {
-        let step = delays[j] / holds;
-        if step <= 0.0 {
-            0.0
-        } else {
-            classes[j].costs.iter().map(|(cost, share)| share * libm::floor(cost / step)).sum()
-        }
+    let still_there = |j: usize| -> f64 {
+        let step = delay(j) / holds;
+        classes[j].costs.iter().map(|(cost, share)| share * libm::floor(cost / step)).sum()
     };
     let below: f64 = (i + 1..classes.len()).map(|j| arrives(j) * none_before(j) * still_there(j)).sum();
     // Class 1 is looked at on arrival; without this its bound would be empty, and class 2 would wait for nothing.
@@ -199,8 +198,10 @@ mod tests {
     #[test]
     fn one_class_waits_for_nobody_and_the_last_for_all() {
         assert_eq!(solve(&[class(10.0)], 0.5, 10.0, 0.05, 0.25).0, vec![0.0]);
-        let (two, _) = solve(&[class(10.0), class(10.0)], 0.5, 10.0, 0.05, 0.25);
+        let (two, _) = solve(&[class(10.0), class(10.0)], 0.5, 10.0, 0.01, 0.25);
         assert!(two[0] == 0.0 && two[1] > 0.0, "{two:?}");
+        let (nobody, _) = solve(&[class(0.0), class(10.0), class(10.0)], 0.5, 10.0, 0.01, 0.25);
+        assert!(nobody[1] == 0.0 && nobody[2] > 0.0, "who would wait for nobody does not: {nobody:?}");
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod documentation;
 mod due;
 mod fairness;
 mod hanging;
+mod idle;
 mod learned;
 // Where the fuzz targets take it from.
 #[path = "../support/mod.rs"]
