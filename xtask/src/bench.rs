@@ -1,12 +1,12 @@
 //! `cargo xtask bench`: benchmarks by name. Results worth keeping go to `benches/results/`.
 
 mod c2;
-mod contender;
+pub mod contender;
 mod control;
 mod dashboard;
 mod handshakes;
 mod idle;
-mod load;
+pub mod load;
 pub mod machine;
 pub mod proc_fs;
 mod proxy;

@@ -55,6 +55,11 @@ impl Sentry {
         self.service.address
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.service.pid()
+    }
+
     /// Waits until nothing is in flight and nothing waits, and gives whether it came to that.
     ///
     /// # Errors
