@@ -323,7 +323,7 @@ impl Asked {
         if ending.logged() {
             ending.first_byte = Some(now.since(ending.arrived()));
         }
-        ending.status = fields.first(":status").and_then(number).unwrap_or(0) as u16;
+        ending.status = fields.first(":status").and_then(number).unwrap_or(0);
         ending.bytes_out = head.get(header::CONTENT_LENGTH).and_then(head::length).unwrap_or(0);
         ending.cost = head.get(COST).and_then(|value| cost::parse(value.as_bytes()));
         ending.end = RecordEnd::Complete;
@@ -332,6 +332,7 @@ impl Asked {
         }
         let says_stream = || head.get(header::CONTENT_TYPE).is_some_and(|kind| headers::is_stream(kind.as_bytes()));
         match ending.kind() {
+            _ if ending.status == StatusCode::SWITCHING_PROTOCOLS => ending.open(Open::Tunnel, now),
             RequestKind::Stream => ending.open(Open::Stream, now),
             RequestKind::Work => {}
             _ if says_stream() => ending.open(Open::Stream, now),
@@ -419,6 +420,6 @@ fn all(head: &HeaderMap) -> Changes {
     changes
 }
 
-fn number(text: &[u8]) -> Option<u64> {
+fn number(text: &[u8]) -> Option<u16> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }

@@ -140,6 +140,30 @@ fn who_leaves_gives_its_place_or_its_turn_to_the_next() {
 }
 
 #[test]
+fn what_is_open_holds_no_place() {
+    let sentry = Running::start(with_one_place());
+    let app = sentry.app().clone();
+    let open = move || {
+        let class = &app.snapshot().classes[0];
+        (class.in_flight, class.streams, class.tunnels)
+    };
+    with_client(sentry.address, |sender| async move {
+        let mut socket = admitted(&sender).await;
+        socket.tell(RESPONSE_HEADERS, &[(":status", "101"), FINE[1]], false);
+        assert_eq!(socket.said().await.what, GO_ON_WITH_ANSWER);
+        let mut events = admitted(&sender).await;
+        events.tell(RESPONSE_HEADERS, &[FINE[0], FINE[1], ("content-type", "text/event-stream")], false);
+        assert_eq!(events.said().await.what, GO_ON_WITH_ANSWER);
+        assert_eq!(open(), (0, 1, 1));
+        answer(admitted(&sender).await, &FINE).await;
+        events.reset();
+        socket.reset();
+    });
+    sentry.assert_quiet();
+    assert_eq!(sentry.app().snapshot().classes[0].completed, 3);
+}
+
+#[test]
 fn what_envoy_answers_itself_is_a_failure_and_what_a_server_says_is_an_answer() {
     let told = Arc::new(Told::default());
     let sentry = Running::with_records(behind_envoy(), 1, told.clone());
