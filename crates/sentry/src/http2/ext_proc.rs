@@ -25,7 +25,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, V
 use tidegate_engine::{Open, Outcome, Rejection, Timestamp};
 
 use self::message::{Changes, Fields, GoOn, GrpcStatus, HttpStatus, ImmediateResponse, Say, Told, TrailersGoOn};
-use self::talk::{End, Talk};
+use self::talk::{End, FAILED_PRECONDITION, INVALID_ARGUMENT, Talk};
 use super::head;
 use super::stream::{Piece, Stream};
 use crate::client::Wait;
@@ -49,9 +49,6 @@ const PATH: &str = "/envoy.service.ext_proc.v3.ExternalProcessor/Process";
 
 /// What an answer has that a server gave.
 const FROM_SERVER: &str = "x-envoy-upstream-service-time";
-
-const INVALID_ARGUMENT: u8 = 3;
-const FAILED_PRECONDITION: u8 = 9;
 
 /// Whether a request of HTTP/2 is a call of Envoy's.
 pub(super) fn is_call(parts: &request::Parts) -> bool {
@@ -106,8 +103,8 @@ impl Call {
             ending::record_refusal(&worker, &arrival, &view, client.peer(), refused);
             return self.talk.say(Say::Immediate(says));
         }
-        let mut request = Asked::new(arrival, &self.stream, &parts);
-        if let Some(says) = self.admit(&mut request, &parts).await? {
+        let (mut request, policed) = Asked::new(arrival, &self.stream, &parts);
+        if let Some(says) = self.admit(&mut request, policed, &parts).await? {
             request.ending.report();
             return self.talk.say(Say::Immediate(says));
         }
@@ -150,16 +147,22 @@ impl Call {
     }
 
     /// Waits for its turn where it must. What Envoy is to answer with, if it does not get one.
-    async fn admit(&mut self, request: &mut Asked, parts: &request::Parts) -> Result<Option<ImmediateResponse>, End> {
-        let admitted = match request.policed.take() {
-            Some(Policed::Admitted(admitted)) => admitted,
-            Some(Policed::Waiting(waiting)) => match self.turn(request, waiting).await? {
+    async fn admit(
+        &mut self,
+        request: &mut Asked,
+        policed: Policed,
+        parts: &request::Parts,
+    ) -> Result<Option<ImmediateResponse>, End> {
+        let admitted = match policed {
+            Policed::Admitted(admitted) => admitted,
+            Policed::Refused(rejection) => return Ok(Some(request.refuse(&rejection, &parts.headers))),
+            Policed::Waiting(waiting) => match self.turn(request, waiting).await? {
                 Ok(Ok(admitted)) => admitted,
                 Ok(Err(rejection)) => return Ok(Some(request.refuse(&rejection, &parts.headers))),
                 Err(_) => return Ok(Some(request.give_up())),
             },
-            // It has no body here, and was refused before if it was.
-            Some(Policed::Exempt | Policed::Reading(_) | Policed::Refused(_)) | None => {
+            // No body comes here that could be read first.
+            Policed::Exempt | Policed::Reading(_) => {
                 request.ending.decision = Decided::Exempt;
                 return Ok(None);
             }
@@ -237,11 +240,11 @@ struct Asked {
     worker: Rc<WorkerApp>,
     local: Rc<Local>,
     ending: Box<Ending>,
-    policed: Option<Policed>,
 }
 
 impl Asked {
-    fn new(arrival: Arrival, stream: &Stream, parts: &request::Parts) -> Self {
+    /// The request, and what was decided about it.
+    fn new(arrival: Arrival, stream: &Stream, parts: &request::Parts) -> (Self, Policed) {
         let Arrival { worker, at, request, policed, local } = arrival;
         stream.client.bound_request(at, local.live.config.timeouts.request);
         let mut ending = Ending::new(&worker, &stream.client, &local, at, request);
@@ -249,7 +252,7 @@ impl Asked {
         ending.trace = worker.app.spans.begin(given, || worker.random());
         ending.offer(&parts.headers);
         ending.note(parts, headers::request_id(&parts.headers));
-        Asked { worker, local, ending, policed: Some(policed) }
+        (Asked { worker, local, ending }, policed)
     }
 
     fn admit(&mut self, admitted: Admitted, stream: &Stream) {

@@ -13,6 +13,13 @@ use crate::http2::stream::Piece;
 /// A byte that says whether it is compressed, and four with its length.
 const PREFIX: usize = 5;
 
+// Statuses of gRPC.
+pub(super) const INVALID_ARGUMENT: u8 = 3;
+const RESOURCE_EXHAUSTED: u8 = 8;
+pub(super) const FAILED_PRECONDITION: u8 = 9;
+const UNIMPLEMENTED: u8 = 12;
+const INTERNAL: u8 = 13;
+
 /// How a call ends before everything is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
@@ -112,8 +119,3 @@ impl Talk {
         self.to.send_reset(h2::Reason::CANCEL);
     }
 }
-
-const INVALID_ARGUMENT: u8 = 3;
-const RESOURCE_EXHAUSTED: u8 = 8;
-const UNIMPLEMENTED: u8 = 12;
-const INTERNAL: u8 = 13;
