@@ -13,7 +13,7 @@ use crate::support::driver::{Driver, Output};
 use crate::support::operation::Operation;
 
 /// One server of one core; classes without guarantees.
-fn case(policy: &str) -> Case {
+pub(crate) fn case(policy: &str) -> Case {
     let mut case = cases::of(cases::admission(policy));
     case.setup.classes.iter_mut().for_each(|class| class.min_rate = 0.0);
     case.setup.servers.truncate(1);

@@ -4,17 +4,12 @@ use std::time::Duration;
 
 use tidegate_engine::{Decision, Outcome};
 
-use crate::support::cases;
+use crate::due::case;
 use crate::support::driver::{Driver, Output};
 
 /// Fills one server with requests of two classes, and lets it answer all that it took.
 fn after_a_rush(policy: &str) -> Driver {
-    let mut case = cases::of(cases::admission(policy));
-    case.setup.classes.iter_mut().for_each(|class| class.min_rate = 0.0);
-    case.setup.servers.truncate(1);
-    case.setup.servers[0].max_connections = None;
-    case.setup.servers[0].cores = Some(1.0);
-    let mut driver = Driver::new(&case, 1);
+    let mut driver = Driver::new(&case(policy), 1);
     for _ in 0..200 {
         driver.arrive(0, 0, 0);
         (0..3).for_each(|_| driver.arrive(2, 0, 0));

@@ -1,12 +1,10 @@
 //! Spans of requests on their way through a real sentry, as a collector gets them.
 
-mod protobuf;
-
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use crate::support::protobuf::{Field, fields};
 use crate::support::{self, PATIENCE, RawServer, Running, application, config, ok, refuse_all, until};
-use protobuf::{Field, fields};
 use tidegate_sentry::Sentry;
 use tidegate_sentry::config::{Application, Traces};
 use tidegate_sentry::record::NoRecords;

@@ -5,6 +5,8 @@ use h2::client::SendRequest;
 use h2::{Reason, RecvStream, SendStream};
 use http::Request;
 
+use super::protobuf::{Field, fields};
+
 /// Where Envoy asks.
 pub const PROCESS: &str = "http://tidegate/envoy.service.ext_proc.v3.ExternalProcessor/Process";
 
@@ -120,92 +122,41 @@ fn read(message: &[u8]) -> Said {
     let mut read = Said { what, ..Said::default() };
     let changes = match what {
         IMMEDIATE => {
-            for (tag, value) in parts(said.bytes()) {
+            for (tag, value) in fields(said.bytes()) {
                 match tag {
                     1 => read.status = only(value.bytes()).1.number(),
-                    3 => read.body = value.text(),
+                    3 => read.body = text(&value),
                     4 => read.grpc_status = Some(only(value.bytes()).1.number()),
                     _ => {}
                 }
             }
-            parts(said.bytes()).into_iter().find(|(tag, _)| *tag == 2).map(|(_, changes)| changes)
+            fields(said.bytes()).into_iter().find(|(tag, _)| *tag == 2).map(|(_, changes)| changes)
         }
         _ if said.bytes().is_empty() => None,
         _ => Some(only(only(said.bytes()).1.bytes()).1),
     };
-    for (tag, value) in changes.iter().flat_map(|changes| parts(changes.bytes())) {
+    for (tag, value) in changes.iter().flat_map(|changes| fields(changes.bytes())) {
         match tag {
             1 => {
-                let option = parts(value.bytes());
+                let option = fields(value.bytes());
                 assert_eq!(option[1].1.number(), 2, "it is there once");
-                let field = parts(option[0].1.bytes());
-                read.set.push((field[0].1.text(), field[1].1.text()));
+                let field = fields(option[0].1.bytes());
+                read.set.push((text(&field[0].1), text(&field[1].1)));
             }
-            _ => read.removed.push(value.text()),
+            _ => read.removed.push(text(&value)),
         }
     }
     read
 }
 
-/// A value as it is on the wire.
-enum Value {
-    Number(u64),
-    Long(Vec<u8>),
+fn text(field: &Field) -> String {
+    String::from_utf8(field.bytes().to_vec()).expect("text")
 }
 
-impl Value {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Value::Long(bytes) => bytes,
-            Value::Number(number) => panic!("{number} where bytes belong"),
-        }
-    }
-
-    fn number(&self) -> u64 {
-        match self {
-            Value::Number(number) => *number,
-            Value::Long(bytes) => panic!("{bytes:?} where a number belongs"),
-        }
-    }
-
-    fn text(&self) -> String {
-        String::from_utf8(self.bytes().to_vec()).expect("text")
-    }
-}
-
-fn only(message: &[u8]) -> (u64, Value) {
-    let mut parts = parts(message);
-    assert_eq!(parts.len(), 1, "{message:?}");
-    parts.remove(0)
-}
-
-fn parts(mut message: &[u8]) -> Vec<(u64, Value)> {
-    let mut parts = Vec::new();
-    while !message.is_empty() {
-        let key = varint(&mut message);
-        let value = match key & 7 {
-            0 => Value::Number(varint(&mut message)),
-            2 => {
-                let length = usize::try_from(varint(&mut message)).expect("a length");
-                Value::Long(message.split_off(..length).expect("it is there").to_vec())
-            }
-            kind => panic!("kind {kind}"),
-        };
-        parts.push((key >> 3, value));
-    }
-    parts
-}
-
-fn varint(bytes: &mut &[u8]) -> u64 {
-    let mut number = 0;
-    for shift in (0..).step_by(7) {
-        let byte = bytes.get_u8();
-        number |= u64::from(byte & 0x7f) << shift;
-        if byte < 0x80 {
-            break;
-        }
-    }
-    number
+fn only(message: &[u8]) -> (u64, Field) {
+    let mut fields = fields(message);
+    assert_eq!(fields.len(), 1, "{message:?}");
+    fields.remove(0)
 }
 
 fn long(tag: u8, bytes: &[u8]) -> Vec<u8> {

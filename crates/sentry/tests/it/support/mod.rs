@@ -4,6 +4,7 @@ mod client;
 pub mod dns;
 pub mod envoy;
 pub mod hostile;
+pub mod protobuf;
 mod server;
 
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! Just enough of protobuf's wire format to read what was exported.
+//! Just enough of protobuf's wire format to read what was said.
 
 /// A field's value.
 #[derive(Clone, Debug)]
@@ -16,6 +16,7 @@ impl Field {
         }
     }
 
+    #[track_caller]
     pub fn number(&self) -> u64 {
         match self {
             Field::Number(number) => *number,
