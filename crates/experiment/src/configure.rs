@@ -247,6 +247,7 @@ pub(crate) fn process(application: Application, reports: Option<config::Reports>
         sentry: config::SentryConfig { workers: 1, drain: DRAIN, resolvers: Vec::new() },
         admin: config::Admin::default(),
         reports,
+        ends: None,
         traces: None,
         control: None,
         access_log: config::AccessLog::Off,

@@ -31,6 +31,7 @@ use laid::Overlay;
 use crate::cancels::Cancels;
 use crate::config;
 use crate::counters::Counters;
+use crate::ends::Desk;
 use crate::event_ring::EventRing;
 use crate::in_force::InForce;
 use crate::mirror;
@@ -82,6 +83,8 @@ pub struct App {
     pub syn: Arc<Syn>,
     /// Where finished requests are told of.
     pub(crate) records: Arc<dyn RecordSink>,
+    /// Where ends are waited for of requests that others send on.
+    pub(crate) ends: Arc<Desk>,
     /// Makes the spans of its requests.
     pub(crate) spans: Spans,
     /// Who left requests behind.
@@ -205,6 +208,7 @@ impl App {
             events,
             syn,
             records,
+            ends: Arc::default(),
             spans: Spans::default(),
             cancels: Mutex::default(),
         })
@@ -218,6 +222,11 @@ impl App {
     /// The same with its requests traced.
     pub(crate) fn with_spans(self, spans: Spans) -> Self {
         App { spans, ..self }
+    }
+
+    /// The same with ends told there.
+    pub(crate) fn with_ends(self, ends: Arc<Desk>) -> Self {
+        App { ends, ..self }
     }
 
     /// The same with somebody who looks its names up, and is woken when there may be others.

@@ -60,10 +60,16 @@ struct Relay {
 }
 
 impl ResponseBody {
-    /// A body that is all here. `ending` says already how the request ends.
-    pub(crate) fn whole(bytes: Bytes, client: &Rc<Client>, worker: &Rc<WorkerApp>, ending: Box<Ending>) -> Self {
+    /// A body that is all here. `ending` says already how the request ends; `None`: it does not end with this answer.
+    pub(crate) fn whole(
+        bytes: Bytes,
+        client: &Rc<Client>,
+        worker: &Rc<WorkerApp>,
+        ending: impl Into<Option<Box<Ending>>>,
+    ) -> Self {
         client.wait(Wait::ResponseBody, worker.deadline(|timeouts| timeouts.body_idle));
-        ResponseBody { kind: Kind::Whole(bytes), client: client.clone(), worker: worker.clone(), ending: Some(ending) }
+        let (client, worker) = (client.clone(), worker.clone());
+        ResponseBody { kind: Kind::Whole(bytes), client, worker, ending: ending.into() }
     }
 
     /// A body that `server` sends. `is_failure`: it counts as one whatever follows; by its status it may, too.

@@ -43,7 +43,7 @@ pub use mirror::Mirror;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use parse::fuzz;
 pub use parse::{Checked, OneLine};
-pub use place::ENVOY;
+pub use place::Asker;
 pub(crate) use place::{Place, domain};
 pub use routing::Routing;
 pub use server_file::ServerFile;
@@ -62,6 +62,8 @@ pub struct Config {
     pub admin: Admin,
     /// Where nuclei report to; `None` for nowhere.
     pub reports: Option<Reports>,
+    /// Where ends of requests are told of that others send on, UDP; `None`: nobody tells of any.
+    pub ends: Option<SocketAddr>,
     /// Where spans go; `None` for nowhere.
     pub traces: Option<Traces>,
     /// The control plane that it follows; `None` for none.

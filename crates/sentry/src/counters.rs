@@ -87,6 +87,8 @@ pub enum Counter {
     GhostsStopped,
     /// Ghosts of which the end was not seen.
     GhostsUnseen,
+    /// Requests sent on by who asked, of whose end nobody told.
+    EndsMissing,
     /// TLS handshakes done in full.
     HandshakesFull,
     /// TLS handshakes of clients that resumed a session.
@@ -119,7 +121,7 @@ pub enum Counter {
 }
 
 /// Every counter with its name in metrics.
-pub const COUNTERS: [(Counter, &str); 53] = [
+pub const COUNTERS: [(Counter, &str); 54] = [
     (Counter::ConnectionsAccepted, "connections_accepted"),
     (Counter::ConnectionsClosed, "connections_closed"),
     (Counter::ConnectionsRefused, "connections_refused"),
@@ -159,6 +161,7 @@ pub const COUNTERS: [(Counter, &str); 53] = [
     (Counter::GhostsAnswered, "ghosts_answered"),
     (Counter::GhostsStopped, "ghosts_stopped"),
     (Counter::GhostsUnseen, "ghosts_unseen"),
+    (Counter::EndsMissing, "ends_missing"),
     (Counter::HandshakesFull, "handshakes_full"),
     (Counter::HandshakesResumed, "handshakes_resumed"),
     (Counter::HandshakesRefused, "handshakes_refused"),

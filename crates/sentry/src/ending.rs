@@ -144,6 +144,13 @@ impl Ending {
         })
     }
 
+    /// Its client's connection is for other requests now; only its end is still to come.
+    pub(crate) fn leave_connection(&mut self) {
+        let own = Client::new(self.client.peer(), Timestamp::MAX);
+        own.is_stream.set(self.client.is_stream.get());
+        self.client = own;
+    }
+
     /// Keeps what log and trace want of the head, if there is one of them.
     pub(crate) fn note(&mut self, parts: &http::request::Parts, request_id: Option<&HeaderValue>) {
         if self.worker.app.records.enabled() || self.trace.as_ref().is_some_and(|trace| trace.is_sampled()) {
@@ -288,7 +295,7 @@ impl Ending {
     }
 
     /// The longest target of its application.
-    fn longest_target(&self) -> Duration {
+    pub(crate) fn longest_target(&self) -> Duration {
         let steps = self.local.live.config.setup.sla.steps();
         steps.iter().map(|step| step.target).max().unwrap_or(Duration::from_secs(1))
     }

@@ -17,7 +17,7 @@ use tracing::{info, warn};
 use self::probe::Probe;
 use self::record::Verdict;
 use crate::app::App;
-use crate::config::ENVOY;
+use crate::config::Asker;
 use crate::in_force::{InForce, Server};
 
 /// After so many good checks in a row an earlier ejection weighs less.
@@ -105,7 +105,7 @@ impl Patient {
 /// Brings the list in step with what is in force. A server that is new is asked at once.
 fn admit(patients: &mut HashMap<String, Patient>, live: &InForce) {
     let mut before = std::mem::take(patients);
-    let is_asked = |server: &&Arc<Server>| server.status() != Status::Draining && server.address != ENVOY;
+    let is_asked = |server: &&Arc<Server>| server.status() != Status::Draining && Asker::of(&server.address).is_none();
     for server in live.servers().filter(is_asked) {
         let mut patient = match before.remove(&server.name) {
             Some(patient) if Arc::ptr_eq(&patient.server, server) => patient,

@@ -12,7 +12,7 @@ use tidegate_engine::{ClassId, Controller, Policer, Request, ServerId, Status, T
 
 use crate::app::{AppError, Laid, Wanted};
 use crate::blame::Blame;
-use crate::config::{self, Place, ProxyOut, Spoken};
+use crate::config::{self, Asker, Place, ProxyOut, Spoken};
 use crate::gate::head::HeadLimits;
 use crate::health::record::Checks;
 use crate::reports::ledger::Ledger;
@@ -25,8 +25,8 @@ use crate::tls::rank::Ranks;
 pub struct InForce {
     /// Counts up with every reload.
     pub generation: u64,
-    /// Envoy asks for its clients, and sends their requests on.
-    pub(crate) is_behind_envoy: bool,
+    /// Who asks for its clients, and sends their requests on, if it is not the clients who ask.
+    pub(crate) behind: Option<Asker>,
     /// What the file says, with what lies over it: each server is at one address.
     pub config: config::Application,
     /// What the file says, with what was changed by hand.
@@ -99,7 +99,7 @@ impl Endpoint {
         match Place::of(at).ok()? {
             Place::Address(address) => Some(Endpoint::Tcp(address)),
             Place::Socket(path) => Some(Endpoint::Unix(path.to_owned())),
-            Place::Host { .. } | Place::Service(_) | Place::Envoy => None,
+            Place::Host { .. } | Place::Service(_) | Place::Behind(_) => None,
         }
     }
 }
@@ -128,10 +128,10 @@ impl InForce {
         };
         let decisive = decisive(&config);
         let policer = controller.policer();
-        let is_behind_envoy = config.servers.iter().any(|server| server.address == config::ENVOY);
+        let behind = config.servers.iter().find_map(|server| Asker::of(&server.address));
         Ok(InForce {
             generation,
-            is_behind_envoy,
+            behind,
             classifier,
             policer,
             head,

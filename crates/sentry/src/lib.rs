@@ -20,7 +20,7 @@
 //! own tasks, `client` a connection's state and its deadlines, `reports` what nuclei beside the servers say, `control`
 //! what a control plane is told and decides, `syn_policing` which new connections are let in, `monitor` who sees to
 //! that in the kernel and measures what is on this machine, `board` what the admin API and metrics show of the process,
-//! `names` who looks names of servers up.
+//! `names` who looks names of servers up, `ends` where proxies that ask tell of the ends of requests.
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 #![deny(unsafe_code)]
@@ -43,6 +43,7 @@ mod descriptors;
 mod door;
 mod doorstep;
 mod ending;
+mod ends;
 mod event_ring;
 #[cfg(feature = "faults")]
 pub mod faults;

@@ -1,6 +1,7 @@
 //! One request, from the moment hyper has read its head to the answer's first byte. The whole path, top to bottom.
 
 mod changes;
+mod hand_over;
 mod judge;
 mod view;
 
@@ -61,6 +62,7 @@ pub(crate) async fn handle(
     let mut exchange = Exchange { ending: Ending::new(&worker, &client, &local, at, class), worker, client, local };
     exchange.trace(&parts);
     let response = match exchange.admit(policed, &parts, &mut body).await {
+        Ok(server) if exchange.local.live.behind.is_some() => exchange.hand_over(&parts, &body, server),
         Ok(server) => exchange.forward(parts, body, server).await,
         Err(Refusal::Rejected(rejection)) => exchange.refuse(&parts, &body, &rejection),
         Err(Refusal::Failed(failure)) => {
@@ -366,7 +368,7 @@ impl Exchange {
         if let Failure::Bad(bad) = failure {
             self.worker.lane().bad(bad);
         }
-        if matches!(failure, Failure::Bad(_) | Failure::Local) {
+        if matches!(failure, Failure::Bad(_) | Failure::Local | Failure::NoId) {
             // The client's fault, or ours, moves no estimate of the server.
             self.ending.place.permit = None;
         }

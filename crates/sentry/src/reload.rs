@@ -102,6 +102,7 @@ fn needs_restart(old: &Config, new: &Config) -> Result<(), String> {
     let changed = [
         ("[admin]", old.admin != new.admin),
         ("[reports] listen and key_file", reports(old) != reports(new)),
+        ("ends", old.ends != new.ends),
         ("[traces]", old.traces != new.traces),
         ("[control]", old.control != new.control),
         ("[sentry] workers", old.sentry.workers != new.sentry.workers),

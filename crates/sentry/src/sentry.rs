@@ -12,6 +12,7 @@ use tokio::sync::{Notify, watch};
 use crate::app::{App, AppError};
 use crate::config::{self, Config, Listen};
 use crate::descriptors;
+use crate::ends::{Desk, Ends};
 use crate::in_force::InForce;
 use crate::monitor::{Monitor, SynRequired};
 use crate::names::{self, Names};
@@ -38,6 +39,7 @@ pub struct SentryHandle {
     threads: Threads,
     watchdog: Option<Watchdog>,
     reports: Option<Listener>,
+    ends: Option<Ends>,
     names: Option<Names>,
     monitors: Vec<Monitor>,
     open: watch::Sender<bool>,
@@ -64,6 +66,14 @@ pub enum StartError {
     /// Reports cannot be listened for.
     #[error("cannot listen for reports on {address} (UDP): {source}")]
     Reports {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Ends of requests cannot be listened for.
+    #[error("cannot listen for the ends of requests on {address} (UDP): {source}; another address: ends = \"...\"")]
+    Ends {
         /// The address.
         address: SocketAddr,
         /// What the system said.
@@ -148,7 +158,7 @@ impl Sentry {
         let room = 2 * workers;
         let spans = Spans::start(config.traces.as_ref()).map_err(StartError::Traces)?;
         let most_connections = descriptors::connections_each(config.applications.len());
-        let looks = Arc::new(Notify::new());
+        let (looks, desk) = (Arc::new(Notify::new()), Arc::new(Desk::default()));
         let mut plan = plan(&config.applications, config.sentry.drain, &Plan::default())?;
         let mut apps = Vec::new();
         // One clock for all: connections may be one application's and their requests another's.
@@ -157,7 +167,7 @@ impl Sentry {
             let seed = seed(number as u64);
             let app = App::new(application, room, seed, records.clone())?;
             let app = app.with_spans(spans.clone()).with_connections(most_connections);
-            let app = app.with_looks(looks.clone()).with_origin(origin);
+            let app = app.with_looks(looks.clone()).with_origin(origin).with_ends(desk.clone());
             apps.push(Arc::new(app));
         }
         let harbour = Arc::new(Harbour::default());
@@ -174,6 +184,10 @@ impl Sentry {
             ),
             None => None,
         };
+        let ends = config
+            .ends
+            .map(|address| Ends::start(address, desk, given).map_err(|source| StartError::Ends { address, source }));
+        let ends = ends.transpose()?;
         let names = Names::start(&apps, looks, &config.sentry.resolvers).map_err(StartError::Names)?;
         let monitors = monitors(&apps, &plan.borrow(), &harbour, reports.is_none())?;
         let (threads, watchdog, names) = (Threads::default(), None, Some(names));
@@ -186,6 +200,7 @@ impl Sentry {
             threads,
             watchdog,
             reports,
+            ends,
             names,
             monitors,
             open,
@@ -241,6 +256,9 @@ impl SentryHandle {
         if let Some(reports) = &self.reports {
             sockets.append(reports.sockets().try_clone()?);
         }
+        if let Some(ends) = &self.ends {
+            sockets.append(ends.sockets().try_clone()?);
+        }
         Ok(sockets)
     }
 
@@ -258,6 +276,11 @@ impl SentryHandle {
     /// What nuclei report, if there is a listener for it.
     pub fn reports(&self) -> Option<&Arc<View>> {
         self.reports.as_ref().map(Listener::view)
+    }
+
+    /// Where proxies that ask tell of the ends of requests, if one asks.
+    pub fn ends(&self) -> Option<SocketAddr> {
+        self.ends.as_ref().map(Ends::address)
     }
 
     /// What is known of names of servers, and of files of servers.
@@ -350,6 +373,10 @@ impl SentryHandle {
         self.watchdog = None;
         self.harbour.keep(&Plan::default());
         self.names = None;
+        if spread.is_some() {
+            // From now on they are told to the successor, which has the same socket.
+            self.ends = None;
+        }
         for app in &self.apps {
             app.drain(grace, spread);
         }

@@ -13,7 +13,7 @@ use tidegate_engine::{ServerId, Timestamp};
 use crate::access::client_of;
 use crate::app::{App, DRAIN_IDLE};
 use crate::client::Client;
-use crate::config::Timeouts;
+use crate::config::{Asker, Timeouts};
 use crate::counters::{Counter, Lane};
 use crate::doorstep::Doorstep;
 use crate::gate::head::{Bad, Framing};
@@ -177,7 +177,7 @@ impl WorkerApp {
 
     /// Whether Envoy asks for its clients, and nobody else asks.
     pub(crate) fn asked_by_envoy(&self) -> bool {
-        self.current().live.is_behind_envoy
+        self.current().live.behind == Some(Asker::Envoy)
     }
 
     /// Whether it takes a request that comes by itself, with a body not larger than it takes, as far as its head says.
@@ -187,7 +187,7 @@ impl WorkerApp {
     pub(crate) fn takes(&self, framing: Framing) -> Result<(), Bad> {
         let live = &self.current().live;
         match (framing, live.head.body) {
-            _ if live.is_behind_envoy => Err(Bad::NoApplication),
+            _ if live.behind == Some(Asker::Envoy) => Err(Bad::NoApplication),
             (Framing::Length(length), Some(most)) if length > most => Err(Bad::BodyTooLarge),
             _ => Ok(()),
         }

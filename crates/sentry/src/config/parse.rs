@@ -147,6 +147,7 @@ impl OneLine {
             }),
             application: Some(typed(list([application]))),
             reports: None,
+            ends: None,
             traces: None,
             control: None,
             upgrade: self

@@ -8,8 +8,47 @@ const SERVICE: &str = "srv:";
 /// What makes a path of a Unix socket.
 const SOCKET: &str = "unix:";
 
-/// What is said instead of an address of servers that Envoy sends requests to.
-pub const ENVOY: &str = "envoy";
+/// A proxy that asks for its clients, and sends their requests on itself. It is named instead of the servers behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asker {
+    /// Envoy, by `ext_proc`.
+    Envoy,
+    /// nginx, by a request that it sends on once it is told so.
+    Nginx,
+}
+
+impl Asker {
+    const ALL: [Asker; 2] = [Asker::Envoy, Asker::Nginx];
+
+    /// What is said instead of an address.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Asker::Envoy => "envoy",
+            Asker::Nginx => "nginx",
+        }
+    }
+
+    /// What people call it.
+    pub(crate) const fn title(self) -> &'static str {
+        match self {
+            Asker::Envoy => "Envoy",
+            Asker::Nginx => "nginx",
+        }
+    }
+
+    /// Which of them is named where an address could stand, if one is.
+    pub fn of(address: &str) -> Option<Asker> {
+        Asker::ALL.into_iter().find(|asker| asker.name() == address)
+    }
+
+    /// Whether it tells of the ends of requests by datagrams.
+    pub(crate) const fn tells_ends(self) -> bool {
+        match self {
+            Asker::Envoy => false,
+            Asker::Nginx => true,
+        }
+    }
+}
 
 /// Where a server is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +61,8 @@ pub(crate) enum Place<'a> {
     Service(&'a str),
     /// At a Unix socket of this machine.
     Socket(&'a Path),
-    /// Wherever Envoy sends it.
-    Envoy,
+    /// Wherever a proxy that asks sends it.
+    Behind(Asker),
 }
 
 impl<'a> Place<'a> {
@@ -32,8 +71,8 @@ impl<'a> Place<'a> {
     /// # Errors
     /// Why it says nothing.
     pub(crate) fn of(at: &'a str) -> Result<Self, String> {
-        if at == ENVOY {
-            return Ok(Place::Envoy);
+        if let Some(asker) = Asker::of(at) {
+            return Ok(Place::Behind(asker));
         }
         if let Some(path) = at.strip_prefix(SOCKET) {
             return socket_path(path).map(Place::Socket);
@@ -126,7 +165,8 @@ mod tests {
         let service = "_http._tcp.a.internal";
         assert_eq!(Place::of("srv:_http._tcp.a.internal"), Ok(Place::Service(service)));
         assert_eq!(domain(service), "a.internal");
-        assert_eq!(Place::of("envoy"), Ok(Place::Envoy));
+        assert_eq!(Place::of("envoy"), Ok(Place::Behind(Asker::Envoy)));
+        assert_eq!(Place::of("nginx"), Ok(Place::Behind(Asker::Nginx)));
         assert_eq!(Place::of("unix:/run/a b.sock"), Ok(Place::Socket(Path::new("/run/a b.sock"))));
     }
 

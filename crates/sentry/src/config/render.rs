@@ -47,6 +47,7 @@ impl Config {
             AccessLog::File(path) => path.display().to_string(),
         };
         put(&mut out, "access_log", log);
+        put_some(&mut out, "ends", self.ends.map(|address| address.to_string()));
         let mut sentry = Table::new();
         put(&mut sentry, "workers", whole(self.sentry.workers));
         put(&mut sentry, "drain", time(self.sentry.drain));

@@ -2,10 +2,10 @@
 
 mod acme;
 mod address;
+mod asker;
 mod cluster;
 mod control;
 mod due;
-mod envoy;
 mod headers;
 mod health;
 mod mirror;
@@ -35,7 +35,7 @@ use tidegate_engine::{
 };
 
 use super::raw::{RawApplication, RawConfig, RawServer, RawServerTable};
-use super::{AccessLog, Admin, Application, Config, ENVOY, Listen, ProxyOut, SentryConfig, Server, ServerFile};
+use super::{AccessLog, Admin, Application, Asker, Config, Listen, ProxyOut, SentryConfig, Server, ServerFile};
 
 use profile::Profile;
 use server_files::in_files;
@@ -88,10 +88,11 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         let applications: Vec<_> = applications.map(|(raw, listen)| self.application(raw, listen)).collect();
         self.sharing(&applications, &places);
         let reports = raw.reports.and_then(|reports| self.reports(reports));
+        let ends = self.ends(raw.ends, &applications);
         let traces = raw.traces.and_then(|traces| self.traces(traces));
         let control = raw.control.and_then(|control| self.control(control));
         let upgrade = self.upgrade(raw.upgrade);
-        Config { sentry, admin, reports, traces, control, access_log, upgrade, applications, source }
+        Config { sentry, admin, reports, ends, traces, control, access_log, upgrade, applications, source }
     }
 
     fn application(&mut self, raw: At<RawApplication>, listen: Vec<Listen>) -> Application {
@@ -224,7 +225,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             return None;
         };
         let checked = match address.value.trim() {
-            ENVOY => Some(ENVOY.to_owned()),
+            named if Asker::of(named).is_some() => Some(named.to_owned()),
             _ => self.server_address(&address),
         };
         let name = raw.name.map_or_else(|| address.value.clone(), |name| name.value);
@@ -303,7 +304,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
                 .warn(span, format!("\"{}\" is in shadow mode: it decides and counts, but refuses nothing", app.name));
         }
         self.unheeded(app, span);
-        self.beside_envoy(app, span);
+        self.behind_asker(app, span);
     }
 
     /// What is said of servers and no policy goes by, and the other way round.

@@ -6,7 +6,8 @@ pub struct Server {
     /// Its name, unique in the application.
     pub name: String,
     /// `host:port`, `srv:name` or `unix:path`, behind `https://`, `h2://` or `h2c://` where that is spoken; an IPv6
-    /// host is in brackets. [`ENVOY`](super::ENVOY): wherever Envoy sends requests.
+    /// host is in brackets. The name of an [`Asker`](super::Asker): wherever it sends
+    /// requests.
     pub address: String,
 }
 

@@ -2,12 +2,12 @@
 //! it may. A call of gRPC goes with each request: its head comes, and waits for its turn like any other; Envoy is told
 //! to go on, or what to answer; the head of the answer comes, and with the end of the answer the call's.
 //!
-//! *Intuition.* For the engine there is one server, [`ENVOY`](crate::config::ENVOY), which is everything behind Envoy.
-//! A place is held from the decision to the answer's end, and teaches what any does. *Awkward cases.* Envoy resets the
-//! call when its request is over, whoever ended it: before the answer's head the client has left, after it the answer
-//! is taken for whole. An answer of 500 or more that no server gave (`x-envoy-upstream-service-time` is missing) is
-//! Envoy's own: a failure, and no measure of anything. Once Envoy is told to go on, nothing can be taken back: requests
-//! are not ended here for the sake of others, nor for their time.
+//! *Intuition.* For the engine there is one server, [`Envoy`](crate::config::Asker::Envoy), which is everything behind
+//! Envoy. A place is held from the decision to the answer's end, and teaches what any does. *Awkward cases.* Envoy
+//! resets the call when its request is over, whoever ended it: before the answer's head the client has left, after it
+//! the answer is taken for whole. An answer of 500 or more that no server gave (`x-envoy-upstream-service-time` is
+//! missing) is Envoy's own: a failure, and no measure of anything. Once Envoy is told to go on, nothing can be taken
+//! back: requests are not ended here for the sake of others, nor for their time.
 //!
 //! *Source.* Envoy 1.40, `api/envoy/service/ext_proc/v3/external_processor.proto`.
 

@@ -32,6 +32,7 @@ pub(super) fn counter_help(counter: Counter) -> &'static str {
         Counter::WorkerPanics => "Tasks of workers that ended in a panic and were begun anew.",
         Counter::GhostsAnswered => "Ghosts whose servers answered although nobody waited.",
         Counter::GhostsStopped => "Ghosts whose servers closed without an answer.",
+        Counter::EndsMissing => "Requests sent on by a proxy that asked, of whose end it told nothing.",
         Counter::GhostsUnseen => "Ghosts of which the end was not seen.",
         Counter::ProxyHeadersRefused => "Connections without a PROXY header where one must be, or with a broken one.",
         Counter::Http2Connections => "Connections that speak HTTP/2.",

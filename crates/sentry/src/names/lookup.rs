@@ -53,7 +53,7 @@ impl Named {
         match Place::of(at).ok()? {
             Place::Host { name, port } => Some(Named::Host { name: name.to_owned(), port }),
             Place::Service(name) => Some(Named::Service(name.to_owned())),
-            Place::Address(_) | Place::Socket(_) | Place::Envoy => None,
+            Place::Address(_) | Place::Socket(_) | Place::Behind(_) => None,
         }
     }
 }

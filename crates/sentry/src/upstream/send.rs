@@ -83,6 +83,8 @@ pub(crate) enum Failure {
     Cancelled,
     /// There is no server to send it to.
     NoServer,
+    /// A proxy that asks did not say by which id it will tell of the end.
+    NoId,
 }
 
 /// A failed attempt.
@@ -110,6 +112,7 @@ impl Failure {
             Failure::Request => (504, "request-timeout"),
             Failure::Cancelled => (503, "runaway"),
             Failure::NoServer => (503, "no-server"),
+            Failure::NoId => (500, "no-request-id"),
         }
     }
 
@@ -124,7 +127,7 @@ impl Failure {
     /// What the log is told.
     pub(crate) fn end(self) -> RecordEnd {
         match self {
-            Failure::Bad(_) | Failure::Local => RecordEnd::Complete,
+            Failure::Bad(_) | Failure::Local | Failure::NoId => RecordEnd::Complete,
             Failure::ConnectTimeout | Failure::FirstByte | Failure::Unread | Failure::Request => RecordEnd::TimedOut,
             Failure::Cancelled => RecordEnd::Cancelled,
             _ => RecordEnd::ServerFailed,
@@ -145,7 +148,7 @@ impl Failure {
             Failure::FirstByte => Counter::TimeoutFirstByte,
             Failure::Unread => Counter::TimeoutBodyIdle,
             Failure::Request => Counter::TimeoutRequest,
-            Failure::Bad(_) | Failure::NoServer | Failure::Cancelled => return None,
+            Failure::Bad(_) | Failure::NoServer | Failure::NoId | Failure::Cancelled => return None,
         })
     }
 }

@@ -4,29 +4,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use h2::client::SendRequest;
-use serde_json::json;
-use tidegate_sentry::config::{Application, ENVOY, Server};
+use tidegate_sentry::config::Asker;
 use tidegate_sentry::counters::Counter;
 
 use crate::grpc::Told;
 use crate::http2::{ask, whole, with_client};
 use crate::support::envoy::{Call, GO_ON, GO_ON_WITH_ANSWER, IMMEDIATE, RESPONSE_HEADERS, RESPONSE_TRAILERS, Said};
-use crate::support::{RawServer, Running, admission, application, ok, refuse_all, until};
-
-/// An application whose servers Envoy knows.
-fn behind_envoy() -> Application {
-    let nowhere = ([192, 0, 2, 1], 1).into();
-    let mut app = application(&[nowhere]);
-    app.servers = vec![Server { name: String::from("s0"), address: String::from(ENVOY) }];
-    app
-}
-
-/// One that has room for one request, and lets others wait.
-fn with_one_place() -> Application {
-    let mut app = behind_envoy();
-    app.setup.admission = admission(json!({"policy": "concurrency", "limit": 1, "queue": 10, "queue_timeout": "60s"}));
-    app
-}
+use crate::support::{RawServer, Running, application, behind, ok, refuse_all, until, with_one_place};
 
 /// A request that is let through, without a change.
 async fn admitted(sender: &SendRequest<Bytes>) -> Call {
@@ -47,7 +31,7 @@ const FINE: [(&str, &str); 2] = [(":status", "200"), ("x-envoy-upstream-service-
 
 #[test]
 fn a_request_holds_a_place_from_the_decision_to_the_end_of_its_answer() {
-    let sentry = Running::start(with_one_place());
+    let sentry = Running::start(with_one_place(behind(Asker::Envoy)));
     let app = sentry.app().clone();
     let in_flight = move || app.snapshot().classes[0].in_flight;
     let waiting = {
@@ -81,7 +65,7 @@ fn a_request_holds_a_place_from_the_decision_to_the_end_of_its_answer() {
 #[test]
 fn a_refusal_is_said_by_envoy_as_the_sentry_would() {
     let told = Arc::new(Told::default());
-    let mut app = behind_envoy();
+    let mut app = behind(Asker::Envoy);
     app.setup.admission = refuse_all();
     let sentry = Running::with_records(app, 1, told.clone());
     with_client(sentry.address, |sender| async move {
@@ -108,7 +92,7 @@ fn a_refusal_is_said_by_envoy_as_the_sentry_would() {
 
 #[test]
 fn who_leaves_gives_its_place_or_its_turn_to_the_next() {
-    let sentry = Running::start(with_one_place());
+    let sentry = Running::start(with_one_place(behind(Asker::Envoy)));
     let app = sentry.app().clone();
     let waiting = move |number| {
         let app = app.clone();
@@ -141,7 +125,7 @@ fn who_leaves_gives_its_place_or_its_turn_to_the_next() {
 
 #[test]
 fn what_is_open_holds_no_place() {
-    let sentry = Running::start(with_one_place());
+    let sentry = Running::start(with_one_place(behind(Asker::Envoy)));
     let app = sentry.app().clone();
     let open = move || {
         let class = &app.snapshot().classes[0];
@@ -166,7 +150,7 @@ fn what_is_open_holds_no_place() {
 #[test]
 fn what_envoy_answers_itself_is_a_failure_and_what_a_server_says_is_an_answer() {
     let told = Arc::new(Told::default());
-    let sentry = Running::with_records(behind_envoy(), 1, told.clone());
+    let sentry = Running::with_records(behind(Asker::Envoy), 1, told.clone());
     with_client(sentry.address, |sender| async move {
         answer(admitted(&sender).await, &[(":status", "503")]).await;
         answer(admitted(&sender).await, &[(":status", "503"), FINE[1]]).await;
@@ -184,7 +168,7 @@ fn what_envoy_answers_itself_is_a_failure_and_what_a_server_says_is_an_answer() 
 
 #[test]
 fn servers_get_the_path_that_rules_have_read_and_no_quality_that_a_client_made_up() {
-    let sentry = Running::start(behind_envoy());
+    let sentry = Running::start(behind(Asker::Envoy));
     with_client(sentry.address, |sender| async move {
         let mut call = Call::asking(&sender, &[(":path", "/%61?b"), ("tidegate-quality", "0.10")]).await;
         let said = call.said().await;
@@ -201,7 +185,7 @@ fn servers_get_the_path_that_rules_have_read_and_no_quality_that_a_client_made_u
 
 #[test]
 fn nobody_else_asks_what_envoy_asks_for_and_envoy_asks_for_nobody_else() {
-    let sentry = Running::start(behind_envoy());
+    let sentry = Running::start(behind(Asker::Envoy));
     assert_eq!(sentry.ask("GET / HTTP/1.1\r\nHost: t\r\n\r\n").status, 404);
     with_client(sentry.address, |sender| async move {
         let request = http::Request::builder().uri("http://test/").body(()).expect("a request");

@@ -1,6 +1,7 @@
 //! A real sentry from outside, in one program.
 
 mod answers;
+mod asked;
 mod cluster;
 mod cost;
 #[cfg(feature = "fuzzing")]

@@ -194,7 +194,11 @@ impl Resolver<'_, '_, '_> {
             ));
         }
         match Place::of(text)? {
-            Place::Envoy => Err("what Envoy knows is no address; only servers = [\"envoy\"] is meant so".to_owned()),
+            Place::Behind(asker) => Err(format!(
+                "what {} knows is no address; only servers = [\"{}\"] is meant so",
+                asker.title(),
+                asker.name()
+            )),
             _ => Ok(()),
         }
     }
@@ -212,6 +216,13 @@ const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0
 fn trusts_someone(app: &RawApplication) -> bool {
     let trust = app.forwarded.as_ref().and_then(|forwarded| forwarded.value.trust.as_ref());
     trust.is_some_and(|trust| !trust.value.0.is_empty())
+}
+
+/// An address for datagrams: `:80` is every address of IPv4.
+pub(super) fn udp_address(text: &str) -> Result<SocketAddr, String> {
+    let address = listen_address(text)?;
+    let says_nothing = !text.trim().starts_with('[');
+    Ok(if address.is_ipv6() && says_nothing { (Ipv4Addr::UNSPECIFIED, address.port()).into() } else { address })
 }
 
 /// `1.2.3.4:80`, `[::1]:80`, `localhost:80`, or `:80` for every address, of both families where there are both.

@@ -9,7 +9,7 @@ use tidegate_wire::Key;
 use super::super::raw::RawReports;
 use super::super::{Reports, WhenSilent};
 use super::Resolver;
-use super::address::listen_address;
+use super::address::udp_address;
 
 /// Where reports are listened for when nothing else is said.
 const PORT: u16 = 9901;
@@ -19,7 +19,7 @@ impl Resolver<'_, '_, '_> {
         let At { value: raw, span } = raw;
         let listen = match raw.listen {
             None => SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)),
-            Some(given) => listen(&given.value).unwrap_or_else(|problem| {
+            Some(given) => udp_address(&given.value).unwrap_or_else(|problem| {
                 self.report.error(&given.span, format!("listen = \"{}\": {problem}", given.value));
                 SocketAddr::from((Ipv4Addr::LOCALHOST, PORT))
             }),
@@ -49,11 +49,4 @@ impl Resolver<'_, '_, '_> {
             WhenSilent::default()
         })
     }
-}
-
-/// Nuclei report over IPv4 where nothing else is said.
-fn listen(text: &str) -> Result<SocketAddr, String> {
-    let address = listen_address(text)?;
-    let says_nothing = !text.trim().starts_with('[');
-    Ok(if address.is_ipv6() && says_nothing { (Ipv4Addr::UNSPECIFIED, address.port()).into() } else { address })
 }

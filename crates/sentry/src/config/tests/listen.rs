@@ -1,6 +1,6 @@
 //! Where the file may say that one listens, and that servers are.
 
-use super::super::{ENVOY, ProxyOut, SocketFile};
+use super::super::{Asker, ProxyOut, SocketFile};
 use super::{accepted, refused};
 
 fn app(keys: &str) -> String {
@@ -58,7 +58,7 @@ fn mistakes_say_what_to_write() {
 fn envoy_is_every_server_and_what_it_does_is_left_to_it() {
     let config = accepted(&app("servers = [\"envoy\"]")).config;
     let one = &config.applications[0];
-    assert_eq!((&*one.servers[0].name, &*one.servers[0].address), ("envoy", ENVOY));
+    assert_eq!((&*one.servers[0].name, &*one.servers[0].address), ("envoy", Asker::Envoy.name()));
     assert_eq!(accepted(&config.to_toml()).config.to_toml(), config.to_toml(), "what is shown means the same");
     let named = accepted(&app("servers = { address = \"envoy\", name = \"mesh\", cores = 8 }")).config;
     let server = &named.applications[0].setup.servers[0];
@@ -71,8 +71,23 @@ fn envoy_is_every_server_and_what_it_does_is_left_to_it() {
         ("servers = [\"envoy\"]\nmirror = { to = \"127.0.0.1:1\" }", "leave mirror out"),
         ("servers = [\"127.0.0.1:1\"]\nmirror = { to = \"envoy\" }", "only servers = [\"envoy\"]"),
         ("servers = [\"envoy\"]\nlimits.streams = 0", "leave streams out"),
+        ("servers = [\"nginx\", \"127.0.0.1:1\"]", "every server behind nginx"),
     ] {
         let told = refused(&app(keys));
         assert!(told.contains(hint), "{keys}: {told}");
     }
+}
+
+#[test]
+fn ends_are_listened_for_where_somebody_tells_them() {
+    let of = |text: &str| {
+        let config = accepted(text).config;
+        assert_eq!(accepted(&config.to_toml()).config.to_toml(), config.to_toml(), "what is shown means the same");
+        config.ends
+    };
+    assert_eq!(of(&app("servers = [\"nginx\"]")), Some(([127, 0, 0, 1], 9902).into()));
+    assert_eq!(of(&app("servers = [\"nginx\"]\nlimits.streams = 0")), Some(([127, 0, 0, 1], 9902).into()));
+    assert_eq!(of(&format!("ends = \":7\"\n{}", app("servers = [\"nginx\"]"))), Some(([0, 0, 0, 0], 7).into()));
+    assert_eq!(of(&app("servers = [\"envoy\"]")), None);
+    assert!(refused(&format!("ends = \"x\"\n{}", app("servers = [\"nginx\"]"))).contains("ends = \"x\""));
 }

@@ -17,7 +17,7 @@ use tidegate_classify::ClassifierSetup;
 use tidegate_engine::{AdmissionConfig, ServerSetup, Setup, Sla, Statistic};
 use tidegate_sentry::app::App;
 use tidegate_sentry::config::{
-    AccessLog, Admin, Application, Config, Forwarded, Health, Limits, Pool, ProxyOut, RejectionPages, Retry,
+    AccessLog, Admin, Application, Asker, Config, Forwarded, Health, Limits, Pool, ProxyOut, RejectionPages, Retry,
     SentryConfig, Server, Timeouts, Upgrade,
 };
 use tidegate_sentry::counters::Counter;
@@ -39,6 +39,20 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
         thread::yield_now();
         thread::park_timeout(Duration::from_millis(1));
     }
+}
+
+/// An application whose servers are known to who asks.
+pub fn behind(asker: Asker) -> Application {
+    let nowhere = ([192, 0, 2, 1], 1).into();
+    let mut app = application(&[nowhere]);
+    app.servers = vec![Server { name: String::from("s0"), address: String::from(asker.name()) }];
+    app
+}
+
+/// One that has room for one request, and lets others wait.
+pub fn with_one_place(mut app: Application) -> Application {
+    app.setup.admission = admission(json!({"policy": "concurrency", "limit": 1, "queue": 10, "queue_timeout": "60s"}));
+    app
 }
 
 /// An application named `app` in front of `servers`, that admits everything.
@@ -109,10 +123,12 @@ pub fn refuse_all() -> AdmissionConfig {
 
 /// A configuration with one application and `workers` workers.
 pub fn config(application: Application, workers: usize) -> Config {
+    let tells_ends = application.servers.iter().any(|server| server.address == Asker::Nginx.name());
     Config {
         sentry: SentryConfig { workers, drain: PATIENCE, resolvers: Vec::new() },
         admin: Admin::default(),
         reports: None,
+        ends: tells_ends.then_some(([127, 0, 0, 1], 0).into()),
         traces: None,
         control: None,
         access_log: AccessLog::Off,
