@@ -70,6 +70,8 @@ pub(crate) struct Place {
     pub(crate) permit: Option<Permit>,
     /// Where its server owes an answer when it ends without one.
     pub(crate) left: Left,
+    /// Another sends it to its server: when that stops working for nobody is not seen here.
+    pub(crate) is_elsewhere: bool,
     /// What it is, once that is more than a request that is answered.
     work: Option<Work>,
     /// Whether it is a stream by its pace is still to be seen.
@@ -366,6 +368,10 @@ impl Ending {
                     self.observe(self.worker.now());
                 }
                 ghost::leave(&self.worker, permit, by, server);
+            }
+            (Some(by @ AbandonedBy::Client), None, None) if self.place.is_elsewhere => {
+                self.place.work = Some(Work::Ghost);
+                permit.abandon(by);
             }
             // What is left is no work, or there is none.
             (Some(AbandonedBy::Client), ..) => drop(permit),

@@ -261,6 +261,7 @@ impl Asked {
         ending.server = Some(admitted.server);
         stream.client.admitted(admitted.permit.admission());
         ending.place.permit = Some(admitted.permit);
+        ending.place.is_elsewhere = true;
         if ending.kind() == RequestKind::Poll {
             ending.open(Open::Poll, self.worker.now());
         }

@@ -71,6 +71,7 @@ impl Exchange {
                 (ending.longest_target() * targets).max(least)
             }
         };
+        ending.place.is_elsewhere = true;
         ending.leave_connection();
         spawn_local(accompany(worker.clone(), ending, now, (end, most)));
         answer.map(|()| ResponseBody::whole(Bytes::new(), &client, &worker, None))

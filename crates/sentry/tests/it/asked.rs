@@ -2,6 +2,7 @@
 
 use std::net::UdpSocket;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_sentry::config::Asker;
 use tidegate_sentry::counters::Counter;
@@ -87,6 +88,19 @@ fn who_leaves_gives_its_place_or_its_turn_to_the_next() {
     sentry.assert_quiet();
     let class = sentry.app().snapshot().classes[0].clone();
     assert_eq!((class.completed, class.cancelled, sentry.count(Counter::ClientGone)), (1, 2, 2));
+}
+
+#[test]
+fn a_server_works_on_for_who_left_so_the_place_is_kept() {
+    let mut app = with_one_place(behind(Asker::Nginx));
+    app.setup.default_cost = Some(Duration::from_secs(20));
+    let sentry = Running::start(app);
+    let mut nginx = admitted(&sentry, "1");
+    tell(&sentry, "id=1 status=499 bytes=0 done= head=[0.001 : -] whole=[0.001 : 0.500]");
+    until("nobody waits for it", || sentry.app().snapshot().ghosts == 1);
+    nginx.send(question("2"));
+    until("it waits", || sentry.app().waiting() == 1);
+    assert_eq!(sentry.app().in_flight(), 1);
 }
 
 #[test]

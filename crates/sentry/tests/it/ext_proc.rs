@@ -1,6 +1,7 @@
 //! Envoy asks whether it may send a request on, by `ext_proc`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::SendRequest;
@@ -121,6 +122,24 @@ fn who_leaves_gives_its_place_or_its_turn_to_the_next() {
     sentry.assert_quiet();
     let class = sentry.app().snapshot().classes[0].clone();
     assert_eq!((class.completed, class.cancelled, sentry.count(Counter::ClientGone)), (1, 2, 2));
+}
+
+#[test]
+fn a_server_works_on_for_who_left_so_the_place_is_kept() {
+    let mut app = with_one_place(behind(Asker::Envoy));
+    app.setup.default_cost = Some(Duration::from_secs(20));
+    let sentry = Running::start(app);
+    let app = sentry.app().clone();
+    with_client(sentry.address, |sender| async move {
+        admitted(&sender).await.reset();
+        while app.snapshot().ghosts == 0 {
+            tokio::task::yield_now().await;
+        }
+        let _next = Call::asking(&sender, &[]).await;
+        while app.waiting() == 0 {
+            tokio::task::yield_now().await;
+        }
+    });
 }
 
 #[test]
