@@ -10,7 +10,7 @@
 //! | `docs` | `docs.rs`, `docs/` | the documents as a site, links checked; the commands they show, run |
 //! | `real` | `real.rs`, `real/` | hey and httperf at three times what Apache with PHP can do, behind the sentry |
 //! | `grpc` | `grpc.rs`, `grpc/` | ghz and h2load at three times what a service in Go can do, behind the sentry |
-//! | `envoy` | `envoy.rs`, `envoy/` | tidegate inside Envoy, beside Envoy's own adaptive concurrency |
+//! | `beside` | `beside.rs`, `beside/` | a proxy that asks tidegate, beside what it has itself against overload |
 //! | `profile` | `profile.rs`, `profile/` | `tidegate profile` beside httperf, on Apache with PHP |
 //! | `fuzz` | `fuzz.rs` | the fuzz targets, on stable |
 //! | `soak`, `chaos` | `endure.rs`, `endure/` | a sentry for hours; through one fault after the other |
@@ -24,12 +24,12 @@
 mod apache;
 mod args;
 mod bench;
+mod beside;
 mod ci;
 mod command;
 mod dependencies;
 mod docs;
 mod endure;
-mod envoy;
 mod fuzz;
 mod grpc;
 mod profile;
@@ -68,9 +68,9 @@ usage: cargo xtask COMMAND
                          what hey and httperf find of the sentry before Apache with PHP, at three times its capacity
   grpc [--short] [--seconds N]
                          what ghz and h2load find of the sentry before a service in Go, at three times its capacity
-  envoy [--short] [--runs N]
-                         tidegate inside Envoy, whose program is in ENVOY, at three times what a service can do,
-                         beside Envoy's own adaptive concurrency; and what asking costs
+  beside PROXY [--short] [--runs N]
+                         a proxy that asks tidegate (nginx, or envoy, whose program is in ENVOY) at three times what a
+                         service can do, beside what it has itself against that; and what asking costs
   profile [--short] [--runs N] [--step SECONDS] [--out FOLDER]
                          what `tidegate profile` finds of Apache with PHP, and what httperf finds
   fuzz [TARGET] [--seconds N]
@@ -115,7 +115,7 @@ fn run(mut args: Args) -> Result<ExitCode> {
         "bench" => bench::run(args),
         "docs" => docs::run(args),
         "real" => real::run(args),
-        "envoy" => envoy::run(args),
+        "beside" => beside::run(args),
         "grpc" => grpc::run(args),
         "profile" => profile::run(args),
         "fuzz" => fuzz::run(args),

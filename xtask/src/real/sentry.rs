@@ -43,7 +43,7 @@ impl Sentry {
     /// When it is not built, refuses the file, or does not listen.
     pub fn with_file(text: &str, listen: SocketAddr, core: usize, dir: &Path) -> Result<Self> {
         let (admin, file) = (free_address()?, dir.join("tidegate.toml"));
-        std::fs::write(&file, format!("[admin]\nlisten = \"{admin}\"\n\n{text}"))?;
+        std::fs::write(&file, format!("{text}\n[admin]\nlisten = \"{admin}\"\n"))?;
         let mut tidegate = Command::new(command::tidegate());
         tidegate.arg("run").arg("-c").arg(&file);
         let service = Service::start("tidegate", tidegate, core, listen, dir)?;

@@ -1,19 +1,18 @@
-//! `cargo xtask envoy`: tidegate inside Envoy, by the configuration that docs/envoy.md shows.
+//! `cargo xtask beside PROXY`: a proxy that asks tidegate, by the configuration that its page in docs shows.
 //!
-//! *Overload.* An emulated service gets three times what it can do: through Envoy alone, with Envoy's own adaptive
-//! concurrency, and with tidegate inside; and, beside these, with tidegate in Envoy's place. A tenth is important. Each
-//! time everything is started anew, and half of a capacity comes first.
+//! *Overload.* An emulated service gets three times what it can do: through the proxy alone, with what it has itself
+//! for that, and with tidegate to ask; and, beside these, with tidegate in its place. A tenth is important. Each time
+//! everything is started anew, and half of a capacity comes first.
 //!
-//! *Cost.* Before an nginx with a small file: what a request costs in processor time, of Envoy and of the sentry, and
-//! how much longer it takes, as Envoy asks before and after.
+//! *Cost.* Before an nginx with a small file: what a request costs in processor time, of the proxy and of the sentry,
+//! and how much longer it takes.
 //!
 //! Envoy's program is in `ENVOY`, or in the path: it is no package of Debian's.
 
 mod cost;
 mod overload;
-mod shown;
+mod proxy;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
@@ -22,9 +21,9 @@ use crate::args::Args;
 use crate::bench::machine;
 use crate::bench::report::median;
 use crate::bench::stop::Scratch;
-use crate::command::{self, find_program};
+use crate::command;
 
-/// Envoy, and the sentry.
+/// The proxy, and the sentry.
 const PROXY_CORE: usize = 0;
 /// The load, and the service, which mostly waits or serves a small file.
 const OTHER_CORE: usize = 1;
@@ -38,6 +37,7 @@ type Check = (String, String, bool);
 /// When a program is missing or does not do its part; a missed bar is an exit status of 1.
 pub fn run(mut args: Args) -> Result<ExitCode> {
     let short = args.switch("--short");
+    let name = args.positional();
     let runs: usize = args.option("--runs")?.unwrap_or(if short { 1 } else { 3 });
     args.finish()?;
     if runs == 0 {
@@ -46,15 +46,14 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
     if std::thread::available_parallelism()?.get() < 2 {
         bail!("this needs two cores: one for the proxies, one for service and load");
     }
-    let envoy = std::env::var_os("ENVOY").map(PathBuf::from).or_else(|| find_program("envoy"));
-    let envoy = envoy.context("Envoy is not on this machine; put its program in ENVOY")?;
+    let proxy = proxy::Proxy::named(&name.context("beside which proxy? write envoy or nginx")?)?;
     command::build_tidegate()?;
-    let scratch = Scratch::new("envoy")?;
+    let scratch = Scratch::new("beside")?;
     for (name, value) in machine::facts() {
         println!("{name}: {value}");
     }
-    let mut checks = overload::measure(&envoy, runs, short, scratch.path())?;
-    checks.extend(cost::measure(&envoy, runs, short, scratch.path())?);
+    let mut checks = overload::measure(&proxy, runs, short, scratch.path())?;
+    checks.extend(cost::measure(&proxy, runs, short, scratch.path())?);
     println!("\n| what | found | |\n|---|---|---|");
     for (what, found, holds) in &checks {
         println!("| {what} | {found} | {} |", if *holds { "holds" } else { "**missed**" });

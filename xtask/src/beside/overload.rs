@@ -15,14 +15,14 @@ use crate::command;
 use crate::real::process::Process;
 use crate::real::sentry::Sentry;
 
-use super::shown::{Filter, envoy, sentry};
+use super::proxy::{Decides, Proxy};
 use super::{Check, OTHER_CORE, PROXY_CORE, told};
 
 /// Of the service, requests a second: four processors, 20 ms each.
 const CAPACITY: f64 = 200.0;
 /// Of the capacity: important requests, and the others.
 const SHARES: (f64, f64) = (0.3, 2.7);
-/// Within which an answer is good, as docs/envoy.md says.
+/// Within which an answer is good, as the pages say.
 const TARGET: f64 = 0.5;
 /// Of important requests, answered in time.
 const IMPORTANT: f64 = 0.95;
@@ -32,17 +32,24 @@ const GRACE: Duration = Duration::from_secs(15);
 /// Who decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Arm {
-    Envoy(Filter),
-    /// There is no Envoy.
+    Proxy(Decides),
+    /// There is no proxy but the sentry.
     Sentry,
 }
 
-const ARMS: [(&str, Arm); 4] = [
-    ("Envoy alone", Arm::Envoy(Filter::None)),
-    ("Envoy's adaptive concurrency", Arm::Envoy(Filter::Adaptive)),
-    ("Envoy and tidegate", Arm::Envoy(Filter::Tidegate)),
-    ("tidegate in its place", Arm::Sentry),
-];
+const ARMS: [Arm; 4] =
+    [Arm::Proxy(Decides::Nobody), Arm::Proxy(Decides::Itself), Arm::Proxy(Decides::Tidegate), Arm::Sentry];
+
+impl Arm {
+    fn name(self, proxy: &Proxy) -> String {
+        match self {
+            Arm::Proxy(Decides::Nobody) => format!("{} alone", proxy.title()),
+            Arm::Proxy(Decides::Itself) => proxy.own().to_owned(),
+            Arm::Proxy(Decides::Tidegate) => format!("{} and tidegate", proxy.title()),
+            Arm::Sentry => "tidegate in its place".to_owned(),
+        }
+    }
+}
 
 /// What one run came to.
 #[derive(Debug, Clone, Copy)]
@@ -53,26 +60,28 @@ struct Found {
     goodput: f64,
     /// Of the admitted, seconds.
     p95: f64,
-    /// Processor time of Envoy and of the sentry, microseconds a request.
+    /// Processor time of the proxy and of the sentry, microseconds a request.
     cpu: (f64, f64),
     settled: bool,
 }
 
 /// Puts the load on each arm in turn, as often as is wanted.
-pub(super) fn measure(program: &Path, runs: usize, short: bool, dir: &Path) -> Result<Vec<Check>> {
+pub(super) fn measure(proxy: &Proxy, runs: usize, short: bool, dir: &Path) -> Result<Vec<Check>> {
     let seconds = if short { 6.0 } else { 20.0 };
     let mut found: [Vec<Found>; ARMS.len()] = Default::default();
     for run in 0..runs {
         for (arm, found) in ARMS.iter().zip(&mut found) {
-            found.push(put(program, arm.1, run as u64 + 1, seconds, dir)?);
+            found.push(put(proxy, *arm, run as u64 + 1, seconds, dir)?);
         }
     }
     println!("\nThree times the capacity of {CAPACITY}/s for {seconds} s, {runs} runs: medians, and each run.\n");
     println!(
-        "| who decides | important in time, % | in time, a second | p95 of the admitted, ms | Envoy, us | sentry, us |"
+        "| who decides | important in time, % | in time, a second | p95 of the admitted, ms | {}, us | sentry, us |",
+        proxy.title()
     );
     println!("|---|---|---|---|---|---|");
-    for ((name, _), found) in ARMS.iter().zip(&found) {
+    for (arm, found) in ARMS.iter().zip(&found) {
+        let name = arm.name(proxy);
         let all = |of: fn(&Found) -> f64, digits| told(&found.iter().map(of).collect::<Vec<_>>(), digits);
         println!(
             "| {name} | {} | {} | {} | {} | {} |",
@@ -86,12 +95,12 @@ pub(super) fn measure(program: &Path, runs: usize, short: bool, dir: &Path) -> R
     Ok(judge(&found[1], &found[2]))
 }
 
-/// What tidegate inside must come to, beside Envoy's own.
-fn judge(adaptive: &[Found], ours: &[Found]) -> Vec<Check> {
+/// What tidegate must come to, beside what the proxy has itself.
+fn judge(own: &[Found], ours: &[Found]) -> Vec<Check> {
     let of = |found: &[Found], value: fn(&Found) -> f64| median(found.iter().map(value)).unwrap_or(f64::NAN);
     let important = of(ours, |found| found.important);
     let p95 = of(ours, |found| found.p95);
-    let goodput = (of(ours, |found| found.goodput), of(adaptive, |found| found.goodput));
+    let goodput = (of(ours, |found| found.goodput), of(own, |found| found.goodput));
     let settled = ours.iter().all(|found| found.settled);
     vec![
         (
@@ -101,7 +110,7 @@ fn judge(adaptive: &[Found], ours: &[Found]) -> Vec<Check> {
         ),
         (format!("p95 of the admitted at most {TARGET} s"), format!("{p95:.3} s"), p95 <= TARGET),
         (
-            "as many answers in time as with Envoy's own".to_owned(),
+            "as many answers in time as with the proxy's own".to_owned(),
             format!("{:.1} and {:.1} a second", goodput.0, goodput.1),
             goodput.0 >= goodput.1,
         ),
@@ -109,21 +118,21 @@ fn judge(adaptive: &[Found], ours: &[Found]) -> Vec<Check> {
     ]
 }
 
-fn put(program: &Path, arm: Arm, seed: u64, seconds: f64, dir: &Path) -> Result<Found> {
+fn put(proxy: &Proxy, arm: Arm, seed: u64, seconds: f64, dir: &Path) -> Result<Found> {
     let service = emulate(seed, dir)?;
-    let sentry = match arm {
-        Arm::Envoy(_) => sentry(dir)?,
-        Arm::Sentry => in_its_place(service.address, dir)?,
+    let (sentry, proxy) = match arm {
+        Arm::Proxy(decides) => {
+            let asked = proxy.asked(dir)?;
+            let proxy = proxy.start(decides, service.address, &asked, dir)?;
+            (asked.sentry, Some(proxy))
+        }
+        Arm::Sentry => (in_its_place(service.address, dir)?, None),
     };
-    let envoy = match arm {
-        Arm::Envoy(filter) => Some(envoy(program, filter, service.address, sentry.address(), dir)?),
-        Arm::Sentry => None,
-    };
-    let to = envoy.as_ref().map_or(sentry.address(), |envoy| envoy.address);
+    let to = proxy.as_ref().map_or(sentry.address(), |proxy| proxy.address);
     load(to, 0.5 * CAPACITY / (SHARES.0 + SHARES.1), seconds / 2.0, seed, dir)?;
     let used = || -> Result<(f64, f64)> {
-        let envoy = envoy.as_ref().map_or(Ok(0.0), |envoy| cpu_micros(envoy.pid()))?;
-        Ok((envoy, cpu_micros(sentry.pid())?))
+        let proxy = proxy.as_ref().map_or(Ok(0.0), |proxy| cpu_micros(proxy.pid()))?;
+        Ok((proxy, cpu_micros(sentry.pid())?))
     };
     let before = used()?;
     let report = load(to, CAPACITY, seconds, seed, dir)?;
@@ -148,7 +157,7 @@ fn emulate(seed: u64, dir: &Path) -> Result<Service> {
     Service::start("service", emulated, OTHER_CORE, listen, dir)
 }
 
-/// With the same classes as the one that Envoy asks.
+/// With the same classes as the one that is asked.
 fn in_its_place(service: SocketAddr, dir: &Path) -> Result<Sentry> {
     let listen = free_address()?;
     let text = format!(
@@ -179,8 +188,8 @@ mod tests {
     #[test]
     fn each_bar_can_be_missed() {
         let good = Found { important: 0.99, goodput: 200.0, p95: 0.4, cpu: (0.0, 0.0), settled: true };
-        let holds = |adaptive: f64, ours: Found| {
-            judge(&[Found { goodput: adaptive, ..good }], &[ours]).iter().map(|check| check.2).collect::<Vec<_>>()
+        let holds = |own: f64, ours: Found| {
+            judge(&[Found { goodput: own, ..good }], &[ours]).iter().map(|check| check.2).collect::<Vec<_>>()
         };
         assert_eq!(holds(190.0, good), [true; 4]);
         let bad = Found { important: 0.94, goodput: 189.0, p95: 0.51, settled: false, ..good };

@@ -1,4 +1,4 @@
-//! What it costs that Envoy asks.
+//! What it costs that a proxy asks.
 
 use std::path::Path;
 
@@ -8,40 +8,40 @@ use crate::bench::contender::start_origin;
 use crate::bench::load::{Load, Shape, put};
 use crate::bench::proc_fs::cpu_micros;
 
-use super::shown::{Filter, envoy, sentry};
+use super::proxy::{Decides, Proxy};
 use super::{Check, OTHER_CORE, told};
 
 /// Connections that keep both sides busy.
 const MANY: u32 = 64;
 
-/// Both ways, in turn: Envoy alone, and with tidegate.
-const ARMS: [(&str, Filter); 2] = [("Envoy alone", Filter::None), ("Envoy and tidegate", Filter::Tidegate)];
+/// Both ways, in turn: the proxy alone, and with tidegate.
+const ARMS: [(&str, Decides); 2] = [("alone", Decides::Nobody), ("and tidegate", Decides::Tidegate)];
 
 /// What one round gave.
 #[derive(Debug, Clone, Copy)]
 struct Found {
     /// Of a request alone, microseconds.
     takes: f64,
-    /// Processor time of Envoy and of the sentry, microseconds a request, with many at a time.
+    /// Processor time of the proxy and of the sentry, microseconds a request, with many at a time.
     cpu: (f64, f64),
 }
 
 /// So many rounds of both.
-pub(super) fn measure(program: &Path, runs: usize, short: bool, dir: &Path) -> Result<Vec<Check>> {
+pub(super) fn measure(proxy: &Proxy, runs: usize, short: bool, dir: &Path) -> Result<Vec<Check>> {
     let seconds = if short { 1.0 } else { 4.0 };
     let (origin, _) = start_origin(OTHER_CORE, dir)?;
     let mut found: [Vec<Found>; ARMS.len()] = Default::default();
     let mut failed = 0;
     for _ in 0..runs {
-        for ((_, filter), found) in ARMS.iter().zip(&mut found) {
-            let sentry = sentry(dir)?;
-            let envoy = envoy(program, *filter, origin.address, sentry.address(), dir)?;
+        for ((_, decides), found) in ARMS.iter().zip(&mut found) {
+            let asked = proxy.asked(dir)?;
+            let started = proxy.start(*decides, origin.address, &asked, dir)?;
             let load = |connections| Load { path: "/1k", shape: Shape::KeepAlive, connections };
-            put(&envoy, load(MANY), seconds, OTHER_CORE, dir)?;
-            let alone = put(&envoy, load(1), seconds, OTHER_CORE, dir)?;
-            let used = || Ok::<_, anyhow::Error>((cpu_micros(envoy.pid())?, cpu_micros(sentry.pid())?));
+            put(&started, load(MANY), seconds, OTHER_CORE, dir)?;
+            let alone = put(&started, load(1), seconds, OTHER_CORE, dir)?;
+            let used = || Ok::<_, anyhow::Error>((cpu_micros(started.pid())?, cpu_micros(asked.sentry.pid())?));
             let before = used()?;
-            let many = put(&envoy, load(MANY), seconds, OTHER_CORE, dir)?;
+            let many = put(&started, load(MANY), seconds, OTHER_CORE, dir)?;
             let after = used()?;
             let each = |after: f64, before: f64| (after - before) / many.responses.max(1) as f64;
             failed += alone.refused + alone.socket_errors + many.socket_errors;
@@ -50,11 +50,12 @@ pub(super) fn measure(program: &Path, runs: usize, short: bool, dir: &Path) -> R
         }
     }
     println!("\nA file of 1 kB, {runs} rounds of {seconds} s: medians, and each round; microseconds.\n");
-    println!("| who decides | a request alone takes | Envoy, of {MANY} | sentry, of {MANY} |\n|---|---|---|---|");
+    let title = proxy.title();
+    println!("| who decides | a request alone takes | {title}, of {MANY} | sentry, of {MANY} |\n|---|---|---|---|");
     for ((name, _), found) in ARMS.iter().zip(&found) {
         let all = |of: fn(&Found) -> f64| told(&found.iter().map(of).collect::<Vec<_>>(), 0);
-        let (takes, envoy, sentry) = (all(|found| found.takes), all(|found| found.cpu.0), all(|found| found.cpu.1));
-        println!("| {name} | {takes} | {envoy} | {sentry} |");
+        let (takes, own, sentry) = (all(|found| found.takes), all(|found| found.cpu.0), all(|found| found.cpu.1));
+        println!("| {title} {name} | {takes} | {own} | {sentry} |");
     }
     let more: Vec<f64> = found[0].iter().zip(&found[1]).map(|(without, with)| with.takes - without.takes).collect();
     println!("\nAsking takes {} us of a request alone.", told(&more, 0));
