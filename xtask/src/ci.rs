@@ -9,7 +9,10 @@ use crate::command::{cargo, run as run_command};
 use crate::steps::Steps;
 use crate::{dependencies, docs, suite, tidy};
 
-/// Runs fmt, clippy, tidy, the policy of dependencies, the tests and the docs.
+/// What other services have in their own processes: each can be published, with its dependencies among these.
+const PACKAGES: [&str; 4] = ["tidegate-engine", "tidegate-classify", "tidegate-provision", "tidegate-stage"];
+
+/// Runs fmt, clippy, tidy, the policy of dependencies, the packages, the tests and the docs.
 ///
 /// # Errors
 /// When an argument is unknown; a failing step is counted, not returned.
@@ -25,6 +28,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
     // Before the tests: what is wrong with a document should not be known after all of them only.
     steps.run("site", docs::build);
     steps.run("dependencies", dependencies::check);
+    steps.run("packages", || {
+        let mut package = cargo(["package", "--no-verify", "--allow-dirty", "--locked", "--offline"]);
+        run_command(package.args(PACKAGES.iter().flat_map(|name| ["-p", name])))
+    });
     suite::add_to(&mut steps, &suite::Options::default());
     steps.run("docs", || {
         let mut docs = cargo(["doc", "--workspace", "--all-features", "--no-deps", "--document-private-items"]);
