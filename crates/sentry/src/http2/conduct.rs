@@ -172,18 +172,31 @@ pub(super) fn is_crowded(worker: &WorkerApp, peer: IpAddr) -> bool {
 pub(super) struct Counted {
     owner: Option<u64>,
     bytes: u32,
+    /// Of these, of a head that came in a message.
+    told: u32,
 }
 
 impl Counted {
     /// One with this head, which is there twice: as it came, and as it is written to a server.
     pub(super) fn new(worker: &WorkerApp, peer: IpAddr, head: &HeaderMap) -> Self {
         let owner = owner(worker, peer);
-        let fields: usize = head.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_BYTES).sum();
         let server = if worker.asks_by_http1() { SERVER_BYTES } else { 0 };
-        let bytes = (STREAM_BYTES + server).saturating_add(u32::try_from(2 * fields).unwrap_or(u32::MAX));
+        let bytes = (STREAM_BYTES + server).saturating_add(twice(head));
         *worker.conduct.streams.borrow_mut().entry(owner).or_default() += u64::from(bytes);
         worker.lane().count_streams(0, bytes);
-        Counted { owner, bytes }
+        Counted { owner, bytes, told: 0 }
+    }
+
+    /// This head came in a message and is held, or none is any more.
+    pub(super) fn hold(&mut self, worker: &WorkerApp, head: Option<&HeaderMap>) {
+        let told = head.map_or(0, twice);
+        let before = self.bytes;
+        self.bytes = (before - self.told).saturating_add(told);
+        self.told = self.bytes - (before - self.told);
+        let mut streams = worker.conduct.streams.borrow_mut();
+        let own = streams.entry(self.owner).or_default();
+        *own = (*own + u64::from(self.bytes)).saturating_sub(before.into());
+        worker.lane().count_streams(before, self.bytes);
     }
 
     /// Whether it is to give way at once: memory is short, and its client has much of it.
@@ -202,6 +215,12 @@ impl Counted {
             }
         }
     }
+}
+
+/// Bytes of a head that is there twice.
+fn twice(head: &HeaderMap) -> u32 {
+    let fields: usize = head.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_BYTES).sum();
+    u32::try_from(2 * fields).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

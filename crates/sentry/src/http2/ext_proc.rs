@@ -83,11 +83,11 @@ impl Call {
             Some(_) => return Err(End::Failed(INVALID_ARGUMENT, "a request begins with its head: let it be sent")),
             None => return Ok(()),
         };
-        let fields = told.headers.unwrap_or_default();
-        let (parts, worker) = match self.settle(&fields) {
+        let (parts, worker, path) = match self.settle(&told.headers.unwrap_or_default()) {
             Ok(settled) => settled,
             Err(bad) => return self.refuse_bad(bad),
         };
+        self.stream.hold(Some(&parts.headers));
         let client = self.stream.client.clone();
         let view = View { parts: &parts, client: &client };
         let arrival = police(&worker, &view, worker.now(), BodyIs::Here);
@@ -108,7 +108,8 @@ impl Call {
             request.ending.report();
             return self.talk.say(Say::Immediate(says));
         }
-        let changes = request.changes(parts, &fields);
+        let changes = request.changes(parts, &path);
+        self.stream.hold(None);
         self.talk.say(Say::RequestHeaders(GoOn::with(changes)))?;
         self.accompany(request).await
     }
@@ -129,14 +130,15 @@ impl Call {
         .await
     }
 
-    /// Settles what a request asks for, and whose it is.
-    fn settle(&self, fields: &Fields) -> Result<(request::Parts, Rc<WorkerApp>), Bad> {
+    /// Settles what a request asks for, and whose it is; with its path as it came.
+    fn settle(&self, fields: &Fields) -> Result<(request::Parts, Rc<WorkerApp>, Vec<u8>), Bad> {
         let door = &self.stream.shared.worker;
         let mut parts = read(fields)?;
         head::settle(&mut parts, &door.head())?;
         // What a handshake said was said by Envoy.
         let worker = door.find(&View { parts: &parts, client: &self.stream.client }, None)?.clone();
-        if worker.asked_by_envoy() { Ok((parts, worker)) } else { Err(Bad::NoApplication) }
+        let path = fields.first(":path").unwrap_or_default().to_vec();
+        if worker.asked_by_envoy() { Ok((parts, worker, path)) } else { Err(Bad::NoApplication) }
     }
 
     fn refuse_bad(&mut self, bad: Bad) -> Result<(), End> {
@@ -291,12 +293,12 @@ impl Asked {
     }
 
     /// What is to be another in its head than what came: what rules have read, the quality that is asked for, its
-    /// place in its trace, and the time that is left. `told`: what came.
-    fn changes(&self, mut parts: request::Parts, told: &Fields) -> Changes {
+    /// place in its trace, and the time that is left. `came_path`: its path as it came.
+    fn changes(&self, mut parts: request::Parts, came_path: &[u8]) -> Changes {
         let live = &self.local.live;
         let mut changes = Changes::default();
         let path = parts.uri.path_and_query().map(|path| path.as_str());
-        if let Some(path) = path.filter(|path| told.first(":path") != Some(path.as_bytes())) {
+        if let Some(path) = path.filter(|path| came_path != path.as_bytes()) {
             changes.set(":path", path.as_bytes());
         }
         let came = parts.headers.clone();

@@ -101,6 +101,11 @@ impl Stream {
         }
     }
 
+    /// This head came in a message of its client's and is held, or none is any more.
+    pub(super) fn hold(&mut self, head: Option<&HeaderMap>) {
+        self.counted.hold(&self.shared.worker, head);
+    }
+
     /// Whether its time is up, and nobody who was polled took note.
     pub(super) fn poll_over(&self) -> Poll<()> {
         match poll_over(&self.shared.worker, &self.client) {

@@ -125,6 +125,29 @@ fn who_leaves_gives_its_place_or_its_turn_to_the_next() {
 }
 
 #[test]
+fn the_head_that_envoy_tells_is_counted_while_it_is_held() {
+    let sentry = Running::start(with_one_place(behind(Asker::Envoy)));
+    let app = sentry.app().clone();
+    with_client(sentry.address, |sender| async move {
+        let first = admitted(&sender).await;
+        let before = app.counters.streams_take();
+        let large = "a".repeat(10_000);
+        let mut second = Call::asking(&sender, &[("x-large", &large)]).await;
+        while app.waiting() == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(app.counters.streams_take() >= before + 20_000, "it is there twice");
+        answer(first, &FINE).await;
+        assert_eq!(second.said().await.what, GO_ON);
+        while app.counters.streams_take() >= before + 20_000 {
+            tokio::task::yield_now().await;
+        }
+        answer(second, &FINE).await;
+    });
+    sentry.assert_quiet();
+}
+
+#[test]
 fn a_server_works_on_for_who_left_so_the_place_is_kept() {
     let mut app = with_one_place(behind(Asker::Envoy));
     app.setup.default_cost = Some(Duration::from_secs(20));
