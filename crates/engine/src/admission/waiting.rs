@@ -40,6 +40,7 @@ mod kept;
 mod late;
 mod lines;
 mod places;
+mod relative;
 mod speed;
 mod stays;
 
@@ -61,6 +62,7 @@ use growth::Growth;
 use history::History;
 use late::Late;
 use lines::Lines;
+use relative::Relative;
 use speed::Speed;
 
 /// Settings of the policy `waiting`.
@@ -91,6 +93,7 @@ impl Config {
             chances: Chances::new(quantile),
             late: Late::new(quantile.map_or(0.0, |quantile| 1.0 - quantile)),
             lines: Lines::new(self.order, classes),
+            relative: Relative::default(),
             ticked: Timestamp::ZERO,
             guaranteed: 0.0,
             waited: 0.0,
@@ -137,6 +140,7 @@ pub struct WaitingRoom {
     chances: Chances,
     late: Late,
     lines: Lines,
+    relative: Relative,
     /// The last tick.
     ticked: Timestamp,
     /// Work per second that guarantees let past the queue.
@@ -156,7 +160,7 @@ impl AdmissionPolicy for WaitingRoom {
         // Who is above its tenant's share goes after those who are not, and leaves them the queue, not the places.
         let is_above = cx.load.pressure > 0.0;
         cx.load.in_flight -= core::mem::take(&mut cx.load.pressed);
-        let place = self.lines.arrive(cx, arrival, is_above);
+        let place = self.lines.arrive(cx, arrival, self.relative.of(cx.costs, arrival.cost), is_above);
         let above = if is_above { 0 } else { cx.over_share(class) };
         let before = cx.class_ids().take(class.index() + 1).map(|class| cx.waiting(class)).sum::<usize>() - above;
         if self.room(cx) > 0 && before == 0 {
@@ -195,7 +199,9 @@ impl AdmissionPolicy for WaitingRoom {
             return;
         }
         self.in_flight = cx.load.in_flight;
-        let cost = in_means(cx, cx.costs.estimate(&ended.request));
+        let seconds = cx.costs.estimate(&ended.request);
+        self.relative.record(cx.costs, seconds);
+        let cost = self.relative.of(cx.costs, seconds);
         // It has left already.
         let at_end = (cx.load.in_flight + 1) as f64;
         let in_service = self.history.since(ended.started, cx.now).map_or(at_end, |mean| mean.max(1.0)) / servers(cx);
@@ -221,7 +227,9 @@ impl AdmissionPolicy for WaitingRoom {
             let next = cx.class_ids().find(|class| cx.waiting(*class) > 0);
             let Some((class, line)) = next.and_then(|class| Some((class, self.lines.next(cx, class)?))) else { break };
             let since = cx.waiting_since(class, line).unwrap_or(cx.now);
-            let cost = cx.first_waiting(class, line).map_or(0.0, |request| in_means(cx, cx.costs.estimate(&request)));
+            let cost = cx
+                .first_waiting(class, line)
+                .map_or(0.0, |request| self.relative.of(cx.costs, cx.costs.estimate(&request)));
             let (waited, stay) = (cx.now.seconds_since(since), self.stay(cost, self.places));
             let standing = if self.late.is_kept() { self.standing[class.index()] } else { 1.0 };
             let least = ALLOWED + (LIKELY - ALLOWED) * standing;
@@ -254,8 +262,9 @@ impl AdmissionPolicy for WaitingRoom {
         }
         self.waited += gain * (f64::from(u8::from(cx.waiting_in_all() > 0)) - self.waited);
         let by_class = cx.classes.iter().enumerate();
-        let guaranteed =
-            by_class.map(|(class, is)| (is.offered.get() - is.excess.get()) * in_means(cx, cx.costs.class_mean(class)));
+        let guaranteed = by_class.map(|(class, is)| {
+            (is.offered.get() - is.excess.get()) * self.relative.of(cx.costs, cx.costs.class_mean(class))
+        });
         self.guaranteed = guaranteed.sum::<f64>().max(0.0);
         self.look_at_places(cx);
         self.on_completion(cx);
@@ -364,11 +373,6 @@ impl WaitingRoom {
             self.expiry[class.index()] = first;
         }
     }
-}
-
-/// A cost in seconds by that of the mean request: at the start what is learned of all moves together.
-fn in_means(cx: &Context<'_>, cost: f64) -> f64 {
-    cx.costs.mean().filter(|mean| *mean > 0.0 && cx.costs.is_settled()).map_or(1.0, |mean| cost / mean)
 }
 
 fn servers(cx: &Context<'_>) -> f64 {

@@ -75,8 +75,8 @@ fn trials() -> Vec<Trial> {
         // Whoever knows the processors gets 0.93; the default has 0.65.
         Trial { faults: vec![speed(20, 1.0 / 3.0)], ..four("slower", "80/s", (20, 50), Some(100.0 / 3.0), 0.85) },
         Trial { faults: vec![speed(20, 3.0)], ..four("faster", "200/s", (20, 50), None, 0.97) },
-        // The aim is 0.85, missed: 0.73 on the seeds it was tuned on, 0.76 on these; the default has 0.55.
-        four("bursts", &bursts(40), (0, 40), None, 0.7),
+        // The default has 0.55. 0.84 while a URL's cost moved by chance, and all its requests with it.
+        four("bursts", &bursts(40), (0, 40), None, 0.85),
         four("cold 0.6x", "60/s", (0, 20), None, 0.98),
         four("cold 3x", "300/s", (0, 30), Some(100.0), 0.8),
         many(four("64 cold", "107/s", (0, 30), None, 0.9)),
@@ -122,13 +122,10 @@ fn the_more_important_goes_first_and_the_rest_fills_the_servers() {
         let [gold, silver, bronze] = [0, 1, 2].map(|class| admitted_share(&report, class, 20, 60));
         let goodput = f64::from(report.span_all(20, 60).in_target) / 40.0;
         println!("{seed}: admitted {gold:.3} {silver:.3} {bronze:.3}, {goodput:.1} in time per second of 120");
-        // 0.98 was the bound; with these seeds one has 0.979, where W began too large and came down late.
-        assert!(gold > 0.97 && silver > bronze, "seed {seed}: {gold} {silver} {bronze}");
+        assert!(gold > 0.98 && silver > bronze, "seed {seed}: {gold} {silver} {bronze}");
         mean.iter_mut().zip([gold, silver, bronze, goodput]).for_each(|(mean, value)| *mean += value / 10.0);
     }
-    // 0.95 of silver was the aim, and is missed: bronze is in its places when a rush of it comes. The bound was 0.93;
-    // since times at the servers are witnesses, too, more places are tried before W is known, and 0.923 is let in
-    // (0.915 with the seeds 501 to 510). A finding, to be mended before this policy is the default.
+    // 0.92 of silver, and 0.979 of gold, while a URL's cost moved by chance, and all its requests with it.
     let [_, silver, bronze, goodput] = mean;
-    assert!(silver > 0.9 && bronze < 0.2 && goodput > 0.95 * 120.0, "{mean:?}");
+    assert!(silver > 0.95 && bronze < 0.2 && goodput > 0.95 * 120.0, "{mean:?}");
 }

@@ -29,6 +29,7 @@ impl WaitingRoom {
         self.late.put_away(kept);
         self.chances.put_away(now, kept);
         self.lines.put_away(kept);
+        self.relative.put_away(kept);
         for (class, standing) in self.standing.iter().enumerate() {
             kept.of_class_mut(class).put("standing", *standing);
         }
@@ -48,6 +49,7 @@ impl WaitingRoom {
         self.late.take_up(kept);
         self.chances.take_up(now, kept);
         self.lines.take_up(kept);
+        self.relative.take_up(kept);
         for (class, standing) in self.standing.iter_mut().enumerate() {
             *standing = kept.of_class(class).between("standing", (0.0, 1.0), 0.0);
         }

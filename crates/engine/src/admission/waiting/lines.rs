@@ -16,7 +16,6 @@ use alloc::vec::Vec;
 
 use super::super::batch::{BUCKETS, Dues, KEPT, Known, Order, Possible, bucket_of};
 use super::super::{Arrival, Context};
-use super::in_means;
 use crate::estimate::Average;
 use crate::flight::Turn;
 use crate::learned::Kept;
@@ -130,9 +129,8 @@ impl Lines {
         if self.order == Order::Fifo { 1 } else { BUCKETS }
     }
 
-    /// A request arrives.
-    pub(super) fn arrive(&mut self, cx: &Context<'_>, arrival: &Arrival, is_above: bool) -> Place {
-        let cost = in_means(cx, arrival.cost);
+    /// A request of this relative cost arrives.
+    pub(super) fn arrive(&mut self, cx: &Context<'_>, arrival: &Arrival, cost: f64, is_above: bool) -> Place {
         self.mean.update(cost, 1.0, MEAN_MEMORY);
         let line = match (self.order, self.mean.get().filter(|mean| *mean > 0.0)) {
             (Order::Fair, _) => self.dues.offer(cx.now, arrival.request.class, arrival.cost),
