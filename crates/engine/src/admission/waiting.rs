@@ -165,6 +165,7 @@ impl AdmissionPolicy for WaitingRoom {
         let before = cx.class_ids().take(class.index() + 1).map(|class| cx.waiting(class)).sum::<usize>() - above;
         if self.room(cx) > 0 && before == 0 {
             self.in_flight += 1;
+            self.growth.begin(cx.now, 1.0);
             self.fullest = self.fullest.max(self.in_flight);
             self.lines.let_in(cx, class, place.line);
             return Admission::Admit;
@@ -188,6 +189,7 @@ impl AdmissionPolicy for WaitingRoom {
         if !ended.is_over {
             return;
         }
+        self.growth.end(cx.now, ended.started);
         let is_late = match ended.end {
             End::Answered => ended.response_time > cx.target,
             End::TimedOut => true,
@@ -212,7 +214,6 @@ impl AdmissionPolicy for WaitingRoom {
             self.busy.complete(at_end / servers(cx), cost);
         }
         self.busy.took(ended.started, ended.service_time, cost);
-        self.growth.complete(ended.service_time);
         let expected = self.stay(cost, in_service);
         if expected > 0.0 && cx.costs.is_settled() {
             let weight = if self.look.is_known { 1.0 } else { UNSURE };
@@ -239,6 +240,7 @@ impl AdmissionPolicy for WaitingRoom {
             } else {
                 self.lines.let_in(cx, class, line);
                 cx.start(class, line, 1);
+                self.growth.begin(cx.now, 1.0);
             }
         }
         self.in_flight = cx.load.in_flight;
@@ -333,7 +335,6 @@ impl WaitingRoom {
             }
             self.history.pass(cx.now, self.in_flight as f64, elapsed, self.speed.stay());
             self.busy.tick(cx.now, self.speed.stay(), servers(cx), &self.history);
-            self.growth.pass(self.in_flight as f64, elapsed);
             self.speed.pass(in_service.min(self.look.most) * servers(cx), elapsed);
         }
         self.seen = cx.now;

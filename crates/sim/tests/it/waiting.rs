@@ -80,8 +80,9 @@ fn trials() -> Vec<Trial> {
         four("cold 0.6x", "60/s", (0, 20), None, 0.98),
         four("cold 3x", "300/s", (0, 30), Some(100.0), 0.8),
         many(four("64 cold", "107/s", (0, 30), None, 0.9)),
-        // The default has 0.97: until 64 processors are known, too few requests are let in.
-        many(four("64 2x", "0s:171/s, 8s:427/s", (8, 40), Some(213.3), 0.85)),
+        // 0.94 while there were twice as many places again before half of those that began with the last had ended.
+        many(four("64 2x", "0s:171/s, 8s:427/s", (8, 40), Some(213.3), 0.95)),
+        Trial { processors: 256.0, ..many(four("256 2x", "0s:683/s, 6s:1707/s", (6, 20), Some(853.3), 0.94)) },
     ]
 }
 
@@ -103,9 +104,9 @@ fn servers_that_hold_few_answer_as_much_in_time_and_sooner() {
         });
         missed.extend((here.0 < trial.least).then(|| format!("{}: {}, {} is due", trial.name, here.0, trial.least)));
         missed.extend(
-            (here.0 < there.0 - 0.03 && trial.processors < 64.0)
-                .then(|| format!("{}: {}, the default has {}", trial.name, here.0, there.0)),
+            (here.0 < there.0 - 0.03).then(|| format!("{}: {}, the default has {}", trial.name, here.0, there.0)),
         );
+        missed.extend((here.1 > 1.0).then(|| format!("{}: p95 at {} of the target", trial.name, here.1)));
     }
     assert!(missed.is_empty(), "{missed:#?}");
 }

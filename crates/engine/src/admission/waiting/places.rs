@@ -8,11 +8,11 @@ use crate::admission::Context;
 /// Between two looks at how many places there are: seconds at least, or so many stays at a server.
 const LOOK: f64 = 0.5;
 const LOOK_STAYS: f64 = 20.0;
-/// The same while they are not known, and somebody waits: a stay, and seconds at least.
-const GENERATION: f64 = 1.0;
+/// The same while they are not known, and somebody waits: a part of a stay, and seconds at least.
+const GENERATION: f64 = 0.5;
 /// Then there are up to so many times the places, where this much of what is believed lies beyond what was in use.
 const GROWTH: f64 = 2.0;
-const GROWTH_LEAST: f64 = 1.75;
+const GROWTH_LEAST: f64 = 1.25;
 /// What requests take over their mean, for the SLA: more than exponential times do is not believed while W grows.
 const SURE_AT_MOST: f64 = 3.0;
 const HOPE: f64 = 0.05;
@@ -46,24 +46,30 @@ impl WaitingRoom {
             return;
         }
         let fullest = self.fullest.max(1) as f64 / servers(cx);
+        let since = self.growth.since().and_then(|from| self.history.since(from, cx.now));
+        let among = since.map_or(fullest, |in_flight| in_flight / servers(cx));
         self.look = self.busy.look(fullest, stay);
         self.looks = self.looks.wrapping_add(1);
         let mut places = self.look.most + SPARE;
-        let is_as_fast = self.growth.look();
+        let is_as_fast = self.growth.look(cx.now);
         let in_time = cx.target / (self.chances.sure().min(SURE_AT_MOST) * stay).max(f64::MIN_POSITIVE);
         if stay == 0.0 {
             places = places.min(FIRST_PLACES);
         } else if !self.look.is_known {
-            // As many as would be in time if there were no more processors than were in use already.
-            let most = fullest * if in_time < 1.0 { in_time } else { in_time.clamp(GROWTH_LEAST, GROWTH) };
+            // As many as would be in time if there were no more processors than were seen to slow nobody down.
+            let factor = if in_time < 1.0 { in_time } else { in_time.clamp(GROWTH_LEAST, GROWTH) };
+            let most = among * factor;
             if !is_pressed {
-                places = places.min(most.max(FIRST_PLACES));
-            } else if is_as_fast == Some(true) && in_time >= 1.0 && self.look.beyond >= HOPE {
+                places = places.min((fullest * factor).max(FIRST_PLACES));
+            } else if is_as_fast == Some(true) && in_time >= 1.0 && self.look.beyond >= HOPE && most > self.places {
                 self.look.most = most;
                 places = most;
             } else {
                 places = places.clamp(KEPT * self.places, self.places.max(fullest));
             }
+        }
+        if is_as_fast.is_some() {
+            self.growth.anew(cx.now);
         }
         if is_pressed && self.looks.is_multiple_of(PROBE_EVERY) {
             places *= PROBE;
