@@ -1,6 +1,8 @@
 //! Netlink queries: listening sockets, connections, queues of network interfaces. Tens of
 //! microseconds, where `/proc/net/tcp` takes milliseconds.
 
+mod messages;
+
 use std::io;
 use std::net::SocketAddr;
 
@@ -8,13 +10,10 @@ use netlink_packet_core::{
     NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader, NetlinkMessage, NetlinkPayload,
     NetlinkSerializable,
 };
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcStats2};
-use netlink_packet_sock_diag::SockDiagMessage;
-use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP};
-use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, InetResponseHeader, SocketId, StateFlags};
 use netlink_sys::Socket;
 use netlink_sys::protocols::{NETLINK_ROUTE, NETLINK_SOCK_DIAG};
+
+use messages::{Queue, Queues, Sockets, State};
 
 /// The kernel's parts of an answer are no larger.
 const BUFFER: usize = 32 * 1024;
@@ -72,73 +71,31 @@ impl Netlink {
 
     /// Sockets that listen at a port.
     pub(crate) fn listeners(&mut self, port: u16, mut each: impl FnMut(TcpSocket)) -> io::Result<()> {
-        self.sockets(StateFlags::LISTEN, Family::V4, port, &mut each)?;
-        self.sockets(StateFlags::LISTEN, Family::V6, port, &mut each)
+        self.sockets(State::Listen, Family::V4, port, &mut each)?;
+        self.sockets(State::Listen, Family::V6, port, &mut each)
     }
 
     /// Established connections to a port here, of a family. The kernel walks its whole table for each family: hundreds
     /// of microseconds.
     pub(crate) fn connections(&mut self, family: Family, port: u16, mut each: impl FnMut(TcpSocket)) -> io::Result<()> {
-        self.sockets(StateFlags::ESTABLISHED, family, port, &mut each)
+        self.sockets(State::Established, family, port, &mut each)
     }
 
-    fn sockets(
-        &mut self,
-        states: StateFlags,
-        family: Family,
-        port: u16,
-        each: &mut impl FnMut(TcpSocket),
-    ) -> io::Result<()> {
-        let (family, mut socket_id) = match family {
-            Family::V4 => (AF_INET, SocketId::new_v4()),
-            Family::V6 => (AF_INET6, SocketId::new_v6()),
-        };
-        // The kernel leaves the others out: writing them down is most of the work.
-        socket_id.source_port = port;
-        let request =
-            InetRequest { family, protocol: IPPROTO_TCP, extensions: ExtensionFlags::empty(), states, socket_id };
-        self.diag.dump(&mut self.buffer, SockDiagMessage::InetRequest(request), |message| {
-            if let SockDiagMessage::InetResponse(response) = message {
-                each(TcpSocket::from(&response.header));
-            }
-        })
+    fn sockets(&mut self, state: State, family: Family, port: u16, each: &mut impl FnMut(TcpSocket)) -> io::Result<()> {
+        // By the port, too: the kernel leaves the others out, and writing them down is most of the work.
+        self.diag.dump(&mut self.buffer, Sockets { family, state, port }, each)
     }
 
     /// The queues of all network interfaces.
     pub(crate) fn qdiscs(&mut self) -> io::Result<Qdiscs> {
         let mut sum = Qdiscs::default();
-        let request = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
-        self.route.dump(&mut self.buffer, request, |message| {
-            let RouteNetlinkMessage::NewQueueDiscipline(queue) = message else { return };
-            // A root counts what is in its children.
-            if queue.header.parent != TcHandle::ROOT {
-                return;
-            }
-            for attribute in &queue.attributes {
-                let TcAttribute::Stats2(stats) = attribute else { continue };
-                for stats in stats {
-                    if let TcStats2::Queue(stats) = stats {
-                        sum.backlog += u64::from(stats.backlog);
-                        sum.packets += u64::from(stats.qlen);
-                        sum.drops += u64::from(stats.drops);
-                    }
-                }
-            }
+        self.route.dump(&mut self.buffer, Queues, |Queue(queue)| {
+            let queue = queue.unwrap_or_default();
+            sum.backlog += queue.backlog;
+            sum.packets += queue.packets;
+            sum.drops += queue.drops;
         })?;
         Ok(sum)
-    }
-}
-
-impl From<&InetResponseHeader> for TcpSocket {
-    fn from(header: &InetResponseHeader) -> Self {
-        let id = &header.socket_id;
-        TcpSocket {
-            local: SocketAddr::new(id.source_address, id.source_port),
-            peer: SocketAddr::new(id.destination_address.to_canonical(), id.destination_port),
-            inode: header.inode,
-            waiting: header.recv_queue,
-            backlog: header.send_queue,
-        }
     }
 }
 
@@ -157,16 +114,18 @@ impl Channel {
     }
 
     /// Asks for a list and hands on each entry.
-    fn dump<M>(&mut self, buffer: &mut [u8], request: M, mut each: impl FnMut(M)) -> io::Result<()>
-    where
-        M: NetlinkSerializable + NetlinkDeserializable + Into<NetlinkPayload<M>>,
-    {
+    fn dump<A: NetlinkDeserializable>(
+        &mut self,
+        buffer: &mut [u8],
+        request: impl NetlinkSerializable,
+        mut each: impl FnMut(A),
+    ) -> io::Result<()> {
         self.ask(buffer, request)?;
         loop {
             let length = self.socket.recv(&mut &mut buffer[..], 0)?;
             let mut rest = &buffer[..length];
             while !rest.is_empty() {
-                let message = NetlinkMessage::<M>::deserialize(rest).map_err(io::Error::other)?;
+                let message = NetlinkMessage::<A>::deserialize(rest).map_err(io::Error::other)?;
                 // Messages begin at multiples of four bytes.
                 let step = (message.header.length as usize).next_multiple_of(4);
                 rest = rest.get(step.max(16)..).unwrap_or_default();
@@ -184,15 +143,12 @@ impl Channel {
         }
     }
 
-    fn ask<M>(&mut self, buffer: &mut [u8], request: M) -> io::Result<()>
-    where
-        M: NetlinkSerializable + Into<NetlinkPayload<M>>,
-    {
+    fn ask(&mut self, buffer: &mut [u8], request: impl NetlinkSerializable) -> io::Result<()> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut header = NetlinkHeader::default();
         header.flags = NLM_F_REQUEST | NLM_F_DUMP;
         header.sequence_number = self.sequence;
-        let mut packet = NetlinkMessage::new(header, request.into());
+        let mut packet = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(request));
         packet.finalize();
         packet.serialize(&mut buffer[..packet.header.length as usize]);
         self.socket.send(&buffer[..packet.header.length as usize], 0)?;
@@ -263,11 +219,8 @@ mod tests {
         let (one, two) = (TcpListener::bind(("127.0.0.1", 0)), TcpListener::bind(("127.0.0.1", 0)));
         let [one, two] = [one, two].map(|listener| listener.expect("a port"));
         let port = |listener: &TcpListener| listener.local_addr().expect("an address").port();
-        let mut socket_id = SocketId::new_v4();
-        socket_id.source_port = port(&one);
-        let (extensions, states) = (ExtensionFlags::empty(), StateFlags::LISTEN);
-        let request = InetRequest { family: AF_INET, protocol: IPPROTO_TCP, extensions, states, socket_id };
-        netlink.diag.ask(&mut netlink.buffer, SockDiagMessage::InetRequest(request)).expect("asked");
+        let request = Sockets { family: Family::V4, state: State::Listen, port: port(&one) };
+        netlink.diag.ask(&mut netlink.buffer, request).expect("asked");
         let mut found = Vec::new();
         // The kernel may refuse to begin before the other is read; then the time after.
         let listed = netlink.listeners(port(&two), |socket| found.push(socket.local.port()));
