@@ -46,7 +46,7 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
     if std::thread::available_parallelism()?.get() < 2 {
         bail!("this needs two cores: one for the proxies, one for service and load");
     }
-    let proxy = proxy::Proxy::named(&name.context("beside which proxy? write envoy or nginx")?)?;
+    let proxy = proxy::Proxy::named(&name.context("beside which proxy? write envoy, nginx or haproxy")?)?;
     command::build_tidegate()?;
     let scratch = Scratch::new("beside")?;
     for (name, value) in machine::facts() {

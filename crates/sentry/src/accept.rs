@@ -25,6 +25,7 @@ use crate::http2::{self, preface};
 use crate::serve::{Registered, Serve};
 use crate::share::{Scratch, WorkerApp};
 use crate::shed;
+use crate::spop;
 use crate::syn_policing::reset;
 use crate::transport::Transport;
 
@@ -207,7 +208,9 @@ pub(crate) fn welcome(worker: &Rc<Door>, mut socket: TcpStream, peer: SocketAddr
         // It left without a word.
         Ok(0) | Err(_) => return,
     };
-    if preface::begins(&input[..read]).is_some() && http2::is_spoken(worker) {
+    let first = &input[..read];
+    let is_http2 = || preface::begins(first).is_some() && http2::is_spoken(worker);
+    if is_http2() || (spop::begins(first) && spop::is_spoken(worker)) {
         return start(begun, worker, socket, peer, (&input[..read], &[]), None);
     }
     out.clear();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tidegate_classify::RequestView;
 
-use crate::config::Listen;
+use crate::config::{Asker, Listen};
 use crate::gate::head::{Bad, HeadLimits};
 use crate::in_force::InForce;
 use crate::plan::{Front, Handshakes};
@@ -94,13 +94,13 @@ impl Door {
         }
     }
 
-    /// Whether Envoy asks an application here for others.
-    pub(crate) fn asked_by_envoy(&self) -> bool {
+    /// Whether a proxy asks an application here for others.
+    pub(crate) fn is_asked_by(&self, asker: Asker) -> bool {
         let front = self.entrance.front.borrow();
         let apps = &self.entrance.apps;
         match &front.sharing {
-            None => apps[front.home].asked_by_envoy(),
-            Some(sharing) => sharing.apps.iter().any(|at| apps[*at].asked_by_envoy()),
+            None => apps[front.home].is_asked_by(asker),
+            Some(sharing) => sharing.apps.iter().any(|at| apps[*at].is_asked_by(asker)),
         }
     }
 

@@ -96,6 +96,8 @@ pub(crate) enum Turn {
     Pass,
     /// The client speaks HTTP/2.
     Http2,
+    /// It is HAProxy, and asks for others.
+    Spop,
     /// The connection is over.
     End,
 }
@@ -179,8 +181,11 @@ impl Gate {
             if self.closing != Closing::No {
                 return Poll::Ready(Ok(Turn::End));
             }
-            if self.is_new && !self.held_is_empty() && ready!(self.poll_beginning(cx))? {
-                return Poll::Ready(Ok(Turn::Http2));
+            if self.is_new
+                && !self.held_is_empty()
+                && let Some(turn) = ready!(self.poll_beginning(cx))?
+            {
+                return Poll::Ready(Ok(turn));
             }
             if self.fresh_bytes() {
                 if self.sift_held() == Some(Turn::Pass) {
@@ -192,7 +197,7 @@ impl Gate {
                 self.worker.idle(&self.client);
             }
             match self.poll_read_and_sift(cx)? {
-                Poll::Ready(Some(turn @ (Turn::Pass | Turn::Http2))) => return Poll::Ready(Ok(turn)),
+                Poll::Ready(Some(turn @ (Turn::Pass | Turn::Http2 | Turn::Spop))) => return Poll::Ready(Ok(turn)),
                 Poll::Ready(Some(Turn::End)) => self.close(false),
                 Poll::Ready(None) => {}
                 // A request that is already here is still answered; only then does a closing connection close.

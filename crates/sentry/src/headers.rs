@@ -17,10 +17,10 @@ use crate::reject::DECISION;
 use crate::reports::cost;
 use tidegate_engine::MeasuredCost;
 
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+pub(crate) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const CLIENT_CERT: HeaderName = HeaderName::from_static("client-cert");
 const CLIENT_CERT_NAME: HeaderName = HeaderName::from_static("x-client-cert-name");
 pub(crate) const QUALITY: HeaderName = HeaderName::from_static("tidegate-quality");
@@ -109,11 +109,16 @@ pub(crate) fn to_client(parts: &mut response::Parts, upgraded: bool) -> Option<M
 
 /// Tells the server how good the answer should be (docs/degradation.md). At full quality it is told nothing.
 pub(crate) fn ask_for(headers: &mut HeaderMap, quality: f64) {
-    if quality < 1.0 {
-        let hundredths = (quality * 100.0).round().clamp(0.0, 99.0) as u32;
-        let text = format!("0.{hundredths:02}");
-        headers.insert(QUALITY, HeaderValue::from_str(&text).expect("digits and a point"));
+    if let Some(value) = self::quality(quality) {
+        headers.insert(QUALITY, value);
     }
+}
+
+/// The same as a value; `None`: at full quality.
+pub(crate) fn quality(quality: f64) -> Option<HeaderValue> {
+    let hundredths = (quality * 100.0).round().clamp(0.0, 99.0) as u32;
+    let text = || format!("0.{hundredths:02}");
+    (quality < 1.0).then(|| HeaderValue::from_str(&text()).expect("digits and a point"))
 }
 
 /// The request's id, when it has one.

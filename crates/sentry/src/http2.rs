@@ -11,7 +11,7 @@
 
 pub(crate) mod conduct;
 mod ext_proc;
-mod head;
+pub(crate) mod head;
 pub(crate) mod preface;
 mod stream;
 mod watch;
@@ -32,6 +32,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use self::stream::{Piece, Stream};
 use self::watch::Watched;
 use crate::client::{Client, Wait};
+use crate::config::Asker;
 use crate::counters::Counter;
 use crate::door::Door;
 use crate::ending::{self, Refused};
@@ -300,7 +301,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Served<T> {
         let shared = &self.shared;
         shared.worker.lane().bump(Counter::Http2Requests);
         let (mut parts, stream) = request.into_parts();
-        if ext_proc::is_call(&parts) && shared.worker.asked_by_envoy() {
+        if ext_proc::is_call(&parts) && shared.worker.is_asked_by(Asker::Envoy) {
             return self.accompany(&parts.headers, stream, answer);
         }
         let settled = self.settle(&mut parts);

@@ -82,6 +82,7 @@ mod share;
 mod shed;
 pub mod sockets;
 mod spans;
+mod spop;
 mod supervise;
 pub mod syn_policing;
 mod timer;

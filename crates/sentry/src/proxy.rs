@@ -1,7 +1,7 @@
 //! One request, from the moment hyper has read its head to the answer's first byte. The whole path, top to bottom.
 
 mod changes;
-mod hand_over;
+pub(crate) mod hand_over;
 mod judge;
 mod view;
 

@@ -21,6 +21,7 @@ use crate::gate::{Gate, Turn};
 use crate::http2;
 use crate::proxy::handle;
 use crate::share::WorkerApp;
+use crate::spop;
 use crate::transport::Transport;
 use crate::tunnel;
 
@@ -84,6 +85,7 @@ impl Future for Serve {
                     match turn {
                         Ok(Turn::Pass) => Part::Hyper(with_hyper(gate, worker.clone(), client.clone())),
                         Ok(Turn::Http2) => Part::http2(gate, worker, client),
+                        Ok(Turn::Spop) => Part::spop(gate, worker, client),
                         Ok(Turn::End) => Part::close(gate, worker, client),
                         Err(_) => Part::Over,
                     }
@@ -119,6 +121,12 @@ impl Part {
     fn http2(gate: Gate, worker: &Rc<Door>, client: &Rc<Client>) -> Part {
         let (io, held) = gate.into_parts();
         Part::Last(Box::pin(http2::serve(io, held.into(), worker.clone(), client.clone())))
+    }
+
+    fn spop(gate: Gate, worker: &Rc<Door>, client: &Rc<Client>) -> Part {
+        let (io, held) = gate.into_parts();
+        let (worker, client) = (worker.clone(), client.clone());
+        Part::Last(Box::pin(async move { spop::serve(io, &held, worker, client).await }))
     }
 
     fn tunnel(gate: Gate, read: &[u8], worker: &Rc<Door>, client: &Rc<Client>) -> Part {

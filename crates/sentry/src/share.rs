@@ -175,9 +175,9 @@ impl WorkerApp {
         })
     }
 
-    /// Whether Envoy asks for its clients, and nobody else asks.
-    pub(crate) fn asked_by_envoy(&self) -> bool {
-        self.current().live.behind == Some(Asker::Envoy)
+    /// Whether this proxy asks for its clients.
+    pub(crate) fn is_asked_by(&self, asker: Asker) -> bool {
+        self.current().live.behind == Some(asker)
     }
 
     /// Whether it takes a request that comes by itself, with a body not larger than it takes, as far as its head says.
@@ -187,7 +187,7 @@ impl WorkerApp {
     pub(crate) fn takes(&self, framing: Framing) -> Result<(), Bad> {
         let live = &self.current().live;
         match (framing, live.head.body) {
-            _ if live.behind == Some(Asker::Envoy) => Err(Bad::NoApplication),
+            _ if live.behind.is_some_and(|asker| !asker.asks_by_http()) => Err(Bad::NoApplication),
             (Framing::Length(length), Some(most)) if length > most => Err(Bad::BodyTooLarge),
             _ => Ok(()),
         }

@@ -18,6 +18,7 @@ use super::PROXY_CORE;
 pub enum Proxy {
     Envoy(PathBuf),
     Nginx(PathBuf),
+    Haproxy(PathBuf),
 }
 
 /// Who decides what it lets through.
@@ -47,6 +48,9 @@ const ADAPTIVE: &str = "
                 concurrency_limit_params: { concurrency_update_interval: 0.1s }
                 min_rtt_calc_params: { interval: 60s, request_count: 50 }";
 
+/// One thread, as one is measured, and room for all of the load.
+const ONE_THREAD: &str = "global\n    nbthread 1\n    maxconn 4000\n\n";
+
 /// Twice as many at a time as the service has processors, as somebody would set it who knows the service.
 const LIMIT: &str = "limit_conn all 8; limit_conn_status 503;";
 
@@ -62,7 +66,8 @@ impl Proxy {
                 Ok(Proxy::Envoy(program.context("Envoy is not on this machine; put its program in ENVOY")?))
             }
             "nginx" => Ok(Proxy::Nginx(find_program("nginx").context("nginx is not on this machine")?)),
-            _ => bail!("tidegate is not tried beside \"{name}\"; write envoy or nginx"),
+            "haproxy" => Ok(Proxy::Haproxy(find_program("haproxy").context("HAProxy is not on this machine")?)),
+            _ => bail!("tidegate is not tried beside \"{name}\"; write envoy, nginx or haproxy"),
         }
     }
 
@@ -71,6 +76,7 @@ impl Proxy {
         match self {
             Proxy::Envoy(_) => "Envoy",
             Proxy::Nginx(_) => "nginx",
+            Proxy::Haproxy(_) => "HAProxy",
         }
     }
 
@@ -79,6 +85,7 @@ impl Proxy {
         match self {
             Proxy::Envoy(_) => "Envoy's adaptive concurrency",
             Proxy::Nginx(_) => "nginx's limit_conn, 8 at a time",
+            Proxy::Haproxy(_) => "HAProxy's maxconn, 8 at a time, and its queue, 0.5 s",
         }
     }
 
@@ -124,10 +131,24 @@ impl Proxy {
                 nginx.args(["-g", "daemon off; master_process off; pid nginx.pid; error_log stderr;"]);
                 (nginx_decides(text, decides)?, nginx)
             }
+            Proxy::Haproxy(program) => {
+                let mut text = self.shown("haproxy")?;
+                for (port, address) in
+                    [(10000, listen), (9001, service), (8080, asked.sentry.address()), (9902, asked.ends)]
+                {
+                    text = text.replace(&format!("127.0.0.1:{port}"), &address.to_string());
+                }
+                let agent = dir.join("spoe.conf");
+                fs::write(&agent, self.shown("ini")?)?;
+                text = text.replace("spoe.conf", &agent.to_string_lossy());
+                let mut haproxy = Command::new(program);
+                haproxy.arg("-db");
+                (haproxy_decides(&text, decides)?, haproxy)
+            }
         };
         let (file, mut command) = (dir.join("proxy.conf.yaml"), command);
         fs::write(&file, text)?;
-        command.arg("-c").arg(&file);
+        command.arg(if matches!(self, Proxy::Haproxy(_)) { "-f" } else { "-c" }).arg(&file);
         Service::start("proxy", command, PROXY_CORE, listen, dir)
     }
 
@@ -146,6 +167,21 @@ fn envoy_decides(mut text: String, decides: Decides) -> Result<String> {
         let begin = text.find("\n          - name: tidegate\n").context("docs/envoy.md has no filter `tidegate`")?;
         let end = text.find("\n          - name: envoy.filters.http.router").context("docs/envoy.md has no router")?;
         text.replace_range(begin..end, own);
+    }
+    Ok(text)
+}
+
+fn haproxy_decides(text: &str, decides: Decides) -> Result<String> {
+    let mut text = format!("{ONE_THREAD}{text}");
+    if decides != Decides::Tidegate {
+        let begin = text.find("    filter spoe").context("docs/haproxy.md has no filter")?;
+        let end = text.find("    default_backend").context("docs/haproxy.md has no default_backend")?;
+        text.replace_range(begin..end, "");
+        text.truncate(text.find("backend tidegate").context("docs/haproxy.md has no `backend tidegate`")?);
+    }
+    if decides == Decides::Itself {
+        text =
+            text.replace("    server shop ", "    timeout queue 500ms\n    default-server maxconn 8\n    server shop ");
     }
     Ok(text)
 }

@@ -15,16 +15,19 @@ pub enum Asker {
     Envoy,
     /// nginx, by a request that it sends on once it is told so.
     Nginx,
+    /// HAProxy, by SPOP.
+    Haproxy,
 }
 
 impl Asker {
-    const ALL: [Asker; 2] = [Asker::Envoy, Asker::Nginx];
+    const ALL: [Asker; 3] = [Asker::Envoy, Asker::Nginx, Asker::Haproxy];
 
     /// What is said instead of an address.
     pub const fn name(self) -> &'static str {
         match self {
             Asker::Envoy => "envoy",
             Asker::Nginx => "nginx",
+            Asker::Haproxy => "haproxy",
         }
     }
 
@@ -33,6 +36,7 @@ impl Asker {
         match self {
             Asker::Envoy => "Envoy",
             Asker::Nginx => "nginx",
+            Asker::Haproxy => "HAProxy",
         }
     }
 
@@ -45,6 +49,14 @@ impl Asker {
     pub(crate) const fn tells_ends(self) -> bool {
         match self {
             Asker::Envoy => false,
+            Asker::Nginx | Asker::Haproxy => true,
+        }
+    }
+
+    /// Whether it asks by requests as clients do.
+    pub(crate) const fn asks_by_http(self) -> bool {
+        match self {
+            Asker::Envoy | Asker::Haproxy => false,
             Asker::Nginx => true,
         }
     }
@@ -167,6 +179,7 @@ mod tests {
         assert_eq!(domain(service), "a.internal");
         assert_eq!(Place::of("envoy"), Ok(Place::Behind(Asker::Envoy)));
         assert_eq!(Place::of("nginx"), Ok(Place::Behind(Asker::Nginx)));
+        assert_eq!(Place::of("haproxy"), Ok(Place::Behind(Asker::Haproxy)));
         assert_eq!(Place::of("unix:/run/a b.sock"), Ok(Place::Socket(Path::new("/run/a b.sock"))));
     }
 

@@ -32,8 +32,8 @@ section! {
         admin: RawAdmin,
         /// Where [nuclei](nucleus.md) report to. Default: none.
         reports: RawReports,
-        /// Where [nginx](nginx.md) tells of the ends of requests, as datagrams of syslog (UDP). Only listened on where
-        /// it asks; restart to change. Default: `"127.0.0.1:9902"`.
+        /// Where [nginx](nginx.md) and [HAProxy](haproxy.md) tell of the ends of requests, as datagrams of syslog
+        /// (UDP). Only listened on where one of them asks; restart to change. Default: `"127.0.0.1:9902"`.
         ends: String,
         /// Where spans of requests go, in a program built with [tracing](tracing.md). Restart to change. Default: none.
         traces: RawTraces,
@@ -141,7 +141,8 @@ section! {
         /// `"off"`.
         server_proxy: String,
         /// Addresses such as `"127.0.0.1:9001"`, or tables; [names](names.md) are all of their addresses; `"envoy"`,
-        /// `"nginx"`: [Envoy](envoy.md) or [nginx](nginx.md) asks, and sends requests on itself. Required.
+        /// `"nginx"`, `"haproxy"`: [Envoy](envoy.md), [nginx](nginx.md) or [HAProxy](haproxy.md) asks, and sends
+        /// requests on itself. Required.
         servers: List<RawServer>,
         /// A file that `tidegate profile` wrote: [what it says](profile.md#in-a-configuration) of `target`,
         /// `default_cost`, `max_conn` and stealing holds here too, and must not contradict what is here. Default: none.

@@ -2,7 +2,8 @@
 //!
 //! Behind whatever syslog puts before it come fields, `name=value`; a value with spaces is in brackets. nginx writes
 //! the times of all servers that a request was sent to: `, ` between those of one place, ` : ` where it was sent on to
-//! another place. The first is the sentry, which was asked; the last is the service.
+//! another place. The first is the sentry, which was asked; the last is the service. HAProxy writes how long each part
+//! took, in milliseconds, -1 for what did not come to pass, and two letters that say who ended it, and when.
 
 use std::time::Duration;
 
@@ -36,6 +37,7 @@ pub(super) fn read(datagram: &[u8]) -> Option<(&[u8], Told)> {
     let mut id = None;
     let mut told = Told { status: 0, bytes: 0, is_done: false, served: Served::Nowhere };
     let (mut head, mut whole) = (None, None);
+    let mut haproxy = Haproxy::default();
     for (name, value) in Fields(&text[text.find(" id=")?..]) {
         match name {
             "id" => id = Some(value),
@@ -44,8 +46,20 @@ pub(super) fn read(datagram: &[u8]) -> Option<(&[u8], Told)> {
             "done" => told.is_done = value == "OK",
             "head" => head = last_place(value),
             "whole" => whole = last_place(value),
+            "ended" => haproxy.ended = Some(value),
+            "queue" => haproxy.queue = milliseconds(value),
+            "connect" => haproxy.connect = milliseconds(value),
+            "answer" => haproxy.answer = milliseconds(value),
+            "rest" => {
+                haproxy.rest = milliseconds(value);
+                // What follows is the operator's own, with words of clients in it.
+                break;
+            }
             _ => {}
         }
+    }
+    if let Some(ended) = haproxy.ended {
+        (told.is_done, told.served) = haproxy.served(ended);
     }
     if let (Some(head), Some(whole)) = (head, whole) {
         told.served = match (last_time(head), last_time(whole)) {
@@ -54,6 +68,43 @@ pub(super) fn read(datagram: &[u8]) -> Option<(&[u8], Told)> {
         };
     }
     Some((id?.as_bytes(), told))
+}
+
+/// What HAProxy writes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Haproxy<'a> {
+    /// Who ended it, and when.
+    ended: Option<&'a str>,
+    /// In its queue, until a server was connected, until the answer's head was here, until its end.
+    queue: Option<Duration>,
+    connect: Option<Duration>,
+    answer: Option<Duration>,
+    rest: Option<Duration>,
+}
+
+impl Haproxy<'_> {
+    /// Whether the client has all of the answer, and what a server did.
+    fn served(&self, ended: &str) -> (bool, Served) {
+        let sum = |times: &[Option<Duration>]| times.iter().copied().sum::<Option<Duration>>();
+        match ended.as_bytes().first() {
+            Some(b'-') => {
+                let head = sum(&[self.queue, self.connect, self.answer]);
+                let answered = |head| Served::Answered { head, whole: head + self.rest.unwrap_or_default() };
+                (true, head.map_or(Served::Nowhere, answered))
+            }
+            // The client left, or took too long.
+            Some(b'C' | b'c') => (false, Served::Failed),
+            // It was to go to a server, which had no part in it unless a connection was tried.
+            Some(b'S' | b's') => (true, Served::Failed),
+            _ if self.connect.is_some() => (true, Served::Failed),
+            _ => (true, Served::Nowhere),
+        }
+    }
+}
+
+/// A time as HAProxy writes it; `None`: it did not come to pass.
+fn milliseconds(value: &str) -> Option<Duration> {
+    value.parse().ok().map(|number: u32| Duration::from_millis(number.into()))
 }
 
 /// The fields of a line. What is no field ends it.
@@ -125,6 +176,27 @@ mod tests {
         assert_eq!(served("0.004 : -1", "0.004 : inf"), Served::Failed, "no times at all");
     }
 
+    /// As HAProxy 2.6 wrote them: well, from its cache, refused by a rule, without a server, when its server broke off,
+    /// and when its client left before the answer and in it.
+    #[test]
+    fn haproxy_says_who_ended_it_and_how_long_each_part_took() {
+        let line = |rest: &str| {
+            let line = format!("{BEFORE}id=0af3 status=200 bytes=89 {rest}");
+            read(line.as_bytes()).map(|(_, told)| (told.is_done, told.served)).expect("a line")
+        };
+        assert_eq!(line("ended=-- queue=0 connect=1 answer=20 rest=4"), (true, answered(21, 25)));
+        assert_eq!(
+            line("ended=-- queue=0 connect=1 answer=2 rest=4 \"GET / ended=SC queue=-1\""),
+            (true, answered(3, 7))
+        );
+        assert_eq!(line("ended=LR queue=-1 connect=-1 answer=-1 rest=-1"), (true, Served::Nowhere));
+        assert_eq!(line("ended=SC queue=0 connect=-1 answer=-1 rest=-1"), (true, Served::Failed));
+        assert_eq!(line("ended=SD queue=0 connect=0 answer=3 rest=5"), (true, Served::Failed));
+        assert_eq!(line("ended=PH queue=0 connect=0 answer=-1 rest=-1"), (true, Served::Failed));
+        assert_eq!(line("ended=CH queue=0 connect=0 answer=-1 rest=-1"), (false, Served::Failed));
+        assert_eq!(line("ended=cD queue=0 connect=0 answer=1 rest=900"), (false, Served::Failed));
+    }
+
     #[test]
     fn what_is_no_such_line_is_ignored() {
         for other in ["", "id=", "hello", "status=200 bytes=0", "id"] {
@@ -135,7 +207,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_breaks_it(bytes: Vec<u8>, text in "( id=|head=|whole=|\\[|\\]| : |, |[0-9.]{0,4}|-|=){0,40}") {
+        fn nothing_breaks_it(
+            bytes: Vec<u8>,
+            text in "( id=|head=|whole=|ended=| rest=|answer=|\\[|\\]| : |, |[0-9.]{0,4}|-|=){0,40}",
+        ) {
             let _ = read(&bytes);
             let _ = read(text.as_bytes());
         }

@@ -1,13 +1,14 @@
-//! A connection's first bytes: HTTP/2, or a first request of HTTP/1. Only here may a client choose; a preface that
-//! comes later is no request.
+//! A connection's first bytes: HTTP/2, HAProxy's greeting, or a first request of HTTP/1. Only here may a client choose;
+//! a preface that comes later is no request.
 
 use std::io;
 use std::task::{Context, Poll, ready};
 
 use super::sift::Step;
-use super::{Gate, HOLD_AT_MOST};
+use super::{Gate, HOLD_AT_MOST, Turn};
 use crate::client::Wait;
 use crate::http2::{self, preface};
+use crate::spop;
 
 impl Gate {
     /// Takes over an answer that could not be written at once.
@@ -29,18 +30,18 @@ impl Gate {
         self.take_step(step);
     }
 
-    /// Whether the connection, of which the first bytes are held, speaks HTTP/2.
+    /// What the connection, of which the first bytes are held, speaks, if it is not HTTP/1.
     ///
     /// # Errors
     /// When it agreed to speak HTTP/2, and speaks something else.
-    pub(super) fn poll_beginning(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+    pub(super) fn poll_beginning(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Turn>>> {
         let agreed = self.io.agreed_on_http2();
         while http2::is_spoken(&self.worker)
             && agreed != Some(false)
             && let Some(is_whole) = preface::begins(self.held())
         {
             if is_whole {
-                return Poll::Ready(Ok(true));
+                return Poll::Ready(Ok(Some(Turn::Http2)));
             }
             if self.client.waits_for() != Wait::Header {
                 self.client.wait(Wait::Header, self.worker.deadline(|timeouts| timeouts.header));
@@ -55,6 +56,7 @@ impl Gate {
         self.is_new = false;
         // Whoever waits for a head has been over what is held; here nobody was.
         self.client.wait(Wait::Idle, self.worker.deadline(|timeouts| timeouts.header));
-        Poll::Ready(Ok(false))
+        let is_spop = spop::begins(self.held()) && spop::is_spoken(&self.worker);
+        Poll::Ready(Ok(is_spop.then_some(Turn::Spop)))
     }
 }

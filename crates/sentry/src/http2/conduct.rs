@@ -157,7 +157,7 @@ pub(crate) fn turns_away(worker: &WorkerApp, peer: IpAddr) -> bool {
 
 /// Whether there is no room for one more stream of a client: all take as much as they may, and its own much of that. A
 /// proxy's are refused at twice as much.
-pub(super) fn is_crowded(worker: &WorkerApp, peer: IpAddr) -> bool {
+pub(crate) fn is_crowded(worker: &WorkerApp, peer: IpAddr) -> bool {
     let counters = &worker.app.counters;
     let (taken, room) = (counters.streams_take() + counters.held(), worker.local().live.config.limits.held_bytes);
     if taken < room {
@@ -169,7 +169,7 @@ pub(super) fn is_crowded(worker: &WorkerApp, peer: IpAddr) -> bool {
 
 /// A stream in the books, until [`end`](Self::end).
 #[derive(Debug)]
-pub(super) struct Counted {
+pub(crate) struct Counted {
     owner: Option<u64>,
     bytes: u32,
     /// Of these, of a head that came in a message.
@@ -178,7 +178,7 @@ pub(super) struct Counted {
 
 impl Counted {
     /// One with this head, which is there twice: as it came, and as it is written to a server.
-    pub(super) fn new(worker: &WorkerApp, peer: IpAddr, head: &HeaderMap) -> Self {
+    pub(crate) fn new(worker: &WorkerApp, peer: IpAddr, head: &HeaderMap) -> Self {
         let owner = owner(worker, peer);
         let server = if worker.asks_by_http1() { SERVER_BYTES } else { 0 };
         let bytes = (STREAM_BYTES + server).saturating_add(twice(head));
@@ -205,7 +205,7 @@ impl Counted {
     }
 
     /// It is over.
-    pub(super) fn end(&self, worker: &WorkerApp) {
+    pub(crate) fn end(&self, worker: &WorkerApp) {
         worker.lane().count_streams(self.bytes, 0);
         let mut streams = worker.conduct.streams.borrow_mut();
         if let Some(left) = streams.get_mut(&self.owner) {

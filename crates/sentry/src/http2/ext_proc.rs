@@ -29,7 +29,7 @@ use self::talk::{End, FAILED_PRECONDITION, INVALID_ARGUMENT, Talk};
 use super::head;
 use super::stream::{Piece, Stream};
 use crate::client::Wait;
-use crate::config::RequestKind;
+use crate::config::{Asker, RequestKind};
 use crate::counters::Counter;
 use crate::ending::{self, Ending, Refused};
 use crate::gate::head::Bad;
@@ -138,7 +138,7 @@ impl Call {
         // What a handshake said was said by Envoy.
         let worker = door.find(&View { parts: &parts, client: &self.stream.client }, None)?.clone();
         let path = fields.first(":path").unwrap_or_default().to_vec();
-        if worker.asked_by_envoy() { Ok((parts, worker, path)) } else { Err(Bad::NoApplication) }
+        if worker.is_asked_by(Asker::Envoy) { Ok((parts, worker, path)) } else { Err(Bad::NoApplication) }
     }
 
     fn refuse_bad(&mut self, bad: Bad) -> Result<(), End> {

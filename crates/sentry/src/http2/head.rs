@@ -2,7 +2,7 @@
 //! has refused already what is malformed in any case: fields of a connection, capitals, pseudo-fields out of place.
 
 use http::header::{self, HeaderValue};
-use http::{Method, request};
+use http::{Method, Version, request};
 
 use crate::gate::head::{Bad, HeadLimits, is_host, plain_number};
 use crate::headers::canonical;
@@ -11,7 +11,7 @@ use crate::headers::canonical;
 ///
 /// # Errors
 /// It is one that the gate would refuse, too; or its `:authority` and `Host` differ.
-pub(super) fn settle(parts: &mut request::Parts, limits: &HeadLimits) -> Result<(), Bad> {
+pub(crate) fn settle(parts: &mut request::Parts, limits: &HeadLimits) -> Result<(), Bad> {
     if parts.headers.len() > limits.headers {
         return Err(Bad::HeaderTooLarge);
     }
@@ -34,12 +34,17 @@ pub(super) fn settle(parts: &mut request::Parts, limits: &HeadLimits) -> Result<
     canonical::settle(parts, limits.paths, false)
 }
 
-/// One name of the host, whether it comes as `:authority`, as `Host`, or as both.
+/// One name of the host, whether it comes as `:authority`, as `Host`, or as both. Only who asks for a client of
+/// HTTP/1.0 may leave it out.
 fn judge_host(parts: &request::Parts) -> Result<(), Bad> {
     let mut hosts = parts.headers.get_all(header::HOST).iter();
     let (host, again) = (hosts.next().map(HeaderValue::as_bytes), hosts.next());
     let authority = parts.uri.authority().map(|authority| authority.as_str().as_bytes());
-    let named = authority.or(host).ok_or(Bad::Host)?;
+    let named = match authority.or(host) {
+        Some(named) => named,
+        None if parts.version == Version::HTTP_10 => return Ok(()),
+        None => return Err(Bad::Host),
+    };
     let agree = host.is_none_or(|host| host.eq_ignore_ascii_case(named));
     if again.is_none() && agree && !named.is_empty() && is_host(named) { Ok(()) } else { Err(Bad::Host) }
 }

@@ -40,6 +40,11 @@ const FIRST: u64 = 100;
 /// The same of what is open, which has no place.
 const LONGEST_OPEN: Duration = Duration::from_secs(24 * 3600);
 
+/// Whether an answer tells who asked to send the request on.
+pub(crate) fn goes_on<B>(answer: &Response<B>) -> bool {
+    answer.headers().contains_key(GO_ON)
+}
+
 impl Exchange {
     /// Tells who asked to send the request on.
     pub(super) fn hand_over(

@@ -11,6 +11,8 @@ use hyper::body::Incoming;
 /// A request's body as it comes from its client.
 #[derive(Debug)]
 pub(crate) enum Source {
+    /// There is none here.
+    None,
     Http1(Incoming),
     /// `left`: bytes still to come, where the client said how many.
     Http2 {
@@ -35,6 +37,7 @@ impl Body for Source {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         let (stream, left) = match &mut *self {
+            Source::None => return Poll::Ready(None),
             Source::Http1(incoming) => {
                 return Pin::new(incoming).poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(|_| Broken)));
             }
@@ -58,6 +61,7 @@ impl Body for Source {
 
     fn is_end_stream(&self) -> bool {
         match self {
+            Source::None => true,
             Source::Http1(incoming) => incoming.is_end_stream(),
             Source::Http2 { stream, .. } => stream.is_end_stream(),
         }
@@ -65,6 +69,7 @@ impl Body for Source {
 
     fn size_hint(&self) -> SizeHint {
         match self {
+            Source::None => SizeHint::with_exact(0),
             Source::Http1(incoming) => incoming.size_hint(),
             Source::Http2 { left: Some(left), .. } => SizeHint::with_exact(*left),
             Source::Http2 { .. } => SizeHint::default(),

@@ -30,6 +30,7 @@ mod resource;
 mod routing;
 mod shortage;
 mod slow;
+mod spop;
 #[cfg(feature = "faults")]
 mod supervision;
 mod support;

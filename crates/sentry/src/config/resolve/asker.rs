@@ -1,5 +1,5 @@
-//! `servers = ["envoy"]`, `servers = ["nginx"]`: a proxy asks for its clients and sends their requests on itself. What
-//! does not go with that, and where it tells of ends.
+//! `servers = ["envoy"]`, `["nginx"]`, `["haproxy"]`: a proxy asks for its clients and sends their requests on itself.
+//! What does not go with that, and where it tells of ends.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;

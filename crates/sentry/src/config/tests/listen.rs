@@ -88,6 +88,7 @@ fn ends_are_listened_for_where_somebody_tells_them() {
     assert_eq!(of(&app("servers = [\"nginx\"]")), Some(([127, 0, 0, 1], 9902).into()));
     assert_eq!(of(&app("servers = [\"nginx\"]\nlimits.streams = 0")), Some(([127, 0, 0, 1], 9902).into()));
     assert_eq!(of(&format!("ends = \":7\"\n{}", app("servers = [\"nginx\"]"))), Some(([0, 0, 0, 0], 7).into()));
+    assert_eq!(of(&app("servers = [\"haproxy\"]\nlimits.streams = 0")), Some(([127, 0, 0, 1], 9902).into()));
     assert_eq!(of(&app("servers = [\"envoy\"]")), None);
     assert!(refused(&format!("ends = \"x\"\n{}", app("servers = [\"nginx\"]"))).contains("ends = \"x\""));
 }

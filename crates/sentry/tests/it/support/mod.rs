@@ -3,6 +3,7 @@
 mod client;
 pub mod dns;
 pub mod envoy;
+pub mod haproxy;
 pub mod hostile;
 pub mod protobuf;
 mod server;
@@ -123,7 +124,9 @@ pub fn refuse_all() -> AdmissionConfig {
 
 /// A configuration with one application and `workers` workers.
 pub fn config(application: Application, workers: usize) -> Config {
-    let tells_ends = application.servers.iter().any(|server| server.address == Asker::Nginx.name());
+    let is_told =
+        |server: &Server| [Asker::Nginx, Asker::Haproxy].into_iter().any(|asker| asker.name() == server.address);
+    let tells_ends = application.servers.iter().any(is_told);
     Config {
         sentry: SentryConfig { workers, drain: PATIENCE, resolvers: Vec::new() },
         admin: Admin::default(),
