@@ -86,8 +86,7 @@ impl Config {
             looked: None,
             fullest: 0,
             settled: Timestamp::ZERO,
-            seen: Timestamp::ZERO,
-            in_flight: 0,
+            seen: Seen { until: Timestamp::ZERO, in_flight: 0 },
             speed: Speed::default(),
             growth: Growth::default(),
             chances: Chances::new(quantile),
@@ -118,6 +117,13 @@ const UNSURE: f64 = 0.1;
 const STANDING: f64 = 1.0;
 const BEYOND: f64 = 0.1;
 
+/// Up to when time is accounted for, and how many were in flight then.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    until: Timestamp,
+    in_flight: usize,
+}
+
 /// State of the policy `waiting`.
 #[derive(Debug)]
 pub struct WaitingRoom {
@@ -132,9 +138,7 @@ pub struct WaitingRoom {
     fullest: usize,
     /// From when on what completes says how many processors there are.
     settled: Timestamp,
-    /// Up to when time is accounted for, and how many were in flight then.
-    seen: Timestamp,
-    in_flight: usize,
+    seen: Seen,
     speed: Speed,
     growth: Growth,
     chances: Chances,
@@ -164,9 +168,9 @@ impl AdmissionPolicy for WaitingRoom {
         let above = if is_above { 0 } else { cx.over_share(class) };
         let before = cx.class_ids().take(class.index() + 1).map(|class| cx.waiting(class)).sum::<usize>() - above;
         if self.room(cx) > 0 && before == 0 {
-            self.in_flight += 1;
+            self.seen.in_flight += 1;
             self.growth.begin(cx.now, 1.0);
-            self.fullest = self.fullest.max(self.in_flight);
+            self.fullest = self.fullest.max(self.seen.in_flight);
             self.lines.let_in(cx, class, place.line);
             return Admission::Admit;
         }
@@ -200,7 +204,7 @@ impl AdmissionPolicy for WaitingRoom {
         if ended.end == End::TimedOut {
             return;
         }
-        self.in_flight = cx.load.in_flight;
+        self.seen.in_flight = cx.load.in_flight;
         let seconds = cx.costs.estimate(&ended.request);
         self.relative.record(cx.costs, seconds);
         let cost = self.relative.of(cx.costs, seconds);
@@ -243,8 +247,8 @@ impl AdmissionPolicy for WaitingRoom {
                 self.growth.begin(cx.now, 1.0);
             }
         }
-        self.in_flight = cx.load.in_flight;
-        self.fullest = self.fullest.max(self.in_flight);
+        self.seen.in_flight = cx.load.in_flight;
+        self.fullest = self.fullest.max(self.seen.in_flight);
     }
 
     fn on_tick(&mut self, cx: &mut Context<'_>) {
@@ -274,7 +278,8 @@ impl AdmissionPolicy for WaitingRoom {
 
     /// Who waited under another policy waits on, until it is late for certain.
     fn on_takeover(&mut self, cx: &mut Context<'_>) {
-        (self.seen, self.in_flight, self.ticked) = (cx.now, cx.load.in_flight, cx.now);
+        self.seen = Seen { until: cx.now, in_flight: cx.load.in_flight };
+        self.ticked = cx.now;
         self.lines.take_over(cx);
         self.expire(cx);
         self.on_completion(cx);
@@ -327,17 +332,17 @@ impl WaitingRoom {
 
     /// Takes note of the time since the last look.
     fn account(&mut self, cx: &Context<'_>) {
-        let elapsed = cx.now.seconds_since(self.seen);
+        let elapsed = cx.now.seconds_since(self.seen.until);
         if elapsed > 0.0 {
-            let in_service = self.in_flight as f64 / servers(cx);
+            let in_service = self.seen.in_flight as f64 / servers(cx);
             if cx.now >= self.settled && self.speed.cost() > 0.0 {
                 self.busy.pass(in_service, elapsed);
             }
-            self.history.pass(cx.now, self.in_flight as f64, elapsed, self.speed.stay());
+            self.history.pass(cx.now, self.seen.in_flight as f64, elapsed, self.speed.stay());
             self.busy.tick(cx.now, self.speed.stay(), servers(cx), &self.history);
             self.speed.pass(in_service.min(self.look.most) * servers(cx), elapsed);
         }
-        self.seen = cx.now;
+        self.seen.until = cx.now;
     }
 
     /// Seconds at a server that a request of this relative cost takes on average, with so many in service there; 0

@@ -5,8 +5,8 @@
 //!
 //! *Applied.* A URL's learned cost is an average over some dozens of requests, so it moves by chance: by an eighth of
 //! itself where costs are exponential. All requests of the URL share that error for as long as the average remembers
-//! it; taken for work, it looks as if servers had become slower or faster all at once. So the logarithm `x` of cost over
-//! mean counts by the share of its variance that is not chance (Stein's estimator),
+//! it; taken for work, it looks as if servers had become slower or faster all at once. So the logarithm `x` of cost
+//! over mean counts by the share of its variance that is not chance (Stein's estimator),
 //!
 //! ```text
 //! cost = exp(b x)        b = max(0, 1 - C^2 / V)
