@@ -85,7 +85,7 @@ impl Proxy {
         match self {
             Proxy::Envoy(_) => "Envoy's adaptive concurrency",
             Proxy::Nginx(_) => "nginx's limit_conn, 8 at a time",
-            Proxy::Haproxy(_) => "HAProxy's maxconn, 8 at a time, and its queue, 0.5 s",
+            Proxy::Haproxy(_) => "HAProxy's maxconn, 8 at a time, and its queue, 0.3 s",
         }
     }
 
@@ -181,7 +181,7 @@ fn haproxy_decides(text: &str, decides: Decides) -> Result<String> {
     }
     if decides == Decides::Itself {
         text =
-            text.replace("    server shop ", "    timeout queue 500ms\n    default-server maxconn 8\n    server shop ");
+            text.replace("    server shop ", "    timeout queue 300ms\n    default-server maxconn 8\n    server shop ");
     }
     Ok(text)
 }
