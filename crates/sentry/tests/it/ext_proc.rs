@@ -128,21 +128,25 @@ fn who_leaves_gives_its_place_or_its_turn_to_the_next() {
 fn the_head_that_envoy_tells_is_counted_while_it_is_held() {
     let sentry = Running::start(with_one_place(behind(Asker::Envoy)));
     let app = sentry.app().clone();
+    let becomes = async |holds: &dyn Fn() -> bool| {
+        while !holds() {
+            tokio::task::yield_now().await;
+        }
+    };
     with_client(sentry.address, |sender| async move {
         let first = admitted(&sender).await;
-        let before = app.counters.streams_take();
-        let large = "a".repeat(10_000);
-        let mut second = Call::asking(&sender, &[("x-large", &large)]).await;
-        while app.waiting() == 0 {
-            tokio::task::yield_now().await;
-        }
-        assert!(app.counters.streams_take() >= before + 20_000, "it is there twice");
+        let small = Call::asking(&sender, &[]).await;
+        becomes(&|| app.waiting() == 1).await;
+        let usual = app.counters.streams_take();
+        small.reset();
+        becomes(&|| app.waiting() == 0 && app.counters.streams_take() < usual).await;
+        let mut large = Call::asking(&sender, &[("x-large", &"a".repeat(10_000))]).await;
+        becomes(&|| app.waiting() == 1).await;
+        assert!(app.counters.streams_take() >= usual + 20_000, "it is there twice");
         answer(first, &FINE).await;
-        assert_eq!(second.said().await.what, GO_ON);
-        while app.counters.streams_take() >= before + 20_000 {
-            tokio::task::yield_now().await;
-        }
-        answer(second, &FINE).await;
+        assert_eq!(large.said().await.what, GO_ON);
+        becomes(&|| app.counters.streams_take() < usual).await;
+        answer(large, &FINE).await;
     });
     sentry.assert_quiet();
 }
