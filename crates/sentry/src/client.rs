@@ -5,6 +5,7 @@
 //! wakes those whose deadline has passed.
 
 mod ends;
+mod sharer;
 mod slot;
 mod wait;
 
@@ -18,6 +19,7 @@ use http::HeaderValue;
 use tidegate_engine::{Ticket, Timestamp};
 
 use self::ends::compact;
+pub(crate) use self::sharer::Sharer;
 pub(crate) use self::slot::Slot;
 pub(crate) use self::wait::Wait;
 use crate::config::Timeouts;

@@ -315,9 +315,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Served<T> {
                 return refuse_bad(answer, bad);
             }
         };
-        if conduct::is_crowded(worker, shared.client.peer().ip()) {
-            worker.lane().bump(Counter::Http2Crowded);
-            worker.shortage.of_memory.notify_one();
+        if !conduct::has_room(worker, shared.client.peer().ip()) {
             worker.lane().status(503);
             return refuse(answer, crowded(&parts.headers));
         }
@@ -346,9 +344,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Served<T> {
     /// Gives what Envoy asks a task. Who has too many of these is told so as those are who ask for themselves.
     fn accompany(&self, head: &HeaderMap, stream: RecvStream, answer: SendResponse<Piece>) {
         let shared = &self.shared;
-        if conduct::is_crowded(&shared.worker, shared.client.peer().ip()) {
-            shared.worker.lane().bump(Counter::Http2Crowded);
-            shared.worker.shortage.of_memory.notify_one();
+        if !conduct::has_room(&shared.worker, shared.client.peer().ip()) {
             return refuse(answer, crowded(head));
         }
         tokio::task::spawn_local(ext_proc::serve(Stream::new(shared, None, head), stream, answer));

@@ -22,6 +22,7 @@ use std::time::Duration;
 use http::HeaderMap;
 use tidegate_engine::Timestamp;
 
+use crate::counters::Counter;
 use crate::share::WorkerApp;
 use crate::shed::pile;
 use crate::tls::budget::Usage;
@@ -155,9 +156,20 @@ pub(crate) fn turns_away(worker: &WorkerApp, peer: IpAddr) -> bool {
     owner(worker, peer).is_some_and(|owner| conduct.offended(owner, now)) && conduct.strictness(now) > 1
 }
 
+/// Whether there is room for one more request of a client beside others on its connection; one that there is not room
+/// for is counted.
+pub(crate) fn has_room(worker: &WorkerApp, peer: IpAddr) -> bool {
+    let is_crowded = is_crowded(worker, peer);
+    if is_crowded {
+        worker.lane().bump(Counter::Http2Crowded);
+        worker.shortage.of_memory.notify_one();
+    }
+    !is_crowded
+}
+
 /// Whether there is no room for one more stream of a client: all take as much as they may, and its own much of that. A
 /// proxy's are refused at twice as much.
-pub(crate) fn is_crowded(worker: &WorkerApp, peer: IpAddr) -> bool {
+fn is_crowded(worker: &WorkerApp, peer: IpAddr) -> bool {
     let counters = &worker.app.counters;
     let (taken, room) = (counters.streams_take() + counters.held(), worker.local().live.config.limits.held_bytes);
     if taken < room {
@@ -188,7 +200,7 @@ impl Counted {
     }
 
     /// This head came in a message and is held, or none is any more.
-    pub(super) fn hold(&mut self, worker: &WorkerApp, head: Option<&HeaderMap>) {
+    pub(crate) fn hold(&mut self, worker: &WorkerApp, head: Option<&HeaderMap>) {
         let told = head.map_or(0, twice);
         let before = self.bytes;
         self.bytes = (before - self.told).saturating_add(told);
@@ -200,7 +212,7 @@ impl Counted {
     }
 
     /// Whether it is to give way at once: memory is short, and its client has much of it.
-    pub(super) fn gives_way(&self, worker: &WorkerApp) -> bool {
+    pub(crate) fn gives_way(&self, worker: &WorkerApp) -> bool {
         self.owner.is_some() && worker.holds_too_much() && worker.conduct.has_most(self.owner)
     }
 

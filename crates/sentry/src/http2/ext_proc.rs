@@ -87,8 +87,8 @@ impl Call {
             Ok(settled) => settled,
             Err(bad) => return self.refuse_bad(bad),
         };
-        self.stream.hold(Some(&parts.headers));
-        let client = self.stream.client.clone();
+        self.stream.own.hold(Some(&parts.headers));
+        let client = self.stream.own.client.clone();
         let view = View { parts: &parts, client: &client };
         let arrival = police(&worker, &view, worker.now(), BodyIs::Here);
         client.serve();
@@ -109,7 +109,7 @@ impl Call {
             return self.talk.say(Say::Immediate(says));
         }
         let changes = request.changes(parts, &path);
-        self.stream.hold(None);
+        self.stream.own.hold(None);
         self.talk.say(Say::RequestHeaders(GoOn::with(changes)))?;
         self.accompany(request).await
     }
@@ -118,10 +118,10 @@ impl Call {
     async fn next(&mut self) -> Result<Option<Told>, End> {
         let Call { stream, talk } = self;
         poll_fn(|cx| {
-            stream.client.remember(cx);
+            stream.own.client.remember(cx);
             match talk.poll_next(cx) {
                 Poll::Pending => {
-                    stream.shared.worker.count_held(&stream.client, talk.unread());
+                    stream.shared.worker.count_held(&stream.own.client, talk.unread());
                     stream.poll_over().map(|()| Err(End::Gone))
                 }
                 told => told,
@@ -136,7 +136,7 @@ impl Call {
         let mut parts = read(fields)?;
         head::settle(&mut parts, &door.head())?;
         // What a handshake said was said by Envoy.
-        let worker = door.find(&View { parts: &parts, client: &self.stream.client }, None)?.clone();
+        let worker = door.find(&View { parts: &parts, client: &self.stream.own.client }, None)?.clone();
         let path = fields.first(":path").unwrap_or_default().to_vec();
         if worker.is_asked_by(Asker::Envoy) { Ok((parts, worker, path)) } else { Err(Bad::NoApplication) }
     }
@@ -180,7 +180,7 @@ impl Call {
         waiting: Waiting,
     ) -> Result<Result<Result<Admitted, Rejection>, Wait>, End> {
         let Call { stream, talk } = self;
-        let client = &stream.client;
+        let client = &stream.own.client;
         client.wait(Wait::Queue, Timestamp::MAX);
         let mut turn = pin!(client.in_time(waiting.turn()));
         let turn = poll_fn(|cx| {
@@ -203,8 +203,8 @@ impl Call {
 
     /// Goes along with it from when Envoy sends it on.
     async fn accompany(&mut self, mut request: Asked) -> Result<(), End> {
-        self.stream.client.unbound_request();
-        self.stream.client.wait(Wait::FirstByte, Timestamp::MAX);
+        self.stream.own.client.unbound_request();
+        self.stream.own.client.wait(Wait::FirstByte, Timestamp::MAX);
         let mut has_begun = false;
         loop {
             let (say, is_over) = match self.next().await {
@@ -248,8 +248,8 @@ impl Asked {
     /// The request, and what was decided about it.
     fn new(arrival: Arrival, stream: &Stream, parts: &request::Parts) -> (Self, Policed) {
         let Arrival { worker, at, request, policed, local } = arrival;
-        stream.client.bound_request(at, local.live.config.timeouts.request);
-        let mut ending = Ending::new(&worker, &stream.client, &local, at, request);
+        stream.own.client.bound_request(at, local.live.config.timeouts.request);
+        let mut ending = Ending::new(&worker, &stream.own.client, &local, at, request);
         let given = parts.headers.get("traceparent").map(HeaderValue::as_bytes);
         ending.trace = worker.app.spans.begin(given, || worker.random());
         ending.offer(&parts.headers);
@@ -261,7 +261,7 @@ impl Asked {
         let ending = &mut self.ending;
         ending.decision = admitted.shadow.map_or(Decided::Admitted, Decided::Shadow);
         ending.server = Some(admitted.server);
-        stream.client.admitted(admitted.permit.admission());
+        stream.own.client.admitted(admitted.permit.admission());
         ending.place.permit = Some(admitted.permit);
         ending.place.is_elsewhere = true;
         if ending.kind() == RequestKind::Poll {

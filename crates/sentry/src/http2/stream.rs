@@ -16,9 +16,9 @@ use http_body::Body;
 use tidegate_engine::Timestamp;
 
 use super::Shared;
-use super::conduct::{Counted, STREAM_BYTES};
+use super::conduct::STREAM_BYTES;
 use crate::body::ResponseBody;
-use crate::client::{Client, Wait};
+use crate::client::{Client, Sharer, Wait};
 use crate::counters::Counter;
 use crate::permit::Arrival;
 use crate::proxy::handle;
@@ -28,33 +28,24 @@ use crate::upload::Source;
 /// What is read ahead of an answer that is not whole yet, on its server's connection.
 const UNREAD: usize = 64 * 1024;
 
-/// A stream in its worker's list; off it again when dropped.
+/// A stream.
 pub(super) struct Stream {
     pub(super) shared: Rc<Shared>,
-    pub(super) client: Rc<Client>,
-    key: usize,
-    counted: Counted,
+    pub(super) own: Sharer,
 }
 
 impl Stream {
     /// A request with this head, for which that was decided; `None`: nothing yet.
     pub(super) fn new(shared: &Rc<Shared>, arrival: Option<Arrival>, head: &HeaderMap) -> Self {
-        let worker = &shared.worker;
-        let client = Client::new(shared.client.peer(), Timestamp::MAX);
-        client.learn_from(&shared.client);
-        client.is_stream.set(true);
-        client.shed.set(false);
-        client.pass(arrival.map(Box::new));
-        client.wait(Wait::RequestBody, worker.deadline(|timeouts| timeouts.header));
-        let key = worker.clients.borrow_mut().insert(client.clone());
+        let own = Sharer::new(&shared.worker, &shared.client, arrival, head);
+        own.client.is_stream.set(true);
         shared.opened();
-        let counted = Counted::new(worker, client.peer().ip(), head);
-        Stream { shared: shared.clone(), client, key, counted }
+        Stream { shared: shared.clone(), own }
     }
 
     /// Serves it to its end.
     pub(super) async fn run(self, request: Request<Source>, mut answer: SendResponse<Piece>, is_head: bool) {
-        let (worker, client) = (&self.shared.worker, &self.client);
+        let (worker, client) = (&self.shared.worker, &self.own.client);
         if request.headers().contains_key(header::EXPECT) && !http_body::Body::is_end_stream(request.body()) {
             let mut go_on = Response::new(());
             *go_on.status_mut() = http::StatusCode::CONTINUE;
@@ -101,14 +92,9 @@ impl Stream {
         }
     }
 
-    /// This head came in a message of its client's and is held, or none is any more.
-    pub(super) fn hold(&mut self, head: Option<&HeaderMap>) {
-        self.counted.hold(&self.shared.worker, head);
-    }
-
     /// Whether its time is up, and nobody who was polled took note.
     pub(super) fn poll_over(&self) -> Poll<()> {
-        match poll_over(&self.shared.worker, &self.client) {
+        match poll_over(&self.shared.worker, &self.own.client) {
             Poll::Ready(Over::Cut) => Poll::Ready(()),
             _ => Poll::Pending,
         }
@@ -117,12 +103,6 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        let Shared { worker, .. } = &*self.shared;
-        worker.clients.borrow_mut().remove(self.key);
-        self.client.unwritten.set(0);
-        worker.count_held(&self.client, 0);
-        self.client.end_message();
-        self.counted.end(worker);
         self.shared.closed();
     }
 }
@@ -159,13 +139,13 @@ struct Relay<'a> {
 
 impl Relay<'_> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
-        let client = &self.stream.client;
+        let client = &self.stream.own.client;
         client.remember(cx);
         if self.to.poll_reset(cx).is_ready() {
             return Poll::Ready(Err(Broken));
         }
         let worker = &self.stream.shared.worker;
-        if self.body.is_some() && self.stream.counted.gives_way(worker) {
+        if self.body.is_some() && self.stream.own.gives_way() {
             worker.lane().bump(Counter::ConnectionsShed);
             self.to.send_reset(Reason::ENHANCE_YOUR_CALM);
             return Poll::Ready(Err(Broken));
@@ -250,7 +230,7 @@ impl Relay<'_> {
             self.queued -= piece.len();
             self.taken += piece.len() as u64;
             self.is_ended = self.queue.is_empty() && self.body.is_none() && self.trailers.is_none();
-            let piece = Piece { bytes: piece, client: Some(self.stream.client.clone()) };
+            let piece = Piece { bytes: piece, client: Some(self.stream.own.client.clone()) };
             self.to.send_data(piece, self.is_ended).map_err(|_| Broken)?;
             wrote = true;
         }
@@ -268,7 +248,7 @@ impl Relay<'_> {
     /// A client whose time is up has it again if it took what it must.
     fn poll_time(&mut self) -> Poll<()> {
         let Shared { worker, .. } = &*self.stream.shared;
-        let client = &self.stream.client;
+        let client = &self.stream.own.client;
         if client.expired() != Some(Wait::ResponseBody) {
             return self.stream.poll_over();
         }

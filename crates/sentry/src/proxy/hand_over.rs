@@ -1,6 +1,9 @@
 //! Where the client is a proxy that sends requests on itself: it is told that it may, and the request's place is kept
 //! until it tells of the end.
 //!
+//! *Applied.* nginx asks by a request of its own and has this answer; of a question of HAProxy's ([`crate::spop`]) it
+//! is what is decided, and told in other words.
+//!
 //! *Source.* nginx's `X-Accel-Redirect`: with the name of a location, the request goes on there as it came, with its
 //! method and its body.
 
@@ -37,7 +40,7 @@ const PATIENCE: (u32, Duration) = (20, Duration::from_secs(10));
 const PATIENCE_AT_FIRST: (u32, Duration) = (2, Duration::from_secs(1));
 /// How many lines are the first.
 const FIRST: u64 = 100;
-/// The same of what is open, which has no place.
+/// How long the end is waited for of what is open, which has no place.
 const LONGEST_OPEN: Duration = Duration::from_secs(24 * 3600);
 
 /// Whether an answer tells who asked to send the request on.
@@ -104,7 +107,7 @@ async fn accompany(
 ) {
     match tokio::time::timeout(most, end).await {
         Ok(Some(told)) if told.is_done => learn(&mut ending, told, sent_at),
-        // Its client left, or nginx asked again under the same id.
+        // Its client left, or the proxy asked again under the same id.
         Ok(told) => {
             ending.status = told.map_or(0, |told| told.status);
             return;

@@ -8,47 +8,36 @@ use std::task::Poll;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, request};
 use http_body::Body;
-use tidegate_engine::Timestamp;
 
 use super::Shared;
 use super::frame::{Of, Set};
 use super::question;
 use crate::body::ResponseBody;
-use crate::client::{Client, Wait};
-use crate::http2::conduct::Counted;
+use crate::client::Sharer;
 use crate::permit::Arrival;
 use crate::proxy::{hand_over, handle};
 use crate::reject::{self, DECISION};
 use crate::serve::{Over, poll_over};
 use crate::upload::Source;
 
-/// A question in its worker's list; off it again when dropped.
+/// A question.
 pub(super) struct Asked {
     shared: Rc<Shared>,
     of: Of,
-    client: Rc<Client>,
-    key: usize,
-    counted: Counted,
+    own: Sharer,
 }
 
 impl Asked {
     /// A request with this head, for which that was decided.
     pub(super) fn new(shared: &Rc<Shared>, of: Of, arrival: Arrival, head: &HeaderMap) -> Self {
-        let worker = &shared.worker;
-        let client = Client::new(shared.client.peer(), Timestamp::MAX);
-        client.learn_from(&shared.client);
-        client.shed.set(false);
-        client.pass(Some(Box::new(arrival)));
-        client.wait(Wait::RequestBody, worker.deadline(|timeouts| timeouts.header));
-        let key = worker.clients.borrow_mut().insert(client.clone());
+        let own = Sharer::new(&shared.worker, &shared.client, Some(arrival), head);
         shared.opened();
-        let counted = Counted::new(worker, client.peer().ip(), head);
-        Asked { shared: shared.clone(), of, client, key, counted }
+        Asked { shared: shared.clone(), of, own }
     }
 
     /// Goes along with it until it is decided. `changes`: what is to be another in it once it goes on.
     pub(super) async fn run(self, parts: request::Parts, changes: Vec<(&'static str, Set)>) {
-        let (worker, client) = (&self.shared.worker, &self.client);
+        let (worker, client) = (&self.shared.worker, &self.own.client);
         let answer = {
             let request = Request::from_parts(parts, Source::None);
             let mut handling = pin!(handle(worker.clone(), client.clone(), request));
@@ -86,7 +75,7 @@ impl Asked {
         }
         drop(body);
         self.shared.refuse(self.of, Response::from_parts(head, page));
-        if let Some(ending) = self.client.take_ending() {
+        if let Some(ending) = self.own.client.take_ending() {
             ending.report();
         }
     }
@@ -94,11 +83,6 @@ impl Asked {
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        let Shared { worker, .. } = &*self.shared;
-        worker.clients.borrow_mut().remove(self.key);
-        worker.count_held(&self.client, 0);
-        self.client.end_message();
-        self.counted.end(worker);
         self.shared.closed();
     }
 }
