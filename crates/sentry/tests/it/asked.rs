@@ -1,6 +1,5 @@
 //! nginx asks whether it may send a request on, and tells of its end by a line of its access log.
 
-use std::net::UdpSocket;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,9 +30,7 @@ fn admitted(sentry: &Running, id: &str) -> Client {
 
 /// Tells of an end.
 fn tell(sentry: &Running, fields: &str) {
-    let to = sentry.handle.ends().expect("ends are listened for");
-    let line = format!("<190>Nov 25 16:12:23 host tidegate: {fields}");
-    UdpSocket::bind("127.0.0.1:0").expect("a port").send_to(line.as_bytes(), to).expect("sent");
+    sentry.tell_end("tidegate", fields);
 }
 
 const FINE: &str = "status=200 bytes=9 done=OK head=[0.001 : 0.020] whole=[0.001 : 0.030]";

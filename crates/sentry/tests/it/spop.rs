@@ -1,6 +1,5 @@
 //! HAProxy asks by SPOP whether it may send a request on, and tells of its end by a line of its log.
 
-use std::net::UdpSocket;
 use std::sync::Arc;
 
 use tidegate_sentry::config::Asker;
@@ -18,9 +17,7 @@ fn admitted(haproxy: &mut Haproxy, stream: u64, id: &str) {
 
 /// Tells of an end.
 fn tell(sentry: &Running, fields: &str) {
-    let to = sentry.handle.ends().expect("ends are listened for");
-    let line = format!("<134>Nov 25 17:10:20 haproxy[7]: {fields}");
-    UdpSocket::bind("127.0.0.1:0").expect("a port").send_to(line.as_bytes(), to).expect("sent");
+    sentry.tell_end("haproxy[7]", fields);
 }
 
 const FINE: &str = "status=200 bytes=9 ended=-- queue=0 connect=1 answer=20 rest=4";

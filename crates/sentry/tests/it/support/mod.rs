@@ -8,7 +8,7 @@ pub mod hostile;
 pub mod protobuf;
 mod server;
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -176,6 +176,13 @@ impl Running {
         let mut client = self.client();
         client.send(request);
         client.answer()
+    }
+
+    /// Tells of a request's end, as a line of syslog from this program.
+    pub fn tell_end(&self, program: &str, fields: &str) {
+        let to = self.handle.ends().expect("ends are listened for");
+        let line = format!("<190>Nov 25 16:12:23 host {program}: {fields}");
+        UdpSocket::bind("127.0.0.1:0").expect("a port").send_to(line.as_bytes(), to).expect("sent");
     }
 
     pub fn count(&self, counter: Counter) -> u64 {
