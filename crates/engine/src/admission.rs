@@ -88,13 +88,14 @@ policies! {
         Batch("batch") => batch,
         /// A pre-computed share per class (Cataclysm, section 3.3).
         Threshold("threshold") => threshold,
-        /// Batch while the sentry can afford it, threshold while it cannot.
+        /// Batch while the sentry can afford it, threshold while it cannot (Cataclysm, section 3.3).
         Sentry("sentry") => sentry,
         /// The batch test as it was published: whole batches or none, no estimate corrected (Cataclysm).
         CataclysmBatch("cataclysm-batch") => cataclysm_batch,
         /// The threshold as it was published: every 15 s, from rates and costs alone (Cataclysm).
         CataclysmThreshold("cataclysm-threshold") => cataclysm_threshold,
         /// Few enough requests at the servers to keep them busy; the rest waits here for as long as it can be in time.
+        /// Threshold while the sentry cannot afford that.
         Waiting("waiting") => waiting,
     }
 }
@@ -120,11 +121,20 @@ pub trait AdmissionPolicy: Debug + Send {
         false
     }
 
+    /// Whether more would be let in if servers were thought to have more processors: then a number that is too low is
+    /// told by trying a higher one.
+    fn is_by_processors(&self) -> bool {
+        true
+    }
+
     /// An admitted request ended with an outcome; [`AdmissionPolicy::on_completion`] follows at once. A cancel is no
     /// outcome: it teaches nothing.
     fn on_outcome(&mut self, cx: &mut Context<'_>, ended: &Ended) {
         let _ = (cx, ended);
     }
+
+    /// An admitted request turned out to be a poll, which is no work; [`AdmissionPolicy::on_completion`] follows.
+    fn on_poll(&mut self, _request: &Request) {}
 
     /// A request ended; a place may be free.
     fn on_completion(&mut self, cx: &mut Context<'_>) {
@@ -218,6 +228,8 @@ pub struct Ended {
     pub in_flight_at_start: usize,
     /// Whether it is over; a stream goes on, and says nothing of how long work takes.
     pub is_over: bool,
+    /// Whether its server did not work on it, as it seemed: how long it was there says nothing of work either.
+    pub hung: bool,
 }
 
 /// A policy's answer to an arrival.

@@ -81,6 +81,12 @@ impl Bench {
         self.controller.snapshot(self.now).policy
     }
 
+    /// How many in flight count as hanging: no more than work.
+    pub(super) fn hanging(&self) -> usize {
+        let snapshot = self.controller.snapshot(self.now);
+        snapshot.hanging.min(snapshot.in_flight / 2)
+    }
+
     /// The limit after each step.
     pub(super) fn limits(&self) -> &[f64] {
         &self.limits

@@ -29,6 +29,7 @@
 //!
 //! *Source.* Ours.
 
+mod away;
 mod busy;
 mod chance;
 mod foresee;
@@ -37,10 +38,13 @@ mod history;
 #[cfg(test)]
 mod invariants;
 mod kept;
+mod knee;
 mod late;
 mod lines;
 mod places;
+mod polls;
 mod relative;
+mod room;
 mod speed;
 mod stays;
 
@@ -50,18 +54,22 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::batch::Order;
+use super::sentry::relieved::{Careful, Relief, Relieved};
 use super::{Admission, AdmissionPolicy, Arrival, Context, Ended, PolicyState};
 use crate::decision::{End, Reason};
 use crate::learned::Kept;
-use crate::setup::Setup;
+use crate::request::Request;
+use crate::setup::{Setup, SetupError};
 use crate::time::Timestamp;
 
+use away::Away;
 use busy::{Busy, Look};
 use chance::Chances;
 use growth::Growth;
 use history::History;
 use late::Late;
 use lines::Lines;
+use polls::Polls;
 use relative::Relative;
 use speed::Speed;
 
@@ -71,28 +79,38 @@ use speed::Speed;
 pub struct Config {
     /// Who goes first inside a class, as in the policy `batch`: `"smallest-first"`, `"fair"` or `"fifo"`.
     pub order: Order,
+    /// When the sentry's own processors are short, and what decides then.
+    pub relief: Relief,
 }
 
 impl Config {
-    pub(super) fn build(&self, setup: &Setup) -> WaitingRoom {
+    pub(super) fn check(&self) -> Result<(), SetupError> {
+        self.relief.check("waiting")
+    }
+
+    pub(super) fn build(&self, setup: &Setup) -> Relieved<WaitingRoom> {
+        self.relief.of(self.room(setup), setup)
+    }
+
+    fn room(&self, setup: &Setup) -> WaitingRoom {
         let quantile = setup.sla.statistic().quantile();
         let classes = setup.classes.len();
         WaitingRoom {
             busy: Busy::new(),
             history: History::new(),
-            look: Look { most: FIRST_PLACES, beyond: 1.0, is_known: false },
+            look: Look { most: FIRST_PLACES, least: 1.0, beyond: 1.0, is_known: false },
             places: FIRST_PLACES,
-            looks: 0,
-            looked: None,
-            fullest: 0,
+            looks: Looks::default(),
             settled: Timestamp::ZERO,
-            seen: Seen { until: Timestamp::ZERO, in_flight: 0 },
+            seen: Seen { until: Timestamp::ZERO, at_work: 0 },
+            away: Away::default(),
             speed: Speed::default(),
             growth: Growth::default(),
             chances: Chances::new(quantile),
             late: Late::new(quantile.map_or(0.0, |quantile| 1.0 - quantile)),
             lines: Lines::new(self.order, classes),
             relative: Relative::default(),
+            polls: Polls::default(),
             ticked: Timestamp::ZERO,
             guaranteed: 0.0,
             waited: 0.0,
@@ -117,11 +135,22 @@ const UNSURE: f64 = 0.1;
 const STANDING: f64 = 1.0;
 const BEYOND: f64 = 0.1;
 
-/// Up to when time is accounted for, and how many were in flight then.
+/// Up to when time is accounted for, and how many servers worked on then.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     until: Timestamp,
-    in_flight: usize,
+    at_work: usize,
+}
+
+/// What is known from one look at W to the next.
+#[derive(Clone, Copy, Debug, Default)]
+struct Looks {
+    count: u32,
+    last: Option<Timestamp>,
+    /// The most at work since.
+    fullest: usize,
+    /// W without the trial of fewer that goes on.
+    before_trial: Option<f64>,
 }
 
 /// State of the policy `waiting`.
@@ -132,19 +161,18 @@ pub struct WaitingRoom {
     look: Look,
     /// W: places of one server.
     places: f64,
-    /// How often W was looked at, when last, and the most in flight since.
-    looks: u32,
-    looked: Option<Timestamp>,
-    fullest: usize,
+    looks: Looks,
     /// From when on what completes says how many processors there are.
     settled: Timestamp,
     seen: Seen,
+    away: Away,
     speed: Speed,
     growth: Growth,
     chances: Chances,
     late: Late,
     lines: Lines,
     relative: Relative,
+    polls: Polls,
     /// The last tick.
     ticked: Timestamp,
     /// Work per second that guarantees let past the queue.
@@ -164,13 +192,13 @@ impl AdmissionPolicy for WaitingRoom {
         // Who is above its tenant's share goes after those who are not, and leaves them the queue, not the places.
         let is_above = cx.load.pressure > 0.0;
         cx.load.in_flight -= core::mem::take(&mut cx.load.pressed);
-        let place = self.lines.arrive(cx, arrival, self.relative.of(cx.costs, arrival.cost), is_above);
+        let place = self.lines.arrive(cx, arrival, self.expected(cx, &arrival.request, arrival.cost), is_above);
         let above = if is_above { 0 } else { cx.over_share(class) };
         let before = cx.class_ids().take(class.index() + 1).map(|class| cx.waiting(class)).sum::<usize>() - above;
         if self.room(cx) > 0 && before == 0 {
-            self.seen.in_flight += 1;
+            self.seen.at_work += 1;
             self.growth.begin(cx.now, 1.0);
-            self.fullest = self.fullest.max(self.seen.in_flight);
+            self.looks.fullest = self.looks.fullest.max(self.seen.at_work);
             self.lines.let_in(cx, class, place.line);
             return Admission::Admit;
         }
@@ -188,12 +216,18 @@ impl AdmissionPolicy for WaitingRoom {
         Admission::Wait { bucket: place.line }
     }
 
+    /// It has its own number.
+    fn is_by_processors(&self) -> bool {
+        false
+    }
+
     fn on_outcome(&mut self, cx: &mut Context<'_>, ended: &Ended) {
         self.account(cx);
         if !ended.is_over {
             return;
         }
         self.growth.end(cx.now, ended.started);
+        self.polls.record(&ended.request, false);
         let is_late = match ended.end {
             End::Answered => ended.response_time > cx.target,
             End::TimedOut => true,
@@ -201,29 +235,34 @@ impl AdmissionPolicy for WaitingRoom {
         };
         let under_way = cx.load.in_flight + cx.waiting_in_all();
         self.late.record(is_late, under_way, self.stands_at_all());
-        if ended.end == End::TimedOut {
+        if ended.end == End::TimedOut || ended.hung {
             return;
         }
-        self.seen.in_flight = cx.load.in_flight;
+        self.seen.at_work = cx.load.at_work();
         let seconds = cx.costs.estimate(&ended.request);
         self.relative.record(cx.costs, seconds);
         let cost = self.relative.of(cx.costs, seconds);
         // It has left already.
-        let at_end = (cx.load.in_flight + 1) as f64;
+        let at_end = (cx.load.at_work() + 1) as f64;
         let in_service = self.history.since(ended.started, cx.now).map_or(at_end, |mean| mean.max(1.0)) / servers(cx);
+        let took = self.away.take(ended.service_time, cx.now.seconds_since(ended.started));
         if self.speed.cost() == 0.0 {
-            self.settled = cx.now + Duration::from_secs_f64(ended.service_time);
+            self.settled = cx.now + Duration::from_secs_f64(took);
         }
         if cx.now >= self.settled {
             self.busy.complete(at_end / servers(cx), cost);
         }
-        self.busy.took(ended.started, ended.service_time, cost);
+        self.busy.took(ended.started, took, cost);
         let expected = self.stay(cost, in_service);
         if expected > 0.0 && cx.costs.is_settled() {
             let weight = if self.look.is_known { 1.0 } else { UNSURE };
-            self.chances.record(cx.now, ended.service_time / expected, weight);
+            self.chances.record(cx.now, took / expected, weight);
         }
-        self.speed.complete(cost, ended.service_time, (in_service / self.look.most).max(1.0), at_end);
+        self.speed.complete(cost, took, (in_service / self.look.most).max(1.0), at_end);
+    }
+
+    fn on_poll(&mut self, request: &Request) {
+        self.polls.record(request, true);
     }
 
     fn on_completion(&mut self, cx: &mut Context<'_>) {
@@ -234,7 +273,7 @@ impl AdmissionPolicy for WaitingRoom {
             let since = cx.waiting_since(class, line).unwrap_or(cx.now);
             let cost = cx
                 .first_waiting(class, line)
-                .map_or(0.0, |request| self.relative.of(cx.costs, cx.costs.estimate(&request)));
+                .map_or(0.0, |request| self.expected(cx, &request, cx.costs.estimate(&request)));
             let (waited, stay) = (cx.now.seconds_since(since), self.stay(cost, self.places));
             let standing = if self.late.is_kept() { self.standing[class.index()] } else { 1.0 };
             let least = ALLOWED + (LIKELY - ALLOWED) * standing;
@@ -247,8 +286,8 @@ impl AdmissionPolicy for WaitingRoom {
                 self.growth.begin(cx.now, 1.0);
             }
         }
-        self.seen.in_flight = cx.load.in_flight;
-        self.fullest = self.fullest.max(self.seen.in_flight);
+        self.seen.at_work = cx.load.at_work();
+        self.looks.fullest = self.looks.fullest.max(self.seen.at_work);
     }
 
     fn on_tick(&mut self, cx: &mut Context<'_>) {
@@ -278,7 +317,7 @@ impl AdmissionPolicy for WaitingRoom {
 
     /// Who waited under another policy waits on, until it is late for certain.
     fn on_takeover(&mut self, cx: &mut Context<'_>) {
-        self.seen = Seen { until: cx.now, in_flight: cx.load.in_flight };
+        self.seen = Seen { until: cx.now, at_work: cx.load.at_work() };
         self.ticked = cx.now;
         self.lines.take_over(cx);
         self.expire(cx);
@@ -299,6 +338,7 @@ impl AdmissionPolicy for WaitingRoom {
     }
 
     fn describe(&self, state: &mut PolicyState) {
+        state.active = "waiting";
         state.limit = Some(self.places);
         state.more.push(("stay".into(), self.stay(self.speed.cost(), self.places)));
         state.more.push(("stretch".into(), self.chances.sure()));
@@ -314,70 +354,16 @@ impl AdmissionPolicy for WaitingRoom {
     }
 }
 
-impl WaitingRoom {
-    /// Places at all servers together.
-    fn limit(&self, cx: &Context<'_>) -> usize {
-        let limit = libm::floor(self.places * cx.load.servers as f64) as usize;
-        limit.max(cx.load.servers)
+impl Careful for WaitingRoom {
+    const NAME: &'static str = "waiting";
+
+    /// Who can start does.
+    fn finish(&mut self, cx: &mut Context<'_>) {
+        self.on_completion(cx);
     }
 
-    /// Places that are free.
-    fn room(&self, cx: &Context<'_>) -> usize {
-        self.limit(cx).saturating_sub(cx.load.in_flight).min(cx.load.free)
-    }
-
-    fn stands_at_all(&self) -> f64 {
-        self.standing.last().copied().unwrap_or(0.0)
-    }
-
-    /// Takes note of the time since the last look.
-    fn account(&mut self, cx: &Context<'_>) {
-        let elapsed = cx.now.seconds_since(self.seen.until);
-        if elapsed > 0.0 {
-            let in_service = self.seen.in_flight as f64 / servers(cx);
-            if cx.now >= self.settled && self.speed.cost() > 0.0 {
-                self.busy.pass(in_service, elapsed);
-            }
-            self.history.pass(cx.now, self.seen.in_flight as f64, elapsed, self.speed.stay());
-            self.busy.tick(cx.now, self.speed.stay(), servers(cx), &self.history);
-            self.speed.pass(in_service.min(self.look.most) * servers(cx), elapsed);
-        }
-        self.seen.until = cx.now;
-    }
-
-    /// Seconds at a server that a request of this relative cost takes on average, with so many in service there; 0
-    /// while nothing is known.
-    fn stay(&self, cost: f64, in_service: f64) -> f64 {
-        let crowd = (in_service / self.look.most).max(1.0);
-        cost * crowd * self.seconds_per_cost().unwrap_or(0.0)
-    }
-
-    /// Seconds of a processor for a unit of relative cost; `None`: nothing is known yet. While W still grows, what was
-    /// begun of late would look slow.
-    fn seconds_per_cost(&self) -> Option<f64> {
-        if self.look.is_known { self.speed.seconds_per_cost() } else { self.speed.seconds_by_completed() }
-    }
-
-    /// Work that full servers do per second, beside what is guaranteed; `None`: nothing is known yet.
-    fn rate(&self, cx: &Context<'_>) -> Option<f64> {
-        let full = self.places.min(self.look.most) * servers(cx);
-        Some(full / self.seconds_per_cost()? - self.guaranteed)
-    }
-
-    /// Refuses who has waited for as long as the target.
-    fn expire(&mut self, cx: &mut Context<'_>) {
-        let target = Duration::from_secs_f64(cx.target);
-        for class in cx.class_ids() {
-            let mut first: Option<Timestamp> = None;
-            for line in self.lines.used(class) {
-                while cx.waiting_since(class, line).is_some_and(|since| since + target <= cx.now) {
-                    cx.refuse(class, line, 1, cx.load.refusal(Reason::QueueTimeout), None);
-                }
-                let next = cx.waiting_since(class, line).map(|since| since + target);
-                first = [first, next].into_iter().flatten().min();
-            }
-            self.expiry[class.index()] = first;
-        }
+    fn resume(&mut self, cx: &mut Context<'_>) {
+        self.on_takeover(cx);
     }
 }
 

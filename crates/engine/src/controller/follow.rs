@@ -34,6 +34,7 @@ impl Controller {
             started: flight.started,
             in_flight_at_start: flight.in_flight as usize,
             is_over,
+            hung: flight.hangs,
         };
         let mut context = self.core.context(now);
         self.admission.on_outcome(&mut context, &ended);
@@ -48,7 +49,7 @@ impl Controller {
 
     pub(super) fn tick(&mut self, now: Timestamp) {
         self.fade_ghosts(now);
-        self.core.refresh(now);
+        self.core.refresh(now, self.admission.is_by_processors());
         let mean = self.core.estimates.costs.mean();
         let Core { fleet, outbox, tenants, policer, .. } = &mut self.core;
         tenants.tick(now, TICK.as_secs_f64(), mean, policer);

@@ -25,10 +25,12 @@ impl Rejection {
 }
 
 impl Core {
-    /// Brings everything slow up to date.
-    pub(super) fn refresh(&mut self, now: Timestamp) {
+    /// Brings everything slow up to date. `by_processors`: see [`AdmissionPolicy::is_by_processors`].
+    ///
+    /// [`AdmissionPolicy::is_by_processors`]: crate::admission::AdmissionPolicy::is_by_processors
+    pub(super) fn refresh(&mut self, now: Timestamp, by_processors: bool) {
         let held_back = self.refresh_rates(now);
-        self.refresh_capacities(now, held_back);
+        self.refresh_capacities(now, held_back && by_processors);
         self.estimates.calibration.refresh(now);
         if let Some(from) = self.estimates.refresh_target(&self.setup) {
             self.outbox.record(now, Event::TargetChanged { from, to: self.estimates.target });

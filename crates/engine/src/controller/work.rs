@@ -89,7 +89,10 @@ impl Controller {
         // Only now: who waits for a place is started by what the server has.
         match outcome {
             Some(outcome) => self.tell_outcome(now, first_byte, &flight, outcome, false),
-            None => self.admission.on_completion(&mut self.core.context(now)),
+            None => {
+                self.admission.on_poll(&flight.request);
+                self.admission.on_completion(&mut self.core.context(now));
+            }
         }
         self.settle(now);
         true

@@ -51,16 +51,11 @@ impl World {
         }
     }
 
-    fn arrive(&mut self) -> Option<Ticket> {
-        let admitted = match self.controller.handle_arrival(self.now, Request::default()) {
-            Decision::Admit { ticket, .. } => {
-                self.in_service.push((ticket, COST));
-                Some(ticket)
-            }
-            _ => None,
-        };
+    fn arrive(&mut self) {
+        if let Decision::Admit { ticket, .. } = self.controller.handle_arrival(self.now, Request::default()) {
+            self.in_service.push((ticket, COST));
+        }
         self.act();
-        admitted
     }
 
     fn serve(&mut self) {
@@ -82,17 +77,13 @@ impl World {
         }
     }
 
-    /// One more stream, which computes all the time on a processor of its own.
+    /// One that is in service turns out to be a stream, which computes all the time on a processor of its own.
     fn open(&mut self) -> Ticket {
-        loop {
-            if let Some(ticket) = self.arrive() {
-                self.in_service.retain(|(other, _)| *other != ticket);
-                assert!(self.controller.handle_open(self.now, ticket, Open::Stream, self.now));
-                self.taken += 1.0;
-                return ticket;
-            }
-            self.run(1);
-        }
+        let (ticket, _) = self.in_service.pop().expect("the server is full");
+        assert!(self.controller.handle_open(self.now, ticket, Open::Stream, self.now));
+        self.act();
+        self.taken += 1.0;
+        ticket
     }
 
     fn close(&mut self, ticket: Ticket) {

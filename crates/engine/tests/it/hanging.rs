@@ -71,6 +71,22 @@ fn who_hangs_and_is_sent_to_another_server_hangs_no_more() {
 }
 
 #[test]
+fn who_hangs_takes_nobodys_place_where_others_wait() {
+    let mut case = case();
+    case.setup.admission = cases::admission(r#"{ "policy": "waiting" }"#);
+    let mut driver = Driver::new(&case, 3);
+    answer_others(&mut driver, 200);
+    (0..7).for_each(|_| driver.arrive(0, 0, 1));
+    answer_others(&mut driver, 80);
+    assert_eq!(hanging(&driver), (7, 7));
+    (0..40).for_each(|_| driver.arrive(0, 0, 1));
+    let places = driver.last().after.snapshot.policy.limit.expect("it has places") as usize;
+    assert!(places > 7, "no more than work are set aside: {places}");
+    assert_eq!(driver.flying().len(), 7 + places);
+    check(&case, &driver.trace).unwrap();
+}
+
+#[test]
 fn the_lasting_rate_is_known_after_a_quarter_of_a_minute_and_forgets_after_some() {
     let case = case();
     let mut driver = Driver::new(&case, 3);

@@ -26,15 +26,10 @@
 use alloc::vec::Vec;
 
 use super::history::History;
+use super::knee::{KNEES, Knee};
 use super::stays::{Said, Stays};
 use crate::time::Timestamp;
 
-/// From one processor on, each step so much more; the last is 3,900.
-const STEP: f64 = 1.12;
-pub(super) const GRID: usize = 74;
-/// What is believed of a server that was never seen: so many processors, give or take a factor of five.
-const FIRST_GUESS: f64 = 8.0;
-const FIRST_SPREAD: f64 = 1.6;
 /// What a window said is believed in the next one to this power.
 const KEEP: f64 = 0.98;
 /// The least that any number of processors is believed: it can come back within a few windows.
@@ -51,13 +46,16 @@ const DOUBT: f64 = 0.8;
 /// Else this part of what is believed lies below what is taken for true. With more, unimportant requests have places
 /// that are too many for long: of the most important class 0.89 was let in, in the worst of twenty runs, for 0.96.
 const BELOW: f64 = 0.5;
+/// And this part lies below what is tried for once, while more bring nothing.
+const FEW: f64 = 0.2;
 /// Levels of requests in service that are told apart: eighths below 1, quarters to 12 (an average over servers is no
 /// whole number), then in steps.
 const BELOW_ONE: usize = 8;
 const QUARTERS: f64 = 4.0;
 const SINGLE: f64 = 12.0;
 const ABOVE: usize = BELOW_ONE + 44;
-pub(super) const LEVELS: usize = ABOVE + GRID;
+const ABOVE_STEP: f64 = 1.12;
+pub(super) const LEVELS: usize = ABOVE + 74;
 /// What one window says is believed to this: a neighbour, a pause or a change of speed may have said it.
 const CHANCE_OF_OTHERS: f64 = 0.01;
 /// The variance of the logarithm of exponential times.
@@ -71,8 +69,10 @@ const DOUBTFUL: f64 = 0.05;
 /// What is made of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
-    /// Processors of a server: as many as it may well have.
+    /// How many are worth their time at a server: as many as well may be.
     pub(super) most: f64,
+    /// As few as well may be.
+    pub(super) least: f64,
     /// How likely it has more than were in service already.
     pub(super) beyond: f64,
     /// Whether their number is known.
@@ -82,7 +82,7 @@ pub(super) struct Look {
 /// What is believed of the processors of a server.
 #[derive(Debug)]
 pub(super) struct Busy {
-    /// Logarithms of the prior over the grid.
+    /// Logarithms of the prior over the knees.
     pub(super) prior: Vec<f64>,
     /// By level.
     completed: Vec<f64>,
@@ -110,7 +110,7 @@ impl Busy {
 
     pub(super) fn new() -> Busy {
         Busy {
-            prior: (0..GRID).map(first).collect(),
+            prior: Knee::all().map(Knee::first).collect(),
             completed: alloc::vec![0.0; LEVELS],
             seconds: alloc::vec![0.0; LEVELS],
             area: alloc::vec![0.0; LEVELS],
@@ -160,26 +160,23 @@ impl Busy {
         }
         let sum: f64 = shares.iter().sum();
         let moment = |of: &dyn Fn(f64) -> f64| -> f64 {
-            shares.iter().enumerate().map(|(k, share)| share * of(ln_processors(k))).sum::<f64>() / sum
+            Knee::all().zip(&shares).map(|(knee, share)| share * of(knee.ln_worth())).sum::<f64>() / sum
         };
         let mean = moment(&|ln| ln);
         let deviation = libm::sqrt(moment(&|ln| (ln - mean) * (ln - mean)));
         let beyond = moment(&|ln| f64::from(u8::from(ln > libm::log(fullest.max(1.0)))));
         if deviation < KNOWN {
-            return Look { beyond, most: libm::exp(mean + deviation * DOUBT), is_known: true };
+            let most = libm::exp(mean + deviation * DOUBT);
+            return Look { beyond, most, least: most, is_known: true };
         }
-        let mut left = sum * BELOW;
-        let found = shares.iter().position(|share| {
-            left -= share;
-            left <= 0.0
-        });
-        Look { beyond, most: libm::exp(ln_processors(found.unwrap_or(GRID - 1))), is_known: false }
+        let [least, most] = [FEW, BELOW].map(|below| libm::exp(quantile(&shares, sum * below)));
+        Look { beyond, most, least, is_known: false }
     }
 
     /// A window ends.
     fn turn(&mut self, over: &[f64], greatest: f64, spread: f64) {
-        for (k, (prior, now)) in self.prior.iter_mut().zip(over).enumerate() {
-            *prior = (KEEP * (now - greatest)).max(FLOOR) + (1.0 - KEEP) * first(k);
+        for (knee, (prior, now)) in Knee::all().zip(self.prior.iter_mut().zip(over)) {
+            *prior = (KEEP * (now - greatest)).max(FLOOR) + (1.0 - KEEP) * knee.first();
         }
         self.spread = spread;
         self.stays.clear();
@@ -205,9 +202,9 @@ impl Busy {
     /// Logarithm of the posterior, without its constant.
     fn belief(&self) -> Belief {
         let counted = self.counted();
-        let said = self.stays.say((0..GRID).map(ln_processors));
+        let said = self.stays.say(Knee::all());
         let count = if said.is_some() { self.stays.count() } else { 0.0 };
-        let said: Vec<Said> = said.map_or_else(|| alloc::vec![Said::default(); GRID], Iterator::collect);
+        let said: Vec<Said> = said.map_or_else(|| alloc::vec![Said::default(); KNEES], Iterator::collect);
         let times: Vec<f64> = said.iter().map(|said| said.likelihood).collect();
         let least = said.iter().map(|said| said.variance).fold(f64::INFINITY, f64::min);
         let spread = (self.spread * SPREAD_MEMORY + least * count) / (SPREAD_MEMORY + count);
@@ -227,19 +224,18 @@ impl Busy {
     fn counted(&self) -> Vec<f64> {
         let used: Vec<(f64, f64, f64)> = (0..LEVELS)
             .filter(|&at| self.completed[at] > 0.0 || self.seconds[at] > 0.0)
-            .map(|at| (self.in_service(at), self.completed[at], self.seconds[at]))
+            .map(|at| (libm::log(self.in_service(at)), self.completed[at], self.seconds[at]))
             .collect();
-        let likelihood = |k: usize| {
-            let processors = libm::exp(ln_processors(k));
+        let likelihood = |knee: Knee| {
             let (mut completed, mut work) = (0.0, 0.0);
-            for &(level, count, seconds) in &used {
-                let busy = level.min(processors);
-                completed += count * libm::log(busy);
-                work += seconds * busy;
+            for &(ln_in_service, count, seconds) in &used {
+                let ln_busy = ln_in_service - knee.ln_crowd(ln_in_service);
+                completed += count * ln_busy;
+                work += seconds * libm::exp(ln_busy);
             }
             if work > 0.0 { completed - self.total * libm::log(work) } else { 0.0 }
         };
-        (0..GRID).map(likelihood).collect()
+        Knee::all().map(likelihood).collect()
     }
 }
 
@@ -247,14 +243,16 @@ fn greatest(of: &[f64]) -> f64 {
     of.iter().copied().fold(f64::NEG_INFINITY, f64::max)
 }
 
-fn ln_processors(k: usize) -> f64 {
-    k as f64 * libm::log(STEP)
-}
-
-/// Logarithm of what is believed of a server that was never seen.
-fn first(k: usize) -> f64 {
-    let away = (ln_processors(k) - libm::log(FIRST_GUESS)) / FIRST_SPREAD;
-    -0.5 * away * away
+/// So much of what is believed lies below: a logarithm of how many are worth their time.
+fn quantile(shares: &[f64], below: f64) -> f64 {
+    let mut worth: Vec<(f64, f64)> = Knee::all().map(Knee::ln_worth).zip(shares.iter().copied()).collect();
+    worth.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    let mut left = below;
+    let found = worth.iter().find(|(_, share)| {
+        left -= share;
+        left <= 0.0
+    });
+    found.or(worth.last()).map_or(0.0, |(ln_worth, _)| *ln_worth)
 }
 
 /// Where so many in service at a server, on average over the servers, are counted.
@@ -264,7 +262,7 @@ pub(super) fn level(in_service: f64) -> usize {
     } else if in_service < SINGLE {
         BELOW_ONE as f64 + (in_service - 1.0) * QUARTERS
     } else {
-        ABOVE as f64 + libm::log(in_service / SINGLE) / libm::log(STEP)
+        ABOVE as f64 + libm::log(in_service / SINGLE) / libm::log(ABOVE_STEP)
     };
     (libm::floor(at + 1e-9) as usize).min(LEVELS - 1)
 }
@@ -277,7 +275,7 @@ mod tests {
     /// A server of `processors`, each completion of 40 ms, with as many in service as `places` says and a little noise.
     fn learn(processors: f64, seconds: f64) -> f64 {
         let (mut busy, mut rng) = (Busy::new(), Rng::new(7));
-        let (mut now, mut places, mut next) = (0.0, FIRST_GUESS, 0.0);
+        let (mut now, mut places, mut next) = (0.0, 8.0, 0.0);
         // A place more than there are processors.
         while now < seconds {
             let in_service = (places * (0.5 + 0.5 * rng.next_f64())).max(1.0);
@@ -308,8 +306,9 @@ mod tests {
         (0..100).for_each(|_| busy.complete(4.0, 1.0));
         let belief = busy.belief().over;
         // Whether four are served side by side or one after the other: it looks the same.
-        let said = |k: usize| belief[k] - first(k);
-        assert!((said(0) - said(GRID - 1)).abs() < 1e-6, "{} {}", said(0), said(GRID - 1));
+        let said: Vec<f64> = Knee::all().zip(belief).map(|(knee, belief)| belief - knee.first()).collect();
+        let (least, most) = (said.iter().copied().fold(f64::INFINITY, f64::min), greatest(&said));
+        assert!(most - least < 1e-6, "{least} {most}");
     }
 
     #[test]

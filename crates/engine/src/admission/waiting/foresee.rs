@@ -14,6 +14,8 @@ const ENOUGH: f64 = 8.0;
 struct Foreseen {
     /// Seconds until its turn.
     wait: f64,
+    /// Whether a part of the work is kept for its like, so that it is not the rest that it waits for.
+    is_kept: bool,
     /// Seconds at the server, on average.
     stay: f64,
 }
@@ -22,12 +24,12 @@ impl WaitingRoom {
     /// What is foreseen for a request at this place, with so many before it.
     fn foresee(&self, cx: &Context<'_>, class: ClassId, place: Place, before: usize) -> Option<Foreseen> {
         let rate = self.rate(cx)?;
-        let wait = match cx.shadow {
+        let (wait, is_kept) = match cx.shadow {
             // Nobody waits: whoever has no place stands for the queue.
-            true => before as f64 * self.speed.cost() / rate.max(f64::MIN_POSITIVE),
+            true => (before as f64 * self.speed.cost() / rate.max(f64::MIN_POSITIVE), false),
             false => self.lines.wait_of(cx, class, place, rate),
         };
-        Some(Foreseen { wait, stay: self.stay(place.cost, self.places) })
+        Some(Foreseen { wait, is_kept, stay: self.stay(place.cost, self.places) })
     }
 
     /// The response time foreseen for a request that would hardly be in time, seconds.
@@ -38,14 +40,15 @@ impl WaitingRoom {
         place: Place,
         before: usize,
     ) -> Option<f64> {
-        let before = if cx.shadow { cx.load.in_flight.saturating_sub(self.limit(cx)) } else { before };
+        let before = if cx.shadow { cx.load.at_work().saturating_sub(self.limit(cx)) } else { before };
         if before == 0 {
             return None;
         }
-        let Foreseen { wait, stay } = self.foresee(cx, class, place, before)?;
+        let Foreseen { wait, is_kept, stay } = self.foresee(cx, class, place, before)?;
         let wait = wait * (1.0 + cx.load.pressure);
         let end = wait + self.chances.sure() * stay;
-        if end <= self.bound(cx, class, before) {
+        let bound = if is_kept { cx.target } else { self.bound(cx, class, before) };
+        if end <= bound {
             return None;
         }
         let late = 1.0 - self.chances.of((cx.target - wait) / stay.max(f64::MIN_POSITIVE));

@@ -1,5 +1,5 @@
 //! What holds whatever arrives and ends: nobody waits beside a free place, no server gets more than its places, the
-//! more important never wait behind others, and the number of places is finite.
+//! more important never wait behind others, and the number of places is finite. Who hangs has no place.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -54,10 +54,11 @@ impl Seen {
         // There may have been more places for a while, when time went by.
         let most = bench.limits()[self.looked..].iter().copied().fold(limit, f64::max);
         self.looked = bench.limits().len().saturating_sub(1);
-        let flying = self.flying.len();
-        prop_assert!(flying <= flew.max(most as usize), "{flying} in flight, {most} places");
+        // Who hangs has no place.
+        let at_work = self.flying.len() - bench.hanging();
+        prop_assert!(at_work <= flew.max(most as usize), "{at_work} at work, {most} places");
         let waiting = self.waiting.len();
-        prop_assert!(waiting == 0 || flying >= limit as usize, "{waiting} wait, {flying} in flight, {limit} places");
+        prop_assert!(waiting == 0 || at_work >= limit as usize, "{waiting} wait, {at_work} at work, {limit} places");
         Ok(())
     }
 }

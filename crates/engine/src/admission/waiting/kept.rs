@@ -4,8 +4,10 @@
 use alloc::format;
 
 use super::WaitingRoom;
-use super::busy::{Busy, GRID};
+use super::away::Away;
+use super::busy::Busy;
 use super::history::History;
+use super::knee::KNEES;
 use super::late::Late;
 use super::speed::Speed;
 use crate::learned::Kept;
@@ -21,9 +23,10 @@ impl WaitingRoom {
         kept.put("most", self.look.most);
         kept.put("beyond", self.look.beyond);
         kept.put("is_known", f64::from(u8::from(self.look.is_known)));
-        kept.put("looks", self.looks.into());
+        kept.put("looks", self.looks.count.into());
         kept.put("waited", self.waited);
         kept.put("guaranteed", self.guaranteed);
+        kept.put("away", self.away.mean());
         self.busy.put_away(kept);
         self.speed.put_away(kept);
         self.late.put_away(kept);
@@ -40,9 +43,10 @@ impl WaitingRoom {
         self.look.most = kept.between("most", (1.0, 1e6), self.look.most);
         self.look.beyond = kept.between("beyond", (0.0, 1.0), self.look.beyond);
         self.look.is_known = kept.get("is_known") == Some(1.0);
-        self.looks = kept.between("looks", (0.0, 1e9), 0.0) as u32;
+        self.looks.count = kept.between("looks", (0.0, 1e9), 0.0) as u32;
         self.waited = kept.between("waited", (0.0, 1.0), 0.0);
         self.guaranteed = kept.between("guaranteed", ANY, 0.0);
+        self.away = Away::of_mean(kept.between("away", (0.0, 1e6), 0.0));
         self.lines.dues_mut().recall(now, kept);
         self.busy.take_up(kept);
         self.speed.take_up(kept);
@@ -71,7 +75,7 @@ impl Busy {
 
     fn take_up(&mut self, kept: &Kept) {
         self.spread = kept.between("spread", (0.0, 1e3), self.spread);
-        for at in 0..GRID {
+        for at in 0..KNEES {
             let known = self.prior[at];
             self.prior[at] = kept.between(&format!("belief_{at}"), (Busy::LEAST_BELIEVED, 0.0), known);
         }

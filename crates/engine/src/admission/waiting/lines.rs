@@ -193,8 +193,9 @@ impl Lines {
     }
 
     /// Seconds until whatever goes before a request is gone, when so much work per second is done for its class and
-    /// more important ones.
-    pub(super) fn wait_of(&self, cx: &Context<'_>, class: ClassId, place: Place, rate: f64) -> f64 {
+    /// more important ones; and whether that is because of the part that is kept for its line, however much comes for
+    /// others.
+    pub(super) fn wait_of(&self, cx: &Context<'_>, class: ClassId, place: Place, rate: f64) -> (f64, bool) {
         let own = &self.classes[class.index()];
         let above = cx.class_ids().zip(&self.classes).take(class.index());
         let above: f64 = above.map(|(id, class)| cx.waiting(id) as f64 * class.cost.get().unwrap_or(0.0)).sum();
@@ -206,10 +207,11 @@ impl Lines {
         let before: f64 = bits(own.used & up_to(place.line)).map(in_line).sum();
         let wait = over(above + before + place.cost, rate - self.smaller(class, place));
         if self.order != Order::Fair {
-            return wait;
+            return (wait, false);
         }
         let part = KEPT * own.lines[place.line].all.rate / own.rate.max(f64::MIN_POSITIVE);
-        wait.min(over(in_line(place.line) + place.cost, part * rate))
+        let kept = over(in_line(place.line) + place.cost, part * rate);
+        if kept < wait { (kept, true) } else { (wait, false) }
     }
 
     /// The line whose turn it is in a class: tenants within their share first, and first tries before retries.

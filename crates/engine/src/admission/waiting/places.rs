@@ -30,12 +30,17 @@ const PROBE: f64 = 1.2;
 /// While what is at the servers takes longer than the target, every second look tries fewer, for the same reason.
 const FEWER_EVERY: u32 = 2;
 const FEWEST: f64 = 0.4;
+/// While they are not known and overload lasts, three looks of eight try as few as may be: when
+/// everybody is busy from the start, nothing is seen of what fewer would do.
+const ROUND: u32 = 8;
+const LASTS: f64 = 0.5;
+const TRIAL: core::ops::Range<u32> = 5..8;
 
 impl WaitingRoom {
     /// How many places a server has, from now on.
     pub(super) fn look_at_places(&mut self, cx: &mut Context<'_>) {
-        let since = self.looked.map_or(f64::INFINITY, |looked| cx.now.seconds_since(looked));
-        let n = cx.load.in_flight.max(1) as f64;
+        let since = self.looks.last.map_or(f64::INFINITY, |looked| cx.now.seconds_since(looked));
+        let n = cx.load.at_work().max(1) as f64;
         let stay = self.speed.stay();
         let is_pressed = self.waited > OFTEN || cx.waiting_in_all() > 0;
         let due = match is_pressed && !self.look.is_known && stay > 0.0 {
@@ -45,11 +50,12 @@ impl WaitingRoom {
         if since < due {
             return;
         }
-        let fullest = self.fullest.max(1) as f64 / servers(cx);
+        let fullest = self.looks.fullest.max(1) as f64 / servers(cx);
         let since = self.growth.since().and_then(|from| self.history.since(from, cx.now));
         let among = since.map_or(fullest, |in_flight| in_flight / servers(cx));
         self.look = self.busy.look(fullest, stay);
-        self.looks = self.looks.wrapping_add(1);
+        let before = self.looks.before_trial.take().unwrap_or(self.places);
+        self.looks.count = self.looks.count.wrapping_add(1);
         let mut places = self.look.most + SPARE;
         let is_as_fast = self.growth.look(cx.now);
         let in_time = cx.target / (self.chances.sure().min(SURE_AT_MOST) * stay).max(f64::MIN_POSITIVE);
@@ -61,26 +67,32 @@ impl WaitingRoom {
             let most = among * factor;
             if !is_pressed {
                 places = places.min((fullest * factor).max(FIRST_PLACES));
-            } else if is_as_fast == Some(true) && in_time >= 1.0 && self.look.beyond >= HOPE && most > self.places {
+            } else if is_as_fast == Some(true) && in_time >= 1.0 && self.look.beyond >= HOPE && most > before {
                 self.look.most = most;
                 places = most;
             } else {
-                places = places.clamp(KEPT * self.places, self.places.max(fullest));
+                places = places.clamp(KEPT * before, before.max(fullest));
             }
         }
         if is_as_fast.is_some() {
             self.growth.anew(cx.now);
         }
-        if is_pressed && self.looks.is_multiple_of(PROBE_EVERY) {
+        if is_pressed && self.looks.count.is_multiple_of(PROBE_EVERY) {
             places *= PROBE;
         }
-        if is_pressed && in_time < 1.0 && self.looks.is_multiple_of(FEWER_EVERY) {
+        if is_pressed && in_time < 1.0 && self.looks.count.is_multiple_of(FEWER_EVERY) {
             places *= in_time.max(FEWEST);
+        }
+        let fewer = self.look.least + SPARE;
+        let is_trial = self.stands_at_all() > LASTS && TRIAL.contains(&(self.looks.count % ROUND));
+        if is_trial && is_pressed && !self.look.is_known && fewer < places {
+            self.looks.before_trial = Some(places);
+            places = fewer;
         }
         if places > RAISED * self.places {
             // Until those that are begun now end, it looks as if the servers were full.
             self.settled = cx.now + Duration::from_secs_f64(stay);
         }
-        (self.places, self.looked, self.fullest) = (places.max(1.0), Some(cx.now), cx.load.in_flight);
+        (self.places, self.looks.last, self.looks.fullest) = (places.max(1.0), Some(cx.now), cx.load.at_work());
     }
 }

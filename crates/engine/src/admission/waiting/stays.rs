@@ -23,6 +23,7 @@ use core::time::Duration;
 
 use super::busy::{LEVELS, level};
 use super::history::History;
+use super::knee::Knee;
 use crate::time::Timestamp;
 
 /// Times differ by this part at least, whatever the costs: squared.
@@ -122,8 +123,8 @@ impl Stays {
         self.levels.fill(Level::default());
     }
 
-    /// What is said for each of these logarithms of processors; nothing of too few requests.
-    pub(super) fn say(&self, ln_processors: impl Iterator<Item = f64>) -> Option<impl Iterator<Item = Said>> {
+    /// What is said for each of these knees; nothing of too few requests.
+    pub(super) fn say(&self, knees: impl Iterator<Item = Knee>) -> Option<impl Iterator<Item = Said>> {
         let used: Vec<Level> = self.levels.iter().copied().filter(|level| level.times.count > 0.0).collect();
         let mut all = Times::default();
         used.iter().for_each(|level| all.add(&level.times));
@@ -131,10 +132,10 @@ impl Stays {
         if total < FEW {
             return None;
         }
-        Some(ln_processors.map(move |ln_processors| {
+        Some(knees.map(move |knee| {
             let (mut mean, mut square) = (0.0, 0.0);
             for Level { ln_in_service, times } in &used {
-                let crowd = (ln_in_service / times.count - ln_processors).max(0.0);
+                let crowd = knee.ln_crowd(ln_in_service / times.count);
                 mean += times.ln - times.count * crowd;
                 square += times.square - 2.0 * crowd * times.ln + times.count * crowd * crowd;
             }
@@ -176,7 +177,7 @@ mod tests {
             }
             stays.pass(ms(at), 0.2, 1.0, &history);
         }
-        let said = stays.say((1..5).map(|k| f64::from(k) * core::f64::consts::LN_2)).expect("enough");
+        let said = stays.say((1..5).map(|k| Knee::sharp(f64::from(1 << k)))).expect("enough");
         let said: Vec<Said> = said.collect();
         let best = (0..4).max_by(|a, b| said[*a].likelihood.total_cmp(&said[*b].likelihood)).expect("four");
         (2 << best, said[best].variance)
@@ -204,10 +205,10 @@ mod tests {
         pass(&mut stays, 1100);
         (0..7).for_each(|_| stays.complete(Timestamp::from_millis(1090), 0.1, 1.0));
         pass(&mut stays, 2100);
-        assert!(stays.say([0.0].into_iter()).is_none() && stays.count() == 7.0);
+        assert!(stays.say([Knee::sharp(1.0)].into_iter()).is_none() && stays.count() == 7.0);
         (0..20).for_each(|at| stays.complete(Timestamp::from_millis(2090), 0.1 + f64::from(at), 1.0));
         pass(&mut stays, 3100);
-        let said: Vec<Said> = stays.say([0.0, 3.0].into_iter()).expect("enough").collect();
+        let said: Vec<Said> = stays.say([Knee::sharp(1.0), Knee::sharp(20.0)].into_iter()).expect("enough").collect();
         assert!((said[0].likelihood - said[1].likelihood).abs() < 1e-6, "{said:?}");
     }
 }

@@ -1,0 +1,81 @@
+//! Whom the room takes now, and how fast it empties.
+
+use core::time::Duration;
+
+use super::{WaitingRoom, servers};
+use crate::admission::Context;
+use crate::decision::Reason;
+use crate::request::Request;
+use crate::time::Timestamp;
+
+impl WaitingRoom {
+    /// Places at all servers together.
+    pub(super) fn limit(&self, cx: &Context<'_>) -> usize {
+        let limit = libm::floor(self.places * cx.load.servers as f64) as usize;
+        limit.max(cx.load.servers)
+    }
+
+    /// Places that are free. Who hangs has none: its server works for others meanwhile.
+    pub(super) fn room(&self, cx: &Context<'_>) -> usize {
+        self.limit(cx).saturating_sub(cx.load.at_work()).min(cx.load.free)
+    }
+
+    pub(super) fn stands_at_all(&self) -> f64 {
+        self.standing.last().copied().unwrap_or(0.0)
+    }
+
+    /// What a request that costs so many seconds is expected to take, relative to others.
+    pub(super) fn expected(&self, cx: &Context<'_>, request: &Request, seconds: f64) -> f64 {
+        self.relative.of(cx.costs, seconds) * self.polls.work(request.request_type)
+    }
+
+    /// Takes note of the time since the last look.
+    pub(super) fn account(&mut self, cx: &Context<'_>) {
+        let elapsed = cx.now.seconds_since(self.seen.until);
+        if elapsed > 0.0 {
+            let in_service = self.seen.at_work as f64 / servers(cx);
+            if cx.now >= self.settled && self.speed.cost() > 0.0 {
+                self.busy.pass(in_service, elapsed);
+            }
+            self.history.pass(cx.now, self.seen.at_work as f64, elapsed, self.speed.stay());
+            self.busy.tick(cx.now, self.speed.stay(), servers(cx), &self.history);
+            self.speed.pass(in_service.min(self.look.most) * servers(cx), elapsed);
+        }
+        self.seen.until = cx.now;
+    }
+
+    /// Seconds at a server that a request of this relative cost takes on average, with so many in service there; 0
+    /// while nothing is known.
+    pub(super) fn stay(&self, cost: f64, in_service: f64) -> f64 {
+        let crowd = (in_service / self.look.most).max(1.0);
+        cost * crowd * self.seconds_per_cost().unwrap_or(0.0)
+    }
+
+    /// Seconds of a processor for a unit of relative cost; `None`: nothing is known yet. While W still grows, what was
+    /// begun of late would look slow.
+    pub(super) fn seconds_per_cost(&self) -> Option<f64> {
+        if self.look.is_known { self.speed.seconds_per_cost() } else { self.speed.seconds_by_completed() }
+    }
+
+    /// Work that full servers do per second, beside what is guaranteed; `None`: nothing is known yet.
+    pub(super) fn rate(&self, cx: &Context<'_>) -> Option<f64> {
+        let full = self.places.min(self.look.most) * servers(cx);
+        Some(full / self.seconds_per_cost()? - self.guaranteed)
+    }
+
+    /// Refuses who has waited for as long as the target.
+    pub(super) fn expire(&mut self, cx: &mut Context<'_>) {
+        let target = Duration::from_secs_f64(cx.target);
+        for class in cx.class_ids() {
+            let mut first: Option<Timestamp> = None;
+            for line in self.lines.used(class) {
+                while cx.waiting_since(class, line).is_some_and(|since| since + target <= cx.now) {
+                    cx.refuse(class, line, 1, cx.load.refusal(Reason::QueueTimeout), None);
+                }
+                let next = cx.waiting_since(class, line).map(|since| since + target);
+                first = [first, next].into_iter().flatten().min();
+            }
+            self.expiry[class.index()] = first;
+        }
+    }
+}
