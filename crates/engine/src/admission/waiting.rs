@@ -25,7 +25,10 @@
 //! for a while after there are more places: until then counts of completions say nothing, or servers with room would
 //! look full. What is seen with one number of places says nothing of others; so more are tried now and then, and fewer
 //! where requests take longer than the target. Tenants above their fair share go after those within it, for whom the
-//! queue is as long as it is without them; so these get in before however small a server.
+//! queue is as long as it is without them; so these get in before however small a server. Where there is more than
+//! processors, more requests bring less and less, not nothing ([`knee`]). What most answers take on their way to their
+//! clients counts as time at the server ([`away`]); polls are no work ([`polls`]), and who hangs has no place. While
+//! the sentry's own processors are short, the threshold decides, as in the policy `sentry`.
 //!
 //! *Source.* Ours.
 

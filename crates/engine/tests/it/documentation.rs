@@ -172,7 +172,9 @@ fn table(out: &mut String, path: &str, settings: &[Setting], defaults: &Value) {
     for setting in settings {
         if let Some(Inner::Table((name, file))) = inner(setting) {
             let text = std::fs::read_to_string(source_file(file)).expect("the file of the settings");
-            table(out, &format!("{path}{}.", setting.name), &source::settings(&text, name), &defaults_of(name));
+            let given = defaults.get(&setting.name).filter(|given| given.is_object());
+            let within = given.cloned().unwrap_or_else(|| defaults_of(name));
+            table(out, &format!("{path}{}.", setting.name), &source::settings(&text, name), &within);
         }
     }
 }

@@ -26,7 +26,7 @@
 use alloc::vec::Vec;
 
 use super::history::History;
-use super::knee::{KNEES, Knee};
+use super::knee::{KNEES, Knee, STEP, STEPS};
 use super::stays::{Said, Stays};
 use crate::time::Timestamp;
 
@@ -54,8 +54,7 @@ const BELOW_ONE: usize = 8;
 const QUARTERS: f64 = 4.0;
 const SINGLE: f64 = 12.0;
 const ABOVE: usize = BELOW_ONE + 44;
-const ABOVE_STEP: f64 = 1.12;
-pub(super) const LEVELS: usize = ABOVE + 74;
+pub(super) const LEVELS: usize = ABOVE + STEPS;
 /// What one window says is believed to this: a neighbour, a pause or a change of speed may have said it.
 const CHANCE_OF_OTHERS: f64 = 0.01;
 /// The variance of the logarithm of exponential times.
@@ -262,7 +261,7 @@ pub(super) fn level(in_service: f64) -> usize {
     } else if in_service < SINGLE {
         BELOW_ONE as f64 + (in_service - 1.0) * QUARTERS
     } else {
-        ABOVE as f64 + libm::log(in_service / SINGLE) / libm::log(ABOVE_STEP)
+        ABOVE as f64 + libm::log(in_service / SINGLE) / libm::log(STEP)
     };
     (libm::floor(at + 1e-9) as usize).min(LEVELS - 1)
 }

@@ -15,8 +15,8 @@
 //! their time as bring a fifth of that ([`WORTH`]).
 
 /// From one processor on, each step so much more; the last is 3,900.
-const STEP: f64 = 1.12;
-const STEPS: usize = 74;
+pub(super) const STEP: f64 = 1.12;
+pub(super) const STEPS: usize = 74;
 /// How soft: the power, and 0 for the sharp one.
 const SOFT: [f64; 2] = [0.0, 2.0];
 /// One per cent more in service brings this part of one per cent.

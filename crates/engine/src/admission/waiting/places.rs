@@ -30,8 +30,8 @@ const PROBE: f64 = 1.2;
 /// While what is at the servers takes longer than the target, every second look tries fewer, for the same reason.
 const FEWER_EVERY: u32 = 2;
 const FEWEST: f64 = 0.4;
-/// While they are not known and overload lasts, three looks of eight try as few as may be: when
-/// everybody is busy from the start, nothing is seen of what fewer would do.
+/// While they are not known and overload lasts, three looks of eight try as few as may be: when everybody is busy from
+/// the start, nothing is seen of what fewer would do.
 const ROUND: u32 = 8;
 const LASTS: f64 = 0.5;
 const TRIAL: core::ops::Range<u32> = 5..8;
@@ -77,22 +77,32 @@ impl WaitingRoom {
         if is_as_fast.is_some() {
             self.growth.anew(cx.now);
         }
-        if is_pressed && self.looks.count.is_multiple_of(PROBE_EVERY) {
-            places *= PROBE;
-        }
-        if is_pressed && in_time < 1.0 && self.looks.count.is_multiple_of(FEWER_EVERY) {
-            places *= in_time.max(FEWEST);
-        }
-        let fewer = self.look.least + SPARE;
-        let is_trial = self.stands_at_all() > LASTS && TRIAL.contains(&(self.looks.count % ROUND));
-        if is_trial && is_pressed && !self.look.is_known && fewer < places {
-            self.looks.before_trial = Some(places);
-            places = fewer;
+        if is_pressed {
+            places = self.try_others(places, in_time);
         }
         if places > RAISED * self.places {
             // Until those that are begun now end, it looks as if the servers were full.
             self.settled = cx.now + Duration::from_secs_f64(stay);
         }
         (self.places, self.looks.last, self.looks.fullest) = (places.max(1.0), Some(cx.now), cx.load.at_work());
+    }
+
+    /// More or fewer than these places now and then, to see what they do. `in_time`: the target over what a request
+    /// takes.
+    fn try_others(&mut self, mut places: f64, in_time: f64) -> f64 {
+        let look = self.looks.count;
+        if look.is_multiple_of(PROBE_EVERY) {
+            places *= PROBE;
+        }
+        if in_time < 1.0 && look.is_multiple_of(FEWER_EVERY) {
+            places *= in_time.max(FEWEST);
+        }
+        let fewer = self.look.least + SPARE;
+        let is_trial = self.stands_at_all() > LASTS && TRIAL.contains(&(look % ROUND));
+        if !is_trial || self.look.is_known || fewer >= places {
+            return places;
+        }
+        self.looks.before_trial = Some(places);
+        fewer
     }
 }
