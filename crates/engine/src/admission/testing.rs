@@ -6,8 +6,8 @@ use core::time::Duration;
 
 use super::PolicyState;
 use crate::{
-    Action, ClassId, ClassSetup, Controller, Decision, NoEvents, Outcome, Reason, Request, ServerSetup, Setup, Sla,
-    Statistic, Ticket, Timestamp,
+    Action, ClassId, ClassSetup, Controller, Decision, LoadReport, NoEvents, Outcome, Reason, Request, ServerSetup,
+    Setup, Sla, Statistic, Ticket, Timestamp,
 };
 
 pub(super) struct Bench {
@@ -62,6 +62,11 @@ impl Bench {
 
     pub(super) fn cancel(&mut self, ticket: Ticket) {
         self.controller.handle_cancel(self.now, ticket);
+        self.note();
+    }
+
+    pub(super) fn report(&mut self, report: LoadReport) {
+        self.controller.handle_report(self.now, report);
         self.note();
     }
 

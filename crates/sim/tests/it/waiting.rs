@@ -126,7 +126,7 @@ fn the_more_important_goes_first_and_the_rest_fills_the_servers() {
         let goodput = f64::from(report.span_all(20, 60).in_target) / 40.0;
         println!("{seed}: admitted {gold:.3} {silver:.3} {bronze:.3}, {goodput:.1} in time per second of 120");
         // The least of gold was 0.91 while fewer places were not tried.
-        assert!(gold > 0.95 && silver > bronze, "seed {seed}: {gold} {silver} {bronze}");
+        assert!(gold > 0.98 && silver > bronze, "seed {seed}: {gold} {silver} {bronze}");
         mean.iter_mut().zip([gold, silver, bronze, goodput]).for_each(|(mean, value)| *mean += value / 40.0);
     }
     // 0.92 of silver while a URL's cost moved by chance, and all its requests with it.

@@ -223,3 +223,40 @@ impl<P: Careful> Relieved<P> {
 fn switched(from: &'static str, to: &'static str, reason: String) -> Facts {
     Facts::new("policy-switched").with("from", from).with("to", to).with("reason", reason)
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::Decision;
+    use crate::admission::testing::Bench;
+
+    #[test]
+    fn the_threshold_relieves_while_the_sentry_is_busy_and_nobody_waits_on() {
+        for (policy, careful) in [("sentry", "batch"), ("waiting", "waiting")] {
+            let mut bench = Bench::new(&format!(r#"{{"policy": "{policy}"}}"#));
+            let mut waiting = Vec::new();
+            for _ in 0..20 {
+                if let Decision::Enqueue { ticket } = bench.decide(2) {
+                    waiting.push(ticket);
+                }
+            }
+            // A batch of which nothing is known is tested at once.
+            assert!(policy == "sentry" || !waiting.is_empty(), "nobody waits");
+            assert_eq!(bench.state().active, careful);
+            bench.report(LoadReport::SentryCpu(0.9));
+            assert_eq!(bench.state().active, "threshold");
+            bench.refused.iter().for_each(|(ticket, _)| waiting.retain(|waits| waits != ticket));
+            bench.started.iter().for_each(|ticket| waiting.retain(|waits| waits != ticket));
+            assert!(waiting.is_empty(), "{policy}: {waiting:?} wait on");
+            bench.report(LoadReport::SentryCpu(0.2));
+            bench.advance(29_000);
+            bench.report(LoadReport::SentryCpu(0.2));
+            assert_eq!(bench.state().active, "threshold", "{policy}: not calm for long enough");
+            bench.advance(2000);
+            bench.report(LoadReport::SentryCpu(0.2));
+            assert_eq!(bench.state().active, careful);
+        }
+    }
+}
