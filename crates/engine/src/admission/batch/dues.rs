@@ -15,8 +15,8 @@
 //! spends them when one comes, so the lift is kept half empty for it no more often than it gets in. A class that has
 //! only one kind of cost, or whose large requests get more than their quarter as it is, never sees any of this. What a
 //! kind costs is learned, and moves: groups are of costs relative to the mean, because at the start all costs move
-//! together; a group that is no longer seen is forgotten, and one seen once is due nothing; and one that has had its
-//! part of late, whatever its tickets say, waits.
+//! together; what a group has that is no longer seen goes to a neighbour that is, or is forgotten, and one seen once is
+//! due nothing; and one that has had its part of late, whatever its tickets say, waits.
 //!
 //! *Source.* Credits that carry over are those of deficit round robin (M. Shreedhar, G. Varghese, SIGCOMM 1995).
 
@@ -263,16 +263,26 @@ impl Class {
         self.regroup();
         let offered: f64 = self.groups.iter().map(|group| group.offered).sum();
         let part = if offered > 0.0 { CREDITED * core::mem::take(&mut self.admitted) / offered } else { 0.0 };
-        for (at, group) in self.groups.iter_mut().enumerate().filter(|(_, group)| group.offered > 0.0) {
-            let longest = group.interval.get().map_or(ONCE, |interval| (GONE * interval).max(GONE_LEAST));
-            if now.seconds_since(group.last) > longest {
-                *group = Group::default();
-                continue;
+        for at in 0..BUCKETS {
+            if self.groups[at].is_gone(now) {
+                self.hand_over(at);
             }
+            let group = &mut self.groups[at];
             let gain = group.offered * part;
             let most = (MOST_REQUESTS * work(at)).max(gain / elapsed.max(1e-3) * MOST_SECONDS);
             group.credit = (group.credit + gain).clamp(-work(at), most);
             (group.offered, group.admitted) = (group.offered * keep, group.admitted * keep);
+        }
+    }
+
+    /// What a group has that is no longer seen goes to a neighbour that was seen since: what was learned of the cost
+    /// has moved. Where there is none, it is forgotten.
+    fn hand_over(&mut self, from: usize) {
+        let gone = core::mem::take(&mut self.groups[from]);
+        let near = [from.checked_sub(1), Some(from + 1).filter(|at| *at < BUCKETS)];
+        let since = |at: &usize| self.groups[*at].offered > 0.0 && self.groups[*at].last > gone.last;
+        if let Some(to) = near.into_iter().flatten().filter(since).max_by_key(|at| self.groups[*at].last) {
+            self.groups[to].join(gone);
         }
     }
 
@@ -309,6 +319,12 @@ impl Class {
 }
 
 impl Group {
+    /// Not seen for so long that it hardly comes again.
+    fn is_gone(&self, now: Timestamp) -> bool {
+        let longest = self.interval.get().map_or(ONCE, |interval| (GONE * interval).max(GONE_LEAST));
+        self.offered > 0.0 && now.seconds_since(self.last) > longest
+    }
+
     fn join(&mut self, other: Group) {
         if self.offered > 0.0 {
             self.offered += other.offered;
@@ -327,4 +343,37 @@ impl Group {
 /// The work of a request of a group, in means.
 fn work(group: usize) -> f64 {
     bucket_middle(group) / MEAN
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The part of what was offered of late that is of the dearest group, when so many seconds have passed: small
+    /// requests of this cost, 100/s, which are let in, and large ones, 20/s, five times as dear as `MEAN`.
+    fn part_of_large(dues: &mut Dues, seconds: core::ops::Range<u64>, small: f64) -> f64 {
+        let class = ClassId(0);
+        let known = Known { mean: MEAN, is_sure: true, chance: 0.0 };
+        for tenth in seconds.start * 10..seconds.end * 10 {
+            let now = Timestamp::ZERO + Duration::from_millis(tenth * 100);
+            (0..2).for_each(|_| _ = dues.offer(now, class, 5.0 * MEAN));
+            let kind = (0..10).map(|_| dues.offer(now, class, small)).max().unwrap_or(0);
+            let (all, sum) = (&mut dues.classes[0], 10.0 * work(kind));
+            all.admitted += sum;
+            all.groups[kind].admitted += sum;
+            dues.settle(now, 0.1, known, |_| Possible { surely: 1.0, expected: 1.0 });
+        }
+        let groups = &dues.classes[0].groups;
+        let sum: f64 = groups.iter().map(|group| group.offered).sum();
+        groups[bucket_of(5.0 * MEAN)].offered / sum
+    }
+
+    #[test]
+    fn a_cost_that_moves_across_a_bound_takes_along_what_was_offered() {
+        let mut dues = Dues::new(1);
+        let before = part_of_large(&mut dues, 0..40, MEAN);
+        assert!((0.45..0.55).contains(&before), "half of the work: {before}");
+        let after = part_of_large(&mut dues, 40..42, MEAN * 1.2);
+        assert!((0.4..0.55).contains(&after), "{after}");
+    }
 }
