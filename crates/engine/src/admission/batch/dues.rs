@@ -46,7 +46,7 @@ const TAU: f64 = 20.0;
 /// the servers for as long afterwards.
 const MOST_REQUESTS: f64 = 4.0;
 const MOST_SECONDS: f64 = 2.0;
-/// A group that has not been seen for so many times its mean interval is forgotten.
+/// A group that has not been seen for so many times its mean interval is gone.
 const GONE: f64 = 5.0;
 /// The least time after which, seconds.
 const GONE_LEAST: f64 = 0.2;
@@ -279,9 +279,9 @@ impl Class {
     /// has moved. Where there is none, it is forgotten.
     fn hand_over(&mut self, from: usize) {
         let gone = core::mem::take(&mut self.groups[from]);
-        let near = [from.checked_sub(1), Some(from + 1).filter(|at| *at < BUCKETS)];
+        let near = from.saturating_sub(1)..(from + 2).min(BUCKETS);
         let since = |at: &usize| self.groups[*at].offered > 0.0 && self.groups[*at].last > gone.last;
-        if let Some(to) = near.into_iter().flatten().filter(since).max_by_key(|at| self.groups[*at].last) {
+        if let Some(to) = near.filter(since).max_by_key(|at| self.groups[*at].last) {
             self.groups[to].join(gone);
         }
     }
