@@ -33,9 +33,10 @@ pub struct Load {
 }
 
 impl Load {
-    /// Requests in flight that servers work on.
+    /// Requests in flight that servers work on. In case those that seem to hang do not, they make room for no more than
+    /// are in service beside them.
     pub fn at_work(&self) -> usize {
-        self.in_flight.saturating_sub(self.hanging)
+        self.in_flight - self.hanging.min(self.in_flight / 2)
     }
 
     /// Requests in service, on all servers, whoever sent them.
@@ -79,5 +80,17 @@ impl Load {
     /// k: effective processors of one server, on average.
     pub fn processors_per_server(&self) -> f64 {
         if self.servers == 0 { 1.0 } else { self.processors / self.servers as f64 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Load;
+
+    #[test]
+    fn who_hangs_makes_room_for_no_more_than_work_beside_it() {
+        let at_work = |in_flight, hanging| Load { in_flight, hanging, ..Load::default() }.at_work();
+        assert_eq!([at_work(1, 1), at_work(2, 1), at_work(3, 1)], [1, 1, 2]);
+        assert_eq!([at_work(3, 3), at_work(4, 3)], [2, 2]);
     }
 }

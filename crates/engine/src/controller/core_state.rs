@@ -17,7 +17,7 @@ use crate::setup::Setup;
 use crate::tenants::{Tenants, blame};
 use crate::time::Timestamp;
 
-use super::hanging::{self, Hanging};
+use super::hanging::Hanging;
 use super::outbox::Outbox;
 use super::runaways::Runaways;
 
@@ -67,8 +67,7 @@ impl Core {
     /// What a policy may see and do at `now`.
     pub(super) fn context(&mut self, now: Timestamp) -> Context<'_> {
         let in_flight = self.in_flight();
-        let hanging = self.traffic.hanging().min((hanging::MOST * in_flight as f64) as usize);
-        let load = self.fleet.load(in_flight, hanging, self.estimates.scale.is_sure());
+        let load = self.fleet.load(in_flight, self.traffic.hanging(), self.estimates.scale.is_sure());
         Context {
             now,
             load,

@@ -17,7 +17,7 @@
 //! without it the server looks slower to the others, by what it takes from them, which for them comes to the same. Only
 //! where the cost of a URL is well known does it count, and if all its requests seem to hang it is soon known to be
 //! dearer ([`Costs::record_hung`](crate::estimate::Costs::record_hung)). In case all this is wrong, those set aside
-//! make room for no more than are in service beside them ([`MOST`]).
+//! make room for no more than are in service beside them ([`Load::at_work`](crate::admission::Load::at_work)).
 
 use alloc::vec::Vec;
 
@@ -30,8 +30,6 @@ use crate::time::Timestamp;
 const OVERTAKERS: u64 = 16;
 /// So many places for requests are looked at at once: where more are in flight, in turn.
 const LOOKED_AT: usize = 4096;
-/// Of those in flight, the part that counts as hanging at most.
-pub(super) const MOST: f64 = 0.5;
 
 /// What is known for it.
 #[derive(Debug, Default)]
