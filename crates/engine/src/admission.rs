@@ -127,6 +127,12 @@ pub trait AdmissionPolicy: Debug + Send {
         true
     }
 
+    /// As many requests as keep a server busy, if the policy knows better than by processors: with so many in service,
+    /// what completes is what the server can do.
+    fn keep_busy(&self) -> Option<u32> {
+        None
+    }
+
     /// An admitted request ended with an outcome; [`AdmissionPolicy::on_completion`] follows at once. A cancel is no
     /// outcome: it teaches nothing.
     fn on_outcome(&mut self, cx: &mut Context<'_>, ended: &Ended) {

@@ -224,6 +224,10 @@ impl AdmissionPolicy for WaitingRoom {
         false
     }
 
+    fn keep_busy(&self) -> Option<u32> {
+        self.look.is_known.then(|| libm::floor(self.places).clamp(1.0, f64::from(u32::MAX)) as u32)
+    }
+
     fn on_outcome(&mut self, cx: &mut Context<'_>, ended: &Ended) {
         self.account(cx);
         if !ended.is_over {

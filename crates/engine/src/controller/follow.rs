@@ -49,7 +49,7 @@ impl Controller {
 
     pub(super) fn tick(&mut self, now: Timestamp) {
         self.fade_ghosts(now);
-        self.core.refresh(now, self.admission.is_by_processors());
+        self.core.refresh(now, self.admission.is_by_processors(), self.admission.keep_busy());
         let mean = self.core.estimates.costs.mean();
         let Core { fleet, outbox, tenants, policer, .. } = &mut self.core;
         tenants.tick(now, TICK.as_secs_f64(), mean, policer);

@@ -25,12 +25,14 @@ impl Rejection {
 }
 
 impl Core {
-    /// Brings everything slow up to date. `by_processors`: see [`AdmissionPolicy::is_by_processors`].
+    /// Brings everything slow up to date. `by_processors`, `full`: see [`AdmissionPolicy::is_by_processors`] and
+    /// [`AdmissionPolicy::keep_busy`].
     ///
     /// [`AdmissionPolicy::is_by_processors`]: crate::admission::AdmissionPolicy::is_by_processors
-    pub(super) fn refresh(&mut self, now: Timestamp, by_processors: bool) {
+    /// [`AdmissionPolicy::keep_busy`]: crate::admission::AdmissionPolicy::keep_busy
+    pub(super) fn refresh(&mut self, now: Timestamp, by_processors: bool, full: Option<u32>) {
         let held_back = self.refresh_rates(now);
-        self.refresh_capacities(now, held_back && by_processors);
+        self.refresh_capacities(now, held_back && by_processors, full);
         self.estimates.calibration.refresh(now);
         if let Some(from) = self.estimates.refresh_target(&self.setup) {
             self.outbox.record(now, Event::TargetChanged { from, to: self.estimates.target });
@@ -190,10 +192,10 @@ impl Core {
         })
     }
 
-    fn refresh_capacities(&mut self, now: Timestamp, held_back: bool) {
+    fn refresh_capacities(&mut self, now: Timestamp, held_back: bool, full: Option<u32>) {
         let mut changed = self.estimates.fix_scale(&mut self.fleet.servers);
         for server in &mut self.fleet.servers {
-            let Some(before) = server.capacity.learn(now, held_back) else { continue };
+            let Some(before) = server.capacity.learn(now, held_back, full) else { continue };
             changed = true;
             let to = server.capacity.processors();
             let told = *server.told_capacity.get_or_insert(before);

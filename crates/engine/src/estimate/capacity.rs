@@ -262,38 +262,38 @@ impl Capacity {
         self.scale = scale;
     }
 
-    /// Reads the window if it says enough. `held_back`: admission refused requests since the last call. Returns the
-    /// estimate before, when it changed.
-    pub fn learn(&mut self, now: Timestamp, held_back: bool) -> Option<f64> {
+    /// Reads the window if it says enough. `held_back`: admission refused requests since the last call; `full`: as many
+    /// in service as keep the server busy, if that is known. Returns the estimate before, when it changed.
+    pub fn learn(&mut self, now: Timestamp, held_back: bool, full: Option<u32>) -> Option<f64> {
         self.advance(now);
         if self.given {
             return None;
         }
         let before = self.processors;
         let window = self.window;
-        let enough_to_do = f64::from(window.level) >= self.processors;
+        let enough_to_do = f64::from(window.level) >= self.processors || full.is_some_and(|full| window.level >= full);
         let needed = if enough_to_do { WINDOW_COMPLETIONS } else { DOUBT_COMPLETIONS };
         if window.sum.completions >= needed && window.sum.seconds > 0.0 {
             self.read(now, window, enough_to_do, held_back);
-            self.open_window(now);
+            self.open_window(now, full);
         } else if now.seconds_since(window.reached) >= WINDOW_LONGEST
-            && (window.most < window.level || self.enough() <= window.level / 2)
+            && (window.most < window.level || self.enough(full) <= window.level / 2)
         {
-            self.open_window(now);
+            self.open_window(now, full);
         }
         (before != self.processors).then_some(before)
     }
 
-    fn open_window(&mut self, now: Timestamp) {
+    fn open_window(&mut self, now: Timestamp, full: Option<u32>) {
         // No more than there really are, or nothing is learned.
-        let level = self.enough().min(self.window.most.max(1));
+        let level = self.enough(full).min(self.window.most.max(1));
         self.window = Window { reached: now, level, most: self.in_service, ..Window::default() };
     }
 
     /// As many in service as give the server enough to do: clearly more than there are processors, for an estimate on
     /// the low side must be able to rise.
-    fn enough(&self) -> u32 {
-        libm::ceil(self.processors * ENOUGH_TO_DO) as u32
+    fn enough(&self, full: Option<u32>) -> u32 {
+        (libm::ceil(self.processors * ENOUGH_TO_DO) as u32).min(full.unwrap_or(u32::MAX))
     }
 
     fn read(&mut self, now: Timestamp, window: Window, enough_to_do: bool, held_back: bool) {
@@ -395,7 +395,7 @@ mod tests {
         for second in 1..=20 {
             server.end(at(1000 * second), 1.0);
             server.start(at(1000 * second));
-            server.learn(at(1000 * second), false);
+            server.learn(at(1000 * second), false, None);
         }
         assert_eq!(server.window.level, 2);
         // ... and then costs turn out to be a fiftieth of what was thought, and with them what the server can do.
@@ -407,7 +407,7 @@ mod tests {
         for i in 0..500 {
             server.start(at(20_000 + 20 * i));
             server.end(at(20_020 + 20 * i), 1.0);
-            server.learn(at(20_020 + 20 * i), true);
+            server.learn(at(20_020 + 20 * i), true, None);
         }
         assert!(server.processors() > 0.8, "{}", server.processors());
     }

@@ -117,6 +117,10 @@ impl<P: Careful> AdmissionPolicy for Relieved<P> {
         self.in_threshold || self.careful.is_by_processors()
     }
 
+    fn keep_busy(&self) -> Option<u32> {
+        if self.in_threshold { None } else { self.careful.keep_busy() }
+    }
+
     fn on_outcome(&mut self, cx: &mut Context<'_>, ended: &Ended) {
         self.careful.on_outcome(cx, ended);
     }
