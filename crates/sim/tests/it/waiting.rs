@@ -1,4 +1,4 @@
-//! Waiting in the sentry, beside the default: the worlds in which it matters where requests wait.
+//! Waiting in the sentry, beside `sentry`: the worlds in which it matters where requests wait.
 
 use std::time::Duration;
 
@@ -72,10 +72,10 @@ fn trials() -> Vec<Trial> {
         four("1.4x", "0s:80/s, 8s:140/s", (8, 40), Some(100.0), 0.95),
         four("2x", "0s:80/s, 8s:200/s", (8, 40), Some(100.0), 0.95),
         four("5x", "0s:80/s, 8s:500/s", (8, 40), Some(100.0), 0.95),
-        // Whoever knows the processors gets 0.93; the default has 0.65.
+        // Whoever knows the processors gets 0.93; `sentry` has 0.65.
         Trial { faults: vec![speed(20, 1.0 / 3.0)], ..four("slower", "80/s", (20, 50), Some(100.0 / 3.0), 0.85) },
         Trial { faults: vec![speed(20, 3.0)], ..four("faster", "200/s", (20, 50), None, 0.97) },
-        // The default has 0.55. 0.84 while a URL's cost moved by chance, and all its requests with it.
+        // `sentry` has 0.55. 0.84 while a URL's cost moved by chance, and all its requests with it.
         four("bursts", &bursts(40), (0, 40), None, 0.85),
         four("cold 0.6x", "60/s", (0, 20), None, 0.98),
         four("cold 3x", "300/s", (0, 30), Some(100.0), 0.8),
@@ -103,9 +103,8 @@ fn servers_that_hold_few_answer_as_much_in_time_and_sooner() {
             (goodput, p95)
         });
         missed.extend((here.0 < trial.least).then(|| format!("{}: {}, {} is due", trial.name, here.0, trial.least)));
-        missed.extend(
-            (here.0 < there.0 - 0.03).then(|| format!("{}: {}, the default has {}", trial.name, here.0, there.0)),
-        );
+        missed
+            .extend((here.0 < there.0 - 0.03).then(|| format!("{}: {}, `sentry` has {}", trial.name, here.0, there.0)));
         missed.extend((here.1 > 1.0).then(|| format!("{}: p95 at {} of the target", trial.name, here.1)));
     }
     assert!(missed.is_empty(), "{missed:#?}");
@@ -125,13 +124,14 @@ fn the_more_important_goes_first_and_the_rest_fills_the_servers() {
         let [gold, silver, bronze] = [0, 1, 2].map(|class| admitted_share(&report, class, 20, 60));
         let goodput = f64::from(report.span_all(20, 60).in_target) / 40.0;
         println!("{seed}: admitted {gold:.3} {silver:.3} {bronze:.3}, {goodput:.1} in time per second of 120");
-        // The least of gold was 0.91 while fewer places were not tried.
-        assert!(gold > 0.98 && silver > bronze, "seed {seed}: {gold} {silver} {bronze}");
+        // The least of gold was 0.91 while fewer places were not tried. The bound was 0.98 while small requests went
+        // first; as every cost has its part, one seed has 0.979, where W is taken for 6 for half a minute.
+        assert!(gold > 0.95 && silver > bronze, "seed {seed}: {gold} {silver} {bronze}");
         mean.iter_mut().zip([gold, silver, bronze, goodput]).for_each(|(mean, value)| *mean += value / 40.0);
     }
     // 0.92 of silver while a URL's cost moved by chance, and all its requests with it.
-    let [_, silver, bronze, goodput] = mean;
-    assert!(silver > 0.95 && bronze < 0.2 && goodput > 0.95 * 120.0, "{mean:?}");
+    let [gold, silver, bronze, goodput] = mean;
+    assert!(gold > 0.995 && silver > 0.95 && bronze < 0.2 && goodput > 0.95 * 120.0, "{mean:?}");
 }
 
 /// Three servers of two processors, 600 requests per second together, and a link that takes 500 answers: what comes
@@ -158,9 +158,33 @@ fn a_link_that_is_narrower_than_servers_are_fast_is_kept_busy_and_no_more() {
     for seed in SEEDS {
         // 0.87 of what the link takes.
         let (gold, bronze, ..) = run("285/s", seed);
-        assert!(gold > 0.99 && bronze > 0.98, "seed {seed}: {gold} {bronze}");
+        assert!(gold > 0.995 && bronze > 0.98, "seed {seed}: {gold} {bronze}");
         // Without the time over the link, and without soft knees, 0.83 of 500/s.
         let (gold, _, goodput, p95) = run("0s:200/s, 10s:1000/s", seed);
-        assert!(gold > 0.99 && goodput > 0.9 * 500.0 && p95 < 0.5, "seed {seed}: {gold} {goodput} {p95}");
+        assert!(gold > 0.995 && goodput > 0.9 * 500.0 && p95 < 0.5, "seed {seed}: {gold} {goodput} {p95}");
     }
+}
+
+/// Three servers of eight processors, 126 requests per second together, of which the slowest twentieth takes two thirds
+/// of the target alone: while more places are tried, there is next to no time to wait. 225 arrive; 60 are gold's, and
+/// 75 silver's.
+#[test]
+fn the_more_important_goes_first_where_there_is_hardly_time_to_wait() {
+    let mut mean = [0.0; 3];
+    for seed in SEEDS {
+        let mut world = world(3, 8.0, Duration::from_millis(500), admission(r#"{ "policy": "waiting" }"#));
+        let rate = |calm: u32| format!("0s:{calm}/s, 20s..30s:{calm}/s->{0}/s, 30s:{0}/s", 3 * calm);
+        let cost = ServiceTime::lognormal(0.19, 0.4).expect("positive");
+        world.streams = [(0, 20), (1, 25), (2, 30)].map(|(class, calm)| stream(class, &rate(calm), cost)).to_vec();
+        world.duration = Duration::from_secs(120);
+        let report = world.run(seed).expect("the setup makes sense");
+        let gold = admitted_share(&report, 0, 40, 120);
+        let span = report.span_all(40, 120);
+        let (goodput, p95) = (f64::from(span.in_target) / 80.0, span.quantile(0.95));
+        println!("{seed}: admitted {gold:.3} of gold, {goodput:.1} in time per second of 126, p95 {p95:.3} s");
+        mean.iter_mut().zip([gold, goodput, p95]).for_each(|(mean, value)| *mean += value / 10.0);
+    }
+    // 0.96 of gold while more places left no time, and whoever would be in time by 0.94 was refused for bronze.
+    let [gold, goodput, p95] = mean;
+    assert!(gold > 0.99 && goodput > 0.93 * 126.0 && p95 <= 0.5, "{mean:?}");
 }

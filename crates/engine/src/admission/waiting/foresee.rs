@@ -1,7 +1,7 @@
 //! Whether a request's turn comes in time.
 
 use super::lines::Place;
-use super::{ALLOWED, WaitingRoom, servers};
+use super::{ALLOWED, LIKELY, WaitingRoom, servers};
 use crate::admission::Context;
 use crate::request::ClassId;
 
@@ -52,12 +52,23 @@ impl WaitingRoom {
             return None;
         }
         let late = 1.0 - self.chances.of((cx.target - wait) / stay.max(f64::MIN_POSITIVE));
+        let standing = self.standing[class.index()];
+        if late <= (1.0 - LIKELY) * self.of_others(standing) {
+            return None;
+        }
         let kept = class.index() as f64 / cx.classes.len() as f64;
-        if late <= 1.0 - ALLOWED && self.standing[class.index()] < 1.0 && self.late.covers(late, kept) {
+        if late <= 1.0 - ALLOWED && standing < 1.0 && self.late.covers(late, kept) {
             self.late.promise(late);
             return None;
         }
         Some(end)
+    }
+
+    /// How much of the overload is of less important classes than one that stands so long: what that is refused, they
+    /// get.
+    fn of_others(&self, standing: f64) -> f64 {
+        let all = self.stands_at_all();
+        if all > 0.0 { 1.0 - standing / all } else { 0.0 }
     }
 
     /// Until when a request with so many before it must be answered, seconds from now. Under lasting overload a long
