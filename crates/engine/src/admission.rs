@@ -59,7 +59,7 @@ pub(crate) use load::Load;
 
 policies! {
     /// An admission policy and its settings.
-    pub enum AdmissionConfig for AdmissionPolicy, default Sentry {
+    pub enum AdmissionConfig for AdmissionPolicy, default Waiting {
         /// Admits everything: the baseline.
         None("none") => none,
         /// A fixed limit on requests in flight; the rest waits or is refused.
@@ -143,19 +143,13 @@ pub trait AdmissionPolicy: Debug + Send {
     fn on_poll(&mut self, _request: &Request) {}
 
     /// A request ended; a place may be free.
-    fn on_completion(&mut self, cx: &mut Context<'_>) {
-        let _ = cx;
-    }
+    fn on_completion(&mut self, _cx: &mut Context<'_>) {}
 
     /// Ten times a second: bring the published table and other slow state up to date.
-    fn on_tick(&mut self, cx: &mut Context<'_>) {
-        let _ = cx;
-    }
+    fn on_tick(&mut self, _cx: &mut Context<'_>) {}
 
     /// The time that [`AdmissionPolicy::next_timeout`] asked for has come.
-    fn on_timeout(&mut self, cx: &mut Context<'_>) {
-        let _ = cx;
-    }
+    fn on_timeout(&mut self, _cx: &mut Context<'_>) {}
 
     /// It takes over from another policy, with what waits there. A policy that lets nobody wait lets them in.
     fn on_takeover(&mut self, cx: &mut Context<'_>) {
@@ -173,9 +167,7 @@ pub trait AdmissionPolicy: Debug + Send {
     }
 
     /// The setup changed, but neither this policy's settings nor the classes.
-    fn on_setup(&mut self, setup: &Setup) {
-        let _ = setup;
-    }
+    fn on_setup(&mut self, _setup: &Setup) {}
 
     /// When a refused request should come back, where the policy knows better than the application's drain time.
     fn retry_after(&self, now: Timestamp, request: &Request) -> Option<Duration> {

@@ -80,7 +80,7 @@ use speed::Speed;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Who goes first inside a class, as in the policy `batch`: `"smallest-first"`, `"fair"` or `"fifo"`.
+    /// Who goes first inside a class, as in the policy `batch`: `"fair"`, `"smallest-first"` or `"fifo"`.
     pub order: Order,
     /// When the sentry's own processors are short, and what decides then.
     pub relief: Relief,

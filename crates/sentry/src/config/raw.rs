@@ -152,7 +152,7 @@ section! {
         /// The response-time target, where it is more than one bound of the 95th percentile. Default: from `target`.
         sla: RawSla,
         /// The admission policy: [its name](policies.md#admission), or `{ policy = "...", ... }` with its settings.
-        /// Default: `"sentry"`.
+        /// Default: `"waiting"`.
         admission: AdmissionChoice,
         /// Which server gets a request: [a policy](policies.md#dispatch), likewise; `{ policy = "softscale", profile =
         /// "FILE" }` has its [settings](softscale.md#the-profile) in a file of their own. Default: `"jsq"`.

@@ -107,7 +107,7 @@ fn open_events(sentry: &Running, count: usize) -> Vec<Client> {
 #[test]
 fn event_streams_cost_ordinary_requests_nothing() {
     let server = mixed(&Door::default());
-    let mut application = with(json!({"policy": "sentry"}), &server);
+    let mut application = with(json!({"policy": "waiting"}), &server);
     assert_eq!(application.setup.admission, AdmissionConfig::default(), "the default policy");
     application.setup.sla = Sla::constant(Statistic::P95, Duration::from_millis(500)).expect("a target");
     let sentry = Running::start(application);

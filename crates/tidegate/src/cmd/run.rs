@@ -380,6 +380,6 @@ mod tests {
         let line = OneLine { to: vec!["127.0.0.1:1".into()], target: Some("1500ms".into()), ..OneLine::default() };
         let app = Config::one_line(line).expect("valid").config.applications.remove(0);
         assert_eq!(target(&app), "p95 within 1500ms");
-        assert_eq!(policy(&app), "sentry, dispatch jsq");
+        assert_eq!(policy(&app), "waiting, dispatch jsq");
     }
 }

@@ -59,9 +59,9 @@ impl Default for Config {
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
     /// Small requests first, but requests of every cost keep a quarter of their proportional part of the work.
+    #[default]
     Fair,
     /// Small requests first: more requests are answered, and large ones hardly at all under overload.
-    #[default]
     SmallestFirst,
     /// First come, first served: every request is equally important.
     Fifo,
