@@ -103,7 +103,7 @@ impl Config {
             history: History::new(),
             look: Look { most: FIRST_PLACES, least: 1.0, beyond: 1.0, is_known: false },
             places: FIRST_PLACES,
-            looks: Looks::default(),
+            looks: Looks { start: Some(0), ..Looks::default() },
             settled: Timestamp::ZERO,
             seen: Seen { until: Timestamp::ZERO, at_work: 0 },
             away: Away::default(),
@@ -152,6 +152,8 @@ struct Looks {
     last: Option<Timestamp>,
     /// The most at work since.
     fullest: usize,
+    /// So many times W grew since the start; `None` once W is known, or those that began last took longer.
+    start: Option<u32>,
     /// W without the trial of fewer that goes on.
     before_trial: Option<f64>,
 }

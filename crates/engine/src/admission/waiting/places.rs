@@ -37,6 +37,9 @@ const FEWEST: f64 = 0.4;
 const ROUND: u32 = 8;
 const LASTS: f64 = 0.5;
 const TRIAL: core::ops::Range<u32> = 5..8;
+/// Not so after a start, once so many lots in a row took no longer than those before (the first has none before it),
+/// and until one does: fewer would only be a later start. Nor is what one look says believed against them then.
+const FREE: u32 = 2;
 
 impl WaitingRoom {
     /// How many places a server has, from now on.
@@ -70,11 +73,16 @@ impl WaitingRoom {
             if !is_pressed {
                 places = places.min((fullest * factor).max(FIRST_PLACES));
             } else if is_as_fast == Some(true) && in_time >= 1.0 && self.look.beyond >= HOPE && most > before {
+                self.looks.start = self.looks.start.map(|grown| grown + 1);
                 self.look.most = most;
                 places = most;
             } else {
-                places = places.clamp(KEPT * before, before.max(fullest));
+                let kept = if is_as_fast.is_none() && self.starts_freely() { 1.0 } else { KEPT };
+                places = places.clamp(kept * before, before.max(fullest));
             }
+        }
+        if self.look.is_known || is_as_fast == Some(false) {
+            self.looks.start = None;
         }
         if is_as_fast.is_some() {
             self.growth.anew(cx.now);
@@ -87,6 +95,11 @@ impl WaitingRoom {
             self.settled = cx.now + Duration::from_secs_f64(stay);
         }
         (self.places, self.looks.last, self.looks.fullest) = (places.max(1.0), Some(cx.now), cx.load.at_work());
+    }
+
+    /// Whether nothing has slowed anybody down since the start.
+    fn starts_freely(&self) -> bool {
+        self.looks.start.is_some_and(|grown| grown >= FREE)
     }
 
     /// More or fewer than these places now and then, to see what they do. `in_time`: the target over what a request
@@ -102,7 +115,7 @@ impl WaitingRoom {
         }
         let fewer = self.look.least + SPARE;
         let is_trial = self.stands_at_all() > LASTS && TRIAL.contains(&(look % ROUND));
-        if !is_trial || self.look.is_known || fewer >= places {
+        if !is_trial || self.starts_freely() || self.look.is_known || fewer >= places {
             return places;
         }
         self.looks.before_trial = Some(places);
