@@ -63,6 +63,12 @@ pub const LIVE: &[Live] = &[
         cargo: tidegate!["experiment" "run" "S5" "S9" "--short"],
         needs: &[],
     },
+    Live {
+        name: "hours of overload in the simulator, a twentieth of them",
+        kind: Kind::Correctness,
+        cargo: tidegate!["experiment" "run" "O4" "--short"],
+        needs: &[],
+    },
     Live { name: "demo, short", kind: Kind::Measurement, cargo: tidegate!["demo" "--short" "--check"], needs: &[] },
     Live {
         name: "Apache and PHP at three times their capacity, short",
