@@ -115,25 +115,28 @@ fn servers_that_hold_few_answer_as_much_in_time_and_sooner() {
 /// Three servers of two processors, 120 requests per second together; 300 arrive, of which gold has 40, silver 60.
 #[test]
 fn the_more_important_goes_first_and_the_rest_fills_the_servers() {
-    // A run's share of silver is off by 0.02 and more; so there are forty.
-    let seeds = SEEDS.start..SEEDS.start + 40;
-    let mut mean = [0.0; 4];
-    for seed in seeds {
-        let mut world = world(3, 2.0, Duration::from_millis(500), admission(r#"{ "policy": "waiting" }"#));
-        let rates = ["40/s", "60/s", "200/s"];
-        world.streams = (0..3).map(|class| stream(class as u8, rates[class], exponential(50.0))).collect();
-        let report = world.run(seed).expect("the setup makes sense");
-        let [gold, silver, bronze] = [0, 1, 2].map(|class| admitted_share(&report, class, 20, 60));
-        let goodput = f64::from(report.span_all(20, 60).in_target) / 40.0;
-        println!("{seed}: admitted {gold:.3} {silver:.3} {bronze:.3}, {goodput:.1} in time per second of 120");
-        // The least of gold was 0.91 while fewer places were not tried. The bound was 0.98 while small requests went
-        // first; as every cost has its part, one seed has 0.979, where W is taken for 6 for half a minute.
-        assert!(gold > 0.95 && silver > bronze, "seed {seed}: {gold} {silver} {bronze}");
-        mean.iter_mut().zip([gold, silver, bronze, goodput]).for_each(|(mean, value)| *mean += value / 40.0);
+    // The least of gold was 0.91 while fewer places were not tried. 0.98 was asked for while small requests went first
+    // by default; where every cost has its part, one seed has 0.979, as W is taken for 6 for half a minute.
+    for (order, least) in [("smallest-first", 0.98), ("fair", 0.95)] {
+        let mut mean = [0.0; 4];
+        // A run's share of silver is off by 0.02 and more; so there are forty.
+        for seed in SEEDS.start..SEEDS.start + 40 {
+            let policy = admission(&format!(r#"{{ "policy": "waiting", "order": "{order}" }}"#));
+            let mut world = world(3, 2.0, Duration::from_millis(500), policy);
+            let rates = ["40/s", "60/s", "200/s"];
+            world.streams = (0..3).map(|class| stream(class as u8, rates[class], exponential(50.0))).collect();
+            let report = world.run(seed).expect("the setup makes sense");
+            let [gold, silver, bronze] = [0, 1, 2].map(|class| admitted_share(&report, class, 20, 60));
+            let goodput = f64::from(report.span_all(20, 60).in_target) / 40.0;
+            println!("{order}, {seed}: admitted {gold:.3} {silver:.3} {bronze:.3}, {goodput:.1} of 120/s in time");
+            assert!(gold > least && silver > bronze, "{order}, seed {seed}: {gold} {silver} {bronze}");
+            mean.iter_mut().zip([gold, silver, bronze, goodput]).for_each(|(mean, value)| *mean += value / 40.0);
+        }
+        // 0.92 of silver while a URL's cost moved by chance, and all its requests with it.
+        let [gold, silver, bronze, goodput] = mean;
+        let is_whole = gold > 0.995 && silver > 0.95;
+        assert!(is_whole && bronze < 0.2 && goodput > 0.95 * 120.0, "{order}: {mean:?}");
     }
-    // 0.92 of silver while a URL's cost moved by chance, and all its requests with it.
-    let [gold, silver, bronze, goodput] = mean;
-    assert!(gold > 0.995 && silver > 0.95 && bronze < 0.2 && goodput > 0.95 * 120.0, "{mean:?}");
 }
 
 /// Three servers of two processors, 600 requests per second together, and a link that takes 500 answers: what comes
@@ -160,10 +163,10 @@ fn a_link_that_is_narrower_than_servers_are_fast_is_kept_busy_and_no_more() {
     for seed in SEEDS {
         // 0.87 of what the link takes.
         let (gold, bronze, ..) = run("285/s", seed);
-        assert!(gold > 0.995 && bronze > 0.98, "seed {seed}: {gold} {bronze}");
+        assert!(gold > 0.99 && bronze > 0.98, "seed {seed}: {gold} {bronze}");
         // Without the time over the link, and without soft knees, 0.83 of 500/s.
         let (gold, _, goodput, p95) = run("0s:200/s, 10s:1000/s", seed);
-        assert!(gold > 0.995 && goodput > 0.9 * 500.0 && p95 < 0.5, "seed {seed}: {gold} {goodput} {p95}");
+        assert!(gold > 0.99 && goodput > 0.9 * 500.0 && p95 < 0.5, "seed {seed}: {gold} {goodput} {p95}");
     }
 }
 
