@@ -24,8 +24,8 @@ const SOON: f64 = 0.1;
 /// Somebody waits often who waits this share of the time.
 const OFTEN: f64 = 0.2;
 /// While somebody waits, every fourth look tries a fifth more places: what is seen with one number only says nothing,
-/// and W might stay too small for good. Once W is known, no more than leave this part of the target for waiting: while
-/// more are tried the important would be refused who would have to wait at all.
+/// and W might stay too small for good. Once W is known, no more than leave this part of the target for waiting: with
+/// more, important requests would be refused that have to wait at all.
 const PROBE_EVERY: u32 = 4;
 const PROBE: f64 = 1.2;
 const PROBE_LEAVES: f64 = 0.15;
@@ -107,8 +107,8 @@ impl WaitingRoom {
     fn try_others(&mut self, mut places: f64, in_time: f64) -> f64 {
         let look = self.looks.count;
         if look.is_multiple_of(PROBE_EVERY) {
-            let most = if self.look.is_known { in_time * (1.0 - PROBE_LEAVES) } else { PROBE };
-            places *= most.clamp(1.0, PROBE);
+            let factor = if self.look.is_known { in_time * (1.0 - PROBE_LEAVES) } else { PROBE };
+            places *= factor.clamp(1.0, PROBE);
         }
         if in_time < 1.0 && look.is_multiple_of(FEWER_EVERY) {
             places *= in_time.max(FEWEST);
