@@ -7,6 +7,7 @@
 
 mod aimd;
 mod aimd_limit;
+mod arrival;
 mod batch;
 mod cataclysm_batch;
 mod cataclysm_threshold;
@@ -35,7 +36,7 @@ use alloc::vec::Vec;
 use core::fmt::Debug;
 use core::time::Duration;
 
-use crate::decision::{End, Reason};
+use crate::decision::Reason;
 use crate::due::{foresee, is_too_late};
 use crate::effect::Effect;
 use crate::estimate::{Calibration, ClassEstimate, Costs};
@@ -44,6 +45,7 @@ use crate::facts::Facts;
 use crate::fleet::{Held, Partitions};
 use crate::flight::{Released, Traffic, Turn};
 use crate::learned::Kept;
+use crate::peers::{Peers, Summary};
 use crate::policer::Policer;
 use crate::report::LoadReport;
 use crate::request::{ClassId, Request, RequestTypeId, ServerId};
@@ -52,6 +54,7 @@ use crate::setup::{Setup, SetupError, SetupPlace};
 use crate::table::policies;
 use crate::time::Timestamp;
 
+pub use arrival::{Admission, Arrival, Ended};
 pub use batch::Delays;
 pub use state::PolicyState;
 
@@ -175,6 +178,12 @@ pub trait AdmissionPolicy: Debug + Send {
         None
     }
 
+    /// Adds what other sentries before the same servers should know: see [`Summary`].
+    fn tell(&mut self, _cx: &Context<'_>, _summary: &mut Summary) {}
+
+    /// The others said how they are doing: [`Context::peers`].
+    fn on_peers(&mut self, _cx: &mut Context<'_>) {}
+
     /// How many cost buckets its class queues need, 1 to 64.
     fn buckets(&self) -> usize {
         1
@@ -196,66 +205,6 @@ pub trait AdmissionPolicy: Debug + Send {
     }
 }
 
-/// A request, and what it is expected to cost.
-#[derive(Clone, Copy, Debug)]
-pub struct Arrival {
-    /// The request, as the driver classified it.
-    pub request: Request,
-    /// Expected inherent service time, seconds.
-    pub cost: f64,
-}
-
-/// An admitted request, and how it ended.
-#[derive(Clone, Copy, Debug)]
-pub struct Ended {
-    /// The request, as the driver classified it.
-    pub request: Request,
-    /// The server where it was in flight, if any.
-    pub server: Option<ServerId>,
-    /// The end as the client saw it.
-    pub end: End,
-    /// Time at the server, seconds: queueing there included, the time a slow client took to read not.
-    pub service_time: f64,
-    /// Bytes of the answer, where the driver tells.
-    pub bytes: Option<u64>,
-    /// From its arrival to the end of its answer, of a stream to its beginning, seconds.
-    pub response_time: f64,
-    /// When it was sent to its server.
-    pub started: Timestamp,
-    /// Requests in flight then, itself included.
-    pub in_flight_at_start: usize,
-    /// Whether it is over; a stream goes on, and says nothing of how long work takes.
-    pub is_over: bool,
-    /// Whether its server did not work on it, as it seemed: how long it was there says nothing of work either.
-    pub hung: bool,
-}
-
-/// A policy's answer to an arrival.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Admission {
-    /// Admit the request now.
-    Admit,
-    /// Let it wait in its class queue, in this cost bucket.
-    Wait {
-        /// The bucket, below [`AdmissionPolicy::buckets`].
-        bucket: usize,
-    },
-    /// Refuse the request now.
-    Refuse {
-        /// Reason of the refusal.
-        reason: Reason,
-        /// The response time foreseen, seconds, where one was.
-        predicted: Option<f64>,
-    },
-}
-
-impl Admission {
-    /// A refusal without a prediction.
-    pub const fn refuse(reason: Reason) -> Self {
-        Admission::Refuse { reason, predicted: None }
-    }
-}
-
 /// Everything a policy may see, and every effect it may have.
 pub struct Context<'a> {
     /// Present time since the driver's origin.
@@ -274,6 +223,8 @@ pub struct Context<'a> {
     pub rng: &'a mut Rng,
     /// Whether refusals are only counted. Nothing may wait then.
     pub shadow: bool,
+    /// The other sentries before the same servers.
+    pub peers: &'a Peers,
     pub(crate) partitions: &'a Partitions,
     pub(crate) policer: &'a Policer,
     pub(crate) traffic: &'a mut Traffic,

@@ -4,7 +4,7 @@
 //! counting tokens it keeps the theoretical arrival time (TAT) of the next request of a perfectly even stream:
 //! a request conforms when it is not more than `(b - 1) / r` ahead of that.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
 
 use crate::time::Timestamp;
@@ -100,27 +100,44 @@ impl TokenBucket {
 /// A token bucket that several threads share without a lock.
 #[derive(Debug)]
 pub struct SharedBucket {
-    shape: Option<Shape>,
+    /// As in [`Shape`]; a step of 0 lets nothing through.
+    step: AtomicU64,
+    tolerance: AtomicU64,
     tat: AtomicU64,
 }
 
 impl SharedBucket {
     /// A full bucket: `rate` requests per second, at most `depth` (1 or more) at once.
     pub fn new(rate: f64, depth: f64) -> Self {
-        SharedBucket { shape: Shape::new(rate, depth), tat: AtomicU64::new(0) }
+        SharedBucket::of(Shape::new(rate, depth), 0)
+    }
+
+    fn of(shape: Option<Shape>, tat: u64) -> Self {
+        let Shape { step, tolerance } = shape.unwrap_or(Shape { step: 0, tolerance: 0 });
+        SharedBucket { step: step.into(), tolerance: tolerance.into(), tat: tat.into() }
     }
 
     /// Takes one token if there is one.
     pub fn conforms(&self, now: Timestamp) -> bool {
-        let Some(shape) = self.shape else { return false };
+        // Relaxed, here and below: no word guards anything but itself.
+        let shape = Shape { step: self.step.load(Relaxed), tolerance: self.tolerance.load(Relaxed) };
+        if shape.step == 0 {
+            return false;
+        }
         let next = |tat| shape.take(tat, now.as_nanos());
-        // Relaxed: the word guards nothing but itself.
-        self.tat.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
+        self.tat.fetch_update(Relaxed, Relaxed, next).is_ok()
+    }
+
+    /// Changes the rate and depth; what was taken stays taken, so a change never refills the bucket.
+    pub fn set(&self, rate: f64, depth: f64) {
+        let Shape { step, tolerance } = Shape::new(rate, depth).unwrap_or(Shape { step: 0, tolerance: 0 });
+        self.step.store(step, Relaxed);
+        self.tolerance.store(tolerance, Relaxed);
     }
 
     /// A bucket of another shape that remembers what was taken from this one.
     pub fn reshaped(&self, rate: f64, depth: f64) -> Self {
-        SharedBucket { shape: Shape::new(rate, depth), tat: AtomicU64::new(self.tat.load(Ordering::Relaxed)) }
+        SharedBucket::of(Shape::new(rate, depth), self.tat.load(Relaxed))
     }
 }
 
@@ -151,11 +168,22 @@ mod tests {
 
     #[test]
     fn a_change_of_rate_does_not_refill() {
-        let mut bucket = TokenBucket::new(1.0, 1.0);
-        assert!(bucket.conforms(Timestamp::ZERO));
+        let (mut bucket, shared) = (TokenBucket::new(1.0, 1.0), SharedBucket::new(1.0, 1.0));
+        assert!(bucket.conforms(Timestamp::ZERO) && shared.conforms(Timestamp::ZERO));
         bucket.set(1.0, 1.0);
-        assert!(!bucket.conforms(Timestamp::from_millis(999)));
-        assert!(bucket.conforms(Timestamp::from_millis(1000)));
+        shared.set(1.0, 1.0);
+        assert!(!bucket.conforms(Timestamp::from_millis(999)) && !shared.conforms(Timestamp::from_millis(999)));
+        assert!(bucket.conforms(Timestamp::from_millis(1000)) && shared.conforms(Timestamp::from_millis(1000)));
+    }
+
+    #[test]
+    fn a_shared_bucket_goes_on_at_its_new_rate() {
+        let bucket = SharedBucket::new(100.0, 1.0);
+        assert_eq!(passed(&bucket, (0..1000).map(|i| i * 1_000_000)), 100);
+        bucket.set(10.0, 1.0);
+        assert_eq!(passed(&bucket, (1000..2000).map(|i| i * 1_000_000)), 10);
+        bucket.set(0.0, 1.0);
+        assert_eq!(passed(&bucket, (2000..3000).map(|i| i * 1_000_000)), 0);
     }
 
     #[test]

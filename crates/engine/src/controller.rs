@@ -16,6 +16,7 @@ mod follow;
 mod hanging;
 mod learn;
 mod outbox;
+mod peers;
 mod recall;
 mod reload;
 mod reports;

@@ -26,6 +26,9 @@ pub(crate) use partitions::{Held, Partitions};
 pub(crate) use server::new_server;
 pub use server::{Role, ServerState, Status};
 
+/// Less than any difference of loads.
+const TIE: f64 = 1e-9;
+
 /// All servers, and the policies that choose among them.
 pub(crate) struct Fleet {
     pub(crate) servers: Vec<ServerState>,
@@ -110,6 +113,18 @@ impl Fleet {
         if server.is_taking(taking) && server.has_room() {
             self.sums.free = self.sums.free.map(|free| free + 1);
         }
+    }
+
+    /// Of several sentries before these servers, this is the one in place `rank` of so many: among servers with as much
+    /// to do it begins its round where the others do not. Drawn, the few requests that each has would meet at some
+    /// servers and leave others idle.
+    pub(crate) fn spread(&mut self, rank: usize, members: usize) {
+        let (servers, begins) = (self.servers.len() as f64, rank as f64 / members as f64);
+        for (at, server) in self.servers.iter_mut().enumerate() {
+            let around = (at as f64 / servers + 1.0 - begins) % 1.0;
+            server.tie = if members > 1 { TIE * around } else { 0.0 };
+        }
+        self.count();
     }
 
     /// Whether a server's state is another one now. Unknown and removed servers keep theirs.

@@ -219,6 +219,13 @@ impl Policer {
         class.share_of_retries.store(retries.word(), Relaxed);
     }
 
+    /// Of a class's guarantee, `part` is this sentry's from now on.
+    pub(crate) fn share_guarantee(&self, class: ClassId, setup: &ClassSetup, part: f64) {
+        if let Some(bucket) = &self.classes[class.index()].guarantee {
+            bucket.set(setup.min_rate * part, setup.burst * part);
+        }
+    }
+
     /// First tries of a class go before its retries until then.
     pub(crate) fn hold_retries(&self, class: ClassId, until: Timestamp) {
         self.classes[class.index()].retries_held_until.store(until.as_nanos(), Relaxed);

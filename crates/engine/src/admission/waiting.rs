@@ -44,6 +44,7 @@ mod kept;
 mod knee;
 mod late;
 mod lines;
+mod part;
 mod places;
 mod polls;
 mod relative;
@@ -61,6 +62,7 @@ use super::sentry::relieved::{Careful, Relief, Relieved};
 use super::{Admission, AdmissionPolicy, Arrival, Context, Ended, PolicyState};
 use crate::decision::{End, Reason};
 use crate::learned::Kept;
+use crate::peers::Summary;
 use crate::request::Request;
 use crate::setup::{Setup, SetupError};
 use crate::time::Timestamp;
@@ -72,8 +74,10 @@ use growth::Growth;
 use history::History;
 use late::Late;
 use lines::Lines;
+use part::Part;
 use polls::Polls;
 use relative::Relative;
+use room::servers;
 use speed::Speed;
 
 /// Settings of the policy `waiting`.
@@ -115,7 +119,7 @@ impl Config {
             relative: Relative::default(),
             polls: Polls::default(),
             ticked: Timestamp::ZERO,
-            guaranteed: 0.0,
+            part: Part::whole(),
             waited: 0.0,
             standing: alloc::vec![0.0; classes],
             expiry: alloc::vec![None; classes],
@@ -180,8 +184,7 @@ pub struct WaitingRoom {
     polls: Polls,
     /// The last tick.
     ticked: Timestamp,
-    /// Work per second that guarantees let past the queue.
-    guaranteed: f64,
+    part: Part,
     /// Share of the last seconds in which anybody waited.
     waited: f64,
     /// Per class: how much of the last seconds more of it and of more important ones came than can be done.
@@ -227,7 +230,8 @@ impl AdmissionPolicy for WaitingRoom {
     }
 
     fn keep_busy(&self) -> Option<u32> {
-        self.look.is_known.then(|| libm::floor(self.places).clamp(1.0, f64::from(u32::MAX)) as u32)
+        let own = self.places * self.part.share;
+        self.look.is_known.then(|| libm::floor(own).clamp(1.0, f64::from(u32::MAX)) as u32)
     }
 
     fn on_outcome(&mut self, cx: &mut Context<'_>, ended: &Ended) {
@@ -252,13 +256,15 @@ impl AdmissionPolicy for WaitingRoom {
         self.relative.record(cx.costs, seconds);
         let cost = self.relative.of(cx.costs, seconds);
         // It has left already.
-        let at_end = (cx.load.at_work() + 1) as f64;
+        let own = (cx.load.at_work() + 1) as f64;
+        let at_end = self.part.all(cx, own);
         let in_service = self.history.since(ended.started, cx.now).map_or(at_end, |mean| mean.max(1.0)) / servers(cx);
         let took = self.away.take(ended.service_time, cx.now.seconds_since(ended.started));
         if self.speed.cost() == 0.0 {
             self.settled = cx.now + Duration::from_secs_f64(took);
         }
-        if cx.now >= self.settled {
+        self.part.complete(cost);
+        if cx.now >= self.settled && cx.peers.count == 0 {
             self.busy.complete(at_end / servers(cx), cost);
         }
         self.busy.took(ended.started, took, cost);
@@ -267,7 +273,7 @@ impl AdmissionPolicy for WaitingRoom {
             let weight = if self.look.is_known { 1.0 } else { UNSURE };
             self.chances.record(cx.now, took / expected, weight);
         }
-        self.speed.complete(cost, took, (in_service / self.look.most).max(1.0), at_end);
+        self.speed.complete(cost, took, (in_service / self.look.most).max(1.0), own);
     }
 
     fn on_poll(&mut self, request: &Request) {
@@ -319,7 +325,8 @@ impl AdmissionPolicy for WaitingRoom {
         let guaranteed = by_class.map(|(class, is)| {
             (is.offered.get() - is.excess.get()) * self.relative.of(cx.costs, cx.costs.class_mean(class))
         });
-        self.guaranteed = guaranteed.sum::<f64>().max(0.0);
+        self.part.guaranteed = guaranteed.sum::<f64>().max(0.0);
+        self.take_part(cx);
         self.look_at_places(cx);
         self.on_completion(cx);
     }
@@ -346,11 +353,23 @@ impl AdmissionPolicy for WaitingRoom {
         self.lines.count()
     }
 
+    fn tell(&mut self, cx: &Context<'_>, summary: &mut Summary) {
+        self.account(cx);
+        self.tell_needs(cx, summary);
+        self.tell_seen(cx, summary);
+    }
+
+    fn on_peers(&mut self, cx: &mut Context<'_>) {
+        self.hear(cx);
+        self.on_completion(cx);
+    }
+
     fn describe(&self, state: &mut PolicyState) {
         state.active = "waiting";
         state.limit = Some(self.places);
         state.more.push(("stay".into(), self.stay(self.speed.cost(), self.places)));
         state.more.push(("stretch".into(), self.chances.sure()));
+        state.more.push(("part".into(), self.part.share));
         state.more.push(("waited".into(), self.waited));
     }
 
@@ -374,10 +393,6 @@ impl Careful for WaitingRoom {
     fn resume(&mut self, cx: &mut Context<'_>) {
         self.on_takeover(cx);
     }
-}
-
-fn servers(cx: &Context<'_>) -> f64 {
-    cx.load.servers.max(1) as f64
 }
 
 #[cfg(test)]

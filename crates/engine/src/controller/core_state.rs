@@ -10,6 +10,7 @@ use crate::estimate::Estimates;
 use crate::event::EventSink;
 use crate::fleet::Fleet;
 use crate::flight::{Flight, Released, State, Traffic};
+use crate::peers::Peers;
 use crate::policer::Policer;
 use crate::request::ClassId;
 use crate::rng::Rng;
@@ -40,6 +41,8 @@ pub(super) struct Core {
     pub(super) runaways: Runaways,
     /// What is known of requests that hang.
     pub(super) hanging: Hanging,
+    /// The other sentries before these servers.
+    pub(super) peers: Peers,
     /// Requests refused for deadlines that a free processor could hardly meet, since one was let in.
     pub(super) hopeless: u32,
 }
@@ -59,6 +62,7 @@ impl Core {
             outbox: Outbox::new(sink),
             runaways: Runaways::default(),
             hanging: Hanging::default(),
+            peers: Peers::default(),
             hopeless: 0,
             setup,
         }
@@ -77,6 +81,7 @@ impl Core {
             calibration: &self.estimates.calibration,
             rng: &mut self.rng,
             shadow: self.setup.shadow,
+            peers: &self.peers,
             partitions: &self.fleet.partitions,
             policer: &self.policer,
             traffic: &mut self.traffic,

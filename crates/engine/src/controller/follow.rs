@@ -50,6 +50,9 @@ impl Controller {
     pub(super) fn tick(&mut self, now: Timestamp) {
         self.fade_ghosts(now);
         self.core.refresh(now, self.admission.is_by_processors(), self.admission.keep_busy());
+        if self.core.peers.count > 0 {
+            self.core.share_guarantees();
+        }
         let mean = self.core.estimates.costs.mean();
         let Core { fleet, outbox, tenants, policer, .. } = &mut self.core;
         tenants.tick(now, TICK.as_secs_f64(), mean, policer);

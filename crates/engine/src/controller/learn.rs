@@ -34,7 +34,7 @@ impl Core {
         let held_back = self.refresh_rates(now);
         self.refresh_capacities(now, held_back && by_processors, full);
         self.estimates.calibration.refresh(now);
-        if let Some(from) = self.estimates.refresh_target(&self.setup) {
+        if let Some(from) = self.estimates.refresh_target(&self.setup, &self.peers) {
             self.outbox.record(now, Event::TargetChanged { from, to: self.estimates.target });
         }
         self.set_hanging_aside(now);

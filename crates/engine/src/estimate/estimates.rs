@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use super::rate::Average;
 use super::{Alpha, Calibration, Costs, DecayedHistogram, Rate, Scale, Unevenness};
 use crate::fleet::ServerState;
+use crate::peers::Peers;
 use crate::policer::ClassCounts;
 use crate::setup::{ClassSetup, Setup};
 use crate::time::Timestamp;
@@ -105,8 +106,8 @@ impl Estimates {
     }
 
     /// The target at the current rate; the one before, when it is another one now.
-    pub(crate) fn refresh_target(&mut self, setup: &Setup) -> Option<f64> {
-        let target = setup.sla.target(self.offered.get()).as_secs_f64();
+    pub(crate) fn refresh_target(&mut self, setup: &Setup, peers: &Peers) -> Option<f64> {
+        let target = peers.target(&setup.sla, self.offered.get());
         let before = core::mem::replace(&mut self.target, target);
         (target != before).then_some(before)
     }

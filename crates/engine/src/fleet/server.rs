@@ -71,6 +71,8 @@ pub struct ServerState {
     pub(crate) given_by_report: bool,
     /// The capacity that the last event told.
     pub(crate) told_capacity: Option<f64>,
+    /// What sets it apart from others of the same load: [`Fleet::spread`](super::Fleet::spread).
+    pub(crate) tie: f64,
     /// Of a data server: what it lends, and the cores that its nucleus was told to give.
     pub(crate) lent: u32,
     pub(crate) said_cores: Said<u32>,
@@ -131,7 +133,7 @@ impl ServerState {
 
     /// Requests in flight per effective processor: what shortest-queue dispatch compares.
     pub fn relative_load(&self) -> f64 {
-        f64::from(self.in_flight) / self.capacity.processors()
+        f64::from(self.in_flight) / self.capacity.processors() + self.tie
     }
 }
 
@@ -154,6 +156,7 @@ pub(crate) fn new_server(at: usize, setup: &ServerSetup) -> ServerState {
         reported: Reported::default(),
         given_by_report: false,
         told_capacity: None,
+        tie: 0.0,
         lent: 0,
         said_cores: Said::default(),
         can_lend: true,

@@ -17,6 +17,7 @@ use crate::admission::{Admission, AdmissionPolicy, Arrival, Context, Ended, Poli
 use crate::decision::Reason;
 use crate::facts::Facts;
 use crate::learned::Kept;
+use crate::peers::Summary;
 use crate::policer::Share;
 use crate::report::LoadReport;
 use crate::request::Request;
@@ -171,6 +172,16 @@ impl<P: Careful> AdmissionPolicy for Relieved<P> {
         let calm = self.calm_since.is_some_and(|since| cx.now.since(since) >= self.relief.hold.duration());
         if self.in_threshold && calm {
             self.switch_back(cx, format!("the sentry's processors are {:.0} % busy", cpu * 100.0));
+        }
+    }
+
+    fn tell(&mut self, cx: &Context<'_>, summary: &mut Summary) {
+        self.careful.tell(cx, summary);
+    }
+
+    fn on_peers(&mut self, cx: &mut Context<'_>) {
+        if !self.in_threshold {
+            self.careful.on_peers(cx);
         }
     }
 

@@ -83,18 +83,23 @@ pub(super) struct Look {
 pub(super) struct Busy {
     /// Logarithms of the prior over the knees.
     pub(super) prior: Vec<f64>,
-    /// By level.
-    completed: Vec<f64>,
-    seconds: Vec<f64>,
-    /// Request-seconds by level: what was really in service there, on average.
-    area: Vec<f64>,
+    levels: Vec<Level>,
     /// Times of those that completed.
-    stays: Stays,
+    pub(super) stays: Stays,
     /// How much these differ, whatever is in service: the variance of their logarithm.
     pub(super) spread: f64,
     /// Completions in the window, and its seconds.
     total: f64,
     open: f64,
+}
+
+/// What was seen while about so many were in service.
+#[derive(Clone, Copy, Debug, Default)]
+struct Level {
+    completed: f64,
+    seconds: f64,
+    /// Request-seconds: what was really in service, on average.
+    area: f64,
 }
 
 /// What is believed with what a window said, and how much times differ.
@@ -110,9 +115,7 @@ impl Busy {
     pub(super) fn new() -> Busy {
         Busy {
             prior: Knee::all().map(Knee::first).collect(),
-            completed: alloc::vec![0.0; LEVELS],
-            seconds: alloc::vec![0.0; LEVELS],
-            area: alloc::vec![0.0; LEVELS],
+            levels: alloc::vec![Level::default(); LEVELS],
             stays: Stays::new(),
             spread: EXPONENTIAL,
             total: 0.0,
@@ -123,16 +126,16 @@ impl Busy {
     /// `seconds` went by with so many requests in service at a server.
     pub(super) fn pass(&mut self, in_service: f64, seconds: f64) {
         if in_service > 0.0 {
-            let level = level(in_service);
-            self.seconds[level] += seconds;
-            self.area[level] += seconds * in_service;
+            let level = &mut self.levels[level(in_service)];
+            level.seconds += seconds;
+            level.area += seconds * in_service;
             self.open += seconds;
         }
     }
 
     /// One ended while so many were in service; it counts as `weight` of average cost.
     pub(super) fn complete(&mut self, in_service: f64, weight: f64) {
-        self.completed[level(in_service)] += weight;
+        self.levels[level(in_service)].completed += weight;
         self.total += weight;
     }
 
@@ -179,16 +182,8 @@ impl Busy {
         }
         self.spread = spread;
         self.stays.clear();
-        self.completed.fill(0.0);
-        self.seconds.fill(0.0);
-        self.area.fill(0.0);
+        self.levels.fill(Level::default());
         (self.total, self.open) = (0.0, 0.0);
-    }
-
-    /// How many were in service at a level, on average.
-    fn in_service(&self, level: usize) -> f64 {
-        // Who completes at a level was there, if only for an instant.
-        if self.seconds[level] > 0.0 { self.area[level] / self.seconds[level] } else { 1.0 }
     }
 
     /// What is believed now, as if the window ended here: logarithms over the grid, without their constant, and how
@@ -221,9 +216,9 @@ impl Busy {
 
     /// What counts of completions say, as a logarithm of a likelihood.
     fn counted(&self) -> Vec<f64> {
-        let used: Vec<(f64, f64, f64)> = (0..LEVELS)
-            .filter(|&at| self.completed[at] > 0.0 || self.seconds[at] > 0.0)
-            .map(|at| (libm::log(self.in_service(at)), self.completed[at], self.seconds[at]))
+        let is_used = |level: &&Level| level.completed > 0.0 || level.seconds > 0.0;
+        let used: Vec<(f64, f64, f64)> = (self.levels.iter().filter(is_used))
+            .map(|level| (libm::log(level.in_service()), level.completed, level.seconds))
             .collect();
         let likelihood = |knee: Knee| {
             let (mut completed, mut work) = (0.0, 0.0);
@@ -235,6 +230,14 @@ impl Busy {
             if work > 0.0 { completed - self.total * libm::log(work) } else { 0.0 }
         };
         Knee::all().map(likelihood).collect()
+    }
+}
+
+impl Level {
+    /// How many were in service, on average.
+    fn in_service(&self) -> f64 {
+        // Who completes at a level was there, if only for an instant.
+        if self.seconds > 0.0 { self.area / self.seconds } else { 1.0 }
     }
 }
 

@@ -75,7 +75,7 @@ impl WaitingRoom {
     /// queue brings no more answers than a short one, only later ones; that of a class that gets in with all those
     /// above it ends by itself.
     fn bound(&self, cx: &Context<'_>, class: ClassId, before: usize) -> f64 {
-        let enough = ENOUGH.max(self.places * servers(cx) / 4.0);
+        let enough = (self.part.share * ENOUGH.max(self.places * servers(cx) / 4.0)).max(2.0);
         if (before as f64) < enough {
             return cx.target;
         }

@@ -25,7 +25,7 @@ impl WaitingRoom {
         kept.put("is_known", f64::from(u8::from(self.look.is_known)));
         kept.put("looks", self.looks.count.into());
         kept.put("waited", self.waited);
-        kept.put("guaranteed", self.guaranteed);
+        kept.put("guaranteed", self.part.guaranteed);
         kept.put("away", self.away.mean());
         self.busy.put_away(kept);
         self.speed.put_away(kept);
@@ -45,7 +45,7 @@ impl WaitingRoom {
         self.look.is_known = kept.get("is_known") == Some(1.0);
         self.looks.count = kept.between("looks", (0.0, 1e9), 0.0) as u32;
         self.waited = kept.between("waited", (0.0, 1.0), 0.0);
-        self.guaranteed = kept.between("guaranteed", ANY, 0.0);
+        self.part.guaranteed = kept.between("guaranteed", ANY, 0.0);
         self.away = Away::of_mean(kept.between("away", (0.0, 1e6), 0.0));
         self.lines.dues_mut().recall(now, kept);
         self.busy.take_up(kept);

@@ -29,6 +29,8 @@ const MEAN_MEMORY: f64 = 1000.0;
 const COST_MEMORY: f64 = 50.0;
 /// What arrives is averaged over this time, seconds.
 const TAU: f64 = 1.0;
+/// What rises is seen over this one.
+const QUICK: f64 = 0.2;
 
 /// The lines of all classes.
 #[derive(Debug)]
@@ -46,8 +48,9 @@ struct Class {
     lines: [Line; BUCKETS],
     /// Relative cost of a request of the class, on average.
     cost: Average,
-    /// Work that arrives per second, in all lines.
+    /// Work that arrives per second, in all lines; and of late.
     rate: f64,
+    recent: f64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -78,7 +81,8 @@ pub(super) struct Place {
 
 impl Lines {
     pub(super) fn new(order: Order, classes: usize) -> Lines {
-        let class = Class { used: 0, lines: [Line::default(); BUCKETS], cost: Average::default(), rate: 0.0 };
+        let class =
+            Class { used: 0, lines: [Line::default(); BUCKETS], cost: Average::default(), rate: 0.0, recent: 0.0 };
         let dues = Dues::new(if order == Order::Fair { classes } else { 0 });
         Lines { order, mean: Average::default(), classes: alloc::vec![class; classes], dues }
     }
@@ -163,9 +167,12 @@ impl Lines {
     /// Ten times a second; `bound`: until when who is let in must be answered, seconds, and what a request takes over
     /// what it is expected to.
     pub(super) fn refresh(&mut self, cx: &Context<'_>, elapsed: f64, bound: f64, stretch: f64) {
-        let gain = if elapsed > 0.0 { 1.0 - libm::exp(-elapsed / TAU) } else { 0.0 };
+        let gain_over = |tau: f64| if elapsed > 0.0 { 1.0 - libm::exp(-elapsed / tau) } else { 0.0 };
+        let (gain, quick) = (gain_over(TAU), gain_over(QUICK));
         for class in &mut self.classes {
             let (mut sum, mut within) = (0.0, 0.0);
+            let arrived = class.lines.iter().map(|line| line.all.arrived).sum::<f64>();
+            class.recent += quick * (arrived / elapsed.max(f64::MIN_POSITIVE) - class.recent);
             for line in &mut class.lines {
                 line.all.settle(elapsed, gain, &mut sum);
                 line.within.settle(elapsed, gain, &mut within);
@@ -183,6 +190,12 @@ impl Lines {
     /// Work per second that arrives in a class.
     pub(super) fn offered(&self, class: ClassId) -> f64 {
         self.classes[class.index()].rate
+    }
+
+    /// The same, which is not late where it rises.
+    pub(super) fn rising(&self, class: ClassId) -> f64 {
+        let class = &self.classes[class.index()];
+        class.rate.max(class.recent)
     }
 
     /// Work per second that arrives in smaller lines of the class and goes before a request at this place.

@@ -10,6 +10,8 @@ const LOOK: f64 = 0.5;
 const LOOK_STAYS: f64 = 20.0;
 /// The same while they are not known, and somebody waits: a part of a stay, and seconds at least.
 const GENERATION: f64 = 0.5;
+/// What others see of a change is known after two or three exchanges, seconds.
+const HEARD: f64 = 0.3;
 /// Then there are up to so many times the places, where this much of what is believed lies beyond what was in use.
 const GROWTH: f64 = 2.0;
 const GROWTH_LEAST: f64 = 1.25;
@@ -45,20 +47,27 @@ impl WaitingRoom {
     /// How many places a server has, from now on.
     pub(super) fn look_at_places(&mut self, cx: &mut Context<'_>) {
         let since = self.looks.last.map_or(f64::INFINITY, |looked| cx.now.seconds_since(looked));
-        let n = cx.load.at_work().max(1) as f64;
+        let n = self.part.all(cx, cx.load.at_work() as f64).max(1.0);
         let stay = self.speed.stay();
-        let is_pressed = self.waited > OFTEN || cx.waiting_in_all() > 0;
+        let is_pressed = self.waited > OFTEN || cx.waiting_in_all() > 0 || cx.peers.sum.waiting > 0.0;
         let due = match is_pressed && !self.look.is_known && stay > 0.0 {
             true => SOON.max(GENERATION * stay),
             false => LOOK.max(LOOK_STAYS * stay / n.min(LOOK_STAYS)),
         };
+        let due = if cx.peers.count > 0 { due.max(HEARD) } else { due };
         if since < due {
             return;
         }
-        let fullest = self.looks.fullest.max(1) as f64 / servers(cx);
+        let fullest = self.part.all(cx, self.looks.fullest.max(1) as f64) / servers(cx);
         let since = self.growth.since().and_then(|from| self.history.since(from, cx.now));
         let among = since.map_or(fullest, |in_flight| in_flight / servers(cx));
-        self.look = self.busy.look(fullest, stay);
+        let look = self.busy.look(fullest, stay);
+        if cx.peers.sum.places.is_some() {
+            // Another says it for all.
+            self.looks.last = Some(cx.now);
+            return;
+        }
+        self.look = look;
         let before = self.looks.before_trial.take().unwrap_or(self.places);
         self.looks.count = self.looks.count.wrapping_add(1);
         let mut places = self.look.most + SPARE;
@@ -90,11 +99,17 @@ impl WaitingRoom {
         if is_pressed {
             places = self.try_others(places, in_time);
         }
+        self.set_places(cx, places);
+        (self.looks.last, self.looks.fullest) = (Some(cx.now), cx.load.at_work());
+    }
+
+    /// A server has so many places from now on.
+    pub(super) fn set_places(&mut self, cx: &Context<'_>, places: f64) {
         if places > RAISED * self.places {
             // Until those that are begun now end, it looks as if the servers were full.
-            self.settled = cx.now + Duration::from_secs_f64(stay);
+            self.settled = cx.now + Duration::from_secs_f64(self.speed.stay());
         }
-        (self.places, self.looks.last, self.looks.fullest) = (places.max(1.0), Some(cx.now), cx.load.at_work());
+        self.places = places.max(1.0);
     }
 
     /// Whether nothing has slowed anybody down since the start.

@@ -2,19 +2,13 @@
 
 use core::time::Duration;
 
-use super::{WaitingRoom, servers};
+use super::WaitingRoom;
 use crate::admission::Context;
 use crate::decision::Reason;
 use crate::request::Request;
 use crate::time::Timestamp;
 
 impl WaitingRoom {
-    /// Places at all servers together.
-    pub(super) fn limit(&self, cx: &Context<'_>) -> usize {
-        let limit = libm::floor(self.places * cx.load.servers as f64) as usize;
-        limit.max(cx.load.servers)
-    }
-
     /// Places that are free. Who hangs has none: its server works for others meanwhile.
     pub(super) fn room(&self, cx: &Context<'_>) -> usize {
         self.limit(cx).saturating_sub(cx.load.at_work()).min(cx.load.free)
@@ -33,13 +27,16 @@ impl WaitingRoom {
     pub(super) fn account(&mut self, cx: &Context<'_>) {
         let elapsed = cx.now.seconds_since(self.seen.until);
         if elapsed > 0.0 {
-            let in_service = self.seen.at_work as f64 / servers(cx);
-            if cx.now >= self.settled && self.speed.cost() > 0.0 {
+            let own = self.seen.at_work as f64;
+            let all = self.part.all(cx, own);
+            let (in_service, part) = (all / servers(cx), if all > 0.0 { own / all } else { 1.0 });
+            self.part.pass(own, elapsed);
+            if cx.now >= self.settled && self.speed.cost() > 0.0 && cx.peers.count == 0 {
                 self.busy.pass(in_service, elapsed);
             }
-            self.history.pass(cx.now, self.seen.at_work as f64, elapsed, self.speed.stay());
+            self.history.pass(cx.now, all, elapsed, self.speed.stay());
             self.busy.tick(cx.now, self.speed.stay(), servers(cx), &self.history);
-            self.speed.pass(in_service.min(self.look.most) * servers(cx), elapsed);
+            self.speed.pass(in_service.min(self.look.most) * servers(cx), part * elapsed);
         }
         self.seen.until = cx.now;
     }
@@ -57,10 +54,14 @@ impl WaitingRoom {
         if self.look.is_known { self.speed.seconds_per_cost() } else { self.speed.seconds_by_completed() }
     }
 
-    /// Work that full servers do per second, beside what is guaranteed; `None`: nothing is known yet.
+    /// Processors of all servers together, as far as there are places for them.
+    pub(super) fn full(&self, cx: &Context<'_>) -> f64 {
+        self.places.min(self.look.most) * servers(cx)
+    }
+
+    /// Work that full servers do per second for this sentry, beside what is guaranteed; `None`: nothing is known yet.
     pub(super) fn rate(&self, cx: &Context<'_>) -> Option<f64> {
-        let full = self.places.min(self.look.most) * servers(cx);
-        Some(full / self.seconds_per_cost()? - self.guaranteed)
+        Some(self.full(cx) * self.part.share / self.seconds_per_cost()? - self.part.guaranteed)
     }
 
     /// Refuses who has waited for as long as the target.
@@ -78,4 +79,9 @@ impl WaitingRoom {
             self.expiry[class.index()] = first;
         }
     }
+}
+
+/// How many servers there are, one at least.
+pub(super) fn servers(cx: &Context<'_>) -> f64 {
+    cx.load.servers.max(1) as f64
 }

@@ -24,6 +24,7 @@ use core::time::Duration;
 use super::busy::{LEVELS, level};
 use super::history::History;
 use super::knee::Knee;
+use crate::peers;
 use crate::time::Timestamp;
 
 /// Times differ by this part at least, whatever the costs: squared.
@@ -45,6 +46,8 @@ pub(super) struct Stays {
     young: [Cohort; ENDED + 1],
     /// All others in the window.
     levels: Vec<Level>,
+    /// What the others were not told yet; `None` while there are none.
+    untold: Option<Vec<peers::Times>>,
 }
 
 /// Those that began from a time on.
@@ -83,7 +86,7 @@ pub(super) struct Said {
 impl Stays {
     pub(super) fn new() -> Stays {
         let none = Cohort { from: Timestamp::ZERO, times: Times::default() };
-        Stays { young: [none; ENDED + 1], levels: alloc::vec![Level::default(); LEVELS] }
+        Stays { young: [none; ENDED + 1], levels: alloc::vec![Level::default(); LEVELS], untold: None }
     }
 
     /// One of `weight` times the average cost that began at a time took so long.
@@ -110,12 +113,24 @@ impl Stays {
         let to = (oldest.from + Duration::from_secs_f64(part + stay)).min(now);
         let in_service = history.between(oldest.from, to, now) / servers;
         if in_service > 0.0 && oldest.times.count > 0.0 {
-            let level = &mut self.levels[level(in_service)];
-            level.ln_in_service += oldest.times.count * libm::log(in_service);
-            level.times.add(&oldest.times);
+            self.levels[level(in_service)].add(in_service, &oldest.times);
+            let Times { count, ln, square } = oldest.times;
+            self.untold.iter_mut().for_each(|told| told.push(peers::Times { in_service, count, ln, square }));
         }
         self.young.rotate_left(1);
         self.young[ENDED] = Cohort { from: now, times: Times::default() };
+    }
+
+    /// What was seen here since that was told last, for the others before these servers.
+    pub(super) fn tell(&mut self) -> Vec<peers::Times> {
+        self.untold.get_or_insert_default().drain(..).collect()
+    }
+
+    /// What others saw.
+    pub(super) fn hear(&mut self, times: &[peers::Times]) {
+        for &peers::Times { in_service, count, ln, square } in times {
+            self.levels[level(in_service)].add(in_service, &Times { count, ln, square });
+        }
     }
 
     /// A window ends.
@@ -147,6 +162,13 @@ impl Stays {
     /// How many requests there are to judge by.
     pub(super) fn count(&self) -> f64 {
         self.levels.iter().map(|level| level.times.count).sum()
+    }
+}
+
+impl Level {
+    fn add(&mut self, in_service: f64, times: &Times) {
+        self.ln_in_service += times.count * libm::log(in_service);
+        self.times.add(times);
     }
 }
 
