@@ -25,8 +25,8 @@ pub mod theory;
 mod world;
 
 pub use model::{
-    Action, Channel, Fault, FaultKind, Host, Knee, Link, Power, Program, Reading, Resource, SentryModel, ServerModel,
-    Step, Tier, WarmUp,
+    Absence, Action, Channel, Fault, FaultKind, Host, Knee, Link, Power, Program, Reading, Resource, SentryFleet,
+    SentryModel, ServerModel, Step, Tier, WarmUp,
 };
 pub use report::{ClassReport, ClientReport, Report, Second, TenantReport, Usage};
 pub use site::{Provision, SiteError, SiteReport, SiteWorld};

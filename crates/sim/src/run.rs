@@ -16,6 +16,7 @@ mod menu;
 mod offers;
 mod pages;
 mod part;
+mod sentries;
 mod sentry;
 mod stay;
 
@@ -31,7 +32,7 @@ use crate::report::{Report, ReportBuilder, Subject};
 use crate::world::World;
 use answer::Way;
 use clients::{Client, Clients};
-use sentry::Sentry;
+use sentries::Sentries;
 
 /// Something that happens. Small, as the agenda is full of them.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +46,9 @@ pub(crate) enum Happening {
         station: u32,
     },
     /// The time that the controller named has come.
-    Timeout,
+    Timeout {
+        sentry: u16,
+    },
     /// A call arrives at its tier.
     Call {
         chain: u32,
@@ -53,11 +56,18 @@ pub(crate) enum Happening {
     },
     /// A worker of the sentry is done with a request.
     SentryDone {
+        sentry: u16,
         request: u32,
         then: sentry::Then,
     },
     /// The sentry says how busy it was.
-    SentryReport,
+    SentryReport {
+        sentry: u16,
+    },
+    /// A sentry tells the others how it is doing, and hears of them.
+    Exchange {
+        sentry: u16,
+    },
     /// The next answer is over the link.
     Transferred,
     /// An answer is at the client.
@@ -109,6 +119,7 @@ pub(crate) enum Happening {
         number: u32,
     },
     Report {
+        to: Option<u16>,
         report: LoadReport,
     },
     /// Nuclei measure.
@@ -138,6 +149,8 @@ pub(crate) struct Flying {
     /// Which of its menu's URLs.
     url: u32,
     task: Task,
+    /// Which sentry it comes to.
+    sentry: u16,
     ticket: Option<Ticket>,
     started: Timestamp,
     /// Time at the server, once it is answered there.
@@ -183,7 +196,7 @@ pub(crate) struct Run<'w> {
     plans: Agenda<Happening>,
     requests: Slab<Flying>,
     clients: Clients<'w>,
-    sentry: Sentry,
+    sentries: Sentries<'w>,
     park: Park<'w>,
     way: Way,
     report: ReportBuilder,
@@ -201,7 +214,7 @@ impl<'w> Run<'w> {
         Ok(Run {
             end: Timestamp::ZERO + world.duration,
             clients: Clients::new(world, seed, lane, &mut plans),
-            sentry: Sentry::new(world, seed, &mut plans)?,
+            sentries: Sentries::new(world, seed, &mut plans)?,
             park: Park::new(&world.servers, &world.tiers, &world.hosts, &world.programs, &mut plans),
             way: Way::new(world.link, &mut plans),
             requests: Slab::new(),
@@ -254,10 +267,11 @@ impl<'w> Run<'w> {
         }
         for (server, model) in self.world.servers.iter().enumerate() {
             if model.off {
-                self.sentry.controller.handle_server(Timestamp::ZERO, ServerId(server as u16), Status::Down);
+                self.sentries.handle_server(Timestamp::ZERO, ServerId(server as u16), Status::Down);
             }
         }
         self.open_desk();
+        self.sentries.begin(&mut self.plans);
         self.watch();
         self.start_users();
         (0..self.clients.sources.len()).for_each(|source| self.plan_page(source));
@@ -277,16 +291,14 @@ impl<'w> Run<'w> {
                 self.park.complete(now, station, &mut self.plans);
                 self.collect(now);
             }
-            Happening::Timeout => {
-                self.sentry.timeout = Timestamp::MAX;
-                self.sentry.controller.handle_timeout(now);
-            }
+            Happening::Timeout { sentry } => self.sentries.of(sentry).time_out(now),
             Happening::Call { chain, number } => {
                 self.park.arrive_at_tier(now, chain, number, &mut self.plans);
                 self.collect(now);
             }
-            Happening::SentryDone { request, then } => self.sentry_done(now, request, then),
-            Happening::SentryReport => self.report_sentry(now),
+            Happening::SentryDone { sentry, request, then } => self.sentry_done(now, sentry, request, then),
+            Happening::SentryReport { sentry } => self.report_sentry(now, sentry),
+            Happening::Exchange { sentry } => self.sentries.exchange(now, sentry, &mut self.plans),
             Happening::Transferred => self.transferred(now),
             Happening::Received { request } => self.received(now, request),
             Happening::Impatience { request } => self.lose_patience(now, request),
@@ -299,11 +311,11 @@ impl<'w> Run<'w> {
             Happening::Closed { request } => self.end_stream(now, request),
             Happening::Thought { group, user } => self.ask(now, group, user),
             Happening::Page { source } => self.ask_for_page(now, source),
-            Happening::Reading { number } => self.send(now, self.world.readings[number as usize].report),
+            Happening::Reading { number } => self.send(now, None, self.world.readings[number as usize].report),
             Happening::Measurement => self.measure_servers(now),
-            Happening::Report { report } => self.sentry.controller.handle_report(now, report),
+            Happening::Report { to, report } => self.sentries.report(now, to, report),
             Happening::Fault { number } => self.fault(now, number),
-            Happening::Health { server, status } => self.sentry.controller.handle_server(now, ServerId(server), status),
+            Happening::Health { server, status } => self.sentries.handle_server(now, ServerId(server), status),
             Happening::SetUp { server } => self.set_up(now, server),
             Happening::Warm { server } => self.park.warm(now, server, &mut self.plans),
             Happening::End => self.report.usage = Some(self.use_until(now)),
@@ -312,34 +324,42 @@ impl<'w> Run<'w> {
 
     /// What the controller wants done about other requests, and when it wants to be called again.
     fn follow_up(&mut self, now: Timestamp) {
-        while let Some(action) = self.sentry.controller.poll_action() {
+        while let Some(sentry) = self.sentries.next_touched() {
+            self.follow(now, sentry);
+        }
+    }
+
+    fn follow(&mut self, now: Timestamp, sentry: u16) {
+        while let Some(action) = self.sentries.of(sentry).controller.poll_action() {
             match action {
                 Action::Start { ticket, server } => {
-                    let request = self.stop_waiting(ticket);
+                    let request = self.stop_waiting(sentry, ticket);
                     self.start_waiting(now, request, server);
                 }
                 Action::Refuse { ticket, rejection } => {
-                    let request = self.stop_waiting(ticket);
+                    let request = self.stop_waiting(sentry, ticket);
                     self.requests[request as usize].ticket = None;
                     self.refuse(now, request, rejection.retry_after);
                 }
                 Action::Isolate { server, cores } => self.park.divide(now, u32::from(server.0), cores, &mut self.plans),
-                Action::Cancel { ticket } => self.cancelled(now, ticket),
-                Action::SynRate { rate, depth } => self.sentry.kernel.set(now, rate, depth),
+                Action::Cancel { ticket } => self.cancelled(now, sentry, ticket),
+                Action::SynRate { rate, depth } => self.sentries.of(sentry).kernel.set(now, rate, depth),
                 other => unreachable!("an action that the simulator does not know: {other:?}"),
             }
         }
-        self.sentry.plan_timeout(now, &mut self.plans);
+        self.sentries.of(sentry).plan_timeout(now, &mut self.plans);
+        self.sentries.settled(sentry);
     }
 
     fn use_until(&mut self, now: Timestamp) -> (Vec<Usage>, Option<f64>) {
-        (self.park.usage(now), self.sentry.desk.as_mut().map(|desk| desk.use_until(now)))
+        (self.park.usage(now), self.sentries.first_mut().desk.as_mut().map(|desk| desk.use_until(now)))
     }
 
     fn finish(mut self) -> Report {
         let usage = self.report.usage.take().unwrap_or_else(|| self.use_until(self.end));
-        let snapshot = self.sentry.controller.snapshot(self.end);
+        let snapshot = self.sentries.first().controller.snapshot(self.end);
+        let log = self.sentries.take_log();
         self.count_last_second();
-        self.report.report(self.end.since(Timestamp::ZERO), usage, self.sentry.log.take(), snapshot)
+        self.report.report(self.end.since(Timestamp::ZERO), usage, log, snapshot)
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_engine::{Open, Setup, SetupError, Tags, Timestamp};
 use tidegate_workload::{ArrivalProcess, Profile, Retry, ServiceTime, Tenants};
 
-use crate::model::{Channel, Fault, Host, Link, Program, Reading, SentryModel, ServerModel, Tier};
+use crate::model::{Channel, Fault, Host, Link, Program, Reading, SentryFleet, SentryModel, ServerModel, Tier};
 use crate::report::Report;
 use crate::run::Run;
 
@@ -31,6 +31,8 @@ pub struct World {
     pub sessions: Vec<Sessions>,
     /// The sentry's own processors; `None`: they are never short.
     pub sentry: Option<SentryModel>,
+    /// How many sentries there are, if more than one, and what they know of each other.
+    pub fleet: Option<SentryFleet>,
     /// The way to the clients; `None`: answers are there at once.
     pub link: Option<Link>,
     /// The way of measurements to the engine.
@@ -211,6 +213,7 @@ impl World {
             users: Vec::new(),
             sessions: Vec::new(),
             sentry: None,
+            fleet: None,
             link: None,
             channel: Channel::default(),
             readings: Vec::new(),

@@ -83,7 +83,7 @@ impl Run<'_> {
             let read_in = if self.world.holds_bodies { 0.0 } else { flying.besides.reads };
             let served_in = flying.served_in + Duration::from_secs_f64(read_in);
             let outcome = Outcome { bytes, ..Outcome::answered_in(served_in) };
-            self.sentry.controller.handle_completion(now, ticket, outcome);
+            self.sentries.of(flying.sentry).controller.handle_completion(now, ticket, outcome);
         }
         let flying = &self.requests[request as usize];
         let reads = if self.world.holds_bodies && !flying.gone { flying.besides.reads } else { 0.0 };

@@ -175,7 +175,7 @@ impl Run<'_> {
             return self.begin_sending(now, flying);
         }
         let leaves = stream.manner.patience.or(stream.manner.deadline).is_some();
-        if self.sentry.desk.is_some() || stream.retry.is_some() || leaves {
+        if self.sentries.first().desk.is_some() || stream.retry.is_some() || leaves {
             return self.come(now, flying);
         }
         let tenant = self.tenant(&flying.subject);
@@ -255,6 +255,7 @@ impl Run<'_> {
             client,
             url,
             task,
+            sentry: self.sentries.draw(usize::from(course)),
             ticket: None,
             started: now,
             served_in: Duration::ZERO,
@@ -299,8 +300,9 @@ impl Run<'_> {
     /// A refused one leaves no trace but counts.
     pub(super) fn come_once(&mut self, now: Timestamp, flying: Flying, asked: Request) {
         self.report.offered(flying.subject);
-        let let_in = self.sentry.kernel.lets_in(now);
-        let decision = let_in.then(|| self.sentry.controller.handle_arrival(now, asked));
+        let sentry = self.sentries.of(flying.sentry);
+        let let_in = sentry.kernel.lets_in(now);
+        let decision = let_in.then(|| sentry.controller.handle_arrival(now, asked));
         if let None | Some(Decision::Reject(_)) = decision {
             self.report.refused(now, flying.subject);
             self.report.clients[usize::from(flying.subject.course)].given_up += 1;
@@ -346,13 +348,13 @@ impl Run<'_> {
     }
 
     /// The controller ended a request for the sake of others: its client has an answer, though not the one it wants.
-    pub(super) fn cancelled(&mut self, now: Timestamp, ticket: Ticket) {
-        let Some(request) = self.request_of(ticket) else { return };
+    pub(super) fn cancelled(&mut self, now: Timestamp, sentry: u16, ticket: Ticket) {
+        let Some(request) = self.request_of(sentry, ticket) else { return };
         let flying = &mut self.requests[request as usize];
         let (timer, subject) = (flying.timer.take(), flying.subject);
         let is_news = !std::mem::replace(&mut flying.gone, true);
         timer.into_iter().for_each(|timer| self.plans.cancel(timer));
-        self.sentry.controller.handle_abandon(now, ticket, AbandonedBy::Controller, Watch::Driver);
+        self.sentries.of(sentry).controller.handle_abandon(now, ticket, AbandonedBy::Controller, Watch::Driver);
         if is_news {
             self.report.failed(subject);
             self.go_on(now, request, Fate::Failed);
@@ -401,6 +403,7 @@ impl Run<'_> {
             tries,
             besides,
             job: NOT_YET,
+            sentry: self.sentries.draw(usize::from(subject.course)),
             ticket: None,
             started: now,
             served_in: Duration::ZERO,

@@ -27,7 +27,7 @@ impl Run<'_> {
     pub(super) fn set_up(&mut self, now: Timestamp, server: u32) {
         let is_front = (server as usize) < self.world.servers.len();
         if self.park.set_up(now, server, &mut self.plans) && is_front {
-            self.sentry.controller.handle_server(now, ServerId(server as u16), Status::Up);
+            self.sentries.handle_server(now, ServerId(server as u16), Status::Up);
         }
     }
 }

@@ -46,35 +46,36 @@ impl Run<'_> {
     /// Measures from now on, if anybody wants to know.
     pub(super) fn watch(&mut self) {
         if self.world.nuclei && self.world.setup.demands().signals {
-            self.sentry.kernel.busy = vec![0.0; self.world.servers.len()];
+            self.sentries.first_mut().kernel.busy = vec![0.0; self.world.servers.len()];
             self.plans.once(Timestamp::ZERO + EVERY, Happening::Measurement);
         }
     }
 
     /// Sends a measurement on its way.
-    pub(super) fn send(&mut self, now: Timestamp, report: LoadReport) {
+    /// To one sentry, or to all.
+    pub(super) fn send(&mut self, now: Timestamp, to: Option<u16>, report: LoadReport) {
         let channel = self.world.channel;
         if channel.loss > 0.0 && uniform(&mut self.aside) < channel.loss {
             return;
         }
         if channel.delay.is_zero() {
-            self.sentry.controller.handle_report(now, report);
+            self.sentries.report(now, to, report);
         } else {
-            self.plans.once(now + channel.delay, Happening::Report { report });
+            self.plans.once(now + channel.delay, Happening::Report { to, report });
         }
     }
 
     /// Measures all servers.
     pub(super) fn measure_servers(&mut self, now: Timestamp) {
         self.plans.once(now + EVERY, Happening::Measurement);
-        let seconds = now.seconds_since(self.sentry.kernel.measured);
-        self.sentry.kernel.measured = now;
+        let kernel = &mut self.sentries.first_mut().kernel;
+        let seconds = now.seconds_since(std::mem::replace(&mut kernel.measured, now));
         for at in 0..self.world.servers.len() {
             let measured = self.park.measure(now, at as u32);
-            let used = measured.busy - std::mem::replace(&mut self.sentry.kernel.busy[at], measured.busy);
+            let used = measured.busy - std::mem::replace(&mut self.sentries.first_mut().kernel.busy[at], measured.busy);
             let cores = self.world.servers[at].cores;
             let server = Some(ServerId(at as u16));
-            let mut say = |signal, value| self.send(now, LoadReport::Signal { server, signal, value });
+            let mut say = |signal, value| self.send(now, None, LoadReport::Signal { server, signal, value });
             say(Signal::Cpu, (100.0 * used / (seconds * cores)).clamp(0.0, 100.0));
             say(Signal::ListenQueue, measured.waiting as f64);
             say(Signal::InService, f64::from(measured.in_service));
@@ -82,9 +83,8 @@ impl Run<'_> {
                 say(Signal::NicQueue, packets);
             }
         }
-        let report =
-            LoadReport::Connections { offered: self.sentry.kernel.offered, refused: self.sentry.kernel.refused };
-        (self.sentry.kernel.offered, self.sentry.kernel.refused) = (0, 0);
-        self.send(now, report);
+        let Kernel { offered, refused, .. } = &mut self.sentries.first_mut().kernel;
+        let report = LoadReport::Connections { offered: std::mem::take(offered), refused: std::mem::take(refused) };
+        self.send(now, None, report);
     }
 }

@@ -54,7 +54,7 @@ impl Run<'_> {
         // Where the pool was full it kept its place, and taught no more than its first byte.
         let served_in = if told || flying.pooled { flying.served_in } else { now.since(flying.started) };
         if let Some(ticket) = flying.ticket.take() {
-            self.sentry.controller.handle_completion(now, ticket, Outcome::answered_in(served_in));
+            self.sentries.of(flying.sentry).controller.handle_completion(now, ticket, Outcome::answered_in(served_in));
         }
         self.close(now, request, Fate::Answered);
     }
@@ -71,7 +71,7 @@ impl Run<'_> {
             // Nobody is there any more: the answer ends before it began.
             if let Some(ticket) = flying.ticket.take() {
                 let outcome = Outcome::answered_in(flying.served_in);
-                self.sentry.controller.handle_completion(now, ticket, outcome);
+                self.sentries.of(flying.sentry).controller.handle_completion(now, ticket, outcome);
             }
             return self.close(now, request, Fate::TooLate);
         }
@@ -87,9 +87,10 @@ impl Run<'_> {
 
     /// A request gives its place back, if the pool has room.
     fn join_pool(&mut self, now: Timestamp, request: u32, kind: Open, first_byte: Timestamp) {
-        if let Some(ticket) = self.requests[request as usize].ticket {
-            let joined = self.sentry.controller.handle_open(now, ticket, kind, first_byte);
-            self.requests[request as usize].pooled = joined;
+        let flying = &mut self.requests[request as usize];
+        if let Some(ticket) = flying.ticket {
+            let joined = self.sentries.of(flying.sentry).controller.handle_open(now, ticket, kind, first_byte);
+            flying.pooled = joined;
         }
     }
 

@@ -14,11 +14,11 @@ impl Run<'_> {
         let flying = &mut self.requests[request as usize];
         (flying.timer, flying.gone) = (None, true);
         let was_waiting = std::mem::take(&mut flying.waiting);
-        let (subject, ticket) = (flying.subject, flying.ticket);
+        let (subject, ticket, sentry) = (flying.subject, flying.ticket, flying.sentry);
         self.report.failed(subject);
         let is_over = match ticket {
             Some(ticket) if was_waiting => {
-                self.sentry.controller.handle_cancel(now, ticket);
+                self.sentries.of(sentry).controller.handle_cancel(now, ticket);
                 true
             }
             Some(ticket) => self.abandon(now, request, ticket),
@@ -47,7 +47,8 @@ impl Run<'_> {
         let let_go = self.let_go(now, request, ticket);
         if let_go.is_none() {
             // The ticket goes on with the server's work.
-            self.sentry.controller.handle_abandon(now, ticket, AbandonedBy::Client, Watch::Driver);
+            let sentry = self.requests[request as usize].sentry;
+            self.sentries.of(sentry).controller.handle_abandon(now, ticket, AbandonedBy::Client, Watch::Driver);
         }
         let_go.unwrap_or(false)
     }
@@ -56,8 +57,9 @@ impl Run<'_> {
     /// done with it as far as the sentry sees. `None`: its server works on.
     pub(super) fn let_go(&mut self, now: Timestamp, request: u32, ticket: Ticket) -> Option<bool> {
         let flying = &self.requests[request as usize];
-        let (job, pooled) = (flying.job, flying.pooled);
-        let does = self.sentry.controller.server_of(ticket).map(|server| self.world.servers[server.index()].abandoned);
+        let (job, pooled, sentry) = (flying.job, flying.pooled, flying.sentry);
+        let server = self.sentries.of(sentry).controller.server_of(ticket);
+        let does = server.map(|server| self.world.servers[server.index()].abandoned);
         let works = job != NOT_YET && !pooled;
         let stops = match does.unwrap_or_default() {
             // It works on, unless nothing has begun there, or it only waits.
@@ -70,7 +72,7 @@ impl Run<'_> {
                 false => return None,
             },
         };
-        self.sentry.controller.handle_cancel(now, ticket);
+        self.sentries.of(sentry).controller.handle_cancel(now, ticket);
         self.requests[request as usize].ticket = None;
         Some(stops)
     }

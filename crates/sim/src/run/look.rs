@@ -10,7 +10,7 @@ impl Run<'_> {
     /// Once a second, before anything happens then.
     pub(super) fn look_at_controllers(&mut self, now: Timestamp) {
         let divides = self.world.setup.partition != PartitionConfig::default();
-        let shown = self.sentry.controller.snapshot(now).policy.own;
+        let shown = self.sentries.first().controller.snapshot(now).policy.own;
         let listens = self.world.setup.demands().signals;
         let counts = self.world.count_in_flight;
         if (shown.is_empty() && !divides && !counts && !listens) || now >= self.end {
@@ -34,7 +34,7 @@ impl Run<'_> {
         }
         if divides {
             // The controller ticks ten times a second, so that there is a look in every second.
-            let sizes = self.sentry.controller.partition_sizes();
+            let sizes = self.sentries.first().controller.partition_sizes();
             self.report.partitions.resize(second.as_secs() as usize + 1, sizes.to_vec());
         }
     }

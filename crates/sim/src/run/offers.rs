@@ -44,7 +44,7 @@ impl Run<'_> {
         let task = Task { work: offer.work, program: 0, seed: 0 };
         self.report.happenings += 1;
         let flying = self.flying(now, client, offer.class, course, 0, task);
-        if self.sentry.desk.is_some() {
+        if self.sentries.first().desk.is_some() {
             return self.come(now, flying);
         }
         let asked = self.asked(&flying);

@@ -82,35 +82,35 @@ impl Run<'_> {
 
     /// Whether a server has nothing in flight.
     pub(crate) fn is_idle(&self, server: usize) -> bool {
-        self.sentry.controller.servers()[server].in_flight == 0
+        self.sentries.first().controller.servers()[server].in_flight == 0
     }
 
     /// More capacity will be there then, or none is on its way.
     pub(crate) fn expect_capacity(&mut self, now: Timestamp, soonest: Option<Timestamp>) {
-        self.sentry.controller.handle_report(now, LoadReport::Coming(soonest));
+        self.sentries.report(now, None, LoadReport::Coming(soonest));
         self.follow_up(now);
     }
 
     /// The setup in force.
     pub(crate) fn setup(&self) -> &Setup {
-        self.sentry.controller.setup()
+        self.sentries.first().controller.setup()
     }
 
     /// Another setup.
     pub(crate) fn reconfigure(&mut self, now: Timestamp, setup: Setup) -> Result<(), SetupError> {
-        self.sentry.controller.reconfigure(now, setup)?;
+        self.sentries.first_mut().controller.reconfigure(now, setup)?;
         self.follow_up(now);
         Ok(())
     }
 
     /// What the controller knows, what the servers did, and the seconds for which the sentry's CPU was in use.
     pub(crate) fn measure(&mut self, now: Timestamp) -> (Snapshot, Vec<Usage>, f64) {
-        let worked = self.sentry.desk.as_mut().map_or(0.0, |desk| desk.worked_until(now));
-        (self.sentry.controller.snapshot(now), self.park.usage(now), worked)
+        let worked = self.sentries.first_mut().desk.as_mut().map_or(0.0, |desk| desk.worked_until(now));
+        (self.sentries.first().controller.snapshot(now), self.park.usage(now), worked)
     }
 
     fn tell(&mut self, now: Timestamp, server: usize, status: Status) {
-        self.sentry.controller.handle_server(now, ServerId(server as u16), status);
+        self.sentries.handle_server(now, ServerId(server as u16), status);
         self.follow_up(now);
     }
 }

@@ -55,8 +55,15 @@ pub(crate) enum Then {
 }
 
 impl Sentry {
-    pub(super) fn new(world: &World, seed: u64, plans: &mut Agenda<Happening>) -> Result<Sentry, SetupError> {
+    /// The `number`th of a world.
+    pub(super) fn new(
+        world: &World,
+        seed: u64,
+        number: u16,
+        plans: &mut Agenda<Happening>,
+    ) -> Result<Sentry, SetupError> {
         let log = EventLog::default();
+        let seed = seed.wrapping_add(u64::from(number) << 32);
         Ok(Sentry {
             controller: Controller::new(world.setup.clone(), 1, seed, Box::new(log.clone()))?,
             log,
@@ -64,8 +71,14 @@ impl Sentry {
             desk: world.sentry.map(Desk::new),
             by_ticket: Vec::new(),
             timeout: Timestamp::MAX,
-            timer: plans.slot(Happening::Timeout),
+            timer: plans.slot(Happening::Timeout { sentry: number }),
         })
+    }
+
+    /// The time that the controller named has come.
+    pub(super) fn time_out(&mut self, now: Timestamp) {
+        self.timeout = Timestamp::MAX;
+        self.controller.handle_timeout(now);
     }
 
     /// Plans the next call of the controller, if that is sooner than what is planned.
@@ -113,14 +126,14 @@ impl Desk {
 impl Run<'_> {
     /// A request is at the sentry.
     pub(super) fn at_sentry(&mut self, now: Timestamp, request: u32) {
-        if !self.sentry.kernel.lets_in(now) {
+        let sentry = self.sentries.of(self.requests[request as usize].sentry);
+        if !sentry.kernel.lets_in(now) {
             return self.turned_away(now, request);
         }
-        if self.sentry.desk.is_some() {
+        if sentry.desk.is_some() {
             return self.queue_errand(now, Errand::Decide { request });
         }
-        let asked = self.asked(&self.requests[request as usize]);
-        let decision = self.sentry.controller.handle_arrival(now, asked);
+        let decision = self.ask_controller(now, request);
         self.decided(now, request, decision);
     }
 
@@ -136,7 +149,7 @@ impl Run<'_> {
 
     /// A request that waited in the controller may start.
     pub(super) fn start_waiting(&mut self, now: Timestamp, request: u32, server: ServerId) {
-        match self.sentry.desk {
+        match self.sentries.of(self.requests[request as usize].sentry).desk {
             Some(_) => self.queue_errand(now, Errand::Relay { request, server }),
             None => self.start(now, request, server),
         }
@@ -144,31 +157,34 @@ impl Run<'_> {
 
     /// The first report is due one interval after the start.
     pub(super) fn open_desk(&mut self) {
-        if let Some(desk) = &self.sentry.desk {
-            self.plans.once(Timestamp::ZERO + desk.model.report_every, Happening::SentryReport);
+        for (number, sentry) in self.sentries.all().iter().enumerate() {
+            if let Some(desk) = &sentry.desk {
+                let report = Happening::SentryReport { sentry: number as u16 };
+                self.plans.once(Timestamp::ZERO + desk.model.report_every, report);
+            }
         }
     }
 
-    pub(super) fn report_sentry(&mut self, now: Timestamp) {
-        let Some(desk) = &mut self.sentry.desk else { return };
+    pub(super) fn report_sentry(&mut self, now: Timestamp, sentry: u16) {
+        let Some(desk) = &mut self.sentries.of(sentry).desk else { return };
         let cpu = desk.report(now);
-        self.plans.once(now + desk.model.report_every, Happening::SentryReport);
-        self.send(now, LoadReport::SentryCpu(cpu));
+        self.plans.once(now + desk.model.report_every, Happening::SentryReport { sentry });
+        self.send(now, Some(sentry), LoadReport::SentryCpu(cpu));
     }
 
     /// A worker is free again.
-    pub(super) fn sentry_done(&mut self, now: Timestamp, request: u32, then: Then) {
+    pub(super) fn sentry_done(&mut self, now: Timestamp, sentry: u16, request: u32, then: Then) {
         match then {
             Then::Start(server) if !self.requests[request as usize].gone => self.start(now, request, server),
             Then::Start(_) => self.close(now, request, Fate::TimedOut),
             Then::Refuse { retry_after } => self.refuse(now, request, retry_after),
             Then::Nothing => {}
         }
-        let Some(desk) = &mut self.sentry.desk else { return };
+        let Some(desk) = &mut self.sentries.of(sentry).desk else { return };
         desk.meter(now);
         desk.busy -= 1;
         if let Some(errand) = desk.queue.pop_front() {
-            self.take(now, errand);
+            self.take(now, sentry, errand);
         }
     }
 
@@ -187,9 +203,11 @@ impl Run<'_> {
     }
 
     fn queue_errand(&mut self, now: Timestamp, errand: Errand) {
-        let Some(desk) = &mut self.sentry.desk else { return };
+        let (Errand::Decide { request } | Errand::Relay { request, .. }) = errand;
+        let sentry = self.requests[request as usize].sentry;
+        let Some(desk) = &mut self.sentries.of(sentry).desk else { return };
         if desk.busy < desk.model.workers {
-            return self.take(now, errand);
+            return self.take(now, sentry, errand);
         }
         let full = desk.model.backlog.is_some_and(|backlog| desk.queue.len() as u32 >= backlog);
         match errand {
@@ -200,8 +218,8 @@ impl Run<'_> {
     }
 
     /// A worker takes an errand.
-    fn take(&mut self, now: Timestamp, errand: Errand) {
-        let Some(desk) = &mut self.sentry.desk else { return };
+    fn take(&mut self, now: Timestamp, sentry: u16, errand: Errand) {
+        let Some(desk) = &mut self.sentries.of(sentry).desk else { return };
         let SentryModel { admitted, refused, .. } = desk.model;
         desk.meter(now);
         desk.busy += 1;
@@ -217,15 +235,19 @@ impl Run<'_> {
                 Decision::Reject(Rejection { retry_after, .. }) => (request, refused, Then::Refuse { retry_after }),
             },
         };
-        self.plans.once(now + took, Happening::SentryDone { request, then });
+        self.plans.once(now + took, Happening::SentryDone { sentry, request, then });
     }
 
-    /// Asks the controller.
     fn decide(&mut self, now: Timestamp, request: u32) -> Decision {
-        let asked = self.asked(&self.requests[request as usize]);
-        let decision = self.sentry.controller.handle_arrival(now, asked);
+        let decision = self.ask_controller(now, request);
         self.keep_ticket(request, &decision);
         decision
+    }
+
+    fn ask_controller(&mut self, now: Timestamp, request: u32) -> Decision {
+        let flying = &self.requests[request as usize];
+        let asked = self.asked(flying);
+        self.sentries.of(flying.sentry).controller.handle_arrival(now, asked)
     }
 
     fn keep_ticket(&mut self, request: u32, decision: &Decision) {
@@ -243,23 +265,24 @@ impl Run<'_> {
     }
 
     fn keep(&mut self, request: u32, ticket: Ticket) {
-        let at = low_half(ticket);
-        if self.sentry.by_ticket.len() <= at {
-            self.sentry.by_ticket.resize(at + 1, u32::MAX);
+        let (flying, at) = (&mut self.requests[request as usize], low_half(ticket));
+        let by_ticket = &mut self.sentries.of(flying.sentry).by_ticket;
+        if by_ticket.len() <= at {
+            by_ticket.resize(at + 1, u32::MAX);
         }
-        self.sentry.by_ticket[at] = request;
-        self.requests[request as usize].ticket = Some(ticket);
+        by_ticket[at] = request;
+        flying.ticket = Some(ticket);
     }
 
     /// The request that has a ticket, if it is still there.
-    pub(super) fn request_of(&self, ticket: Ticket) -> Option<u32> {
-        let request = self.sentry.by_ticket.get(low_half(ticket)).copied()?;
+    pub(super) fn request_of(&self, sentry: u16, ticket: Ticket) -> Option<u32> {
+        let request = self.sentries.all()[usize::from(sentry)].by_ticket.get(low_half(ticket)).copied()?;
         let flying = self.requests.get(request as usize)?;
         (flying.ticket == Some(ticket)).then_some(request)
     }
 
-    pub(super) fn stop_waiting(&mut self, ticket: Ticket) -> u32 {
-        let request = self.sentry.by_ticket[low_half(ticket)];
+    pub(super) fn stop_waiting(&mut self, sentry: u16, ticket: Ticket) -> u32 {
+        let request = self.sentries.all()[usize::from(sentry)].by_ticket[low_half(ticket)];
         let flying = &mut self.requests[request as usize];
         assert_eq!(flying.ticket, Some(ticket), "the low half of a ticket is unique among live ones");
         flying.waiting = false;

@@ -28,7 +28,7 @@ impl Run<'_> {
         if let Some(url) = menu::url(&self.clients.menus, flying)
             && url.degrades_to < 1.0
         {
-            let quality = self.sentry.controller.policer().quality(RequestTypeId(url.request_type));
+            let quality = self.sentries.of(flying.sentry).controller.policer().quality(RequestTypeId(url.request_type));
             task.work *= url.degrades_to + (1.0 - url.degrades_to) * quality;
         }
         for attempt in 0..3 {
@@ -37,11 +37,12 @@ impl Run<'_> {
                 self.requests[request as usize].job = job;
                 return self.open_poll(now, request);
             }
-            let Some(ticket) = self.requests[request as usize].ticket else { break };
+            let flying = &self.requests[request as usize];
+            let Some(ticket) = flying.ticket else { break };
             if attempt == 2 || self.park.is_on(u32::from(server.0)) {
                 break;
             }
-            match self.sentry.controller.handle_redispatch(now, ticket, server) {
+            match self.sentries.of(flying.sentry).controller.handle_redispatch(now, ticket, server) {
                 Some(other) => server = other,
                 None => break,
             }
@@ -62,12 +63,12 @@ impl Run<'_> {
 
     /// The server failed the request.
     pub(super) fn fail(&mut self, now: Timestamp, request: u32) {
-        if let Some(ticket) = self.requests[request as usize].ticket.take() {
-            self.sentry.controller.handle_completion(now, ticket, Outcome::failed());
+        let flying = &mut self.requests[request as usize];
+        if let Some(ticket) = flying.ticket.take() {
+            self.sentries.of(flying.sentry).controller.handle_completion(now, ticket, Outcome::failed());
         }
-        let subject = self.requests[request as usize].subject;
-        if !self.requests[request as usize].gone {
-            self.report.failed(subject);
+        if !flying.gone {
+            self.report.failed(flying.subject);
         }
         self.close(now, request, Fate::Failed);
     }

@@ -3,6 +3,7 @@
 mod c1;
 mod due;
 mod estimators;
+mod fleet;
 mod manners;
 mod models;
 mod offers;
