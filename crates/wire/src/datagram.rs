@@ -21,11 +21,16 @@ pub enum Kind {
     Goodbye,
     /// A sentry says how a server's cores are to be divided.
     Command,
+    /// A sentry says to another how an application is doing.
+    Summary,
+    /// A sentry says to another that it leaves.
+    Farewell,
 }
 
 impl Kind {
     /// Every kind of datagram.
-    pub const ALL: [Kind; 4] = [Kind::Report, Kind::Challenge, Kind::Goodbye, Kind::Command];
+    pub const ALL: [Kind; 6] =
+        [Kind::Report, Kind::Challenge, Kind::Goodbye, Kind::Command, Kind::Summary, Kind::Farewell];
 }
 
 /// Who sent a datagram, and which of its datagrams it is.
@@ -49,6 +54,8 @@ impl Kind {
             Kind::Challenge => 2,
             Kind::Goodbye => 3,
             Kind::Command => 4,
+            Kind::Summary => 5,
+            Kind::Farewell => 6,
         }
     }
 

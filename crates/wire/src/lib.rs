@@ -1,5 +1,5 @@
-//! Messages between the sentry and the nuclei beside its servers; those between sentries and the control plane are in
-//! `control`.
+//! Messages between the sentry and the nuclei beside its servers; those between sentries before the same servers are in
+//! `peer`, those between sentries and the control plane in `control`.
 //!
 //! A message is one UDP datagram of at most [`MAX_DATAGRAM`] bytes. All numbers are little-endian:
 //!
@@ -7,9 +7,10 @@
 //! "TGW"  version:u8  kind:u8  0:u8  length:u16  boot:u64  sequence:u64  token:u64  body...  mac:[u8; 16]
 //! ```
 //!
-//! Four kinds: a *report* says how a server is doing, a *goodbye* that its nucleus stops on purpose; a *challenge* and
-//! a *command* go the other way (see below). The MAC is keyed BLAKE3 over everything before it, cut to 128 bits and
-//! compared in constant time; whoever holds the shared key may report for any server. Nothing is encrypted.
+//! Between sentry and nucleus four kinds: a *report* says how a server is doing, a *goodbye* that its nucleus stops on
+//! purpose; a *challenge* and a *command* go the other way (see below). The MAC is keyed BLAKE3 over everything before
+//! it, cut to 128 bits and compared in constant time; whoever holds the shared key may report for any server. Nothing
+//! is encrypted.
 //!
 //! # Replay, without a clock
 //!
@@ -42,6 +43,7 @@ pub mod fuzz;
 mod gauge;
 mod isolation;
 mod key;
+mod peer;
 mod rejected;
 mod report;
 mod sender;
@@ -51,6 +53,7 @@ pub use datagram::{Header, Kind, open, seal};
 pub use gauge::{Gauge, Gauges};
 pub use isolation::IsolationProblem;
 pub use key::{Key, KeyError, exposed};
+pub use peer::{PeerMessage, PeerSession, Said};
 pub use rejected::{Counts, Rejected};
 pub use report::{Active, Command, Connection, Message, Report, ReportWriter, Rest};
 pub use sender::Sender;

@@ -34,6 +34,12 @@ pub enum Rejected {
     /// Another nucleus speaks for that server.
     #[error("another nucleus speaks for that server")]
     Claimed,
+    /// From an address at which no other sentry is expected.
+    #[error("no other sentry is expected at that address")]
+    UnknownPeer,
+    /// Another sentry's, of an application that is not here, or has other classes here.
+    #[error("the application is not here, or has other classes")]
+    OtherApplication,
     /// Of a server that no application has.
     #[error("no application has a server of that name")]
     UnknownServer,
@@ -41,7 +47,7 @@ pub enum Rejected {
 
 impl Rejected {
     /// Every reason to ignore a datagram.
-    pub const ALL: [Rejected; 10] = [
+    pub const ALL: [Rejected; 12] = [
         Rejected::Oversized,
         Rejected::Truncated,
         Rejected::OtherVersion,
@@ -51,6 +57,8 @@ impl Rejected {
         Rejected::OutOfOrder,
         Rejected::Stale,
         Rejected::Claimed,
+        Rejected::UnknownPeer,
+        Rejected::OtherApplication,
         Rejected::UnknownServer,
     ];
 
@@ -66,6 +74,8 @@ impl Rejected {
             Rejected::OutOfOrder => "out-of-order",
             Rejected::Stale => "stale",
             Rejected::Claimed => "claimed",
+            Rejected::UnknownPeer => "unknown-peer",
+            Rejected::OtherApplication => "other-application",
             Rejected::UnknownServer => "unknown-server",
         }
     }

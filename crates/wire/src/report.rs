@@ -87,6 +87,7 @@ impl<'d> Message<'d> {
                 Kind::Report => message.report = Some(Report::read(&mut reader)?),
                 Kind::Command => message.command = Some(Command { cores: u16::from_le_bytes(reader.array()?) }),
                 Kind::Challenge | Kind::Goodbye => {}
+                Kind::Summary | Kind::Farewell => return None,
             }
             reader.0.is_empty().then_some(message)
         })();
@@ -236,19 +237,20 @@ impl<'b> ReportWriter<'b> {
     }
 }
 
+/// Writes a body.
 #[derive(Debug)]
-struct Writer<'b> {
-    buffer: &'b mut [u8; MAX_DATAGRAM],
-    at: usize,
+pub(crate) struct Writer<'b> {
+    pub(crate) buffer: &'b mut [u8; MAX_DATAGRAM],
+    pub(crate) at: usize,
 }
 
 impl Writer<'_> {
-    fn put(&mut self, bytes: &[u8]) {
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
         self.buffer[self.at..self.at + bytes.len()].copy_from_slice(bytes);
         self.at += bytes.len();
     }
 
-    fn name(&mut self, name: &str) {
+    pub(crate) fn name(&mut self, name: &str) {
         let name = cut(name);
         self.put(&[name.len() as u8]);
         self.put(name.as_bytes());
@@ -260,8 +262,9 @@ fn cut(name: &str) -> &str {
     &name[..name.floor_char_boundary(MAX_NAME)]
 }
 
+/// Reads a body.
 #[derive(Clone, Copy, Debug)]
-struct Reader<'d>(&'d [u8]);
+pub(crate) struct Reader<'d>(pub(crate) &'d [u8]);
 
 impl<'d> Reader<'d> {
     fn take(&mut self, bytes: usize) -> Option<&'d [u8]> {
@@ -270,21 +273,21 @@ impl<'d> Reader<'d> {
         Some(taken)
     }
 
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         self.take(N)?.try_into().ok()
     }
 
-    fn u8(&mut self) -> Option<u8> {
+    pub(crate) fn u8(&mut self) -> Option<u8> {
         Some(self.array::<1>()?[0])
     }
 
     /// 0 or more, and a number.
-    fn gauge(&mut self) -> Option<f32> {
+    pub(crate) fn gauge(&mut self) -> Option<f32> {
         let value = f32::from_le_bytes(self.array()?);
         (value >= 0.0 && value.is_finite()).then_some(value)
     }
 
-    fn name(&mut self) -> Option<&'d str> {
+    pub(crate) fn name(&mut self) -> Option<&'d str> {
         let length = usize::from(self.u8()?);
         let text = std::str::from_utf8(self.take(length)?).ok()?;
         (1..=MAX_NAME).contains(&length).then_some(text)
