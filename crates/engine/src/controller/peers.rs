@@ -6,8 +6,8 @@ use crate::peers::{Peers, Summary};
 use crate::time::Timestamp;
 
 impl Controller {
-    /// What the other sentries before the same servers should know. Tell it as often as they are to notice a change: a
-    /// few times a second.
+    /// What the other sentries before the same servers should know. Tell it as often as
+    /// [`Circle::every`](crate::Circle::every) says.
     pub fn summary(&mut self, now: Timestamp) -> Summary {
         let mut summary = Summary::default();
         let context = self.core.context(now);
