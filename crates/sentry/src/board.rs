@@ -30,6 +30,7 @@ pub struct Board {
     cpu: AtomicU64,
     dropped_records: Arc<AtomicU64>,
     reports: OnceLock<Arc<View>>,
+    peers: OnceLock<Arc<crate::peers::View>>,
     control: OnceLock<Arc<crate::control::View>>,
     names: OnceLock<Arc<crate::names::View>>,
     notices: Mutex<VecDeque<Notice>>,
@@ -96,6 +97,7 @@ impl Board {
             cpu: AtomicU64::new(0),
             dropped_records,
             reports: OnceLock::new(),
+            peers: OnceLock::new(),
             control: OnceLock::new(),
             names: OnceLock::new(),
             notices: Mutex::default(),
@@ -130,6 +132,17 @@ impl Board {
     /// What nuclei report.
     pub fn reports(&self) -> Option<&View> {
         self.reports.get().map(|view| &**view)
+    }
+
+    /// Shows what is known of other sentries. Once; later calls change nothing.
+    pub fn show_peers(&self, view: Arc<crate::peers::View>) {
+        // There is one exchange in the life of a process.
+        let _ = self.peers.set(view);
+    }
+
+    /// What is known of other sentries.
+    pub fn peers(&self) -> Option<&crate::peers::View> {
+        self.peers.get().map(|view| &**view)
     }
 
     /// Shows how it stands with the control plane. Once; later calls change nothing.

@@ -62,6 +62,8 @@ pub struct Config {
     pub admin: Admin,
     /// Where nuclei report to; `None` for nowhere.
     pub reports: Option<Reports>,
+    /// The other sentries before the same servers; `None`: there are none, or nothing is said of them.
+    pub peers: Option<Peers>,
     /// Where ends of requests are told of that others send on, UDP; `None`: nobody tells of any.
     pub ends: Option<SocketAddr>,
     /// Where spans go; `None` for nowhere.
@@ -130,6 +132,19 @@ pub struct Reports {
     pub silent_after: Option<Duration>,
     /// What becomes of a server whose nucleus is silent.
     pub when_silent: WhenSilent,
+}
+
+/// The other sentries before the same servers.
+#[derive(Clone, Debug)]
+pub struct Peers {
+    /// Where they are heard, and spoken to from, UDP.
+    pub listen: SocketAddr,
+    /// Where they are; this sentry may be one of them.
+    pub sentries: Vec<SocketAddr>,
+    /// The file with the secret that the sentries share.
+    pub key_file: PathBuf,
+    /// The key that follows from it.
+    pub key: tidegate_wire::Key,
 }
 
 /// The control plane that a sentry follows.

@@ -66,6 +66,7 @@ pub mod names;
 mod need;
 pub mod notify;
 mod pace;
+pub mod peers;
 mod permit;
 mod plan;
 mod process;

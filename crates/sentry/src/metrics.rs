@@ -10,6 +10,7 @@ mod family;
 mod handshakes;
 mod health;
 mod help;
+mod peers;
 pub mod plain;
 mod resources;
 mod sources;
@@ -68,6 +69,7 @@ impl Collector for Scrape {
         health::write(&mut out, &all)?;
         acme::write(&mut out, &all)?;
         reports(&mut out, &self.board)?;
+        peers::write(&mut out, &self.board)?;
         control(&mut out, &self.board)?;
         sources::write(&mut out, &self.board)?;
         data_path(&mut out, &all)

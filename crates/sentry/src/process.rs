@@ -88,6 +88,9 @@ impl Process {
         if let Some(view) = sentry.reports() {
             board.show_reports(view.clone());
         }
+        if let Some(view) = sentry.peers() {
+            board.show_peers(view.clone());
+        }
         if let Some(view) = sentry.names() {
             board.show_names(view.clone());
         }

@@ -99,9 +99,11 @@ impl<T: Target> Reloader<T> {
 /// What only a restart can change.
 fn needs_restart(old: &Config, new: &Config) -> Result<(), String> {
     let reports = |config: &Config| config.reports.as_ref().map(|r| (r.listen, r.key_file.clone()));
+    let peers = |config: &Config| config.peers.as_ref().map(|p| (p.listen, p.key_file.clone()));
     let changed = [
         ("[admin]", old.admin != new.admin),
         ("[reports] listen and key_file", reports(old) != reports(new)),
+        ("[peers] listen and key_file", peers(old) != peers(new)),
         ("ends", old.ends != new.ends),
         ("[traces]", old.traces != new.traces),
         ("[control]", old.control != new.control),

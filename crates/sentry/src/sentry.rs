@@ -1,21 +1,23 @@
 //! The sentry as a whole: start, reload, drain, stop.
 
+mod refusal;
+
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use thiserror::Error;
 use tokio::sync::{Notify, watch};
 
 use crate::app::{App, AppError};
-use crate::config::{self, Config, Listen};
+use crate::config::{self, Config};
 use crate::descriptors;
 use crate::ends::{Desk, Ends};
 use crate::in_force::InForce;
-use crate::monitor::{Monitor, SynRequired};
+use crate::monitor::Monitor;
 use crate::names::{self, Names};
+use crate::peers::{self, Peers};
 use crate::plan::{Harbour, Plan, Taken};
 use crate::record::RecordSink;
 use crate::reports::{Listener, View};
@@ -24,6 +26,7 @@ use crate::spans::Spans;
 use crate::timer::CpuMeter;
 use crate::watchdog::{Threads, Watchdog};
 use crate::worker::{Crew, Left};
+pub use refusal::{ReloadError, StartError};
 
 /// Starts sentries.
 #[derive(Debug)]
@@ -39,82 +42,13 @@ pub struct SentryHandle {
     threads: Threads,
     watchdog: Option<Watchdog>,
     reports: Option<Listener>,
+    peers: Option<Peers>,
     ends: Option<Ends>,
     names: Option<Names>,
     monitors: Vec<Monitor>,
     open: watch::Sender<bool>,
     stop: watch::Sender<bool>,
     deadline: watch::Sender<Option<Instant>>,
-}
-
-/// Why a sentry does not start.
-#[derive(Debug, Error)]
-pub enum StartError {
-    /// An application makes no sense.
-    #[error(transparent)]
-    App(#[from] AppError),
-    /// An address cannot be listened on.
-    #[error("application \"{app}\": cannot listen on {address}: {source}")]
-    Listen {
-        /// The application.
-        app: String,
-        /// The address, or Unix socket.
-        address: Listen,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// Reports cannot be listened for.
-    #[error("cannot listen for reports on {address} (UDP): {source}")]
-    Reports {
-        /// The address.
-        address: SocketAddr,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// Ends of requests cannot be listened for.
-    #[error("cannot listen for the ends of requests on {address} (UDP): {source}; another address: ends = \"...\"")]
-    Ends {
-        /// The address.
-        address: SocketAddr,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// Spans cannot be sent.
-    #[error("cannot start [traces]: {0}")]
-    Traces(io::Error),
-    /// New connections cannot be policed as the configuration demands.
-    #[error(transparent)]
-    Syn(#[from] SynRequired),
-    /// Names cannot be looked up.
-    #[error("cannot start looking names up: {0}")]
-    Names(io::Error),
-    /// A worker thread cannot be started.
-    #[error("cannot start a worker thread: {0}")]
-    Thread(io::Error),
-}
-
-/// Why a configuration is not put in force. Nothing has changed then.
-#[derive(Debug, Error)]
-pub enum ReloadError {
-    /// An application makes no sense.
-    #[error(transparent)]
-    App(#[from] AppError),
-    /// An address cannot be listened on.
-    #[error("application \"{app}\": cannot listen on {address}: {source}; nothing has changed")]
-    Listen {
-        /// The application.
-        app: String,
-        /// The address, or Unix socket.
-        address: Listen,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The change needs a restart.
-    #[error("{what} cannot change while the sentry runs; restart it")]
-    NeedsRestart {
-        /// What was changed.
-        what: String,
-    },
 }
 
 /// What a shutdown had to cut off.
@@ -191,7 +125,12 @@ impl Sentry {
         let names = Names::start(&apps, looks, &config.sentry.resolvers).map_err(StartError::Names)?;
         let monitors = monitors(&apps, &plan.borrow(), &harbour, reports.is_none())?;
         let (threads, watchdog, names) = (Threads::default(), None, Some(names));
-        let (open, _) = watch::channel(false);
+        let (open, opened) = watch::channel(false);
+        let peers = config.peers.as_ref().map(|peers| {
+            let started = Peers::start(peers, &apps, opened, given);
+            started.map_err(|source| StartError::Peers { address: peers.listen, source })
+        });
+        let peers = peers.transpose()?;
         let mut handle = SentryHandle {
             apps,
             plan,
@@ -200,6 +139,7 @@ impl Sentry {
             threads,
             watchdog,
             reports,
+            peers,
             ends,
             names,
             monitors,
@@ -256,6 +196,9 @@ impl SentryHandle {
         if let Some(reports) = &self.reports {
             sockets.append(reports.sockets().try_clone()?);
         }
+        if let Some(peers) = &self.peers {
+            sockets.append(peers.sockets().try_clone()?);
+        }
         if let Some(ends) = &self.ends {
             sockets.append(ends.sockets().try_clone()?);
         }
@@ -276,6 +219,11 @@ impl SentryHandle {
     /// What nuclei report, if there is a listener for it.
     pub fn reports(&self) -> Option<&Arc<View>> {
         self.reports.as_ref().map(Listener::view)
+    }
+
+    /// What is known of other sentries before the same servers, if it speaks with them.
+    pub fn peers(&self) -> Option<&Arc<peers::View>> {
+        self.peers.as_ref().map(Peers::view)
     }
 
     /// Where proxies that ask tell of the ends of requests, if one asks.
@@ -314,6 +262,9 @@ impl SentryHandle {
         self.plan.send_replace(plan);
         if let (Some(view), Some(reports)) = (self.reports(), &config.reports) {
             view.configure(reports.silent_after, reports.when_silent);
+        }
+        if let (Some(view), Some(peers)) = (self.peers(), &config.peers) {
+            view.configure(&peers.sentries);
         }
         Ok(())
     }
@@ -373,6 +324,8 @@ impl SentryHandle {
         self.watchdog = None;
         self.harbour.keep(&Plan::default());
         self.names = None;
+        // The others take over its part, or its successor does.
+        self.peers = None;
         if spread.is_some() {
             // From now on they are told to the successor, which has the same socket.
             self.ends = None;

@@ -74,6 +74,7 @@ pub(super) async fn state(State(admin): Shared) -> Json<Value> {
     state["applications"] = applications.collect();
     state["control"] = board.control().map_or(Value::Null, |view| view.to_json());
     state["sources"] = board.names().map_or(Value::Null, |view| view.to_json());
+    state["peers"] = board.peers().map_or(Value::Null, |view| view.to_json());
     state["reports"] = board.reports().map_or(Value::Null, |view| view.to_json());
     Json(state)
 }

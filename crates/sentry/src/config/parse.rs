@@ -147,6 +147,7 @@ impl OneLine {
             }),
             application: Some(typed(list([application]))),
             reports: None,
+            peers: None,
             ends: None,
             traces: None,
             control: None,

@@ -32,6 +32,8 @@ section! {
         admin: RawAdmin,
         /// Where [nuclei](nucleus.md) report to. Default: none.
         reports: RawReports,
+        /// The other sentries [before the same servers](fleet.md). Default: none.
+        peers: RawPeers,
         /// Where [nginx](nginx.md) and [HAProxy](haproxy.md) tell of the ends of requests, as datagrams of syslog
         /// (UDP). Only listened on where one of them asks; restart to change. Default: `"127.0.0.1:9902"`.
         ends: String,
@@ -82,6 +84,19 @@ section! {
         /// requests until its nucleus reports again, unless half the servers get none already. Default:
         /// `"estimate"`.
         when_silent: String,
+    }
+}
+
+section! {
+    pub(super) struct RawPeers ("in [peers]") {
+        /// Where it hears of them and speaks to them from, UDP: an address by which they know this sentry. Restart to
+        /// change. Default: `"127.0.0.1:9903"`.
+        listen: String,
+        /// Where the others are, such as `"10.0.0.2:9903"`. All sentries may have the same list: one that finds itself
+        /// there leaves itself out. Required.
+        sentries: List<String>,
+        /// A file with the secret that the sentries share, 16 bytes or more; restart to change. Required.
+        key_file: String,
     }
 }
 

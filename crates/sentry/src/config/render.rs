@@ -68,6 +68,13 @@ impl Config {
             put(&mut table, "when_silent", reports.when_silent.name());
             put(&mut out, "reports", table);
         }
+        if let Some(peers) = &self.peers {
+            let mut table = Table::new();
+            put(&mut table, "listen", peers.listen.to_string());
+            put_list(&mut table, "sentries", texts(&peers.sentries));
+            put(&mut table, "key_file", peers.key_file.display().to_string());
+            put(&mut out, "peers", table);
+        }
         if let Some(traces) = &self.traces {
             let mut table = Table::new();
             put(&mut table, "endpoint", traces.endpoint.clone());

@@ -9,6 +9,7 @@ mod due;
 mod headers;
 mod health;
 mod mirror;
+mod peers;
 mod profile;
 mod reports;
 mod routing;
@@ -88,11 +89,12 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         let applications: Vec<_> = applications.map(|(raw, listen)| self.application(raw, listen)).collect();
         self.sharing(&applications, &places);
         let reports = raw.reports.and_then(|reports| self.reports(reports));
+        let peers = raw.peers.and_then(|peers| self.peers(peers));
         let ends = self.ends(raw.ends, &applications);
         let traces = raw.traces.and_then(|traces| self.traces(traces));
         let control = raw.control.and_then(|control| self.control(control));
         let upgrade = self.upgrade(raw.upgrade);
-        Config { sentry, admin, reports, ends, traces, control, access_log, upgrade, applications, source }
+        Config { sentry, admin, reports, peers, ends, traces, control, access_log, upgrade, applications, source }
     }
 
     fn application(&mut self, raw: At<RawApplication>, listen: Vec<Listen>) -> Application {

@@ -1,6 +1,7 @@
 mod acme;
 mod health;
 mod listen;
+mod peers;
 mod profile;
 mod reference;
 mod reports;

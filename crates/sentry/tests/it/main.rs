@@ -22,6 +22,7 @@ mod measurements;
 mod mirror;
 mod names;
 mod operation;
+mod peers;
 mod pipelining;
 mod proxy_protocol;
 mod relay;

@@ -3,10 +3,11 @@
 use super::*;
 
 /// A folder with a key file, removed at the end.
-struct KeyFolder(std::path::PathBuf);
+pub(super) struct KeyFolder(std::path::PathBuf);
 
 impl KeyFolder {
-    fn new(secret: &str) -> Self {
+    /// Each test needs a secret of another length.
+    pub(super) fn new(secret: &str) -> Self {
         let name = format!("tidegate-config-{}-{}", std::process::id(), secret.len());
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).expect("a folder");
@@ -14,7 +15,7 @@ impl KeyFolder {
         KeyFolder(folder)
     }
 
-    fn parse(&self, reports: &str) -> Result<Checked, ConfigErrors> {
+    pub(super) fn parse(&self, reports: &str) -> Result<Checked, ConfigErrors> {
         let text = format!("{reports}\n[[application]]\nservers = \"127.0.0.1:9001\"\n");
         Config::parse(&text, &self.0.join("shop.toml"))
     }

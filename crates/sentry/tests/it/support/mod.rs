@@ -131,6 +131,7 @@ pub fn config(application: Application, workers: usize) -> Config {
         sentry: SentryConfig { workers, drain: PATIENCE, resolvers: Vec::new() },
         admin: Admin::default(),
         reports: None,
+        peers: None,
         ends: tells_ends.then_some(([127, 0, 0, 1], 0).into()),
         traces: None,
         control: None,

@@ -1,0 +1,220 @@
+//! Who the others are, what they said, and what they are told. Sans-IO but for the applications' controllers:
+//! datagrams and time are arguments.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidegate_engine::{Circle, ClassSummary, Places, Setup, Summary, Times, Timestamp};
+use tidegate_wire::{Counts, Key, Kind, MAX_DATAGRAM, PeerMessage, PeerSession, Rejected, Said, random_u64};
+
+use super::Peer;
+use crate::app::App;
+use crate::config;
+
+/// Who was not heard for so long may have been started anew.
+const SILENT: Duration = Duration::from_secs(1);
+/// What tells lists of classes apart is the FNV-1a hash of their names.
+const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+const FNV_PRIME: u64 = 0x0100_0000_01b3;
+
+/// The exchange of one sentry with all others.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    key: Key,
+    /// This process, among all of them.
+    boot: u64,
+    members: Vec<Member>,
+    topics: Vec<Topic>,
+    counts: Arc<Counts>,
+    /// When the others are told next.
+    due: Instant,
+}
+
+/// Another sentry.
+#[derive(Debug)]
+struct Member {
+    address: SocketAddr,
+    session: PeerSession,
+    heard: Option<Instant>,
+    is_self: bool,
+}
+
+/// An application.
+#[derive(Debug)]
+struct Topic {
+    app: Arc<App>,
+    circle: Circle,
+    /// Its list of classes, as of the last summary.
+    classes: u64,
+}
+
+impl Exchange {
+    pub(super) fn new(config: &config::Peers, own: SocketAddr, apps: Vec<Arc<App>>, counts: Arc<Counts>) -> Exchange {
+        let topic = |app: Arc<App>| Topic { app, circle: Circle::default(), classes: 0 };
+        let mut exchange = Exchange {
+            key: config.key.clone(),
+            boot: random_u64(),
+            members: Vec::new(),
+            topics: apps.into_iter().map(topic).collect(),
+            counts,
+            due: Instant::now(),
+        };
+        exchange.configure(&config.sentries);
+        exchange.members.iter_mut().for_each(|member| member.is_self = member.address == own);
+        exchange
+    }
+
+    /// These are the others from now on. Who was one of them already stays what it is.
+    pub(super) fn configure(&mut self, sentries: &[SocketAddr]) {
+        let mut before = std::mem::take(&mut self.members);
+        let member = |&address: &SocketAddr| match before.iter().position(|member| member.address == address) {
+            Some(at) => before.swap_remove(at),
+            None => Member { address, session: PeerSession::new(), heard: None, is_self: false },
+        };
+        self.members = sentries.iter().map(member).collect();
+        before.iter().filter_map(|member| member.session.process()).for_each(|process| self.forget(process));
+    }
+
+    /// The others are spoken to from now on.
+    pub(super) fn begin(&mut self, now: Instant) {
+        let others = self.members.iter().filter(|member| !member.is_self).count();
+        for topic in &mut self.topics {
+            topic.circle = Circle::new(self.boot, topic.app.now(), others);
+        }
+        self.due = now;
+    }
+
+    /// When [`Exchange::tell`] is to be called.
+    pub(super) fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// The others, as they are shown.
+    pub(super) fn peers(&self, now: Instant) -> Vec<Peer> {
+        let peer = |member: &Member| Peer {
+            address: member.address,
+            heard: member.heard.map(|at| now.saturating_duration_since(at)),
+            is_self: member.is_self,
+        };
+        self.members.iter().map(peer).collect()
+    }
+
+    /// A datagram came.
+    pub(super) fn hear(&mut self, now: Instant, datagram: &[u8], from: SocketAddr) {
+        let judged = self.judge(now, datagram, from);
+        self.counts.count(&judged);
+    }
+
+    /// Every other is told of every application, and every controller of the others.
+    pub(super) fn tell(&mut self, now: Instant, send: &mut impl FnMut(&[u8], SocketAddr)) {
+        for member in &mut self.members {
+            if member.heard.is_some_and(|at| now.saturating_duration_since(at) > SILENT) {
+                member.heard = None;
+                member.session.forget();
+            }
+        }
+        for topic in &mut self.topics {
+            let summary = topic.app.engine(|core, now| {
+                let summary = core.controller.summary(now);
+                topic.classes = digest(core.controller.setup());
+                core.controller.handle_peers(now, topic.circle.peers(now));
+                summary
+            });
+            let said = said(summary);
+            for member in self.members.iter_mut().filter(|member| !member.is_self) {
+                let (header, nonce) = member.session.next(self.boot, Kind::Summary);
+                let about = Some((topic.app.name(), topic.classes, said.clone()));
+                write(&self.key, &PeerMessage { header, nonce, about }, member.address, send);
+            }
+        }
+        let every = self.topics.iter().map(|topic| topic.circle.every()).max().unwrap_or(SILENT);
+        self.due = now + every;
+    }
+
+    /// Every other is told that this sentry leaves.
+    pub(super) fn leave(&mut self, send: &mut impl FnMut(&[u8], SocketAddr)) {
+        for member in self.members.iter_mut().filter(|member| !member.is_self) {
+            let (header, nonce) = member.session.next(self.boot, Kind::Farewell);
+            write(&self.key, &PeerMessage { header, nonce, about: None }, member.address, send);
+        }
+    }
+
+    fn judge(&mut self, now: Instant, datagram: &[u8], from: SocketAddr) -> Result<(), Rejected> {
+        let message = PeerMessage::read(&self.key, datagram)?;
+        let process = message.header.boot;
+        let known = self.members.iter_mut().find(|member| same(member.address, from));
+        let member = known.ok_or(Rejected::UnknownPeer)?;
+        if process == self.boot {
+            member.is_self = true;
+            return Err(Rejected::UnknownPeer);
+        }
+        let replaced = member.session.hear(&message)?;
+        member.heard = Some(now);
+        let Some((name, classes, said)) = message.about else {
+            member.heard = None;
+            member.session.forget();
+            self.forget(process);
+            return Ok(());
+        };
+        replaced.into_iter().for_each(|process| self.forget(process));
+        let topic = self.topics.iter_mut().find(|topic| topic.app.name() == name && topic.classes == classes);
+        let topic = topic.ok_or(Rejected::OtherApplication)?;
+        let at: Timestamp = topic.app.now();
+        topic.circle.hear(at, process, summary(said));
+        Ok(())
+    }
+
+    /// A process is not there any more.
+    fn forget(&mut self, process: u64) {
+        self.topics.iter_mut().for_each(|topic| topic.circle.leave(process));
+    }
+}
+
+fn write(key: &Key, message: &PeerMessage<'_>, to: SocketAddr, send: &mut impl FnMut(&[u8], SocketAddr)) {
+    let mut buffer = [0; MAX_DATAGRAM];
+    let length = message.write(key, &mut buffer);
+    send(&buffer[..length], to);
+}
+
+/// Whether two addresses are the same, one of them perhaps as a socket for IPv6 shows it.
+fn same(one: SocketAddr, other: SocketAddr) -> bool {
+    one.port() == other.port() && one.ip().to_canonical() == other.ip().to_canonical()
+}
+
+/// What tells an application's list of classes from others.
+fn digest(setup: &Setup) -> u64 {
+    let bytes = setup.classes.iter().flat_map(|class| class.name.bytes().chain([0]));
+    bytes.fold(FNV_BASIS, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME))
+}
+
+/// The engine's summary as it goes over the wire.
+fn said(summary: Summary) -> Said {
+    let Summary { in_service, completed, guaranteed, waiting, classes, places, times } = summary;
+    Said {
+        in_service,
+        completed,
+        guaranteed,
+        waiting,
+        places: places.map(|Places { now, most, beyond, is_known }| ([now, most, beyond], is_known)),
+        classes: classes.into_iter().map(|class| [class.offered, class.needs]).collect(),
+        times: times.into_iter().map(|times| [times.in_service, times.count, times.ln, times.square]).collect(),
+    }
+}
+
+/// The same the other way.
+fn summary(said: Said) -> Summary {
+    let Said { in_service, completed, guaranteed, waiting, places, classes, times } = said;
+    Summary {
+        in_service,
+        completed,
+        guaranteed,
+        waiting,
+        places: places.map(|([now, most, beyond], is_known)| Places { now, most, beyond, is_known }),
+        classes: classes.into_iter().map(|[offered, needs]| ClassSummary { offered, needs }).collect(),
+        times: times
+            .into_iter()
+            .map(|[in_service, count, ln, square]| Times { in_service, count, ln, square })
+            .collect(),
+    }
+}
