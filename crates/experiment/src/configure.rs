@@ -242,11 +242,16 @@ fn kinds(scenario: &Scenario) -> Vec<RequestKind> {
 }
 
 /// A sentry with nothing but this application, on one worker.
-pub(crate) fn process(application: Application, reports: Option<config::Reports>) -> Config {
+pub(crate) fn process(
+    application: Application,
+    reports: Option<config::Reports>,
+    peers: Option<config::Peers>,
+) -> Config {
     Config {
         sentry: config::SentryConfig { workers: 1, drain: DRAIN, resolvers: Vec::new() },
         admin: config::Admin::default(),
         reports,
+        peers,
         ends: None,
         traces: None,
         control: None,

@@ -45,6 +45,7 @@ mod check_max_conn;
 mod claims;
 mod curves;
 mod expect;
+mod fleet;
 mod lasts;
 mod live;
 mod machines;
@@ -67,11 +68,13 @@ use tidegate_workload::{ArrivalProcess, Profile, Rate, Retry, ServiceTime, Sessi
 pub use claims::{Mark, unsaid};
 pub use curves::{Curves, Panel};
 pub use expect::{Expect, Metric, Span};
+pub use fleet::Fleet;
 pub use lasts::{Lasts, LastsAs};
 pub use live::{Control, Live, Mail, MailDatabase, Namespaces, On, Only, ServerProtocol, Spoken, Stealing};
 pub use machines::{CARD, CORES, Fault, FaultKind, Lends, Resource, Servers, Step as Use, Tier};
 pub use max_conn::MaxConn;
 pub use provision::{Application, Provision};
+pub use short::Short;
 pub use space::Space;
 pub use sweep::Point;
 
@@ -120,6 +123,9 @@ pub struct Scenario {
     /// The sentry's own CPU; never short when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sentry: Option<SentryModel>,
+    /// How many sentries there are; one when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<Fleet>,
     /// How measurements reach the engine; at once when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reports: Option<Channel>,
@@ -165,21 +171,6 @@ pub struct Scenario {
     /// A figure over the sweep: which jumps of load hold the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub space: Option<Space>,
-}
-
-/// The short form of a scenario: the same rates, policies and servers, with the time axis shrunk.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Short {
-    /// What every instant is multiplied by, more than 0 and at most 1.
-    #[serde(default = "one_share", skip_serializing_if = "is_one")]
-    pub time_scale: f64,
-    /// Of a [`Space`], every nth load before the jump, beginning with the first; every one by default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub every: Option<usize>,
-    /// The arms that are run; all when empty.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub arms: Vec<String>,
 }
 
 /// The response-time target: one `target`, or `steps` by arrival rate.

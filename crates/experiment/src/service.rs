@@ -110,6 +110,12 @@ pub enum ServiceError {
     /// The sentry does not start.
     #[error("the sentry does not start: {0}")]
     Sentry(#[from] SentryError),
+    /// Sentries before the same servers do not hear of each other.
+    #[error("the sentries do not hear of each other")]
+    NotHeard,
+    /// The sentry does not take what it was started with: a bug.
+    #[error("the sentry does not reload: {0}")]
+    Reload(#[from] tidegate_sentry::ReloadError),
     /// The data server does not start.
     #[error(transparent)]
     DataServer(#[from] DataServerError),

@@ -69,6 +69,12 @@ pub const LIVE: &[Live] = &[
         cargo: tidegate!["experiment" "run" "O4" "--short"],
         needs: &[],
     },
+    Live {
+        name: "four sentries before the same servers, short",
+        kind: Kind::Measurement,
+        cargo: tidegate!["experiment" "run" "F1" "--live" "--short"],
+        needs: &[],
+    },
     Live { name: "demo, short", kind: Kind::Measurement, cargo: tidegate!["demo" "--short" "--check"], needs: &[] },
     Live {
         name: "Apache and PHP at three times their capacity, short",

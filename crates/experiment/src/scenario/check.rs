@@ -18,6 +18,7 @@ pub(super) fn problems(scenario: &Scenario) -> Vec<Found> {
     checker.machines();
     checker.max_conn();
     checker.sessions();
+    checker.fleet();
     checker.provision();
     checker.loads();
     checker.clients();

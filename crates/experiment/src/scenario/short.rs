@@ -1,6 +1,23 @@
 //! The short form of a scenario.
 
-use super::{Scenario, Short};
+use serde::{Deserialize, Serialize};
+
+use super::{Scenario, is_one, one_share};
+
+/// The short form of a scenario: the same rates, policies and servers, with the time axis shrunk.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Short {
+    /// What every instant is multiplied by, more than 0 and at most 1.
+    #[serde(default = "one_share", skip_serializing_if = "is_one")]
+    pub time_scale: f64,
+    /// Of a [`Space`], every nth load before the jump, beginning with the first; every one by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every: Option<usize>,
+    /// The arms that are run; all when empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arms: Vec<String>,
+}
 
 impl Scenario {
     /// The short form: instants of load, users, faults and expectations multiplied by `time_scale`; rates, service

@@ -70,7 +70,7 @@ impl Service for DataTier {
             Role::Application => addresses.next().unwrap_or(data_server.application()),
         };
         let addresses: Vec<SocketAddr> = setup.servers.iter().map(at).collect();
-        let mut process = configure::process(configure::application(scenario, setup, &addresses), None);
+        let mut process = configure::process(configure::application(scenario, setup, &addresses), None, None);
         process.reports = Some(config::Reports {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             key_file: folder.join("key"),

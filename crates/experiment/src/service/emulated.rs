@@ -1,16 +1,16 @@
 //! Servers behind a real sentry: emulated ones, or an Apache, with nuclei beside them where the scenario wants some.
 //! Sentry and emulated servers are in this process, on loopback.
 
+mod fleet;
 mod sessions;
 mod watching;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_loadgen::{ClassReport, LoadRun, Plan, PlanError, Progress, Report, Stream, raise_open_files_limit};
-use tidegate_sentry::{Sentry, SentryHandle, config, record::NoRecords};
+use tidegate_sentry::{SentryHandle, config};
 use tidegate_testbed::{
     EmulatedCluster, Lasts, LastsAs, Nuclei, Resource, Route, STATUS_PATH, ServerSpec, Step, ThreadedCluster,
 };
@@ -50,6 +50,8 @@ impl Service for BehindSentry {
             beyond.add(!scenario.sessions.is_empty(), "sessions");
         }
         beyond.add_models(scenario);
+        let one_place = matches!(self, BehindSentry::Emulated) && scenario.sessions.is_empty();
+        beyond.add(scenario.fleet.is_some() && !one_place, "fleet");
         beyond.0
     }
 
@@ -59,25 +61,32 @@ impl Service for BehindSentry {
         let servers = self.servers(scenario, seed, has_nuclei)?;
         let addresses = servers.addresses();
         let application = configure::application(scenario, setup, &addresses);
+        let fleet = scenario.fleet.as_ref().filter(|fleet| !fleet.absent);
         let start = || {
             let key = Key::derive(&[random_u64(), random_u64()].map(u64::to_ne_bytes).concat());
             let reports = has_nuclei.then(|| reports(key.clone()));
-            let sentry = Sentry::start(configure::process(application, reports), Arc::new(NoRecords))?;
+            let sentry = || configure::process(application.clone(), reports.clone(), None);
+            let sentries = fleet::start(sentry, fleet)?;
+            let sentry = &sentries[0];
             let by_connection = matches!(self, BehindSentry::Apache);
             let nuclei = match sentry.reports() {
                 Some(view) => Some(Nuclei::begin(&addresses, view.address(), &key, REPORTS, by_connection)?),
                 None => None,
             };
-            // It listens on the one address that it was told to.
-            let address = sentry.addresses(&scenario.id)[0];
-            let load = LoadRun::start(plan(scenario, |_| address, seed)?)?;
-            Ok::<_, ServiceError>((load, nuclei, sentry))
+            // Each listens on the one address that it was told to.
+            let listening: Vec<_> = sentries.iter().map(|sentry| sentry.addresses(&scenario.id)[0]).collect();
+            let to = |load| {
+                let weights = fleet.map_or_else(|| vec![1.0], |fleet| fleet.of_load(load));
+                listening.iter().copied().zip(weights).collect()
+            };
+            let load = LoadRun::start(plan_to(scenario, to, &|_| listening[0], seed)?)?;
+            Ok::<_, ServiceError>((load, nuclei, sentries))
         };
-        let (load, nuclei, sentry) = match &servers {
+        let (load, nuclei, sentries) = match &servers {
             Servers::Emulated(_) => start()?,
             Servers::Apache(apache) => apache.beside(start)?,
         };
-        Ok(Box::new(Run { load, nuclei, sentry, servers, scenario: scenario.clone() }))
+        Ok(Box::new(Run { load, nuclei, sentries, servers, scenario: scenario.clone() }))
     }
 }
 
@@ -99,7 +108,8 @@ struct Run {
     load: LoadRun,
     // The order matters: who sends goes first, whoever answers last.
     nuclei: Option<Nuclei>,
-    sentry: SentryHandle,
+    /// One, or several before the same servers.
+    sentries: Vec<SentryHandle>,
     servers: Servers,
     scenario: Scenario,
 }
@@ -111,14 +121,17 @@ impl Running for Run {
 
     fn wait(self: Box<Self>) -> Ending {
         Box::pin(async move {
-            let seen = Seen::new(&self.scenario, &self.sentry);
-            let (report, seen) = seen.until_done(self.load, &self.sentry, &self.servers).await?;
-            let state = self.sentry.apps().first().map(|app| app.snapshot());
+            let seen = Seen::new(&self.scenario, &self.sentries[0]);
+            let (report, seen) = seen.until_done(self.load, &self.sentries[0], &self.servers).await?;
+            let apps = self.sentries.iter().filter_map(|sentry| sentry.apps().first());
+            let states: Vec<_> = apps.map(|app| app.snapshot()).collect();
             drop(self.nuclei);
-            self.sentry.shutdown(GRACE);
+            for sentry in self.sentries {
+                sentry.shutdown(GRACE);
+            }
             drop(self.servers);
             let mut notes = seen.notes;
-            notes.extend(state.map(|state| (report.sent_for, format!("at the end: {state:?}"))));
+            notes.extend(states.into_iter().map(|state| (report.sent_for, format!("at the end: {state:?}"))));
             let warnings = [report.warnings.clone(), seen.warnings].concat();
             let streams = streams(&self.scenario, &report);
             let (partitions, in_flight, at_work) = (seen.partitions, seen.in_flight, seen.at_work);
@@ -230,9 +243,19 @@ fn reports(key: Key) -> config::Reports {
 
 /// What is sent; `sentry` says where the requests of a class go.
 pub(crate) fn plan(scenario: &Scenario, sentry: impl Fn(&str) -> SocketAddr, seed: u64) -> Result<Plan, PlanError> {
+    let to = |load: usize| vec![(sentry(&scenario.loads[load].class), 1.0)];
+    plan_to(scenario, to, &sentry, seed)
+}
+
+/// The same, where each load goes to several sentries, by weight.
+fn plan_to(
+    scenario: &Scenario,
+    to: impl Fn(usize) -> Vec<(SocketAddr, f64)>,
+    sentry: &impl Fn(&str) -> SocketAddr,
+    seed: u64,
+) -> Result<Plan, PlanError> {
     let mut streams = Vec::new();
-    for load in scenario.loads.iter().filter(|load| !load.absent) {
-        let sentry = sentry(&load.class);
+    for (number, load) in scenario.loads.iter().enumerate().filter(|(_, load)| !load.absent) {
         let class = scenario.class_index(&load.class).unwrap_or_default();
         let mut stream = Stream::new(load.label(), load.rate.until(scenario.duration))
             .arrivals(load.arrivals)
@@ -245,14 +268,16 @@ pub(crate) fn plan(scenario: &Scenario, sentry: impl Fn(&str) -> SocketAddr, see
         for (name, weight) in &load.requests {
             let Some(request) = scenario.request_index(name) else { continue };
             let urls = scenario.requests[request].urls;
-            for number in 0..urls {
-                let url = format!("http://{sentry}{}{number}", prefix(scenario, class, request));
-                stream = stream.url(&url, weight / f64::from(urls))?;
+            for (sentry, part) in to(number).into_iter().filter(|(_, part)| *part > 0.0) {
+                for number in 0..urls {
+                    let url = format!("http://{sentry}{}{number}", prefix(scenario, class, request));
+                    stream = stream.url(&url, weight * part / f64::from(urls))?;
+                }
             }
         }
         streams.push(stream);
     }
-    streams.extend(sessions::streams(scenario, &sentry, seed)?);
+    streams.extend(sessions::streams(scenario, sentry, seed)?);
     let mut plan = Plan::new(streams, scenario.duration);
     plan.seed = seed;
     plan.target = Some(scenario.target(0.0));

@@ -2,8 +2,8 @@
 
 use tidegate_engine::Open;
 use tidegate_sim::{
-    Action, Fault, FaultKind, Host, Lasting, Power, Program, Resource, ServerModel, Sessions, Step, Tier, Url, Users,
-    World,
+    Action, Fault, FaultKind, Host, Lasting, Power, Program, Resource, SentryFleet, ServerModel, Sessions, Step, Tier,
+    Url, Users, World,
 };
 
 use crate::configure;
@@ -32,6 +32,13 @@ pub(super) fn furnish(world: &mut World, scenario: &Scenario) {
     world.sessions = scenario.sessions.iter().map(|group| sessions(scenario, group)).collect();
     world.link = scenario.link;
     world.sentry = scenario.sentry;
+    world.fleet = scenario.fleet.as_ref().filter(|fleet| !fleet.absent).map(|fleet| SentryFleet {
+        sentries: fleet.sentries,
+        exchange: fleet.exchange,
+        split: (0..scenario.loads.len()).map(|load| fleet.of_load(load)).collect(),
+        parted: Vec::new(),
+        away: Vec::new(),
+    });
     world.channel = scenario.reports.unwrap_or_default();
     world.faults = scenario.faults.iter().map(|fault| self::fault(scenario, fault)).collect();
     world.patience = scenario.timeout;
