@@ -9,6 +9,7 @@ mod aimd;
 mod aimd_limit;
 mod arrival;
 mod batch;
+mod bouncer;
 mod cataclysm_batch;
 mod cataclysm_threshold;
 mod codel;
@@ -82,6 +83,9 @@ policies! {
         Gradient("gradient") => gradient,
         /// An admission level over classes and levels within them, moved by the measured wait (WeChat, DAGOR).
         Dagor("dagor") => dagor,
+        /// Those of whom a percentile of the response time, foreseen by what waits and by the processing times of their
+        /// type, is within the target (LinkedIn, Bouncer).
+        Bouncer("bouncer") => bouncer,
         /// A rate for requests that use a resource, by the use of the resource, and one for new connections (Voigt,
         /// Gunningberg).
         Resource("resource") => resource,

@@ -23,6 +23,8 @@ const VARIANTS: &[&str] = &[
          "update_interval": "20ms", "percentile": 0.95 }"#,
     r#"{ "policy": "gradient", "fixed_min_rtt": "50ms" }"#,
     r#"{ "policy": "dagor", "threshold": "1ms", "window": "200ms", "window_requests": 10, "alpha": 0.5 }"#,
+    r#"{ "policy": "bouncer", "parallelism": 3, "interval": "200ms", "samples": 3, "allowance": 0.1,
+         "underserved": 1.0, "median_target": "100ms" }"#,
     r#"{ "policy": "resource", "period": "200ms", "shares": [5, 1],
          "resources": [{ "name": "cpu", "control": { "initial_rate": 12, "max_rate": 40, "depth": 2 } },
          { "name": "disk" }, { "name": "memory", "control": { "reference": 50, "derivative": 0.1 } }] }"#,

@@ -27,6 +27,8 @@ pub struct Knob {
 const LIMITS: [f64; 5] = [1.0, 1.25, 2.0, 3.0, 5.0];
 /// Longest waits that are tried, as parts of the target.
 const WAITS: [f64; 3] = [0.2, 0.4, 0.7];
+/// Targets that are tried, as parts of the real one, where a policy promises more than it holds.
+const TARGETS: [f64; 3] = [0.7, 0.85, 1.0];
 /// A queue that only its time-out bounds.
 const LONG_QUEUE: u32 = 100_000;
 
@@ -51,6 +53,10 @@ pub fn contestant(name: &str, arena: &Arena) -> Option<Contestant> {
             let timeout = format!("{:.3}ms", wait * target * 1e3);
             json!({ "policy": name, "initial_limit": limit, "min_limit": 1, "max_limit": 4 * limit, "timeout": timeout })
         }),
+        "bouncer" => grid(&limits[..3], &TARGETS, |limit, share| {
+            let target = format!("{:.3}ms", share * target * 1e3);
+            json!({ "policy": name, "parallelism": limit, "target": target })
+        }),
         _ => Vec::new(),
     };
     let plain = Knob { text: String::new(), policy: plain };
@@ -59,22 +65,25 @@ pub fn contestant(name: &str, arena: &Arena) -> Option<Contestant> {
 
 fn grid(limits: &[u32], waits: &[f64], policy: impl Fn(u32, f64) -> serde_json::Value) -> Vec<Knob> {
     let all = limits.iter().flat_map(|limit| waits.iter().map(move |wait| (*limit, *wait)));
-    let knob = |(limit, wait)| {
-        let policy = policy(limit, wait);
-        let policy = serde_json::from_value(policy.clone()).unwrap_or_else(|error| unreachable!("{policy}: {error}"));
-        Knob { text: format!("{limit}, {wait} R"), policy }
-    };
-    all.map(knob).collect()
+    all.map(|(limit, wait)| knob(format!("{limit}, {wait} R"), policy(limit, wait))).collect()
+}
+
+fn knob(text: String, policy: serde_json::Value) -> Knob {
+    let policy = serde_json::from_value(policy.clone()).unwrap_or_else(|error| unreachable!("{policy}: {error}"));
+    Knob { text, policy }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Other systems' controllers, which take part when they are named.
+    const RIVALS: [&str; 1] = ["bouncer"];
+
     #[test]
     fn all_that_take_part_can_be_built_in_every_arena() {
         for arena in super::super::arenas::known() {
-            for name in DEFAULT {
+            for name in DEFAULT.into_iter().chain(RIVALS) {
                 let contestant = contestant(name, &arena).expect(name);
                 for knob in contestant.knobs {
                     arena
