@@ -10,6 +10,7 @@ mod aimd_limit;
 mod arrival;
 mod batch;
 mod bouncer;
+mod brpc;
 mod cataclysm_batch;
 mod cataclysm_threshold;
 mod codel;
@@ -86,6 +87,8 @@ policies! {
         /// Those of whom a percentile of the response time, foreseen by what waits and by the processing times of their
         /// type, is within the target (LinkedIn, Bouncer).
         Bouncer("bouncer") => bouncer,
+        /// A limit from the highest rate and the least response time that were seen (Apache brpc, auto).
+        Brpc("brpc") => brpc,
         /// A rate for requests that use a resource, by the use of the resource, and one for new connections (Voigt,
         /// Gunningberg).
         Resource("resource") => resource,

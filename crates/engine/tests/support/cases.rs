@@ -25,6 +25,8 @@ const VARIANTS: &[&str] = &[
     r#"{ "policy": "dagor", "threshold": "1ms", "window": "200ms", "window_requests": 10, "alpha": 0.5 }"#,
     r#"{ "policy": "bouncer", "parallelism": 3, "interval": "200ms", "samples": 3, "allowance": 0.1,
          "underserved": 1.0, "median_target": "100ms" }"#,
+    r#"{ "policy": "brpc", "initial_limit": 4, "min_limit": 1, "window": "100ms", "min_samples": 2, "max_samples": 5,
+         "remeasure_interval": "1s" }"#,
     r#"{ "policy": "resource", "period": "200ms", "shares": [5, 1],
          "resources": [{ "name": "cpu", "control": { "initial_rate": 12, "max_rate": 40, "depth": 2 } },
          { "name": "disk" }, { "name": "memory", "control": { "reference": 50, "derivative": 0.1 } }] }"#,

@@ -29,6 +29,8 @@ const LIMITS: [f64; 5] = [1.0, 1.25, 2.0, 3.0, 5.0];
 const WAITS: [f64; 3] = [0.2, 0.4, 0.7];
 /// Targets that are tried, as parts of the real one, where a policy promises more than it holds.
 const TARGETS: [f64; 3] = [0.7, 0.85, 1.0];
+/// By how much more than they hold servers are tried with, in `brpc`.
+const EXPLORES: [f64; 3] = [0.1, 0.3, 1.0];
 /// A queue that only its time-out bounds.
 const LONG_QUEUE: u32 = 100_000;
 
@@ -57,6 +59,15 @@ pub fn contestant(name: &str, arena: &Arena) -> Option<Contestant> {
             let target = format!("{:.3}ms", share * target * 1e3);
             json!({ "policy": name, "parallelism": limit, "target": target })
         }),
+        "brpc" => {
+            let all = limits.iter().flat_map(|limit| EXPLORES.map(|explore| (limit, explore)));
+            let known = |(limit, explore)| {
+                let policy = json!({ "policy": name, "min_limit": limit, "initial_limit": 4 * limit,
+                    "min_samples": 20, "max_explore": explore });
+                knob(format!("{limit}, explores {explore}"), policy)
+            };
+            all.map(known).collect()
+        }
         _ => Vec::new(),
     };
     let plain = Knob { text: String::new(), policy: plain };
@@ -78,7 +89,7 @@ mod tests {
     use super::*;
 
     /// Other systems' controllers, which take part when they are named.
-    const RIVALS: [&str; 1] = ["bouncer"];
+    const RIVALS: [&str; 2] = ["bouncer", "brpc"];
 
     #[test]
     fn all_that_take_part_can_be_built_in_every_arena() {
