@@ -9,6 +9,7 @@ mod aimd;
 mod aimd_limit;
 mod arrival;
 mod batch;
+mod bbr;
 mod bouncer;
 mod brpc;
 mod cataclysm_batch;
@@ -89,6 +90,8 @@ policies! {
         Bouncer("bouncer") => bouncer,
         /// A limit from the highest rate and the least response time that were seen (Apache brpc, auto).
         Brpc("brpc") => brpc,
+        /// While processors are busy, no more in flight than at its best (go-zero, Kratos and Sentinel: BBR).
+        Bbr("bbr") => bbr,
         /// A rate for requests that use a resource, by the use of the resource, and one for new connections (Voigt,
         /// Gunningberg).
         Resource("resource") => resource,

@@ -31,6 +31,8 @@ const WAITS: [f64; 3] = [0.2, 0.4, 0.7];
 const TARGETS: [f64; 3] = [0.7, 0.85, 1.0];
 /// By how much more than they hold servers are tried with, in `brpc`.
 const EXPLORES: [f64; 3] = [0.1, 0.3, 1.0];
+/// Uses of the processors that `bbr` is to stay below.
+const THRESHOLDS: [f64; 3] = [0.8, 0.9, 0.95];
 /// A queue that only its time-out bounds.
 const LONG_QUEUE: u32 = 100_000;
 
@@ -68,6 +70,16 @@ pub fn contestant(name: &str, arena: &Arena) -> Option<Contestant> {
             };
             all.map(known).collect()
         }
+        "bbr" => {
+            let all = THRESHOLDS.iter().flat_map(|threshold| [(threshold, 0.1), (threshold, 1.0)]);
+            let all = all.flat_map(|(threshold, least)| [(threshold, least, 0.95), (threshold, least, 0.5)]);
+            let known = |(threshold, least, smoothing)| {
+                let policy = json!({ "policy": name, "cpu_threshold": threshold, "least_share": least,
+                    "cpu_smoothing": smoothing });
+                knob(format!("{threshold}, least {least}, keeps {smoothing}"), policy)
+            };
+            all.map(known).collect()
+        }
         _ => Vec::new(),
     };
     let plain = Knob { text: String::new(), policy: plain };
@@ -89,7 +101,7 @@ mod tests {
     use super::*;
 
     /// Other systems' controllers, which take part when they are named.
-    const RIVALS: [&str; 2] = ["bouncer", "brpc"];
+    const RIVALS: [&str; 3] = ["bouncer", "brpc", "bbr"];
 
     #[test]
     fn all_that_take_part_can_be_built_in_every_arena() {
