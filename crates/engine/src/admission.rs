@@ -18,6 +18,7 @@ mod codel;
 mod concurrency;
 mod dagor;
 mod delays;
+mod failsafe;
 mod gradient;
 mod gradient2;
 mod limit;
@@ -92,6 +93,8 @@ policies! {
         Brpc("brpc") => brpc,
         /// While processors are busy, no more in flight than at its best (go-zero, Kratos and Sentinel: BBR).
         Bbr("bbr") => bbr,
+        /// A limit of Vegas' kind, a queue before it, and by its length a threshold (failsafe-go, after Cinnamon).
+        Failsafe("failsafe") => failsafe,
         /// A rate for requests that use a resource, by the use of the resource, and one for new connections (Voigt,
         /// Gunningberg).
         Resource("resource") => resource,

@@ -33,6 +33,8 @@ const TARGETS: [f64; 3] = [0.7, 0.85, 1.0];
 const EXPLORES: [f64; 3] = [0.1, 0.3, 1.0];
 /// Uses of the processors that `bbr` is to stay below.
 const THRESHOLDS: [f64; 3] = [0.8, 0.9, 0.95];
+/// Queues from which on `failsafe` refuses, in limits.
+const QUEUES: [f64; 3] = [1.0, 2.0, 4.0];
 /// A queue that only its time-out bounds.
 const LONG_QUEUE: u32 = 100_000;
 
@@ -80,6 +82,15 @@ pub fn contestant(name: &str, arena: &Arena) -> Option<Contestant> {
             };
             all.map(known).collect()
         }
+        "failsafe" => {
+            let all = limits.iter().flat_map(|limit| QUEUES.map(|queue| (limit, queue)));
+            let known = |(limit, queue): (&u32, f64)| {
+                let policy = json!({ "policy": name, "initial_limit": limit, "max_limit": limit * 2,
+                    "min_samples": 20, "initial_rejection_factor": queue, "max_rejection_factor": queue + 1.0 });
+                knob(format!("{limit}, queue {queue}"), policy)
+            };
+            all.map(known).collect()
+        }
         _ => Vec::new(),
     };
     let plain = Knob { text: String::new(), policy: plain };
@@ -101,7 +112,7 @@ mod tests {
     use super::*;
 
     /// Other systems' controllers, which take part when they are named.
-    const RIVALS: [&str; 3] = ["bouncer", "brpc", "bbr"];
+    const RIVALS: [&str; 4] = ["bouncer", "brpc", "bbr", "failsafe"];
 
     #[test]
     fn all_that_take_part_can_be_built_in_every_arena() {
