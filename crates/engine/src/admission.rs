@@ -23,6 +23,7 @@ mod gradient;
 mod gradient2;
 mod limit;
 mod load;
+mod netflix_partition;
 mod none;
 mod publish;
 mod resource;
@@ -95,6 +96,8 @@ policies! {
         Bbr("bbr") => bbr,
         /// A limit of Vegas' kind, a queue before it, and by its length a threshold (failsafe-go, after Cinnamon).
         Failsafe("failsafe") => failsafe,
+        /// The limit of `gradient2`, of which each class is sure of a share (Netflix, partitioned limiter).
+        NetflixPartition("netflix-partition") => netflix_partition,
         /// A rate for requests that use a resource, by the use of the resource, and one for new connections (Voigt,
         /// Gunningberg).
         Resource("resource") => resource,
@@ -249,6 +252,11 @@ impl Context<'_> {
     /// What the servers that a class may use hold of the kind of a request type; `None`: the type is counted nowhere.
     pub(crate) fn held(&self, class: ClassId, request_type: RequestTypeId) -> Option<Held> {
         self.partitions.held(class, request_type)
+    }
+
+    /// Requests of a class in flight.
+    pub(crate) fn in_flight_of(&self, class: ClassId) -> usize {
+        self.traffic.stats[class.index()].in_flight as usize
     }
 
     /// Requests waiting in a class.

@@ -153,6 +153,11 @@ impl AdmissionPolicy for Gradient2 {
 }
 
 impl Gradient2 {
+    /// The limit on requests in flight.
+    pub(super) fn limit(&self) -> f64 {
+        self.limit
+    }
+
     fn learn(&mut self, sample: Sample) {
         self.short = sample.mean;
         if self.windows < WARM_UP {

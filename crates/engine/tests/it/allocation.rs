@@ -51,7 +51,8 @@ fn policing_allocates_nothing() {
 
 #[test]
 fn a_request_that_does_not_wait_allocates_nothing_at_steady_state() {
-    let limits = ["concurrency", "codel", "aimd-limit", "vegas", "gradient", "gradient2", "brpc", "bbr"];
+    let limits =
+        ["concurrency", "codel", "aimd-limit", "vegas", "gradient", "gradient2", "brpc", "bbr", "netflix-partition"];
     for policy in ["none", "threshold", "dagor"].into_iter().chain(limits) {
         let mut controller = controller(policy);
         serve(&mut controller, 0, 1_000);

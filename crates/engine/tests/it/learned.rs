@@ -122,7 +122,7 @@ fn same(what: &str, before: f64, after: f64, within: f64) {
 
 #[test]
 fn a_successor_knows_what_its_predecessor_knew() {
-    for policy in ["sentry", "batch", "waiting", "vegas", "gradient2", "aimd-limit", "brpc"] {
+    for policy in ["sentry", "batch", "waiting", "vegas", "gradient2", "aimd-limit", "brpc", "netflix-partition"] {
         let named = format!(r#"{{ "policy": "{policy}" }}"#);
         let (mut old, mut world) = (controller(&named), World::new());
         world.run(&mut old, 20_000, &mut Vec::new());

@@ -30,6 +30,8 @@ const VARIANTS: &[&str] = &[
     r#"{ "policy": "bbr", "window": "1s", "buckets": 5, "cpu_threshold": 0.1, "cpu_smoothing": 0.2 }"#,
     r#"{ "policy": "failsafe", "initial_limit": 3, "min_window": "100ms", "min_samples": 2, "calibration": "100ms",
          "initial_rejection_factor": 1.0, "recent_levels": 10, "max_wait": "200ms" }"#,
+    r#"{ "policy": "netflix-partition", "shares": [0.6, 0.2],
+         "limit": { "initial_limit": 3, "min_limit": 1, "window": "100ms", "window_samples": 1 } }"#,
     r#"{ "policy": "resource", "period": "200ms", "shares": [5, 1],
          "resources": [{ "name": "cpu", "control": { "initial_rate": 12, "max_rate": 40, "depth": 2 } },
          { "name": "disk" }, { "name": "memory", "control": { "reference": 50, "derivative": 0.1 } }] }"#,

@@ -35,6 +35,8 @@ const EXPLORES: [f64; 3] = [0.1, 0.3, 1.0];
 const THRESHOLDS: [f64; 3] = [0.8, 0.9, 0.95];
 /// Queues from which on `failsafe` refuses, in limits.
 const QUEUES: [f64; 3] = [1.0, 2.0, 4.0];
+/// By how much answers may be slower than usual, in `netflix-partition`.
+const TOLERANCES: [f64; 3] = [1.0, 1.5, 2.0];
 /// A queue that only its time-out bounds.
 const LONG_QUEUE: u32 = 100_000;
 
@@ -91,6 +93,15 @@ pub fn contestant(name: &str, arena: &Arena) -> Option<Contestant> {
             };
             all.map(known).collect()
         }
+        "netflix-partition" => {
+            let all = limits.iter().flat_map(|limit| TOLERANCES.map(|tolerance| (limit, tolerance)));
+            let known = |(limit, tolerance)| {
+                let limits = json!({ "initial_limit": limit, "min_limit": 1, "max_limit": limit * 4,
+                    "rtt_tolerance": tolerance });
+                knob(format!("{limit}, tolerates {tolerance}"), json!({ "policy": name, "limit": limits }))
+            };
+            all.map(known).collect()
+        }
         _ => Vec::new(),
     };
     let plain = Knob { text: String::new(), policy: plain };
@@ -112,7 +123,7 @@ mod tests {
     use super::*;
 
     /// Other systems' controllers, which take part when they are named.
-    const RIVALS: [&str; 4] = ["bouncer", "brpc", "bbr", "failsafe"];
+    const RIVALS: [&str; 5] = ["bouncer", "brpc", "bbr", "failsafe", "netflix-partition"];
 
     #[test]
     fn all_that_take_part_can_be_built_in_every_arena() {
