@@ -41,7 +41,7 @@
 //! second remedy's probability are ours.
 //!
 //! *Source.* Xu and Colmenares, *Bouncer: admission control with response time objectives for low-latency online data
-//! systems* (SIGMOD Companion 2024; arXiv 2312.15123), of LinkedIn.
+//! systems* (SIGMOD Companion 2024; arXiv 2312.15123), of LinkedIn; by its abstract and summaries, not its full text.
 
 mod kind;
 
