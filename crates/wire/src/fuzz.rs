@@ -1,6 +1,8 @@
 //! For fuzzing: any bytes as datagrams, forged and authentic.
 
-use crate::{Header, Key, Kind, MAX_DATAGRAM, Message, Rejected, Secret, Sender, Session, seal};
+use crate::{
+    Header, Key, Kind, MAX_DATAGRAM, Message, PeerMessage, PeerSession, Rejected, Secret, Sender, Session, seal,
+};
 
 /// Feeds bytes to the reader as they are, and again as an authentic body from whoever has the key; what is understood
 /// then runs through a session. Byte 0 picks kind, boot id, sequence number and the time.
@@ -15,6 +17,7 @@ pub fn datagrams(data: &[u8]) {
     let mut sender = Sender::new(1);
     let mut obeyed = 0;
     let (mut now, mut token, mut taken) = (0u64, 0u64, Vec::new());
+    let mut peer = PeerSession::new();
     for (at, part) in data.chunks(64).enumerate() {
         let [what, body @ ..] = part else { return };
         let kind = Kind::ALL[usize::from(what & 3)];
@@ -43,6 +46,7 @@ pub fn datagrams(data: &[u8]) {
                 }
             }
         }
+        say_to_peer(&key, &header, body, &mut peer);
         now += u64::from(*what) * 20_000_000;
         let generation = session.generation();
         match session.admit(&secret, "s", &header, now, 300_000_000) {
@@ -54,6 +58,26 @@ pub fn datagrams(data: &[u8]) {
                 taken.push(header.sequence);
             }
             Err(refused) => token = refused.challenge.unwrap_or(token),
+        }
+    }
+}
+
+/// The same body as another sentry's: with the nonce that it should carry, and without.
+fn say_to_peer(key: &Key, header: &Header, body: &[u8], peer: &mut PeerSession) {
+    assert!(PeerMessage::read(key, body).is_err(), "a forged datagram is believed");
+    let kind = if body.len() == 8 { Kind::Farewell } else { Kind::Summary };
+    let (_, nonce) = peer.next(0, kind);
+    for token in [header.token, nonce] {
+        let mut buffer = [0; MAX_DATAGRAM];
+        buffer[32..32 + body.len()].copy_from_slice(body);
+        let length = seal(key, &Header { kind, token, ..*header }, &mut buffer, body.len());
+        match PeerMessage::read(key, &buffer[..length]) {
+            Err(why) => assert_eq!(why, Rejected::Malformed),
+            Ok(message) => {
+                let is_fresh = peer.hear(&message).is_ok();
+                assert!(!is_fresh || token == nonce, "one without the nonce is taken");
+                assert!(!is_fresh || peer.hear(&message) != Ok(None), "a number is taken twice");
+            }
         }
     }
 }
