@@ -11,7 +11,7 @@ pub struct Short {
     /// What every instant is multiplied by, more than 0 and at most 1.
     #[serde(default = "one_share", skip_serializing_if = "is_one")]
     pub time_scale: f64,
-    /// Of a [`Space`], every nth load before the jump, beginning with the first; every one by default.
+    /// Of a [`Space`](super::Space), every nth load before the jump, beginning with the first; every one by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every: Option<usize>,
     /// The arms that are run; all when empty.
