@@ -45,7 +45,7 @@ pub enum Admission {
     Admit,
     /// Let it wait in its class queue, in this cost bucket.
     Wait {
-        /// The bucket, below [`AdmissionPolicy::buckets`].
+        /// The bucket, below [`AdmissionPolicy::buckets`](super::AdmissionPolicy::buckets).
         bucket: usize,
     },
     /// Refuse the request now.
