@@ -8,6 +8,7 @@
 //! | what came of a run, and does it show what it must? | [`outcome::Outcome`], [`measure::Check`] |
 //! | which runs, how many at a time? | [`plan`] |
 //! | can its checks fail? | [`mutate`] |
+//! | does a system come back when what brought it down is over? | [`metastable`] |
 //! | how is it written down? | [`report`] |
 //!
 //! The life of one: [`scenario::Scenario::load`] reads and checks the file; [`plan`] runs its arms with each seed; a
@@ -20,6 +21,7 @@
 pub mod built_in;
 pub mod configure;
 pub mod measure;
+pub mod metastable;
 pub mod mutate;
 pub mod outcome;
 pub mod plan;

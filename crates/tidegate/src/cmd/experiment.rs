@@ -2,6 +2,7 @@
 
 mod agree;
 mod apache;
+mod metastable;
 mod mutate;
 mod page;
 mod play;

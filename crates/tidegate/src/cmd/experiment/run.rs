@@ -17,7 +17,7 @@ use super::{folder_of, jobs, page, play};
 pub(in super::super) struct PlayArgs {
     /// Names of built-in scenarios, such as C1, or TOML files
     #[arg(required = true, value_name = "ID|FILE")]
-    scenarios: Vec<String>,
+    pub(super) scenarios: Vec<String>,
     /// The short form: the same rates in less time, without the checks that need more
     #[arg(long)]
     short: bool,
@@ -26,14 +26,14 @@ pub(in super::super) struct PlayArgs {
     arms: Vec<String>,
     /// Seed of the first run; default: the scenario's
     #[arg(long, value_name = "N")]
-    seed: Option<u64>,
+    pub(super) seed: Option<u64>,
     /// Runs of each arm, with consecutive seeds; default: 10 of `experiment run` in the simulator, where the mean is
     /// judged, else, and of the short form and of spaces, 1
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
-    seeds: Option<u64>,
+    pub(super) seeds: Option<u64>,
     /// Simulations at the same time; default: one per processor
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
-    jobs: Option<u16>,
+    pub(super) jobs: Option<u16>,
     /// With --live: program of the mail service; default: tidegate-mail in this program's folder
     #[arg(long, value_name = "PATH")]
     mail: Option<PathBuf>,
@@ -43,9 +43,9 @@ pub(in super::super) struct PlayArgs {
 }
 
 /// A scenario that is about to be run.
-struct Prepared {
+pub(super) struct Prepared {
     space: Option<Space>,
-    points: Vec<Point>,
+    pub(super) points: Vec<Point>,
 }
 
 impl PlayArgs {
@@ -95,7 +95,7 @@ impl PlayArgs {
 
     /// The scenario as it is to be run, once for every combination of its sweep. Policies are tried too, so that
     /// nothing fails halfway for a wrong key.
-    fn prepare(&self, name: &str, mode: Mode, spoken: Option<Spoken>) -> Result<Prepared> {
+    pub(super) fn prepare(&self, name: &str, mode: Mode, spoken: Option<Spoken>) -> Result<Prepared> {
         let mut scenario = built_in::find(name)?;
         scenario = match mode {
             Mode::Live => scenario.for_live()?,
