@@ -6,8 +6,8 @@ use core::time::Duration;
 
 use super::PolicyState;
 use crate::{
-    Action, ClassId, ClassSetup, Controller, Decision, LoadReport, NoEvents, Outcome, Reason, Request, ServerSetup,
-    Setup, Sla, Statistic, Ticket, Timestamp,
+    Action, ClassId, ClassSetup, Controller, Decision, LoadReport, NoEvents, Outcome, Peers, Reason, Request,
+    ServerSetup, Setup, Sla, Statistic, Summary, Ticket, Timestamp,
 };
 
 pub(super) struct Bench {
@@ -68,6 +68,14 @@ impl Bench {
     pub(super) fn report(&mut self, report: LoadReport) {
         self.controller.handle_report(self.now, report);
         self.note();
+    }
+
+    /// Tells the others, and hears this of them.
+    pub(super) fn exchange(&mut self, peers: Peers) -> Summary {
+        let summary = self.controller.summary(self.now);
+        self.controller.handle_peers(self.now, peers);
+        self.note();
+        summary
     }
 
     pub(super) fn advance(&mut self, ms: u64) {

@@ -61,7 +61,7 @@ impl Part {
         Part { share: 1.0, guaranteed: 0.0, turn: 0.0, found: 0.0, seen: Seen::default(), told: Seen::default() }
     }
 
-    /// So many requests were in service for so long.
+    /// So many requests of this sentry were in service for so long.
     pub(super) fn pass(&mut self, in_service: f64, seconds: f64) {
         self.seen.seconds += seconds;
         self.seen.area += seconds * in_service;
@@ -132,8 +132,10 @@ impl WaitingRoom {
     /// What was seen since that was told last, and how many places there are, for the others to follow.
     pub(super) fn tell_seen(&mut self, cx: &Context<'_>, summary: &mut Summary) {
         self.part.told = core::mem::take(&mut self.part.seen);
-        summary.in_service = self.part.told.in_service();
-        summary.completed = self.part.told.completed;
+        if self.part.told.seconds > 0.0 {
+            summary.in_service = self.part.told.in_service();
+            summary.completed = self.part.told.completed;
+        }
         summary.times = self.busy.stays.tell();
         if self.speed.cost() > 0.0 && cx.peers.sum.places.is_none() {
             let Look { most, beyond, is_known, .. } = self.look;
@@ -144,6 +146,11 @@ impl WaitingRoom {
     /// What all saw, and how many places there are by the word of the one that says it for all.
     pub(super) fn hear(&mut self, cx: &Context<'_>) {
         self.account(cx);
+        if cx.peers.count == 0 {
+            // All that is seen is this sentry's, and was learned from when it was.
+            self.part.found = 0.0;
+            return;
+        }
         let in_service = self.part.all(cx, 0.0) / servers(cx);
         if cx.now >= self.settled && self.speed.cost() > 0.0 && self.part.told.seconds > 0.0 {
             self.busy.pass(in_service, self.part.told.seconds);
@@ -154,5 +161,45 @@ impl WaitingRoom {
         let Some(Places { now, most, beyond, is_known }) = cx.peers.sum.places else { return };
         self.look = Look { most, beyond, is_known, ..self.look };
         self.set_places(cx, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::super::super::testing::{Bench, answered};
+    use crate::peers::Peers;
+    use crate::{Decision, Ticket};
+
+    /// Places after half a minute in which one comes each 4 ms, and four at a time are worked on for 40 ms each; with an
+    /// exchange each 50 ms in which nobody is heard, or without.
+    fn places(exchanges: bool) -> f64 {
+        let mut bench = Bench::new(r#"{"policy": "waiting"}"#);
+        let mut working: Vec<(Ticket, u64)> = Vec::new();
+        for ms in (0..30_000).step_by(2) {
+            if ms % 4 == 0
+                && let Decision::Admit { ticket, .. } = bench.decide((ms % 3) as u8)
+            {
+                working.push((ticket, ms));
+            }
+            working.extend(bench.started.drain(..).map(|ticket| (ticket, ms)));
+            // Four processors at 40 ms each: one ends each 10 ms.
+            if ms % 10 == 0 && !working.is_empty() {
+                let (ticket, since) = working.remove(0);
+                bench.complete(ticket, answered(ms - since));
+            }
+            if exchanges && ms % 50 == 0 {
+                bench.exchange(Peers::default());
+            }
+            bench.advance(2);
+        }
+        bench.state().limit.expect("it has places")
+    }
+
+    #[test]
+    fn who_hears_of_nobody_learns_what_it_would_without_listening() {
+        let (listens, does_not) = (places(true), places(false));
+        assert!((listens / does_not - 1.0).abs() < 0.1, "{listens} places for {does_not}");
     }
 }
