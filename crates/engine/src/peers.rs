@@ -114,22 +114,22 @@ impl Summary {
     /// The sum of what was said.
     pub fn sum<'a>(said: impl IntoIterator<Item = &'a Summary>) -> Summary {
         said.into_iter().fold(Summary::default(), |mut sum, said| {
-            sum.add(said, 1.0);
+            sum.add(said);
             sum
         })
     }
 
-    /// Adds what another said, `times` over: -1 takes it away again.
-    pub fn add(&mut self, other: &Summary, times: f64) {
-        self.in_service += times * other.in_service;
-        self.completed += times * other.completed;
-        self.guaranteed += times * other.guaranteed;
-        self.waiting += times * other.waiting;
+    /// Adds what another said.
+    fn add(&mut self, other: &Summary) {
+        self.in_service += other.in_service;
+        self.completed += other.completed;
+        self.guaranteed += other.guaranteed;
+        self.waiting += other.waiting;
         let classes = self.classes.len().max(other.classes.len());
         self.classes.resize(classes, ClassSummary::default());
         for (sum, class) in self.classes.iter_mut().zip(&other.classes) {
-            sum.offered += times * class.offered;
-            sum.needs += times * class.needs;
+            sum.offered += class.offered;
+            sum.needs += class.needs;
         }
     }
 
@@ -256,13 +256,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_away_again_leaves_nothing() {
-        let (one, other) = (needs(&[1.0, 2.0]), needs(&[3.0]));
-        let mut sum = Summary::sum([&one, &other]);
-        assert_eq!(sum.classes[0].needs, 4.0);
+    fn a_sum_has_the_classes_of_all() {
+        let sum = Summary::sum([&needs(&[1.0, 2.0]), &needs(&[3.0])]);
+        assert_eq!(sum.classes.iter().map(|class| class.needs).collect::<Vec<_>>(), [4.0, 2.0]);
         assert_eq!(sum.offered(), 60.0);
-        sum.add(&other, -1.0);
-        assert_eq!(sum, one);
     }
 
     #[test]
@@ -284,10 +281,9 @@ mod tests {
             let said: Vec<Summary> = all.iter().map(|all| needs(all)).collect();
             let sum = Summary::sum(&said);
             let places = 0.9 * sum.classes.iter().map(|class| class.needs).sum::<f64>();
-            let shares: f64 = said.iter().map(|own| {
-                let mut others = sum.clone();
-                others.add(own, -1.0);
-                Peers { count: said.len() - 1, sum: others, ..Peers::default() }.share(own, places)
+            let shares: f64 = said.iter().enumerate().map(|(at, own)| {
+                let others = said.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, said)| said);
+                Peers { count: said.len() - 1, sum: Summary::sum(others), ..Peers::default() }.share(own, places)
             }).sum();
             prop_assert!((shares - places).abs() < 1e-6, "{shares} of {places}");
         }

@@ -226,37 +226,29 @@ pub struct SentryModel {
 }
 
 /// Several sentries before the same servers. Each is its own controller, and has what [`SentryModel`] says.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename = "Fleet", deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct SentryFleet {
     /// How many.
     pub sentries: u16,
     /// Whether they tell each other how they are doing.
-    #[serde(default = "yes")]
     pub exchange: bool,
     /// What comes to each, by stream, users and sessions in turn: weights. A client that tries again may come to
     /// another one. What is missing comes to all alike.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub split: Vec<Vec<f64>>,
     /// Sentries that hear only of each other for a time.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parted: Vec<Absence>,
     /// Sentries to which nothing comes for a time, and that say nothing.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub away: Vec<Absence>,
 }
 
 /// Sentries, and a time.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Absence {
     /// Which of the sentries, from 0.
     pub sentries: Vec<u16>,
     /// From when on.
-    #[serde(with = "time::text")]
     pub from: Duration,
     /// Until when.
-    #[serde(with = "time::text")]
     pub until: Duration,
 }
 
@@ -316,10 +308,6 @@ pub enum FaultKind {
     Start,
     /// It is switched off. What is there fails: drain it first.
     Stop,
-}
-
-fn yes() -> bool {
-    true
 }
 
 fn one_worker() -> u32 {
