@@ -6,6 +6,7 @@
 
 mod acme;
 pub(crate) mod controllers;
+mod datagrams;
 mod family;
 mod handshakes;
 mod health;
@@ -26,7 +27,6 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::{Registry, Unit};
 use tidegate_engine::{ClassId, ClassSnapshot, Reason, ServerSnapshot, Snapshot, Status};
-use tidegate_wire::Rejected;
 
 use self::help::counter_help;
 use crate::app::App;
@@ -317,13 +317,9 @@ fn reports(out: &mut Families<'_>, board: &Board) -> fmt::Result {
     let help = "Time since the nucleus's last report.";
     out.gauge("tidegate_nucleus_age", help, Some(Unit::Seconds), per_nucleus(|nucleus| nucleus.2))?;
     divisions(out, &view.map(View::divisions).unwrap_or_default())?;
-    let counts = view.map(View::counts);
-    let taken = counts.iter().map(|counts| (Labels::default(), counts.taken()));
-    out.counter("tidegate_reports_taken", "Datagrams of nuclei that were taken.", taken)?;
-    let ignored = counts.iter().flat_map(|counts| {
-        Rejected::ALL.into_iter().map(|why| (Labels::new("reason", why.name()), counts.rejected(why)))
-    });
-    out.counter("tidegate_reports_ignored", "Datagrams that were ignored, by reason.", ignored)
+    let taken = ("tidegate_reports_taken", "Datagrams of nuclei that were taken.");
+    let ignored = ("tidegate_reports_ignored", "Datagrams that were ignored, by reason.");
+    datagrams::write(out, view.map(View::counts), taken, ignored)
 }
 
 /// How the cores of data servers are divided, by their address.

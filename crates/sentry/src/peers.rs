@@ -18,11 +18,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use socket2::{Domain, Protocol, Socket, Type};
-use tidegate_wire::{Counts, MAX_DATAGRAM, Rejected};
+use tidegate_wire::{Counts, MAX_DATAGRAM};
 use tokio::sync::watch;
 
 use crate::app::App;
 use crate::config;
+use crate::reports::ignored;
 use crate::sockets::{Sockets, name};
 use exchange::Exchange;
 
@@ -131,8 +132,6 @@ impl View {
 
     /// Everything, as `/api/state` shows it.
     pub fn to_json(&self) -> Value {
-        let rejected: serde_json::Map<String, Value> =
-            Rejected::ALL.iter().map(|why| (why.name().to_owned(), json!(self.counts.rejected(*why)))).collect();
         let peers = self.peers().into_iter().map(|peer| {
             json!({
                 "address": peer.address.to_string(),
@@ -143,7 +142,7 @@ impl View {
         json!({
             "listen": self.address.to_string(),
             "taken": self.counts.taken(),
-            "ignored": rejected,
+            "ignored": ignored(&self.counts),
             "sentries": peers.collect::<Vec<_>>(),
         })
     }

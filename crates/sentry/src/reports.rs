@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tidegate_wire::{Counts, MAX_DATAGRAM, Rejected};
 
 use crate::app::App;
@@ -115,12 +115,10 @@ impl View {
 
     /// Everything, as `/api/state` shows it.
     pub fn to_json(&self) -> Value {
-        let rejected: serde_json::Map<String, Value> =
-            Rejected::ALL.iter().map(|why| (why.name().to_owned(), json!(self.counts.rejected(*why)))).collect();
         json!({
             "listen": self.address.to_string(),
             "taken": self.counts.taken(),
-            "ignored": rejected,
+            "ignored": ignored(&self.counts),
             "nuclei": self.lock().to_json(),
         })
     }
@@ -147,6 +145,15 @@ impl View {
     fn now(&self) -> u64 {
         self.origin.elapsed().as_nanos() as u64
     }
+}
+
+/// Datagrams that were ignored, by reason, as `/api/state` shows them.
+pub(crate) fn ignored(counts: &Counts) -> Value {
+    Rejected::ALL
+        .into_iter()
+        .map(|why| (why.name().to_owned(), counts.rejected(why).into()))
+        .collect::<Map<_, _>>()
+        .into()
 }
 
 fn listen(port: &mut Port, view: &View, stop: &AtomicBool) {

@@ -2,10 +2,8 @@
 
 use std::fmt;
 
-use tidegate_wire::Rejected;
-
 use super::family::{Families, Labels};
-use super::flag;
+use super::{datagrams, flag};
 use crate::board::Board;
 use crate::peers::View;
 
@@ -17,12 +15,7 @@ pub(super) fn write(out: &mut Families<'_>, board: &Board) -> fmt::Result {
     let others: Vec<(String, bool)> = others.map(|peer| (peer.address.to_string(), peer.heard.is_some())).collect();
     let speaks = others.iter().map(|(address, speaks)| (Labels::new("address", address), flag(*speaks)));
     out.gauge("tidegate_peer_speaks", "1 while the other sentry is heard.", None, speaks)?;
-    let counts = view.map(View::counts);
-    let taken = counts.iter().map(|counts| (Labels::default(), counts.taken()));
-    out.counter("tidegate_peer_messages_taken", "Datagrams of other sentries that were taken.", taken)?;
-    let ignored = counts.iter().flat_map(|counts| {
-        Rejected::ALL.into_iter().map(|why| (Labels::new("reason", why.name()), counts.rejected(why)))
-    });
-    let help = "Datagrams of other sentries that were ignored, by reason.";
-    out.counter("tidegate_peer_messages_ignored", help, ignored)
+    let taken = ("tidegate_peer_messages_taken", "Datagrams of other sentries that were taken.");
+    let ignored = ("tidegate_peer_messages_ignored", "Datagrams of other sentries that were ignored, by reason.");
+    datagrams::write(out, view.map(View::counts), taken, ignored)
 }

@@ -3,9 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU16;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tidegate_config::{At, Report};
+use tidegate_wire::KeyError;
 
 use super::super::place::{Place, socket_path, split_port};
 use super::super::raw::{RawAdmin, RawApplication, RawListenTable};
@@ -144,6 +145,33 @@ impl Resolver<'_, '_, '_> {
             );
         }
         Admin { listen, token }
+    }
+
+    /// Where datagrams are heard: at `port` on loopback when nothing is said.
+    pub(super) fn udp_listen(&mut self, given: Option<At<String>>, port: u16) -> SocketAddr {
+        let otherwise = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        given.map_or(otherwise, |given| {
+            udp_address(&given.value).unwrap_or_else(|problem| {
+                self.report.error(&given.span, format!("listen = \"{}\": {problem}", given.value));
+                otherwise
+            })
+        })
+    }
+
+    /// The key that follows from the secret in a file, and where that is.
+    pub(super) fn key<K>(
+        &mut self,
+        file: &At<String>,
+        from_secret: fn(&[u8], &Path) -> Result<K, KeyError>,
+    ) -> Option<(PathBuf, K)> {
+        let path = Path::new(&file.value);
+        self.secret(path, &file.span);
+        let key = match self.world.read(path) {
+            Ok(secret) => from_secret(&secret, path).map_err(|error| error.to_string()),
+            Err(error) => Err(format!("the key file \"{}\" cannot be read: {error}", file.value)),
+        };
+        let key = key.map_err(|problem| self.report.error(&file.span, problem)).ok()?;
+        Some((self.world.absolute(path), key))
     }
 
     /// A file with a secret in it, which should be nobody else's to read.

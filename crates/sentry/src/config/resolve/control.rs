@@ -1,7 +1,6 @@
 //! The control plane that a sentry follows: where it is, and the key.
 
 use std::net::IpAddr;
-use std::path::Path;
 
 use tidegate_config::{At, List};
 use tidegate_wire::control::ControlKey;
@@ -27,14 +26,8 @@ impl Resolver<'_, '_, '_> {
             self.missing(&span, "sentries and the control plane share a key; add key_file = \"...\"");
             return None;
         };
-        let path = Path::new(&file.value);
-        self.secret(path, &file.span);
-        let key = match self.world.read(path) {
-            Ok(secret) => ControlKey::from_secret(&secret, path).map_err(|error| error.to_string()),
-            Err(error) => Err(format!("the key file \"{}\" cannot be read: {error}", file.value)),
-        };
-        let key = key.map_err(|problem| self.report.error(&file.span, problem)).ok()?;
-        Some(Control { connect, key_file: self.world.absolute(path), key, name: name?, addresses })
+        let (key_file, key) = self.key(&file, ControlKey::from_secret)?;
+        Some(Control { connect, key_file, key, name: name?, addresses })
     }
 
     fn told_addresses(&mut self, given: List<String>) -> Vec<IpAddr> {
