@@ -172,8 +172,8 @@ mod tests {
     use crate::peers::Peers;
     use crate::{Decision, Ticket};
 
-    /// Places after half a minute in which one comes each 4 ms, and four at a time are worked on for 40 ms each; with an
-    /// exchange each 50 ms in which nobody is heard, or without.
+    /// Places after half a minute in which one comes each 4 ms, and one ends each 10 ms; with an exchange each 50 ms in
+    /// which nobody is heard, or without.
     fn places(exchanges: bool) -> f64 {
         let mut bench = Bench::new(r#"{"policy": "waiting"}"#);
         let mut working: Vec<(Ticket, u64)> = Vec::new();
