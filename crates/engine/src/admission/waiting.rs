@@ -263,9 +263,8 @@ impl AdmissionPolicy for WaitingRoom {
         if self.speed.cost() == 0.0 {
             self.settled = cx.now + Duration::from_secs_f64(took);
         }
-        if cx.peers.count > 0 {
-            self.part.complete(cost);
-        } else if cx.now >= self.settled {
+        self.part.complete(cost);
+        if cx.now >= self.settled && cx.peers.count == 0 {
             self.busy.complete(at_end / servers(cx), cost);
         }
         self.busy.took(ended.started, took, cost);

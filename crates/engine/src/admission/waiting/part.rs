@@ -20,8 +20,10 @@ use crate::peers::{Places, Summary};
 /// Between two ticks the broken part of a place moves on by the golden section: no sequence is more even.
 const GOLDEN: f64 = 0.618_033_988_749_895;
 
-/// Of what was found idle this much is kept when nothing more is.
-const KEPT: f64 = 0.5;
+/// Of what was found idle this much is kept when nothing more is, from one exchange to the next. A half gave 0.973 of
+/// one sentry's answers where the important class is at one of four, 0.8 gives 0.980, and 0.007 less of that class
+/// in the first seconds after it rose (forty seeds).
+const KEPT: f64 = 0.8;
 
 /// This sentry's part.
 #[derive(Clone, Copy, Debug)]
@@ -132,10 +134,8 @@ impl WaitingRoom {
     /// What was seen since that was told last, and how many places there are, for the others to follow.
     pub(super) fn tell_seen(&mut self, cx: &Context<'_>, summary: &mut Summary) {
         self.part.told = core::mem::take(&mut self.part.seen);
-        if self.part.told.seconds > 0.0 {
-            summary.in_service = self.part.told.in_service();
-            summary.completed = self.part.told.completed;
-        }
+        summary.in_service = self.part.told.in_service();
+        summary.completed = self.part.told.completed;
         summary.times = self.busy.stays.tell();
         if self.speed.cost() > 0.0 && cx.peers.sum.places.is_none() {
             let Look { most, beyond, is_known, .. } = self.look;

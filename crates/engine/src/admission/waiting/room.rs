@@ -30,9 +30,8 @@ impl WaitingRoom {
             let own = self.seen.at_work as f64;
             let all = self.part.all(cx, own);
             let (in_service, part) = (all / servers(cx), if all > 0.0 { own / all } else { 1.0 });
-            if cx.peers.count > 0 {
-                self.part.pass(own, elapsed);
-            } else if cx.now >= self.settled && self.speed.cost() > 0.0 {
+            self.part.pass(own, elapsed);
+            if cx.now >= self.settled && self.speed.cost() > 0.0 && cx.peers.count == 0 {
                 self.busy.pass(in_service, elapsed);
             }
             self.history.pass(cx.now, all, elapsed, self.speed.stay());
