@@ -85,7 +85,7 @@ usage: cargo xtask COMMAND
                          upgrades of a sentry under an open loop of new connections, none of which may fail;
                          --restart: restarts in their place, which must show
   chaos [--seconds N] [--seed N] [--record FILE] [--short]
-                         one fault of a process after the other, for N seconds (default 600)
+                         one fault of processes, disk or network after the other, for N seconds (default 600)
   dependencies           check licences, sources and double versions of what we use, by deny.toml
   sbom [--features LIST] [--target TRIPLE] [--out FILE]
                          write what the program is made of, as CycloneDX, to target/tidegate.cdx.json

@@ -1,4 +1,4 @@
-//! Faults that befall processes.
+//! Faults that befall processes and the network between them.
 
 use std::net::TcpStream;
 use std::thread::sleep;
@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 
+use super::network::{self, Packets};
 use super::site::{SERVERS, Site, signal};
 
 /// How long one lasts.
@@ -33,6 +34,16 @@ pub enum Fault {
     BrokenFile,
     /// Hundreds of clients connect and say nothing.
     Silent,
+    /// What is sent to a server is lost.
+    ServerDeaf(usize),
+    /// What a server sends is lost.
+    ServerMute(usize),
+    /// What nuclei report is lost.
+    NucleiMute,
+    /// One packet of ten between clients, sentry and servers is lost.
+    Lossy,
+    /// Everything goes over a link that is too narrow, with a queue before it.
+    Narrow,
 }
 
 impl Fault {
@@ -42,7 +53,7 @@ impl Fault {
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         let which = (bits >> 32) as usize % SERVERS;
-        match (bits >> 8) % 9 {
+        match (bits >> 8) % 14 {
             0 => Fault::Killed(which),
             1 => Fault::ServerStands(which),
             2 => Fault::NucleusStands(which),
@@ -51,8 +62,20 @@ impl Fault {
             5 => Fault::NoDescriptors,
             6 => Fault::DiskFull,
             7 => Fault::BrokenFile,
+            8 => Fault::ServerDeaf(which),
+            9 => Fault::ServerMute(which),
+            10 => Fault::NucleiMute,
+            11 => Fault::Lossy,
+            12 => Fault::Narrow,
             _ => Fault::Silent,
         }
+    }
+
+    /// Whether one server at most is lost by it.
+    pub fn leaves_the_others(self) -> bool {
+        use Fault::{Killed, NucleiMute, NucleusStands, ServerDeaf, ServerMute, ServerStands};
+        let of_one = matches!(self, Killed(_) | ServerStands(_) | NucleusStands(_) | ServerDeaf(_) | ServerMute(_));
+        of_one || self == NucleiMute
     }
 
     /// Lets it happen, and lasts as long as it does.
@@ -85,9 +108,17 @@ impl Fault {
                 sleep(LASTS);
                 drop(clients);
             }
+            Fault::ServerDeaf(at) => network::lose(&Packets::To(site.port(at)))?,
+            Fault::ServerMute(at) => network::lose(&Packets::From(site.port(at)))?,
+            Fault::NucleiMute => network::lose(&Packets::Datagrams(site.reports().port()))?,
+            Fault::Lossy => {
+                let ports = (0..SERVERS).map(|at| site.port(at)).chain([site.address().port()]);
+                network::lose(&Packets::Some(10, ports.collect()))?;
+            }
+            Fault::Narrow => network::narrow()?,
         }
         sleep(LASTS);
-        Ok(())
+        network::mend()
     }
 
     /// Everything is as before.
@@ -95,6 +126,7 @@ impl Fault {
     /// # Errors
     /// When it cannot be.
     pub fn undo(self, site: &mut Site) -> Result<()> {
+        network::mend()?;
         (0..SERVERS).try_for_each(|at| site.bring(at))?;
         if matches!(self, Fault::DiskFull | Fault::BrokenFile) {
             site.access_log = site.own_log();
@@ -130,7 +162,17 @@ mod tests {
     fn a_seed_draws_the_same_faults_again_and_all_of_them_in_time() {
         let drawn: Vec<Fault> = (0..100).map(|number| Fault::drawn(7, number)).collect();
         assert_eq!(drawn, (0..100).map(|number| Fault::drawn(7, number)).collect::<Vec<_>>());
-        for wanted in [Fault::SentryStands, Fault::AllGone, Fault::NoDescriptors, Fault::DiskFull, Fault::Silent] {
+        let wanted = [
+            Fault::SentryStands,
+            Fault::AllGone,
+            Fault::NoDescriptors,
+            Fault::DiskFull,
+            Fault::Silent,
+            Fault::NucleiMute,
+            Fault::Lossy,
+            Fault::Narrow,
+        ];
+        for wanted in wanted {
             assert!(drawn.contains(&wanted), "{wanted:?}");
         }
     }

@@ -52,7 +52,7 @@ impl Look {
         })
     }
 
-    /// Whether at least such a share of what was offered was served, or was refused for a reason.
+    /// Whether at least such a share of what was offered was served.
     pub fn serves(&self, share: f64) -> bool {
         self.offered > 0 && self.admitted as f64 >= share * self.offered as f64
     }

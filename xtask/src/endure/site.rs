@@ -75,6 +75,16 @@ impl Site {
         self.dir.join("access.log")
     }
 
+    /// A server's port.
+    pub fn port(&self, at: usize) -> u16 {
+        self.servers[at].address.port()
+    }
+
+    /// Where nuclei report.
+    pub fn reports(&self) -> SocketAddr {
+        self.reports
+    }
+
     /// A server's process, and its nucleus's.
     pub fn pids(&self, at: usize) -> [Option<u32>; 2] {
         let server = &self.servers[at];

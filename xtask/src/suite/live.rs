@@ -108,10 +108,10 @@ pub const LIVE: &[Live] = &[
     },
     Live { name: "a soak of ten seconds", kind: Kind::Correctness, cargo: &["xtask", "soak", "--short"], needs: &[] },
     Live {
-        name: "faults of processes for half a minute",
+        name: "faults of processes and their network for half a minute",
         kind: Kind::Measurement,
         cargo: &["xtask", "chaos", "--short"],
-        needs: &[],
+        needs: &["ip", "nft", "unshare"],
     },
     Live {
         name: "comparison of proxies, one short round",
