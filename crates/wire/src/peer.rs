@@ -16,9 +16,9 @@
 //!
 //! Each of two sentries draws a nonce for the other and puts it into what it sends there; what comes back must carry it
 //! as its token. So what was recorded before either was started is worth nothing, and within a session a number that
-//! came already is not taken again. When the other is a new process the nonce is drawn anew, so that nothing of the old
-//! one is taken any more. A nonce is believed of one that is fresh, or while nobody fresh is there: two that begin need
-//! a datagram each.
+//! came already is not taken again. When the other is a new process, or was silent, the nonce is drawn anew, so that
+//! nothing of before is taken any more. A nonce is believed of one that is fresh, or while nobody fresh is there: two
+//! that begin need a datagram each.
 
 use crate::datagram::{HEADER, Header, Kind, MAC, open, seal};
 use crate::key::Key;
@@ -202,9 +202,13 @@ impl PeerSession {
         Ok(before.filter(|before| *before != boot))
     }
 
-    /// Nothing came for so long that another process may be there.
+    /// Nothing came for so long that another process may be there. As the numbers of this one no longer count, the
+    /// nonce is drawn anew: what was recorded of it must not bring it back.
+    ///
+    /// # Panics
+    /// When the system has no random numbers.
     pub fn forget(&mut self) {
-        self.heard = None;
+        (self.heard, self.nonce) = (None, draw());
     }
 
     /// The other's process, if it was heard of late.
@@ -305,6 +309,25 @@ mod tests {
         let mut successor = again;
         assert_eq!(heard(&mut other, &sent(&mut successor, 4)), Ok(Some(3)));
         assert_eq!(heard(&mut other, &late), Err(Rejected::Stale));
+    }
+
+    #[test]
+    fn what_was_recorded_is_worth_nothing_when_its_sender_falls_silent() {
+        let (mut one, mut other) = (PeerSession::new(), PeerSession::new());
+        let _ = heard(&mut one, &sent(&mut other, 2));
+        assert_eq!(heard(&mut other, &sent(&mut one, 1)), Ok(None));
+        let good = sent(&mut one, 1);
+        assert_eq!(heard(&mut other, &good), Ok(None));
+        other.forget();
+        assert_eq!(heard(&mut other, &good), Err(Rejected::Stale));
+        // Both are still there: the one learns the new nonce from the other's next, and is heard again.
+        assert_eq!(heard(&mut one, &sent(&mut other, 2)), Ok(None));
+        assert_eq!(heard(&mut other, &sent(&mut one, 1)), Ok(None));
+        // So do two of which neither heard the other.
+        (one.forget(), other.forget());
+        assert_eq!(heard(&mut other, &sent(&mut one, 1)), Err(Rejected::Stale));
+        assert_eq!(heard(&mut one, &sent(&mut other, 2)), Ok(None));
+        assert_eq!(heard(&mut other, &sent(&mut one, 1)), Ok(None));
     }
 
     #[test]
