@@ -9,6 +9,7 @@ mod health;
 mod limits;
 mod mirror;
 mod parse;
+mod peers;
 mod place;
 mod policy;
 mod raw;
@@ -43,6 +44,7 @@ pub use mirror::Mirror;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use parse::fuzz;
 pub use parse::{Checked, OneLine};
+pub use peers::{PeerPlace, Peers};
 pub use place::Asker;
 pub(crate) use place::{Place, domain};
 pub use routing::Routing;
@@ -132,19 +134,6 @@ pub struct Reports {
     pub silent_after: Option<Duration>,
     /// What becomes of a server whose nucleus is silent.
     pub when_silent: WhenSilent,
-}
-
-/// The other sentries before the same servers.
-#[derive(Clone, Debug)]
-pub struct Peers {
-    /// Where they are heard, and spoken to from, UDP.
-    pub listen: SocketAddr,
-    /// Where they are; this sentry may be one of them.
-    pub sentries: Vec<SocketAddr>,
-    /// The file with the secret that the sentries share.
-    pub key_file: PathBuf,
-    /// The key that follows from it.
-    pub key: tidegate_wire::Key,
 }
 
 /// The control plane that a sentry follows.

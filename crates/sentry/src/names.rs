@@ -1,12 +1,15 @@
-//! Servers that the configuration does not list one by one: names, which are all of their addresses, and files of
-//! servers. They are looked up and watched on a thread of the process's own; workers never wait for either.
+//! Servers and other sentries that the configuration does not list one by one: names, which are all of their
+//! addresses, and files of servers. They are looked up and watched on a thread of the process's own; workers never
+//! wait for either.
 //!
-//! `course` is what is believed of a name, and when; `lookup` asks; `files` watches. What is found goes to the
-//! applications that want it (`App::find`), where it enters as a reload does.
+//! `course` is what is believed of a name, and when; `lookup` asks; `files` watches. What is found goes to those who
+//! want it (`seeker`): to applications (`App::find`), where it enters as a reload does, and to the exchange with other
+//! sentries.
 
 mod course;
 mod files;
 mod lookup;
+mod seeker;
 mod view;
 
 use std::collections::HashMap;
@@ -24,16 +27,21 @@ use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
 use crate::app::{App, Found};
+use crate::peers;
 use course::{Answer, Course, Standing};
 use files::Watched;
 use lookup::Source;
+use seeker::Seeker;
 
-pub(crate) use course::Member;
+pub(crate) use course::{Belief, Member};
 pub(crate) use lookup::Named;
 pub use view::{Led, Seen, View, look_up};
 
 /// How long the start waits for the first answers: whoever is away then comes later.
 const FIRST: Duration = Duration::from_secs(3);
+
+/// The same where no servers have names: other sentries can be done without.
+const FIRST_OF_PEERS: Duration = Duration::from_secs(1);
 
 /// How long a look-up may take in all, whatever name servers do.
 const LONGEST_LOOK: Duration = Duration::from_secs(15);
@@ -61,17 +69,23 @@ struct Shared {
 }
 
 impl Names {
-    /// Starts looking names up for `apps`, which ring `bell` when there may be others. Returns when there was an answer
-    /// for each, or after a few seconds without.
+    /// Starts looking names up for `apps` and `peers`, which ring `bell` when there may be others. Returns when there
+    /// was an answer for each, or after a few seconds without.
     ///
     /// # Errors
     /// When the thread cannot be started.
-    pub(crate) fn start(apps: &[Arc<App>], bell: Arc<Notify>, resolvers: &[SocketAddr]) -> io::Result<Names> {
+    pub(crate) fn start(
+        apps: &[Arc<App>],
+        peers: Option<&Arc<peers::View>>,
+        bell: Arc<Notify>,
+        resolvers: &[SocketAddr],
+    ) -> io::Result<Names> {
         let shared = Shared { bell, stop: AtomicBool::new(false), resolvers: Mutex::new(resolvers.to_vec()) };
         let (shared, view) = (Arc::new(shared), Arc::new(View::default()));
         let (first, answered) = sync_channel(1);
         let mut thread = Thread {
             apps: apps.to_vec(),
+            seekers: Seeker::all(apps, peers),
             shared: shared.clone(),
             view: view.clone(),
             source: Source::default(),
@@ -83,8 +97,9 @@ impl Names {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let started = std::thread::Builder::new().name(String::from("tidegate-names"));
         let started = started.spawn(move || runtime.block_on(thread.run()))?;
+        let has_names = |app: &Arc<App>| !app.wanted().names.is_empty();
         // An error means that it is late, or over; both are said where they happen.
-        let _ = answered.recv_timeout(FIRST);
+        let _ = answered.recv_timeout(if apps.iter().any(has_names) { FIRST } else { FIRST_OF_PEERS });
         Ok(Names { view, shared, thread: Some(started) })
     }
 
@@ -126,6 +141,8 @@ struct Kept {
 
 struct Thread {
     apps: Vec<Arc<App>>,
+    /// Whose names are looked up: the applications, and the exchange with other sentries.
+    seekers: Vec<Seeker>,
     shared: Arc<Shared>,
     view: Arc<View>,
     source: Source,
@@ -169,29 +186,29 @@ impl Thread {
     /// Which names and files are wanted may have changed.
     fn follow(&mut self) {
         let now = self.now();
-        let wanted: Vec<_> = self.apps.iter().map(|app| app.wanted()).collect();
-        self.names.retain(|named, _| wanted.iter().any(|wanted| wanted.names.contains(named)));
-        self.files.retain(|path, _| wanted.iter().any(|wanted| wanted.files.contains(path)));
-        for (app, wanted) in self.apps.iter().zip(wanted) {
-            for named in wanted.names {
-                match self.names.get(&named) {
-                    // Another application had it before this one.
-                    Some(kept) if !kept.course.members.is_empty() => {
-                        let members = kept.course.members.clone();
-                        give(app, |found| {
-                            found.names.entry(named).or_insert(members);
-                        });
-                    }
-                    Some(_) => {}
-                    None => {
-                        let course = Course::new(now);
-                        self.names.insert(named, Kept { course, is_asked: false, is_answered: false });
-                    }
+        let wanted: Vec<_> = self.seekers.iter().map(Seeker::names).collect();
+        self.names.retain(|named, _| wanted.iter().any(|names| names.contains(named)));
+        for kept in self.names.values_mut() {
+            kept.course.belief = Belief::default();
+        }
+        for (seeker, names) in self.seekers.iter().zip(wanted) {
+            for named in names {
+                let new = || Kept { course: Course::new(now), is_asked: false, is_answered: false };
+                let course = &mut self.names.entry(named.clone()).or_insert_with(new).course;
+                course.belief = course.belief.and(seeker.belief());
+                // Another had it before this one.
+                if !course.members.is_empty() {
+                    let members = course.members.clone();
+                    seeker.find(|found| {
+                        found.entry(named).or_insert(members);
+                    });
                 }
             }
-            for path in wanted.files {
-                self.files.entry(path).or_insert_with_key(|path| Watched::new(path));
-            }
+        }
+        let wanted: Vec<_> = self.apps.iter().flat_map(|app| app.wanted().files).collect();
+        self.files.retain(|path, _| wanted.contains(path));
+        for path in wanted {
+            self.files.entry(path).or_insert_with_key(|path| Watched::new(path));
         }
         if self.names.values().all(|kept| kept.is_answered)
             && let Some(first) = self.first.take()
@@ -222,6 +239,7 @@ impl Thread {
     /// A name has an answer.
     fn hear(&mut self, named: Named, answer: Answer) {
         let now = self.now();
+        let users: Vec<_> = self.seekers.iter().filter(|seeker| seeker.wants(&named)).collect();
         let Some(kept) = self.names.get_mut(&named) else { return };
         (kept.is_asked, kept.is_answered) = (false, true);
         let course = &mut kept.course;
@@ -229,20 +247,24 @@ impl Thread {
         let changed = course.handle_answer(now, answer, chance());
         let shown = || course.members.iter().map(|member| member.address.to_string()).collect::<Vec<_>>().join(", ");
         let why = course.problem.as_deref().unwrap_or_default();
+        let of = users.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         match course.standing {
             // Said once, until it changes.
             Standing::Stale if before.0 != Standing::Stale => {
-                warn!(name = %named, "{why}; its servers stay those of the last good answer: {}", shown());
+                warn!(name = %named, of, "{why}; its addresses stay those of the last good answer: {}", shown());
             }
-            Standing::Unknown if changed || !before.1 => warn!(name = %named, "{why}; it has no servers"),
-            Standing::Fresh if changed => info!(name = %named, "its servers are {}", shown()),
-            Standing::Fresh if before.0 == Standing::Stale => info!(name = %named, "it is answered again"),
+            Standing::Unknown if changed || !before.1 => {
+                let advice = "correct the name, or what DNS says of it; it is asked for again";
+                warn!(name = %named, of, "{why}; it has no addresses: {advice}");
+            }
+            Standing::Fresh if changed => info!(name = %named, of, "its addresses are {}", shown()),
+            Standing::Fresh if before.0 == Standing::Stale => info!(name = %named, of, "it is answered again"),
             _ => {}
         }
         if changed {
             let members = course.members.clone();
-            for app in self.apps.iter().filter(|app| app.wanted().names.contains(&named)) {
-                give(app, |found| drop(found.names.insert(named.clone(), members.clone())));
+            for seeker in users {
+                seeker.find(|found| drop(found.insert(named.clone(), members.clone())));
             }
         }
     }
@@ -262,16 +284,13 @@ impl Thread {
     }
 
     fn show(&self) {
-        let users = |wants: &dyn Fn(&App) -> bool| {
-            self.apps.iter().filter(|app| wants(app)).map(|app| app.name().to_owned()).collect()
-        };
         let names = self.names.iter().map(|(named, kept)| {
-            let users = users(&|app| app.wanted().names.contains(named));
-            Seen::of_name(named, &kept.course, users, self.origin)
+            let users: Vec<_> = self.seekers.iter().filter(|seeker| seeker.wants(named)).collect();
+            Seen::of_name(named, &kept.course, &users, self.origin)
         });
         let files = self.files.iter().map(|(path, watched)| {
-            let users = users(&|app| app.wanted().files.contains(path));
-            Seen::of_file(path, watched, users)
+            let users = self.apps.iter().filter(|app| app.wanted().files.contains(path));
+            Seen::of_file(path, watched, users.map(|app| app.name().to_owned()).collect())
         });
         self.view.show(names.chain(files).collect());
     }
@@ -287,4 +306,62 @@ fn give(app: &App, change: impl FnOnce(&mut Found)) {
 fn chance() -> f64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0) as f64 / u64::MAX as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::watch;
+
+    use super::course::Good;
+    use super::*;
+    use crate::config::{PeerPlace, Peers};
+    use crate::events::Events;
+    use crate::sockets::Sockets;
+
+    #[test]
+    fn what_becomes_of_a_name_of_other_sentries_is_said_and_its_last_addresses_stay() {
+        let place = PeerPlace::Host { name: String::from("sentries.example"), port: 9903 };
+        let named = Named::of_peers(&place).expect("a name");
+        let key = tidegate_wire::Key::derive(b"a secret of the tests");
+        let listen = ([127, 0, 0, 1], 0).into();
+        let config = Peers { listen, sentries: vec![place], key_file: PathBuf::new(), key };
+        let (_open, opened) = watch::channel(false);
+        let bell = Arc::new(Notify::new());
+        let peers = peers::Peers::start(&config, &[], opened, bell.clone(), &mut Sockets::default()).expect("a port");
+        let view = peers.view();
+        let shared = Shared { bell, stop: AtomicBool::new(false), resolvers: Mutex::default() };
+        let mut thread = Thread {
+            apps: Vec::new(),
+            seekers: Seeker::all(&[], Some(view)),
+            shared: Arc::new(shared),
+            view: Arc::default(),
+            source: Source::default(),
+            origin: Instant::now(),
+            names: HashMap::new(),
+            files: HashMap::new(),
+            first: None,
+        };
+        let logged = Events::catch();
+        thread.follow();
+        assert_eq!(thread.names[&named].course.belief, peers::BELIEF);
+        thread.hear(named.clone(), Answer::Nothing(String::from("there is no \"sentries.example\"")));
+        let said = logged.lines().join("\n");
+        for part in ["sentries.example:9903", "sentries of [peers]", "there is no", "correct the name"] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        assert_eq!(view.peers(), []);
+        let address = ([127, 0, 0, 1], 9903).into();
+        let members = vec![Member { address, weight: 1.0 }];
+        thread.hear(named.clone(), Answer::Found(Good { members, ..Good::default() }));
+        let says = |part: &str| logged.lines().iter().any(|line| line.contains(part));
+        assert!(says("its addresses are 127.0.0.1:9903"), "{:?}", logged.lines());
+        thread.hear(named, Answer::Failed(String::from("timed out")));
+        assert!(says("timed out; its addresses stay"), "{:?}", logged.lines());
+        let known = view.peers();
+        assert_eq!((known.len(), known[0].address), (1, address));
+        assert_eq!(known[0].name.as_deref(), Some("sentries.example:9903"));
+        thread.show();
+        let shown = thread.view.to_json();
+        assert_eq!((shown[0]["is_of_peers"].as_bool(), shown[0]["state"].as_str()), (Some(true), Some("stale")));
+    }
 }

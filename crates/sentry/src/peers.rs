@@ -1,14 +1,17 @@
 //! Other sentries before the same servers: a thread that tells them how each application is doing, and hears of them.
 //!
 //! What is told and what follows from it is the engine's ([`tidegate_engine::Summary`], [`Circle`]); `exchange` judges
-//! datagrams and time, and this file moves them. *Awkward cases.* All sentries may have the same list, with themselves
-//! in it: who hears itself does not speak to that address again. A successor has the same socket: it begins when its
-//! predecessor has said farewell, or else each would get half of what the others say.
+//! datagrams and time, `list` says where the others are, and this file moves datagrams. *Awkward cases.* All sentries
+//! may have the same list, with themselves in it: who hears itself does not speak to that address again. A successor
+//! has the same socket: it begins when its predecessor has said farewell, or else each would get half of what the
+//! others say.
 //!
 //! [`Circle`]: tidegate_engine::Circle
 
 mod exchange;
+mod list;
 
+use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -19,10 +22,11 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use socket2::{Domain, Protocol, Socket, Type};
 use tidegate_wire::{Counts, MAX_DATAGRAM};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::app::App;
-use crate::config;
+use crate::config::{self, PeerPlace};
+use crate::names::{Belief, Member, Named};
 use crate::reports::ignored;
 use crate::sockets::{Sockets, name};
 use exchange::Exchange;
@@ -35,6 +39,10 @@ const TICK: Duration = Duration::from_millis(20);
 const RECEIVE_BUFFER: usize = 1 << 20;
 /// The most datagrams that are read before anything else is done.
 const LOT: usize = 1024;
+
+/// What is believed of names: a fleet may be larger than an application's servers are many, and the last known
+/// addresses do no harm, as who is gone is not heard.
+pub(crate) const BELIEF: Belief = Belief { most: 1024, hold: Duration::MAX };
 
 /// The running exchange. Dropped, it says farewell and stops.
 #[derive(Debug)]
@@ -51,13 +59,17 @@ pub struct View {
     address: SocketAddr,
     counts: Arc<Counts>,
     exchange: Mutex<Exchange>,
+    /// Wakes who looks names up, when there may be others.
+    looks: Arc<Notify>,
 }
 
 /// One of the others, as it is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Where it is.
     pub address: SocketAddr,
+    /// The name that leads there, with its port; `None`: the list has the address itself.
+    pub name: Option<String>,
     /// How long ago it was heard; `None`: not yet, or not for so long that it counts as gone.
     pub heard: Option<Duration>,
     /// It is this sentry itself.
@@ -66,7 +78,7 @@ pub struct Peer {
 
 impl Peers {
     /// Talks with the sentries that `config` names about `apps`, from the moment at which `open` says so, with the
-    /// socket that was given or with a new one.
+    /// socket that was given or with a new one. It rings `looks` when there may be other names to look up.
     ///
     /// # Errors
     /// When the address cannot be bound, or the thread cannot be started.
@@ -74,6 +86,7 @@ impl Peers {
         config: &config::Peers,
         apps: &[Arc<App>],
         open: watch::Receiver<bool>,
+        looks: Arc<Notify>,
         given: &mut Sockets,
     ) -> io::Result<Peers> {
         let socket = match given.take(Type::DGRAM, NAME, config.listen).into_iter().next() {
@@ -85,7 +98,7 @@ impl Peers {
         sockets.add(name(NAME, address, 0), socket.try_clone()?);
         let counts = Arc::new(Counts::default());
         let exchange = Mutex::new(Exchange::new(config, address, apps.to_vec(), counts.clone()));
-        let view = Arc::new(View { address, counts, exchange });
+        let view = Arc::new(View { address, counts, exchange, looks });
         let stop = Arc::new(AtomicBool::new(false));
         let (shared, stopped) = (view.clone(), stop.clone());
         let talk = move || talk(&socket, &shared, &open, &stopped);
@@ -135,6 +148,7 @@ impl View {
         let peers = self.peers().into_iter().map(|peer| {
             json!({
                 "address": peer.address.to_string(),
+                "name": peer.name,
                 "is_self": peer.is_self,
                 "heard_seconds_ago": peer.heard.map(|ago| ago.as_secs_f64()),
             })
@@ -148,8 +162,19 @@ impl View {
     }
 
     /// After a reload: who the others are.
-    pub(crate) fn configure(&self, sentries: &[SocketAddr]) {
+    pub(crate) fn configure(&self, sentries: &[PeerPlace]) {
         self.lock().configure(sentries);
+        self.looks.notify_one();
+    }
+
+    /// Which names are to be looked up.
+    pub(crate) fn wanted(&self) -> Vec<Named> {
+        self.lock().wanted()
+    }
+
+    /// Names lead elsewhere now.
+    pub(crate) fn find(&self, change: impl FnOnce(&mut HashMap<Named, Vec<Member>>)) {
+        self.lock().find(change);
     }
 
     fn lock(&self) -> MutexGuard<'_, Exchange> {

@@ -122,15 +122,16 @@ impl Sentry {
             .ends
             .map(|address| Ends::start(address, desk, given).map_err(|source| StartError::Ends { address, source }));
         let ends = ends.transpose()?;
-        let names = Names::start(&apps, looks, &config.sentry.resolvers).map_err(StartError::Names)?;
-        let monitors = monitors(&apps, &plan.borrow(), &harbour, reports.is_none())?;
-        let (threads, watchdog, names) = (Threads::default(), None, Some(names));
         let (open, opened) = watch::channel(false);
         let peers = config.peers.as_ref().map(|peers| {
-            let started = Peers::start(peers, &apps, opened, given);
+            let started = Peers::start(peers, &apps, opened, looks.clone(), given);
             started.map_err(|source| StartError::Peers { address: peers.listen, source })
         });
         let peers = peers.transpose()?;
+        let others = peers.as_ref().map(Peers::view);
+        let names = Names::start(&apps, others, looks, &config.sentry.resolvers).map_err(StartError::Names)?;
+        let monitors = monitors(&apps, &plan.borrow(), &harbour, reports.is_none())?;
+        let (threads, watchdog, names) = (Threads::default(), None, Some(names));
         let mut handle = SentryHandle {
             apps,
             plan,

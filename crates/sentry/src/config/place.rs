@@ -145,7 +145,7 @@ pub(crate) fn domain(service: &str) -> &str {
     service.splitn(3, '.').nth(2).unwrap_or(service)
 }
 
-fn is_name(name: &str) -> bool {
+pub(super) fn is_name(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name);
     let is_label = |label: &str| {
         (1..=63).contains(&label.len()) && label.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))

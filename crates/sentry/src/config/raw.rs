@@ -54,7 +54,7 @@ section! {
         workers: u64,
         /// How long SIGTERM waits for requests in flight. Default: `"30s"`.
         drain: Time,
-        /// Name servers for [names of servers](names.md), such as `"10.0.0.2:53"`. Default: those of
+        /// Name servers for [names](names.md) of servers and other sentries, such as `"10.0.0.2:53"`. Default: those of
         /// `/etc/resolv.conf`.
         resolvers: List<String>,
     }
@@ -89,11 +89,12 @@ section! {
 
 section! {
     pub(super) struct RawPeers ("in [peers]") {
-        /// Where it hears of them and speaks to them from, UDP: an address by which they know this sentry. Restart to
-        /// change. Default: `"127.0.0.1:9903"`.
+        /// Where it hears of them and speaks to them from, UDP: an address by which they know this sentry, or
+        /// `":9903"` where it has one address towards them. Restart to change. Default: `"127.0.0.1:9903"`.
         listen: String,
-        /// Where the others are, such as `"10.0.0.2:9903"`. All sentries may have the same list: one that finds itself
-        /// there leaves itself out. Required.
+        /// Where the others are: addresses such as `"10.0.0.2:9903"`, and [names](fleet.md#sentries-by-name) such as
+        /// `"sentries.example:9903"`, which are all of their addresses. All sentries may have the same list: one that
+        /// finds itself there leaves itself out. Required.
         sentries: List<String>,
         /// A file with the secret that the sentries share, 16 bytes or more; restart to change. Required.
         key_file: String,

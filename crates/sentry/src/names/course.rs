@@ -7,7 +7,8 @@
 //! *Awkward cases.* While DNS is away, or answers with errors, nothing is known to have changed: the last good answer
 //! stays in force, however old. A "there is no such name", or an answer without an address, contradicts a good one.
 //! Zones are sometimes loaded half, and all servers at once are rarely meant to go, so it is believed only when it
-//! has been the answer for [`HOLD`]. Where one of two kinds of addresses could not be had, those of its kind stay.
+//! has been the answer for [`HOLD`], and where the addresses are those of other sentries never: who is gone is not
+//! heard. Where one of two kinds of addresses could not be had, those of its kind stay.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -26,7 +27,7 @@ const AGAIN_MOST: Duration = Duration::from_secs(30);
 /// A name is looked up later than it must be by up to this share of the time.
 const JITTER: f64 = 0.1;
 
-/// So many addresses of a name are used at most.
+/// So many addresses of a name are used at most, as servers.
 pub(crate) const MOST: usize = 64;
 
 /// One address of a name.
@@ -80,9 +81,33 @@ pub(crate) enum Standing {
     Stale,
 }
 
+/// How much of an answer is believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Belief {
+    /// So many addresses are used at most.
+    pub(crate) most: usize,
+    /// How long a "there is none" must last to be believed over a good answer.
+    pub(crate) hold: Duration,
+}
+
+impl Default for Belief {
+    /// That of servers.
+    fn default() -> Self {
+        Belief { most: MOST, hold: HOLD }
+    }
+}
+
+impl Belief {
+    /// What serves two that use the same name.
+    pub(crate) fn and(self, other: Belief) -> Belief {
+        Belief { most: self.most.max(other.most), hold: self.hold.max(other.hold) }
+    }
+}
+
 /// One name's course.
 #[derive(Clone, Debug)]
 pub(crate) struct Course {
+    pub(crate) belief: Belief,
     /// What is in force, in the order of addresses.
     pub(crate) members: Vec<Member>,
     pub(crate) standing: Standing,
@@ -113,6 +138,7 @@ impl Course {
     /// A name that is to be looked up at `now`.
     pub(crate) fn new(now: Duration) -> Self {
         Course {
+            belief: Belief::default(),
             members: Vec::new(),
             standing: Standing::Unknown,
             problem: None,
@@ -138,7 +164,7 @@ impl Course {
             Answer::Nothing(why) => {
                 self.counts.nothing += 1;
                 let since = *self.none_since.get_or_insert(now);
-                if now.saturating_sub(since) >= HOLD {
+                if now.saturating_sub(since) >= self.belief.hold {
                     self.members.clear();
                 }
                 self.doubt(why)
@@ -163,7 +189,7 @@ impl Course {
         };
         let mut members = good.members;
         members.extend(self.members.iter().filter(kept));
-        let (members, beyond) = bounded(members, &self.members);
+        let (members, beyond) = bounded(members, &self.members, self.belief.most);
         self.members = members;
         self.standing = Standing::Fresh;
         self.left_out = good.left_out + beyond;
@@ -183,15 +209,15 @@ impl Course {
     }
 }
 
-/// At most [`MOST`] of them, each once, in order; those first that are in force. And how many are beyond that.
-fn bounded(mut members: Vec<Member>, in_force: &[Member]) -> (Vec<Member>, usize) {
+/// At most so many of them, each once, in order; those first that are in force. And how many are beyond that.
+fn bounded(mut members: Vec<Member>, in_force: &[Member], most: usize) -> (Vec<Member>, usize) {
     members.sort_by_key(|member| member.address);
     members.dedup_by_key(|member| member.address);
-    let beyond = members.len().saturating_sub(MOST);
+    let beyond = members.len().saturating_sub(most);
     if beyond > 0 {
         let is_new = |member: &Member| !in_force.iter().any(|other| other.address == member.address);
         members.sort_by_key(|member| (is_new(member), member.address));
-        members.truncate(MOST);
+        members.truncate(most);
         members.sort_by_key(|member| member.address);
     }
     (members, beyond)
@@ -284,5 +310,17 @@ mod tests {
         course.handle_answer(S, found(&many, S), 0.0);
         assert_eq!((course.members.len(), course.left_out), (MOST, 256 - MOST));
         assert_eq!((course.members[7], course.members[8]), (member(7), member(200)));
+    }
+
+    #[test]
+    fn who_believes_otherwise_uses_more_and_never_that_there_is_none() {
+        let mut course = Course::new(Duration::ZERO);
+        course.belief = Belief { most: 1000, hold: Duration::MAX }.and(Belief::default());
+        let many: Vec<_> = (0..=255).map(member).collect();
+        course.handle_answer(Duration::ZERO, found(&many, S), 0.0);
+        assert_eq!((course.members.len(), course.left_out), (256, 0));
+        course.handle_answer(S, nothing(), 0.0);
+        assert!(!course.handle_answer(S + 100 * HOLD, nothing(), 0.0));
+        assert_eq!((course.standing, course.members.len()), (Standing::Stale, 256));
     }
 }

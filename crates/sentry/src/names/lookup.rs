@@ -19,7 +19,7 @@ use hickory_resolver::proto::rr::{Name, RData, RecordType};
 use hickory_resolver::{Hosts, Resolver, ResolverBuilder, TokioResolver};
 
 use super::course::{Answer, Good, MOST, Member, Missing};
-use crate::config::Place;
+use crate::config::{PeerPlace, Place};
 use crate::reload::{Print, print};
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
@@ -54,6 +54,14 @@ impl Named {
             Place::Host { name, port } => Some(Named::Host { name: name.to_owned(), port }),
             Place::Service(name) => Some(Named::Service(name.to_owned())),
             Place::Address(_) | Place::Socket(_) | Place::Behind(_) => None,
+        }
+    }
+
+    /// The name by which other sentries are found; `None`: they are at an address.
+    pub(crate) fn of_peers(place: &PeerPlace) -> Option<Named> {
+        match place {
+            PeerPlace::Host { name, port } => Some(Named::Host { name: name.clone(), port: *port }),
+            PeerPlace::Address(_) => None,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is shown of names and files of servers.
+//! What is shown of names, and of files of servers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,6 +13,7 @@ use super::LONGEST_LOOK;
 use super::course::{Answer, Course, Standing};
 use super::files::Watched;
 use super::lookup::{Named, Source};
+use super::seeker::Seeker;
 use crate::config::{Config, Spoken};
 
 /// What is known of names and files, as it was after the last change.
@@ -26,11 +27,13 @@ pub struct Seen {
     pub source: String,
     /// The applications whose servers come from it.
     pub applications: Vec<String>,
+    /// It is where other sentries are.
+    pub is_of_peers: bool,
     /// `"fresh"`; `"stale"`: what is in force is older than the last answer; `"unknown"`: there was no good one.
     pub state: &'static str,
-    /// Where its servers are, for names.
+    /// Where it leads, for names.
     pub addresses: Vec<SocketAddr>,
-    /// How many servers it is; `None`: what the configuration read, which is not counted.
+    /// How many servers, or sentries, it is; `None`: what the configuration read, which is not counted.
     pub servers: Option<usize>,
     /// Why the last answer is not in force.
     pub problem: Option<String>,
@@ -40,7 +43,7 @@ pub struct Seen {
     pub good_at: Option<Instant>,
     /// What became of look-ups, by kind.
     pub lookups: [(&'static str, u64); 3],
-    /// How often its servers changed.
+    /// How often something else came of it.
     pub changes: u64,
 }
 
@@ -62,10 +65,11 @@ impl View {
 }
 
 impl Seen {
-    pub(super) fn of_name(named: &Named, course: &Course, applications: Vec<String>, origin: Instant) -> Seen {
+    pub(super) fn of_name(named: &Named, course: &Course, users: &[&Seeker], origin: Instant) -> Seen {
         Seen {
             source: named.to_string(),
-            applications,
+            applications: users.iter().filter_map(|seeker| seeker.application()).map(str::to_owned).collect(),
+            is_of_peers: users.iter().any(|seeker| seeker.application().is_none()),
             state: match course.standing {
                 Standing::Unknown => "unknown",
                 Standing::Fresh => "fresh",
@@ -89,6 +93,7 @@ impl Seen {
         Seen {
             source: path.display().to_string(),
             applications,
+            is_of_peers: false,
             state: if watched.problem.is_some() { "stale" } else { "fresh" },
             addresses: Vec::new(),
             servers: watched.servers.as_ref().map(Vec::len),
@@ -106,6 +111,7 @@ impl Seen {
         json!({
             "source": self.source,
             "applications": self.applications,
+            "is_of_peers": self.is_of_peers,
             "state": self.state,
             "addresses": self.addresses,
             "servers": self.servers,
@@ -142,7 +148,9 @@ pub fn look_up(config: &Config) -> std::io::Result<Vec<Led>> {
             .collect::<Vec<_>>()
     };
     let servers = config.applications.iter().flat_map(|app| app.servers.iter().cloned().chain(in_files(app)));
-    let mut names: Vec<Named> = servers.filter_map(|server| Named::of(Spoken::of(&server.address).1)).collect();
+    let of_servers = servers.filter_map(|server| Named::of(Spoken::of(&server.address).1));
+    let of_peers = config.peers.iter().flat_map(|peers| peers.sentries.iter().filter_map(Named::of_peers));
+    let mut names: Vec<Named> = of_servers.chain(of_peers).collect();
     let mut seen = std::collections::HashSet::new();
     names.retain(|named| seen.insert(named.clone()));
     if names.is_empty() {

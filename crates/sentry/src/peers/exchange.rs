@@ -1,6 +1,10 @@
 //! Who the others are, what they said, and what they are told. Sans-IO but for the applications' controllers:
 //! datagrams and time are arguments.
 
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,8 +13,10 @@ use tidegate_engine::{Circle, ClassSummary, Places, Setup, Summary, Times, Times
 use tidegate_wire::{Counts, Key, Kind, MAX_DATAGRAM, PeerMessage, PeerSession, Rejected, Said, random_u64};
 
 use super::Peer;
+use super::list::{List, same};
 use crate::app::App;
-use crate::config;
+use crate::config::{self, PeerPlace};
+use crate::names::{self, Named};
 
 /// Who was not heard for so long may have been started anew.
 const SILENT: Duration = Duration::from_secs(1);
@@ -24,6 +30,10 @@ pub(super) struct Exchange {
     key: Key,
     /// This process, among all of them.
     boot: u64,
+    /// Where it is spoken to.
+    own: SocketAddr,
+    list: List,
+    /// Everybody in the list, as far as it is known where they are.
     members: Vec<Member>,
     topics: Vec<Topic>,
     counts: Arc<Counts>,
@@ -35,6 +45,8 @@ pub(super) struct Exchange {
 #[derive(Debug)]
 struct Member {
     address: SocketAddr,
+    /// What it was found by.
+    name: Option<String>,
     session: PeerSession,
     heard: Option<Instant>,
     is_self: bool,
@@ -55,34 +67,41 @@ impl Exchange {
         let mut exchange = Exchange {
             key: config.key.clone(),
             boot: random_u64(),
+            own,
+            list: List::default(),
             members: Vec::new(),
             topics: apps.into_iter().map(topic).collect(),
             counts,
             due: Instant::now(),
         };
         exchange.configure(&config.sentries);
-        exchange.members.iter_mut().for_each(|member| member.is_self = member.address == own);
         exchange
     }
 
     /// These are the others from now on. Who was one of them already stays what it is.
-    pub(super) fn configure(&mut self, sentries: &[SocketAddr]) {
-        let mut before = std::mem::take(&mut self.members);
-        let member = |&address: &SocketAddr| match before.iter().position(|member| member.address == address) {
-            Some(at) => before.swap_remove(at),
-            None => Member { address, session: PeerSession::new(), heard: None, is_self: false },
-        };
-        self.members = sentries.iter().map(member).collect();
-        before.iter().filter_map(|member| member.session.process()).for_each(|process| self.forget(process));
+    pub(super) fn configure(&mut self, sentries: &[PeerPlace]) {
+        self.list.configure(sentries);
+        self.follow();
+    }
+
+    /// Names in the list lead elsewhere now.
+    pub(super) fn find(&mut self, change: impl FnOnce(&mut HashMap<Named, Vec<names::Member>>)) {
+        let before = self.list.found.clone();
+        change(&mut self.list.found);
+        if self.list.found != before {
+            self.follow();
+        }
     }
 
     /// The others are spoken to from now on.
     pub(super) fn begin(&mut self, now: Instant) {
-        let others = self.members.iter().filter(|member| !member.is_self).count();
-        for topic in &mut self.topics {
-            topic.circle = Circle::new(self.boot, topic.app.now(), others);
-        }
+        self.expect();
         self.due = now;
+    }
+
+    /// What there is to look up.
+    pub(super) fn wanted(&self) -> Vec<Named> {
+        self.list.wanted()
     }
 
     /// When [`Exchange::tell`] is to be called.
@@ -94,6 +113,7 @@ impl Exchange {
     pub(super) fn peers(&self, now: Instant) -> Vec<Peer> {
         let peer = |member: &Member| Peer {
             address: member.address,
+            name: member.name.clone(),
             heard: member.heard.map(|at| now.saturating_duration_since(at)),
             is_self: member.is_self,
         };
@@ -143,8 +163,14 @@ impl Exchange {
     fn judge(&mut self, now: Instant, datagram: &[u8], from: SocketAddr) -> Result<(), Rejected> {
         let message = PeerMessage::read(&self.key, datagram)?;
         let process = message.header.boot;
-        let known = self.members.iter_mut().find(|member| same(member.address, from));
-        let member = known.ok_or(Rejected::UnknownPeer)?;
+        let known = self.members.iter().position(|member| same(member.address, from));
+        let known = known.ok_or(Rejected::UnknownPeer)?;
+        // What one says by two addresses it says once.
+        let by_another = |(at, other): (usize, &Member)| at != known && other.session.process() == Some(process);
+        if self.members.iter().enumerate().any(by_another) {
+            return Err(Rejected::UnknownPeer);
+        }
+        let member = &mut self.members[known];
         if process == self.boot {
             member.is_self = true;
             return Err(Rejected::UnknownPeer);
@@ -165,6 +191,33 @@ impl Exchange {
         Ok(())
     }
 
+    /// Where the others are may have changed.
+    fn follow(&mut self) {
+        let mut before = std::mem::take(&mut self.members);
+        let was_alone = before.iter().all(|member| member.is_self);
+        for (address, name) in self.list.addresses(self.own) {
+            self.members.push(match before.iter().position(|member| member.address == address) {
+                Some(at) => Member { name, ..before.swap_remove(at) },
+                None => {
+                    let is_self = same(address, self.own);
+                    Member { address, name, session: PeerSession::new(), heard: None, is_self }
+                }
+            });
+        }
+        before.iter().filter_map(|member| member.session.process()).for_each(|process| self.forget(process));
+        if was_alone {
+            self.expect();
+        }
+    }
+
+    /// So many others are reckoned with, until it is known who is there.
+    fn expect(&mut self) {
+        let others = self.members.iter().filter(|member| !member.is_self).count();
+        for topic in &mut self.topics {
+            topic.circle = Circle::new(self.boot, topic.app.now(), others);
+        }
+    }
+
     /// A process is not there any more.
     fn forget(&mut self, process: u64) {
         self.topics.iter_mut().for_each(|topic| topic.circle.leave(process));
@@ -175,11 +228,6 @@ fn write(key: &Key, message: &PeerMessage<'_>, to: SocketAddr, send: &mut impl F
     let mut buffer = [0; MAX_DATAGRAM];
     let length = message.write(key, &mut buffer);
     send(&buffer[..length], to);
-}
-
-/// Whether two addresses are the same, one of them perhaps as a socket for IPv6 shows it.
-fn same(one: SocketAddr, other: SocketAddr) -> bool {
-    one.port() == other.port() && one.ip().to_canonical() == other.ip().to_canonical()
 }
 
 /// What tells an application's list of classes from others.

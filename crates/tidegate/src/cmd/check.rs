@@ -9,7 +9,7 @@ use tidegate_sentry::Config;
 use tidegate_sentry::names::look_up;
 
 /// Check a configuration file and print it complete, with every default and secrets hidden. With --show-secrets the
-/// output is always itself a valid configuration. Warnings, and where names of servers lead, go to standard error. Exit
+/// output is always itself a valid configuration. Warnings, and where names lead, go to standard error. Exit
 /// status 2 when the file is invalid.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -46,7 +46,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says where names of servers lead from here. One that leads nowhere is no mistake: it may do so later, or elsewhere.
+/// Says where names of servers and of other sentries lead from here. One that leads nowhere is no mistake: it may do so
+/// later, or elsewhere.
 fn resolve(config: &Config, quiet: bool) {
     match look_up(config) {
         Ok(names) => {
@@ -57,7 +58,7 @@ fn resolve(config: &Config, quiet: bool) {
                         let all: Vec<_> = addresses.iter().map(ToString::to_string).collect();
                         eprintln!("note: {name} is {}", all.join(", "));
                     }
-                    Err(why) => eprintln!("warning: {name} has no servers for now: {why}"),
+                    Err(why) => eprintln!("warning: {name} has no addresses for now: {why}"),
                 }
             }
         }

@@ -53,7 +53,7 @@ fn the_example_with_names_is_valid_where_nobody_knows_them() {
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines.len(), names.len(), "{said}");
     for (line, name) in lines.iter().zip(names) {
-        assert!(line.starts_with(&format!("warning: {name} has no servers for now")), "{said}");
+        assert!(line.starts_with(&format!("warning: {name} has no addresses for now")), "{said}");
     }
 }
 

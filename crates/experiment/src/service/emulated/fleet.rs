@@ -23,12 +23,13 @@ pub(super) fn start(
         return Ok(vec![Sentry::start(process(), Arc::new(NoRecords))?]);
     };
     let key = Key::derive(&[random_u64(), random_u64()].map(u64::to_ne_bytes).concat());
-    let with = |sentries: Vec<SocketAddr>| {
+    let with = |sentries: &[SocketAddr]| {
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let sentries = sentries.iter().copied().map(config::PeerPlace::from).collect();
         let peers = config::Peers { listen, sentries, key_file: PathBuf::new(), key: key.clone() };
         config::Config { peers: fleet.exchange.then_some(peers), ..process() }
     };
-    let start = |_| Sentry::start(with(Vec::new()), Arc::new(NoRecords));
+    let start = |_| Sentry::start(with(&[]), Arc::new(NoRecords));
     let sentries = (0..fleet.sentries).map(start).collect::<Result<Vec<_>, _>>()?;
     if !fleet.exchange {
         return Ok(sentries);
@@ -36,7 +37,7 @@ pub(super) fn start(
     // Only now it is known where each is.
     let all: Vec<_> = sentries.iter().filter_map(|sentry| Some(sentry.peers()?.address())).collect();
     for sentry in &sentries {
-        sentry.reload(with(all.clone()))?;
+        sentry.reload(with(&all))?;
     }
     let deadline = Instant::now() + PATIENCE;
     let hears_all = |sentry: &SentryHandle| {

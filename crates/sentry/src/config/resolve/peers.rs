@@ -1,16 +1,11 @@
 //! The other sentries before the same servers: where they are, and the key that all share.
 
-use std::net::SocketAddr;
-
 use tidegate_config::At;
 use tidegate_wire::Key;
 
-use super::super::Peers;
+use super::super::peers::{PORT, PeerPlace, Peers};
 use super::super::raw::RawPeers;
 use super::Resolver;
-
-/// Where they are heard when nothing else is said.
-const PORT: u16 = 9903;
 
 impl Resolver<'_, '_, '_> {
     pub(super) fn peers(&mut self, raw: At<RawPeers>) -> Option<Peers> {
@@ -22,18 +17,14 @@ impl Resolver<'_, '_, '_> {
         };
         let mut sentries = Vec::new();
         for other in others.value.0 {
-            match other.value.parse::<SocketAddr>() {
-                Ok(address) if address.port() == 0 || address.ip().is_unspecified() => {
-                    let message = format!("\"{}\" is nobody's address; write that of one sentry", other.value);
-                    self.report.error(&other.span, message);
+            match PeerPlace::of(&other.value) {
+                Ok(place) if sentries.contains(&place) => {
+                    self.report
+                        .error(&other.span, format!("sentry \"{}\" is there already; leave it out", other.value));
                 }
-                Ok(address) if sentries.contains(&address) => {
-                    self.report.error(&other.span, format!("\"{}\" is there already", other.value));
-                }
-                Ok(address) => sentries.push(address),
-                Err(_) => {
-                    let message = format!("\"{}\" is no address; write one such as \"10.0.0.2:{PORT}\"", other.value);
-                    self.report.error(&other.span, message);
+                Ok(place) => sentries.push(place),
+                Err(problem) => {
+                    self.report.error(&other.span, format!("sentry \"{}\": {problem}", other.value));
                 }
             }
         }
