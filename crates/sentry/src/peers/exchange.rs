@@ -39,6 +39,8 @@ pub(super) struct Exchange {
     counts: Arc<Counts>,
     /// When the others are told next.
     due: Instant,
+    /// When who echoes is told, too.
+    asks: Instant,
 }
 
 /// Another sentry.
@@ -49,7 +51,16 @@ struct Member {
     name: Option<String>,
     session: PeerSession,
     heard: Option<Instant>,
+    /// It is where this sentry listens.
     is_self: bool,
+    /// What this sentry said itself came from there: it is this sentry, or somebody sends back what it says.
+    echoes: bool,
+}
+
+impl Member {
+    fn seems_self(&self) -> bool {
+        self.is_self || self.echoes
+    }
 }
 
 /// An application.
@@ -73,6 +84,7 @@ impl Exchange {
             topics: apps.into_iter().map(topic).collect(),
             counts,
             due: Instant::now(),
+            asks: Instant::now(),
         };
         exchange.configure(&config.sentries);
         exchange
@@ -115,19 +127,27 @@ impl Exchange {
             address: member.address,
             name: member.name.clone(),
             heard: member.heard.map(|at| now.saturating_duration_since(at)),
-            is_self: member.is_self,
+            is_self: member.seems_self(),
         };
         self.members.iter().map(peer).collect()
     }
 
     /// A datagram came.
     pub(super) fn hear(&mut self, now: Instant, datagram: &[u8], from: SocketAddr) {
-        let judged = self.judge(now, datagram, from);
+        let judged = match PeerMessage::read(&self.key, datagram) {
+            Ok(message) if message.header.boot == self.boot => return self.meet_itself(from),
+            Ok(message) => self.judge(now, &message, from),
+            Err(rejected) => Err(rejected),
+        };
         self.counts.count(&judged);
     }
 
     /// Every other is told of every application, and every controller of the others.
     pub(super) fn tell(&mut self, now: Instant, send: &mut impl FnMut(&[u8], SocketAddr)) {
+        let is_asked = now >= self.asks;
+        if is_asked {
+            self.asks = now + SILENT;
+        }
         for member in &mut self.members {
             if member.heard.is_some_and(|at| now.saturating_duration_since(at) > SILENT) {
                 member.heard = None;
@@ -143,6 +163,9 @@ impl Exchange {
             });
             let said = said(summary);
             for member in self.members.iter_mut().filter(|member| !member.is_self) {
+                if member.echoes && !is_asked {
+                    continue;
+                }
                 let (header, nonce) = member.session.next(self.boot, Kind::Summary);
                 let about = Some((topic.app.name(), topic.classes, said.clone()));
                 write(&self.key, &PeerMessage { header, nonce, about }, member.address, send);
@@ -160,8 +183,16 @@ impl Exchange {
         }
     }
 
-    fn judge(&mut self, now: Instant, datagram: &[u8], from: SocketAddr) -> Result<(), Rejected> {
-        let message = PeerMessage::read(&self.key, datagram)?;
+    /// What it said itself came from an address: its own, or somebody sent it back in another's name. So who was heard
+    /// there of late is believed to be there, and who echoes is told something each second, as another would answer.
+    fn meet_itself(&mut self, from: SocketAddr) {
+        let member = self.members.iter_mut().find(|member| same(member.address, from));
+        if let Some(member) = member.filter(|member| member.session.process().is_none()) {
+            member.echoes = true;
+        }
+    }
+
+    fn judge(&mut self, now: Instant, message: &PeerMessage<'_>, from: SocketAddr) -> Result<(), Rejected> {
         let process = message.header.boot;
         let known = self.members.iter().position(|member| same(member.address, from));
         let known = known.ok_or(Rejected::UnknownPeer)?;
@@ -171,36 +202,32 @@ impl Exchange {
             return Err(Rejected::UnknownPeer);
         }
         let member = &mut self.members[known];
-        if process == self.boot {
-            member.is_self = true;
-            return Err(Rejected::UnknownPeer);
-        }
-        let replaced = member.session.hear(&message)?;
-        member.heard = Some(now);
-        let Some((name, classes, said)) = message.about else {
+        let replaced = member.session.hear(message)?;
+        (member.heard, member.echoes) = (Some(now), false);
+        let Some((name, classes, said)) = &message.about else {
             member.heard = None;
             member.session.forget();
             self.forget(process);
             return Ok(());
         };
         replaced.into_iter().for_each(|process| self.forget(process));
-        let topic = self.topics.iter_mut().find(|topic| topic.app.name() == name && topic.classes == classes);
+        let topic = self.topics.iter_mut().find(|topic| topic.app.name() == *name && topic.classes == *classes);
         let topic = topic.ok_or(Rejected::OtherApplication)?;
         let at: Timestamp = topic.app.now();
-        topic.circle.hear(at, process, summary(said));
+        topic.circle.hear(at, process, summary(said.clone()));
         Ok(())
     }
 
     /// Where the others are may have changed.
     fn follow(&mut self) {
         let mut before = std::mem::take(&mut self.members);
-        let was_alone = before.iter().all(|member| member.is_self);
+        let was_alone = before.iter().all(Member::seems_self);
         for (address, name) in self.list.addresses(self.own) {
             self.members.push(match before.iter().position(|member| member.address == address) {
                 Some(at) => Member { name, ..before.swap_remove(at) },
                 None => {
                     let is_self = same(address, self.own);
-                    Member { address, name, session: PeerSession::new(), heard: None, is_self }
+                    Member { address, name, session: PeerSession::new(), heard: None, is_self, echoes: false }
                 }
             });
         }
@@ -212,7 +239,7 @@ impl Exchange {
 
     /// So many others are reckoned with, until it is known who is there.
     fn expect(&mut self) {
-        let others = self.members.iter().filter(|member| !member.is_self).count();
+        let others = self.members.iter().filter(|member| !member.seems_self()).count();
         for topic in &mut self.topics {
             topic.circle = Circle::new(self.boot, topic.app.now(), others);
         }

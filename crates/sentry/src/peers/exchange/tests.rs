@@ -167,3 +167,31 @@ fn who_has_two_addresses_counts_once() {
     assert_eq!(heard(&one), [true, false]);
     assert_eq!(one.exchange.counts.rejected(Rejected::UnknownPeer), 1);
 }
+
+#[test]
+fn who_hears_itself_there_leaves_itself_out_and_sending_back_what_it_says_silences_nobody() {
+    let any: SocketAddr = "0.0.0.0:9903".parse().expect("an address");
+    let (mut one, mut two) = (Bench::new(any, &[ONE.into(), TWO.into()]), Bench::new(TWO, &[ONE.into()]));
+    one.exchange.begin(Instant::now());
+    let echo = |one: &mut Bench, own: SocketAddr| {
+        let told = one.told();
+        let back = told.iter().filter(|(_, to)| *to == own);
+        back.for_each(|(datagram, _)| one.exchange.hear(Instant::now(), datagram, own));
+    };
+    // The first is itself. In the name of the second somebody sends back what it was told.
+    (echo(&mut one, ONE), echo(&mut one, TWO));
+    assert_eq!(one.members(), [(ONE, false, true), (TWO, false, true)]);
+    assert_eq!((one.whom(), one.exchange.counts.taken()), (Vec::new(), 0));
+    // The second is not told each time, but often enough to be heard.
+    let ask = |one: &mut Bench| one.exchange.asks = Instant::now();
+    ask(&mut one);
+    assert_eq!(one.whom(), [ONE, TWO]);
+    for _ in 0..2 {
+        ask(&mut one);
+        two.hear(TWO, &mut one, ONE);
+        one.hear(ONE, &mut two, TWO);
+    }
+    assert_eq!(one.members(), [(ONE, false, true), (TWO, false, false)]);
+    echo(&mut one, TWO);
+    assert_eq!(one.whom(), [TWO], "while it is heard nothing sent back counts");
+}
