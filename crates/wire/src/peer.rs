@@ -324,7 +324,8 @@ mod tests {
         assert_eq!(heard(&mut one, &sent(&mut other, 2)), Ok(None));
         assert_eq!(heard(&mut other, &sent(&mut one, 1)), Ok(None));
         // So do two of which neither heard the other.
-        (one.forget(), other.forget());
+        one.forget();
+        other.forget();
         assert_eq!(heard(&mut other, &sent(&mut one, 1)), Err(Rejected::Stale));
         assert_eq!(heard(&mut one, &sent(&mut other, 2)), Ok(None));
         assert_eq!(heard(&mut other, &sent(&mut one, 1)), Ok(None));

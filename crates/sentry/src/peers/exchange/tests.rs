@@ -179,7 +179,8 @@ fn who_hears_itself_there_leaves_itself_out_and_sending_back_what_it_says_silenc
         back.for_each(|(datagram, _)| one.exchange.hear(Instant::now(), datagram, own));
     };
     // The first is itself. In the name of the second somebody sends back what it was told.
-    (echo(&mut one, ONE), echo(&mut one, TWO));
+    echo(&mut one, ONE);
+    echo(&mut one, TWO);
     assert_eq!(one.members(), [(ONE, false, true), (TWO, false, true)]);
     assert_eq!((one.whom(), one.exchange.counts.taken()), (Vec::new(), 0));
     // The second is not told each time, but often enough to be heard.
