@@ -3,9 +3,13 @@
 //! A policy sees the servers that may take the request and names one. To add one: write `dispatch/<name>.rs`, add its
 //! `mod` line and its entry in the table below.
 
+mod drawn;
 mod forest;
 mod jsq;
 mod least;
+mod p2c;
+mod peak_ewma;
+mod prequal;
 mod softscale;
 mod wrr;
 
@@ -19,7 +23,7 @@ use crate::facts::Facts;
 use crate::fleet::{Role, ServerState, Status};
 use crate::request::{Request, ServerId};
 use crate::rng::Rng;
-use crate::setup::Setup;
+use crate::setup::{Setup, SetupError, SetupPlace};
 use crate::table::policies;
 use crate::time::Timestamp;
 
@@ -32,6 +36,12 @@ policies! {
         Wrr("wrr") => wrr,
         /// To the server with the fewest requests in flight per effective processor.
         Jsq("jsq") => jsq,
+        /// Of two drawn at random, to the one with fewer requests in flight (Mitzenmacher; Envoy, nginx).
+        P2c("p2c") => p2c,
+        /// Of two drawn at random, to the one where they will take less time (Finagle, Linkerd).
+        PeakEwma("peak-ewma") => peak_ewma,
+        /// To the fastest of those that are not too full, by probes of a few (Google).
+        Prequal("prequal") => prequal,
         /// By the shortest queue; what exceeds the application servers goes to data servers, as much as these can lend.
         Softscale("softscale") => softscale,
     }
@@ -56,6 +66,16 @@ pub trait DispatchPolicy: Debug + Send {
     /// A request was sent to `server` or left it.
     fn on_load_changed(&mut self, server: &ServerState) {
         let _ = server;
+    }
+
+    /// Whether it wants to hear of [`DispatchPolicy::on_answer`] until the servers change again.
+    fn follows_answers(&self) -> bool {
+        false
+    }
+
+    /// An answer came from `server`, so many seconds after the request was sent there; it still counts as in flight.
+    fn on_answer(&mut self, now: Timestamp, server: &ServerState, took: f64) {
+        let _ = (now, server, took);
     }
 
     /// Ten times a second.
@@ -91,6 +111,8 @@ impl Tick<'_> {
 
 /// What a dispatch policy may see.
 pub struct View<'a> {
+    /// Present time since the driver's origin.
+    pub now: Timestamp,
     /// Every server, by id.
     pub servers: &'a [ServerState],
     /// The controller's generator, for ties.
@@ -115,6 +137,10 @@ impl View<'_> {
     pub fn has(&self, server: &ServerState) -> bool {
         self.partition.is_none() || server.partition == self.partition
     }
+}
+
+fn require(holds: bool, policy: &'static str, key: &'static str, problem: &'static str) -> Result<(), SetupError> {
+    if holds { Ok(()) } else { Err(SetupError::wrong(SetupPlace::Dispatch(policy), format_args!("{key} {problem}"))) }
 }
 
 /// Builds the policy that `config` describes.

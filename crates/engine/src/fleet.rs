@@ -37,8 +37,9 @@ pub(crate) struct Fleet {
     /// When more servers will serve, where some were asked for.
     pub(crate) coming: Option<Timestamp>,
     pub(crate) dispatch: Box<dyn DispatchPolicy>,
-    /// Whether `dispatch` wants to hear of every start and end: asked once, not per request.
+    /// Whether `dispatch` wants to hear of every start and end, and how long answers took: asked once, not per request.
     follows_load: bool,
+    follows_answers: bool,
     pins: Option<Pins>,
     when_all_down: WhenAllDown,
     /// Whether servers that look down are tried, as all of them do.
@@ -54,6 +55,7 @@ impl Fleet {
             coming: None,
             dispatch: dispatch::build(&setup.dispatch, setup),
             follows_load: false,
+            follows_answers: false,
             pins: setup.affinity.as_ref().map(Pins::new),
             when_all_down: setup.when_all_down,
             try_down: false,
@@ -73,6 +75,13 @@ impl Fleet {
             self.dispatch.on_load_changed(server);
         }
         server.capacity.start(now)
+    }
+
+    /// An answer came from `server`, so long after it was sent there.
+    pub(crate) fn answered(&mut self, now: Timestamp, server: ServerId, took: f64) {
+        if self.follows_answers {
+            self.dispatch.on_answer(now, &self.servers[server.index()], took);
+        }
     }
 
     /// A request leaves `server` after `work` units of relative work; `None`: it was set aside. `kind` as in

@@ -117,8 +117,11 @@ impl Core {
         let Some(server) = flight.state.work_at() else { return };
         self.traffic.count_ended(flight);
         let work = outcome.map_or(0.0, |outcome| self.learn_from(now, ended, flight, server, outcome, is_over));
-        if !flight.hangs && outcome.is_none_or(|outcome| outcome.end != End::Answered) {
-            self.witness(now, flight, server, 0.0, None);
+        if !flight.hangs {
+            match outcome.filter(|outcome| outcome.end == End::Answered) {
+                Some(_) => self.fleet.answered(now, server, ended.seconds_since(flight.started)),
+                None => self.witness(now, flight, server, 0.0, None),
+            }
         }
         let kind = self.kind_of(flight);
         self.fleet.leave(now, server, kind, (!flight.hangs).then_some(work));

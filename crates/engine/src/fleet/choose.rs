@@ -17,7 +17,7 @@ impl Fleet {
         except: Option<ServerId>,
     ) -> Option<ServerId> {
         let partition = self.partitions.only(request.class);
-        let mut view = View { servers: &self.servers, rng, try_down: self.try_down, except, partition };
+        let mut view = View { now, servers: &self.servers, rng, try_down: self.try_down, except, partition };
         let Some(pins) = self.pins.as_mut().filter(|_| request.affinity != AffinityKey::NONE) else {
             return self.dispatch.choose(&mut view, request);
         };
@@ -42,7 +42,7 @@ impl Fleet {
         own.or_else(|| {
             (0..groups as u8).find_map(|group| {
                 let (servers, try_down, except) = (&self.servers, self.try_down, Some(failed));
-                let mut view = View { servers, rng, try_down, except, partition: Some(group) };
+                let mut view = View { now, servers, rng, try_down, except, partition: Some(group) };
                 self.dispatch.choose(&mut view, request)
             })
         })

@@ -62,6 +62,7 @@ impl Fleet {
         self.sum_reports();
         self.dispatch.on_servers_changed(&self.servers, wanted);
         self.follows_load = self.dispatch.follows_load();
+        self.follows_answers = self.dispatch.follows_answers();
     }
 
     /// Data servers lend so much from now on.

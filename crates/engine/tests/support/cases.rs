@@ -68,15 +68,18 @@ pub struct Case {
     pub setup: Setup,
 }
 
-/// Every admission policy and variant with every dispatch policy; every partition policy with some of them, and with
-/// sessions that stay.
+/// Every admission policy with every dispatch policy, every variant with half of them in turn; every partition policy
+/// with some, and with sessions that stay.
 pub fn all() -> Vec<Case> {
     let defaults = AdmissionConfig::NAMES.iter().map(|name| {
         let policy = AdmissionConfig::from_name(name).expect("a name of the table");
         (String::from(*name), policy)
     });
-    let variants = VARIANTS.iter().map(|text| (one_line(text), admission(text)));
-    let admissions: Vec<(String, AdmissionConfig)> = defaults.chain(variants).collect();
+    let defaults: Vec<(String, AdmissionConfig)> = defaults.collect();
+    let variants = VARIANTS.iter().enumerate().flat_map(|(at, text)| {
+        let dispatches = DispatchConfig::NAMES.iter().cycle().skip(at).take(DispatchConfig::NAMES.len().div_ceil(2));
+        dispatches.map(|dispatch| case(&one_line(text), &admission(text), dispatch)).collect::<Vec<_>>()
+    });
     let with_dispatch = |(name, policy): &(String, AdmissionConfig)| {
         DispatchConfig::NAMES.iter().map(|dispatch| case(name, policy, dispatch)).collect::<Vec<_>>()
     };
@@ -90,7 +93,7 @@ pub fn all() -> Vec<Case> {
         let cases = cases.into_iter().filter(|case| case.setup.dispatch.name() != "softscale");
         cases.map(|case| with_partition(case, partition)).collect::<Vec<_>>()
     });
-    admissions.iter().flat_map(with_dispatch).chain(stealing).chain(divided).collect()
+    defaults.iter().flat_map(with_dispatch).chain(variants).chain(stealing).chain(divided).collect()
 }
 
 /// The same three servers and two data servers, which lend by a profile that few requests run through.

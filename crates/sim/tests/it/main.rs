@@ -1,6 +1,7 @@
 //! The simulator's tests from outside, in one program.
 
 mod c1;
+mod dispatch;
 mod due;
 mod estimators;
 mod fleet;
