@@ -131,7 +131,7 @@ impl Fleet {
         let (servers, begins) = (self.servers.len() as f64, rank as f64 / members as f64);
         for (at, server) in self.servers.iter_mut().enumerate() {
             let around = (at as f64 / servers + 1.0 - begins) % 1.0;
-            server.tie = if members > 1 { TIE * around } else { 0.0 };
+            server.rank.tie = if members > 1 { TIE * around } else { 0.0 };
         }
         self.count();
     }

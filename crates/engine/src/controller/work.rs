@@ -171,7 +171,8 @@ impl Core {
         let cost = self.estimates.costs.estimate(&flight.request);
         let server = &mut self.fleet.servers[server.index()];
         let left = (cost - server.capacity.received(now, flight.mark)).max(cost * LEAST_LEFT);
-        let seconds = (left * server.relative_load().max(1.0)).clamp(0.0, LONGEST);
+        let shared_by = f64::from(server.in_flight) / server.capacity.processors();
+        let seconds = (left * shared_by.max(1.0)).clamp(0.0, LONGEST);
         let seconds = match flight.state {
             State::InFlight { .. } => server.abandoned.stay(seconds),
             _ => seconds,

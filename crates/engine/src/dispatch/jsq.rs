@@ -10,7 +10,10 @@
 //!
 //! *Awkward cases.* Equal lines are ordinary at low load; taking the first would send everything to one server and
 //! leave the others' caches and pooled connections cold, so ties are drawn. A request that goes to another server
-//! because one failed must not choose that one again: it leaves the tree for that choice.
+//! because one failed must not choose that one again: it leaves the tree for that choice. What a server can do is
+//! learned from what it does, and what it gets to do would follow from what it is thought able to do: in a large fleet
+//! that is far from full equal servers would be taken for unequal, and stay so. Those on which requests were not seen
+//! to be slower when there are more of them count as the largest of these, and where these are most, no other as more.
 
 use serde::{Deserialize, Serialize};
 

@@ -174,6 +174,11 @@ impl Capacity {
         self.processors
     }
 
+    /// Seconds per unit of relative cost.
+    pub fn scale(&self) -> f64 {
+        self.scale
+    }
+
     /// Whether it was given rather than learned.
     pub fn is_given(&self) -> bool {
         self.given

@@ -65,6 +65,14 @@ impl Sharing {
         }
     }
 
+    /// Whether it was seen that requests there are slower than `scale` says when there are more of them, or always.
+    /// `None`: it was not seen with few and with more.
+    pub fn slows(&self, scale: f64) -> Option<bool> {
+        let mut known = self.levels.iter().filter(|level| level.is_enough());
+        let (fewest, most) = (*known.next()?, *known.next_back()?);
+        Some(most.speed() < SLOWER * fewest.speed() || most.speed() * scale < SLOWER)
+    }
+
     /// A request was there for `seconds` in which the server did nothing for it: its client was reading, or nothing
     /// came of it. On average it was one of `in_service`.
     pub fn unserved(&mut self, seconds: f64, in_service: f64) {
@@ -73,6 +81,9 @@ impl Sharing {
         level.seconds_squared = (level.seconds_squared - seconds * seconds).max(0.0);
     }
 }
+
+/// By so much slower is slower.
+const SLOWER: f64 = 0.7;
 
 /// The scale, from the states of all servers.
 #[derive(Clone, Copy, Debug, Default)]
@@ -105,6 +116,11 @@ impl Scale {
 }
 
 impl Level {
+    /// Work per second that a request there is done.
+    fn speed(self) -> f64 {
+        self.relative / self.seconds
+    }
+
     fn is_enough(&self) -> bool {
         let equal = |sum: f64, squares: f64| sum > 0.0 && sum * sum >= EQUAL * squares;
         self.requests >= ENOUGH
@@ -191,6 +207,24 @@ mod tests {
             server.answered(1, 1.0);
         });
         assert!(scale(&server).is_sure());
+    }
+
+    #[test]
+    fn whether_more_are_slower_is_seen_with_few_and_with_more() {
+        let work = |server: &mut Sharing, in_service: u32, each: f64| {
+            for _ in 0..100 {
+                server.pass(each / f64::from(in_service), in_service);
+                server.answered(in_service, 1.0);
+            }
+        };
+        let mut server = Sharing::default();
+        work(&mut server, 1, 0.010);
+        assert_eq!(server.slows(0.010), None, "only one at a time");
+        work(&mut server, 4, 0.011);
+        assert_eq!(server.slows(0.010), Some(false));
+        assert_eq!(server.slows(0.005), Some(true), "others take half as long");
+        work(&mut server, 8, 0.020);
+        assert_eq!(server.slows(0.010), Some(true));
     }
 
     #[test]

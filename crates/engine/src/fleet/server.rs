@@ -71,13 +71,22 @@ pub struct ServerState {
     pub(crate) given_by_report: bool,
     /// The capacity that the last event told.
     pub(crate) told_capacity: Option<f64>,
-    /// What sets it apart from others of the same load: [`Fleet::spread`](super::Fleet::spread).
-    pub(crate) tie: f64,
+    /// How it stands beside the others.
+    pub(crate) rank: Rank,
     /// Of a data server: what it lends, and the cores that its nucleus was told to give.
     pub(crate) lent: u32,
     pub(crate) said_cores: Said<u32>,
     /// Of a data server: whether it can lend, as [`LoadReport::Lends`](crate::LoadReport::Lends) says.
     pub can_lend: bool,
+}
+
+/// How a server stands beside others when a request is to go to the one with the shortest queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rank {
+    /// The processors that it counts as: [`Fleet::even_out`](super::Fleet::even_out).
+    pub(super) processors: f64,
+    /// What sets it apart from others of the same load: [`Fleet::spread`](super::Fleet::spread).
+    pub(super) tie: f64,
 }
 
 impl ServerState {
@@ -131,9 +140,10 @@ impl ServerState {
         f64::from(self.by_kind[kind]) + self.reported.others(kind)
     }
 
-    /// Requests in flight per effective processor: what shortest-queue dispatch compares.
+    /// Requests in flight per effective processor, where servers that were not seen to be full count as equal: what
+    /// shortest-queue dispatch compares.
     pub fn relative_load(&self) -> f64 {
-        f64::from(self.in_flight) / self.capacity.processors() + self.tie
+        f64::from(self.in_flight) / self.rank.processors + self.rank.tie
     }
 }
 
@@ -156,7 +166,7 @@ pub(crate) fn new_server(at: usize, setup: &ServerSetup) -> ServerState {
         reported: Reported::default(),
         given_by_report: false,
         told_capacity: None,
-        tie: 0.0,
+        rank: Rank { processors: 1.0, tie: 0.0 },
         lent: 0,
         said_cores: Said::default(),
         can_lend: true,

@@ -58,11 +58,35 @@ impl Fleet {
             free: taking().map(ServerState::room).sum(),
             ..self.sums
         };
+        self.even_out();
         self.divide();
         self.sum_reports();
         self.dispatch.on_servers_changed(&self.servers, wanted);
         self.follows_load = self.dispatch.follows_load();
         self.follows_answers = self.dispatch.follows_answers();
+    }
+
+    /// What a server can do is learned from what it does, and what it gets to do follows from what it is thought able
+    /// to do: servers that are never full keep whatever they are thought to be. So those on which requests were not
+    /// seen to slow each other all count as the largest of them, and where these are most, no other counts as more.
+    fn even_out(&mut self) {
+        let keeps_up = |server: &ServerState| {
+            let capacity = &server.capacity;
+            !capacity.is_given() && capacity.sharing().slows(capacity.scale()) == Some(false)
+        };
+        let keepers = || self.servers.iter().filter(|server| keeps_up(server));
+        let largest = keepers().map(|server| server.capacity.processors()).fold(0.0, f64::max);
+        let are_most = 2 * keepers().count() > self.servers.len();
+        for server in &mut self.servers {
+            let own = server.capacity.processors();
+            server.rank.processors = if keeps_up(server) {
+                largest
+            } else if are_most && !server.capacity.is_given() {
+                own.min(largest)
+            } else {
+                own
+            };
+        }
     }
 
     /// Data servers lend so much from now on.
