@@ -29,6 +29,6 @@ mod successor;
 
 pub use desk::{Call, Desk};
 pub use message::Message;
-pub use office::{Handover, Launch, hand_over};
+pub use office::{Handover, Launch, Successor, hand_over};
 pub use state::State;
 pub use successor::{Given, Predecessor, Verdict};

@@ -78,8 +78,26 @@ struct Heir<'c> {
     deadline: Instant,
 }
 
+/// Who serves from now on.
+#[derive(Debug)]
+pub struct Successor {
+    /// Its process number.
+    pub pid: u32,
+    asking: Option<Call>,
+}
+
+impl Successor {
+    /// Tells whoever asked for it. When this process listens at its [`Desk`](super::Desk) no more: what is asked next
+    /// is the successor's to hear.
+    pub fn tell(self) {
+        if let Some(asking) = self.asking {
+            asking.done(self.pid);
+        }
+    }
+}
+
 /// Hands over to the process that calls, or else to one that is started as this one was. Blocks until the successor
-/// accepts: its process number; this process is to leave then. `cancelled`: there is to be no successor after all.
+/// accepts; this process is to leave then. `cancelled`: there is to be no successor after all.
 ///
 /// # Errors
 /// Why there is none, in words. This process has to go on then, and the successor ends.
@@ -89,7 +107,7 @@ pub fn hand_over(
     handover: io::Result<Handover>,
     most: Duration,
     cancelled: &AtomicBool,
-) -> Result<u32, String> {
+) -> Result<Successor, String> {
     let (asking, calling) = match call {
         Some(Call { wants: Message::Succeed { .. }, channel }) => (None, Some(channel)),
         other => (other, None),
@@ -103,12 +121,14 @@ pub fn hand_over(
         };
         Heir { channel, child, cancelled, deadline }.take_over(&handover)
     })();
-    match (asking, &handed) {
-        (Some(asking), Ok(pid)) => asking.done(*pid),
-        (Some(asking), Err(why)) => asking.refuse(why),
-        (None, _) => {}
+    match (handed, asking) {
+        (Ok(pid), asking) => Ok(Successor { pid, asking }),
+        (Err(why), Some(asking)) => {
+            asking.refuse(&why);
+            Err(why)
+        }
+        (Err(why), None) => Err(why),
     }
-    handed
 }
 
 impl Heir<'_> {

@@ -218,7 +218,9 @@ fn upgrades_lose_no_connection_with_more_and_fewer_workers_and_a_restart_does() 
     let load = Load::start(site.listen, 8);
     load.goes_on();
     signal(serving, Signal::TERM).expect("it runs");
-    until("nobody listens", || TcpStream::connect(site.listen).is_err());
+    // Its admin API is the last to go.
+    let addresses = [site.listen, site.admin];
+    until("nobody listens", || addresses.iter().all(|address| TcpStream::connect(address).is_err()));
     site.start();
     load.goes_on();
     assert!(!load.stop().is_empty(), "a restart is not noticed: this test would notice no loss");

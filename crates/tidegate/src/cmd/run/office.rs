@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tidegate_engine::units::format_duration;
-use tidegate_sentry::upgrade::{Call, Desk, Launch, hand_over};
+use tidegate_sentry::upgrade::{Call, Desk, Launch, Successor, hand_over};
 use tidegate_sentry::{Process, Shutdown, notify};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -29,14 +29,14 @@ pub(super) struct Office {
     pub(super) keeper: Option<Keeper>,
 }
 
-/// A successor on its way: the process number of who serves in the end.
-type Handing = Option<JoinHandle<Result<u32, String>>>;
+/// A successor on its way, and who serves in the end.
+type Handing = Option<JoinHandle<Result<Successor, String>>>;
 
 /// What happens next.
 enum Next {
     Told(Told),
     Called(Call),
-    Handed(Result<u32, String>),
+    Handed(Result<Successor, String>),
     Beat,
     Keep,
 }
@@ -54,7 +54,7 @@ impl Office {
                 Next::Told(Told::Upgrade) => handing = Some(self.begin(None, &cancelled)),
                 Next::Called(call) if handing.is_some() => call.refuse(BUSY),
                 Next::Called(call) => handing = Some(self.begin(Some(call), &cancelled)),
-                Next::Handed(Ok(pid)) => return self.leave(pid).await,
+                Next::Handed(Ok(successor)) => return self.leave(successor).await,
                 Next::Handed(Err(why)) => {
                     handing = None;
                     self.process.board().upgrade_failed(why);
@@ -101,7 +101,7 @@ impl Office {
     }
 
     /// Begins to hand over.
-    fn begin(&self, call: Option<Call>, cancelled: &Arc<AtomicBool>) -> JoinHandle<Result<u32, String>> {
+    fn begin(&self, call: Option<Call>, cancelled: &Arc<AtomicBool>) -> JoinHandle<Result<Successor, String>> {
         self.process.board().upgrading("a successor is to take over");
         notify::reloading("a successor is to take over");
         let own = self.process.handover().and_then(|mut handover| {
@@ -115,14 +115,19 @@ impl Office {
         tokio::task::spawn_blocking(move || hand_over(call, &launch, own, most, &cancelled))
     }
 
-    /// Finishes what it has, while process `pid` serves.
-    async fn leave(self, pid: u32) -> Result<ExitCode> {
+    /// Finishes what it has, while its successor serves.
+    async fn leave(mut self, successor: Successor) -> Result<ExitCode> {
+        let pid = successor.pid;
         notify::main_is(pid);
         let config = self.process.board().config();
         let (grace, spread) = (config.sentry.drain, config.upgrade.spread);
         self.process.board().upgrading(format!("process {pid} has taken over"));
-        // The successor listens there.
-        drop((self.desk, self.calls));
+        // The successor listens there, and hears what is asked once it is told that it serves.
+        drop(self.desk);
+        while let Ok(call) = self.calls.try_recv() {
+            call.refuse(&format!("process {pid} has just taken over; ask again"));
+        }
+        successor.tell();
         end(self.process, self.signals, grace, move |process| process.leave(grace, spread)).await
     }
 
