@@ -113,7 +113,7 @@ impl Fault {
             Fault::NucleiMute => network::lose(&Packets::Datagrams(site.reports().port()))?,
             Fault::Lossy => {
                 let ports = (0..SERVERS).map(|at| site.port(at)).chain([site.address().port()]);
-                network::lose(&Packets::Some(10, ports.collect()))?;
+                network::lose(&Packets::Share(10, ports.collect()))?;
             }
             Fault::Narrow => network::narrow()?,
         }

@@ -27,7 +27,7 @@ pub enum Packets {
     /// Datagrams to a UDP port.
     Datagrams(u16),
     /// So many of a hundred of those to and from these TCP ports.
-    Some(u32, Vec<u16>),
+    Share(u32, Vec<u16>),
 }
 
 /// Runs this program again, with the same arguments and `--inside`, in a network of its own.
@@ -91,7 +91,7 @@ fn rules(packets: &Packets) -> Vec<String> {
         Packets::To(port) => vec![format!("tcp dport {port}")],
         Packets::From(port) => vec![format!("tcp sport {port}")],
         Packets::Datagrams(port) => vec![format!("udp dport {port}")],
-        Packets::Some(of_hundred, ports) => {
+        Packets::Share(of_hundred, ports) => {
             let ports: Vec<_> = ports.iter().map(u16::to_string).collect();
             let rule = |end: &str| format!("tcp {end} {{ {} }} numgen random mod 100 < {of_hundred}", ports.join(", "));
             vec![rule("dport"), rule("sport")]

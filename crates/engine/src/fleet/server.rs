@@ -85,6 +85,8 @@ pub struct ServerState {
 pub(crate) struct Rank {
     /// The processors that it counts as: [`Fleet::even_out`](super::Fleet::even_out).
     pub(super) processors: f64,
+    /// Requests were not seen to slow each other there.
+    pub(super) keeps_up: bool,
     /// What sets it apart from others of the same load: [`Fleet::spread`](super::Fleet::spread).
     pub(super) tie: f64,
 }
@@ -166,7 +168,7 @@ pub(crate) fn new_server(at: usize, setup: &ServerSetup) -> ServerState {
         reported: Reported::default(),
         given_by_report: false,
         told_capacity: None,
-        rank: Rank { processors: 1.0, tie: 0.0 },
+        rank: Rank { processors: 1.0, keeps_up: false, tie: 0.0 },
         lent: 0,
         said_cores: Said::default(),
         can_lend: true,

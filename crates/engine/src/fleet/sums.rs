@@ -70,16 +70,18 @@ impl Fleet {
     /// to do: servers that are never full keep whatever they are thought to be. So those on which requests were not
     /// seen to slow each other all count as the largest of them, and where these are most, no other counts as more.
     fn even_out(&mut self) {
-        let keeps_up = |server: &ServerState| {
+        let (mut keepers, mut largest) = (0, 0.0_f64);
+        for server in &mut self.servers {
             let capacity = &server.capacity;
-            !capacity.is_given() && capacity.sharing().slows(capacity.scale()) == Some(false)
-        };
-        let keepers = || self.servers.iter().filter(|server| keeps_up(server));
-        let largest = keepers().map(|server| server.capacity.processors()).fold(0.0, f64::max);
-        let are_most = 2 * keepers().count() > self.servers.len();
+            server.rank.keeps_up = !capacity.is_given() && capacity.sharing().slows(capacity.scale()) == Some(false);
+            if server.rank.keeps_up {
+                (keepers, largest) = (keepers + 1, largest.max(capacity.processors()));
+            }
+        }
+        let are_most = 2 * keepers > self.servers.len();
         for server in &mut self.servers {
             let own = server.capacity.processors();
-            server.rank.processors = if keeps_up(server) {
+            server.rank.processors = if server.rank.keeps_up {
                 largest
             } else if are_most && !server.capacity.is_given() {
                 own.min(largest)
