@@ -12,7 +12,8 @@
 //! most, the mean is mostly of the last long one. A server that answers errors at once looks fast: only answers count
 //! here, as the source's does not.
 //!
-//! *Source.* Twitter's Finagle, `PeakEwma.scala`, also in Linkerd.
+//! *Source.* Twitter's Finagle, `PeakEwma.scala`, also in Linkerd; written from what is told of it, not held
+//! against it.
 
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};

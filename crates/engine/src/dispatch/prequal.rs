@@ -20,7 +20,7 @@
 //! answered, and has protection against servers that answer errors fast, we only count answers.
 //!
 //! *Source.* Wydrowski, Kleinberg, Rumble, Archer: *Load is not what you should balance: Introducing Prequal* (NSDI
-//! 2024).
+//! 2024). Its text was not at hand: method and numbers are as they are commonly told, and were not held against it.
 
 mod pool;
 mod times;
@@ -37,7 +37,7 @@ use crate::time::Timestamp;
 use pool::{Look, Pool};
 use times::Times;
 
-/// Settings, with the source's values.
+/// Settings, with the values that are told of the source.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
