@@ -104,7 +104,9 @@ impl Controller {
                 Admission::Refuse { reason: Reason::Deadline, predicted: Some(predicted) }
             }
             (_, Standing::Limited) => Admission::refuse(Reason::TenantLimit),
-            (Verdict::Guaranteed | Verdict::Pass, _) | (_, Standing::Guaranteed) => Admission::Admit,
+            (Verdict::Guaranteed, _) | (_, Standing::Guaranteed) => Admission::Admit,
+            _ if !self.core.below.lets_in(now, &request) => Admission::refuse(Reason::RefusedBelow),
+            (Verdict::Pass, _) => Admission::Admit,
             (Verdict::Ask, _) if self.core.stands_back(now, &request, standing) => {
                 Admission::refuse(Reason::FirstTriesFirst)
             }
@@ -341,6 +343,7 @@ impl Controller {
             first_byte: Timestamp::MAX,
             mark,
             cost: arrival.cost,
+            level: self.core.level(&arrival.request, shadow.is_some()),
             in_flight: self.core.in_flight() as u32 + 1,
             shadow: shadow.is_some(),
             is_cancelled: false,
@@ -410,6 +413,7 @@ impl Controller {
             first_byte: Timestamp::MAX,
             mark: Mark::default(),
             cost: arrival.cost,
+            level: self.core.level(&arrival.request, false),
             in_flight: 0,
             shadow: false,
             is_cancelled: false,

@@ -115,11 +115,13 @@ pub enum Reason {
     Deadline,
     /// It is a repeated try, and first tries of its class are being refused.
     FirstTriesFirst,
+    /// A service that its server calls would refuse it, as it refused others of its kind.
+    RefusedBelow,
 }
 
 impl Reason {
     /// Every reason, for tables and metrics.
-    pub const ALL: [Reason; 14] = [
+    pub const ALL: [Reason; 15] = [
         Reason::SlaTarget,
         Reason::MoreImportantFirst,
         Reason::Threshold,
@@ -134,6 +136,7 @@ impl Reason {
         Reason::NoServer,
         Reason::Deadline,
         Reason::FirstTriesFirst,
+        Reason::RefusedBelow,
     ];
 
     /// The reason's name in headers, metrics and logs.
@@ -153,6 +156,7 @@ impl Reason {
             Reason::NoServer => "no-server",
             Reason::Deadline => "deadline",
             Reason::FirstTriesFirst => "first-tries-first",
+            Reason::RefusedBelow => "refused-below",
         }
     }
 
@@ -173,12 +177,14 @@ impl Reason {
             Reason::NoServer => "no server is available",
             Reason::Deadline => "it could not have been answered before its own deadline",
             Reason::FirstTriesFirst => "requests that come for the first time go before those that are tried again",
+            Reason::RefusedBelow => "a service that it needs takes no more requests of its kind",
         }
     }
 
     /// Whether a refusal for it says that more arrives than can be served.
     pub(crate) const fn is_contention(self) -> bool {
-        !matches!(self, Reason::NoServer | Reason::Deadline | Reason::FirstTriesFirst | Reason::TenantLimit)
+        use Reason::{Deadline, FirstTriesFirst, NoServer, RefusedBelow, TenantLimit};
+        !matches!(self, NoServer | Deadline | FirstTriesFirst | TenantLimit | RefusedBelow)
     }
 
     pub(crate) const fn index(self) -> usize {
@@ -202,27 +208,35 @@ pub struct Outcome {
     pub service_time: Option<Duration>,
     /// Bytes of the answer; `None` when the driver does not count them.
     pub bytes: Option<u64>,
+    /// The request failed because a service that its server called refused it.
+    pub refused_below: bool,
 }
 
 impl Outcome {
     /// The outcome of a complete answer.
     pub const fn answered() -> Self {
-        Outcome { end: End::Answered, service_time: None, bytes: None }
+        Outcome { end: End::Answered, service_time: None, bytes: None, refused_below: false }
     }
 
     /// A complete answer that took the server `service_time`.
     pub const fn answered_in(service_time: Duration) -> Self {
-        Outcome { end: End::Answered, service_time: Some(service_time), bytes: None }
+        Outcome { service_time: Some(service_time), ..Self::answered() }
     }
 
     /// The outcome of a failure at the server.
     pub const fn failed() -> Self {
-        Outcome { end: End::Failed, service_time: None, bytes: None }
+        Outcome { end: End::Failed, ..Self::answered() }
+    }
+
+    /// The answer says that a service which the server called refused the request: a failure from which nothing is
+    /// learned of the server, but that fewer such requests should be let in.
+    pub const fn refused_below() -> Self {
+        Outcome { refused_below: true, ..Self::failed() }
     }
 
     /// A time-out of the sentry ended it.
     pub const fn timed_out() -> Self {
-        Outcome { end: End::TimedOut, service_time: None, bytes: None }
+        Outcome { end: End::TimedOut, ..Self::answered() }
     }
 }
 

@@ -34,6 +34,7 @@ extern crate alloc;
 
 mod admission;
 mod affinity;
+mod below;
 mod bucket;
 mod controller;
 mod decision;

@@ -96,6 +96,8 @@ pub struct ClassSnapshot {
     pub failed: u64,
     /// Of these, ended by the controller: they had used several times their predicted cost.
     pub runaways: u64,
+    /// Of these, refused by a service that the server called.
+    pub refused_below: u64,
     /// Requests whose client left.
     pub cancelled: u64,
     /// Requests that servers work on.

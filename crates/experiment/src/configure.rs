@@ -97,6 +97,24 @@ pub fn setup(scenario: &Scenario, arm: &Arm) -> Result<Setup, ArmError> {
     Ok(setup)
 }
 
+/// What the engine needs to know of a tier that has a sentry in this arm. Its request types are those of [`setup`].
+///
+/// # Errors
+/// When the engine does not take its policies.
+pub fn service(scenario: &Scenario, arm: &Arm, tier: &scenario::Tier) -> Result<Option<Setup>, ArmError> {
+    let Some(sentry) = tier.sentry.filter(|_| arm.cooperation != scenario::Cooperation::Edge) else { return Ok(None) };
+    let cores = (!scenario.servers.learned).then_some(f64::from(tier.cores));
+    let server = |at| ServerSetup { cores, ..ServerSetup::new(format!("{}-{at}", tier.name)) };
+    let target = scenario::Sla { target: Some(sentry.target), steps: Vec::new(), ..scenario.sla.clone() };
+    let mut setup = Setup::simple(&tier.name, sla(&target)?, (0..tier.count).map(server));
+    // Guarantees are the first service's: further down, as many calls as it makes of them would be guaranteed.
+    setup.classes = scenario.classes.iter().map(|class| ClassSetup { min_rate: 0.0, ..self::class(class) }).collect();
+    setup.request_types.extend(scenario.requests.iter().map(|request| request.name.clone()));
+    setup.admission = policy(arm, "admission", &arm.admission, AdmissionConfig::NAMES)?;
+    setup.check().map_err(|source| ArmError::Setup { arm: arm.name.clone(), source })?;
+    Ok(Some(setup))
+}
+
 /// The scenario as it is in an arm.
 ///
 /// # Errors

@@ -43,6 +43,7 @@ mod check_clients;
 mod check_machines;
 mod check_max_conn;
 mod claims;
+mod cooperation;
 mod curves;
 mod expect;
 mod fleet;
@@ -66,12 +67,13 @@ use tidegate_sim::{Channel, Link, SentryModel};
 use tidegate_workload::{ArrivalProcess, Profile, Rate, Retry, ServiceTime, Sessions, Tenants, Users, time};
 
 pub use claims::{Mark, unsaid};
+pub use cooperation::Cooperation;
 pub use curves::{Curves, Panel};
 pub use expect::{Expect, Metric, Span};
 pub use fleet::Fleet;
 pub use lasts::{Lasts, LastsAs};
 pub use live::{Control, Live, Mail, MailDatabase, Namespaces, On, Only, ServerProtocol, Spoken, Stealing};
-pub use machines::{CARD, CORES, Fault, FaultKind, Lends, Resource, Servers, Step as Use, Tier};
+pub use machines::{CARD, CORES, Fault, FaultKind, Lends, Resource, Servers, Step as Use, Tier, TierSentry};
 pub use max_conn::MaxConn;
 pub use provision::{Application, Provision};
 pub use short::Short;
@@ -309,6 +311,9 @@ pub struct Arm {
     /// What is otherwise in this arm than in the file: by the way to it, as in a sweep. See [`Scenario::for_arm`].
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     pub set: toml::Table,
+    /// What services with sentries tell those that call them.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub cooperation: Cooperation,
     /// Which requests in flight may be ended: `off` or `runaways`.
     #[serde(default, skip_serializing_if = "is_off")]
     pub cancel: Cancel,
@@ -404,6 +409,10 @@ fn one_share() -> f64 {
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 fn is_off(cancel: &Cancel) -> bool {
     *cancel == Cancel::Off
 }

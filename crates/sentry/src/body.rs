@@ -260,7 +260,7 @@ impl Relay {
         server.give_back(cx, worker, now);
         if let Some(ending) = ending {
             let end = if self.failed { End::Failed } else { End::Answered };
-            ending.outcome = Outcome { end, service_time: Some(now.since(self.sent_at)), bytes: None };
+            ending.outcome = Outcome { end, service_time: Some(now.since(self.sent_at)), ..Outcome::answered() };
             ending.end = RecordEnd::Complete;
             ending.free_place();
         }

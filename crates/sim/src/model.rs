@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tidegate_engine::LoadReport;
+use tidegate_engine::{LoadReport, Setup};
 use tidegate_workload::{Abandoned, Discipline, ServiceTime, time};
 
 /// A server: processors and what else requests use there, and how many requests it takes at once.
@@ -189,6 +189,9 @@ pub struct Tier {
     pub servers: Vec<ServerModel>,
     /// Time on the way, there and back together, of each call.
     pub latency: Duration,
+    /// A sentry of its own, which decides on calls as another does on requests: with the world's classes, and as many
+    /// servers as there are here. `None`: all calls are let in.
+    pub sentry: Option<Setup>,
 }
 
 /// The way from the sentry to the clients, which all answers share.

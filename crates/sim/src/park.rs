@@ -5,6 +5,7 @@
 //! *chain*) which holds the pool's token and starts the calls. A job knows its owner, so an end travels upwards:
 //! call, chain, request. What ended of the requests themselves is handed out by [`Park::next_ended`].
 
+mod calls;
 mod energy;
 mod fail;
 mod host;
@@ -25,6 +26,7 @@ use crate::station::Station;
 use jobs::Job;
 use server::Server;
 
+pub(crate) use calls::{Answered, Asking};
 pub use energy::Usage;
 pub(crate) use jobs::{Owner, Task, in_billionths};
 
@@ -41,6 +43,9 @@ pub(crate) struct Park<'w> {
     programs: &'w [Program],
     jobs: Slab<Job>,
     ended: VecDeque<Ended>,
+    /// Calls that are at a service with a sentry of its own, and how calls that it let in ended.
+    asking: VecDeque<calls::Asking>,
+    answered: VecDeque<calls::Answered>,
 }
 
 /// A request's stay at its server is over.
@@ -48,8 +53,17 @@ pub(crate) struct Park<'w> {
 pub(crate) struct Ended {
     /// Whose.
     pub(crate) request: u32,
-    /// Whether it was served, or failed.
-    pub(crate) served: bool,
+    /// How.
+    pub(crate) ending: Ending,
+}
+
+/// How a job ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    Served,
+    Failed,
+    /// A service that was called refused it.
+    Refused,
 }
 
 struct TierState<'w> {
@@ -74,6 +88,8 @@ impl<'w> Park<'w> {
             programs,
             jobs: Slab::new(),
             ended: VecDeque::new(),
+            asking: VecDeque::new(),
+            answered: VecDeque::new(),
         };
         front.iter().for_each(|model| park.add_server(model, plans));
         for tier in tiers {

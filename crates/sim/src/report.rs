@@ -49,6 +49,8 @@ pub struct Report {
     pub happenings: u64,
     /// The controller at the end.
     pub snapshot: Snapshot,
+    /// The same of the services that are called and have sentries, by tier; empty where none has.
+    pub services: Vec<Option<Snapshot>>,
 }
 
 /// One class.
@@ -265,7 +267,7 @@ impl ReportBuilder {
         duration: Duration,
         (servers, sentry_cpu): (Vec<Usage>, Option<f64>),
         (events, events_left_out): (Vec<(Timestamp, Event)>, u64),
-        snapshot: Snapshot,
+        (snapshot, services): (Snapshot, Vec<Option<Snapshot>>),
     ) -> Report {
         Report {
             classes: self.classes,
@@ -285,6 +287,7 @@ impl ReportBuilder {
             events_left_out,
             happenings: self.happenings,
             snapshot,
+            services,
         }
     }
 }

@@ -18,6 +18,7 @@ mod pages;
 mod part;
 mod sentries;
 mod sentry;
+mod services;
 mod stay;
 
 use std::time::Duration;
@@ -33,6 +34,7 @@ use crate::world::World;
 use answer::Way;
 use clients::{Client, Clients};
 use sentries::Sentries;
+use services::Services;
 
 /// Something that happens. Small, as the agenda is full of them.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +50,10 @@ pub(crate) enum Happening {
     /// The time that the controller named has come.
     Timeout {
         sentry: u16,
+    },
+    /// The same at a service that is called.
+    ServiceTimeout {
+        tier: u16,
     },
     /// A call arrives at its tier.
     Call {
@@ -197,6 +203,7 @@ pub(crate) struct Run<'w> {
     requests: Slab<Flying>,
     clients: Clients<'w>,
     sentries: Sentries<'w>,
+    services: Services,
     park: Park<'w>,
     way: Way,
     report: ReportBuilder,
@@ -215,6 +222,7 @@ impl<'w> Run<'w> {
             end: Timestamp::ZERO + world.duration,
             clients: Clients::new(world, seed, lane, &mut plans),
             sentries: Sentries::new(world, seed, &mut plans)?,
+            services: Services::new(world, seed, &mut plans)?,
             park: Park::new(&world.servers, &world.tiers, &world.hosts, &world.programs, &mut plans),
             way: Way::new(world.link, &mut plans),
             requests: Slab::new(),
@@ -292,6 +300,7 @@ impl<'w> Run<'w> {
                 self.collect(now);
             }
             Happening::Timeout { sentry } => self.sentries.of(sentry).time_out(now),
+            Happening::ServiceTimeout { tier } => self.time_out_service(now, tier),
             Happening::Call { chain, number } => {
                 self.park.arrive_at_tier(now, chain, number, &mut self.plans);
                 self.collect(now);
@@ -324,8 +333,14 @@ impl<'w> Run<'w> {
 
     /// What the controller wants done about other requests, and when it wants to be called again.
     fn follow_up(&mut self, now: Timestamp) {
-        while let Some(sentry) = self.sentries.next_touched() {
-            self.follow(now, sentry);
+        loop {
+            while let Some(sentry) = self.sentries.next_touched() {
+                self.follow(now, sentry);
+            }
+            self.follow_services(now);
+            if self.sentries.next_touched().is_none() {
+                return;
+            }
         }
     }
 
@@ -358,8 +373,9 @@ impl<'w> Run<'w> {
     fn finish(mut self) -> Report {
         let usage = self.report.usage.take().unwrap_or_else(|| self.use_until(self.end));
         let snapshot = self.sentries.first().controller.snapshot(self.end);
-        let log = self.sentries.take_log();
+        let services = self.services.snapshots(self.end);
+        let log = self.sentries.take_log(&self.services);
         self.count_last_second();
-        self.report.report(self.end.since(Timestamp::ZERO), usage, log, snapshot)
+        self.report.report(self.end.since(Timestamp::ZERO), usage, log, (snapshot, services))
     }
 }

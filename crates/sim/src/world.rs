@@ -55,6 +55,8 @@ pub struct World {
     pub holds_bodies: bool,
     /// Whether the sentry knows whose requests they are, where they are some [tenant](Manner::tenants)'s.
     pub tells_tenants: bool,
+    /// Whether a sentry hears that a service further down refused a request, where such have sentries.
+    pub tells_refusals: bool,
     /// Whether nuclei measure the servers, for a policy that protects resources.
     pub nuclei: bool,
     /// Courses are kept by stretches of this length: what is a second of a [`Course`](tidegate_workload::Course) is a
@@ -224,6 +226,7 @@ impl World {
             count_in_flight: false,
             holds_bodies: true,
             tells_tenants: true,
+            tells_refusals: true,
             nuclei: true,
             stretch: Duration::from_secs(1),
         }

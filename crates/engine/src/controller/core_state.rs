@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use core::time::Duration;
 
 use crate::admission::Context;
+use crate::below::Below;
 use crate::decision::{Action, End, Outcome, Reason, Rejection};
 use crate::estimate::Estimates;
 use crate::event::EventSink;
@@ -12,7 +13,7 @@ use crate::fleet::Fleet;
 use crate::flight::{Flight, Released, State, Traffic};
 use crate::peers::Peers;
 use crate::policer::Policer;
-use crate::request::ClassId;
+use crate::request::{ClassId, Request};
 use crate::rng::Rng;
 use crate::setup::Setup;
 use crate::tenants::{Tenants, blame};
@@ -41,6 +42,8 @@ pub(super) struct Core {
     pub(super) runaways: Runaways,
     /// What is known of requests that hang.
     pub(super) hanging: Hanging,
+    /// What services further down refuse.
+    pub(super) below: Below,
     /// The other sentries before these servers.
     pub(super) peers: Peers,
     /// Requests refused for deadlines that a free processor could hardly meet, since one was let in.
@@ -62,6 +65,7 @@ impl Core {
             outbox: Outbox::new(sink),
             runaways: Runaways::default(),
             hanging: Hanging::default(),
+            below: Below::default(),
             peers: Peers::default(),
             hopeless: 0,
             setup,
@@ -88,6 +92,11 @@ impl Core {
             effects: &mut self.outbox.effects,
             sink: &mut *self.outbox.sink,
         }
+    }
+
+    /// The level at which a request is let in, for [`Below::learn`]: in shadow mode all of its kind are.
+    pub(super) fn level(&self, request: &Request, shadow: bool) -> u8 {
+        if shadow { 0 } else { self.below.level(request) }
     }
 
     /// Requests in flight; in shadow mode only those that would have been admitted.

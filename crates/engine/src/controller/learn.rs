@@ -68,7 +68,10 @@ impl Core {
         is_over: bool,
     ) -> f64 {
         let (end, service_time) = outcome.end_in(now.since(flight.started));
-        self.count_end(now, ended, flight, end);
+        self.count_end(now, ended, flight, end, outcome.refused_below);
+        if end == End::Answered || outcome.refused_below {
+            self.below.learn(now, &flight.request, flight.level, outcome.refused_below);
+        }
         match end {
             _ if flight.hangs => {
                 if end == End::Answered {
@@ -117,13 +120,14 @@ impl Core {
     }
 
     /// Counts how a request ended for its client. A ghost has none.
-    fn count_end(&mut self, now: Timestamp, ended: Timestamp, flight: &Flight, end: End) {
+    fn count_end(&mut self, now: Timestamp, ended: Timestamp, flight: &Flight, end: End, refused_below: bool) {
         if matches!(flight.state, State::Ghost { .. }) {
             return;
         }
         let judged = self.judged(flight, ended);
         let stats = &mut self.traffic.stats[flight.request.class.index()];
         if end != End::Answered {
+            stats.refused_below += u64::from(refused_below);
             return stats.failed += 1;
         }
         let response = ended.seconds_since(flight.arrived);

@@ -191,6 +191,7 @@ impl Core {
                 shadow: false,
                 is_cancelled: false,
                 hangs: false,
+                level: 0,
             };
             let kind = self.kind_of(&flight);
             flight.mark = self.fleet.enter(now, server, kind);

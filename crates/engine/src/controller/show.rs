@@ -74,6 +74,7 @@ fn class(core: &Core, id: ClassId) -> ClassSnapshot {
         in_target: stats.in_target,
         failed: stats.failed,
         runaways: stats.runaways,
+        refused_below: stats.refused_below,
         cancelled: stats.cancelled,
         in_flight: stats.in_flight,
         ghosts: stats.ghosts,

@@ -23,6 +23,8 @@ pub(crate) struct ClassStats {
     pub(crate) failed: u64,
     /// Of these, ended by the controller.
     pub(crate) runaways: u64,
+    /// Of these, refused by a service that the server called.
+    pub(crate) refused_below: u64,
     pub(crate) cancelled: u64,
     pub(crate) in_flight: u64,
     /// Of these, ghosts.
@@ -61,6 +63,7 @@ impl ClassStats {
             in_target: 0,
             failed: 0,
             runaways: 0,
+            refused_below: 0,
             cancelled: 0,
             in_flight: 0,
             ghosts: 0,

@@ -194,6 +194,7 @@ mod tests {
                 shadow: false,
                 is_cancelled: false,
                 hangs: false,
+                level: 0,
             };
             assert_eq!(flight.turn(), turn);
             let ticket = traffic.enqueue(flight);

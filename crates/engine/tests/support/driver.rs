@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate_engine::{
-    AbandonedBy, Action, AffinityKey, ClassId, Controller, Decision, Event, EventSink, LoadReport, Open, Outcome,
+    AbandonedBy, Action, AffinityKey, ClassId, Controller, Decision, End, Event, EventSink, LoadReport, Open, Outcome,
     Request, RequestTypeId, ServerId, Setup, Share, Signal, Snapshot, Status, Tags, TenantKey, Ticket, Timestamp,
     UrlKey, Watch,
 };
@@ -162,7 +162,8 @@ impl Driver {
             Operation::Complete { which, end, millis } => {
                 let told = (millis > 0).then(|| Duration::from_millis(u64::from(millis)));
                 if let Some(ticket) = pick(&self.flying, which) {
-                    self.complete(ticket, Outcome { end, service_time: told, bytes: None });
+                    let refused_below = end == End::Failed && millis % 2 == 1;
+                    self.complete(ticket, Outcome { end, service_time: told, bytes: None, refused_below });
                 }
             }
             Operation::Cancel { which } => {

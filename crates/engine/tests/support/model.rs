@@ -56,6 +56,9 @@ struct Counts {
     cancelled: u64,
     retries: u64,
     runaways: u64,
+    refused_below: u64,
+    /// Also of those that nobody waited for.
+    heard_of_below: bool,
 }
 
 /// Over all classes, whatever became of them.
@@ -188,13 +191,19 @@ impl Model {
         match self.live.get(&ticket).copied() {
             Some(Live { class, server: Some(_), kind, .. }) => {
                 self.end(ticket);
+                self.classes[class].heard_of_below |= outcome.refused_below;
                 match outcome.end {
                     _ if !matches!(kind, Kind::Wanted | Kind::Open(Open::Poll)) => {}
                     End::Answered => {
                         self.classes[class].completed += 1;
                         self.sums.completed += 1;
                     }
-                    End::Failed | End::TimedOut => self.classes[class].failed += 1,
+                    End::Failed | End::TimedOut => {
+                        self.classes[class].failed += 1;
+                        // Of a poll it is not known at whom it was refused.
+                        let refused_below = outcome.refused_below && kind == Kind::Wanted;
+                        self.classes[class].refused_below += u64::from(refused_below);
+                    }
                 }
                 Ok(())
             }
@@ -321,6 +330,8 @@ impl Model {
         require(rejection.class == class, || format!("{rejection:?} is about another class"))?;
         let policy = step.after.snapshot.policy.policy;
         require(rejection.policy == policy, || format!("{} refused in the name of {policy}", rejection.policy))?;
+        let heard = self.classes[class.index()].heard_of_below;
+        require(heard || rejection.reason != Reason::RefusedBelow, || "nothing of its class was refused below".into())?;
         let seconds = rejection.retry_after.as_secs_f64();
         require((1.0..=60.0).contains(&seconds), || format!("come back after {seconds} s"))
     }
@@ -429,6 +440,7 @@ impl Model {
             ("offered", seen.offered, counts.offered),
             ("retries", seen.retries, counts.retries),
             ("runaways", seen.runaways, counts.runaways),
+            ("refused below", seen.refused_below, counts.refused_below),
             ("admitted", seen.admitted, counts.admitted),
             ("rejected", seen.rejected_total(), counts.rejected),
             ("completed", seen.completed, counts.completed),

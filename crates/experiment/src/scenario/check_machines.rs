@@ -27,6 +27,10 @@ impl Checker<'_> {
             self.demand(tier.cores >= 1, &place("cores"), AT_LEAST_ONE);
             self.machine(&place, tier.limit, tier.knee, tier.power, &tier.resources);
             self.demand(is_at_least_0(tier.contention), &place("contention"), "must be a finite number, 0 or more");
+            let good = tier.sentry.is_none_or(|sentry| !sentry.target.is_zero());
+            self.demand(good, &place("sentry"), "its `target` must be more than 0");
+            let one = tier.sentry.is_none() || tier.lends.is_none();
+            self.demand(one, &place("sentry"), "and `lends` do not go together");
             let good = tier.lends.is_none_or(|lends| is_positive(lends.speed) && is_at_least_0(lends.interference));
             self.demand(good, &place("lends"), "`speed` must be above 0, `interference` 0 or more");
             self.demand(tier.lends.is_none() || tier.cores >= 2, &place("lends"), "needs two cores at least to divide");

@@ -87,12 +87,24 @@ pub struct Tier {
     /// What each further core in use slows the others of a server: `1 / (1 + contention * (cores - 1))`.
     #[serde(default)]
     pub contention: f64,
+    /// A sentry of its own, with the arm's admission policy; calls are let in as they come when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sentry: Option<TierSentry>,
     /// What its servers lend to application work; nothing when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lends: Option<Lends>,
     /// What every call does there after its time on a core.
     #[serde(rename = "step", default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Step>,
+}
+
+/// A sentry before a tier: the tier is a service of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TierSentry {
+    /// Its response-time target, by the scenario's statistic.
+    #[serde(with = "time::text")]
+    pub target: Duration,
 }
 
 /// Servers of a tier that have the application's software too. They stand behind the sentry, after its own servers, for

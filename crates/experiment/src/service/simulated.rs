@@ -3,7 +3,7 @@
 mod machines;
 mod provision;
 
-use tidegate_engine::Timestamp;
+use tidegate_engine::{ClassSnapshot, Snapshot, Timestamp};
 use tidegate_sim::{Manner, Report, SiteError, Stream, TenantReport, World};
 
 use crate::configure::{self, ArmError};
@@ -31,6 +31,10 @@ impl Played {
         let mut world = World::new(setup, Vec::new(), scenario.duration);
         world.streams = scenario.loads.iter().map(|load| stream(scenario, load)).collect();
         machines::furnish(&mut world, scenario);
+        for (tier, model) in scenario.tiers.iter().zip(&mut world.tiers) {
+            model.sentry = configure::service(scenario, arm, tier)?;
+        }
+        world.tells_refusals = arm.cooperation != scenario::Cooperation::None;
         // Outcomes are made from courses alone.
         world.by_answer = false;
         let looks = [scenario::Metric::InFlight, scenario::Metric::AtWorkMost];
@@ -150,6 +154,9 @@ fn notes(report: &Report, world: &World) -> Vec<(f64, String)> {
     if report.joules() > 0.0 {
         note(format!("servers drew {:.0} kJ", report.joules() / 1e3));
     }
+    for snapshot in report.services.iter().flatten() {
+        note(of_service(snapshot));
+    }
     for (at, tenants) in report.tenants.iter().enumerate().filter(|(_, tenants)| !tenants.is_empty()) {
         note(format!("load {}: {}", at + 1, of_tenants(tenants)));
     }
@@ -161,6 +168,19 @@ fn notes(report: &Report, world: &World) -> Vec<(f64, String)> {
         }
     }
     notes
+}
+
+/// What a service that is called did, in a line.
+fn of_service(snapshot: &Snapshot) -> String {
+    let sum = |of: &dyn Fn(&ClassSnapshot) -> u64| snapshot.classes.iter().map(of).sum::<u64>();
+    let offered = sum(&|class| class.offered);
+    format!(
+        "service {}: {offered} calls, {} refused, {} answered within its target, {} refused further down",
+        snapshot.application,
+        sum(&ClassSnapshot::rejected_total),
+        sum(&|class| class.in_target),
+        sum(&|class| class.refused_below),
+    )
 }
 
 /// What the tenants got, in a line: the one that sends most, and the one that got least of what it asked for.

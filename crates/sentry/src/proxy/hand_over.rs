@@ -134,7 +134,7 @@ fn learn(ending: &mut Ending, told: Told, sent_at: Timestamp) {
             ending.begin_answer(first_byte);
             ending.first_byte = Some(first_byte.since(ending.arrived()));
             let end = if told.status >= 500 { End::Failed } else { End::Answered };
-            ending.outcome = Outcome { end, service_time: Some(whole), bytes: None };
+            ending.outcome = Outcome { end, service_time: Some(whole), ..Outcome::answered() };
         }
     }
 }

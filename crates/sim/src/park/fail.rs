@@ -4,7 +4,7 @@ use tidegate_engine::Timestamp;
 
 use super::jobs::{Kind, Owner};
 use super::server::State;
-use super::{Park, Plans};
+use super::{Ending, Park, Plans};
 use crate::model::FaultKind;
 use crate::run::Happening;
 
@@ -87,14 +87,14 @@ impl Park<'_> {
             self.plan(station, plans);
         }
         self.change_speed(now, server, plans);
-        let mut owners: Vec<Owner> = Vec::new();
+        let mut owners: Vec<(Owner, u32)> = Vec::new();
         let mut gone: Vec<u32> = Vec::new();
         for (id, job) in &mut self.jobs {
             if job.server == server && !job.dead {
                 job.dead = true;
                 gone.push(id as u32);
                 if job.kind == Kind::Served {
-                    owners.push(job.owner);
+                    owners.push((job.owner, job.call));
                 }
             }
         }
@@ -103,8 +103,9 @@ impl Park<'_> {
                 self.forget(id);
             }
         }
-        for owner in owners {
-            self.tell(now, owner, false, plans);
+        for (owner, call) in owners {
+            self.note_answer(call, Ending::Failed);
+            self.tell(now, owner, Ending::Failed, plans);
         }
     }
 }

@@ -3,8 +3,9 @@
 use tidegate_engine::Timestamp;
 use tidegate_workload::{ServiceTime, rng};
 
+use super::calls::{Answered, Asking, NOBODY};
 use super::server::State;
-use super::{Ended, Park, Plans};
+use super::{Ended, Ending, Park, Plans};
 use crate::model::{Action, Resource};
 use crate::run::Happening;
 
@@ -34,7 +35,7 @@ pub(super) struct Job {
     pub(super) server: u32,
     pub(super) task: Task,
     /// The next step; a chain's own step.
-    step: u16,
+    pub(super) step: u16,
     /// What must end before the next step.
     pending: u32,
     /// Jobs that have this one as their owner.
@@ -42,8 +43,10 @@ pub(super) struct Job {
     /// Of a chain: calls not yet started.
     calls_left: u32,
     pub(super) kind: Kind,
-    /// Something below it failed.
-    failed: bool,
+    /// How it will end: of what it called, the worst.
+    ending: Ending,
+    /// Of a call that a sentry let in: its number there.
+    pub(super) call: u32,
     /// Its server is gone, and its owner was told; it is still here for its children to find.
     pub(super) dead: bool,
 }
@@ -56,7 +59,19 @@ pub(super) enum Kind {
 
 impl Job {
     fn new(owner: Owner, server: u32, task: Task, kind: Kind) -> Job {
-        Job { owner, server, task, step: 0, pending: 0, children: 0, calls_left: 0, kind, failed: false, dead: false }
+        Job {
+            owner,
+            server,
+            task,
+            step: 0,
+            pending: 0,
+            children: 0,
+            calls_left: 0,
+            kind,
+            ending: Ending::Served,
+            call: NOBODY,
+            dead: false,
+        }
     }
 }
 
@@ -114,14 +129,14 @@ impl<'w> Park<'w> {
         if entry.pending > 0 {
             return;
         }
-        if entry.failed {
-            return self.end(now, job, false, plans);
+        if entry.ending != Ending::Served {
+            return self.end(now, job, plans);
         }
         if entry.kind == Kind::Chain {
-            return if entry.calls_left > 0 { self.call(now, job, plans) } else { self.end(now, job, true, plans) };
+            return if entry.calls_left > 0 { self.call(now, job, plans) } else { self.end(now, job, plans) };
         }
         if usize::from(entry.step) >= self.programs[usize::from(entry.task.program)].steps.len() {
-            return self.end(now, job, true, plans);
+            return self.end(now, job, plans);
         }
         self.start_step(now, job, plans);
     }
@@ -129,18 +144,35 @@ impl<'w> Park<'w> {
     /// A call of a chain arrives at its tier.
     pub(crate) fn arrive_at_tier(&mut self, now: Timestamp, chain: u32, number: u32, plans: &mut Plans) {
         let Job { task, step, dead, .. } = self.jobs[chain as usize];
-        let Action::Call { tier, work, program, .. } = self.action(task, step) else {
+        let Action::Call { tier, .. } = *self.action(task, step) else { unreachable!("a chain stands at a call") };
+        if self.tiers[tier].tier.sentry.is_some() {
+            return self.asking.push_back(Asking { tier: tier as u16, chain, number });
+        }
+        let started = match self.choose(tier) {
+            Some(target) if !dead => self.begin_call(now, chain, number, target, plans).is_some(),
+            _ => false,
+        };
+        if !started {
+            self.child_ended(now, chain, Ending::Failed, plans);
+        }
+    }
+
+    /// A call begins at a server.
+    pub(super) fn begin_call(
+        &mut self,
+        now: Timestamp,
+        chain: u32,
+        number: u32,
+        server: u32,
+        plans: &mut Plans,
+    ) -> Option<u32> {
+        let Job { task, step, .. } = self.jobs[chain as usize];
+        let Action::Call { work, program, .. } = self.action(task, step) else {
             unreachable!("a chain stands at a call");
         };
         let seed = mix(task.seed, u64::from(step), u64::from(number) + 1);
         let below = Task { work: draw(seed, work), program: *program as u16, seed };
-        let started = match self.choose(*tier) {
-            Some(target) if !dead => self.begin(now, target, Owner::Job(chain), below, plans).is_some(),
-            _ => false,
-        };
-        if !started {
-            self.child_ended(now, chain, false, plans);
-        }
+        self.begin(now, server, Owner::Job(chain), below, plans)
     }
 
     /// Takes a place at its server and starts on the processors.
@@ -237,7 +269,7 @@ impl<'w> Park<'w> {
         self.step_done(now, chain, plans);
     }
 
-    fn action(&self, task: Task, step: u16) -> &'w Action {
+    pub(super) fn action(&self, task: Task, step: u16) -> &'w Action {
         let programs: &'w [crate::model::Program] = self.programs;
         &programs[usize::from(task.program)].steps[usize::from(step)].what
     }
@@ -258,7 +290,7 @@ impl<'w> Park<'w> {
     }
 
     /// The server of a tier with the least to do, the first of equals in turn.
-    fn choose(&mut self, tier: usize) -> Option<u32> {
+    pub(super) fn choose(&mut self, tier: usize) -> Option<u32> {
         let state = &self.tiers[tier];
         let (first, turn, count) = (state.first, state.turn, state.tier.servers.len() as u32);
         let mut best: Option<(f64, u32)> = None;
@@ -276,26 +308,36 @@ impl<'w> Park<'w> {
     }
 
     /// The job is over: its place and its tokens are free, its owner is told.
-    fn end(&mut self, now: Timestamp, job: u32, served: bool, plans: &mut Plans) {
+    fn end(&mut self, now: Timestamp, job: u32, plans: &mut Plans) {
         let entry = self.jobs.remove(job as usize);
+        self.note_answer(entry.call, entry.ending);
         match entry.kind {
             Kind::Chain => self.give_back_token(now, &entry, plans),
             Kind::Served => self.leave(now, entry.server, plans),
         }
-        self.tell(now, entry.owner, served, plans);
+        self.tell(now, entry.owner, entry.ending, plans);
     }
 
-    pub(super) fn tell(&mut self, now: Timestamp, owner: Owner, served: bool, plans: &mut Plans) {
-        match owner {
-            Owner::Request(request) => self.ended.push_back(Ended { request, served }),
-            Owner::Job(above) => self.child_ended(now, above, served, plans),
+    /// A call that a sentry let in is over.
+    pub(super) fn note_answer(&mut self, call: u32, ending: Ending) {
+        if call != NOBODY {
+            self.answered.push_back(Answered { call, ending });
         }
     }
 
-    fn child_ended(&mut self, now: Timestamp, above: u32, served: bool, plans: &mut Plans) {
+    pub(super) fn tell(&mut self, now: Timestamp, owner: Owner, ending: Ending, plans: &mut Plans) {
+        match owner {
+            Owner::Request(request) => self.ended.push_back(Ended { request, ending }),
+            Owner::Job(above) => self.child_ended(now, above, ending, plans),
+        }
+    }
+
+    pub(super) fn child_ended(&mut self, now: Timestamp, above: u32, ending: Ending, plans: &mut Plans) {
         let entry = &mut self.jobs[above as usize];
         entry.children -= 1;
-        entry.failed |= !served;
+        if entry.ending != Ending::Failed && ending != Ending::Served {
+            entry.ending = ending;
+        }
         if !entry.dead {
             return self.step_done(now, above, plans);
         }

@@ -8,6 +8,7 @@ use tidegate_workload::{Rng, rng};
 use super::Happening;
 use super::menu::{draw, sums};
 use super::sentry::Sentry;
+use super::services::Services;
 use crate::agenda::Agenda;
 use crate::model::SentryFleet;
 use crate::report::Report;
@@ -101,9 +102,9 @@ impl<'w> Sentries<'w> {
     }
 
     /// The events of all, in order of time, and how many were not kept.
-    pub(super) fn take_log(&self) -> (Vec<(Timestamp, Event)>, u64) {
+    pub(super) fn take_log(&self, services: &Services) -> (Vec<(Timestamp, Event)>, u64) {
         let (mut events, mut left_out) = (Vec::new(), 0);
-        for (kept, not_kept) in self.all.iter().map(|sentry| sentry.log.take()) {
+        for (kept, not_kept) in self.all.iter().map(|sentry| sentry.log.take()).chain(services.events()) {
             events.extend(kept);
             left_out += not_kept;
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_engine::{Outcome, RequestTypeId, ServerId, Timestamp};
 
 use super::{Happening, Run, clients::Fate, menu};
-use crate::park::Owner;
+use crate::park::{Ending, Owner};
 
 impl Run<'_> {
     /// A request sets off for its server. One that is off is noticed at once, and the request sent to another, as the
@@ -53,19 +53,23 @@ impl Run<'_> {
     /// What became of requests at their servers.
     pub(super) fn collect(&mut self, now: Timestamp) {
         while let Some(ended) = self.park.next_ended() {
-            if ended.served {
-                self.answer(now, ended.request);
-            } else {
-                self.fail(now, ended.request);
+            match ended.ending {
+                Ending::Served => self.answer(now, ended.request),
+                Ending::Failed => self.fail(now, ended.request),
+                Ending::Refused => self.fail_as(now, ended.request, self.services.refusal()),
             }
         }
     }
 
     /// The server failed the request.
     pub(super) fn fail(&mut self, now: Timestamp, request: u32) {
+        self.fail_as(now, request, Outcome::failed());
+    }
+
+    fn fail_as(&mut self, now: Timestamp, request: u32, outcome: Outcome) {
         let flying = &mut self.requests[request as usize];
         if let Some(ticket) = flying.ticket.take() {
-            self.sentries.of(flying.sentry).controller.handle_completion(now, ticket, Outcome::failed());
+            self.sentries.of(flying.sentry).controller.handle_completion(now, ticket, outcome);
         }
         if !flying.gone {
             self.report.failed(flying.subject);

@@ -67,7 +67,7 @@ fn resources_are_used_one_after_the_other_or_at_once() {
 fn calls_go_to_a_tier_in_turn_or_at_once() {
     let mut world = steady(10.0);
     let servers = vec![ServerModel::new(1.0, Discipline::Fifo); 3];
-    world.tiers = vec![Tier { name: "db".into(), servers, latency: Duration::from_millis(1) }];
+    world.tiers = vec![Tier { name: "db".into(), servers, latency: Duration::from_millis(1), sentry: None }];
     let call = |parallel| Action::Call { tier: 0, calls: 3, parallel, work: constant(0.004), program: 0, pool: None };
     with_steps(&mut world, vec![step(call(false))]);
     near(mean(&run(&world)), 0.010 + 3.0 * 0.005);
@@ -84,7 +84,7 @@ fn a_pool_lets_one_call_at_a_time() {
     world.servers[0].cores = 2.0;
     world.servers[0].resources = vec![Resource::Pool { tokens: 1 }];
     let servers = vec![ServerModel::new(4.0, Discipline::ProcessorSharing)];
-    world.tiers = vec![Tier { name: "db".into(), servers, latency: Duration::ZERO }];
+    world.tiers = vec![Tier { name: "db".into(), servers, latency: Duration::ZERO, sentry: None }];
     let call = Action::Call { tier: 0, calls: 1, parallel: false, work: constant(0.020), program: 0, pool: Some(1) };
     let twice = Step { what: call.clone(), overlap: true };
     with_steps(&mut world, vec![step(call), twice]);
@@ -140,7 +140,7 @@ fn a_failed_server_is_found_out_and_the_other_does_the_work() {
 fn when_a_tier_fails_its_callers_fail_and_nothing_is_left_behind() {
     let mut world = steady(20.0);
     let servers = vec![ServerModel::new(1.0, Discipline::Fifo)];
-    world.tiers = vec![Tier { name: "db".into(), servers, latency: Duration::from_millis(2) }];
+    world.tiers = vec![Tier { name: "db".into(), servers, latency: Duration::from_millis(2), sentry: None }];
     let call = Action::Call { tier: 0, calls: 5, parallel: true, work: constant(0.004), program: 0, pool: None };
     with_steps(&mut world, vec![step(call)]);
     let mut fault = support::speed(50, 1.0);

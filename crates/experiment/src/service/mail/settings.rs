@@ -106,6 +106,7 @@ mod tests {
             partition: toml::Table::new(),
             provision: toml::Table::new(),
             set: toml::Table::new(),
+            cooperation: Default::default(),
             cancel: tidegate_engine::Cancel::Off,
             unchecked: String::new(),
         };

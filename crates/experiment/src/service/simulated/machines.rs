@@ -129,7 +129,7 @@ fn tier(tier: &scenario::Tier) -> Tier {
         contention: tier.contention,
         ..ServerModel::new(f64::from(tier.cores), tier.discipline)
     };
-    Tier { name: tier.name.clone(), servers: vec![model; tier.count], latency: tier.latency }
+    Tier { name: tier.name.clone(), servers: vec![model; tier.count], latency: tier.latency, sentry: None }
 }
 
 fn program(scenario: &Scenario, steps: &[scenario::Use], resources: &[scenario::Resource]) -> Program {
