@@ -7,6 +7,7 @@
 //! |---|---|
 //! | what is there? | [`World`], and the models of servers, tiers, links, the sentry, faults and power it is made of |
 //! | what arrives? | [`Stream`] (whatever happens), [`Users`] (who wait for answers); [`Offer`]: what is given |
+//! | what do services and their callers agree on? | [`Protocol`] |
 //! | what came of it? | [`Report`] |
 //! | several applications, servers that come and go? | [`SiteWorld`] |
 //! | how does it go? | `run.rs`: a request's way; `park.rs`: the machines; `agenda.rs`: what is next |
@@ -17,6 +18,7 @@
 mod agenda;
 mod model;
 mod park;
+mod protocol;
 mod report;
 mod run;
 mod site;
@@ -28,6 +30,7 @@ pub use model::{
     Absence, Action, Channel, Fault, FaultKind, Host, Knee, Link, Power, Program, Reading, Resource, SentryFleet,
     SentryModel, ServerModel, Step, Tier, WarmUp,
 };
+pub use protocol::Protocol;
 pub use report::{ClassReport, ClientReport, Report, Second, TenantReport, Usage};
 pub use site::{Provision, SiteError, SiteReport, SiteWorld};
 pub use station::Station;

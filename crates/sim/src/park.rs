@@ -26,7 +26,7 @@ use crate::station::Station;
 use jobs::Job;
 use server::Server;
 
-pub(crate) use calls::{Answered, Asking};
+pub(crate) use calls::{Answered, Asking, NOBODY};
 pub use energy::Usage;
 pub(crate) use jobs::{Owner, Task, in_billionths};
 
@@ -46,6 +46,10 @@ pub(crate) struct Park<'w> {
     /// Calls that are at a service with a sentry of its own, and how calls that it let in ended.
     asking: VecDeque<calls::Asking>,
     answered: VecDeque<calls::Answered>,
+    /// Calls that were let in and have had the processors.
+    computed: VecDeque<calls::Computed>,
+    /// Whether all services are asked about calls, and not only those with sentries.
+    asks_all: bool,
 }
 
 /// A request's stay at its server is over.
@@ -90,6 +94,8 @@ impl<'w> Park<'w> {
             ended: VecDeque::new(),
             asking: VecDeque::new(),
             answered: VecDeque::new(),
+            computed: VecDeque::new(),
+            asks_all: false,
         };
         front.iter().for_each(|model| park.add_server(model, plans));
         for tier in tiers {

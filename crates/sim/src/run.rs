@@ -4,6 +4,7 @@
 //! controller decides; it stays at its server (`park.rs`), and the answer goes back over the link (`run/answer.rs`).
 //! All of it is driven by the agenda, one happening at a time; after each the controller's actions are carried out.
 
+mod agreed;
 mod answer;
 mod clients;
 mod faults;
@@ -31,6 +32,7 @@ use crate::agenda::{Agenda, SlotId};
 use crate::park::{Park, Task, Usage};
 use crate::report::{Report, ReportBuilder, Subject};
 use crate::world::World;
+use agreed::Agreed;
 use answer::Way;
 use clients::{Client, Clients};
 use sentries::Sentries;
@@ -55,6 +57,8 @@ pub(crate) enum Happening {
     ServiceTimeout {
         tier: u16,
     },
+    /// The same for the protocol.
+    ProtocolTimeout,
     /// A call arrives at its tier.
     Call {
         chain: u32,
@@ -164,6 +168,8 @@ pub(crate) struct Flying {
     tries: u32,
     /// What it is beyond its work.
     besides: Besides,
+    /// Its number with the protocol.
+    call: u32,
     /// Its job at its server, or one of the two that follow.
     job: u32,
     /// Its client's patience.
@@ -204,6 +210,7 @@ pub(crate) struct Run<'w> {
     clients: Clients<'w>,
     sentries: Sentries<'w>,
     services: Services,
+    agreed: Option<Agreed>,
     park: Park<'w>,
     way: Way,
     report: ReportBuilder,
@@ -223,6 +230,7 @@ impl<'w> Run<'w> {
             clients: Clients::new(world, seed, lane, &mut plans),
             sentries: Sentries::new(world, seed, &mut plans)?,
             services: Services::new(world, seed, &mut plans)?,
+            agreed: Agreed::new(world, &mut plans),
             park: Park::new(&world.servers, &world.tiers, &world.hosts, &world.programs, &mut plans),
             way: Way::new(world.link, &mut plans),
             requests: Slab::new(),
@@ -266,6 +274,9 @@ impl<'w> Run<'w> {
     }
 
     fn plan_all(&mut self) {
+        if self.agreed.is_some() {
+            self.park.ask_all();
+        }
         self.clients.plan_arrivals(&mut self.plans);
         for (number, fault) in self.world.faults.iter().enumerate() {
             self.plans.once(Timestamp::ZERO + fault.at, Happening::Fault { number: number as u32 });
@@ -301,6 +312,7 @@ impl<'w> Run<'w> {
             }
             Happening::Timeout { sentry } => self.sentries.of(sentry).time_out(now),
             Happening::ServiceTimeout { tier } => self.time_out_service(now, tier),
+            Happening::ProtocolTimeout => self.time_out_protocol(now),
             Happening::Call { chain, number } => {
                 self.park.arrive_at_tier(now, chain, number, &mut self.plans);
                 self.collect(now);

@@ -6,6 +6,7 @@ use tidegate_engine::{Open, Setup, SetupError, Tags, Timestamp};
 use tidegate_workload::{ArrivalProcess, Profile, Retry, ServiceTime, Tenants};
 
 use crate::model::{Channel, Fault, Host, Link, Program, Reading, SentryFleet, SentryModel, ServerModel, Tier};
+use crate::protocol::Protocol;
 use crate::report::Report;
 use crate::run::Run;
 
@@ -57,6 +58,8 @@ pub struct World {
     pub tells_tenants: bool,
     /// Whether a sentry hears that a service further down refused a request, where such have sentries.
     pub tells_refusals: bool,
+    /// How services and their callers keep overload out together; `None`: by their sentries, if they have any.
+    pub protocol: Option<Protocol>,
     /// Whether nuclei measure the servers, for a policy that protects resources.
     pub nuclei: bool,
     /// Courses are kept by stretches of this length: what is a second of a [`Course`](tidegate_workload::Course) is a
@@ -227,6 +230,7 @@ impl World {
             holds_bodies: true,
             tells_tenants: true,
             tells_refusals: true,
+            protocol: None,
             nuclei: true,
             stretch: Duration::from_secs(1),
         }

@@ -6,7 +6,7 @@ use super::jobs::{Job, Owner};
 use super::{Ending, Park, Plans};
 
 /// No sentry let the call in.
-pub(super) const NOBODY: u32 = u32::MAX;
+pub(crate) const NOBODY: u32 = u32::MAX;
 
 /// A call that is at its service.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +26,36 @@ pub(crate) struct Answered {
     pub(crate) ending: Ending,
 }
 
+/// A call that was let in has had the processors, for the first time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Computed {
+    pub(crate) call: u32,
+    /// For how long it needed them, seconds.
+    pub(crate) work: f64,
+}
+
 impl Park<'_> {
+    /// From now on all services are asked about calls.
+    pub(crate) fn ask_all(&mut self) {
+        self.asks_all = true;
+    }
+
+    /// The next call that has had the processors.
+    pub(crate) fn next_computed(&mut self) -> Option<Computed> {
+        self.computed.pop_front()
+    }
+
+    /// A request at its server is a call, too.
+    pub(crate) fn is_call(&mut self, job: u32, call: u32) {
+        self.jobs[job as usize].call = call;
+    }
+
+    /// The server of a tier that the next call goes to, as if there were no sentry.
+    pub(crate) fn choose_of(&mut self, tier: u16) -> Option<usize> {
+        let server = self.choose(usize::from(tier))?;
+        Some((server - self.tiers[usize::from(tier)].first) as usize)
+    }
+
     /// The next call that is at a service with a sentry.
     pub(crate) fn next_asking(&mut self) -> Option<Asking> {
         self.asking.pop_front()
@@ -35,6 +64,12 @@ impl Park<'_> {
     /// The next call that was let in and is over.
     pub(crate) fn next_answered(&mut self) -> Option<Answered> {
         self.answered.pop_front()
+    }
+
+    /// The service that makes a call: 0 is the first, others are the tiers from 1 on.
+    pub(crate) fn service_of(&self, asking: Asking) -> usize {
+        let server = self.jobs[asking.chain as usize].server;
+        self.tiers.iter().take_while(|tier| tier.first <= server).count()
     }
 
     /// Which request a call is made for, and what kind of call it is: calls of one step of one program are alike.

@@ -3,7 +3,7 @@
 use tidegate_engine::Timestamp;
 use tidegate_workload::{ServiceTime, rng};
 
-use super::calls::{Answered, Asking, NOBODY};
+use super::calls::{Answered, Asking, Computed, NOBODY};
 use super::server::State;
 use super::{Ended, Ending, Park, Plans};
 use crate::model::{Action, Resource};
@@ -104,10 +104,11 @@ impl<'w> Park<'w> {
     /// A server stops work that nobody wants: the job is gone, and its owner not told. `false`: it works on, because
     /// the job waits for another tier.
     pub(crate) fn abandon(&mut self, now: Timestamp, job: u32, plans: &mut Plans) -> bool {
-        let Job { server, children, .. } = self.jobs[job as usize];
+        let Job { server, children, call, .. } = self.jobs[job as usize];
         if children > 0 {
             return false;
         }
+        self.note_answer(call, Ending::Failed);
         self.jobs.remove(job as usize);
         let at = &mut self.servers[server as usize];
         if let Some(place) = at.queue.iter().position(|&other| other == job) {
@@ -129,6 +130,12 @@ impl<'w> Park<'w> {
         if entry.pending > 0 {
             return;
         }
+        if entry.call != NOBODY && entry.step == 0 {
+            let (call, work, server) = (entry.call, entry.task.work, entry.server);
+            let work = work / self.rate(server, 0);
+            self.computed.push_back(Computed { call, work });
+        }
+        let entry = &mut self.jobs[job as usize];
         if entry.ending != Ending::Served {
             return self.end(now, job, plans);
         }
@@ -145,7 +152,7 @@ impl<'w> Park<'w> {
     pub(crate) fn arrive_at_tier(&mut self, now: Timestamp, chain: u32, number: u32, plans: &mut Plans) {
         let Job { task, step, dead, .. } = self.jobs[chain as usize];
         let Action::Call { tier, .. } = *self.action(task, step) else { unreachable!("a chain stands at a call") };
-        if self.tiers[tier].tier.sentry.is_some() {
+        if self.asks_all || self.tiers[tier].tier.sentry.is_some() {
             return self.asking.push_back(Asking { tier: tier as u16, chain, number });
         }
         let started = match self.choose(tier) {

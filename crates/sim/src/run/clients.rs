@@ -11,7 +11,7 @@ use super::pages::Source;
 use super::part::{LANES, Part};
 use super::{Besides, Flying, Happening, NOT_YET, Run};
 use crate::agenda::{Agenda, SlotId};
-use crate::park::{Task, in_billionths};
+use crate::park::{NOBODY, Task, in_billionths};
 use crate::report::Subject;
 use crate::world::{Stream, Url, Users, World};
 
@@ -175,7 +175,7 @@ impl Run<'_> {
             return self.begin_sending(now, flying);
         }
         let leaves = stream.manner.patience.or(stream.manner.deadline).is_some();
-        if self.sentries.first().desk.is_some() || stream.retry.is_some() || leaves {
+        if self.sentries.first().desk.is_some() || self.agreed.is_some() || stream.retry.is_some() || leaves {
             return self.come(now, flying);
         }
         let tenant = self.tenant(&flying.subject);
@@ -261,6 +261,7 @@ impl Run<'_> {
             served_in: Duration::ZERO,
             tries: 1,
             besides: Besides::default(),
+            call: NOBODY,
             job: NOT_YET,
             timer: None,
             gone: false,
@@ -402,6 +403,7 @@ impl Run<'_> {
             task,
             tries,
             besides,
+            call: NOBODY,
             job: NOT_YET,
             sentry: self.sentries.draw(usize::from(subject.course)),
             ticket: None,

@@ -126,6 +126,9 @@ impl Desk {
 impl Run<'_> {
     /// A request is at the sentry.
     pub(super) fn at_sentry(&mut self, now: Timestamp, request: u32) {
+        if !self.agrees(now, request) {
+            return;
+        }
         let sentry = self.sentries.of(self.requests[request as usize].sentry);
         if !sentry.kernel.lets_in(now) {
             return self.turned_away(now, request);

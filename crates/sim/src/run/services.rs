@@ -115,10 +115,11 @@ impl Run<'_> {
 
     /// What is to be said to services, and what they say, until there is nothing more.
     pub(super) fn follow_services(&mut self, now: Timestamp) {
-        if self.services.all.is_empty() {
+        if self.services.all.is_empty() && self.agreed.is_none() {
             return;
         }
         loop {
+            self.follow_protocol(now);
             // Actions first: a new call may get the slot of one that is to be refused.
             if let Some(&tier) = self.services.touched.last() {
                 self.follow_service(now, tier);
@@ -137,6 +138,10 @@ impl Run<'_> {
         let Some((request, kind)) = self.park.made_for(asking) else {
             return self.park.turn_away(now, asking, Ending::Failed, &mut self.plans);
         };
+        if self.agreed.is_some() {
+            let from = self.park.service_of(asking);
+            return self.ask_about_call(now, asking, from, request);
+        }
         let above = self.asked(&self.requests[request as usize]);
         let call = Request {
             class: above.class,
@@ -175,6 +180,9 @@ impl Run<'_> {
     }
 
     fn service_answered(&mut self, now: Timestamp, answered: Answered) {
+        if self.agreed.is_some() {
+            return self.end_agreed(now, answered.call, answered.ending);
+        }
         let Call { asking, ticket } = self.services.calls.remove(answered.call as usize);
         let outcome = match answered.ending {
             Ending::Served => Outcome::answered(),

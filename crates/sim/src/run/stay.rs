@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_engine::{Outcome, RequestTypeId, ServerId, Timestamp};
 
-use super::{Happening, Run, clients::Fate, menu};
+use super::{Flying, Happening, NOT_YET, Run, clients::Fate, menu};
 use crate::park::{Ending, Owner};
 
 impl Run<'_> {
@@ -34,7 +34,9 @@ impl Run<'_> {
         for attempt in 0..3 {
             let owner = Owner::Request(request);
             if let Some(job) = self.park.begin(now, u32::from(server.0), owner, task, &mut self.plans) {
-                self.requests[request as usize].job = job;
+                let flying = &mut self.requests[request as usize];
+                flying.job = job;
+                self.park.is_call(job, flying.call);
                 return self.open_poll(now, request);
             }
             let flying = &self.requests[request as usize];
@@ -67,6 +69,11 @@ impl Run<'_> {
     }
 
     fn fail_as(&mut self, now: Timestamp, request: u32, outcome: Outcome) {
+        let Flying { job, call, .. } = self.requests[request as usize];
+        if job == NOT_YET {
+            // No server took it. Of others the park says that they ended.
+            self.end_agreed(now, call, Ending::Failed);
+        }
         let flying = &mut self.requests[request as usize];
         if let Some(ticket) = flying.ticket.take() {
             self.sentries.of(flying.sentry).controller.handle_completion(now, ticket, outcome);
