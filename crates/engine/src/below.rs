@@ -10,7 +10,8 @@
 //! on how many were let in, as long as some are refused; so answers of before and after a change of the limit go
 //! together, and late ones do not make it swing. A window ends with so many answers. The limit then goes half of the way
 //! to where [`EXCESS`] of those let in are refused below. If nothing was refused, it rises by [`STEP`], and after
-//! [`SLOW`] such windows by twice as much each time. If less than [`UNUSED`] of it is used, it is lifted.
+//! [`SLOW`] such windows by twice as much each time. If less than [`UNUSED`] of it is used, or [`USED`] for long, it is lifted;
+//! and none is set where no more than [`EXCESS`] are refused.
 //!
 //! *Awkward cases.* More is let in than passes: a service further down chooses among what comes, only so it is noticed
 //! that more passes again, and a sentry there that is hardly pressed lets in less than it could. Where nothing passes,
@@ -201,11 +202,13 @@ impl Cell {
         // Until it is known better, all that came before something was refused.
         let most = if self.limit == f64::INFINITY { self.pace } else { self.good };
         self.good = f64::max(most * if self.refused > 0 { DOUBT } else { MEMORY }, passed);
-        if self.calm > 0 && self.pace < UNUSED * self.limit {
+        let excess = f64::from(self.refused) / f64::from(self.answers);
+        let bearable = if self.limit == f64::INFINITY { EXCESS } else { 0.0 };
+        if self.calm > 0 && self.pace < UNUSED * self.limit || self.calm > SLOW && !binds {
             self.limit = f64::INFINITY;
         } else if self.calm > 0 && binds {
             self.limit *= self.rise();
-        } else if self.refused > 0 && self.known > 0 {
+        } else if self.known > 0 && excess > bearable {
             self.limit = self.towards(passed / (1.0 - EXCESS));
         }
         *self = Cell { since: now, let_in: 0, answers: 0, refused: 0, passed: 0.0, known: 0, ..*self };
