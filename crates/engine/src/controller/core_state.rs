@@ -13,7 +13,7 @@ use crate::fleet::Fleet;
 use crate::flight::{Flight, Released, State, Traffic};
 use crate::peers::Peers;
 use crate::policer::Policer;
-use crate::request::{ClassId, Request};
+use crate::request::ClassId;
 use crate::rng::Rng;
 use crate::setup::Setup;
 use crate::tenants::{Tenants, blame};
@@ -94,11 +94,6 @@ impl Core {
         }
     }
 
-    /// The level at which a request is let in, for [`Below::learn`]: in shadow mode all of its kind are.
-    pub(super) fn level(&self, request: &Request, shadow: bool) -> u8 {
-        if shadow { 0 } else { self.below.level(request) }
-    }
-
     /// Requests in flight; in shadow mode only those that would have been admitted.
     pub(super) fn in_flight(&self) -> usize {
         self.traffic.in_flight(self.setup.shadow)
@@ -161,8 +156,9 @@ impl Core {
                     let mark = self.fleet.enter(now, server, kind);
                     let state = State::InFlight { server };
                     let in_flight = self.in_flight() as u32 + 1;
+                    let level = self.below.start(&flight.request);
                     if let Some(entry) = self.traffic.flights.get_mut(ticket) {
-                        *entry = Flight { state, mark, started: now, in_flight, ..flight };
+                        *entry = Flight { state, mark, started: now, in_flight, level, ..flight };
                     }
                     self.traffic.count_admitted(class, false);
                     self.tenants.admit(flight.request.tenant, class, flight.cost);

@@ -62,7 +62,7 @@ pub(crate) struct Flight {
     pub(crate) cost: f64,
     /// Requests in flight when it was sent to its server, itself included.
     pub(crate) in_flight: u32,
-    /// The level at which its kind was let in: see [`Below`](crate::below::Below).
+    /// How many of its kind were sent when it was: see [`Below`](crate::below::Below).
     pub(crate) level: u8,
     /// It was refused, but in shadow mode. (Not the refusal itself: a million of these wait at times.)
     pub(crate) shadow: bool,
