@@ -8,19 +8,19 @@
 //! that is refused below has a *limit*: so many are let in per second. Each answer says what of its kind passes below:
 //! as many per second as were sent when its request was, or none if it was refused. The mean of that does not depend
 //! on how many were sent, as long as some are refused; so answers of before and after a change of the limit go
-//! together, and late ones do not make it swing. At the end of a window of a second or
-//! two the limit goes half of the way to where [`EXCESS`] of those let in are refused below: down only if more are refused
-//! than chance would have it, up at once. If nothing was refused, it rises by [`STEP`], and after [`SLOW`] such windows
-//! by twice as much each time. If less than [`UNUSED`] of it is used, or less than [`USED`] for long, it is lifted.
+//! together, and late ones do not make it swing. At the end of a window of a second or two the limit goes half of the
+//! way to where [`EXCESS`] of those let in are refused below: down only if more are refused than chance would have it,
+//! up at once. If nothing was refused, it rises by [`STEP`], and after [`SLOW`] such windows by twice as much each
+//! time. If less than [`UNUSED`] of it is used, or less than [`USED`] for long, it is lifted.
 //!
 //! *Awkward cases.* More is let in than passes: a service further down chooses among what comes, only so it is noticed
 //! that more passes again, and a sentry there that is hardly pressed lets in less than it could. Where nothing passes,
-//! some still go, one in a second at least, to find out when that is over: a kind with few requests is hardly held back. A request
-//! that calls several times passes only if all calls do: what is let in is measured by whole requests, so the calls
-//! below succeed nearly always. Guaranteed requests are not held back. A limit is so many per second and no share of
-//! what comes, so that it is no hindrance when less comes. A service that is nearly full refuses some now and then, and
-//! several at a time: windows are long for that, and work is done for nothing meanwhile. Kinds that fall into the same one of [`CELLS`] share it: who
-//! is held back keeps it, and others are not held back meanwhile.
+//! some still go, one in a second at least, to find out when that is over: a kind with few requests is hardly held
+//! back. A request that calls several times passes only if all calls do: what is let in is measured by whole requests,
+//! so the calls below succeed nearly always. Guaranteed requests are not held back. A limit is so many per second and
+//! no share of what comes, so that it is no hindrance when less comes. A service that is nearly full refuses some now
+//! and then, and several at a time: windows are long for that, and work is done for nothing meanwhile. Kinds that fall
+//! into the same one of [`CELLS`] share it: who is held back keeps it, and others are not held back meanwhile.
 //!
 //! *Source.* Ours. That callers drop what callees would is from DAGOR (Zhou et al., SoCC 2018, section 4.2.4), which
 //! sends its level with every answer and needs all services to agree on priorities; here an answer's being refused is
