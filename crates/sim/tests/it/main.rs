@@ -10,6 +10,7 @@ mod models;
 mod offers;
 mod priority;
 mod room;
+mod services;
 mod slow_start;
 mod support;
 mod theory;
