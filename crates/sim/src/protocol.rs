@@ -5,25 +5,39 @@
 //! request and call before that is sent, and hears how each ended that it let in. What a part knows it must have
 //! measured itself or been told in an answer: that is for each to keep to.
 
+mod dagor;
+#[cfg(test)]
+mod testing;
+
+use serde::{Deserialize, Serialize};
 use tidegate_engine::Timestamp;
 
 use crate::park::Ending;
 use crate::world::World;
 
 /// Which system the services of a world follow, all of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protocol {
+    /// An admission level for each service, which its callers hear of and heed.
+    Dagor,
+}
 
 /// A system at work.
 pub(crate) trait Cooperation {
     /// Something is about to be sent over a hop: what its caller, and then the service it goes to, make of it.
     fn asks(&mut self, now: Timestamp, hop: Hop, asked: &Asked) -> Verdict;
 
+    /// What was let in has had the processors of its service for the first time: what the service measured by then.
+    fn processed(&mut self, _now: Timestamp, _hop: Hop, _asked: &Asked, _turn: &Turn) {}
+
     /// What was let in has its answer, which is back at the caller.
     fn ended(&mut self, now: Timestamp, hop: Hop, asked: &Asked, stay: &Stay);
 
     /// The next of those that wait at their caller that may go, or must not any more.
-    fn next_released(&mut self, now: Timestamp) -> Option<Released>;
+    fn next_released(&mut self, _now: Timestamp) -> Option<Released> {
+        None
+    }
 
     /// When it wants to be called, whatever happens.
     fn next_timeout(&self) -> Timestamp;
@@ -72,11 +86,16 @@ pub(crate) struct Released {
     pub(crate) goes: bool,
 }
 
+/// The turn of a request or a call at the processors.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn {
+    /// How long it waited at the service: for a place and for a processor, seconds.
+    pub(crate) waited: f64,
+}
+
 /// The stay of a request or a call at a service.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stay {
-    /// How long it waited there: for a place and for a processor, seconds.
-    pub(crate) waited: f64,
     /// From being let in to the answer, what it called included, seconds.
     pub(crate) response: f64,
     pub(crate) ending: Ending,
@@ -84,7 +103,9 @@ pub(crate) struct Stay {
 
 impl Protocol {
     /// The system, for a world's services.
-    pub(crate) fn build(self, _world: &World) -> Box<dyn Cooperation> {
-        match self {}
+    pub(crate) fn build(self, world: &World) -> Box<dyn Cooperation> {
+        match self {
+            Protocol::Dagor => Box::new(dagor::Dagor::new(world)),
+        }
     }
 }

@@ -5,7 +5,7 @@ use tidegate_engine::Timestamp;
 use super::{Happening, Run, clients::Fate};
 use crate::agenda::{Agenda, SlotId};
 use crate::park::{Asking, Ending, NOBODY};
-use crate::protocol::{Asked, Cooperation, Hop, Released, Stay, Verdict};
+use crate::protocol::{Asked, Cooperation, Hop, Released, Stay, Turn, Verdict};
 use crate::world::World;
 
 /// The protocol at work, and what it was asked about.
@@ -24,7 +24,6 @@ struct Agreement {
     asked: Asked,
     /// When it was let in.
     since: Timestamp,
-    waited: f64,
 }
 
 #[derive(Clone, Copy)]
@@ -72,9 +71,10 @@ impl Run<'_> {
     /// What the protocol has to say, and is to hear.
     pub(super) fn follow_protocol(&mut self, now: Timestamp) {
         while let Some(computed) = self.park.next_computed() {
-            if let Some(call) = self.agreed.as_mut().and_then(|agreed| agreed.calls.get_mut(computed.call as usize)) {
-                call.waited = (now.seconds_since(call.since) - computed.work).max(0.0);
-            }
+            let Some(agreed) = &mut self.agreed else { continue };
+            let Some(call) = agreed.calls.get(computed.call as usize) else { continue };
+            let waited = (now.seconds_since(call.since) - computed.work).max(0.0);
+            agreed.cooperation.processed(now, call.hop, &call.asked, &Turn { waited });
         }
         while let Some(released) = self.agreed.as_mut().and_then(|agreed| agreed.cooperation.next_released(now)) {
             self.release(now, released);
@@ -97,7 +97,7 @@ impl Run<'_> {
     pub(super) fn end_agreed(&mut self, now: Timestamp, number: u32, ending: Ending) {
         let Some(agreed) = &mut self.agreed else { return };
         let Some(call) = agreed.calls.try_remove(number as usize) else { return };
-        let stay = Stay { waited: call.waited, response: now.seconds_since(call.since), ending };
+        let stay = Stay { response: now.seconds_since(call.since), ending };
         agreed.cooperation.ended(now, call.hop, &call.asked, &stay);
     }
 
@@ -107,7 +107,7 @@ impl Run<'_> {
         let agreed = self.agreed.as_mut().expect("a protocol asks");
         let number = agreed.calls.vacant_key() as u32;
         let asked = Asked { number, class, api, lot };
-        agreed.calls.insert(Agreement { what, hop, asked, since: now, waited: 0.0 });
+        agreed.calls.insert(Agreement { what, hop, asked, since: now });
         (number, agreed.cooperation.asks(now, hop, &asked))
     }
 

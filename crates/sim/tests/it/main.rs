@@ -9,6 +9,7 @@ mod manners;
 mod models;
 mod offers;
 mod priority;
+mod protocols;
 mod room;
 mod services;
 mod slow_start;
