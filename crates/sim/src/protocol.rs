@@ -8,6 +8,7 @@
 mod dagor;
 #[cfg(test)]
 mod testing;
+mod topfull;
 
 use serde::{Deserialize, Serialize};
 use tidegate_engine::Timestamp;
@@ -21,6 +22,9 @@ use crate::world::World;
 pub enum Protocol {
     /// An admission level for each service, which its callers hear of and heed.
     Dagor,
+    /// Limits on rates at the entry, by what is seen of all services.
+    #[serde(rename = "topfull")]
+    TopFull,
 }
 
 /// A system at work.
@@ -91,6 +95,8 @@ pub(crate) struct Released {
 pub(crate) struct Turn {
     /// How long it waited at the service: for a place and for a processor, seconds.
     pub(crate) waited: f64,
+    /// How long it had a processor, seconds.
+    pub(crate) work: f64,
 }
 
 /// The stay of a request or a call at a service.
@@ -106,6 +112,7 @@ impl Protocol {
     pub(crate) fn build(self, world: &World) -> Box<dyn Cooperation> {
         match self {
             Protocol::Dagor => Box::new(dagor::Dagor::new(world)),
+            Protocol::TopFull => Box::new(topfull::TopFull::new(world)),
         }
     }
 }

@@ -37,7 +37,7 @@ pub(super) fn enters(system: &mut dyn Cooperation, at: Timestamp, hop: Hop, aske
 
 /// What was let in is answered, after it waited so long.
 pub(super) fn answer(system: &mut dyn Cooperation, at: Timestamp, hop: Hop, asked: &Asked, waited: f64) {
-    system.processed(at, hop, asked, &Turn { waited });
+    system.processed(at, hop, asked, &Turn { waited, work: 0.010 });
     system.ended(at, hop, asked, &Stay { response: waited + 0.010, ending: Ending::Served });
 }
 

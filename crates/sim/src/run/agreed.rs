@@ -74,7 +74,8 @@ impl Run<'_> {
             let Some(agreed) = &mut self.agreed else { continue };
             let Some(call) = agreed.calls.get(computed.call as usize) else { continue };
             let waited = (now.seconds_since(call.since) - computed.work).max(0.0);
-            agreed.cooperation.processed(now, call.hop, &call.asked, &Turn { waited });
+            let turn = Turn { waited, work: computed.work };
+            agreed.cooperation.processed(now, call.hop, &call.asked, &turn);
         }
         while let Some(released) = self.agreed.as_mut().and_then(|agreed| agreed.cooperation.next_released(now)) {
             self.release(now, released);

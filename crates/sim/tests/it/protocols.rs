@@ -107,3 +107,9 @@ fn dagor_serves_the_important_first() {
     let outcome = holds_its_claim(Protocol::Dagor);
     assert!(outcome.good[0] > 10.0 * outcome.good[2], "{outcome:?}");
 }
+
+#[test]
+fn topfull_serves_the_important_first() {
+    let outcome = holds_its_claim(Protocol::TopFull);
+    assert!(outcome.good[0] > 10.0 * outcome.good[2], "{outcome:?}");
+}
