@@ -6,6 +6,7 @@
 //! measured itself or been told in an answer: that is for each to keep to.
 
 mod dagor;
+mod rajomon;
 #[cfg(test)]
 mod testing;
 mod topfull;
@@ -22,6 +23,8 @@ use crate::world::World;
 pub enum Protocol {
     /// An admission level for each service, which its callers hear of and heed.
     Dagor,
+    /// Prices that services ask, and tokens that requests pay them with.
+    Rajomon,
     /// Limits on rates at the entry, by what is seen of all services.
     #[serde(rename = "topfull")]
     TopFull,
@@ -112,6 +115,7 @@ impl Protocol {
     pub(crate) fn build(self, world: &World) -> Box<dyn Cooperation> {
         match self {
             Protocol::Dagor => Box::new(dagor::Dagor::new(world)),
+            Protocol::Rajomon => Box::new(rajomon::Rajomon::new(world)),
             Protocol::TopFull => Box::new(topfull::TopFull::new(world)),
         }
     }

@@ -113,3 +113,11 @@ fn topfull_serves_the_important_first() {
     let outcome = holds_its_claim(Protocol::TopFull);
     assert!(outcome.good[0] > 10.0 * outcome.good[2], "{outcome:?}");
 }
+
+/// Its price swings, and while it is low all classes come in: the second fares worse than the third.
+#[test]
+fn rajomon_serves_the_most_important_first() {
+    let outcome = holds_its_claim(Protocol::Rajomon);
+    assert!(outcome.good[0] > 3.0 * outcome.good[1].max(outcome.good[2]), "{outcome:?}");
+    assert!(outcome.good[1] < outcome.good[2], "{outcome:?}");
+}
