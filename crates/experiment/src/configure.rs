@@ -102,7 +102,7 @@ pub fn setup(scenario: &Scenario, arm: &Arm) -> Result<Setup, ArmError> {
 /// # Errors
 /// When the engine does not take its policies.
 pub fn service(scenario: &Scenario, arm: &Arm, tier: &scenario::Tier) -> Result<Option<Setup>, ArmError> {
-    let Some(sentry) = tier.sentry.filter(|_| arm.cooperation != scenario::Cooperation::Edge) else { return Ok(None) };
+    let Some(sentry) = tier.sentry.filter(|_| arm.cooperation.has_sentries()) else { return Ok(None) };
     let cores = (!scenario.servers.learned).then_some(f64::from(tier.cores));
     let server = |at| ServerSetup { cores, ..ServerSetup::new(format!("{}-{at}", tier.name)) };
     let target = scenario::Sla { target: Some(sentry.target), steps: Vec::new(), ..scenario.sla.clone() };

@@ -24,6 +24,7 @@ pub(super) fn problems(scenario: &Scenario) -> Vec<Found> {
     checker.clients();
     checker.users();
     checker.arms();
+    checker.cooperation();
     checker.space();
     checker.curves();
     (0..scenario.expects.len()).for_each(|at| checker.expect(at));

@@ -34,6 +34,7 @@ impl Played {
         for (tier, model) in scenario.tiers.iter().zip(&mut world.tiers) {
             model.sentry = configure::service(scenario, arm, tier)?;
         }
+        world.protocol = arm.cooperation.protocol();
         world.tells_refusals = arm.cooperation != scenario::Cooperation::None;
         // Outcomes are made from courses alone.
         world.by_answer = false;
