@@ -6,16 +6,19 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use thiserror::Error;
-use tidegate_engine::{End, Outcome, Timestamp};
+use tidegate_engine::{Outcome, Timestamp};
 
+use crate::answered::{Answered, Refusal};
 use crate::client::{Client, Wait};
 use crate::counters::Counter;
 use crate::ending::Ending;
 use crate::grpc;
 use crate::record::RecordEnd;
+use crate::reject::DECISION;
 use crate::share::WorkerApp;
 use crate::upstream::ServerConn;
 
@@ -56,7 +59,10 @@ struct Relay {
     incoming: Incoming,
     server: Option<Box<ServerConn>>,
     sent_at: Timestamp,
-    failed: bool,
+    /// What it says so far.
+    answered: Answered,
+    /// Of a refusal further down, where that is known before gRPC's status is.
+    told: Option<Refusal>,
 }
 
 impl ResponseBody {
@@ -72,7 +78,7 @@ impl ResponseBody {
         ResponseBody { kind: Kind::Whole(bytes), client, worker, ending: ending.into() }
     }
 
-    /// A body that `server` sends. `is_failure`: it counts as one whatever follows; by its status it may, too.
+    /// A body that `server` sends. `answered`: what its head says, and of what refusal `told`.
     pub(crate) fn relay(
         (first, incoming): (Option<Frame<Bytes>>, Incoming),
         server: Box<ServerConn>,
@@ -80,14 +86,13 @@ impl ResponseBody {
         client: &Rc<Client>,
         worker: &Rc<WorkerApp>,
         mut ending: Box<Ending>,
-        is_failure: bool,
+        (answered, told): (Answered, Option<Refusal>),
     ) -> Self {
-        let failed = ending.status >= 500 || is_failure;
         let first_byte = worker.now();
         ending.begin_answer(first_byte);
         ending.watch_pace(first_byte);
         await_more(client, worker, Some(&ending));
-        let relay = Relay { first, incoming, server: Some(server), sent_at, failed };
+        let relay = Relay { first, incoming, server: Some(server), sent_at, answered, told };
         ResponseBody { kind: Kind::Relay(relay), client: client.clone(), worker: worker.clone(), ending: Some(ending) }
     }
 
@@ -131,12 +136,11 @@ impl ResponseBody {
             Kind::Relay(relay) => relay,
         };
         match relay.poll_frame(cx) {
-            Poll::Ready(Some(Ok(frame))) => {
+            Poll::Ready(Some(Ok(mut frame))) => {
                 let length = frame.data_ref().map_or(0, Bytes::len);
                 count(&this.client, this.ending.as_deref_mut(), length);
-                if let Some(status) = frame.trailers_ref().and_then(grpc::status) {
-                    relay.failed |= grpc::is_failure(status);
-                    this.ending.iter_mut().for_each(|ending| ending.note_grpc(Some(status)));
+                if let Some(trailers) = frame.trailers_mut() {
+                    relay.read(trailers, this.ending.as_deref_mut());
                 }
                 if relay.incoming.is_end_stream() {
                     relay.finish(cx, &this.worker, this.ending.as_deref_mut());
@@ -249,6 +253,20 @@ impl Relay {
         }
     }
 
+    /// What follows the body is here.
+    fn read(&mut self, trailers: &mut HeaderMap, ending: Option<&mut Ending>) {
+        let (status, before) = (grpc::status(trailers), self.answered);
+        self.told = trailers.remove(DECISION).as_ref().and_then(Refusal::read).or(self.told);
+        self.answered = before.with_grpc(status, self.told);
+        let Some(ending) = ending else { return };
+        ending.note_grpc(status);
+        if before != self.answered
+            && let Some(why) = ending.explains(self.answered)
+        {
+            trailers.insert(DECISION, why);
+        }
+    }
+
     /// The server's last byte is here: its connection is free again, and so is the request's place, however long its
     /// client takes to read.
     fn finish(&mut self, cx: &mut Context<'_>, worker: &WorkerApp, ending: Option<&mut Ending>) {
@@ -259,9 +277,8 @@ impl Relay {
         }
         server.give_back(cx, worker, now);
         if let Some(ending) = ending {
-            let end = if self.failed { End::Failed } else { End::Answered };
-            ending.outcome = Outcome { end, service_time: Some(now.since(self.sent_at)), ..Outcome::answered() };
-            ending.end = RecordEnd::Complete;
+            ending.outcome = Outcome { service_time: Some(now.since(self.sent_at)), ..self.answered.outcome() };
+            ending.end = self.answered.end();
             ending.free_place();
         }
     }

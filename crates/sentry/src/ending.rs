@@ -10,12 +10,14 @@ use http::{HeaderValue, Method, Uri};
 use tidegate_classify::RequestView;
 use tidegate_engine::{AbandonedBy, ClassId, End, MeasuredCost, Open, Outcome, Request, ServerId, Timestamp};
 
+use crate::answered::Answered;
 use crate::client::{Admission, Client};
 use crate::config::RequestKind;
 use crate::counters::Counter;
 use crate::ghost;
 use crate::permit::{Arrival, Permit};
 use crate::record::{Decided, Protocol, RecordEnd, Work};
+use crate::reject;
 use crate::share::{Local, WorkerApp};
 use crate::spans::Trace;
 use crate::times::Example;
@@ -182,6 +184,11 @@ impl Ending {
     /// Whether the clock is worth reading for the log's sake.
     pub(crate) fn logged(&self) -> bool {
         self.line.is_some()
+    }
+
+    /// What is said of it with an answer that says that a service further down refused it, where clients are told.
+    pub(crate) fn explains(&self, answered: Answered) -> Option<HeaderValue> {
+        answered.refusal().and_then(|refusal| reject::refused_below(&self.local.live, self.class(), refusal))
     }
 
     /// The request's class.

@@ -11,6 +11,7 @@ pub(crate) mod strays;
 use http::header::{self, Entry, HeaderMap, HeaderName, HeaderValue};
 use http::{Version, request, response};
 
+use crate::answered::Refusal;
 use crate::client::Client;
 use crate::config::Forwarded;
 use crate::reject::DECISION;
@@ -81,8 +82,17 @@ pub(crate) fn to_server(
     wishes
 }
 
-/// Makes a server's answer fit for the client. Returns what the server says that it cost.
-pub(crate) fn to_client(parts: &mut response::Parts, upgraded: bool) -> Option<MeasuredCost> {
+/// What a server's answer tells the sentry.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Told {
+    /// What the request cost.
+    pub(crate) cost: Option<MeasuredCost>,
+    /// Who refused it, if a service further down did.
+    pub(crate) refusal: Option<Refusal>,
+}
+
+/// Makes a server's answer fit for the client. Returns what it told the sentry.
+pub(crate) fn to_client(parts: &mut response::Parts, upgraded: bool) -> Told {
     let headers = &mut parts.headers;
     let found = Found::among(headers);
     if found.hop_by_hop {
@@ -98,13 +108,13 @@ pub(crate) fn to_client(parts: &mut response::Parts, upgraded: bool) -> Option<M
             headers.insert(header::UPGRADE, upgrade);
         }
     }
-    let mut cost = None;
+    let mut told = Told::default();
     if found.tidegate {
-        headers.remove(DECISION);
-        cost = headers.remove(COST).and_then(|value| cost::parse(value.as_bytes()));
+        told.refusal = headers.remove(DECISION).as_ref().and_then(Refusal::read);
+        told.cost = headers.remove(COST).and_then(|value| cost::parse(value.as_bytes()));
     }
     parts.version = Version::HTTP_11;
-    cost
+    told
 }
 
 /// Tells the server how good the answer should be (docs/degradation.md). At full quality it is told nothing.

@@ -30,6 +30,7 @@ mod access;
 mod access_log;
 mod acme;
 pub mod admin;
+mod answered;
 pub mod app;
 mod blame;
 mod board;

@@ -16,6 +16,7 @@ use http_body::Body;
 use tidegate_engine::{AffinityKey, Open, Rejection, ServerId, Timestamp};
 
 pub(crate) use self::view::View;
+use crate::answered::Answered;
 use crate::body::ResponseBody;
 use crate::client::{Client, Wait};
 use crate::config::RequestKind;
@@ -287,9 +288,12 @@ impl Exchange {
             self.ending.first_byte = Some(self.worker.now().since(self.ending.arrived()));
         }
         let upgraded = parts.status == StatusCode::SWITCHING_PROTOCOLS;
-        self.ending.cost = headers::to_client(&mut parts, upgraded);
+        let told = headers::to_client(&mut parts, upgraded);
+        self.ending.cost = told.cost;
         self.ending.status = parts.status.as_u16();
-        self.judge(parts.status);
+        let said = grpc::status(&parts.headers);
+        let answered = Answered::of(self.ending.status, told.refusal, &[]).with_grpc(said, told.refusal);
+        self.judge(parts.status, answered);
         if upgraded {
             let socket = wishes.upgrade.as_ref().and_then(|_| server.into_socket());
             let Some(socket) = socket else {
@@ -301,13 +305,16 @@ impl Exchange {
         }
         self.note_session(&parts.headers);
         self.explain(&mut parts.headers);
+        if let Some(why) = self.ending.explains(answered) {
+            parts.headers.insert(reject::DECISION, why);
+        }
         // A call that ends with its head does not go on.
-        let said = grpc::status(&parts.headers);
         let says_so = || {
             said.is_none()
                 && parts.headers.get(header::CONTENT_TYPE).is_some_and(|kind| headers::is_stream(kind.as_bytes()))
         };
         let goes_on = match self.ending.kind() {
+            _ if answered.refusal().is_some() => false,
             RequestKind::Stream => true,
             RequestKind::Work => false,
             RequestKind::Ordinary | RequestKind::Poll | RequestKind::Upload => says_so(),
@@ -317,9 +324,9 @@ impl Exchange {
         }
         self.change_answer(&mut parts, asked);
         self.ending.note_grpc(said);
-        let is_failure = said.is_some_and(grpc::is_failure);
         let (client, worker) = (&self.client, &self.worker);
-        let mut body = ResponseBody::relay((first, incoming), server, sent_at, client, worker, self.ending, is_failure);
+        let says = (answered, told.refusal);
+        let mut body = ResponseBody::relay((first, incoming), server, sent_at, client, worker, self.ending, says);
         poll_fn(|cx| {
             body.finish_at_once(cx);
             Poll::Ready(())

@@ -118,6 +118,8 @@ pub enum RecordEnd {
     TimedOut,
     /// The controller ended it: it had used several times what it was expected to cost, and others waited.
     Cancelled,
+    /// Answered to the last byte: a service that its server called had refused it.
+    RefusedBelow,
     /// It became a tunnel (`101 Switching Protocols`).
     Upgraded,
 }
@@ -131,6 +133,7 @@ impl RecordEnd {
             RecordEnd::ServerFailed => "server-failed",
             RecordEnd::TimedOut => "timed-out",
             RecordEnd::Cancelled => "cancelled",
+            RecordEnd::RefusedBelow => "refused-below",
             RecordEnd::Upgraded => "upgraded",
         }
     }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use tidegate_engine::{ClassId, Reason, Rejection};
 
+use crate::answered::Refusal;
 use crate::gate::head::Bad;
 use crate::headers::changes::of_refusal;
 use crate::in_force::InForce;
@@ -173,6 +174,13 @@ pub(crate) fn status(live: &InForce, rejection: &Rejection) -> u16 {
 /// `Tidegate-Decision` of a request that was admitted and then ended by the controller.
 pub(crate) fn cancelled(live: &InForce, class: ClassId) -> HeaderValue {
     visible(&format!("cancelled; reason=runaway; class={}", token(live.class_name(class))))
+}
+
+/// `Tidegate-Decision` of a request that was admitted, and refused by a service that its server called; `None`: clients
+/// are not told.
+pub(crate) fn refused_below(live: &InForce, class: ClassId, refusal: Refusal) -> Option<HeaderValue> {
+    let text = || format!("rejected; reason={}; class={}", refusal.reason().name(), token(live.class_name(class)));
+    live.config.rejection.details.then(|| visible(&text()))
 }
 
 /// `Tidegate-Decision` of an admitted request.

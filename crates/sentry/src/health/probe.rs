@@ -10,6 +10,7 @@ use tokio::net::{TcpStream, lookup_host};
 
 use super::grpc::{self, Serving};
 use super::record::Verdict;
+use crate::answered::{Answered, Refusal};
 use crate::config::{Asks, CheckWith, Health, ServerTls, Spoken};
 use crate::in_force::Server;
 use crate::proxy_protocol::out;
@@ -100,7 +101,7 @@ impl Probe {
             hyper::client::conn::http1::handshake(ServerIo::unwatched(io)).await.map_err(broken)?;
         let answer = async { sender.send_request(asked.to_send(String::new())).await };
         let answer = beside(answer, connection).await.map_err(broken)?;
-        Ok(self.judge(answer.status().as_u16()))
+        Ok(self.judge(answer.status().as_u16(), answer.headers()))
     }
 
     async fn ask_http2(&self, io: Transport, asked: &Asked) -> Result<Verdict, Verdict> {
@@ -110,7 +111,7 @@ impl Probe {
             sender.send_request(asked.to_send(()), true)?.0.await
         };
         let answer = beside(answer, connection).await.map_err(http2_broken)?;
-        Ok(self.judge(answer.status().as_u16()))
+        Ok(self.judge(answer.status().as_u16(), answer.headers()))
     }
 
     async fn ask_grpc(&self, io: Transport, asked: &Asked) -> Result<Verdict, Verdict> {
@@ -137,6 +138,9 @@ impl Probe {
             return Err(Verdict::Status(head.status.as_u16()));
         }
         let said = trailers.as_ref().and_then(grpc_status).or_else(|| grpc_status(&head.headers));
+        if said.is_some_and(|status| status != 0) && Refusal::among(&head.headers).is_some() {
+            return Ok(Verdict::Good);
+        }
         match (said, grpc::answer(&message)) {
             (Some(0) | None, Some(Serving::Yes)) => Ok(Verdict::Good),
             (Some(0) | None, Some(Serving::No(word))) => Err(Verdict::NotServing(word)),
@@ -148,8 +152,10 @@ impl Probe {
         }
     }
 
-    fn judge(&self, status: u16) -> Verdict {
-        if self.health.is_good(status) { Verdict::Good } else { Verdict::Status(status) }
+    /// Who has a sentry refuse a check is there, and does what it can.
+    fn judge(&self, status: u16, headers: &HeaderMap) -> Verdict {
+        let is_refusal = || Answered::of(status, Refusal::among(headers), &[]).refusal().is_some();
+        if self.health.is_good(status) || is_refusal() { Verdict::Good } else { Verdict::Status(status) }
     }
 }
 

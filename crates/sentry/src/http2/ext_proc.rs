@@ -28,6 +28,7 @@ use self::message::{Changes, Fields, GoOn, GrpcStatus, HttpStatus, ImmediateResp
 use self::talk::{End, FAILED_PRECONDITION, INVALID_ARGUMENT, Talk};
 use super::head;
 use super::stream::{Piece, Stream};
+use crate::answered::{Answered, Refusal};
 use crate::client::Wait;
 use crate::config::{Asker, RequestKind};
 use crate::counters::Counter;
@@ -242,6 +243,8 @@ struct Asked {
     worker: Rc<WorkerApp>,
     local: Rc<Local>,
     ending: Box<Ending>,
+    /// What its answer's head told of a refusal further down.
+    told: Option<Refusal>,
 }
 
 impl Asked {
@@ -254,7 +257,7 @@ impl Asked {
         ending.trace = worker.app.spans.begin(given, || worker.random());
         ending.offer(&parts.headers);
         ending.note(parts, headers::request_id(&parts.headers));
-        (Asked { worker, local, ending }, policed)
+        (Asked { worker, local, ending, told: None }, policed)
     }
 
     fn admit(&mut self, admitted: Admitted, stream: &Stream) {
@@ -333,44 +336,54 @@ impl Asked {
         ending.bytes_out = head.get(header::CONTENT_LENGTH).and_then(head::length).unwrap_or(0);
         ending.cost = head.get(COST).and_then(|value| cost::parse(value.as_bytes()));
         ending.end = RecordEnd::Complete;
-        if ending.status >= 500 && !head.contains_key(FROM_SERVER) {
+        self.told = Refusal::among(&head);
+        let answered = if ending.status >= 500 && !head.contains_key(FROM_SERVER) {
             (ending.end, ending.outcome) = (RecordEnd::ServerFailed, Outcome::failed());
-        }
+            Answered::Badly
+        } else {
+            Answered::of(ending.status, self.told, &[]).with_grpc(grpc::status(&head), self.told)
+        };
         let says_stream = || head.get(header::CONTENT_TYPE).is_some_and(|kind| headers::is_stream(kind.as_bytes()));
         match ending.kind() {
+            _ if answered.refusal().is_some() => {}
             _ if ending.status == StatusCode::SWITCHING_PROTOCOLS => ending.open(Open::Tunnel, now),
             RequestKind::Stream => ending.open(Open::Stream, now),
             RequestKind::Work => {}
             _ if says_stream() => ending.open(Open::Stream, now),
             _ => {}
         }
-        self.end_by(&head);
-        self.explain(&head)
+        self.end_by(&head, answered);
+        self.explain(&head, answered)
     }
 
     /// What followed its answer.
     fn end_with(&mut self, trailers: &Fields) {
         if let Some(trailers) = trailers.map() {
-            self.end_by(&trailers);
+            let told = Refusal::among(&trailers).or(self.told);
+            self.end_by(&trailers, Answered::Well.with_grpc(grpc::status(&trailers), told));
         }
     }
 
-    /// What gRPC says of its end, in its head or behind it.
-    fn end_by(&mut self, fields: &HeaderMap) {
+    /// What gRPC says of its end, in its head or behind it; and whether a service further down refused it.
+    fn end_by(&mut self, fields: &HeaderMap, answered: Answered) {
         let status = grpc::status(fields);
         self.ending.note_grpc(status);
-        if status.is_some_and(grpc::is_failure) {
+        if answered.refusal().is_some() {
+            (self.ending.end, self.ending.outcome) = (answered.end(), answered.outcome());
+        } else if status.is_some_and(grpc::is_failure) {
             self.ending.outcome = Outcome::failed();
         }
     }
 
-    fn explain(&self, head: &HeaderMap) -> Changes {
+    fn explain(&self, head: &HeaderMap, answered: Answered) -> Changes {
         let mut changes = Changes::default();
         let ours = [COST, DECISION].into_iter().filter(|name| head.contains_key(name));
         changes.remove.extend(ours.map(|name| name.as_str().to_owned()));
         let live = &self.local.live;
-        if live.config.rejection.decision_on_admitted {
-            changes.set(DECISION.as_str(), reject::admitted(live, self.ending.class()).as_bytes());
+        let says_admitted = live.config.rejection.decision_on_admitted;
+        let admitted = || says_admitted.then(|| reject::admitted(live, self.ending.class()));
+        if let Some(why) = self.ending.explains(answered).or_else(admitted) {
+            changes.set(DECISION.as_str(), why.as_bytes());
         }
         changes
     }

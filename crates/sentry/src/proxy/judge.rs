@@ -4,6 +4,7 @@ use http::StatusCode;
 use tracing::warn;
 
 use super::Exchange;
+use crate::answered::Answered;
 use crate::blame::Witness;
 use crate::counters::Counter;
 use crate::in_force::Server;
@@ -24,9 +25,11 @@ impl Exchange {
         }
     }
 
-    /// A server answered. Too many errors in a row while its siblings answer well, and it counts as down likewise.
-    pub(super) fn judge(&self, status: StatusCode) {
-        let Some(pool) = self.ending.server.and_then(|server| self.local.pool(server)) else { return };
+    /// A server answered. Too many errors in a row while its siblings answer well, and it counts as down likewise. What
+    /// a service further down refused says nothing of it.
+    pub(super) fn judge(&self, status: StatusCode, answered: Answered) {
+        let pool = self.ending.server.and_then(|server| self.local.pool(server));
+        let Some(pool) = pool.filter(|_| answered.refusal().is_none()) else { return };
         if !matches!(status.as_u16(), 500 | 502 | 503 | 504) {
             return pool.server.blame.answered_well();
         }
