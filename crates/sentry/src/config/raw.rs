@@ -5,6 +5,7 @@ mod front;
 mod health;
 mod mirror;
 mod routing;
+mod syn;
 mod upgrade;
 mod who;
 
@@ -17,6 +18,7 @@ pub(super) use self::front::{
 pub(super) use self::health::{RawField, RawHealth, RawStatus};
 pub(super) use self::mirror::RawMirror;
 pub(super) use self::routing::{RawAccess, RawRequestHeader, RawResponseHeader, RawRewrite, RawRoute};
+pub(super) use self::syn::{RawSynClass, RawSynPolicing};
 pub(super) use self::upgrade::RawUpgrade;
 pub(super) use self::who::{RawAffinity, RawDeadline, RawTenant, RawTenants};
 use super::policy::{AdmissionChoice, DispatchChoice, PartitionChoice};
@@ -405,33 +407,6 @@ section! {
         identity: List<String>,
         /// Protocols that a connection may change to; other wishes are not passed on. Default: `"websocket"`.
         upgrade: List<String>,
-    }
-}
-
-section! {
-    pub(super) struct RawSynPolicing ("in [application.syn_policing]") {
-        /// `"auto"`: the kernel (nftables) if possible, else the workers; or `"nftables"`, `"accept-and-reset"`,
-        /// `"off"`. Default: `"auto"`.
-        with: String,
-        /// Refuse to start if the kernel cannot do it. Default: `false`.
-        required: bool,
-        /// Classes of clients with their own part of the rate. Default: none.
-        class: List<RawSynClass>,
-        /// Part of all other clients, in proportion to the classes' shares. Default: `1.0`.
-        rest_share: f64,
-        /// Networks whose connections are never refused, such as load balancers that check health. Default: none.
-        exempt: List<String>,
-    }
-}
-
-section! {
-    pub(super) struct RawSynClass ("in [[application.syn_policing.class]]") {
-        /// What it is called. Required.
-        name: String,
-        /// Where its clients are: `"10.0.0.0/8"` or an address, or several. Required.
-        network: List<String>,
-        /// Its part of the rate, in proportion to the others'. Default: `1.0`.
-        share: f64,
     }
 }
 
