@@ -237,6 +237,7 @@ pub(crate) fn application(scenario: &Scenario, setup: tidegate_engine::Setup, se
         },
         exempt: Vec::new(),
         paths: tidegate_classify::Paths::default(),
+        refused_below: Vec::new(),
         half_close: false,
     }
 }

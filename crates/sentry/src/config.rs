@@ -234,6 +234,8 @@ pub struct Application {
     pub exempt: Vec<Rule>,
     /// What becomes of paths that can be read in two ways.
     pub paths: Paths,
+    /// Statuses of servers' answers that say by themselves that a service further down refused the request.
+    pub refused_below: Vec<u16>,
     /// A client that closes its sending side waits for its answer; otherwise it has left.
     pub half_close: bool,
 }

@@ -10,7 +10,7 @@ use http::{HeaderValue, Method, Uri};
 use tidegate_classify::RequestView;
 use tidegate_engine::{AbandonedBy, ClassId, End, MeasuredCost, Open, Outcome, Request, ServerId, Timestamp};
 
-use crate::answered::Answered;
+use crate::answered::{Answered, Refusal};
 use crate::client::{Admission, Client};
 use crate::config::RequestKind;
 use crate::counters::Counter;
@@ -184,6 +184,11 @@ impl Ending {
     /// Whether the clock is worth reading for the log's sake.
     pub(crate) fn logged(&self) -> bool {
         self.line.is_some()
+    }
+
+    /// What its answer says by its status. `told`: by the field of a sentry, where it has it.
+    pub(crate) fn answered(&self, told: Option<Refusal>) -> Answered {
+        Answered::of(self.status, told, &self.local.live.config.refused_below)
     }
 
     /// What is said of it with an answer that says that a service further down refused it, where clients are told.

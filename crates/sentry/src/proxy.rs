@@ -16,7 +16,6 @@ use http_body::Body;
 use tidegate_engine::{AffinityKey, Open, Rejection, ServerId, Timestamp};
 
 pub(crate) use self::view::View;
-use crate::answered::Answered;
 use crate::body::ResponseBody;
 use crate::client::{Client, Wait};
 use crate::config::RequestKind;
@@ -292,7 +291,7 @@ impl Exchange {
         self.ending.cost = told.cost;
         self.ending.status = parts.status.as_u16();
         let said = grpc::status(&parts.headers);
-        let answered = Answered::of(self.ending.status, told.refusal, &[]).with_grpc(said, told.refusal);
+        let answered = self.ending.answered(told.refusal).with_grpc(said, told.refusal);
         self.judge(parts.status, answered);
         if upgraded {
             let socket = wishes.upgrade.as_ref().and_then(|_| server.into_socket());

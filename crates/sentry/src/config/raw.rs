@@ -187,6 +187,9 @@ section! {
         /// Which requests in flight may be ended for the sake of more important ones: `"runaways"`, those that have
         /// used [several times what was expected](work.md#runaways), or `"off"`. Default: `"off"`.
         cancel: String,
+        /// Statuses, 400 to 599, by which servers say that [a service further down](services.md) refused the request,
+        /// without the field by which sentries say so. Default: `[]`.
+        refused_below: List<u64>,
         /// Limits on requests in flight per server, by kind of request: for `admission = "switch"` and partitions.
         /// Default: one kind of all requests, 104 within the target and 150 at most.
         max_conn: List<RawMaxConn>,
@@ -416,7 +419,8 @@ section! {
         status: u64,
         /// File sent to refused clients. Default: built in, as HTML, JSON or text by `Accept`.
         page: String,
-        /// Tell refused clients why, and their class: in `Tidegate-Decision` and the built-in page. Default: `true`.
+        /// Tell refused clients why, and their class: in `Tidegate-Decision` and the built-in page. Services and
+        /// sentries that call this one [need it](services.md). Default: `true`.
         details: bool,
         /// Send `Tidegate-Decision` with admitted requests' answers, too. Default: `false`.
         decision_on_admitted: bool,

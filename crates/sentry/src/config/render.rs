@@ -135,6 +135,7 @@ fn application(app: &Application) -> Value {
         put(&mut out, "exempt", rules(&app.exempt));
     }
     put(&mut out, "paths", app.paths.name());
+    put_list(&mut out, "refused_below", app.refused_below.iter().map(|status| i64::from(*status).into()).collect());
     put(&mut out, "half_close", app.half_close);
     put(&mut out, "timeouts", timeouts(&app.timeouts));
     put(&mut out, "limits", limits(&app.limits));

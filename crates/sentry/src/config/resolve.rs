@@ -110,8 +110,6 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
         let (classes, class_rules, class_pages, class_kinds) = self.classes(raw.class);
         let (request_types, type_rules, kinds, tags) = self.request_types(raw.request_type);
         let max_conn = self.max_conn(raw.max_conn);
-        let cost_at = span_of(&raw.default_cost);
-        let default_cost = raw.default_cost.and_then(|cost| self.positive("default_cost", cost));
         let (dispatch, stealing) = self.dispatch(raw.dispatch, profile.as_ref());
         let (affinity, affinity_by) = self.affinity(raw.affinity).unzip();
         let (tenants_by, tenants) = self.tenants(raw.tenants, raw.tenant, process_seed());
@@ -130,7 +128,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             request_types,
             affinity,
             shadow: raw.shadow.is_some_and(|s| s.value),
-            default_cost: self.cost_beside(default_cost, cost_at, profile.as_ref()),
+            default_cost: self.cost_beside(raw.default_cost, profile.as_ref()),
             when_all_down: self.when_all_down(raw.when_all_down),
             most_open: limits.most_open(),
             tenants,
@@ -171,6 +169,7 @@ impl<'w, 'r, 't> Resolver<'w, 'r, 't> {
             rejection: self.rejection(raw.rejection.map(|r| r.value).unwrap_or_default(), class_pages),
             exempt: raw.exempt.map_or_else(Vec::new, |list| self.rules(list, "exempt")),
             paths: self.paths(raw.paths),
+            refused_below: self.refused_below(raw.refused_below),
             half_close: raw.half_close.is_some_and(|given| given.value),
         };
         self.header_changes(raw.request_header, raw.response_header, &mut application);

@@ -52,6 +52,7 @@ affinity = { cookie = "session", idle = "10m" }
 tenants = { header = "X-Api-Key" }
 deadline = { header = "X-Patience", unit = "s", well_known = false }
 cancel = "runaways"
+refused_below = [503, 429]
 servers = [
     "127.0.0.1:9001",
     { name = "big", address = "big.internal:9002", cores = 8, weight = 2, max_connections = 512 },

@@ -341,7 +341,7 @@ impl Asked {
             (ending.end, ending.outcome) = (RecordEnd::ServerFailed, Outcome::failed());
             Answered::Badly
         } else {
-            Answered::of(ending.status, self.told, &[]).with_grpc(grpc::status(&head), self.told)
+            ending.answered(self.told).with_grpc(grpc::status(&head), self.told)
         };
         let says_stream = || head.get(header::CONTENT_TYPE).is_some_and(|kind| headers::is_stream(kind.as_bytes()));
         match ending.kind() {

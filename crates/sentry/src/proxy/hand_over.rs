@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, header, request};
-use tidegate_engine::{End, Open, Outcome, ServerId, Timestamp};
+use tidegate_engine::{Open, Outcome, ServerId, Timestamp};
 use tokio::task::spawn_local;
 
 use super::{DRAINED, Exchange};
@@ -133,8 +133,9 @@ fn learn(ending: &mut Ending, told: Told, sent_at: Timestamp) {
             let first_byte = sent_at + head;
             ending.begin_answer(first_byte);
             ending.first_byte = Some(first_byte.since(ending.arrived()));
-            let end = if told.status >= 500 { End::Failed } else { End::Answered };
-            ending.outcome = Outcome { end, service_time: Some(whole), ..Outcome::answered() };
+            let answered = ending.answered(None);
+            ending.outcome = Outcome { service_time: Some(whole), ..answered.outcome() };
+            ending.end = answered.end();
         }
     }
 }

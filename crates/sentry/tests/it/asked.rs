@@ -122,6 +122,22 @@ fn what_no_server_answered_is_a_failure_and_what_none_was_asked_for_is_nothing()
     assert_eq!(told.iter().map(|(_, status, _)| *status).collect::<Vec<_>>(), [502, 503, 200, 200]);
 }
 
+/// No field of its answer is told of.
+#[test]
+fn by_its_status_it_may_be_told_that_a_service_further_down_refused_it() {
+    let mut app = behind(Asker::Nginx);
+    app.refused_below = vec![503];
+    let sentry = Running::start(app);
+    for (id, status) in ["503", "500", "200"].iter().enumerate() {
+        let _nginx = admitted(&sentry, &id.to_string());
+        let times = "head=[0.001 : 0.002] whole=[0.001 : 0.002]";
+        tell(&sentry, &format!("id={id} status={status} bytes=0 done=OK {times}"));
+        sentry.assert_quiet();
+    }
+    let class = sentry.app().snapshot().classes[0].clone();
+    assert_eq!((class.completed, class.failed, class.refused_below), (1, 2, 1));
+}
+
 #[test]
 fn a_place_of_whose_end_nobody_tells_is_given_up() {
     let sentry = Running::start(with_one_place(behind(Asker::Nginx)));

@@ -5,14 +5,14 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
-use tidegate_config::{At, List, Problem};
+use tidegate_config::{At, List, Problem, Time};
 use tidegate_engine::units::{Seconds, format_duration};
 use tidegate_engine::{DispatchConfig, MaxConn, Sla, Statistic, StealingProfile};
 use toml::Spanned;
 
 use super::super::policy::DispatchChoice;
 use super::super::raw::RawServer;
-use super::{Resolver, World};
+use super::{Resolver, World, span_of};
 
 /// What a profile says, and where.
 pub(super) struct Profile {
@@ -171,12 +171,9 @@ impl Resolver<'_, '_, '_> {
     }
 
     /// The default cost: the configuration's own where it has one.
-    pub(super) fn cost_beside(
-        &mut self,
-        own: Option<Duration>,
-        stated: Option<Range<usize>>,
-        profile: Option<&Profile>,
-    ) -> Option<Duration> {
+    pub(super) fn cost_beside(&mut self, given: Option<At<Time>>, profile: Option<&Profile>) -> Option<Duration> {
+        let stated = span_of(&given);
+        let own = given.and_then(|cost| self.positive("default_cost", cost));
         let Some((profile, cost)) = profile.and_then(|profile| Some((profile, profile.default_cost.as_ref()?))) else {
             return own;
         };

@@ -122,6 +122,13 @@ impl Resolver<'_, '_, '_> {
         })
     }
 
+    /// Statuses that say that a service further down refused a request.
+    pub(super) fn refused_below(&mut self, given: Option<At<List<u64>>>) -> Vec<u16> {
+        let statuses = given.map_or_else(Vec::new, |list| list.value.0);
+        let status = |status| self.count("refused_below", Some(status), 0, 400..=599) as u16;
+        statuses.into_iter().map(status).collect()
+    }
+
     /// Pages per class: the class's own, else the application's.
     pub(super) fn rejection(&mut self, raw: RawRejection, of_classes: Vec<PageFile>) -> RejectionPages {
         let common = raw.page.and_then(|page| self.page(page));

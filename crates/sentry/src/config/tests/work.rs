@@ -64,3 +64,22 @@ fn a_target_bounds_the_time_to_the_last_byte_or_to_the_first() {
     let told = refused(&format!("{TOP}sla = {{ target = \"1s\", of = \"last-byte\" }}\n"));
     assert!(told.contains("unknown time \"last-byte\"; known here: response, first-byte"), "{told}");
 }
+
+#[test]
+fn statuses_that_say_refused_below_are_those_of_errors() {
+    let statuses = |given: &str| {
+        let config = accepted(&format!("{TOP}{given}\n")).config;
+        accepted(&config.to_toml()).config.applications[0].refused_below.clone()
+    };
+    assert_eq!((statuses(""), statuses("refused_below = []")), (vec![], vec![]));
+    assert_eq!((statuses("refused_below = 503"), statuses("refused_below = [400, 599]")), (vec![503], vec![400, 599]));
+    for (given, told) in [
+        ("refused_below = [503, 399]", "refused_below = 399 is out of range; give 400 to 599"),
+        ("refused_below = 600", "refused_below = 600 is out of range; give 400 to 599"),
+        ("refused_below = \"503\"", "refused_below"),
+        ("refuse_below = [503]", "refused_below"),
+    ] {
+        let message = refused(&format!("{TOP}{given}\n"));
+        assert!(message.contains(told), "{given}: {message}");
+    }
+}

@@ -93,6 +93,7 @@ pub fn application(servers: &[SocketAddr]) -> Application {
         rejection: RejectionPages { status: 503, pages: Vec::new(), details: true, decision_on_admitted: false },
         exempt: Vec::new(),
         paths: tidegate_classify::Paths::Strict,
+        refused_below: Vec::new(),
         half_close: false,
     }
 }
