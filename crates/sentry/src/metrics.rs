@@ -219,7 +219,7 @@ fn classes(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
         all.iter()
             .flat_map(|seen| seen.snapshot.classes.iter().map(|class| (seen.labels().and("class", &class.name), class)))
     };
-    let counters: [(&str, &str, Count); 9] = [
+    let counters: [(&str, &str, Count); 10] = [
         ("tidegate_requests_offered", "Requests that arrived.", |c| c.offered),
         ("tidegate_requests_retried", "Of these, those that were tried before.", |c| c.retries),
         ("tidegate_requests_admitted", "Requests sent to a server.", |c| c.admitted),
@@ -228,6 +228,9 @@ fn classes(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
         ("tidegate_requests_goodput", "Requests answered within the target.", |c| c.in_target),
         ("tidegate_requests_failed", "Requests that a server failed or a time-out ended.", |c| c.failed),
         ("tidegate_requests_runaway", "Of these, those that the controller ended.", |c| c.runaways),
+        ("tidegate_requests_refused_below", "Of those that failed, those that a service further down refused.", |c| {
+            c.refused_below
+        }),
         ("tidegate_requests_cancelled", "Requests whose client left.", |c| c.cancelled),
     ];
     for (name, help, count) in counters {
