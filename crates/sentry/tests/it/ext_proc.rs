@@ -213,6 +213,34 @@ fn what_envoy_answers_itself_is_a_failure_and_what_a_server_says_is_an_answer() 
 }
 
 #[test]
+fn what_a_service_further_down_refused_is_told_by_the_answer_s_fields() {
+    let refused = ("tidegate-decision", "rejected; reason=queue-full; policy=waiting; class=rest");
+    let mut app = behind(Asker::Envoy);
+    app.refused_below = vec![420];
+    let sentry = Running::start(app);
+    with_client(sentry.address, |sender| async move {
+        let below = Some("rejected; reason=refused-below; class=default");
+        for (fields, told) in [
+            (&[(":status", "503"), FINE[1], refused][..], below),
+            (&[(":status", "420"), FINE[1]], below),
+            (&[FINE[0], FINE[1], ("grpc-status", "14"), refused], below),
+            (&[FINE[0], FINE[1], refused], None),
+        ] {
+            let said = answer(admitted(&sender).await, fields).await;
+            assert_eq!(said.field(refused.0), told, "{fields:?}");
+        }
+        let mut call = admitted(&sender).await;
+        call.tell(RESPONSE_HEADERS, &FINE, false);
+        assert_eq!(call.said().await.what, GO_ON_WITH_ANSWER);
+        call.tell(RESPONSE_TRAILERS, &[("grpc-status", "8"), refused], true);
+        assert_eq!((call.said().await.what, call.end().await), (6, 0));
+    });
+    sentry.assert_quiet();
+    let class = sentry.app().snapshot().classes[0].clone();
+    assert_eq!((class.completed, class.failed, class.refused_below), (1, 4, 4));
+}
+
+#[test]
 fn servers_get_the_path_that_rules_have_read_and_no_quality_that_a_client_made_up() {
     let sentry = Running::start(behind(Asker::Envoy));
     with_client(sentry.address, |sender| async move {

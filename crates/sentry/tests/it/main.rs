@@ -2,6 +2,7 @@
 
 mod answers;
 mod asked;
+mod below;
 mod cluster;
 mod cost;
 #[cfg(feature = "fuzzing")]

@@ -73,6 +73,25 @@ impl RawServer {
         RawServer::answering(|asked| ok(&asked.target))
     }
 
+    /// An application: for each request it calls `service` with the same target, and answers with the status that it
+    /// got, and with those fields of the answer that are `passed_on`.
+    pub fn calling(service: SocketAddr, passed_on: &'static [&'static str]) -> Self {
+        RawServer::start(move |mut peer| {
+            let mut calls = Client::connect(service);
+            while let Some(asked) = peer.request() {
+                calls.send(format!("GET {} HTTP/1.1\r\nhost: service\r\n\r\n", asked.target));
+                let Ok(got) = calls.try_answer(false) else { return };
+                let field = |name: &&str| got.field(name).map(|value| format!("{name}: {value}\r\n"));
+                let fields: String = passed_on.iter().filter_map(field).collect();
+                let length = got.body.len();
+                let head = format!("HTTP/1.1 {} X\r\n{fields}content-length: {length}\r\n\r\n", got.status);
+                if !peer.send([head.as_bytes(), &got.body].concat()) {
+                    return;
+                }
+            }
+        })
+    }
+
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
