@@ -2,6 +2,7 @@
 //!
 //! The model knows nothing of policies: it counts, and compares its counts with what the controller shows.
 
+mod counts;
 mod due;
 mod rules;
 mod servers;
@@ -42,34 +43,6 @@ enum Kind {
     Ghost,
     /// No work.
     Open(Open),
-}
-
-/// What the model counts of a class.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Counts {
-    offered: u64,
-    admitted: u64,
-    /// Carried out, and in shadow mode only counted.
-    rejected: u64,
-    completed: u64,
-    failed: u64,
-    cancelled: u64,
-    retries: u64,
-    runaways: u64,
-    refused_below: u64,
-    /// Also of those that nobody waited for.
-    heard_of_below: bool,
-}
-
-/// Over all classes, whatever became of them.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sums {
-    offered: u64,
-    admitted: u64,
-    refused: u64,
-    cancelled_waiting: u64,
-    completed: u64,
-    runaways: u64,
 }
 
 /// The model.
