@@ -7,9 +7,10 @@ use std::collections::VecDeque;
 use tidegate_engine::{Controller, Decision, LoadReport, Rejection, ServerId, SetupError, Ticket, Timestamp};
 
 use super::kernel::Kernel;
-use super::{Happening, Run, clients::Fate};
+use super::{Flying, Happening, Run, clients::Fate};
 use crate::agenda::{Agenda, SlotId};
 use crate::model::SentryModel;
+use crate::park::Ending;
 use crate::report::EventLog;
 use crate::world::World;
 
@@ -198,10 +199,12 @@ impl Run<'_> {
 
     /// A request is refused; it may come back after `retry_after`.
     pub(super) fn refuse(&mut self, now: Timestamp, request: u32, retry_after: std::time::Duration) {
-        let flying = &self.requests[request as usize];
-        if !flying.gone {
-            self.report.refused(now, flying.subject);
+        let Flying { gone, subject, call, .. } = self.requests[request as usize];
+        if !gone {
+            self.report.refused(now, subject);
         }
+        // A protocol let it in, and the sentry did not: its worker's queue may be full, or its policy refuses.
+        self.end_agreed(now, call, Ending::Failed);
         self.close(now, request, Fate::Refused(retry_after));
     }
 

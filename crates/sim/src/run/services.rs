@@ -56,7 +56,9 @@ impl Services {
         if touched.is_empty() {
             all.clear();
         }
-        Ok(Services { all, calls: Slab::new(), tells_refusals: world.tells_refusals, touched })
+        // With a protocol the sentry lets everything in: what it learned of refusals would help the protocol.
+        let tells_refusals = world.tells_refusals && world.protocol.is_none();
+        Ok(Services { all, calls: Slab::new(), tells_refusals, touched })
     }
 
     /// What a sentry hears of a request that was refused further down.
