@@ -5,6 +5,7 @@
 //! request and call before that is sent, and hears how each ended that it let in. What a part knows it must have
 //! measured itself or been told in an answer: that is for each to keep to.
 
+mod breakwater;
 mod dagor;
 mod rajomon;
 #[cfg(test)]
@@ -23,6 +24,8 @@ use crate::world::World;
 pub enum Protocol {
     /// An admission level for each service, which its callers hear of and heed.
     Dagor,
+    /// Credits that services give to their callers, and queues at these.
+    Breakwater,
     /// Prices that services ask, and tokens that requests pay them with.
     Rajomon,
     /// Limits on rates at the entry, by what is seen of all services.
@@ -115,8 +118,22 @@ impl Protocol {
     pub(crate) fn build(self, world: &World) -> Box<dyn Cooperation> {
         match self {
             Protocol::Dagor => Box::new(dagor::Dagor::new(world)),
+            Protocol::Breakwater => Box::new(breakwater::Breakwater::new(world)),
             Protocol::Rajomon => Box::new(rajomon::Rajomon::new(world)),
             Protocol::TopFull => Box::new(topfull::TopFull::new(world)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Protocol;
+
+    #[test]
+    fn they_are_named_as_their_sources_name_them() {
+        let all = [Protocol::Dagor, Protocol::Breakwater, Protocol::Rajomon, Protocol::TopFull];
+        let names = serde_json::to_string(&all).expect("names");
+        assert_eq!(names, r#"["dagor","breakwater","rajomon","topfull"]"#);
+        assert_eq!(serde_json::from_str::<[Protocol; 4]>(&names).expect("the same names"), all);
     }
 }

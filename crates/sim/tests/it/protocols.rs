@@ -114,10 +114,18 @@ fn topfull_serves_the_important_first() {
     assert!(outcome.good[0] > 10.0 * outcome.good[2], "{outcome:?}");
 }
 
-/// Its price swings, and while it is low all classes come in: the second fares worse than the third.
 #[test]
-fn rajomon_serves_the_most_important_first() {
+fn rajomon_serves_the_important_first() {
     let outcome = holds_its_claim(Protocol::Rajomon);
-    assert!(outcome.good[0] > 3.0 * outcome.good[1].max(outcome.good[2]), "{outcome:?}");
-    assert!(outcome.good[1] < outcome.good[2], "{outcome:?}");
+    assert!(outcome.good[0] > 5.0 * outcome.good[2], "{outcome:?}");
+}
+
+/// Nobody is more important than another. A request needs two calls, each of which may be refused: with 62 % of the
+/// calls let in the second service is busy, and 76 % of what it could serve is all that comes of it.
+#[test]
+fn breakwater_serves_all_classes_alike() {
+    let outcome = holds_its_claim(Protocol::Breakwater);
+    let [least, most] = [f64::min, f64::max].map(|of| outcome.good.into_iter().reduce(of).expect("three"));
+    assert!(most < 1.2 * least, "{outcome:?}");
+    assert!((0.70..0.82).contains(&outcome.goodput()), "{outcome:?}");
 }

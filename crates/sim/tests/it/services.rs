@@ -75,7 +75,7 @@ fn sum(snapshot: &Snapshot, of: impl Fn(&tidegate_engine::ClassSnapshot) -> u64)
 fn good_and_failed(report: &Report) -> (u64, u64) {
     let span = |course: &Course| course.span(Duration::from_secs(20), Duration::from_secs(60));
     let spans = report.courses.iter().map(span);
-    spans.fold((0, 0), |(good, failed), span| (good + u64::from(span.good), failed + u64::from(span.failed)))
+    spans.fold((0, 0), |(good, failed), span| (good + span.good, failed + span.failed))
 }
 
 #[test]
