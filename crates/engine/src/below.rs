@@ -22,7 +22,7 @@
 //! and then, and several at a time: windows are long for that, and work is done for nothing meanwhile. Kinds that fall
 //! into the same one of [`CELLS`] share it: who is held back keeps it, and others are not held back meanwhile.
 //!
-//! *Source.* Ours. That callers drop what callees would is from DAGOR (Zhou et al., SoCC 2018, section 4.2.4), which
+//! *Source.* Ours. That callers drop what callees would is from DAGOR (Zhou et al., SoCC 2018), which
 //! sends its level with every answer and needs all services to agree on priorities; here an answer's being refused is
 //! what is sent, and every sentry finds its own limits.
 

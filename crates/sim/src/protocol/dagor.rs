@@ -24,9 +24,10 @@
 //! *Applied here.* A service is one, however many servers it has; in the source each server has a level. The hash of
 //! users does not change every hour. A class is the source's business priority: it has one for each kind of action.
 //!
-//! *Source.* Zhou et al., *Overload control for scaling WeChat microservices* (SoCC 2018), sections 4.1 to 4.3; all
-//! numbers are the paper's, as the engine's policy `dagor` has them, whose head says more of the level alone. Beside
-//! the paper two versions by others were read: that of Breakwater's authors and that of Rajomon's.
+//! *Source.* Zhou et al., *Overload control for scaling WeChat microservices* (SoCC 2018); all numbers are the paper's,
+//! as the engine's policy `dagor` has them, whose head says more of the level alone. Of the paper's text only the
+//! abstract and what others write about it was to be had for this. Two versions by others were read: that of
+//! Breakwater's authors (shenango/caladan) and that of Rajomon's (Jiali-Xing/dagor-grpc).
 
 use std::time::Duration;
 

@@ -301,10 +301,11 @@ mod tests {
         assert_eq!(system.services[0].price_of(0), 0.0);
         assert!(!enters(&mut system, Timestamp::ZERO, INNER, &asked(4, 0, 0.1)));
         assert_eq!(system.services[0].price_of(0), 6.0);
+        assert!(!enters(&mut system, Timestamp::ZERO, ENTRY, &asked(5, 1, 0.0)), "it is asked above");
         system.services[0].price = 7.0;
         assert_eq!(system.services[0].price_of(0), 7.0, "the most of both, not their sum");
         // The first service refuses what has too little, and so a client hears of it and sends nothing more.
-        for number in 10..15 {
+        for number in 10..14 {
             assert!(!enters(&mut system, Timestamp::ZERO, ENTRY, &asked(number, 1, 0.0)));
         }
         let answers = system.services[0].answers;

@@ -12,12 +12,14 @@
 //! from the least important, alike where they are equal; what rises is given in the reverse order, to each no more than
 //! 1.1 times what is offered of it. An API of a larger group that uses no overloaded service any more becomes a group
 //! of its own. A group of which every API fails at most a tenth and is limited by nothing is given up, and its limits
-//! with it. Which services an API uses is seen by its calls, as in the source by its traces.
+//! with it. Which services an API uses is seen by its calls; the source has it in a file.
 //!
 //! *Awkward cases.* The limit falls by 5 % a second, however great the overload: from twice what can be done it takes
 //! 14 s to come down to that, and the queue of these seconds must be served too before the latency is that of the new
 //! limit. Meanwhile it falls further, to less than half, and then rises by 1 % a second for more than a minute. This is
-//! why the source learns its steps. An API whose importance is the least is at its lowest limit before the next falls.
+//! why the source learns its steps. At four times the load the queue is a minute long before the limits are low enough,
+//! and the answers say so a minute late. An API whose importance is the least is at its lowest limit before the next
+//! falls.
 //!
 //! *Applied here.* (1) The learned agent is replaced by the source's own comparison with fixed steps (`deploy_mimd`),
 //! whose 1 s of latency becomes the SLA's target. (2) An API is a type of requests and a class together, and the class

@@ -114,6 +114,16 @@ fn topfull_serves_the_important_first() {
     assert!(outcome.good[0] > 10.0 * outcome.good[2], "{outcome:?}");
 }
 
+/// A finding: its limits fall by 5 % a second, and four times the load has filled the queue for a minute by then. The
+/// answers that say so come as late. 5 % of what can be served is served in time from 60 to 180 s. The steps are those
+/// that the source compares its own with, which are learned and may be ten times as large.
+#[test]
+fn topfull_comes_too_late_for_four_times_the_load() {
+    let outcome = run(Some(Protocol::TopFull), 4.0);
+    assert!(outcome.goodput() < 0.2, "{outcome:?}");
+    assert!(f64::from(outcome.in_flight) > 20.0 * CAPACITY, "{outcome:?}");
+}
+
 #[test]
 fn rajomon_serves_the_important_first() {
     let outcome = holds_its_claim(Protocol::Rajomon);
