@@ -17,6 +17,7 @@ use tidegate_engine::{
 use super::cases::Case;
 use super::driver::{Input, Output, Server, Step, View};
 use super::finite;
+use counts::{Counts, Sums};
 use rules::{
     equal, lending_changed, longest_target, may_use, no_inversion, partitions, require, same_estimates, unchanged,
 };
