@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use tidegate_engine::{Controller, Decision, LoadReport, Rejection, ServerId, SetupError, Ticket, Timestamp};
+use tidegate_engine::{Controller, Decision, LoadReport, Rejection, ServerId, Setup, SetupError, Ticket, Timestamp};
 
 use super::kernel::Kernel;
 use super::{Flying, Happening, Run, clients::Fate};
@@ -20,7 +20,7 @@ pub(super) struct Sentry {
     pub(super) log: EventLog,
     pub(super) kernel: Kernel,
     pub(super) desk: Option<Desk>,
-    /// The request that has a ticket, by the ticket's low half, which is unique among live ones.
+    /// The request or call that has a ticket, by the ticket's low half, which is unique among live ones.
     by_ticket: Vec<u32>,
     /// When the controller wants to be called again.
     pub(super) timeout: Timestamp,
@@ -63,17 +63,37 @@ impl Sentry {
         number: u16,
         plans: &mut Agenda<Happening>,
     ) -> Result<Sentry, SetupError> {
-        let log = EventLog::default();
         let seed = seed.wrapping_add(u64::from(number) << 32);
+        let sentry = Sentry::of(world.setup.clone(), seed, plans.slot(Happening::Timeout { sentry: number }))?;
+        Ok(Sentry { desk: world.sentry.map(Desk::new), ..sentry })
+    }
+
+    /// One whose own processors are never short, for a setup.
+    pub(super) fn of(setup: Setup, seed: u64, timer: SlotId) -> Result<Sentry, SetupError> {
+        let log = EventLog::default();
         Ok(Sentry {
-            controller: Controller::new(world.setup.clone(), 1, seed, Box::new(log.clone()))?,
+            controller: Controller::new(setup, 1, seed, Box::new(log.clone()))?,
             log,
             kernel: Kernel::default(),
-            desk: world.sentry.map(Desk::new),
+            desk: None,
             by_ticket: Vec::new(),
             timeout: Timestamp::MAX,
-            timer: plans.slot(Happening::Timeout { sentry: number }),
+            timer,
         })
+    }
+
+    /// A request or call has a ticket from now on.
+    pub(super) fn keep(&mut self, ticket: Ticket, number: u32) {
+        let at = low_half(ticket);
+        if self.by_ticket.len() <= at {
+            self.by_ticket.resize(at + 1, u32::MAX);
+        }
+        self.by_ticket[at] = number;
+    }
+
+    /// Which request or call has a ticket that is alive.
+    pub(super) fn number_of(&self, ticket: Ticket) -> u32 {
+        self.by_ticket[low_half(ticket)]
     }
 
     /// The time that the controller named has come.
@@ -271,12 +291,8 @@ impl Run<'_> {
     }
 
     fn keep(&mut self, request: u32, ticket: Ticket) {
-        let (flying, at) = (&mut self.requests[request as usize], low_half(ticket));
-        let by_ticket = &mut self.sentries.of(flying.sentry).by_ticket;
-        if by_ticket.len() <= at {
-            by_ticket.resize(at + 1, u32::MAX);
-        }
-        by_ticket[at] = request;
+        let flying = &mut self.requests[request as usize];
+        self.sentries.of(flying.sentry).keep(ticket, request);
         flying.ticket = Some(ticket);
     }
 
@@ -288,7 +304,7 @@ impl Run<'_> {
     }
 
     pub(super) fn stop_waiting(&mut self, sentry: u16, ticket: Ticket) -> u32 {
-        let request = self.sentries.all()[usize::from(sentry)].by_ticket[low_half(ticket)];
+        let request = self.sentries.all()[usize::from(sentry)].number_of(ticket);
         let flying = &mut self.requests[request as usize];
         assert_eq!(flying.ticket, Some(ticket), "the low half of a ticket is unique among live ones");
         flying.waiting = false;

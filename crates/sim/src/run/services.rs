@@ -5,37 +5,25 @@
 //! [`tells_refusals`](crate::World::tells_refusals) is off.
 
 use slab::Slab;
-use tidegate_engine::{
-    Action, Controller, Decision, Event, Outcome, Request, RequestTypeId, ServerId, Setup, SetupError, Snapshot,
-    Ticket, Timestamp,
-};
+use tidegate_engine::{Action, Decision, Event, Outcome, Request, ServerId, SetupError, Snapshot, Ticket, Timestamp};
 
 use super::menu::spread;
+use super::sentry::Sentry;
 use super::{Happening, Run};
-use crate::agenda::{Agenda, SlotId};
+use crate::agenda::Agenda;
 use crate::model::Tier;
 use crate::park::{Answered, Asking, Ending};
-use crate::report::EventLog;
 use crate::world::World;
 
 /// All services with sentries, and the calls that are there.
 pub(super) struct Services {
     /// By tier; empty where no tier has one.
-    all: Vec<Option<Service>>,
+    all: Vec<Option<Sentry>>,
     calls: Slab<Call>,
     /// What callers hear of a refusal.
     tells_refusals: bool,
     /// Services whose controllers may have something to say.
     touched: Vec<u16>,
-}
-
-struct Service {
-    controller: Controller,
-    log: EventLog,
-    timeout: Timestamp,
-    timer: SlotId,
-    /// Which call has a ticket, by the ticket's low half.
-    by_ticket: Vec<u32>,
 }
 
 /// A call at a service, waiting or let in.
@@ -48,8 +36,9 @@ struct Call {
 impl Services {
     pub(super) fn new(world: &World, seed: u64, plans: &mut Agenda<Happening>) -> Result<Services, SetupError> {
         let service = |(at, tier): (usize, &Tier)| {
-            let of_tier = |setup| Service::new(setup, seed, at as u16, plans);
-            tier.sentry.clone().map(of_tier).transpose()
+            let own = seed.wrapping_add((at as u64 + 1) << 48);
+            let of = |setup| Sentry::of(setup, own, plans.slot(Happening::ServiceTimeout { tier: at as u16 }));
+            tier.sentry.clone().map(of).transpose()
         };
         let mut all = world.tiers.iter().enumerate().map(service).collect::<Result<Vec<_>, _>>()?;
         let touched: Vec<u16> = (0..all.len() as u16).filter(|at| all[usize::from(*at)].is_some()).collect();
@@ -68,7 +57,7 @@ impl Services {
 
     /// What the controllers show, by tier.
     pub(super) fn snapshots(&self, now: Timestamp) -> Vec<Option<Snapshot>> {
-        let snapshot = |service: &Service| service.controller.snapshot(now);
+        let snapshot = |service: &Sentry| service.controller.snapshot(now);
         self.all.iter().map(|service| service.as_ref().map(snapshot)).collect()
     }
 
@@ -77,7 +66,7 @@ impl Services {
         self.all.iter().flatten().map(|service| service.log.take())
     }
 
-    fn of(&mut self, tier: u16) -> &mut Service {
+    fn of(&mut self, tier: u16) -> &mut Sentry {
         if self.touched.last() != Some(&tier) {
             self.touched.push(tier);
         }
@@ -85,34 +74,10 @@ impl Services {
     }
 }
 
-impl Service {
-    fn new(setup: Setup, seed: u64, tier: u16, plans: &mut Agenda<Happening>) -> Result<Service, SetupError> {
-        let log = EventLog::default();
-        let own = seed.wrapping_add((u64::from(tier) + 1) << 48);
-        Ok(Service {
-            controller: Controller::new(setup, 1, own, Box::new(log.clone()))?,
-            log,
-            timeout: Timestamp::MAX,
-            timer: plans.slot(Happening::ServiceTimeout { tier }),
-            by_ticket: Vec::new(),
-        })
-    }
-
-    fn keep(&mut self, ticket: Ticket, call: u32) {
-        let at = ticket.as_u64() as u32 as usize;
-        if self.by_ticket.len() <= at {
-            self.by_ticket.resize(at + 1, u32::MAX);
-        }
-        self.by_ticket[at] = call;
-    }
-}
-
 impl Run<'_> {
     /// The time has come that a service's controller named.
     pub(super) fn time_out_service(&mut self, now: Timestamp, tier: u16) {
-        let service = self.services.of(tier);
-        service.timeout = Timestamp::MAX;
-        service.controller.handle_timeout(now);
+        self.services.of(tier).time_out(now);
     }
 
     /// What is to be said to services, and what they say, until there is nothing more.
@@ -147,7 +112,7 @@ impl Run<'_> {
         let above = self.asked(&self.requests[request as usize]);
         let call = Request {
             class: above.class,
-            request_type: RequestTypeId(above.request_type.0),
+            request_type: above.request_type,
             url: spread(kind),
             deadline: above.deadline,
             tenant: above.tenant,
@@ -209,17 +174,11 @@ impl Run<'_> {
                 other => unreachable!("an action that is nothing to a service: {other:?}"),
             }
         }
-        let service = self.services.of(tier);
-        if let Some((at, _)) = service.controller.poll_timeout()
-            && at < service.timeout
-        {
-            service.timeout = at;
-            self.plans.plan(service.timer, at.max(now));
-        }
+        self.services.of(tier).plan_timeout(now, &mut self.plans);
         self.services.touched.retain(|touched| *touched != tier);
     }
 
     fn call_of(&mut self, tier: u16, ticket: Ticket) -> u32 {
-        self.services.of(tier).by_ticket[ticket.as_u64() as u32 as usize]
+        self.services.of(tier).number_of(ticket)
     }
 }
