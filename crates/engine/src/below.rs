@@ -87,8 +87,9 @@ struct Cell {
     good: f64,
     /// Windows in a row without a refusal.
     calm: i32,
-    /// How many were sent to servers per second in the window before; 0: not known.
+    /// How many were sent to servers per second in the window before, and what answers are told of that; 0: not known.
     pace: f64,
+    level: Level,
     /// Of this window: when it began, how many were sent, answers, and of these refused below.
     since: Timestamp,
     sent: u32,
@@ -109,7 +110,7 @@ impl Below {
     pub(crate) fn start(&mut self, request: &Request) -> Level {
         let Some(cell) = self.cell(request) else { return 0 };
         cell.sent += 1;
-        level_of(cell.sends_now())
+        cell.level
     }
 
     /// A request was answered that was sent at a level.
@@ -156,6 +157,7 @@ impl Cell {
             good: 0.0,
             calm: 0,
             pace: 0.0,
+            level: 0,
             since: now,
             sent: 0,
             answers: 0,
@@ -211,7 +213,8 @@ impl Cell {
         } else if self.known > 0 && binds && self.limit < f64::INFINITY {
             self.limit = self.towards(passed / (1.0 - EXCESS)).max(self.limit);
         }
-        *self = Cell { since: now, sent: 0, answers: 0, refused: 0, passed: 0.0, known: 0, ..*self };
+        let level = level_of(self.sends_now());
+        *self = Cell { level, since: now, sent: 0, answers: 0, refused: 0, passed: 0.0, known: 0, ..*self };
     }
 
     /// Whether more are refused than chance would have it if [`EXCESS`] were.
