@@ -196,7 +196,7 @@ pub(crate) fn welcome(worker: &Rc<Door>, mut socket: TcpStream, peer: SocketAddr
     #[cfg(feature = "faults")]
     worker.app.faults.strike(crate::faults::Fault::Accept);
     let scratch = worker.scratch.clone();
-    let Scratch { input, out } = &mut *scratch.borrow_mut();
+    let Scratch { input, out, .. } = &mut *scratch.borrow_mut();
     if listen.tls || listen.proxy != ProxyIn::Off || listen.redirect.is_some() {
         return knock(begun, worker, socket, peer, input);
     }

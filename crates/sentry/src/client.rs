@@ -314,6 +314,11 @@ impl Client {
         value
     }
 
+    /// Whether it has something that only requests need.
+    pub(crate) fn has_kept(&self) -> bool {
+        self.forwarded_for.is_some()
+    }
+
     /// Gives back what only requests need.
     pub(crate) fn rest(&self) {
         self.shed.set(true);

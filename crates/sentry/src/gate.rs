@@ -17,6 +17,7 @@ pub(crate) mod head;
 mod owing;
 mod reader;
 pub(crate) mod sift;
+pub(crate) mod whole;
 pub(crate) mod wire;
 
 use std::io;
@@ -32,6 +33,7 @@ use self::closing::Closing;
 use self::head::{Bad, Framing};
 pub(crate) use self::reader::Reader;
 use self::sift::{Origin, Passing, Step, sift};
+use self::whole::Whole;
 use self::wire::poll_read_straight;
 use crate::client::{Client, Wait};
 use crate::door::Door;
@@ -76,9 +78,11 @@ enum Mode {
         /// Of an unfinished head so many bytes were examined.
         examined: u32,
     },
+    /// The service gets a request that was read here.
+    Whole(Box<Whole>),
     /// hyper gets `fixed` more bytes, and then what `chunks` still follows.
     Giving { fixed: u64, chunks: Option<Follower> },
-    /// hyper has the whole request; its answer is awaited.
+    /// hyper, or the service, has the whole request; its answer is awaited.
     Answering,
     /// The request's framing was lost: hyper gets everything, its body counts as broken, and the connection closes
     /// after the answer.
@@ -94,6 +98,8 @@ impl Mode {
 pub(crate) enum Turn {
     /// hyper gets a request.
     Pass,
+    /// The service gets a request without hyper.
+    Serve,
     /// The client speaks HTTP/2.
     Http2,
     /// It is HAProxy, and asks for others.
@@ -122,8 +128,17 @@ impl Gate {
     /// Between requests, without hyper: until there is one for it, or the connection is over.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Turn>> {
         match self.mode {
-            Mode::Boundary { .. } => self.poll_boundary(cx),
+            Mode::Boundary { .. } => self.poll_boundary(cx, false),
+            Mode::Whole(_) => Poll::Ready(Ok(Turn::Serve)),
             _ => Poll::Ready(Ok(Turn::Pass)),
+        }
+    }
+
+    /// The request that the service gets without hyper.
+    pub(crate) fn take_whole(&mut self) -> Option<Box<Whole>> {
+        match std::mem::replace(&mut self.mode, Mode::Answering) {
+            Mode::Whole(whole) => Some(whole),
+            _ => None,
         }
     }
 
@@ -165,13 +180,13 @@ impl Gate {
         self.held_at = 0;
     }
 
-    fn poll_boundary(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Turn>> {
-        let polled = self.poll_boundary_uncounted(cx);
+    fn poll_boundary(&mut self, cx: &mut Context<'_>, has_hyper: bool) -> Poll<io::Result<Turn>> {
+        let polled = self.poll_boundary_uncounted(cx, has_hyper);
         self.count_held();
         polled
     }
 
-    fn poll_boundary_uncounted(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Turn>> {
+    fn poll_boundary_uncounted(&mut self, cx: &mut Context<'_>, has_hyper: bool) -> Poll<io::Result<Turn>> {
         loop {
             // Answers go out before anything more is read or decided: a client that only sends is owed one pass's
             // answers at most.
@@ -188,17 +203,17 @@ impl Gate {
                 return Poll::Ready(Ok(turn));
             }
             if self.fresh_bytes() {
-                if self.sift_held() == Some(Turn::Pass) {
-                    return Poll::Ready(Ok(Turn::Pass));
+                match self.sift_held(has_hyper) {
+                    Some(turn) => return Poll::Ready(Ok(turn)),
+                    None => continue,
                 }
-                continue;
             }
             if self.client.waits_for() == Wait::ResponseBody {
                 self.worker.idle(&self.client);
             }
-            match self.poll_read_and_sift(cx)? {
-                Poll::Ready(Some(turn @ (Turn::Pass | Turn::Http2 | Turn::Spop))) => return Poll::Ready(Ok(turn)),
+            match self.poll_read_and_sift(cx, has_hyper)? {
                 Poll::Ready(Some(Turn::End)) => self.close(false),
+                Poll::Ready(Some(turn)) => return Poll::Ready(Ok(turn)),
                 Poll::Ready(None) => {}
                 // A request that is already here is still answered; only then does a closing connection close.
                 Poll::Pending if self.client.close.get() && self.held_is_empty() => self.close(false),
@@ -209,7 +224,7 @@ impl Gate {
 
     /// Reads, and goes over what came. The common case, nothing held, works in the worker's buffer and copies only
     /// what a pass leaves.
-    fn poll_read_and_sift(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Turn>>> {
+    fn poll_read_and_sift(&mut self, cx: &mut Context<'_>, has_hyper: bool) -> Poll<io::Result<Option<Turn>>> {
         if self.is_new || !self.held_is_empty() {
             // No more than shows that the head is too large.
             let most = self.worker.head().bytes + 1;
@@ -217,10 +232,10 @@ impl Gate {
                 return Poll::Ready(Ok(Some(Turn::End)));
             }
             let is_due = !self.is_new && self.must_examine(most);
-            return Poll::Ready(Ok(if is_due { self.sift_held() } else { None }));
+            return Poll::Ready(Ok(if is_due { self.sift_held(has_hyper) } else { None }));
         }
         let scratch = self.worker.scratch.clone();
-        let Scratch { input, out } = &mut *scratch.borrow_mut();
+        let Scratch { input, out, .. } = &mut *scratch.borrow_mut();
         let mut buffer = ReadBuf::new(input);
         ready!(Pin::new(&mut self.io).poll_read(cx, &mut buffer))?;
         let input = buffer.filled();
@@ -233,7 +248,7 @@ impl Gate {
             return Poll::Ready(Ok(None));
         }
         out.clear();
-        let sifted = sift(&self.worker, Origin::of(&self.client), input, out);
+        let sifted = sift(&self.worker, Origin::of(&self.client, has_hyper), input, out);
         self.forget_held();
         self.held.extend_from_slice(&input[sifted.consumed..]);
         self.answer(cx, out)?;
@@ -263,19 +278,16 @@ impl Gate {
     }
 
     /// One pass over what is held.
-    fn sift_held(&mut self) -> Option<Turn> {
+    fn sift_held(&mut self, has_hyper: bool) -> Option<Turn> {
         let input = &self.held[self.held_at as usize..];
-        let sifted = sift(&self.worker, Origin::of(&self.client), input, &mut self.out);
+        let sifted = sift(&self.worker, Origin::of(&self.client, has_hyper), input, &mut self.out);
         self.let_go(sifted.consumed);
         self.take_step(sifted.step)
     }
 
     fn take_step(&mut self, step: Step) -> Option<Turn> {
         match step {
-            Step::Pass(passing) => {
-                self.begin(passing);
-                return Some(Turn::Pass);
-            }
+            Step::Pass(passing) => return Some(self.begin(passing)),
             Step::Discard(missing) => {
                 self.mode = Mode::Boundary { discard: missing, examined: 0 };
                 self.forget_held();
@@ -307,16 +319,23 @@ impl Gate {
         None
     }
 
-    fn begin(&mut self, passing: Passing) {
-        let chunks = (passing.framing == Framing::Chunked).then(Follower::default);
-        let body = if let Framing::Length(length) = passing.framing { length } else { 0 };
-        self.mode = Mode::Giving { fixed: passing.head as u64 + body, chunks };
+    fn begin(&mut self, passing: Passing) -> Turn {
+        let turn = if passing.whole.is_some() { Turn::Serve } else { Turn::Pass };
+        self.mode = passing.whole.map_or_else(
+            || {
+                let chunks = (passing.framing == Framing::Chunked).then(Follower::default);
+                let body = if let Framing::Length(length) = passing.framing { length } else { 0 };
+                Mode::Giving { fixed: passing.head as u64 + body, chunks }
+            },
+            Mode::Whole,
+        );
         self.client.asks_whole_server.set(passing.whole_server);
         // It asked in time: what was held against it as an idle connection is void.
         self.client.take_expired();
         self.client.pass(passing.arrival);
         let deadline = self.worker.deadline(|timeouts| timeouts.header);
         self.client.wait(Wait::RequestBody, deadline);
+        turn
     }
 
     /// Reads into `held`, until that has `most` bytes or by one byte; how many bytes.
@@ -380,8 +399,8 @@ impl Gate {
         }
     }
 
-    /// While the answer is awaited: keeps what the client sends ahead, and tells hyper only that the client left.
-    fn poll_hold(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// While the answer is awaited: keeps what the client sends ahead, and tells only that the client left.
+    pub(crate) fn poll_hold(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.eof && self.held().len() < HOLD_AT_MOST && !self.worker.holds_too_much() {
             let filled = self.poll_fill(cx, HOLD_AT_MOST);
             self.count_held();

@@ -1,4 +1,8 @@
-//! One client's connection as a task: hyper is there while it has something to do, and gone while the client is idle.
+//! One client's connection as a task. A plain request that came whole is answered from here; for the others hyper is
+//! there while it has something to do, and gone while the client is idle.
+
+mod answer;
+mod framing;
 
 use std::future::poll_fn;
 use std::io;
@@ -12,6 +16,8 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use self::answer::answer;
+pub(crate) use self::framing::Date;
 use crate::client::{Client, Wait};
 use crate::counters::Counter;
 use crate::door::Door;
@@ -48,8 +54,8 @@ enum Part {
     Entering(Entering),
     /// The gate alone, until a request comes that hyper must have.
     Gate(Gate),
-    /// hyper, with the gate under its read side.
-    Hyper(Pin<Box<dyn Future<Output = After>>>),
+    /// The service: by hyper, with the gate under its read side, or for one request by itself.
+    Service(Pin<Box<dyn Future<Output = After>>>),
     /// Whatever comes last: the client is to read its answer, or a tunnel.
     Last(Pin<Box<dyn Future<Output = ()>>>),
     /// Nobody any more.
@@ -83,14 +89,16 @@ impl Future for Serve {
                     let turn = ready!(poll_gate(gate, worker, client, cx));
                     let Part::Gate(gate) = std::mem::replace(part, Part::Over) else { return Poll::Ready(()) };
                     match turn {
-                        Ok(Turn::Pass) => Part::Hyper(with_hyper(gate, worker.clone(), client.clone())),
+                        Ok(Turn::Pass) => Part::Service(with_hyper(gate, worker.clone(), client.clone())),
+                        Ok(Turn::Serve) => Part::serve(gate, worker, client),
                         Ok(Turn::Http2) => Part::http2(gate, worker, client),
                         Ok(Turn::Spop) => Part::spop(gate, worker, client),
                         Ok(Turn::End) => Part::close(gate, worker, client),
                         Err(_) => Part::Over,
                     }
                 }
-                Part::Hyper(hyper) => match ready!(hyper.as_mut().poll(cx)) {
+                Part::Service(service) => match ready!(service.as_mut().poll(cx)) {
+                    After::Next(gate) => Part::Gate(gate),
                     After::Rest(mut gate) => {
                         client.rest();
                         gate.release_buffers();
@@ -111,6 +119,14 @@ impl Future for Serve {
 }
 
 impl Part {
+    fn serve(mut gate: Gate, worker: &Rc<Door>, client: &Rc<Client>) -> Part {
+        client.shed.set(false);
+        match gate.take_whole() {
+            Some(whole) => Part::Service(answer(gate, *whole, worker.clone(), client.clone())),
+            None => Part::Over,
+        }
+    }
+
     fn close(gate: Gate, worker: &Rc<Door>, client: &Rc<Client>) -> Part {
         if !gate.must_linger() && !gate.says_farewell() {
             return Part::Over;
@@ -167,6 +183,11 @@ impl Drop for Registered {
 fn poll_gate(gate: &mut Gate, worker: &Door, client: &Client, cx: &mut Context<'_>) -> Poll<io::Result<Turn>> {
     client.remember(cx);
     let polled = gate.poll_next(cx);
+    if polled.is_pending() && client.shed.get() && client.has_kept() {
+        // Nothing came for a while.
+        client.rest();
+        gate.release_buffers();
+    }
     match (polled, client.take_expired()) {
         (Poll::Pending, Some(Wait::Header)) => {
             gate.fail(Bad::HeaderTimeout);
@@ -190,6 +211,8 @@ fn poll_gate(gate: &mut Gate, worker: &Door, client: &Client, cx: &mut Context<'
 
 /// How hyper's part ended.
 enum After {
+    /// The request is answered.
+    Next(Gate),
     /// Nothing happens: hyper can go until something does.
     Rest(Gate),
     /// The connection is over; what is written is flushed.

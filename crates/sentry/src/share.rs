@@ -21,6 +21,7 @@ use crate::http2::conduct::Conduct;
 use crate::in_force::InForce;
 use crate::mirror::Shadow;
 use crate::reject::Refusals;
+use crate::serve::Date;
 use crate::shed::Shortage;
 use crate::tls::Facts;
 use crate::upstream::pool::Pool;
@@ -338,11 +339,17 @@ pub(crate) struct Scratch {
     pub(crate) input: Box<[u8]>,
     /// The answers to it.
     pub(crate) out: Vec<u8>,
+    /// The time as answers say it.
+    pub(crate) date: Date,
 }
 
 impl Scratch {
     pub(crate) fn shared() -> Rc<RefCell<Scratch>> {
-        Rc::new(RefCell::new(Scratch { input: vec![0; SCRATCH].into_boxed_slice(), out: Vec::new() }))
+        Rc::new(RefCell::new(Scratch {
+            input: vec![0; SCRATCH].into_boxed_slice(),
+            out: Vec::new(),
+            date: Date::default(),
+        }))
     }
 }
 

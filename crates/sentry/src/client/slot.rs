@@ -11,6 +11,14 @@ impl<T> Slot<T> {
         self.0.take()
     }
 
+    /// Whether it is full.
+    pub(crate) fn is_some(&self) -> bool {
+        let inside = self.0.take();
+        let is_some = inside.is_some();
+        self.0.set(inside);
+        is_some
+    }
+
     /// Fills it.
     pub(crate) fn put(&self, value: Box<T>) {
         self.0.set(Some(value));

@@ -1,5 +1,5 @@
 //! Going through the bytes at a message boundary: plain requests that are refused are answered here and now,
-//! pipelined ones in one pass; the first request that is not refused stops the pass and goes to hyper.
+//! pipelined ones in one pass; the first request that is not refused stops the pass and goes to the service.
 
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -8,6 +8,7 @@ use tidegate_classify::RequestView;
 use tidegate_engine::Timestamp;
 
 use super::head::{Bad, Examined, Framing, Head, examine, header_table, leading_lines};
+use super::whole::Whole;
 use crate::acme::challenge;
 use crate::client::Client;
 use crate::door::Door;
@@ -30,16 +31,18 @@ pub(crate) struct Origin<'a> {
     peer: SocketAddr,
     /// What its handshake said, where there was one.
     facts: Option<&'a Facts>,
+    /// hyper has the connection, and gets what passes.
+    has_hyper: bool,
 }
 
 impl<'a> Origin<'a> {
-    /// A connection without a handshake.
+    /// A new connection without a handshake.
     pub(crate) fn plain(peer: SocketAddr) -> Self {
-        Origin { peer, facts: None }
+        Origin { peer, facts: None, has_hyper: false }
     }
 
-    pub(crate) fn of(client: &'a Client) -> Self {
-        Origin { peer: client.peer(), facts: client.facts() }
+    pub(crate) fn of(client: &'a Client, has_hyper: bool) -> Self {
+        Origin { peer: client.peer(), facts: client.facts(), has_hyper }
     }
 }
 
@@ -63,7 +66,7 @@ pub(crate) enum Step {
     Full,
     /// A request was answered whose body is not all here: this much of it is still to be thrown away.
     Discard(u64),
-    /// A request for hyper follows.
+    /// A request for the service follows.
     Pass(Passing),
     /// Nothing after this is read: the connection closes once the answers are out.
     Close {
@@ -72,7 +75,7 @@ pub(crate) enum Step {
     },
 }
 
-/// A request that hyper gets.
+/// A request that is not refused here.
 #[derive(Debug)]
 pub(crate) struct Passing {
     /// Bytes of its head.
@@ -83,6 +86,8 @@ pub(crate) struct Passing {
     pub(crate) whole_server: bool,
     /// The decision, when it was plain.
     pub(crate) arrival: Option<Box<Arrival>>,
+    /// The request, where it takes no hyper. Its bytes are dealt with.
+    pub(crate) whole: Option<Box<Whole>>,
 }
 
 /// Goes through `input`; answers are appended to `out`.
@@ -105,7 +110,12 @@ pub(crate) fn sift(worker: &Rc<Door>, origin: Origin<'_>, input: &[u8], out: &mu
                 consumed += length;
                 break Step::Close { unread: false };
             }
-            One::Stop(step) => break step,
+            One::Stop(step) => {
+                if let Step::Pass(Passing { head, whole: Some(_), .. }) = step {
+                    consumed += head;
+                }
+                break step;
+            }
         }
     };
     Sifted { consumed, step }
@@ -136,12 +146,12 @@ fn sift_one(door: &Rc<Door>, origin: Origin<'_>, input: &[u8], out: &mut Vec<u8>
         out.extend_from_slice(&answer);
         return One::Answered { length: head.len, close: true };
     }
-    let pass = |arrival| {
+    let pass = |arrival, whole| {
         let whole_server = head.asks_whole_server();
-        One::Stop(Step::Pass(Passing { head: head.len, framing: head.framing, whole_server, arrival }))
+        One::Stop(Step::Pass(Passing { head: head.len, framing: head.framing, whole_server, arrival, whole }))
     };
     if !head.plain {
-        return pass(None);
+        return pass(None, None);
     }
     let found = door.find(&Seen { head: &head, origin }, origin.facts);
     let worker = match found.and_then(|worker| worker.takes(head.framing).map(|()| worker)) {
@@ -158,7 +168,8 @@ fn sift_one(door: &Rc<Door>, origin: Origin<'_>, input: &[u8], out: &mut Vec<u8>
     };
     let arrival = police(worker, &Seen { head: &head, origin }, now, body);
     let (Policed::Refused(rejection), Some(length)) = (&arrival.policed, length_to_skip(&head)) else {
-        return pass(Some(Box::new(arrival)));
+        let whole = if origin.has_hyper { None } else { Whole::of(&head, input) };
+        return pass(Some(Box::new(arrival)), whole);
     };
     let close = head.close || door.is_closing(origin.peer);
     let wanted = reject::Wanted { accept: head.header("accept"), head_only: head.method == "HEAD", close };

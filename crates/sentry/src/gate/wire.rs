@@ -22,12 +22,12 @@ impl hyper::rt::Read for Gate {
             this.mode = Mode::BOUNDARY;
             this.worker.idle(&this.client);
         }
-        if matches!(this.mode, Mode::Boundary { .. }) && ready!(this.poll_boundary(cx))? == Turn::End {
+        if matches!(this.mode, Mode::Boundary { .. }) && ready!(this.poll_boundary(cx, true))? == Turn::End {
             return Poll::Ready(Ok(()));
         }
         match this.mode {
             Mode::Boundary { .. } | Mode::Giving { .. } => this.poll_give(cx, to),
-            Mode::Answering => this.poll_hold(cx),
+            Mode::Answering | Mode::Whole(_) => this.poll_hold(cx),
             Mode::Loose => this.poll_loose(cx, to),
         }
     }

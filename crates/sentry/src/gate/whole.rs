@@ -1,0 +1,80 @@
+//! A request that is all here, read where it lies: plain, without a body. The service gets it from the gate, and hyper
+//! never hears of it.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version, request};
+
+use super::head::{Framing, Head};
+
+/// Room for the fields that servers get besides the client's own.
+const ADDED: usize = 6;
+
+/// A plain request without a body.
+#[derive(Debug)]
+pub(crate) struct Whole {
+    /// What it asks for.
+    pub(crate) parts: request::Parts,
+    /// Its client wants the connection closed after the answer.
+    pub(crate) close: bool,
+}
+
+impl Whole {
+    /// The request whose head is at the beginning of `input`; `None`: it takes hyper. Who wants trailers may get them
+    /// only from there.
+    pub(super) fn of(head: &Head<'_, '_>, input: &[u8]) -> Option<Box<Whole>> {
+        if !head.plain || head.framing != Framing::None || head.header("te").is_some() {
+            return None;
+        }
+        let bytes = Bytes::copy_from_slice(&input[..head.len]);
+        // Fields share the head's bytes.
+        let shared = |part: &[u8]| {
+            let at = part.as_ptr().addr() - input.as_ptr().addr();
+            bytes.slice(at..at + part.len())
+        };
+        let mut headers = HeaderMap::with_capacity(head.headers.len() + ADDED);
+        for field in head.headers {
+            let name = HeaderName::from_bytes(field.name.as_bytes()).ok()?;
+            headers.append(name, HeaderValue::from_maybe_shared(shared(field.value)).ok()?);
+        }
+        let (mut parts, ()) = Request::new(()).into_parts();
+        parts.method = Method::from_bytes(head.method.as_bytes()).ok()?;
+        parts.uri = Uri::from_maybe_shared(shared(head.target.as_bytes())).ok()?;
+        parts.version = Version::HTTP_11;
+        parts.headers = headers;
+        Some(Box::new(Whole { parts, close: head.close }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::head::{Examined, HeadLimits, examine, header_table};
+    use super::*;
+    use tidegate_classify::Paths;
+
+    fn read(text: &str) -> Option<Box<Whole>> {
+        let limits = HeadLimits { bytes: 4096, headers: 20, body: None, paths: Paths::Strict };
+        match examine(text.as_bytes(), &mut header_table(), &limits) {
+            Examined::Whole(head) => Whole::of(&head, text.as_bytes()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_plain_request_is_read_as_it_was_sent() {
+        let whole = read("PUT /a?b=c HTTP/1.1\r\nHost: x\r\nA: 1 \r\nContent-Length: 0\r\na:2\r\nEmpty:\r\n\r\nnext");
+        let Whole { parts, close } = *whole.expect("it is plain");
+        assert_eq!((parts.method, parts.uri.to_string().as_str(), close), (Method::PUT, "/a?b=c", false));
+        let fields: Vec<_> = parts.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+        let wanted = [("host", "x"), ("a", "1"), ("a", "2"), ("content-length", "0"), ("empty", "")];
+        assert_eq!(fields, wanted.map(|(name, value)| (name, value.as_bytes())));
+    }
+
+    #[test]
+    fn what_takes_hyper_is_left_to_it() {
+        let close = read("GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        assert!(close.is_some_and(|whole| whole.close));
+        for fields in ["TE: trailers\r\n", "Content-Length: 3\r\n", "Connection: upgrade\r\nUpgrade: a\r\n"] {
+            assert!(read(&format!("GET / HTTP/1.1\r\nHost: x\r\n{fields}\r\nabc")).is_none(), "{fields}");
+        }
+    }
+}
