@@ -8,7 +8,6 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 use thiserror::Error;
 use tidegate_engine::{Outcome, Timestamp};
 
@@ -20,7 +19,7 @@ use crate::grpc;
 use crate::record::RecordEnd;
 use crate::reject::DECISION;
 use crate::share::WorkerApp;
-use crate::upstream::ServerConn;
+use crate::upstream::{Fault, Incoming, ServerConn};
 
 /// Why a body broke off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -236,18 +235,18 @@ impl Drop for ResponseBody {
 
 impl Relay {
     /// The next frame; drives the server's connection when there is none yet.
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Fault>>> {
         let first = self.first.take();
         match &mut self.server {
             _ if first.is_some() => Poll::Ready(first.map(Ok)),
-            Some(server) => server.poll_frame(Pin::new(&mut self.incoming), cx),
-            None => Pin::new(&mut self.incoming).poll_frame(cx),
+            Some(server) => server.poll_frame(&mut self.incoming, cx),
+            None => self.incoming.poll_alone(cx),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         let first = self.first.as_ref().and_then(Frame::data_ref).map_or(0, |data| data.len() as u64);
-        match self.incoming.size_hint().exact() {
+        match self.incoming.exact() {
             Some(rest) => SizeHint::with_exact(first + rest),
             None => SizeHint::default(),
         }

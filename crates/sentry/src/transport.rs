@@ -30,6 +30,14 @@ impl Transport {
         }
     }
 
+    /// Until there may be something to read: memory for it need not be there before. Of what is sealed nothing is known.
+    pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Transport::Plain(io) => io.poll_read_ready(cx),
+            Transport::Tls(_) => Poll::Ready(Ok(())),
+        }
+    }
+
     /// It ends before all was sent: the other side is to be able to tell.
     pub(crate) fn cut(&mut self) {
         if let Transport::Tls(tls) = self {

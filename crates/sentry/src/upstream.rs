@@ -2,8 +2,8 @@
 //! an idle one rests in its worker's pool until it is used again or swept. Those of HTTP/2 are [`multiplexed`].
 
 mod allowed;
-mod answers;
 pub(crate) mod connect;
+mod http1;
 pub(crate) mod multiplexed;
 pub(crate) mod pool;
 pub(crate) mod send;
@@ -17,21 +17,19 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame};
-use hyper::body::Incoming;
-use hyper::client::conn::http1::{Connection, SendRequest};
 use hyper::rt::ReadBufCursor;
 use tidegate_engine::{Request, Timestamp};
 use tokio::io::AsyncWrite;
 
 use self::allowed::Frames;
-use self::answers::Answers;
+pub(crate) use self::http1::Fault;
+use self::http1::{Conn, Rest};
 use self::multiplexed::Stream;
 use self::pool::Pool;
 use crate::gate::wire::{poll_read_watched, write_together};
 use crate::proxy_protocol::out::Ends;
 use crate::share::WorkerApp;
 use crate::transport::Transport;
-use crate::upload::RequestBody;
 
 /// What a request has of a connection to a server, or a connection at rest in its pool.
 #[derive(Debug)]
@@ -54,12 +52,7 @@ enum Line {
 /// A connection of HTTP/1.1. It has no task: whoever uses it drives it.
 #[derive(Debug)]
 struct Own {
-    sender: SendRequest<RequestBody>,
-    connection: Connection<ServerIo, RequestBody>,
-    /// How its answers are written.
-    answers: Rc<Answers>,
-    /// hyper is done with the connection, and must not be asked again.
-    over: bool,
+    conn: Conn,
     /// It has answered a request before.
     reused: bool,
     idle_since: Timestamp,
@@ -69,43 +62,58 @@ struct Own {
     ends: Option<Ends>,
 }
 
-impl Own {
-    /// Lets hyper read and write.
-    fn drive(&mut self, cx: &mut Context<'_>) {
-        if !self.over {
-            self.over = Pin::new(&mut self.connection).poll(cx).is_ready();
+/// An answer's body, as far as it is not read. The connection that it comes from knows nothing of it.
+#[derive(Debug)]
+pub(crate) enum Incoming {
+    Http1(Rest),
+    Http2(hyper::body::Incoming),
+}
+
+impl Incoming {
+    /// Whether it is known that no more comes.
+    pub(crate) fn is_end_stream(&self) -> bool {
+        match self {
+            Incoming::Http1(rest) => rest.is_over(),
+            Incoming::Http2(body) => body.is_end_stream(),
         }
     }
 
-    /// Whether another request can be sent on it.
-    fn usable(&self) -> bool {
-        !self.over && self.sender.is_ready()
+    /// How many bytes are still to come, where the server said so.
+    pub(crate) fn exact(&self) -> Option<u64> {
+        match self {
+            Incoming::Http1(rest) => rest.exact(),
+            Incoming::Http2(body) => body.size_hint().exact(),
+        }
+    }
+
+    /// What comes of it when its connection is no longer here: that is free for others, or shared with them.
+    pub(crate) fn poll_alone(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Fault>>> {
+        match self {
+            Incoming::Http1(_) => Poll::Ready(None),
+            Incoming::Http2(body) => {
+                Pin::new(body).poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(|_| Fault::Broken)))
+            }
+        }
     }
 }
 
 impl ServerConn {
-    /// The next frame of an answer's body; lets hyper read when there is none yet.
+    /// The next frame of an answer's body.
     pub(crate) fn poll_frame(
         &mut self,
-        mut body: Pin<&mut Incoming>,
+        body: &mut Incoming,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        match (body.as_mut().poll_frame(cx), &mut self.line) {
-            (Poll::Pending, Line::Own(own)) => {
-                own.drive(cx);
-                body.poll_frame(cx)
-            }
-            (polled, _) => polled,
+    ) -> Poll<Option<Result<Frame<Bytes>, Fault>>> {
+        match (body, &mut self.line) {
+            (Incoming::Http1(rest), Line::Own(own)) => own.conn.poll_frame(rest, cx),
+            (body, _) => body.poll_alone(cx),
         }
     }
 
     /// A request begins on it.
     fn note_begin(&self) {
-        if let Line::Own(own) = &self.line {
-            own.answers.expect();
-            if let Some(home) = &self.home {
-                home.server.ledger.begin(own.local);
-            }
+        if let (Line::Own(own), Some(home)) = (&self.line, &self.home) {
+            home.server.ledger.begin(own.local);
         }
     }
 
@@ -122,10 +130,7 @@ impl ServerConn {
             Line::Own(own) => own,
             Line::Stream(stream) => return stream.note_end(now),
         };
-        if !own.usable() {
-            own.drive(cx);
-        }
-        if own.usable()
+        if own.conn.finish(cx)
             && let Some(home) = self.home.take()
         {
             let most = worker.local().live.config.pool.idle_per_server;
@@ -138,7 +143,7 @@ impl ServerConn {
     /// The socket, where a server owes an answer that nobody wants; `None`: it is closed, or others use it.
     pub(crate) fn into_abandoned(self: Box<Self>) -> Option<Transport> {
         match self.line {
-            Line::Own(own) if !own.over => Some(own.connection.into_parts().io.socket),
+            Line::Own(own) if !own.conn.is_over() => Some(own.conn.into_parts().0),
             _ => None,
         }
     }
@@ -146,8 +151,7 @@ impl ServerConn {
     /// The socket and what was read ahead, after the server agreed to another protocol; `None`: it cannot have.
     pub(crate) fn into_socket(self: Box<Self>) -> Option<(Transport, Bytes)> {
         let Line::Own(own) = self.line else { return None };
-        let parts = own.connection.into_parts();
-        Some((parts.io.socket, parts.read_buf))
+        Some(own.conn.into_parts())
     }
 
     /// It has answered a request before, so it may just have been closed.
@@ -156,11 +160,6 @@ impl ServerConn {
             Line::Own(own) => own.reused,
             Line::Stream(stream) => stream.is_reused(),
         }
-    }
-
-    /// Its answers are not written as they should be.
-    fn is_odd(&self) -> bool {
-        matches!(&self.line, Line::Own(own) if own.answers.are_odd())
     }
 }
 
@@ -174,8 +173,6 @@ pub(crate) struct ServerIo {
 /// What is made of the bytes that come from a server, besides what hyper makes of them.
 #[derive(Debug)]
 enum Watching {
-    /// How answers are written.
-    Answers(Rc<Answers>),
     /// How many streams there may be. Frames can be read in one way only.
     Frames(Frames),
     /// Nothing.
@@ -193,7 +190,6 @@ impl hyper::rt::Read for ServerIo {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, to: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         let ServerIo { socket, watching } = &mut *self;
         poll_read_watched(socket, cx, to, |bytes| match watching {
-            Watching::Answers(answers) => answers.read(bytes),
             Watching::Frames(frames) => {
                 frames.read(bytes);
                 Ok(())

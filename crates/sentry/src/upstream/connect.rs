@@ -6,24 +6,20 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use hyper::client::conn::http1;
 use tidegate_engine::Timestamp;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpStream, UnixStream};
 
-use super::answers::Answers;
+use super::http1::Conn;
 use super::multiplexed::Multiplexed;
 use super::pool::Pool;
-use super::{Line, Own, ServerConn, ServerIo, Watching};
+use super::{Line, Own, ServerConn};
 use crate::client::Client;
 use crate::config::ProxyOut;
 use crate::in_force::{Endpoint, Server};
 use crate::proxy_protocol::out::{self, Ends};
 use crate::tls::Facts;
 use crate::transport::Transport;
-
-/// Bytes that are read ahead of an answer, its head included.
-const BUFFER: usize = 64 * 1024;
 
 /// Between two tries to get into the queue of a Unix socket.
 const QUEUE_FULL: Duration = Duration::from_millis(5);
@@ -39,12 +35,12 @@ pub(crate) async fn connect(pool: &Rc<Pool>, client: &Client, timeout: Duration)
     let ends = ends(&pool.server, client);
     #[cfg(any(test, feature = "fuzzing"))]
     if let Some(io) = crate::fuzz::dial() {
-        return begin(pool, Transport::Plain(io?), SocketAddr::from(([127, 0, 0, 1], 1)), ends).await;
+        return Ok(begin(pool, Transport::Plain(io?), SocketAddr::from(([127, 0, 0, 1], 1)), ends));
     }
     let head = out::header(pool.server.proxy, ends, client.facts().and_then(Facts::host));
     let opened = tokio::time::timeout(timeout, open(&pool.server, &head)).await;
     let (io, local) = opened.map_err(|_| io::ErrorKind::TimedOut)??;
-    begin(pool, io, local, ends).await
+    Ok(begin(pool, io, local, ends))
 }
 
 /// Opens a connection of HTTP/2 to the pool's server.
@@ -61,16 +57,11 @@ pub(crate) async fn connect_shared(pool: &Pool, timeout: Duration) -> io::Result
     opened.await.map_err(|_| io::ErrorKind::TimedOut)?
 }
 
-/// hyper takes a socket over.
-async fn begin(pool: &Rc<Pool>, io: Transport, local: SocketAddr, ends: Option<Ends>) -> io::Result<Box<ServerConn>> {
+/// HTTP/1.1 begins on a socket.
+fn begin(pool: &Rc<Pool>, io: Transport, local: SocketAddr, ends: Option<Ends>) -> Box<ServerConn> {
     pool.server.ledger.open(local);
-    let answers = Rc::new(Answers::default());
-    let io = ServerIo { socket: io, watching: Watching::Answers(answers.clone()) };
-    let handshake = http1::Builder::new().max_buf_size(BUFFER).handshake(io).await;
-    let (sender, connection) = handshake.map_err(io::Error::other)?;
-    let idle_since = Timestamp::ZERO;
-    let own = Own { sender, connection, answers, over: false, reused: false, idle_since, local, ends };
-    Ok(Box::new(ServerConn { line: Line::Own(own), home: Some(pool.clone()) }))
+    let own = Own { conn: Conn::new(io), reused: false, idle_since: Timestamp::ZERO, local, ends };
+    Box::new(ServerConn { line: Line::Own(own), home: Some(pool.clone()) })
 }
 
 /// Whether it is this machine that lacks something: descriptors, ports, memory. That says nothing about a server.

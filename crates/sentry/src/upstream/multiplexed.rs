@@ -182,7 +182,7 @@ impl Drop for Stream {
 }
 
 /// Brings a request that was not sent back into the form of HTTP/1, for whichever server is next.
-pub(crate) fn unfit(request: &mut Request<RequestBody>) {
+pub(crate) fn unfit(mut request: Request<RequestBody>) -> Request<RequestBody> {
     let mut parts = std::mem::take(request.uri_mut()).into_parts();
     let authority = parts.authority.take();
     parts.scheme = None;
@@ -190,6 +190,7 @@ pub(crate) fn unfit(request: &mut Request<RequestBody>) {
     if let Some(host) = authority.and_then(|authority| HeaderValue::from_str(authority.as_str()).ok()) {
         request.headers_mut().insert(header::HOST, host);
     }
+    request
 }
 
 /// Runs what belongs to a connection on the worker that has it.

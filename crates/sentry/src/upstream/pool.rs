@@ -43,9 +43,7 @@ impl Pool {
         loop {
             let mut conn = self.newest(ends)?;
             let Line::Own(own) = &mut conn.line else { continue };
-            // This tells hyper whom to wake from now on, and shows whether the server has closed meanwhile.
-            own.drive(cx);
-            if own.usable() {
+            if own.conn.is_quiet(cx) {
                 conn.home = Some(self.clone());
                 lane.bump(Counter::ServerReuses);
                 return Some(conn);
@@ -88,11 +86,11 @@ impl Pool {
             if now.since(own.idle_since) >= longest {
                 return false;
             }
-            own.drive(&mut cx);
-            if !own.usable() {
+            let is_quiet = own.conn.is_quiet(&mut cx);
+            if !is_quiet {
                 lane.bump(Counter::ServerStale);
             }
-            own.usable()
+            is_quiet
         });
         self.shared.sweep(|since| now.since(since) >= longest);
     }

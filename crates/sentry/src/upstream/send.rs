@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -11,14 +11,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use http_body::{Body, Frame};
-use hyper::body::Incoming;
 use tidegate_engine::{Outcome, Timestamp};
 
 use super::connect::{connect, connect_shared, ends, is_local, is_out_of_descriptors};
+use super::http1::Fault;
 use super::multiplexed::{Stream, unfit};
 use super::pool::Pool;
 use super::sharing::Offer;
-use super::{Line, Own, ServerConn};
+use super::{Incoming, Line, Own, ServerConn};
 use crate::client::{Client, Wait};
 use crate::counters::Counter;
 use crate::gate::head::Bad;
@@ -255,12 +255,12 @@ where
     }
 }
 
-/// Request out, head of the answer in: sender and connection are driven together, right here.
+/// Request out, head of the answer in: the connection is driven right here.
 async fn exchange(
     worker: &Rc<WorkerApp>,
     client: &Client,
     server: Box<ServerConn>,
-    mut request: Request<RequestBody>,
+    request: Request<RequestBody>,
     left: &Left,
 ) -> Result<Answer, Failed> {
     let sent_at = worker.now();
@@ -269,22 +269,8 @@ async fn exchange(
     let answer = {
         let Some(server) = &mut lent.server else { return Err(failed(worker, Failure::Broken, None, false)) };
         match &mut server.line {
-            Line::Own(Own { sender, connection, over, .. }) => {
-                let drive = |cx: &mut Context<'_>| {
-                    if !*over {
-                        *over = Pin::new(&mut *connection).poll(cx).is_ready();
-                    }
-                };
-                await_answer(client, sender.try_send_request(request), drive).await
-            }
-            Line::Stream(stream) => {
-                stream.fit(&mut request);
-                let answer = await_answer(client, stream.sender.try_send_request(request), |_| ()).await;
-                if let Err(Wait::FirstByte) = answer {
-                    stream.suspect();
-                }
-                answer
-            }
+            Line::Own(own) => ask(client, own, request).await,
+            Line::Stream(stream) => ask_on(client, stream, request).await,
         }
     };
     let answer = match answer {
@@ -293,43 +279,75 @@ async fn exchange(
         Err(wait) => return Err(failed(worker, late(wait, client), None, false)),
     };
     let Some(mut server) = lent.server.take() else { return Err(failed(worker, Failure::Broken, None, false)) };
-    let broken = |is_parse: bool, server: &ServerConn| match client.upload.fault.get() {
+    let why = |fault: Fault| match client.upload.fault.get() {
         Some(bad) => Failure::Bad(bad),
-        None if is_parse || server.is_odd() => Failure::Garbage,
-        None => Failure::Broken,
+        None if fault == Fault::Broken => Failure::Broken,
+        None => Failure::Garbage,
     };
     match answer {
-        Ok(response) if !is_well_framed(response.headers()) => Err(failed(worker, Failure::Garbage, None, false)),
         Ok(mut response) => match poll_fn(|cx| Poll::Ready(first_frame(&mut response, &mut server, cx))).await {
             None => Ok(Answer { response, first: None, server, sent_at }),
             Some(Ok(frame)) => Ok(Answer { response, first: Some(frame), server, sent_at }),
             // The client has heard nothing yet: it can be told.
-            Some(Err(error)) => Err(failed(worker, broken(error.is_parse(), &server), None, false)),
+            Some(Err(fault)) => Err(failed(worker, why(fault), None, false)),
         },
-        Err(mut error) => {
-            let mut unsent = error.take_message();
-            if let (Line::Stream(_), Some(request)) = (&server.line, &mut unsent) {
-                unfit(request);
-            }
-            let why = broken(error.into_error().is_parse(), &server);
-            Err(failed(worker, why, unsent, server.is_reused()))
+        Err(Refused { fault, unsent }) => {
+            // An answer that is one was not written for somebody before.
+            let stale = server.is_reused() && fault != Fault::Ambiguous;
+            Err(failed(worker, why(fault), unsent, stale))
         }
     }
 }
 
-/// The answer that comes in time. `drive` lets the connection get on, where nobody else does.
-async fn await_answer<R>(
-    client: &Client,
-    reply: impl Future<Output = R>,
-    mut drive: impl FnMut(&mut Context<'_>),
-) -> Result<R, Wait> {
-    let mut reply = pin!(reply);
-    poll_fn(|cx| {
-        drive(cx);
-        match reply.as_mut().poll(cx) {
-            Poll::Ready(reply) => Poll::Ready(Ok(reply)),
-            Poll::Pending => client.take_expired().map_or(Poll::Pending, |wait| Poll::Ready(Err(wait))),
+/// There is no answer. The request, where none of it was sent.
+struct Refused {
+    fault: Fault,
+    unsent: Option<Request<RequestBody>>,
+}
+
+type Asked = Result<Response<Incoming>, Refused>;
+
+/// Asks on a connection that the request has to itself.
+async fn ask(client: &Client, own: &mut Own, request: Request<RequestBody>) -> Result<Asked, Wait> {
+    // One that rested was looked at when it was taken.
+    let is_usable = own.reused || poll_fn(|cx| Poll::Ready(own.conn.is_quiet(cx))).await;
+    if !is_usable {
+        return Ok(Err(Refused { fault: Fault::Broken, unsent: Some(request) }));
+    }
+    own.conn.begin(request);
+    let answer = await_answer(client, |cx| own.conn.poll_answer(cx)).await?;
+    Ok(match answer {
+        Ok(response) => Ok(response.map(Incoming::Http1)),
+        Err(fault) => Err(Refused { fault, unsent: None }),
+    })
+}
+
+/// Asks on a stream.
+async fn ask_on(client: &Client, stream: &mut Stream, mut request: Request<RequestBody>) -> Result<Asked, Wait> {
+    stream.fit(&mut request);
+    let answer = {
+        let mut reply = pin!(stream.sender.try_send_request(request));
+        await_answer(client, |cx| reply.as_mut().poll(cx)).await
+    };
+    if let Err(Wait::FirstByte) = answer {
+        stream.suspect();
+    }
+    Ok(match answer? {
+        Ok(response) if is_well_framed(response.headers()) => Ok(response.map(Incoming::Http2)),
+        Ok(_) => Err(Refused { fault: Fault::Ambiguous, unsent: None }),
+        Err(mut error) => {
+            let unsent = error.take_message().map(unfit);
+            let fault = if error.into_error().is_parse() { Fault::Garbage } else { Fault::Broken };
+            Err(Refused { fault, unsent })
         }
+    })
+}
+
+/// The answer that comes in time.
+async fn await_answer<R>(client: &Client, mut reply: impl FnMut(&mut Context<'_>) -> Poll<R>) -> Result<R, Wait> {
+    poll_fn(|cx| match reply(cx) {
+        Poll::Ready(reply) => Poll::Ready(Ok(reply)),
+        Poll::Pending => client.take_expired().map_or(Poll::Pending, |wait| Poll::Ready(Err(wait))),
     })
     .await
 }
@@ -340,20 +358,18 @@ fn first_frame(
     response: &mut Response<Incoming>,
     server: &mut ServerConn,
     cx: &mut Context<'_>,
-) -> Option<Result<Frame<Bytes>, hyper::Error>> {
-    let has_body = !response.body().is_end_stream() && response.status() != StatusCode::SWITCHING_PROTOCOLS;
-    let body = Pin::new(response.body_mut());
-    if !has_body {
+) -> Option<Result<Frame<Bytes>, Fault>> {
+    if response.body().is_end_stream() || response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return None;
     }
-    match server.poll_frame(body, cx) {
+    match server.poll_frame(response.body_mut(), cx) {
         Poll::Ready(frame) => frame,
         Poll::Pending => None,
     }
 }
 
-/// Whether an answer says in one way where its body ends: as requests must. A coding for its way besides chunks would
-/// be undone by nobody, for it belongs to the connection, and is gone behind it.
+/// Whether an answer says in one way where its body ends: as requests must. Of those by HTTP/1.1 it is seen as their
+/// heads are read.
 fn is_well_framed(headers: &HeaderMap) -> bool {
     let is_chunked = |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
     let is_number = |value: &HeaderValue| value.as_bytes().iter().all(u8::is_ascii_digit) && !value.is_empty();
