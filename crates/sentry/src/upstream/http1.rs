@@ -7,6 +7,7 @@
 mod framing;
 mod head;
 mod out;
+mod request;
 #[cfg(test)]
 mod tests;
 
@@ -21,8 +22,9 @@ use http_body::{Body, Frame};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 pub(crate) use self::framing::Rest;
-use self::head::{Read, Sending};
+use self::head::Read;
 use self::out::Out;
+use self::request::Sending;
 use crate::gate::head::has_grown;
 use crate::transport::Transport;
 use crate::upload::RequestBody;
@@ -112,7 +114,7 @@ impl<B: Body<Data = Bytes> + Unpin> Conn<B> {
     pub(super) fn begin(&mut self, request: Request<B>) {
         let (mut parts, body) = request.into_parts();
         let length = (!body.is_end_stream()).then(|| body.size_hint().exact());
-        (self.sending, self.keeps) = head::write(self.out.begin(), &parts, length);
+        (self.sending, self.keeps) = request::write(self.out.begin(), &parts, length);
         self.upload = length.map(|_| body);
         self.is_unflushed = true;
         self.owes = true;

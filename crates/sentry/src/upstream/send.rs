@@ -370,7 +370,7 @@ fn first_frame(
 
 /// Whether an answer says in one way where its body ends: as requests must. Of those by HTTP/1.1 it is seen as their
 /// heads are read.
-fn is_well_framed(headers: &HeaderMap) -> bool {
+pub(super) fn is_well_framed(headers: &HeaderMap) -> bool {
     let is_chunked = |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
     let is_number = |value: &HeaderValue| value.as_bytes().iter().all(u8::is_ascii_digit) && !value.is_empty();
     let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();

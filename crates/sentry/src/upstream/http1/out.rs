@@ -9,7 +9,7 @@ use bytes::{Buf, Bytes};
 use http::HeaderMap;
 use tokio::io::AsyncWrite;
 
-use super::head::{Sending, may_follow, write_field};
+use super::request::{Sending, may_follow, write_field};
 use crate::gate::wire::write_together;
 use crate::transport::Transport;
 
