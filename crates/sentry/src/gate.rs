@@ -2,7 +2,8 @@
 //!
 //! At a message boundary (every earlier request is answered in full and flushed, and hyper has nothing of this
 //! connection unread) the gate reads the next head in place ([`head`]). A plain request that is refused is answered
-//! from a prepared response; hyper never hears of it. Any other request is given to hyper byte by byte as it came, and
+//! from a prepared response, and one without a body is read here for the service ([`whole`]); hyper never hears of
+//! either, unless it has the connection. Any other request is given to hyper byte by byte as it came, and
 //! exactly to the end of its body: the gate follows its framing, so that it knows where the next head begins, and holds
 //! back whatever the client sends ahead. So there is always one message at most between the two readers, and every
 //! head passes both.
