@@ -30,8 +30,7 @@ impl Transport {
         }
     }
 
-    /// Until there may be something to read: memory for it need not be there before. Of what is sealed nothing is
-    /// known.
+    /// Until there may be something to read: memory for it need not be there before. Of what is sealed nobody knows.
     pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Transport::Plain(io) => io.poll_read_ready(cx),

@@ -21,8 +21,6 @@ const FILES: &[&str] = &[
     "crates/sentry/src/heap.rs",
     "crates/sentry/src/reports/port.rs",
     "crates/sentry/src/sockets/environment.rs",
-    "crates/sentry/src/upstream/http1.rs",
-    "crates/sentry/src/upstream/http1/head.rs",
     "crates/tidegate/src/cmd/nucleus.rs",
     "xtask/src/bench/service.rs",
 ];

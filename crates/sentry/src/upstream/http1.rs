@@ -13,13 +13,13 @@ mod tests;
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body::{Body, Frame};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 pub(crate) use self::framing::Rest;
 use self::head::Read;
@@ -346,17 +346,12 @@ impl<B: Body<Data = Bytes> + Unpin> Conn<B> {
     }
 
     /// Reads up to `most` bytes into memory of their own. All that was read before is used.
-    #[expect(unsafe_code, reason = "memory is filled that was not cleared before")]
     fn poll_much(&mut self, most: usize, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let mut room = Vec::with_capacity(most);
-        let mut buffer = ReadBuf::uninit(&mut room.spare_capacity_mut()[..most]);
-        ready!(Pin::new(&mut self.socket).poll_read(cx, &mut buffer))?;
-        let filled = buffer.filled().len();
-        self.is_ample = filled == most;
-        // SAFETY: `buffer` lies at the vector's start, and knows that its first `filled` bytes are initialised.
-        unsafe { room.set_len(filled) };
+        let mut room = BytesMut::with_capacity(most);
+        let filled = ready!(pin!(self.socket.read_buf(&mut room)).poll(cx))?;
+        self.is_ample = filled >= most;
         // Who keeps a few bytes is not to keep the room around them.
-        self.read = if filled < most / 2 { Bytes::copy_from_slice(&room) } else { Bytes::from(room) };
+        self.read = if filled < most / 2 { Bytes::copy_from_slice(&room) } else { room.freeze() };
         Poll::Ready(Ok(filled))
     }
 }

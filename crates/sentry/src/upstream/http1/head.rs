@@ -70,7 +70,8 @@ pub(super) fn read(bytes: &Bytes, checked: usize, asked: &Method, fields: &mut H
     for field in parsed.headers.iter() {
         let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| Fault::Garbage)?;
         seen.look(&name, field.value)?;
-        headers.append(name, value(bytes.slice_ref(field.value)));
+        let value = HeaderValue::from_maybe_shared(bytes.slice_ref(field.value));
+        headers.append(name, value.map_err(|_| Fault::Garbage)?);
     }
     let reason = parsed.reason.filter(|reason| Some(*reason) != status.canonical_reason());
     let reason = reason.and_then(|reason| ReasonPhrase::try_from(bytes.slice_ref(reason.as_bytes())).ok());
@@ -78,14 +79,6 @@ pub(super) fn read(bytes: &Bytes, checked: usize, asked: &Method, fields: &mut H
     let keeps = seen.keeps(minor) && status != StatusCode::SWITCHING_PROTOCOLS && !matches!(rest, Rest::UntilClose);
     let version = if minor == 1 { Version::HTTP_11 } else { Version::HTTP_10 };
     Ok(Read::Whole(Head { length, status, version, reason, headers, rest, keeps }))
-}
-
-/// A field's value, as the parser found it.
-#[expect(unsafe_code, reason = "the parser has looked at every byte already")]
-fn value(bytes: Bytes) -> HeaderValue {
-    // SAFETY: `httparse` lets no byte into a value but tabs, visible ASCII, spaces, and bytes from 0x80: those that a
-    // `HeaderValue` may have.
-    unsafe { HeaderValue::from_maybe_shared_unchecked(bytes) }
 }
 
 /// Whether each line feed follows a carriage return, none of which stands alone, and a first line does not end at once.
