@@ -397,7 +397,7 @@ fn a_stream_that_the_server_refused_is_asked_for_again() {
 fn a_connection_on_which_a_request_waited_in_vain_gets_no_more() {
     let server = Http2Server::start(&Builder::new());
     let mut application = server.application();
-    application.timeouts.first_byte = Duration::from_millis(50);
+    application.timeouts.first_byte = Duration::from_millis(250);
     let sentry = Running::start(application);
     let mut client = sentry.client();
     client.send(get("/hold"));
