@@ -209,7 +209,7 @@ fn poll_gate(gate: &mut Gate, worker: &Door, client: &Client, cx: &mut Context<'
     }
 }
 
-/// How hyper's part ended.
+/// How the service's part ended, with hyper or without.
 enum After {
     /// The request is answered.
     Next(Gate),

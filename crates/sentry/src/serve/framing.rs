@@ -69,7 +69,8 @@ pub(super) fn head(
                 if said.is_some() || !is_true {
                     continue;
                 }
-                said = Some(plain_number(value.as_bytes()).unwrap_or_default());
+                // What is no number is not believed to be short: such a body counts as broken off when it ends.
+                said = Some(plain_number(value.as_bytes()).unwrap_or(u64::MAX));
             }
             header::TRANSFER_ENCODING => continue,
             header::TRAILER if !may_have_body => continue,
