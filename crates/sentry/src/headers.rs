@@ -6,6 +6,7 @@ pub(crate) mod changes;
 pub(crate) mod due;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
+pub(crate) mod spare;
 pub(crate) mod strays;
 
 use http::header::{self, Entry, HeaderMap, HeaderName, HeaderValue};
@@ -95,15 +96,14 @@ pub(crate) struct Told {
 pub(crate) fn to_client(parts: &mut response::Parts, upgraded: bool) -> Told {
     let headers = &mut parts.headers;
     let found = Found::among(headers);
-    if found.hop_by_hop {
-        let upgrade = headers.get(header::UPGRADE).cloned();
+    if found.hop_by_hop != 0 {
+        let upgrade = if upgraded { headers.get(header::UPGRADE).cloned() } else { None };
         // With both lengths given, hyper went by the chunks; the other one must not reach the client.
-        if headers.contains_key(header::TRANSFER_ENCODING) {
+        if found.has(header::TRANSFER_ENCODING) {
             headers.remove(header::CONTENT_LENGTH);
         }
-        remove_named_in_connection(headers, |_| false);
-        remove_hop_by_hop(headers);
-        if let (true, Some(upgrade)) = (upgraded, upgrade) {
+        found.remove_hop_by_hop(headers, |_| false);
+        if let Some(upgrade) = upgrade {
             headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
             headers.insert(header::UPGRADE, upgrade);
         }
@@ -136,10 +136,22 @@ pub(crate) fn request_id(headers: &HeaderMap) -> Option<&HeaderValue> {
     headers.get(X_REQUEST_ID)
 }
 
-/// Which fields need work: one look at each name, so that the ordinary request pays for nothing else.
+/// The fields of one hop.
+static HOP_BY_HOP: [HeaderName; 7] = [
+    header::CONNECTION,
+    KEEP_ALIVE,
+    PROXY_CONNECTION,
+    header::TE,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    HTTP2_SETTINGS,
+];
+
+/// Which fields need work: one look at each name, so that the ordinary message pays for nothing else.
 #[derive(Default)]
 struct Found {
-    hop_by_hop: bool,
+    /// A bit for each of [`HOP_BY_HOP`].
+    hop_by_hop: u8,
     expect: bool,
     tidegate: bool,
 }
@@ -150,20 +162,42 @@ impl Found {
         for name in headers.keys() {
             let text = name.as_str();
             match text.as_bytes()[0] {
-                b'c' => found.hop_by_hop |= text == "connection",
+                b'c' | b'h' | b'k' | b'p' | b'u' => found.look(name),
                 b'e' => found.expect |= text == "expect",
-                b'h' => found.hop_by_hop |= text == "http2-settings",
-                b'k' => found.hop_by_hop |= text == "keep-alive",
-                b'p' => found.hop_by_hop |= text == "proxy-connection",
                 b't' => {
-                    found.hop_by_hop |= text == "te" || text == "transfer-encoding";
+                    found.look(name);
                     found.tidegate |= text.starts_with("tidegate-");
                 }
-                b'u' => found.hop_by_hop |= text == "upgrade",
                 _ => {}
             }
         }
         found
+    }
+
+    fn look(&mut self, name: &HeaderName) {
+        if let Some(at) = HOP_BY_HOP.iter().position(|hop| hop == name) {
+            self.hop_by_hop |= 1 << at;
+        }
+    }
+
+    fn has(&self, name: HeaderName) -> bool {
+        self.of_hop().any(|hop| *hop == name)
+    }
+
+    /// The fields of this hop that there are.
+    fn of_hop(&self) -> impl Iterator<Item = &'static HeaderName> {
+        let bits = self.hop_by_hop;
+        HOP_BY_HOP.iter().enumerate().filter(move |(at, _)| bits & (1 << at) != 0).map(|(_, name)| name)
+    }
+
+    /// Removes the fields of this hop, and those that `Connection` names and that are not `kept`.
+    fn remove_hop_by_hop(&self, headers: &mut HeaderMap, kept: impl Fn(&HeaderName) -> bool) {
+        if self.has(header::CONNECTION) {
+            remove_named_in_connection(headers, kept);
+        }
+        for name in self.of_hop() {
+            headers.remove(name);
+        }
     }
 }
 
@@ -171,12 +205,11 @@ fn strip_request(parts: &mut request::Parts, chunked: bool, is_decisive: impl Fn
     let headers = &mut parts.headers;
     let found = Found::among(headers);
     let mut wishes = Wishes::default();
-    if found.hop_by_hop {
+    if found.hop_by_hop != 0 {
         let has = |token: &str| any_token(headers, header::CONNECTION, token);
         wishes.upgrade = headers.get(header::UPGRADE).filter(|_| has("upgrade")).cloned();
         wishes.trailers = any_token(headers, header::TE, "trailers");
-        remove_named_in_connection(headers, is_decisive);
-        remove_hop_by_hop(headers);
+        found.remove_hop_by_hop(headers, is_decisive);
     }
     if chunked {
         headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
@@ -191,20 +224,6 @@ fn strip_request(parts: &mut request::Parts, chunked: bool, is_decisive: impl Fn
         ours.iter().for_each(|name| drop(headers.remove(name)));
     }
     wishes
-}
-
-fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    for name in [
-        header::CONNECTION,
-        KEEP_ALIVE,
-        PROXY_CONNECTION,
-        header::TE,
-        header::TRANSFER_ENCODING,
-        header::UPGRADE,
-        HTTP2_SETTINGS,
-    ] {
-        headers.remove(name);
-    }
 }
 
 /// Removes the fields that `Connection` names, but never those that say who is asked for, or where the body ends, nor

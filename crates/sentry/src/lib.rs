@@ -66,6 +66,7 @@ mod monitor;
 pub mod names;
 mod need;
 pub mod notify;
+mod out;
 mod pace;
 pub mod peers;
 mod permit;

@@ -15,6 +15,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use http::request::Parts;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderName, HeaderValue, Method, Request, Response, Uri, Version, header};
 use http_body::{Body, Frame, SizeHint};
@@ -116,15 +117,15 @@ impl Shadow {
 
     /// Copies a request that is about to be sent, if it is its turn: `draw` is random, 0 to 1. A body that is not all
     /// here is copied as it goes to the server.
-    pub(crate) fn copy(self: &Rc<Self>, app: &Arc<App>, request: &mut Request<RequestBody>, draw: f64) {
-        if draw >= self.settings.share || request.method() == Method::CONNECT || wants_another_protocol(request) {
+    pub(crate) fn copy(self: &Rc<Self>, app: &Arc<App>, parts: &Parts, body: &mut RequestBody, draw: f64) {
+        if draw >= self.settings.share || parts.method == Method::CONNECT || wants_another_protocol(parts) {
             return;
         }
         if self.under_way.get() >= self.settings.in_flight {
             return app.mirror.note(Fate::Busy);
         }
-        let tee = Tee { head: self.fit(request), to: UnderWay::new(self), app: app.clone(), body: BytesMut::new() };
-        request.body_mut().tee(tee);
+        let tee = Tee { head: self.fit(parts), to: UnderWay::new(self), app: app.clone(), body: BytesMut::new() };
+        body.tee(tee);
     }
 
     fn begin(to: UnderWay, app: Arc<App>, copy: Request<Whole>) {
@@ -145,11 +146,9 @@ impl Shadow {
     }
 
     /// The same request with a mark, in the form of the protocol that the shadow speaks.
-    fn fit(&self, request: &Request<RequestBody>) -> Request<()> {
-        let mut copy = Request::new(());
-        *copy.method_mut() = request.method().clone();
-        *copy.uri_mut() = request.uri().clone();
-        *copy.headers_mut() = request.headers().clone();
+    fn fit(&self, parts: &Parts) -> Request<()> {
+        let mut copy = Request::from_parts(parts.clone(), ());
+        copy.extensions_mut().clear();
         let headers = copy.headers_mut();
         headers.insert(MARK, HeaderValue::from_static("copy"));
         headers.remove(header::TRANSFER_ENCODING);
@@ -283,8 +282,8 @@ async fn read(answer: Response<Incoming>) -> io::Result<(u16, bool)> {
     Ok((status, true))
 }
 
-fn wants_another_protocol(request: &Request<RequestBody>) -> bool {
-    request.headers().contains_key(header::UPGRADE)
+fn wants_another_protocol(parts: &Parts) -> bool {
+    parts.headers.contains_key(header::UPGRADE)
 }
 
 impl Body for Whole {

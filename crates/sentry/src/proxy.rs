@@ -26,6 +26,7 @@ use crate::gate::head::{Bad, Framing};
 use crate::grpc;
 use crate::headers::canonical::settle;
 use crate::headers::changes::Asked;
+use crate::headers::spare;
 use crate::headers::{self, Wishes};
 use crate::permit::{Admitted, Arrival, BodyIs, Policed, Reading, Waiting, police};
 use crate::record::{Decided, RecordEnd};
@@ -63,13 +64,14 @@ pub(crate) async fn handle(
     exchange.trace(&parts);
     let response = match exchange.admit(policed, &parts, &mut body).await {
         Ok(server) if exchange.local.live.behind.is_some() => exchange.hand_over(&parts, &body, server),
-        Ok(server) => exchange.forward(parts, body, server).await,
+        Ok(server) => exchange.forward(&mut parts, &mut body, server).await,
         Err(Refusal::Rejected(rejection)) => exchange.refuse(&parts, &body, &rejection),
         Err(Refusal::Failed(failure)) => {
             exchange.ending.note(&parts, None);
             exchange.fail(failure)
         }
     };
+    spare::give(parts.headers);
     Ok(response)
 }
 
@@ -182,16 +184,15 @@ impl Exchange {
     /// Sends the request to a server, and relays the answer.
     async fn forward(
         mut self,
-        mut parts: request::Parts,
-        mut body: RequestBody,
+        parts: &mut request::Parts,
+        body: &mut RequestBody,
         server: ServerId,
     ) -> Response<ResponseBody> {
         let live = self.local.live.clone();
         let chunked = body.is_chunked();
         let worker = &self.worker;
         let fresh_id = || request_id(worker.random(), worker.random());
-        let wishes =
-            headers::to_server(&mut parts, &self.client, &live.config.forwarded, &live.decisive, chunked, fresh_id);
+        let wishes = headers::to_server(parts, &self.client, &live.config.forwarded, &live.decisive, chunked, fresh_id);
         if !parts.headers.contains_key(header::HOST) {
             self.name_host(&mut parts.headers, server);
         }
@@ -202,14 +203,14 @@ impl Exchange {
         let spent = worker.now().since(self.ending.came());
         headers::due::take_off(&mut parts.headers, &live.config.classifier.deadline, spent);
         self.ending.offer(&parts.headers);
-        self.ending.note(&parts, headers::request_id(&parts.headers));
-        let asked = self.change(&mut parts);
+        self.ending.note(parts, headers::request_id(&parts.headers));
+        let asked = self.change(parts);
         match self.ending.kind() {
             RequestKind::Poll => self.ending.open(Open::Poll, self.worker.now()),
             RequestKind::Upload if !body.is_end_stream() => body.is_upload_by_rule(),
             _ => {}
         }
-        match self.send(Request::from_parts(parts, body), server).await {
+        match self.send(parts, body, server).await {
             Ok(answer) => self.relay(answer, &wishes, &asked).await,
             Err(failure) => self.fail(failure),
         }
@@ -223,21 +224,27 @@ impl Exchange {
 
     /// Sends the request, and again where that is safe: when none of it was sent, or when sending it twice does no
     /// harm; on a fresh connection when a resting one turned out closed, else on another server within the budget.
-    async fn send(&mut self, mut request: Request<RequestBody>, mut server: ServerId) -> Result<Answer, Failure> {
+    async fn send(
+        &mut self,
+        parts: &request::Parts,
+        body: &mut RequestBody,
+        mut server: ServerId,
+    ) -> Result<Answer, Failure> {
         let retry = self.local.live.config.retry.clone();
-        let replay = retry.attempts > 0 && is_idempotent(request.method());
+        let replay = retry.attempts > 0 && is_idempotent(&parts.method);
         self.worker.earn_retry(retry.budget);
         if let Some(shadow) = &self.local.shadow {
-            shadow.copy(&self.worker.app, &mut request, self.worker.random() as f64 / u64::MAX as f64);
+            shadow.copy(&self.worker.app, parts, body, self.worker.random() as f64 / u64::MAX as f64);
         }
         let (mut fresh, mut attempts) = (false, retry.attempts);
         loop {
             let (local, pool) = self.pool(server)?;
             self.local = local;
             self.ending.server = Some(server);
-            let spare = if replay { copy(&request) } else { None };
+            let spare = if replay { body.copy() } else { None };
+            let left = &self.ending.place.left;
             let Failed { why, unsent, stale } =
-                match send(&self.worker, &self.client, &pool, request, fresh, &self.ending.place.left).await {
+                match send(&self.worker, &self.client, &pool, (parts, body), fresh, left).await {
                     Ok(answer) => {
                         pool.server.blame.answered();
                         return Ok(answer);
@@ -247,10 +254,12 @@ impl Exchange {
             if why.blames_server() && !stale {
                 self.blame(&pool, why);
             }
-            request = match (unsent, spare) {
-                (Some(request), _) | (None, Some(request)) if why.blames_server() => request,
-                _ => return Err(why),
-            };
+            match spare {
+                _ if !why.blames_server() => return Err(why),
+                _ if unsent => {}
+                Some(spare) => *body = spare,
+                None => return Err(why),
+            }
             if stale && !fresh {
                 fresh = true;
             } else if attempts > 0 && self.worker.spend_retry() {
@@ -417,15 +426,6 @@ impl Exchange {
 /// Whether sending it twice is as good as once (RFC 9110, section 9.2.2).
 fn is_idempotent(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::PUT | Method::DELETE | Method::OPTIONS | Method::TRACE)
-}
-
-/// The same request again, where all of its body is here. Header values and the body are shared, not copied.
-fn copy(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
-    let mut copy = Request::new(request.body().copy()?);
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.headers_mut() = request.headers().clone();
-    Some(copy)
 }
 
 /// 128 random bits in hexadecimal.

@@ -2,7 +2,7 @@
 //! there while it has something to do, and gone while the client is idle.
 
 mod answer;
-mod framing;
+mod head;
 
 use std::future::poll_fn;
 use std::io;
@@ -17,7 +17,7 @@ use hyper::service::service_fn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use self::answer::answer;
-pub(crate) use self::framing::Date;
+pub(crate) use self::head::Date;
 use crate::client::{Client, Wait};
 use crate::counters::Counter;
 use crate::door::Door;

@@ -82,8 +82,19 @@ impl RequestBody {
 
     /// The same body again, where all of it is here.
     pub(crate) fn copy(&self) -> Option<Self> {
-        let copy = || RequestBody {
-            ahead: self.ahead.clone(),
+        self.incoming.is_none().then(|| RequestBody { ahead: self.ahead.clone(), ..self.empty() })
+    }
+
+    /// What there is of it: nothing is left.
+    pub(crate) fn take(&mut self) -> Self {
+        let empty = self.empty();
+        std::mem::replace(self, empty)
+    }
+
+    /// The same as far as nothing came, and nothing comes.
+    fn empty(&self) -> Self {
+        RequestBody {
+            ahead: Ahead::default(),
             incoming: None,
             client: self.client.clone(),
             worker: self.worker.clone(),
@@ -92,8 +103,7 @@ impl RequestBody {
             is_upload: self.is_upload,
             pace: Pace::default(),
             tee: None,
-        };
-        self.incoming.is_none().then(copy)
+        }
     }
 
     /// A shadow server gets it, too.

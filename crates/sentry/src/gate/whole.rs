@@ -2,9 +2,10 @@
 //! never hears of it.
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version, request};
+use http::{HeaderName, HeaderValue, Method, Request, Uri, Version, request};
 
 use super::head::{Framing, Head};
+use crate::headers::spare;
 
 /// Room for the fields that servers get besides the client's own.
 const ADDED: usize = 6;
@@ -31,7 +32,7 @@ impl Whole {
             let at = part.as_ptr().addr() - input.as_ptr().addr();
             bytes.slice(at..at + part.len())
         };
-        let mut headers = HeaderMap::with_capacity(head.headers.len() + ADDED);
+        let mut headers = spare::take(head.headers.len() + ADDED);
         for field in head.headers {
             let name = HeaderName::from_bytes(field.name.as_bytes()).ok()?;
             headers.append(name, HeaderValue::from_maybe_shared(shared(field.value)).ok()?);

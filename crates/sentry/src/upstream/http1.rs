@@ -6,8 +6,7 @@
 
 mod framing;
 mod head;
-mod out;
-mod request;
+mod sending;
 #[cfg(test)]
 mod tests;
 
@@ -17,15 +16,16 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::{HeaderName, Method, Response, StatusCode, request};
 use http_body::{Body, Frame};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 pub(crate) use self::framing::Rest;
 use self::head::Read;
-use self::out::Out;
-use self::request::Sending;
-use crate::gate::head::has_grown;
+use self::sending::{may_follow, write};
+use crate::gate::head::{Framing, has_grown};
+use crate::gate::wire::write_together;
+use crate::out::Out;
 use crate::transport::Transport;
 use crate::upload::RequestBody;
 
@@ -58,15 +58,14 @@ pub(super) struct Conn<B = RequestBody> {
     /// The last read was as large as it could be: there is more.
     is_ample: bool,
     out: Out,
-    /// What is not sent of the request's body, and how it is sent.
+    /// What is not sent of the request's body, how it is framed, and which fields may follow it.
     upload: Option<B>,
-    sending: Sending,
+    framing: Framing,
+    announced: Vec<HeaderName>,
     /// All that was written may still be here: it is sealed.
     is_unflushed: bool,
     /// The request's method.
     asked: Method,
-    /// The request's fields were in it: an answer's find room there.
-    fields: HeaderMap,
     /// The current answer is not all read.
     owes: bool,
     /// Another request may follow.
@@ -93,10 +92,10 @@ impl<B: Body<Data = Bytes> + Unpin> Conn<B> {
             is_ample: false,
             out: Out::default(),
             upload: None,
-            sending: Sending::Nothing,
+            framing: Framing::None,
+            announced: Vec::new(),
             is_unflushed: false,
             asked: Method::GET,
-            fields: HeaderMap::new(),
             owes: false,
             keeps: true,
             is_over: false,
@@ -110,18 +109,16 @@ impl<B: Body<Data = Bytes> + Unpin> Conn<B> {
         self.read.is_empty() && Pin::new(&mut self.socket).poll_read(cx, &mut ReadBuf::uninit(&mut byte)).is_pending()
     }
 
-    /// Takes a request, of which nothing is sent yet.
-    pub(super) fn begin(&mut self, request: Request<B>) {
-        let (mut parts, body) = request.into_parts();
-        let length = (!body.is_end_stream()).then(|| body.size_hint().exact());
-        (self.sending, self.keeps) = request::write(self.out.begin(), &parts, length);
-        self.upload = length.map(|_| body);
+    /// Takes a request, of which nothing is sent yet. `body`: where it has one.
+    pub(super) fn begin(&mut self, parts: &request::Parts, body: Option<B>) {
+        let length = body.as_ref().map(|body| body.size_hint().exact());
+        let said = write(self.out.head(), parts, length);
+        (self.framing, self.announced, self.keeps) = (said.framing, said.announced, said.keeps);
+        self.upload = body;
         self.is_unflushed = true;
         self.owes = true;
         (self.checked, self.parsed) = (0, 0);
-        parts.headers.clear();
-        self.fields = parts.headers;
-        self.asked = parts.method;
+        self.asked.clone_from(&parts.method);
     }
 
     /// The answer's head; sends the request meanwhile. An answer may come before all of that is out.
@@ -214,9 +211,8 @@ impl<B: Body<Data = Bytes> + Unpin> Conn<B> {
         if polled.is_ready() {
             self.keeps &= matches!(polled, Poll::Ready(Ok(())));
             self.upload = None;
-            self.sending = Sending::Nothing;
             self.is_unflushed = false;
-            self.out.clear();
+            self.out = Out::default();
         }
         polled
     }
@@ -228,7 +224,8 @@ impl<B: Body<Data = Bytes> + Unpin> Conn<B> {
                 let flushed = Pin::new(&mut self.socket).poll_flush(cx).map_err(|_| Stop::Socket)?;
                 return if self.upload.is_some() { Poll::Pending } else { flushed.map(Ok) };
             }
-            ready!(self.out.poll_write(cx, &mut self.socket)).map_err(|_| Stop::Socket)?;
+            let Conn { out, socket, .. } = self;
+            ready!(out.poll_write(cx, |cx, pieces| write_together(socket, cx, pieces))).map_err(|_| Stop::Socket)?;
         }
     }
 
@@ -242,18 +239,16 @@ impl<B: Body<Data = Bytes> + Unpin> Conn<B> {
             let trailers = match frame.transpose().map_err(|_| Stop::Body)?.map(Frame::into_data) {
                 None => None,
                 Some(Ok(data)) => {
-                    self.out.push(data, &mut self.sending);
+                    self.out.push(data, &mut self.framing);
                     None
                 }
                 Some(Err(frame)) => frame.into_trailers().ok(),
             };
             if is_last || trailers.is_some() {
                 self.upload = None;
-                match self.sending {
-                    // It is shorter than was said.
-                    Sending::Length(1..) => return Err(Stop::Body),
-                    _ => self.out.end_chunks(&self.sending, trailers.as_ref()),
-                }
+                let follows =
+                    trailers.iter().flatten().filter(|(name, _)| self.announced.contains(name) && may_follow(name));
+                self.out.end(self.framing, follows).map_err(|_| Stop::Body)?;
             }
         }
         Ok(())
@@ -282,7 +277,7 @@ impl<B: Body<Data = Bytes> + Unpin> Conn<B> {
                 self.checked = self.read.len();
                 break;
             }
-            let read = head::read(&self.read, self.checked, &self.asked, &mut self.fields)?;
+            let read = head::read(&self.read, self.checked, &self.asked)?;
             (self.checked, self.parsed) = (0, 0);
             match read {
                 Read::Interim(length) => drop(self.read.split_to(length)),

@@ -14,7 +14,7 @@ use std::task::Poll;
 
 use http::header::{self, HeaderName};
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
-use http::{HeaderValue, Request};
+use http::Request;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use tidegate_engine::Timestamp;
 use tokio::task::spawn_local;
@@ -179,18 +179,6 @@ impl Drop for Stream {
             home.settle();
         }
     }
-}
-
-/// Brings a request that was not sent back into the form of HTTP/1, for whichever server is next.
-pub(crate) fn unfit(mut request: Request<RequestBody>) -> Request<RequestBody> {
-    let mut parts = std::mem::take(request.uri_mut()).into_parts();
-    let authority = parts.authority.take();
-    parts.scheme = None;
-    *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
-    if let Some(host) = authority.and_then(|authority| HeaderValue::from_str(authority.as_str()).ok()) {
-        request.headers_mut().insert(header::HOST, host);
-    }
-    request
 }
 
 /// Runs what belongs to a connection on the worker that has it.

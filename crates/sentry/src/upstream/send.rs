@@ -3,19 +3,19 @@
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header, request};
 use http_body::{Body, Frame};
 use tidegate_engine::{Outcome, Timestamp};
 
 use super::connect::{connect, connect_shared, ends, is_local, is_out_of_descriptors};
 use super::http1::Fault;
-use super::multiplexed::{Stream, unfit};
+use super::multiplexed::Stream;
 use super::pool::Pool;
 use super::sharing::Offer;
 use super::{Incoming, Line, Own, ServerConn};
@@ -91,8 +91,8 @@ pub(crate) enum Failure {
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) why: Failure,
-    /// The request, when none of it was sent.
-    pub(crate) unsent: Option<Request<RequestBody>>,
+    /// None of the request was sent: its body is whole.
+    pub(crate) unsent: bool,
     /// It failed on a connection that had rested: perhaps only because the server was just closing it.
     pub(crate) stale: bool,
 }
@@ -153,26 +153,26 @@ impl Failure {
     }
 }
 
-/// Sends `request` on an idle connection, or on a new one (`fresh` insists on that), and waits for the answer to begin.
+/// Sends a request on an idle connection, or on a new one (`fresh` insists on that), and waits for the answer to begin.
+/// Its head stays here, for it may have to be sent again; its body goes.
 pub(crate) async fn send(
     worker: &Rc<WorkerApp>,
     client: &Rc<Client>,
     pool: &Rc<Pool>,
-    request: Request<RequestBody>,
+    (parts, body): (&request::Parts, &mut RequestBody),
     fresh: bool,
     left: &Left,
 ) -> Result<Answer, Failed> {
     let server = match reach(worker, client, pool, fresh).await {
         Ok(server) => server,
-        Err(why) => return Err(failed(worker, why, Some(request), false)),
+        Err(why) => return Err(failed(worker, why, true, false)),
     };
-    let has_body = !request.body().is_end_stream();
-    if has_body {
+    if !body.is_end_stream() {
         client.wait(Wait::RequestBody, worker.deadline(|timeouts| timeouts.body_idle));
     } else {
         client.wait(Wait::FirstByte, worker.deadline(|timeouts| timeouts.first_byte));
     }
-    exchange(worker, client, server, request, left).await
+    exchange(worker, client, server, (parts, body), left).await
 }
 
 /// A connection that has room for a request.
@@ -190,7 +190,7 @@ async fn reach(
     let idle = poll_fn(|cx| Poll::Ready(if fresh { None } else { pool.take(cx, worker.lane(), ends) })).await;
     match idle {
         Some(server) => Ok(server),
-        None => open(worker, client, |timeout| connect(pool, client, timeout)).await,
+        None => open(worker, client, |timeout| Box::pin(connect(pool, client, timeout))).await,
     }
 }
 
@@ -212,7 +212,7 @@ async fn reach_shared(worker: &Rc<WorkerApp>, client: &Client, pool: &Pool, fres
             worker.lane().bump(Counter::ServerReuses);
             Ok(stream)
         }
-        Offer::Open(opener) => match open(worker, client, |timeout| connect_shared(pool, timeout)).await {
+        Offer::Open(opener) => match open(worker, client, |timeout| Box::pin(connect_shared(pool, timeout))).await {
             Ok(connection) => Ok(opener.opened(connection)),
             Err(why) => {
                 // Whose own time is up says nothing about the server.
@@ -226,7 +226,12 @@ async fn reach_shared(worker: &Rc<WorkerApp>, client: &Client, pool: &Pool, fres
     }
 }
 
-async fn open<T, F>(worker: &Rc<WorkerApp>, client: &Client, connect: impl Fn(Duration) -> F) -> Result<T, Failure>
+/// `connect` gives futures in boxes: most requests find a connection, and are not to carry room for opening one.
+async fn open<T, F>(
+    worker: &Rc<WorkerApp>,
+    client: &Client,
+    connect: impl Fn(Duration) -> Pin<Box<F>>,
+) -> Result<T, Failure>
 where
     F: Future<Output = io::Result<T>>,
 {
@@ -260,25 +265,25 @@ async fn exchange(
     worker: &Rc<WorkerApp>,
     client: &Client,
     server: Box<ServerConn>,
-    request: Request<RequestBody>,
+    (parts, body): (&request::Parts, &mut RequestBody),
     left: &Left,
 ) -> Result<Answer, Failed> {
     let sent_at = worker.now();
     server.note_begin();
     let mut lent = Lent { server: Some(server), left };
     let answer = {
-        let Some(server) = &mut lent.server else { return Err(failed(worker, Failure::Broken, None, false)) };
+        let Some(server) = &mut lent.server else { return Err(failed(worker, Failure::Broken, false, false)) };
         match &mut server.line {
-            Line::Own(own) => ask(client, own, request).await,
-            Line::Stream(stream) => ask_on(client, stream, request).await,
+            Line::Own(own) => ask(client, own, parts, body).await,
+            Line::Stream(stream) => ask_on(client, stream, parts, body).await,
         }
     };
     let answer = match answer {
         Ok(answer) => answer,
         // The server owes its answer still.
-        Err(wait) => return Err(failed(worker, late(wait, client), None, false)),
+        Err(wait) => return Err(failed(worker, late(wait, client), false, false)),
     };
-    let Some(mut server) = lent.server.take() else { return Err(failed(worker, Failure::Broken, None, false)) };
+    let Some(mut server) = lent.server.take() else { return Err(failed(worker, Failure::Broken, false, false)) };
     let why = |fault: Fault| match client.upload.fault.get() {
         Some(bad) => Failure::Bad(bad),
         None if fault == Fault::Broken => Failure::Broken,
@@ -289,7 +294,7 @@ async fn exchange(
             None => Ok(Answer { response, first: None, server, sent_at }),
             Some(Ok(frame)) => Ok(Answer { response, first: Some(frame), server, sent_at }),
             // The client has heard nothing yet: it can be told.
-            Some(Err(fault)) => Err(failed(worker, why(fault), None, false)),
+            Some(Err(fault)) => Err(failed(worker, why(fault), false, false)),
         },
         Err(Refused { fault, unsent }) => {
             // An answer that is one was not written for somebody before.
@@ -299,31 +304,38 @@ async fn exchange(
     }
 }
 
-/// There is no answer. The request, where none of it was sent.
+/// There is no answer.
 struct Refused {
     fault: Fault,
-    unsent: Option<Request<RequestBody>>,
+    /// None of the request was sent.
+    unsent: bool,
 }
 
 type Asked = Result<Response<Incoming>, Refused>;
 
 /// Asks on a connection that the request has to itself.
-async fn ask(client: &Client, own: &mut Own, request: Request<RequestBody>) -> Result<Asked, Wait> {
+async fn ask(client: &Client, own: &mut Own, parts: &request::Parts, body: &mut RequestBody) -> Result<Asked, Wait> {
     // One that rested was looked at when it was taken.
     let is_usable = own.reused || poll_fn(|cx| Poll::Ready(own.conn.is_quiet(cx))).await;
     if !is_usable {
-        return Ok(Err(Refused { fault: Fault::Broken, unsent: Some(request) }));
+        return Ok(Err(Refused { fault: Fault::Broken, unsent: true }));
     }
-    own.conn.begin(request);
+    own.conn.begin(parts, (!body.is_end_stream()).then(|| body.take()));
     let answer = await_answer(client, |cx| own.conn.poll_answer(cx)).await?;
     Ok(match answer {
         Ok(response) => Ok(response.map(Incoming::Http1)),
-        Err(fault) => Err(Refused { fault, unsent: None }),
+        Err(fault) => Err(Refused { fault, unsent: false }),
     })
 }
 
 /// Asks on a stream.
-async fn ask_on(client: &Client, stream: &mut Stream, mut request: Request<RequestBody>) -> Result<Asked, Wait> {
+async fn ask_on(
+    client: &Client,
+    stream: &mut Stream,
+    parts: &request::Parts,
+    body: &mut RequestBody,
+) -> Result<Asked, Wait> {
+    let mut request = Request::from_parts(parts.clone(), body.take());
     stream.fit(&mut request);
     let answer = {
         let mut reply = pin!(stream.sender.try_send_request(request));
@@ -334,9 +346,9 @@ async fn ask_on(client: &Client, stream: &mut Stream, mut request: Request<Reque
     }
     Ok(match answer? {
         Ok(response) if is_well_framed(response.headers()) => Ok(response.map(Incoming::Http2)),
-        Ok(_) => Err(Refused { fault: Fault::Ambiguous, unsent: None }),
+        Ok(_) => Err(Refused { fault: Fault::Ambiguous, unsent: false }),
         Err(mut error) => {
-            let unsent = error.take_message().map(unfit);
+            let unsent = error.take_message().map(|request| *body = request.into_body()).is_some();
             let fault = if error.into_error().is_parse() { Fault::Garbage } else { Fault::Broken };
             Err(Refused { fault, unsent })
         }
@@ -406,7 +418,7 @@ fn late(wait: Wait, client: &Client) -> Failure {
     }
 }
 
-fn failed(worker: &WorkerApp, why: Failure, unsent: Option<Request<RequestBody>>, stale: bool) -> Failed {
+fn failed(worker: &WorkerApp, why: Failure, unsent: bool, stale: bool) -> Failed {
     match why.counter() {
         _ if stale => worker.lane().bump(Counter::ServerStale),
         Some(counter) => worker.lane().bump(counter),

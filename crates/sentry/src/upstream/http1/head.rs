@@ -14,6 +14,9 @@ use hyper::ext::ReasonPhrase;
 
 use super::Fault;
 use super::framing::Rest;
+use crate::gate::head::all_line_feeds_follow_returns;
+use crate::headers::spare;
+use crate::out::has_token;
 
 /// Fields of an answer.
 const FIELDS: usize = 100;
@@ -44,12 +47,11 @@ pub(super) enum Read {
     Whole(Head),
 }
 
-/// Reads the head at the start of `bytes`, whose first `checked` ones were here before. `fields`: an empty map, which
-/// may have room.
+/// Reads the head at the start of `bytes`, whose first `checked` ones were here before.
 ///
 /// # Errors
 /// When it is none.
-pub(super) fn read(bytes: &Bytes, checked: usize, asked: &Method, fields: &mut HeaderMap) -> Result<Read, Fault> {
+pub(super) fn read(bytes: &Bytes, checked: usize, asked: &Method) -> Result<Read, Fault> {
     let mut table = [const { MaybeUninit::uninit() }; FIELDS];
     let mut parsed = httparse::Response::new(&mut []);
     let parser = httparse::ParserConfig::default();
@@ -65,8 +67,7 @@ pub(super) fn read(bytes: &Bytes, checked: usize, asked: &Method, fields: &mut H
         return Ok(Read::Interim(length));
     }
     let mut seen = Seen::default();
-    let mut headers = std::mem::take(fields);
-    headers.reserve(parsed.headers.len());
+    let mut headers = spare::take(parsed.headers.len());
     for field in parsed.headers.iter() {
         let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| Fault::Garbage)?;
         seen.look(&name, field.value)?;
@@ -88,10 +89,8 @@ pub(super) fn read(bytes: &Bytes, checked: usize, asked: &Method, fields: &mut H
 /// When it is not so.
 pub(super) fn lines_end(head: &[u8], checked: usize) -> Result<(), Fault> {
     let fresh = &head[checked.saturating_sub(1).min(head.len())..];
-    // A plain loop without a way out: the compiler makes it a few wide instructions.
-    let pairs = fresh.iter().zip(fresh.get(1..).unwrap_or_default());
-    let odd = pairs.filter(|&(&before, &byte)| (byte == b'\n') != (before == b'\r')).count();
-    if odd > 0 || head.starts_with(b"\n") || head.starts_with(b"\r\n") { Err(Fault::Garbage) } else { Ok(()) }
+    let begins_well = !head.starts_with(b"\n") && !head.starts_with(b"\r\n");
+    if begins_well && all_line_feeds_follow_returns(fresh) { Ok(()) } else { Err(Fault::Garbage) }
 }
 
 /// What the fields that matter here said.
@@ -148,10 +147,6 @@ impl<'b> Seen<'b> {
     }
 }
 
-pub(super) fn has_token(value: &[u8], wanted: &[u8]) -> bool {
-    value.split(|&byte| byte == b',').any(|token| token.trim_ascii().eq_ignore_ascii_case(wanted))
-}
-
 /// A number in decimal digits that fits.
 pub(super) fn number(value: &[u8]) -> Option<u64> {
     let digits = std::str::from_utf8(value).ok().filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))?;
@@ -170,7 +165,7 @@ mod tests {
             held.extend_from_slice(piece);
             loop {
                 let bytes = Bytes::copy_from_slice(&held);
-                match read(&bytes, checked, &Method::GET, &mut HeaderMap::new()).ok()? {
+                match read(&bytes, checked, &Method::GET).ok()? {
                     Read::Part => break checked = held.len(),
                     Read::Whole(_) => return Some(true),
                     Read::Interim(length) => {
@@ -188,7 +183,7 @@ mod tests {
     }
 
     fn whole_of(asked: &Method, text: &str) -> Option<Head> {
-        match read(&Bytes::copy_from_slice(text.as_bytes()), 0, asked, &mut HeaderMap::new()) {
+        match read(&Bytes::copy_from_slice(text.as_bytes()), 0, asked) {
             Ok(Read::Whole(head)) => Some(head),
             _ => None,
         }

@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::task::Waker;
 
+use http::{HeaderMap, Request};
 use tokio::net::TcpStream;
 use tokio::runtime::LocalRuntime;
 
@@ -71,6 +72,11 @@ fn request(method: &str, fields: &[(&str, &str)], body: Frames) -> Request<Frame
         builder = builder.header(*name, *value);
     }
     builder.body(body).expect("a request")
+}
+
+fn begin(conn: &mut Conn<Frames>, request: Request<Frames>) {
+    let (parts, body) = request.into_parts();
+    conn.begin(&parts, (!body.is_end_stream()).then_some(body));
 }
 
 /// What there is to read.
@@ -147,7 +153,7 @@ fn read(method: &str, pieces: &[&[u8]], closes: bool) -> Option<Answer> {
         let (socket, server) = pair();
         let mut server = Some(server);
         let mut conn = Conn::new(socket);
-        conn.begin(request(method, &[("host", "h")], Frames::default()));
+        begin(&mut conn, request(method, &[("host", "h")], Frames::default()));
         let mut feed = feed(&mut server, pieces, closes);
         let response = fed(&mut feed, |cx| conn.poll_answer(cx)).await?.ok()?;
         let (parts, mut rest) = response.into_parts();
@@ -240,7 +246,7 @@ fn what_follows_a_101_is_not_read() {
         let (socket, mut server) = pair();
         look_around().await;
         let mut conn = Conn::new(socket);
-        conn.begin(request("GET", &[("connection", "upgrade"), ("upgrade", "x")], Frames::default()));
+        begin(&mut conn, request("GET", &[("connection", "upgrade"), ("upgrade", "x")], Frames::default()));
         server.write_all(b"HTTP/1.1 103 Early\r\n\r\nHTTP/1.1 101 Other\r\nUpgrade: x\r\n\r\n\nown").expect("room");
         let response = poll_fn(|cx| conn.poll_answer(cx)).await.expect("an answer");
         assert_eq!((response.status().as_u16(), response.body().is_over()), (101, true));
@@ -254,7 +260,7 @@ fn sent(fields: &[(&str, &str)], body: Frames) -> (String, bool) {
         let (socket, mut server) = pair();
         look_around().await;
         let mut conn = Conn::new(socket);
-        conn.begin(request("POST", fields, body));
+        begin(&mut conn, request("POST", fields, body));
         for _ in 0..10 {
             let polled = poll_fn(|cx| Poll::Ready(conn.poll_answer(cx))).await;
             if let Poll::Ready(Err(_)) = polled {
@@ -305,7 +311,7 @@ fn an_answer_may_come_before_the_request_is_out() {
         let (socket, mut server) = pair();
         look_around().await;
         let mut conn = Conn::new(socket);
-        conn.begin(request("POST", &[("content-length", "4")], Frames::of(&["ab", "", "", "cd"], Some(4))));
+        begin(&mut conn, request("POST", &[("content-length", "4")], Frames::of(&["ab", "", "", "cd"], Some(4))));
         assert!(poll_fn(|cx| Poll::Ready(conn.poll_answer(cx))).await.is_pending());
         assert!(drain(&mut server).ends_with("\r\n\r\nab"));
         server.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nhe").expect("room");
@@ -323,7 +329,7 @@ fn an_answer_may_come_before_the_request_is_out() {
         look_around().await;
         let mut conn = Conn::new(socket);
         let pieces = [&["ab"][..], &[""; 100], &["cd"]].concat();
-        conn.begin(request("POST", &[("content-length", "4")], Frames::of(&pieces, Some(4))));
+        begin(&mut conn, request("POST", &[("content-length", "4")], Frames::of(&pieces, Some(4))));
         server.write_all(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n").expect("room");
         let response = poll_fn(|cx| conn.poll_answer(cx)).await.expect("an answer");
         assert!(response.body().is_over() && !poll_fn(|cx| Poll::Ready(conn.finish(cx))).await);
@@ -338,7 +344,7 @@ fn an_answer_is_read_though_the_request_cannot_be_sent() {
             let (socket, mut server) = pair();
             look_around().await;
             let mut conn = Conn::new(socket);
-            conn.begin(request("POST", &[("content-length", "4")], Frames::of(&["abcd"], Some(4))));
+            begin(&mut conn, request("POST", &[("content-length", "4")], Frames::of(&["abcd"], Some(4))));
             server.write_all(says.as_bytes()).expect("room");
             drop(server);
             look_around().await;
@@ -363,15 +369,15 @@ fn one_request_follows_the_other_and_a_quiet_connection_holds_nothing() {
         let mut conn = Conn::new(socket);
         for _ in 0..3 {
             assert!(poll_fn(|cx| Poll::Ready(conn.is_quiet(cx))).await);
-            conn.begin(request("GET", &[("host", "h")], Frames::default()));
+            begin(&mut conn, request("GET", &[("host", "h")], Frames::default()));
             assert!(poll_fn(|cx| Poll::Ready(conn.poll_answer(cx))).await.is_pending());
             assert_eq!(drain(&mut server), "GET /a HTTP/1.1\r\nhost: h\r\n\r\n");
             server.write_all(WHOLE[0].as_bytes()).expect("room");
             let mut rest = poll_fn(|cx| conn.poll_answer(cx)).await.expect("an answer").into_body();
             while poll_fn(|cx| conn.poll_frame(&mut rest, cx)).await.is_some() {}
             assert!(poll_fn(|cx| Poll::Ready(conn.finish(cx))).await);
-            assert!(conn.read.is_empty() && conn.out.is_empty() && conn.out.begin().is_empty());
-            conn.out.clear();
+            assert!(conn.read.is_empty() && conn.out.is_empty() && conn.out.head().is_empty());
+            conn.out = Out::default();
         }
         server.write_all(b"HTTP/1.1 408 Request Timeout\r\n\r\n").expect("room");
         look_around().await;
@@ -393,7 +399,7 @@ fn who_polls_is_woken() {
         let mut conn = Conn::new(socket);
         let body =
             Frames { frames: vec![Some(Frame::data(Bytes::from(vec![b'x'; 3_000_000])))], length: Some(3_000_000) };
-        conn.begin(request("POST", &[], body));
+        begin(&mut conn, request("POST", &[], body));
         let read = Cell::new(0);
         let serve = async {
             let mut buffer = vec![0; 100_000];

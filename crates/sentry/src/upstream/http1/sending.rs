@@ -2,27 +2,26 @@
 
 use std::io::Write;
 
-use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::header::{self, HeaderMap, HeaderName};
 use http::{Uri, request};
 
-use super::head::{has_token, number};
+use super::head::number;
+use crate::gate::head::Framing;
+use crate::out::{field, has_token};
 
-/// How a request's body is sent.
-#[derive(Debug, Default)]
-pub(super) enum Sending {
-    /// There is none, or it was sent.
-    #[default]
-    Nothing,
-    /// So many bytes are still to come.
-    Length(u64),
-    /// In chunks, which these fields may follow.
-    Chunked(Vec<HeaderName>),
+/// What a request's head says of what follows it.
+#[derive(Debug)]
+pub(super) struct Said {
+    pub(super) framing: Framing,
+    /// The fields that may follow its chunks.
+    pub(super) announced: Vec<HeaderName>,
+    /// Another request may follow.
+    pub(super) keeps: bool,
 }
 
-/// Writes a request's head. `length`: how long its body is, where there is one; `Some(None)`: who knows. How the body
-/// is sent, and whether another request may follow.
-pub(super) fn write(to: &mut Vec<u8>, parts: &request::Parts, length: Option<Option<u64>>) -> (Sending, bool) {
-    let sending = frame(&parts.headers, length);
+/// Writes a request's head. `length`: how long its body is, where there is one; `Some(None)`: who knows.
+pub(super) fn write(to: &mut Vec<u8>, parts: &request::Parts, length: Option<Option<u64>>) -> Said {
+    let framing = frame(&parts.headers, length);
     to.extend_from_slice(parts.method.as_str().as_bytes());
     to.push(b' ');
     write_target(to, &parts.uri);
@@ -32,33 +31,31 @@ pub(super) fn write(to: &mut Vec<u8>, parts: &request::Parts, length: Option<Opt
         if *name == header::CONNECTION {
             keeps &= !has_token(value.as_bytes(), b"close");
         }
-        match (&sending, name) {
-            (Sending::Chunked(_), &header::TRANSFER_ENCODING) | (Sending::Length(_), &header::CONTENT_LENGTH) => {
+        match (framing, name) {
+            (Framing::Chunked, &header::TRANSFER_ENCODING) | (Framing::Length(_), &header::CONTENT_LENGTH) => {
                 if std::mem::replace(&mut is_framed, true) {
                     continue;
                 }
-                write_framing(to, &sending);
+                write_framing(to, framing);
             }
-            (_, &header::TRANSFER_ENCODING) | (Sending::Chunked(_), &header::CONTENT_LENGTH) => {}
-            _ => write_field(to, name, value),
+            (_, &header::TRANSFER_ENCODING) | (Framing::Chunked, &header::CONTENT_LENGTH) => {}
+            _ => field(to, name.as_str(), value.as_bytes()),
         }
     }
     if !is_framed {
-        write_framing(to, &sending);
+        write_framing(to, framing);
     }
     to.extend_from_slice(b"\r\n");
-    (sending, keeps)
+    let announced = if framing == Framing::Chunked { announced(&parts.headers) } else { Vec::new() };
+    Said { framing, announced, keeps }
 }
 
 /// What a body's length is said by.
-fn frame(headers: &HeaderMap, length: Option<Option<u64>>) -> Sending {
-    let Some(length) = length else { return Sending::Nothing };
+fn frame(headers: &HeaderMap, length: Option<Option<u64>>) -> Framing {
+    let Some(length) = length else { return Framing::None };
     let said = || headers.get(header::CONTENT_LENGTH).and_then(|value| number(value.as_bytes()));
     let known = if headers.contains_key(header::TRANSFER_ENCODING) { None } else { said().or(length) };
-    match known {
-        Some(length) => Sending::Length(length),
-        None => Sending::Chunked(announced(headers)),
-    }
+    known.map_or(Framing::Chunked, Framing::Length)
 }
 
 /// The fields that a request says will follow its body.
@@ -78,19 +75,12 @@ fn write_target(to: &mut Vec<u8>, uri: &Uri) {
     }
 }
 
-fn write_framing(to: &mut Vec<u8>, sending: &Sending) {
-    match sending {
-        Sending::Nothing => {}
-        Sending::Length(length) => drop(write!(to, "content-length: {length}\r\n")),
-        Sending::Chunked(_) => to.extend_from_slice(b"transfer-encoding: chunked\r\n"),
+fn write_framing(to: &mut Vec<u8>, framing: Framing) {
+    match framing {
+        Framing::None => {}
+        Framing::Length(length) => drop(write!(to, "content-length: {length}\r\n")),
+        Framing::Chunked => field(to, "transfer-encoding", b"chunked"),
     }
-}
-
-pub(super) fn write_field(to: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
-    to.extend_from_slice(name.as_str().as_bytes());
-    to.extend_from_slice(b": ");
-    to.extend_from_slice(value.as_bytes());
-    to.extend_from_slice(b"\r\n");
 }
 
 /// Whether a field may follow a body: it says nothing that must be known before.
@@ -117,23 +107,23 @@ mod tests {
     use super::*;
 
     /// The head of a request with these fields, and how its body is sent.
-    fn written(method: &str, uri: &str, fields: &[(&str, &str)], length: Option<Option<u64>>) -> (String, Sending) {
+    fn written(method: &str, uri: &str, fields: &[(&str, &str)], length: Option<Option<u64>>) -> (String, Said) {
         let mut builder = http::Request::builder().method(method).uri(uri);
         for (name, value) in fields {
             builder = builder.header(*name, *value);
         }
         let (parts, ()) = builder.body(()).expect("a request").into_parts();
         let mut text = Vec::new();
-        let (sending, keeps) = write(&mut text, &parts, length);
-        assert_eq!(keeps, !fields.contains(&("connection", "close")));
-        (String::from_utf8(text).expect("text"), sending)
+        let said = write(&mut text, &parts, length);
+        assert_eq!(said.keeps, !fields.contains(&("connection", "close")));
+        (String::from_utf8(text).expect("text"), said)
     }
 
     #[test]
     fn a_request_s_head_is_written_as_it_is() {
-        let (text, sending) = written("GET", "/a?b=c", &[("host", "h"), ("X-Empty", ""), ("accept", "*/*")], None);
+        let (text, said) = written("GET", "/a?b=c", &[("host", "h"), ("X-Empty", ""), ("accept", "*/*")], None);
         assert_eq!(text, "GET /a?b=c HTTP/1.1\r\nhost: h\r\nx-empty: \r\naccept: */*\r\n\r\n");
-        assert!(matches!(sending, Sending::Nothing));
+        assert_eq!(said.framing, Framing::None);
         assert!(written("OPTIONS", "*", &[], None).0.starts_with("OPTIONS * HTTP/1.1\r\n"));
         assert!(written("GET", "/?", &[], None).0.starts_with("GET /? HTTP/1.1\r\n"));
         assert!(written("GET", "http://h/a?b", &[], None).0.starts_with("GET http://h/a?b HTTP/1.1\r\n"));
@@ -144,18 +134,18 @@ mod tests {
     #[test]
     fn a_request_says_once_where_its_body_ends() {
         let post = |fields: &[(&str, &str)], length| written("POST", "/", fields, Some(length));
-        let (text, sending) = post(&[("content-length", "5"), ("x", "y")], Some(5));
+        let (text, said) = post(&[("content-length", "5"), ("x", "y")], Some(5));
         assert_eq!(text, "POST / HTTP/1.1\r\ncontent-length: 5\r\nx: y\r\n\r\n");
-        assert!(matches!(sending, Sending::Length(5)));
-        let (text, sending) = post(&[("x", "y")], Some(7));
+        assert_eq!(said.framing, Framing::Length(5));
+        let (text, said) = post(&[("x", "y")], Some(7));
         assert_eq!(text, "POST / HTTP/1.1\r\nx: y\r\ncontent-length: 7\r\n\r\n");
-        assert!(matches!(sending, Sending::Length(7)));
+        assert_eq!(said.framing, Framing::Length(7));
         for fields in [&[("transfer-encoding", "chunked"), ("content-length", "5"), ("trailer", "A, b,?")][..], &[]] {
-            let (text, sending) = post(fields, None);
+            let (text, said) = post(fields, None);
             assert_eq!(text.matches("transfer-encoding: chunked\r\n").count(), 1, "{text}");
             assert!(!text.contains("content-length"), "{text}");
-            let Sending::Chunked(announced) = sending else { panic!("{text}") };
-            assert_eq!(announced.len(), if fields.is_empty() { 0 } else { 2 });
+            assert_eq!(said.framing, Framing::Chunked, "{text}");
+            assert_eq!(said.announced.len(), if fields.is_empty() { 0 } else { 2 });
         }
     }
 }

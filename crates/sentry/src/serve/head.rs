@@ -7,18 +7,8 @@ use http_body::Body;
 use httpdate::HttpDate;
 use hyper::ext::ReasonPhrase;
 
-use crate::gate::head::plain_number;
-
-/// How a body is framed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Framing {
-    /// There is none.
-    None,
-    /// So many bytes of it are still to come.
-    Length(u64),
-    /// In chunks.
-    Chunked,
-}
+use crate::gate::head::{Framing, plain_number};
+use crate::out::{field, has_token};
 
 /// The time as answers say it, made anew once a second.
 #[derive(Debug)]
@@ -76,8 +66,7 @@ pub(super) fn head(
             header::TRAILER if !may_have_body => continue,
             header::CONNECTION => {
                 says_connection = true;
-                let mut tokens = value.as_bytes().split(|&b| b == b',').map(<[u8]>::trim_ascii);
-                *close |= tokens.any(|token| token.eq_ignore_ascii_case(b"close"));
+                *close |= has_token(value.as_bytes(), b"close");
             }
             header::DATE => has_date = true,
             _ => {}
@@ -118,14 +107,6 @@ fn begin(parts: &response::Parts, out: &mut Vec<u8>) {
         None => parts.status.canonical_reason().unwrap_or("<none>").as_bytes(),
     };
     for part in [b"HTTP/1.1 ", parts.status.as_str().as_bytes(), b" ", reason, b"\r\n"] {
-        out.extend_from_slice(part);
-    }
-}
-
-fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
-    // One reservation, and no look at the room for each part.
-    out.reserve(name.len() + value.len() + 4);
-    for part in [name.as_bytes(), b": ", value, b"\r\n"] {
         out.extend_from_slice(part);
     }
 }
