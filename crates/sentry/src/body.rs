@@ -100,7 +100,8 @@ impl ResponseBody {
         if let Kind::Relay(relay) = &mut self.kind
             && relay.incoming.is_end_stream()
         {
-            relay.finish(cx, &self.worker, self.ending.as_deref_mut());
+            // The clock was read when its head came.
+            relay.finish(cx, &self.worker, self.worker.lately(), self.ending.as_deref_mut());
         }
     }
 
@@ -142,14 +143,14 @@ impl ResponseBody {
                     relay.read(trailers, this.ending.as_deref_mut());
                 }
                 if relay.incoming.is_end_stream() {
-                    relay.finish(cx, &this.worker, this.ending.as_deref_mut());
+                    relay.finish(cx, &this.worker, this.worker.now(), this.ending.as_deref_mut());
                 } else {
                     await_more(&this.client, &this.worker, this.ending.as_deref());
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(None) => {
-                relay.finish(cx, &this.worker, this.ending.as_deref_mut());
+                relay.finish(cx, &this.worker, this.worker.now(), this.ending.as_deref_mut());
                 Poll::Ready(None)
             }
             Poll::Ready(Some(Err(_))) => {
@@ -268,9 +269,8 @@ impl Relay {
 
     /// The server's last byte is here: its connection is free again, and so is the request's place, however long its
     /// client takes to read.
-    fn finish(&mut self, cx: &mut Context<'_>, worker: &WorkerApp, ending: Option<&mut Ending>) {
+    fn finish(&mut self, cx: &mut Context<'_>, worker: &WorkerApp, now: Timestamp, ending: Option<&mut Ending>) {
         let Some(server) = self.server.take() else { return };
-        let now = worker.now();
         if let Some(ending) = &ending {
             server.note_end(ending.request());
         }
@@ -278,7 +278,7 @@ impl Relay {
         if let Some(ending) = ending {
             ending.outcome = Outcome { service_time: Some(now.since(self.sent_at)), ..self.answered.outcome() };
             ending.end = self.answered.end();
-            ending.free_place();
+            ending.free_place(now);
         }
     }
 }

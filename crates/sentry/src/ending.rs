@@ -156,13 +156,17 @@ impl Ending {
     }
 
     /// Keeps what log and trace want of the head, if there is one of them.
-    pub(crate) fn note(&mut self, parts: &http::request::Parts, request_id: Option<&HeaderValue>) {
+    pub(crate) fn note(
+        &mut self,
+        parts: &http::request::Parts,
+        request_id: impl FnOnce(&http::HeaderMap) -> Option<&HeaderValue>,
+    ) {
         if self.worker.app.records.enabled() || self.trace.as_ref().is_some_and(|trace| trace.is_sampled()) {
             self.line = Some(Box::new(Line {
                 method: parts.method.clone(),
                 host: parts.headers.get(http::header::HOST).cloned(),
                 uri: parts.uri.clone(),
-                request_id: request_id.cloned(),
+                request_id: request_id(&parts.headers).cloned(),
                 grpc_status: None,
             }));
         }
@@ -258,10 +262,10 @@ impl Ending {
     }
 
     /// How it ends is known, and no server works on it any more: its place is free, whether or not its client has taken
-    /// the answer.
-    pub(crate) fn free_place(&mut self) {
+    /// the answer. `now`: the clock was just read.
+    pub(crate) fn free_place(&mut self, now: Timestamp) {
         if let Some(permit) = self.place.permit.take() {
-            self.release(permit);
+            self.release(permit, now);
         }
     }
 
@@ -337,7 +341,9 @@ impl Ending {
                 self.worker.app.count_cancel(self.worker.now(), self.client.peer().ip());
             }
         }
-        self.free_place();
+        if self.place.permit.is_some() {
+            self.free_place(self.worker.now());
+        }
         if let Some(line) = self.line.take() {
             self.log(&line, bytes_in);
         }
@@ -358,7 +364,7 @@ impl Ending {
     }
 
     /// The permit ends, or goes on with the work that is left behind.
-    fn release(&mut self, permit: Permit) {
+    fn release(&mut self, permit: Permit, now: Timestamp) {
         if let Some((kind, first_byte)) = self.place.unpooled {
             self.place.work = Some(Work::Open(kind));
             // How long it was open teaches nothing, even if the pool has no room for it now either.
@@ -377,7 +383,7 @@ impl Ending {
             (Some(by), None, Some(server)) => {
                 self.place.work = Some(Work::Ghost);
                 if by != AbandonedBy::Client {
-                    self.observe(self.worker.now());
+                    self.observe(now);
                 }
                 ghost::leave(&self.worker, permit, by, server);
             }
@@ -390,7 +396,7 @@ impl Ending {
             (_, Some(_), _) => permit.complete(self.outcome, None),
             (_, None, _) => {
                 let measured = self.server.zip(self.cost).filter(|_| self.outcome.end == End::Answered);
-                self.observe(self.worker.now());
+                self.observe(now);
                 let outcome = Outcome { bytes: Some(self.bytes_out), ..self.outcome };
                 permit.complete(outcome, measured.map(|(server, cost)| (server, self.request, cost)));
             }
@@ -419,7 +425,7 @@ pub(crate) fn record_refusal(
     lane.bump(Counter::RefusedByGate);
     lane.status(refused.status);
     lane.add(Counter::BytesOut, refused.bytes_out as u64);
-    let trace = worker.app.spans.begin(view.header("traceparent"), || worker.random());
+    let trace = worker.app.spans.begin(|| view.header("traceparent"), || worker.random());
     let trace = trace.filter(|trace| trace.is_sampled());
     if trace.is_some() || worker.app.records.enabled() {
         log_refusal(worker, arrival, view, peer, refused, trace.as_deref());

@@ -6,11 +6,13 @@
 //! answers: somebody was told what is the case. `UNKNOWN` is what most libraries make of an exception, like 500 in
 //! HTTP.
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
+
+const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
 /// The status, where there is one.
 pub(crate) fn status(fields: &HeaderMap) -> Option<u8> {
-    fields.get("grpc-status")?.to_str().ok()?.parse().ok()
+    fields.get(STATUS)?.to_str().ok()?.parse().ok()
 }
 
 /// Whether a call that ended so was not answered: `CANCELLED`, `UNKNOWN`, `DEADLINE_EXCEEDED`, `RESOURCE_EXHAUSTED`,

@@ -136,7 +136,7 @@ pub(crate) fn request_id(headers: &HeaderMap) -> Option<&HeaderValue> {
     headers.get(X_REQUEST_ID)
 }
 
-/// The fields of one hop.
+/// The fields of one hop, in the order of [`Found::look`].
 static HOP_BY_HOP: [HeaderName; 7] = [
     header::CONNECTION,
     KEEP_ALIVE,
@@ -162,10 +162,10 @@ impl Found {
         for name in headers.keys() {
             let text = name.as_str();
             match text.as_bytes()[0] {
-                b'c' | b'h' | b'k' | b'p' | b'u' => found.look(name),
+                b'c' | b'h' | b'k' | b'p' | b'u' => found.look(text),
                 b'e' => found.expect |= text == "expect",
                 b't' => {
-                    found.look(name);
+                    found.look(text);
                     found.tidegate |= text.starts_with("tidegate-");
                 }
                 _ => {}
@@ -174,10 +174,18 @@ impl Found {
         found
     }
 
-    fn look(&mut self, name: &HeaderName) {
-        if let Some(at) = HOP_BY_HOP.iter().position(|hop| hop == name) {
-            self.hop_by_hop |= 1 << at;
-        }
+    fn look(&mut self, name: &str) {
+        let at = match name {
+            "connection" => 0,
+            "keep-alive" => 1,
+            "proxy-connection" => 2,
+            "te" => 3,
+            "transfer-encoding" => 4,
+            "upgrade" => 5,
+            "http2-settings" => 6,
+            _ => return,
+        };
+        self.hop_by_hop |= 1 << at;
     }
 
     fn has(&self, name: HeaderName) -> bool {

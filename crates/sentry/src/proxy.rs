@@ -67,7 +67,7 @@ pub(crate) async fn handle(
         Ok(server) => exchange.forward(&mut parts, &mut body, server).await,
         Err(Refusal::Rejected(rejection)) => exchange.refuse(&parts, &body, &rejection),
         Err(Refusal::Failed(failure)) => {
-            exchange.ending.note(&parts, None);
+            exchange.ending.note(&parts, |_| None);
             exchange.fail(failure)
         }
     };
@@ -116,7 +116,7 @@ enum Refusal {
 impl Exchange {
     /// Finds the request's place in its trace, where traces are made.
     fn trace(&mut self, parts: &request::Parts) {
-        let given = parts.headers.get("traceparent").map(HeaderValue::as_bytes);
+        let given = || parts.headers.get("traceparent").map(HeaderValue::as_bytes);
         self.ending.trace = self.worker.app.spans.begin(given, || self.worker.random());
     }
 
@@ -200,10 +200,11 @@ impl Exchange {
         if let Some(trace) = &self.ending.trace {
             trace.pass_on(&mut parts.headers);
         }
-        let spent = worker.now().since(self.ending.came());
+        // The clock was read when it came, or when its wait was over.
+        let spent = worker.lately().since(self.ending.came());
         headers::due::take_off(&mut parts.headers, &live.config.classifier.deadline, spent);
         self.ending.offer(&parts.headers);
-        self.ending.note(parts, headers::request_id(&parts.headers));
+        self.ending.note(parts, headers::request_id);
         let asked = self.change(parts);
         match self.ending.kind() {
             RequestKind::Poll => self.ending.open(Open::Poll, self.worker.now()),
@@ -369,7 +370,7 @@ impl Exchange {
             self.client.close.set(true);
         }
         self.worker.lane().bump(Counter::RefusedByService);
-        self.ending.note(parts, headers::request_id(&parts.headers));
+        self.ending.note(parts, headers::request_id);
         self.ending.decision = Decided::Rejected(*rejection);
         let response = reject::response(&self.local.live, rejection, &parts.headers);
         self.answer(response, RecordEnd::Complete)
@@ -402,7 +403,7 @@ impl Exchange {
         let (mut parts, body) = response.into_parts();
         self.ending.status = parts.status.as_u16();
         self.ending.end = end;
-        self.ending.free_place();
+        self.ending.free_place(self.worker.now());
         self.explain_close(&mut parts.headers);
         Response::from_parts(parts, ResponseBody::whole(body, &self.client, &self.worker, self.ending))
     }

@@ -5,8 +5,8 @@ use std::cell::RefCell;
 
 use http::HeaderMap;
 
-/// Maps that are kept for each thread.
-const KEPT: usize = 8;
+/// Maps that are kept for each thread: as many requests as begin before the answers of those before them are out.
+const KEPT: usize = 64;
 
 /// A map with room for more fields than this is not kept.
 const LARGE: usize = 64;

@@ -253,10 +253,10 @@ impl Asked {
         let Arrival { worker, at, request, policed, local } = arrival;
         stream.own.client.bound_request(at, local.live.config.timeouts.request);
         let mut ending = Ending::new(&worker, &stream.own.client, &local, at, request);
-        let given = parts.headers.get("traceparent").map(HeaderValue::as_bytes);
+        let given = || parts.headers.get("traceparent").map(HeaderValue::as_bytes);
         ending.trace = worker.app.spans.begin(given, || worker.random());
         ending.offer(&parts.headers);
-        ending.note(parts, headers::request_id(&parts.headers));
+        ending.note(parts, headers::request_id);
         (Asked { worker, local, ending, told: None }, policed)
     }
 

@@ -57,7 +57,7 @@ impl Exchange {
         server: ServerId,
     ) -> Response<ResponseBody> {
         let id = headers::request_id(&parts.headers);
-        self.ending.note(parts, id);
+        self.ending.note(parts, headers::request_id);
         self.ending.offer(&parts.headers);
         self.ending.server = Some(server);
         let Some(end) = id.and_then(|id| self.worker.app.ends.expect(id.as_bytes())) else {

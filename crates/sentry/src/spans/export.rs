@@ -62,9 +62,13 @@ impl Spans {
     }
 
     /// A request's place in the trace that its `traceparent` names, or in a new one.
-    pub(crate) fn begin(&self, traceparent: Option<&[u8]>, random: impl Fn() -> u64) -> Option<Box<Trace>> {
+    pub(crate) fn begin<'v>(
+        &self,
+        traceparent: impl FnOnce() -> Option<&'v [u8]>,
+        random: impl Fn() -> u64,
+    ) -> Option<Box<Trace>> {
         let inner = self.0.as_ref()?;
-        let given = traceparent.and_then(Context::read);
+        let given = traceparent().and_then(Context::read);
         let context = given.unwrap_or_else(|| {
             let sampled = random() <= inner.bound && inner.bound > 0;
             let flags = if sampled { TraceFlags::SAMPLED } else { TraceFlags::NOT_SAMPLED };

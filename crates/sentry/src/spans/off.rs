@@ -20,7 +20,7 @@ impl Spans {
         Ok(Spans {})
     }
 
-    pub(crate) fn begin(&self, _: Option<&[u8]>, _: impl Fn() -> u64) -> Option<Box<Trace>> {
+    pub(crate) fn begin<'v>(&self, _: impl FnOnce() -> Option<&'v [u8]>, _: impl Fn() -> u64) -> Option<Box<Trace>> {
         None
     }
 

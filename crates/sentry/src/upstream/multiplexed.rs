@@ -12,9 +12,9 @@ use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
 use std::task::Poll;
 
+use http::Request;
 use http::header::{self, HeaderName};
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
-use http::Request;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use tidegate_engine::Timestamp;
 use tokio::task::spawn_local;
