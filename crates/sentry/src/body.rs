@@ -16,6 +16,7 @@ use crate::client::{Client, Wait};
 use crate::counters::Counter;
 use crate::ending::Ending;
 use crate::grpc;
+use crate::headers::lines::Lines;
 use crate::record::RecordEnd;
 use crate::reject::DECISION;
 use crate::share::WorkerApp;
@@ -45,6 +46,7 @@ pub(crate) struct ResponseBody {
 }
 
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "nearly all answers are a server's")]
 enum Kind {
     Whole(Bytes),
     Relay(Relay),
@@ -53,6 +55,8 @@ enum Kind {
 /// A server's body, with the connection it comes from: both live in the client's task.
 #[derive(Debug)]
 struct Relay {
+    /// Fields of the head that stay lines, until it is written.
+    lines: Lines,
     /// What came with the head.
     first: Option<Frame<Bytes>>,
     incoming: Incoming,
@@ -79,7 +83,7 @@ impl ResponseBody {
 
     /// A body that `server` sends. `answered`: what its head says, and of what refusal `told`.
     pub(crate) fn relay(
-        (first, incoming): (Option<Frame<Bytes>>, Incoming),
+        (lines, first, incoming): (Lines, Option<Frame<Bytes>>, Incoming),
         server: Box<ServerConn>,
         sent_at: Timestamp,
         client: &Rc<Client>,
@@ -91,8 +95,16 @@ impl ResponseBody {
         ending.begin_answer(first_byte);
         ending.watch_pace(first_byte);
         await_more(client, worker, Some(&ending));
-        let relay = Relay { first, incoming, server: Some(server), sent_at, answered, told };
+        let relay = Relay { lines, first, incoming, server: Some(server), sent_at, answered, told };
         ResponseBody { kind: Kind::Relay(relay), client: client.clone(), worker: worker.clone(), ending: Some(ending) }
+    }
+
+    /// Fields of the server's head that stay lines.
+    pub(crate) fn take_lines(&mut self) -> Lines {
+        match &mut self.kind {
+            Kind::Relay(relay) => std::mem::take(&mut relay.lines),
+            Kind::Whole(_) => Lines::default(),
+        }
     }
 
     /// For an answer without a body: the server is done already.

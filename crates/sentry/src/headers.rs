@@ -6,6 +6,7 @@ pub(crate) mod changes;
 pub(crate) mod due;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzz;
+pub(crate) mod lines;
 pub(crate) mod spare;
 pub(crate) mod strays;
 

@@ -14,6 +14,7 @@ use crate::app::{AppError, Laid, Wanted};
 use crate::blame::Blame;
 use crate::config::{self, Asker, Place, ProxyOut, Spoken};
 use crate::gate::head::HeadLimits;
+use crate::headers::lines;
 use crate::health::record::Checks;
 use crate::reports::ledger::Ledger;
 use crate::times::Times;
@@ -43,6 +44,8 @@ pub struct InForce {
     pub(crate) head: HeadLimits,
     /// The fields that rules were decided on: `Connection` removes none of them.
     pub(crate) decisive: Vec<HeaderName>,
+    /// Fields that nobody reads may pass as lines: the configuration names none of them.
+    pub(crate) lines_pass: bool,
     exempt: Option<Classifier>,
     servers: Vec<Option<Arc<Server>>>,
     /// Response times per class.
@@ -127,6 +130,7 @@ impl InForce {
             paths: config.paths,
         };
         let decisive = decisive(&config);
+        let lines_pass = !names_a_line(&config);
         let policer = controller.policer();
         let behind = config.servers.iter().find_map(|server| Asker::of(&server.address));
         Ok(InForce {
@@ -136,6 +140,7 @@ impl InForce {
             policer,
             head,
             decisive,
+            lines_pass,
             exempt,
             servers,
             times,
@@ -278,6 +283,12 @@ fn decisive(config: &config::Application) -> Vec<HeaderName> {
     };
     let names = rules.flat_map(|rule| rule.headers.iter().map(|header| &header.name)).chain(affinity).chain(tenant);
     names.filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok()).collect()
+}
+
+/// Whether a field is to be changed or removed on its way that might have passed as a line.
+fn names_a_line(config: &config::Application) -> bool {
+    let own = config.classifier.deadline.own.as_ref().map(|own| own.header.as_str());
+    config.forwarded.identity.iter().map(HeaderName::as_str).chain(own).any(lines::may_pass)
 }
 
 fn compile(config: &config::Application) -> Result<(Classifier, Option<Classifier>), AppError> {

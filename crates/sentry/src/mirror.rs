@@ -124,7 +124,7 @@ impl Shadow {
         if self.under_way.get() >= self.settings.in_flight {
             return app.mirror.note(Fate::Busy);
         }
-        let tee = Tee { head: self.fit(parts), to: UnderWay::new(self), app: app.clone(), body: BytesMut::new() };
+        let tee = Tee { head: self.fit(parts, body), to: UnderWay::new(self), app: app.clone(), body: BytesMut::new() };
         body.tee(tee);
     }
 
@@ -146,10 +146,13 @@ impl Shadow {
     }
 
     /// The same request with a mark, in the form of the protocol that the shadow speaks.
-    fn fit(&self, parts: &Parts) -> Request<()> {
+    fn fit(&self, parts: &Parts, body: &RequestBody) -> Request<()> {
         let mut copy = Request::from_parts(parts.clone(), ());
         copy.extensions_mut().clear();
         let headers = copy.headers_mut();
+        if let Some(lines) = body.lines() {
+            lines.add_to(headers);
+        }
         headers.insert(MARK, HeaderValue::from_static("copy"));
         headers.remove(header::TRANSFER_ENCODING);
         if !self.http2 {

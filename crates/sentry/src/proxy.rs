@@ -205,6 +205,7 @@ impl Exchange {
         headers::due::take_off(&mut parts.headers, &live.config.classifier.deadline, spent);
         self.ending.offer(&parts.headers);
         self.ending.note(parts, headers::request_id);
+        self.keep_no_lines_to_change(parts, body);
         let asked = self.change(parts);
         match self.ending.kind() {
             RequestKind::Poll => self.ending.open(Open::Poll, self.worker.now()),
@@ -291,7 +292,7 @@ impl Exchange {
 
     /// Passes the answer on; its body follows as hyper asks for it.
     async fn relay(mut self, answer: Answer, wishes: &Wishes, asked: &Asked) -> Response<ResponseBody> {
-        let Answer { response, first, server, sent_at } = answer;
+        let Answer { response, lines, first, server, sent_at } = answer;
         let (mut parts, incoming) = response.into_parts();
         if self.ending.logged() {
             self.ending.first_byte = Some(self.worker.now().since(self.ending.arrived()));
@@ -335,7 +336,8 @@ impl Exchange {
         self.ending.note_grpc(said);
         let (client, worker) = (&self.client, &self.worker);
         let says = (answered, told.refusal);
-        let mut body = ResponseBody::relay((first, incoming), server, sent_at, client, worker, self.ending, says);
+        let came = (lines, first, incoming);
+        let mut body = ResponseBody::relay(came, server, sent_at, client, worker, self.ending, says);
         poll_fn(|cx| {
             body.finish_at_once(cx);
             Poll::Ready(())

@@ -19,6 +19,7 @@ use http_body::{Body, Frame, SizeHint};
 use crate::body::BodyError;
 use crate::client::{Client, Wait};
 use crate::gate::head::Bad;
+use crate::headers::lines::Lines;
 use crate::headers::strays::clean_trailers;
 use crate::http2::conduct::STREAM_BYTES;
 use crate::mirror::Tee;
@@ -44,6 +45,8 @@ pub(crate) struct RequestBody {
     pace: Pace,
     /// A shadow server gets it, too.
     tee: Option<Box<Tee>>,
+    /// Fields of its head that stay lines, where the client takes an answer's so, too.
+    lines: Option<Lines>,
 }
 
 /// What was read ahead.
@@ -67,6 +70,10 @@ impl RequestBody {
         client.upload.fault.set(None);
         client.upload.is_starved.set(false);
         let is_empty = incoming.is_end_stream();
+        let (incoming, lines) = match incoming {
+            Source::Whole(lines) => (Source::None, Some(lines)),
+            incoming => (incoming, None),
+        };
         RequestBody {
             ahead: Ahead::default(),
             is_chunked: !is_empty && incoming.size_hint().exact().is_none(),
@@ -77,17 +84,32 @@ impl RequestBody {
             is_upload: false,
             pace: Pace::default(),
             tee: None,
+            lines,
         }
+    }
+
+    /// Fields of its head that go on as they came; `None`: they are with the others, and the answer's must be.
+    pub(crate) fn lines(&self) -> Option<&Lines> {
+        self.lines.as_ref()
+    }
+
+    /// The same, for whoever reads or changes fields.
+    pub(crate) fn take_lines(&mut self) -> Option<Lines> {
+        self.lines.take()
     }
 
     /// The same body again, where all of it is here.
     pub(crate) fn copy(&self) -> Option<Self> {
-        self.incoming.is_none().then(|| RequestBody { ahead: self.ahead.clone(), ..self.empty() })
+        self.incoming.is_none().then(|| RequestBody {
+            ahead: self.ahead.clone(),
+            lines: self.lines.clone(),
+            ..self.empty()
+        })
     }
 
-    /// What there is of it: nothing is left.
+    /// What there is of it: nothing is left but what belongs to the head.
     pub(crate) fn take(&mut self) -> Self {
-        let empty = self.empty();
+        let empty = RequestBody { lines: self.lines.clone(), ..self.empty() };
         std::mem::replace(self, empty)
     }
 
@@ -103,6 +125,7 @@ impl RequestBody {
             is_upload: self.is_upload,
             pace: Pace::default(),
             tee: None,
+            lines: None,
         }
     }
 

@@ -168,7 +168,7 @@ fn sift_one(door: &Rc<Door>, origin: Origin<'_>, input: &[u8], out: &mut Vec<u8>
     };
     let arrival = police(worker, &Seen { head: &head, origin }, now, body);
     let (Policed::Refused(rejection), Some(length)) = (&arrival.policed, length_to_skip(&head)) else {
-        let whole = if origin.has_hyper { None } else { Whole::of(&head, input) };
+        let whole = if origin.has_hyper { None } else { Whole::of(&head, input, arrival.local.live.lines_pass) };
         return pass(Some(Box::new(arrival)), whole);
     };
     let close = head.close || door.is_closing(origin.peer);

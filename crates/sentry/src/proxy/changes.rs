@@ -7,6 +7,7 @@ use super::Exchange;
 use crate::config::HeaderChange;
 use crate::headers;
 use crate::headers::changes::{About, Asked, change, name_prefix};
+use crate::upload::RequestBody;
 
 impl Exchange {
     /// Makes the changes that the operator wants: what the rules and the log have read stays what it was.
@@ -29,6 +30,16 @@ impl Exchange {
         let asked = Asked { host: parts.headers.get(header::HOST).cloned(), id };
         self.change_fields(&mut parts.headers, &routing.request_headers, &asked);
         asked
+    }
+
+    /// Fields that might be changed are no longer lines, nor will the answer's be.
+    pub(super) fn keep_no_lines_to_change(&self, parts: &mut request::Parts, body: &mut RequestBody) {
+        let routing = &self.local.live.config.routing;
+        if !(routing.request_headers.is_empty() && routing.response_headers.is_empty())
+            && let Some(lines) = body.take_lines()
+        {
+            lines.add_to(&mut parts.headers);
+        }
     }
 
     /// The same of an answer to it.

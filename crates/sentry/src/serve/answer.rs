@@ -39,7 +39,7 @@ pub(super) fn answer(
     Box::pin(async move {
         let (is_head, close) = (whole.parts.method == Method::HEAD, whole.close);
         let response = {
-            let request = Request::from_parts(whole.parts, Source::None);
+            let request = Request::from_parts(whole.parts, Source::Whole(whole.lines));
             let mut service = pin!(handle(door.clone(), client.clone(), request));
             let asked = poll_fn(|cx| {
                 client.remember(cx);
@@ -113,9 +113,10 @@ struct Writing {
 
 impl Writing {
     fn begin(response: Response<ResponseBody>, is_head: bool, close: bool, door: &Door) -> Writing {
-        let (parts, body) = response.into_parts();
+        let (parts, mut body) = response.into_parts();
+        let lines = body.take_lines();
         let (mut out, mut close) = (Out::default(), close);
-        let framing = head(&parts, &body, is_head, &mut close, &mut door.scratch.borrow_mut().date, out.head());
+        let framing = head(&parts, &lines, &body, is_head, &mut close, &mut door.scratch.borrow_mut().date, out.head());
         spare::give(parts.headers);
         let has_body = framing != Framing::None && !body.is_end_stream();
         if !has_body && framing == Framing::Chunked {

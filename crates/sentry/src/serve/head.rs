@@ -8,6 +8,7 @@ use httpdate::HttpDate;
 use hyper::ext::ReasonPhrase;
 
 use crate::gate::head::{Framing, plain_number};
+use crate::headers::lines::Lines;
 use crate::out::{field, has_token};
 
 /// The time as answers say it, made anew once a second.
@@ -34,10 +35,11 @@ impl Date {
     }
 }
 
-/// Appends an answer's head to `out`. `is_head`: it answers `HEAD`. `close`: the connection closes after it, because
-/// the client wants it so or, afterwards, because the answer says so.
+/// Appends an answer's head to `out`, with those of its fields that stay `lines`. `is_head`: it answers `HEAD`.
+/// `close`: the connection closes after it, because the client wants it so or, afterwards, because the answer says so.
 pub(super) fn head(
     parts: &response::Parts,
+    lines: &Lines,
     body: &impl Body,
     is_head: bool,
     close: &mut bool,
@@ -50,7 +52,7 @@ pub(super) fn head(
         !status.is_informational() && !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     let may_have_body = may_have_length && !is_head;
     let length = if body.is_end_stream() { Some(0) } else { body.size_hint().exact() };
-    let (mut said, mut has_date, mut says_connection) = (None, false, false);
+    let (mut said, mut has_date, mut says_connection) = (None, lines.has_date(), false);
     for (name, value) in &parts.headers {
         match *name {
             header::CONTENT_LENGTH => {
@@ -73,6 +75,7 @@ pub(super) fn head(
         }
         field(out, name.as_str(), value.as_bytes());
     }
+    lines.write(out);
     let framing = match (said, length) {
         (Some(said), None) => Framing::Length(said),
         (Some(_), Some(length)) => Framing::Length(length),

@@ -8,11 +8,15 @@ use h2::RecvStream;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
+use crate::headers::lines::Lines;
+
 /// A request's body as it comes from its client.
 #[derive(Debug)]
 pub(crate) enum Source {
     /// There is none here.
     None,
+    /// There is none: the request came whole, with fields that stay lines, and its client takes an answer's so.
+    Whole(Lines),
     Http1(Incoming),
     /// `left`: bytes still to come, where the client said how many.
     Http2 {
@@ -37,7 +41,7 @@ impl Body for Source {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         let (stream, left) = match &mut *self {
-            Source::None => return Poll::Ready(None),
+            Source::None | Source::Whole(_) => return Poll::Ready(None),
             Source::Http1(incoming) => {
                 return Pin::new(incoming).poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(|_| Broken)));
             }
@@ -61,7 +65,7 @@ impl Body for Source {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Source::None => true,
+            Source::None | Source::Whole(_) => true,
             Source::Http1(incoming) => incoming.is_end_stream(),
             Source::Http2 { stream, .. } => stream.is_end_stream(),
         }
@@ -69,7 +73,7 @@ impl Body for Source {
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Source::None => SizeHint::with_exact(0),
+            Source::None | Source::Whole(_) => SizeHint::with_exact(0),
             Source::Http1(incoming) => incoming.size_hint(),
             Source::Http2 { left: Some(left), .. } => SizeHint::with_exact(*left),
             Source::Http2 { .. } => SizeHint::default(),

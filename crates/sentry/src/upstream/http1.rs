@@ -25,6 +25,7 @@ use self::head::Read;
 use self::sending::{may_follow, write};
 use crate::gate::head::{Framing, has_grown};
 use crate::gate::wire::write_together;
+use crate::headers::lines::Lines;
 use crate::out::Out;
 use crate::transport::Transport;
 use crate::upload::RequestBody;
@@ -66,6 +67,9 @@ pub(super) struct Conn<B = RequestBody> {
     is_unflushed: bool,
     /// The request's method.
     asked: Method,
+    /// Whether fields of the answer may stay lines, and those that do.
+    lines_pass: bool,
+    lines: Lines,
     /// The current answer is not all read.
     owes: bool,
     /// Another request may follow.
@@ -96,6 +100,8 @@ impl<B: Body<Data = Bytes> + Unpin> Conn<B> {
             announced: Vec::new(),
             is_unflushed: false,
             asked: Method::GET,
+            lines_pass: false,
+            lines: Lines::default(),
             owes: false,
             keeps: true,
             is_over: false,
@@ -110,9 +116,11 @@ impl<B: Body<Data = Bytes> + Unpin> Conn<B> {
     }
 
     /// Takes a request, of which nothing is sent yet. `body`: where it has one.
-    pub(super) fn begin(&mut self, parts: &request::Parts, body: Option<B>) {
+    /// `lines`: fields of its head that go on as they came, where the answer's may come back so.
+    pub(super) fn begin(&mut self, parts: &request::Parts, lines: Option<&Lines>, body: Option<B>) {
         let length = body.as_ref().map(|body| body.size_hint().exact());
-        let said = write(self.out.head(), parts, length);
+        let said = write(self.out.head(), parts, lines, length);
+        self.lines_pass = lines.is_some();
         (self.framing, self.announced, self.keeps) = (said.framing, said.announced, said.keeps);
         self.upload = body;
         self.is_unflushed = true;
@@ -135,6 +143,11 @@ impl<B: Body<Data = Bytes> + Unpin> Conn<B> {
         };
         self.is_over |= matches!(polled, Poll::Ready(Err(_)));
         polled
+    }
+
+    /// The fields of the answer's head that stay lines.
+    pub(super) fn take_lines(&mut self) -> Lines {
+        std::mem::take(&mut self.lines)
     }
 
     /// The next frame of the answer's body; sends meanwhile what is left of the request.
@@ -277,7 +290,7 @@ impl<B: Body<Data = Bytes> + Unpin> Conn<B> {
                 self.checked = self.read.len();
                 break;
             }
-            let read = head::read(&self.read, self.checked, &self.asked)?;
+            let read = head::read(&self.read, self.checked, &self.asked, self.lines_pass)?;
             (self.checked, self.parsed) = (0, 0);
             match read {
                 Read::Interim(length) => drop(self.read.split_to(length)),
@@ -298,6 +311,7 @@ impl<B: Body<Data = Bytes> + Unpin> Conn<B> {
             drop(self.read.split_to(head.length));
         }
         self.keeps &= head.keeps;
+        self.lines = head.lines;
         // After `101` what follows is something else.
         self.owes = !head.rest.is_over() || head.status == StatusCode::SWITCHING_PROTOCOLS;
         let mut response = Response::new(head.rest);

@@ -22,6 +22,7 @@ use super::{Incoming, Line, Own, ServerConn};
 use crate::client::{Client, Wait};
 use crate::counters::Counter;
 use crate::gate::head::Bad;
+use crate::headers::lines::Lines;
 use crate::record::RecordEnd;
 use crate::share::WorkerApp;
 use crate::shed;
@@ -31,6 +32,8 @@ use crate::upload::RequestBody;
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) response: Response<Incoming>,
+    /// Fields of its head that stay lines.
+    pub(crate) lines: Lines,
     /// What of its body is here already.
     pub(crate) first: Option<Frame<Bytes>>,
     pub(crate) server: Box<ServerConn>,
@@ -289,10 +292,14 @@ async fn exchange(
         None if fault == Fault::Broken => Failure::Broken,
         None => Failure::Garbage,
     };
+    let lines = match &mut server.line {
+        Line::Own(own) => own.conn.take_lines(),
+        Line::Stream(_) => Lines::default(),
+    };
     match answer {
         Ok(mut response) => match poll_fn(|cx| Poll::Ready(first_frame(&mut response, &mut server, cx))).await {
-            None => Ok(Answer { response, first: None, server, sent_at }),
-            Some(Ok(frame)) => Ok(Answer { response, first: Some(frame), server, sent_at }),
+            None => Ok(Answer { response, lines, first: None, server, sent_at }),
+            Some(Ok(frame)) => Ok(Answer { response, lines, first: Some(frame), server, sent_at }),
             // The client has heard nothing yet: it can be told.
             Some(Err(fault)) => Err(failed(worker, why(fault), false, false)),
         },
@@ -320,7 +327,8 @@ async fn ask(client: &Client, own: &mut Own, parts: &request::Parts, body: &mut 
     if !is_usable {
         return Ok(Err(Refused { fault: Fault::Broken, unsent: true }));
     }
-    own.conn.begin(parts, (!body.is_end_stream()).then(|| body.take()));
+    let upload = (!body.is_end_stream()).then(|| body.take());
+    own.conn.begin(parts, body.lines(), upload);
     let answer = await_answer(client, |cx| own.conn.poll_answer(cx)).await?;
     Ok(match answer {
         Ok(response) => Ok(response.map(Incoming::Http1)),
@@ -336,6 +344,9 @@ async fn ask_on(
     body: &mut RequestBody,
 ) -> Result<Asked, Wait> {
     let mut request = Request::from_parts(parts.clone(), body.take());
+    if let Some(lines) = body.lines() {
+        lines.add_to(request.headers_mut());
+    }
     stream.fit(&mut request);
     let answer = {
         let mut reply = pin!(stream.sender.try_send_request(request));

@@ -117,7 +117,8 @@ async fn respond(request: Request<h2::RecvStream>, mut answer: SendResponse<Byte
     let response = Response::builder()
         .header("x-read", format!("{} {} {}", head.method, head.uri, head.headers.contains_key("host")))
         .header("x-hop", format!("{} {} {}", field("connection"), field("upgrade"), field("te")))
-        .header("x-from", field("x-forwarded-for"));
+        .header("x-from", field("x-forwarded-for"))
+        .header("x-agent", field("user-agent"));
     let Ok(mut stream) = answer.send_response(response.body(()).expect("an answer"), false) else { return };
     let mut left = Bytes::from(sent);
     while !left.is_empty() {
@@ -148,15 +149,21 @@ fn requests_share_a_connection_and_are_read_as_they_were_sent() {
     for i in 0..20 {
         // A change of protocol is no wish that HTTP/2 could fulfil; trailers are.
         let (wish, te) = [("upgrade\r\nUpgrade: websocket", "-"), ("te\r\nTE: trailers", "trailers")][i % 2];
-        client.send(format!("GET /{i}?a=b HTTP/1.1\r\nHost: Shop.example:8080\r\nConnection: {wish}\r\n\r\n"));
+        client.send(format!(
+            "GET /{i}?a=b HTTP/1.1\r\nHost: Shop.example:8080\r\nUser-Agent: a\r\nConnection: {wish}\r\n\r\n"
+        ));
         let answer = client.answer();
         assert_eq!(answer.status, 200);
         assert_eq!(answer.field("x-read"), Some(&*format!("GET http://Shop.example:8080/{i}?a=b false")));
         assert_eq!(answer.field("x-hop"), Some(&*format!("- - {te}")));
         assert_eq!(answer.field("x-from"), Some("127.0.0.1"));
+        assert_eq!(answer.field("x-agent"), Some("a"));
     }
+    // A request of which nothing is odd.
+    client.send("GET / HTTP/1.1\r\nHost: x\r\nUser-Agent: b\r\n\r\n");
+    assert_eq!(client.answer().field("x-agent"), Some("b"));
     assert_eq!(server.seen.connections.load(Relaxed), 1);
-    assert_eq!((sentry.count(Counter::ServerConnects), sentry.count(Counter::ServerReuses)), (1, 19));
+    assert_eq!((sentry.count(Counter::ServerConnects), sentry.count(Counter::ServerReuses)), (1, 20));
     drop(client);
     sentry.assert_quiet();
 }

@@ -63,6 +63,11 @@ fn the_shadow_gets_the_same_request_with_a_mark() {
     let (head, body) = told.recv_timeout(PATIENCE).expect("a copy");
     assert!(head.contains("content-length: 3\r\n") && !head.contains("transfer-encoding"), "{head}");
     assert_eq!(body, b"abc");
+    // And one that came whole.
+    client.send("GET / HTTP/1.1\r\nHost: shop\r\nUser-Agent: b\r\n\r\n");
+    assert_eq!(client.answer().status, 200);
+    let (head, _) = told.recv_timeout(PATIENCE).expect("a copy");
+    assert!(head.contains("user-agent: b\r\n"), "{head}");
     assert_eq!(shadow.connections(), 1);
     sentry.assert_quiet();
 }

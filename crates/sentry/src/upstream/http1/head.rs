@@ -15,6 +15,7 @@ use hyper::ext::ReasonPhrase;
 use super::Fault;
 use super::framing::Rest;
 use crate::gate::head::all_line_feeds_follow_returns;
+use crate::headers::lines::{Lines, may_pass_back};
 use crate::headers::spare;
 use crate::out::has_token;
 
@@ -31,6 +32,8 @@ pub(super) struct Head {
     /// How the server names the status, where others do not.
     pub(super) reason: Option<ReasonPhrase>,
     pub(super) headers: HeaderMap,
+    /// Fields that stay lines.
+    pub(super) lines: Lines,
     /// Its body.
     pub(super) rest: Rest,
     /// Another request may follow.
@@ -39,6 +42,7 @@ pub(super) struct Head {
 
 /// What the bytes where an answer should begin are.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "nearly all heads come whole, and are taken apart at once")]
 pub(super) enum Read {
     /// Not yet a whole head.
     Part,
@@ -47,11 +51,12 @@ pub(super) enum Read {
     Whole(Head),
 }
 
-/// Reads the head at the start of `bytes`, whose first `checked` ones were here before.
+/// Reads the head at the start of `bytes`, whose first `checked` ones were here before. `lines_pass`: fields that
+/// nobody reads stay lines.
 ///
 /// # Errors
 /// When it is none.
-pub(super) fn read(bytes: &Bytes, checked: usize, asked: &Method) -> Result<Read, Fault> {
+pub(super) fn read(bytes: &Bytes, checked: usize, asked: &Method, lines_pass: bool) -> Result<Read, Fault> {
     let mut table = [const { MaybeUninit::uninit() }; FIELDS];
     let mut parsed = httparse::Response::new(&mut []);
     let parser = httparse::ParserConfig::default();
@@ -68,7 +73,21 @@ pub(super) fn read(bytes: &Bytes, checked: usize, asked: &Method) -> Result<Read
     }
     let mut seen = Seen::default();
     let mut headers = spare::take(parsed.headers.len());
-    for field in parsed.headers.iter() {
+    let at = |part: &str| part.as_ptr().addr() - bytes.as_ptr().addr();
+    let mut lines = Lines::default();
+    let mut lines_pass = lines_pass && !names_fields(parsed.headers);
+    if lines_pass {
+        lines = Lines::of(bytes.slice(..length));
+    }
+    for (field, next) in parsed.headers.iter().zip(1..) {
+        if lines_pass && may_pass_back(field.name) {
+            let end = parsed.headers.get(next).map_or(length - 2, |next| at(next.name));
+            if lines.take(field.name, at(field.name)..end) {
+                continue;
+            }
+            lines.give_up(&mut headers);
+            lines_pass = false;
+        }
         let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| Fault::Garbage)?;
         seen.look(&name, field.value)?;
         let value = HeaderValue::from_maybe_shared(bytes.slice_ref(field.value));
@@ -79,7 +98,13 @@ pub(super) fn read(bytes: &Bytes, checked: usize, asked: &Method) -> Result<Read
     let rest = seen.rest(minor, status, asked)?;
     let keeps = seen.keeps(minor) && status != StatusCode::SWITCHING_PROTOCOLS && !matches!(rest, Rest::UntilClose);
     let version = if minor == 1 { Version::HTTP_11 } else { Version::HTTP_10 };
-    Ok(Read::Whole(Head { length, status, version, reason, headers, rest, keeps }))
+    Ok(Read::Whole(Head { length, status, version, reason, headers, lines, rest, keeps }))
+}
+
+/// Whether `Connection` names fields that end at this hop.
+fn names_fields(headers: &[httparse::Header<'_>]) -> bool {
+    let is_plain = |value: &[u8]| value.eq_ignore_ascii_case(b"keep-alive") || value.eq_ignore_ascii_case(b"close");
+    headers.iter().any(|field| field.name.eq_ignore_ascii_case("connection") && !is_plain(field.value))
 }
 
 /// Whether each line feed follows a carriage return, none of which stands alone, and a first line does not end at once.
@@ -165,7 +190,7 @@ mod tests {
             held.extend_from_slice(piece);
             loop {
                 let bytes = Bytes::copy_from_slice(&held);
-                match read(&bytes, checked, &Method::GET).ok()? {
+                match read(&bytes, checked, &Method::GET, false).ok()? {
                     Read::Part => break checked = held.len(),
                     Read::Whole(_) => return Some(true),
                     Read::Interim(length) => {
@@ -183,7 +208,7 @@ mod tests {
     }
 
     fn whole_of(asked: &Method, text: &str) -> Option<Head> {
-        match read(&Bytes::copy_from_slice(text.as_bytes()), 0, asked) {
+        match read(&Bytes::copy_from_slice(text.as_bytes()), 0, asked, false) {
             Ok(Read::Whole(head)) => Some(head),
             _ => None,
         }

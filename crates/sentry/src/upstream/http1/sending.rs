@@ -7,6 +7,7 @@ use http::{Uri, request};
 
 use super::head::number;
 use crate::gate::head::Framing;
+use crate::headers::lines::Lines;
 use crate::out::{field, has_token};
 
 /// What a request's head says of what follows it.
@@ -19,8 +20,14 @@ pub(super) struct Said {
     pub(super) keeps: bool,
 }
 
-/// Writes a request's head. `length`: how long its body is, where there is one; `Some(None)`: who knows.
-pub(super) fn write(to: &mut Vec<u8>, parts: &request::Parts, length: Option<Option<u64>>) -> Said {
+/// Writes a request's head, with those of its fields that stay `lines`. `length`: how long its body is, where there is
+/// one; `Some(None)`: who knows.
+pub(super) fn write(
+    to: &mut Vec<u8>,
+    parts: &request::Parts,
+    lines: Option<&Lines>,
+    length: Option<Option<u64>>,
+) -> Said {
     let framing = frame(&parts.headers, length);
     to.extend_from_slice(parts.method.as_str().as_bytes());
     to.push(b' ');
@@ -41,6 +48,9 @@ pub(super) fn write(to: &mut Vec<u8>, parts: &request::Parts, length: Option<Opt
             (_, &header::TRANSFER_ENCODING) | (Framing::Chunked, &header::CONTENT_LENGTH) => {}
             _ => field(to, name.as_str(), value.as_bytes()),
         }
+    }
+    if let Some(lines) = lines {
+        lines.write(to);
     }
     if !is_framed {
         write_framing(to, framing);
@@ -114,7 +124,7 @@ mod tests {
         }
         let (parts, ()) = builder.body(()).expect("a request").into_parts();
         let mut text = Vec::new();
-        let said = write(&mut text, &parts, length);
+        let said = write(&mut text, &parts, None, length);
         assert_eq!(said.keeps, !fields.contains(&("connection", "close")));
         (String::from_utf8(text).expect("text"), said)
     }

@@ -76,7 +76,7 @@ fn request(method: &str, fields: &[(&str, &str)], body: Frames) -> Request<Frame
 
 fn begin(conn: &mut Conn<Frames>, request: Request<Frames>) {
     let (parts, body) = request.into_parts();
-    conn.begin(&parts, (!body.is_end_stream()).then_some(body));
+    conn.begin(&parts, None, (!body.is_end_stream()).then_some(body));
 }
 
 /// What there is to read.

@@ -23,6 +23,41 @@ fn asked(at: SocketAddr, request: &str) -> Answer {
     client.answer()
 }
 
+/// A request with fields that nobody here reads, between two that somebody does.
+const BROWSER: &str = "GET / HTTP/1.1\r\nUser-Agent: a b\r\nACCEPT-Language:de \r\nHost: x\r\nReferer: http://x/\r\n\
+    Cookie: a=b\r\nX-Own: 1\r\nPragma: x\r\n\r\n";
+
+#[test]
+fn fields_that_nobody_reads_go_on_as_they_came() {
+    let server = mirror();
+    let (_sentry, at) = one(&server, "");
+    let answer = asked(at, BROWSER);
+    let head = answer.text();
+    for line in ["User-Agent: a b", "ACCEPT-Language:de ", "Referer: http://x/", "Cookie: a=b", "x-own: 1", "Pragma: x"]
+    {
+        assert_eq!(head.matches(&format!("\r\n{line}\r\n")).count(), 1, "{line}: {head}");
+    }
+    assert!(head.ends_with("\r\n\r\n"), "{head}");
+    assert_eq!(answer.field("server"), Some("own"));
+}
+
+#[test]
+fn fields_that_are_named_do_not_go_on_unread() {
+    let server = mirror();
+    let (_sentry, at) = one(&server, "forwarded.identity = [\"Referer\"]");
+    let answer = asked(at, BROWSER);
+    assert!(!answer.text().to_ascii_lowercase().contains("referer"), "{}", answer.text());
+    assert!(answer.text().contains("a=b"));
+    // What `Connection` names ends here, as long as the answer goes on.
+    let server = RawServer::answering(|_: &Asked| {
+        "HTTP/1.1 200 OK\r\nETag: 1\r\nConnection: keep-alive, etag\r\nVary: a\r\nDate: then\r\nContent-Length: 0\r\n\r\n"
+            .to_owned()
+    });
+    let (_sentry, at) = one(&server, "");
+    let answer = asked(at, BROWSER);
+    assert_eq!([answer.field("etag"), answer.field("vary"), answer.field("date")], [None, Some("a"), Some("then")]);
+}
+
 const REWRITE: &str = "rewrite = { strip_prefix = \"/api\", add_prefix = \"/v2\" }\nrejection.decision_on_admitted = true\n\
     class = [{ name = \"gold\", match = { path_prefix = \"/api/gold\" } }, { name = \"rest\" }]";
 
