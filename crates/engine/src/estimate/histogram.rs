@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::f64::consts::SQRT_2;
 
 use crate::time::Timestamp;
 
@@ -11,6 +12,17 @@ const PER_OCTAVE: f64 = 16.0;
 const LEAST: f64 = 1e-6;
 /// 2^34 x LEAST: about 17,000 s.
 const BUCKETS: usize = 34 * 16;
+
+/// Powers of 2^(1/16), from 1 to 2: where the buckets of an octave begin, and where the last ends.
+#[rustfmt::skip]
+const EDGES: [f64; 17] = [
+    1.0, 1.044_273_782_427_413_8, 1.090_507_732_665_257_7, 1.138_788_634_756_691_6, 1.189_207_115_002_721,
+    1.241_857_812_073_484, 1.296_839_554_651_009_6, 1.354_255_546_936_892_7, SQRT_2,
+    1.476_826_145_939_499_3, 1.542_210_825_407_940_7, 1.610_490_331_949_254_3, 1.681_792_830_507_429,
+    1.756_252_160_373_299_5, 1.834_008_086_409_342_4, 1.915_206_561_397_147_4, 2.0,
+];
+/// So close to an edge the logarithm's rounding may decide.
+const NEAR: f64 = 1e-12;
 
 /// Counts of positive values in logarithmic buckets; old counts fade with a half-life.
 ///
@@ -154,11 +166,27 @@ impl DecayedHistogram {
     }
 }
 
+/// Every request asks several times, so no logarithm is taken where none is needed: the exponent names the octave, the
+/// fraction's place among [`EDGES`] the part of it.
 fn bucket(value: f64) -> usize {
     if value <= LEAST {
         return 0;
     }
-    ((libm::log2(value / LEAST) * PER_OCTAVE) as usize).min(BUCKETS - 1)
+    let bits = (value / LEAST).to_bits();
+    let octave = (bits >> 52) as usize - 1023;
+    let fraction = f64::from_bits(bits << 12 >> 12 | 1f64.to_bits());
+    // The logarithm is at its chord or above it, by less than two parts.
+    let chord = (bits >> 48) as usize & 15;
+    let part = chord + usize::from(fraction >= EDGES[chord + 1]);
+    let part = part + usize::from(fraction >= EDGES[part + 1]);
+    let is_within = fraction - EDGES[part] > NEAR && EDGES[part + 1] - fraction > NEAR;
+    let at = if is_within { octave * 16 + part } else { bucket_by_logarithm(value) };
+    at.min(BUCKETS - 1)
+}
+
+#[cold]
+fn bucket_by_logarithm(value: f64) -> usize {
+    (libm::log2(value / LEAST) * PER_OCTAVE) as usize
 }
 
 fn middle(index: usize) -> f64 {
@@ -201,7 +229,26 @@ mod tests {
         assert!(histogram.quantile(1.0).unwrap().is_finite());
     }
 
+    #[test]
+    fn edges_are_where_the_logarithm_has_them() {
+        for at in 0..BUCKETS {
+            let edge = LEAST * libm::exp2(at as f64 / PER_OCTAVE);
+            for away in [-1e-3, -1e-10, -3e-12, -1e-12, -2e-16, 0.0, 2e-16, 1e-12, 3e-12, 1e-10, 1e-3] {
+                let value = edge * (1.0 + away);
+                let expected = if value <= LEAST { 0 } else { bucket_by_logarithm(value).min(BUCKETS - 1) };
+                assert_eq!(bucket(value), expected, "{value}");
+            }
+        }
+    }
+
     proptest! {
+        #[test]
+        fn values_are_where_the_logarithm_has_them(exponent in -1000.0f64..1000.0) {
+            let value = libm::exp2(exponent / 10.0);
+            let expected = if value <= LEAST { 0 } else { bucket_by_logarithm(value).min(BUCKETS - 1) };
+            prop_assert_eq!(bucket(value), expected);
+        }
+
         #[test]
         fn quantiles_are_within_a_bucket_of_the_truth(mut values in prop::collection::vec(1e-5f64..1e3, 1..200), q in 0.0f64..1.0) {
             let mut histogram = DecayedHistogram::new(f64::INFINITY);
