@@ -356,6 +356,13 @@ impl Capacity {
     }
 
     fn advance(&mut self, now: Timestamp) {
+        if now <= self.changed {
+            // An end asks for it several times: no time went by.
+            if self.in_service >= self.window.level {
+                self.window.reached = now;
+            }
+            return;
+        }
         let dt = now.seconds_since(self.changed);
         let in_service = f64::from(self.in_service);
         let area = dt * in_service;
@@ -369,7 +376,7 @@ impl Capacity {
             self.window.area += area;
             self.window.reached = now;
         }
-        self.changed = self.changed.max(now);
+        self.changed = now;
     }
 }
 
