@@ -79,34 +79,50 @@ impl Core {
                 }
                 0.0
             }
-            End::Answered => {
-                let received = self.received(now, flight, server, service_time);
-                let relative = self.estimates.costs.relative(&flight.request);
-                // What begins to be open says nothing of how long work takes, and there may be much more of it.
-                if is_over {
-                    self.calibrate(now, flight, self.received_in_bounds(flight, received, service_time));
-                }
-                self.witness(now, flight, server, service_time, Some(relative));
-                let state = &mut self.fleet.servers[server.index()];
-                if !state.reported.measures_costs(now) {
-                    // Under load this is free of how many processors there are thought to be.
-                    let each = state.capacity.received_per_processor(now, flight.mark);
-                    let share = served_share(service_time, now.seconds_since(flight.started));
-                    self.learn_cost(|costs| costs.record(&flight.request, each * share));
-                }
-                self.estimates.costs.relative(&flight.request)
-            }
+            End::Answered => self.learn_answered(now, flight, server, service_time, is_over),
             End::Failed => {
                 // Quick failures are little work, slow ones at most what the request was expected to cost.
                 flight.cost.min(service_time) / self.estimates.costs.scale()
             }
             End::TimedOut => {
                 // It took at least this long: a bound, but the tail is what the calibration is for.
-                let received = self.received(now, flight, server, service_time);
-                self.calibrate(now, flight, received);
+                let share = served_share(service_time, now.seconds_since(flight.started));
+                let received = self.fleet.servers[server.index()].capacity.received(now, flight.mark) * share;
+                self.calibrate(now, received, self.estimates.costs.estimate(&flight.request));
                 0.0
             }
         }
+    }
+
+    /// Takes an answered request into the estimates, of whose stay at its server the client was just reading for what
+    /// is not `service_time`. Returns the work it was, in relative units.
+    fn learn_answered(
+        &mut self,
+        now: Timestamp,
+        flight: &Flight,
+        server: ServerId,
+        service_time: f64,
+        is_over: bool,
+    ) -> f64 {
+        let stay = now.seconds_since(flight.started);
+        let share = served_share(service_time, stay);
+        let expected = self.estimates.costs.expected(&flight.request);
+        let state = &mut self.fleet.servers[server.index()];
+        let received = state.capacity.received(now, flight.mark) * share;
+        let relative = expected.seconds / self.estimates.costs.scale();
+        state.capacity.witness(now, flight.mark, stay, service_time, Some(relative));
+        // Under load this is free of how many processors there are thought to be.
+        let each = state.capacity.received_per_processor(now, flight.mark) * share;
+        let is_measured = state.reported.measures_costs(now);
+        // What begins to be open says nothing of how long work takes, and there may be much more of it.
+        if is_over {
+            self.calibrate(now, self.received_in_bounds(flight, received, service_time), expected.seconds);
+        }
+        if is_measured {
+            return relative;
+        }
+        let from_now_on = self.learn_cost(|costs| costs.record_expected(&flight.request, each, expected));
+        from_now_on / self.estimates.costs.scale()
     }
 
     /// Its client gave up a request, and its server stopped: it costs more than it received. Where its answer had
@@ -159,17 +175,10 @@ impl Core {
 
     /// Holds what a request received against what is now known of its kind. Not against what was thought when it
     /// arrived: at the start that is off by any factor, and soon forgotten by the costs but not by the calibration.
-    fn calibrate(&mut self, now: Timestamp, flight: &Flight, received: f64) {
+    fn calibrate(&mut self, now: Timestamp, received: f64, expected: f64) {
         if self.estimates.costs.is_settled() {
-            self.estimates.calibration.record(now, received, self.estimates.costs.estimate(&flight.request));
+            self.estimates.calibration.record(now, received, expected);
         }
-    }
-
-    /// What a request received of its server's processors, seconds: of its whole stay, the part that the server worked
-    /// on it and the client was not just reading.
-    fn received(&mut self, now: Timestamp, flight: &Flight, server: ServerId, service_time: f64) -> f64 {
-        let share = served_share(service_time, now.seconds_since(flight.started));
-        self.fleet.servers[server.index()].capacity.received(now, flight.mark) * share
     }
 
     /// A refused client should come back when what is queued is drained: the more so the less important it is, since

@@ -28,13 +28,14 @@ impl Core {
     }
 
     /// Lets the costs learn. When they find their unit, what capacities know in the old one goes.
-    pub(super) fn learn_cost(&mut self, learn: impl FnOnce(&mut Costs)) {
+    pub(super) fn learn_cost<T>(&mut self, learn: impl FnOnce(&mut Costs) -> T) -> T {
         let costs = &mut self.estimates.costs;
         let had_unit = costs.has_unit();
-        learn(costs);
+        let learned = learn(costs);
         if !had_unit && costs.has_unit() {
             self.fleet.servers.iter_mut().for_each(|server| server.capacity.forget_sharing());
         }
+        learned
     }
 }
 

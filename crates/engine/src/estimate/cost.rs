@@ -59,6 +59,15 @@ pub struct Costs {
     scale: f64,
 }
 
+/// What a request is expected to cost, at one instant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Expected {
+    /// Inherent service time.
+    pub(crate) seconds: f64,
+    /// Samples of its URL that this stands on.
+    samples: f64,
+}
+
 impl Costs {
     /// Empty estimates; `default` (seconds) stands for requests of which nothing is known.
     pub fn new(entries: usize, types: usize, classes: usize, default: f64) -> Self {
@@ -79,8 +88,19 @@ impl Costs {
 
     /// The expected inherent service time, seconds.
     pub fn estimate(&self, request: &Request) -> f64 {
+        self.estimate_by(self.urls.get(request.url), request)
+    }
+
+    /// The same, and how surely it is known: for who learns at once from what came of the request.
+    pub(crate) fn expected(&self, request: &Request) -> Expected {
+        let own = self.urls.get(request.url);
+        Expected { seconds: self.estimate_by(own, request), samples: own.map_or(0.0, Average::weight) }
+    }
+
+    /// What is expected of a request of whose URL this is known.
+    fn estimate_by(&self, own: Option<&Average>, request: &Request) -> f64 {
         let group = || self.group(request);
-        match self.urls.get(request.url) {
+        match own {
             Some(own) if own.weight() >= MEMORY / 2.0 && self.is_settled() => {
                 own.get().map_or_else(group, |cost| cost * self.scale)
             }
@@ -99,15 +119,21 @@ impl Costs {
 
     /// Learns from a completed request that received `seconds` of its server, the whole of it being one.
     pub fn record(&mut self, request: &Request, seconds: f64) {
-        let cost = seconds * self.normalise(request, seconds, false);
-        self.learn_answered(request, cost);
+        self.record_expected(request, seconds, self.expected(request));
+    }
+
+    /// The same of one of which so much was expected up to now. What is expected of its like from now on, seconds.
+    pub(crate) fn record_expected(&mut self, request: &Request, seconds: f64, expected: Expected) -> f64 {
+        let cost = seconds * self.normalise(expected, seconds, false);
+        let own = self.learn_answered(request, cost);
+        self.estimate_by(Some(&own), request)
     }
 
     /// Learns from a request whose inherent time was measured on its server. Such samples tell how costs of URLs
     /// compare, exactly; what they are in seconds of response time only response times tell, so these keep the scale.
     pub fn record_measured(&mut self, request: &Request, seconds: f64) {
         if seconds >= 0.0 && seconds.is_finite() {
-            let cost = seconds * self.normalise(request, seconds, true);
+            let cost = seconds * self.normalise(self.expected(request), seconds, true);
             self.learn_answered(request, cost);
         }
     }
@@ -120,10 +146,11 @@ impl Costs {
     /// bounded by the mean of those that were answered.
     pub fn record_given_up(&mut self, request: &Request, seconds: f64) {
         let Some(mean) = self.all.get().filter(|_| self.has_unit()) else { return };
-        let expected = self.relative(request);
+        let known = self.expected(request);
+        let expected = known.seconds / self.scale;
         let most = expected.max(mean * LARGEST) / self.received.last();
         let at_least = (seconds + expected / self.received.last()).min(most);
-        let factor = self.normalise(request, at_least, false);
+        let factor = self.normalise(known, at_least, false);
         self.learn(request, at_least * factor);
     }
 
@@ -134,17 +161,20 @@ impl Costs {
         self.learn(request, HUNG * self.relative(request));
     }
 
-    fn learn_answered(&mut self, request: &Request, cost: f64) {
-        self.learn(request, cost);
+    fn learn_answered(&mut self, request: &Request, cost: f64) -> Average {
         self.all.update(cost, 1.0, GROUP_MEMORY);
         self.squares.update(cost * cost, 1.0, GROUP_MEMORY);
+        self.learn(request, cost)
     }
 
-    /// Learns what URLs, types and classes cost.
-    fn learn(&mut self, request: &Request, cost: f64) {
-        self.urls.entry(request.url).update(cost, 1.0, MEMORY);
+    /// Learns what URLs, types and classes cost. What is known of the URL from now on.
+    fn learn(&mut self, request: &Request, cost: f64) -> Average {
+        let own = self.urls.entry(request.url);
+        own.update(cost, 1.0, MEMORY);
+        let own = *own;
         self.types[request.request_type.index()].update(cost, 1.0, GROUP_MEMORY);
         self.classes[request.class.index()].update(cost, 1.0, GROUP_MEMORY);
+        own
     }
 
     /// Whether relative costs have their unit for good.
@@ -160,12 +190,12 @@ impl Costs {
 
     /// What a sample must be multiplied by so that samples do not move all costs together. The first ones do: they
     /// make the unit. A URL that is not well known says little: it may be dearer than its kind.
-    fn normalise(&mut self, request: &Request, seconds: f64, measured: bool) -> f64 {
+    fn normalise(&mut self, expected: Expected, seconds: f64, measured: bool) -> f64 {
         if !self.has_unit() {
             return 1.0;
         }
-        let expected = self.relative(request);
-        let samples = self.samples(request);
+        let Expected { seconds: expected, samples } = expected;
+        let expected = expected / self.scale;
         let known = samples >= KNOWN;
         let norm = if measured { &mut self.measured } else { &mut self.received };
         let factor = norm.factor(seconds, expected, if known { 1.0 } else { UNKNOWN_WEIGHT });
@@ -175,11 +205,7 @@ impl Costs {
 
     /// Whether a request's cost is well known by its URL.
     pub fn knows(&self, request: &Request) -> bool {
-        self.samples(request) >= KNOWN
-    }
-
-    fn samples(&self, request: &Request) -> f64 {
-        self.urls.get(request.url).map_or(0.0, Average::weight)
+        self.urls.get(request.url).map_or(0.0, Average::weight) >= KNOWN
     }
 
     /// Sets the scale, seconds per unit of relative cost.

@@ -69,7 +69,8 @@ impl Chance {
     /// The average leans on others as if they were `lean` samples.
     pub(super) fn record(&mut self, ratio: Option<f64>, samples: f64, lean: f64) {
         if let Some(ratio) = ratio {
-            self.spread.update(libm::pow(ratio.min(LARGEST) - 1.0, 2.0), 1.0, NORM_MEMORY);
+            let away = ratio.min(LARGEST) - 1.0;
+            self.spread.update(away * away, 1.0, NORM_MEMORY);
         }
         let weight = samples + lean;
         self.left.update(samples / (weight * weight), 1.0, NORM_MEMORY);
