@@ -252,9 +252,7 @@ impl AdmissionPolicy for WaitingRoom {
             return;
         }
         self.seen.at_work = cx.load.at_work();
-        let seconds = cx.costs.estimate(&ended.request);
-        self.relative.record(cx.costs, seconds);
-        let cost = self.relative.of(cx.costs, seconds);
+        let cost = self.relative.record(cx.costs, cx.costs.estimate(&ended.request));
         // It has left already.
         let own = (cx.load.at_work() + 1) as f64;
         let at_end = self.part.all(cx, own);
@@ -282,24 +280,8 @@ impl AdmissionPolicy for WaitingRoom {
 
     fn on_completion(&mut self, cx: &mut Context<'_>) {
         self.account(cx);
-        while self.room(cx) > 0 {
-            let next = cx.class_ids().find(|class| cx.waiting(*class) > 0);
-            let Some((class, line)) = next.and_then(|class| Some((class, self.lines.next(cx, class)?))) else { break };
-            let since = cx.waiting_since(class, line).unwrap_or(cx.now);
-            let cost = cx
-                .first_waiting(class, line)
-                .map_or(0.0, |request| self.expected(cx, &request, cx.costs.estimate(&request)));
-            let (waited, stay) = (cx.now.seconds_since(since), self.stay(cost, self.places));
-            let standing = if self.late.is_kept() { self.standing[class.index()] } else { 1.0 };
-            let least = ALLOWED + (LIKELY - ALLOWED) * standing;
-            if since < cx.now && stay > 0.0 && self.chances.of((cx.target - waited) / stay) < least {
-                let end = waited + self.chances.sure() * stay;
-                cx.refuse(class, line, 1, Reason::QueueTimeout, Some(end));
-            } else {
-                self.lines.let_in(cx, class, line);
-                cx.start(class, line, 1);
-                self.growth.begin(cx.now, 1.0);
-            }
+        if cx.waiting_in_all() > 0 {
+            self.call(cx);
         }
         self.seen.at_work = cx.load.at_work();
         self.looks.fullest = self.looks.fullest.max(self.seen.at_work);

@@ -266,7 +266,7 @@ pub(super) fn level(in_service: f64) -> usize {
     } else {
         ABOVE as f64 + libm::log(in_service / SINGLE) / libm::log(STEP)
     };
-    (libm::floor(at + 1e-9) as usize).min(LEVELS - 1)
+    ((at + 1e-9) as usize).min(LEVELS - 1)
 }
 
 #[cfg(test)]

@@ -49,16 +49,13 @@ impl History {
 
     /// Request-seconds up to a time: on the line between the points around it.
     fn at(&self, time: Timestamp, now: Timestamp) -> f64 {
-        let (mut later, mut low, mut high) = ((now, self.area), 0, POINTS);
+        let (mut low, mut high) = (0, POINTS);
         // Points are in order from the newest back; those that were never written are at the origin.
         while low < high {
             let middle = (low + high) / 2;
-            if self.back(middle).0 > time {
-                (later, low) = (self.back(middle), middle + 1);
-            } else {
-                high = middle;
-            }
+            if self.back(middle).0 > time { low = middle + 1 } else { high = middle }
         }
+        let later = if low > 0 { self.back(low - 1) } else { (now, self.area) };
         let earlier = if low < POINTS { self.back(low) } else { self.back(POINTS - 1) };
         let span = later.0.seconds_since(earlier.0);
         if span <= 0.0 || time <= earlier.0 {

@@ -85,10 +85,10 @@ impl WaitingRoom {
     pub(super) fn limit(&self, cx: &Context<'_>) -> usize {
         let places = self.places * cx.load.servers as f64;
         if cx.peers.count == 0 {
-            return (libm::floor(places) as usize).max(cx.load.servers);
+            return (places as usize).max(cx.load.servers);
         }
         let places = places.max(cx.load.servers as f64) * self.part.share;
-        libm::floor(places + self.part.turn) as usize
+        (places + self.part.turn) as usize
     }
 
     /// Ten times a second: how much is this sentry's.

@@ -37,13 +37,14 @@ pub(super) struct Relative {
 }
 
 impl Relative {
-    /// A request ended whose kind costs so many seconds.
-    pub(super) fn record(&mut self, costs: &Costs, cost: f64) {
-        let Some(ln) = ln_over_mean(costs, cost) else { return };
+    /// A request ended whose kind costs so many seconds. What that is from now on by the cost of the mean request.
+    pub(super) fn record(&mut self, costs: &Costs, cost: f64) -> f64 {
+        let Some(ln) = ln_over_mean(costs, cost) else { return 1.0 };
         let away = ln - self.last.replace(ln).unwrap_or(ln);
         self.variance.update(away * away / 2.0, 1.0, MEMORY);
         let (chance, variance) = (costs.chance(), self.variance.get().unwrap_or(0.0));
         self.belief = if variance > 0.0 { (1.0 - chance * chance / variance).max(0.0) } else { 0.0 };
+        libm::exp(self.belief * ln)
     }
 
     /// A cost in seconds by that of the mean request.

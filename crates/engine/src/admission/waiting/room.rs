@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::WaitingRoom;
+use super::{ALLOWED, LIKELY, WaitingRoom};
 use crate::admission::Context;
 use crate::decision::Reason;
 use crate::request::Request;
@@ -23,8 +23,14 @@ impl WaitingRoom {
         self.relative.of(cx.costs, seconds) * self.polls.work(request.request_type)
     }
 
-    /// Takes note of the time since the last look.
+    /// Takes note of the time since the last look, if there was any: an end asks for it twice.
     pub(super) fn account(&mut self, cx: &Context<'_>) {
+        if cx.now != self.seen.until {
+            self.account_for(cx);
+        }
+    }
+
+    fn account_for(&mut self, cx: &Context<'_>) {
         let elapsed = cx.now.seconds_since(self.seen.until);
         if elapsed > 0.0 {
             let own = self.seen.at_work as f64;
@@ -62,6 +68,29 @@ impl WaitingRoom {
     /// Work that full servers do per second for this sentry, beside what is guaranteed; `None`: nothing is known yet.
     pub(super) fn rate(&self, cx: &Context<'_>) -> Option<f64> {
         Some(self.full(cx) * self.part.share / self.seconds_per_cost()? - self.part.guaranteed)
+    }
+
+    /// Lets in who waits, as far as places are free: the first of the most important class first.
+    pub(super) fn call(&mut self, cx: &mut Context<'_>) {
+        while self.room(cx) > 0 {
+            let next = cx.class_ids().find(|class| cx.waiting(*class) > 0);
+            let Some((class, line)) = next.and_then(|class| Some((class, self.lines.next(cx, class)?))) else { break };
+            let since = cx.waiting_since(class, line).unwrap_or(cx.now);
+            let cost = cx
+                .first_waiting(class, line)
+                .map_or(0.0, |request| self.expected(cx, &request, cx.costs.estimate(&request)));
+            let (waited, stay) = (cx.now.seconds_since(since), self.stay(cost, self.places));
+            let standing = if self.late.is_kept() { self.standing[class.index()] } else { 1.0 };
+            let least = ALLOWED + (LIKELY - ALLOWED) * standing;
+            if since < cx.now && stay > 0.0 && self.chances.of((cx.target - waited) / stay) < least {
+                let end = waited + self.chances.sure() * stay;
+                cx.refuse(class, line, 1, Reason::QueueTimeout, Some(end));
+            } else {
+                self.lines.let_in(cx, class, line);
+                cx.start(class, line, 1);
+                self.growth.begin(cx.now, 1.0);
+            }
+        }
     }
 
     /// Refuses who has waited for as long as the target.
