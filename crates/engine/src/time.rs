@@ -50,9 +50,10 @@ impl Timestamp {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// Like [`Timestamp::since`], in seconds.
+    /// Like [`Timestamp::since`], in seconds; of more than 292 years, these.
     pub fn seconds_since(self, earlier: Timestamp) -> f64 {
-        self.0.saturating_sub(earlier.0) as f64 * 1e-9
+        // A number that fits one with a sign is converted at once; others take a processor several steps.
+        self.0.saturating_sub(earlier.0).min(i64::MAX as u64) as f64 * 1e-9
     }
 }
 
