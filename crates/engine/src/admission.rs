@@ -128,8 +128,8 @@ pub trait AdmissionPolicy: Debug + Send {
     }
 
     /// A request that the policy admits goes to `server`: the last word. A reason refuses it.
-    fn on_server(&mut self, cx: &mut Context<'_>, arrival: &Arrival, server: ServerId) -> Option<Reason> {
-        let _ = (cx, arrival, server);
+    fn on_server(&mut self, now: Timestamp, arrival: &Arrival, server: ServerId) -> Option<Reason> {
+        let _ = (now, arrival, server);
         None
     }
 

@@ -361,7 +361,7 @@ impl Controller {
         let Some(server) = self.choose(now, &arrival) else {
             return self.admit_at(now, arrival, None, None);
         };
-        match self.admission.on_server(&mut self.core.context(now), &arrival, server) {
+        match self.admission.on_server(now, &arrival, server) {
             None => self.admit_at(now, arrival, None, Some(server)),
             Some(reason) => {
                 let rejection = self.refusal(now, &arrival.request, reason, None);
@@ -388,7 +388,9 @@ impl Controller {
     /// the place of one who is not.
     fn ask(&mut self, now: Timestamp, arrival: &Arrival, standing: Standing) -> Admission {
         let mut context = self.core.context(now);
-        context.load.press(standing.pressure());
+        if let Standing::Over(part) = standing {
+            context.load.press(part);
+        }
         let answer = match self.admission.on_arrival(&mut context, arrival) {
             Admission::Refuse { reason: Reason::QueueFull, .. }
                 if !standing.is_over() && context.over_share(arrival.request.class) > 0 =>

@@ -63,11 +63,6 @@ pub(crate) enum Standing {
 }
 
 impl Standing {
-    /// The part by which what waits for a processor looks longer.
-    pub(crate) fn pressure(self) -> f64 {
-        if let Standing::Over(pressure) = self { pressure } else { 0.0 }
-    }
-
     /// Whether its tenant is above its share.
     pub(crate) fn is_over(self) -> bool {
         matches!(self, Standing::Over(_))

@@ -133,8 +133,8 @@ impl AdmissionPolicy for Protection {
     }
 
     /// All buckets have a token, or none is taken.
-    fn on_server(&mut self, cx: &mut Context<'_>, arrival: &Arrival, server: ServerId) -> Option<Reason> {
-        let (now, class) = (cx.now, arrival.request.class);
+    fn on_server(&mut self, now: Timestamp, arrival: &Arrival, server: ServerId) -> Option<Reason> {
+        let class = arrival.request.class;
         let heavy = self.uses.heavy(&arrival.request, arrival.cost);
         let mut refused = None;
         let mut longest = Duration::ZERO;
