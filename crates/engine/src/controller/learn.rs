@@ -149,10 +149,11 @@ impl Core {
         let response = ended.seconds_since(flight.arrived);
         stats.completed += 1;
         stats.in_target += u64::from(judged <= self.estimates.target);
-        stats.responses.record(now, response);
-        if flight.first_byte != Timestamp::MAX {
-            stats.first_bytes.record(now, flight.first_byte.seconds_since(flight.arrived));
+        if flight.first_byte == Timestamp::MAX {
+            return stats.responses.record(now, response);
         }
+        let first_byte = flight.first_byte.seconds_since(flight.arrived);
+        stats.responses.record_both(now, response, &mut stats.first_bytes, first_byte);
     }
 
     /// The time of a request that the target bounds, seconds, when it ended for its client at `ended`.

@@ -24,6 +24,27 @@ const EDGES: [f64; 17] = [
 /// So close to an edge the logarithm's rounding may decide.
 const NEAR: f64 = 1e-12;
 
+/// A 64th of the fractions from 1 to 2.
+#[derive(Clone, Copy)]
+struct Cell {
+    /// The bucket of the octave at its beginning.
+    part: usize,
+    /// Where the next one begins: the buckets are wider, so there is no other in it.
+    edge: f64,
+}
+
+const CELLS: [Cell; 64] = {
+    let mut cells = [Cell { part: 0, edge: EDGES[1] }; 64];
+    let mut at = 1;
+    while at < 64 {
+        let part = cells[at - 1].part;
+        let part = if EDGES[part + 1] <= 1.0 + at as f64 / 64.0 { part + 1 } else { part };
+        cells[at] = Cell { part, edge: EDGES[part + 1] };
+        at += 1;
+    }
+    cells
+};
+
 /// Counts of positive values in logarithmic buckets; old counts fade with a half-life.
 ///
 /// Instead of shrinking every bucket as time passes, new values weigh more: one addition per record, and a rescaling
@@ -77,11 +98,34 @@ impl DecayedHistogram {
 
     /// Counts `value` as `weight` values.
     pub fn record_weighted(&mut self, now: Timestamp, value: f64, weight: f64) {
-        let value = if value.is_finite() { value.max(0.0) } else { 0.0 };
         let weight = weight * self.growth(now);
+        self.add(value, weight);
+    }
+
+    /// Counts a value here, and one in another histogram of the same half-life.
+    pub(crate) fn record_both(&mut self, now: Timestamp, value: f64, other: &mut DecayedHistogram, its: f64) {
+        let weight = self.growth(now);
+        self.add(value, weight);
+        // Mostly they have the same age, too.
+        let is_twin = (self.epoch, self.half_life) == (other.epoch, other.half_life);
+        let weight = if is_twin { weight } else { other.growth(now) };
+        other.add(its, weight);
+    }
+
+    fn add(&mut self, value: f64, weight: f64) {
+        if !(0.0..f64::INFINITY).contains(&value) {
+            return self.add_nonsense(weight);
+        }
         self.counts[bucket(value)] += weight as f32;
         self.total += weight;
         self.sum += weight * value;
+    }
+
+    /// What is no value counts as the least one.
+    #[cold]
+    fn add_nonsense(&mut self, weight: f64) {
+        self.counts[0] += weight as f32;
+        self.total += weight;
     }
 
     /// Forgets everything.
@@ -167,7 +211,7 @@ impl DecayedHistogram {
 }
 
 /// Every request asks several times, so no logarithm is taken where none is needed: the exponent names the octave, the
-/// fraction's place among [`EDGES`] the part of it.
+/// fraction the part of it.
 fn bucket(value: f64) -> usize {
     if value <= LEAST {
         return 0;
@@ -175,12 +219,10 @@ fn bucket(value: f64) -> usize {
     let bits = (value / LEAST).to_bits();
     let octave = (bits >> 52) as usize - 1023;
     let fraction = f64::from_bits(bits << 12 >> 12 | 1f64.to_bits());
-    // The logarithm is at its chord or above it, by less than two parts.
-    let chord = (bits >> 48) as usize & 15;
-    let part = chord + usize::from(fraction >= EDGES[chord + 1]);
-    let part = part + usize::from(fraction >= EDGES[part + 1]);
-    let is_within = fraction - EDGES[part] > NEAR && EDGES[part + 1] - fraction > NEAR;
-    let at = if is_within { octave * 16 + part } else { bucket_by_logarithm(value) };
+    let cell = CELLS[(bits >> 46) as usize & 63];
+    let is_doubtful = (fraction - cell.edge).abs() <= NEAR;
+    let part = cell.part + usize::from(fraction >= cell.edge);
+    let at = if is_doubtful { bucket_by_logarithm(value) } else { octave * 16 + part };
     at.min(BUCKETS - 1)
 }
 
