@@ -96,7 +96,7 @@ impl Controller {
         // The published table counted it already, and whose it is. The sentry answers such a request itself, but in
         // shadow mode; the simulator brings them all.
         if let Verdict::Refuse(rejection) = verdict {
-            return self.refuse_arrival(now, arrival, rejection);
+            return self.refuse_arrival(now, &arrival, rejection);
         }
         let standing = self.core.tenants.arrive(now, &arrival);
         let admission = match (verdict, standing) {
@@ -113,12 +113,12 @@ impl Controller {
             _ => self.ask(now, &arrival, standing),
         };
         let decision = match admission {
-            Admission::Admit if verdict == Verdict::Guaranteed => self.admit(now, arrival, None),
-            Admission::Admit => self.admit_if_spared(now, arrival),
-            Admission::Wait { bucket } => self.enqueue(now, arrival, bucket, standing.is_over()),
+            Admission::Admit if verdict == Verdict::Guaranteed => self.admit(now, &arrival, None),
+            Admission::Admit => self.admit_if_spared(now, &arrival),
+            Admission::Wait { bucket } => self.enqueue(now, &arrival, bucket, standing.is_over()),
             Admission::Refuse { reason, predicted } => {
                 let rejection = self.refusal(now, &request, reason, predicted);
-                self.refuse_arrival(now, arrival, rejection)
+                self.refuse_arrival(now, &arrival, rejection)
             }
         };
         self.settle(now);
@@ -312,15 +312,15 @@ impl Controller {
         show::snapshot(&self.core, &*self.admission, now)
     }
 
-    fn admit(&mut self, now: Timestamp, arrival: Arrival, shadow: Option<Rejection>) -> Decision {
-        let server = self.choose(now, &arrival);
+    fn admit(&mut self, now: Timestamp, arrival: &Arrival, shadow: Option<Rejection>) -> Decision {
+        let server = self.choose(now, arrival);
         self.admit_at(now, arrival, shadow, server)
     }
 
     fn admit_at(
         &mut self,
         now: Timestamp,
-        arrival: Arrival,
+        arrival: &Arrival,
         shadow: Option<Rejection>,
         server: Option<ServerId>,
     ) -> Decision {
@@ -357,11 +357,11 @@ impl Controller {
     }
 
     /// Admits what the policy, asked again now that the server is known, does not refuse.
-    fn admit_if_spared(&mut self, now: Timestamp, arrival: Arrival) -> Decision {
-        let Some(server) = self.choose(now, &arrival) else {
+    fn admit_if_spared(&mut self, now: Timestamp, arrival: &Arrival) -> Decision {
+        let Some(server) = self.choose(now, arrival) else {
             return self.admit_at(now, arrival, None, None);
         };
-        match self.admission.on_server(now, &arrival, server) {
+        match self.admission.on_server(now, arrival, server) {
             None => self.admit_at(now, arrival, None, Some(server)),
             Some(reason) => {
                 let rejection = self.refusal(now, &arrival.request, reason, None);
@@ -406,7 +406,7 @@ impl Controller {
         answer
     }
 
-    fn enqueue(&mut self, now: Timestamp, arrival: Arrival, bucket: usize, is_over: bool) -> Decision {
+    fn enqueue(&mut self, now: Timestamp, arrival: &Arrival, bucket: usize, is_over: bool) -> Decision {
         let flight = Flight {
             request: arrival.request,
             state: State::Waiting { bucket, is_over },
@@ -434,7 +434,7 @@ impl Controller {
     }
 
     /// Refuses an arrival; in shadow mode only on paper.
-    fn refuse_arrival(&mut self, now: Timestamp, arrival: Arrival, rejection: Rejection) -> Decision {
+    fn refuse_arrival(&mut self, now: Timestamp, arrival: &Arrival, rejection: Rejection) -> Decision {
         match self.core.setup.shadow {
             true => self.admit(now, arrival, Some(rejection)),
             false => Decision::Reject(rejection),
