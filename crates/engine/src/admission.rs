@@ -387,6 +387,9 @@ impl Context<'_> {
     /// Refuses everything that waits in a class.
     pub fn refuse_class(&mut self, class: ClassId, reason: Reason) {
         for bucket in 0..self.traffic.buckets() {
+            if self.waiting(class) == 0 {
+                return;
+            }
             self.refuse(class, bucket, usize::MAX, reason, None);
         }
     }
