@@ -70,18 +70,21 @@ impl Calibration {
             let sum = measured.unwrap_or(PRIOR) * weight + PRIOR * PRIOR_WEIGHT;
             (sum / (weight + PRIOR_WEIGHT)).clamp(LEAST, MOST)
         };
-        let bare = |q: f64, prior: f64| {
-            let measured = self.ratios.quantile(q).unwrap_or(prior);
-            ((measured * weight + prior * PRIOR_WEIGHT) / (weight + PRIOR_WEIGHT)).min(MOST)
+        let bare = |measured: Option<f64>, prior: f64| {
+            ((measured.unwrap_or(prior) * weight + prior * PRIOR_WEIGHT) / (weight + PRIOR_WEIGHT)).min(MOST)
         };
-        (self.median, self.least) = (bare(0.5, 1.0), bare(HARDLY, 0.0));
-        let Some(quantile) = self.statistic.quantile() else {
+        let quantile = self.statistic.quantile();
+        let own = quantile.unwrap_or(0.5);
+        let shares = [0.5, HARDLY, own, 1.0 - LIKELY * (1.0 - own)];
+        let [median, least, sure, likely] = self.ratios.quantiles(shares);
+        (self.median, self.least) = (bare(median, 1.0), bare(least, 0.0));
+        if quantile.is_none() {
             self.factor = blend(self.ratios.mean());
             self.likely = self.factor;
             return;
-        };
-        self.factor = blend(self.ratios.quantile(quantile));
-        self.likely = blend(self.ratios.quantile(1.0 - LIKELY * (1.0 - quantile))).min(self.factor);
+        }
+        self.factor = blend(sure);
+        self.likely = blend(likely).min(self.factor);
     }
 
     /// The ratios that there are to keep.

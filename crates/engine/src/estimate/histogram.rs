@@ -136,19 +136,25 @@ impl DecayedHistogram {
 
     /// The value below which the share `q` (0 to 1) lies; `None` when nothing was recorded.
     pub fn quantile(&self, q: f64) -> Option<f64> {
+        let [value] = self.quantiles([q]);
+        value
+    }
+
+    /// The same of several shares.
+    pub fn quantiles<const N: usize>(&self, shares: [f64; N]) -> [Option<f64>; N] {
         if self.total <= 0.0 {
-            return None;
+            return [None; N];
         }
         let counted: f64 = self.counts.iter().map(|&c| f64::from(c)).sum();
-        let rank = q.clamp(0.0, 1.0) * counted;
-        let mut below = 0.0;
-        for (index, &count) in self.counts.iter().enumerate().filter(|(_, count)| **count > 0.0) {
-            below += f64::from(count);
-            if below >= rank {
-                return Some(middle(index));
-            }
-        }
-        None
+        shares.map(|share| {
+            let rank = share.clamp(0.0, 1.0) * counted;
+            let mut below = 0.0;
+            let is_there = |(_, count): &(usize, &f32)| {
+                below += f64::from(**count);
+                **count > 0.0 && below >= rank
+            };
+            self.counts.iter().enumerate().find(is_there).map(|(at, _)| middle(at))
+        })
     }
 
     /// The mean; `None` when nothing was recorded.
