@@ -289,6 +289,11 @@ impl Context<'_> {
         self.traffic.first_tries(class, bucket)
     }
 
+    /// The buckets of a class in which anybody waits now, the cheapest first.
+    pub(crate) fn used(&self, class: ClassId) -> impl Iterator<Item = usize> + use<> {
+        self.traffic.waiting.used(class)
+    }
+
     /// Since when the one of a bucket waits that has waited longest.
     pub fn waiting_since(&self, class: ClassId, bucket: usize) -> Option<Timestamp> {
         self.traffic.waiting_since(class, bucket)
@@ -347,7 +352,7 @@ impl Context<'_> {
     /// Lets in everything that waits.
     pub fn start_all(&mut self) {
         for class in self.class_ids() {
-            for bucket in 0..self.traffic.buckets() {
+            for bucket in self.used(class) {
                 self.start(class, bucket, usize::MAX);
             }
         }
@@ -386,10 +391,7 @@ impl Context<'_> {
 
     /// Refuses everything that waits in a class.
     pub fn refuse_class(&mut self, class: ClassId, reason: Reason) {
-        for bucket in 0..self.traffic.buckets() {
-            if self.waiting(class) == 0 {
-                return;
-            }
+        for bucket in self.used(class) {
             self.refuse(class, bucket, usize::MAX, reason, None);
         }
     }

@@ -63,11 +63,6 @@ pub(crate) struct Overdue(BinaryHeap<Reverse<(Timestamp, Ticket)>>);
 const STALE_LEAST: usize = 64;
 
 impl Traffic {
-    /// How many buckets a policy has.
-    pub(crate) fn buckets(&self) -> usize {
-        self.waiting.buckets()
-    }
-
     /// Requests that wait in a bucket for this turn.
     pub(crate) fn waiting_at(&self, class: ClassId, bucket: usize, turn: Turn) -> usize {
         self.waiting.queue_len(self.waiting.queue(class, bucket, turn)) as usize

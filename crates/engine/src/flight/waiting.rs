@@ -50,6 +50,7 @@ const TURNS: usize = Turn::ALL.len();
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Queue {
     class: ClassId,
+    bucket: u8,
     index: usize,
 }
 
@@ -66,11 +67,16 @@ pub(crate) struct Waiting {
 struct Count {
     all: u32,
     over: u32,
+    /// One bit for each bucket in which anybody waits: rounds need not look at the others.
+    used: u64,
 }
+
+/// The most buckets of a class.
+const MOST_BUCKETS: usize = u64::BITS as usize;
 
 impl Waiting {
     pub(crate) fn new(classes: usize, buckets: usize) -> Self {
-        let buckets = buckets.max(1);
+        let buckets = buckets.clamp(1, MOST_BUCKETS);
         let lists = (0..classes * buckets * TURNS).map(|_| List::default()).collect();
         Waiting { buckets, lists, per_class: alloc::vec![Count::default(); classes], total: 0 }
     }
@@ -88,6 +94,11 @@ impl Waiting {
         self.per_class[class.index()].over
     }
 
+    /// The buckets of a class in which anybody waits now, the first first.
+    pub(crate) fn used(&self, class: ClassId) -> impl Iterator<Item = usize> + use<> {
+        bits(self.per_class[class.index()].used)
+    }
+
     pub(crate) fn queue_len(&self, queue: Queue) -> u32 {
         self.lists[queue.index].len
     }
@@ -98,8 +109,9 @@ impl Waiting {
 
     /// A list by what waits there; a bucket beyond the last counts as the last.
     pub(crate) fn queue(&self, class: ClassId, bucket: usize, turn: Turn) -> Queue {
-        let index = (class.index() * self.buckets + bucket.min(self.buckets - 1)) * TURNS + turn.index();
-        Queue { class, index }
+        let bucket = bucket.min(self.buckets - 1);
+        let index = (class.index() * self.buckets + bucket) * TURNS + turn.index();
+        Queue { class, bucket: bucket as u8, index }
     }
 
     /// The lists of a bucket, by turns.
@@ -132,6 +144,7 @@ impl Waiting {
         let count = &mut self.per_class[queue.class.index()];
         count.all += 1;
         count.over += queue.over();
+        count.used |= 1 << queue.bucket;
         self.total += 1;
     }
 
@@ -162,17 +175,34 @@ impl Waiting {
             next => links.link(next).prev = prev,
         }
         list.len -= 1;
+        let is_empty = list.len == 0 && self.lists[queue.of_bucket()].iter().all(|list| list.len == 0);
         let count = &mut self.per_class[queue.class.index()];
         count.all -= 1;
         count.over -= queue.over();
+        count.used &= !(u64::from(is_empty) << queue.bucket);
         self.total -= 1;
     }
 }
 
 impl Queue {
+    /// Where the lists of its bucket are.
+    fn of_bucket(self) -> core::ops::Range<usize> {
+        let first = self.index - self.index % TURNS;
+        first..first + TURNS
+    }
+
     fn over(self) -> u32 {
         u32::from(Turn::ALL[self.index % TURNS].is_above())
     }
+}
+
+/// The numbers of the bits of a set, smallest first.
+pub(crate) fn bits(mut set: u64) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let at = (set != 0).then(|| set.trailing_zeros() as usize)?;
+        set &= set - 1;
+        Some(at)
+    })
 }
 
 #[cfg(test)]
@@ -185,6 +215,12 @@ mod tests {
         fn link(&mut self, slot: u32) -> &mut Link {
             &mut self[slot as usize]
         }
+    }
+
+    #[test]
+    fn bits_of_a_set_come_in_order() {
+        assert_eq!(bits(0b1010_0001).collect::<Vec<_>>(), [0, 5, 7]);
+        assert_eq!(bits(1 << 63).collect::<Vec<_>>(), [63]);
     }
 
     proptest! {
@@ -212,6 +248,14 @@ mod tests {
                 prop_assert_eq!(waiting.queue_len(list) as usize, queue.len());
                 prop_assert_eq!(waiting.len(), model.iter().map(VecDeque::len).sum::<usize>());
                 let over = (0..2).map(|class| waiting.over_len(ClassId(class)) as usize).sum::<usize>();
+                for class in 0..2 {
+                    let waits = |bucket: &usize| {
+                        let first = (class * 3 + bucket) * TURNS;
+                        model[first..first + TURNS].iter().any(|list| !list.is_empty())
+                    };
+                    let used: Vec<usize> = (0..3).filter(waits).collect();
+                    prop_assert_eq!(waiting.used(ClassId(class as u8)).collect::<Vec<_>>(), used);
+                }
                 prop_assert_eq!(over, model.chunks(TURNS).flat_map(|lists| &lists[2..]).map(VecDeque::len).sum::<usize>());
             }
         }

@@ -3,7 +3,7 @@
 
 use super::buckets::bucket_middle;
 use super::{Batch, Dues, Margin, Order};
-use crate::admission::{AdmissionPolicy, Context};
+use crate::admission::Context;
 use crate::decision::Reason;
 use crate::flight::Turn;
 use crate::request::ClassId;
@@ -17,7 +17,7 @@ impl Batch {
                 dues.due(class, bucket).min(cx.waiting_at(class, bucket, Turn::First))
             });
             self.start_first(cx, class, &margin, |cx, _, bucket| cx.waiting_at(class, bucket, Turn::First));
-            if !self.waits(cx, class, Turn::First) {
+            if !Self::waits(cx, class, Turn::First) {
                 self.start_first(cx, class, &margin, |cx, _, bucket| cx.waiting_at(class, bucket, Turn::Again));
             }
         }
@@ -33,7 +33,7 @@ impl Batch {
 
     /// Looks at all that is left: at retries only where everybody passed who goes before them.
     fn rest(&mut self, cx: &mut Context<'_>, class: ClassId, margin: &Margin) -> bool {
-        let (before, after): (&[Turn], &[Turn]) = match self.waits(cx, class, Turn::First) {
+        let (before, after): (&[Turn], &[Turn]) = match Self::waits(cx, class, Turn::First) {
             true => (&Turn::FIRST_TRIES, &Turn::RETRIES),
             false => (&[Turn::Again, Turn::FirstAbove], &[Turn::AgainAbove]),
         };
@@ -48,8 +48,8 @@ impl Batch {
     }
 
     /// Whether anybody of a class waits for this turn.
-    fn waits(&self, cx: &Context<'_>, class: ClassId, turn: Turn) -> bool {
-        (0..self.buckets()).any(|bucket| cx.waiting_at(class, bucket, turn) > 0)
+    fn waits(cx: &Context<'_>, class: ClassId, turn: Turn) -> bool {
+        cx.used(class).any(|bucket| cx.waiting_at(class, bucket, turn) > 0)
     }
 
     /// Before a round: lets in those that go first, as far as they pass; `first` counts them in a bucket.
@@ -60,7 +60,7 @@ impl Batch {
         margin: &Margin,
         first: impl Fn(&Context<'_>, &Dues, usize) -> usize,
     ) {
-        for bucket in 0..self.buckets() {
+        for bucket in cx.used(class) {
             let batch = first(cx, &self.dues, bucket);
             if batch > 0 {
                 let cost = self.cost_of(cx, class, bucket);
@@ -75,7 +75,7 @@ impl Batch {
     /// Looks at what waits for these turns. `false` when not all of it passed.
     fn turns(&mut self, cx: &mut Context<'_>, class: ClassId, turns: &[Turn], margin: &Margin) -> bool {
         let mut all_passed = true;
-        for bucket in 0..self.buckets() {
+        for bucket in cx.used(class) {
             all_passed &= self.turns_of(cx, class, bucket, turns, margin);
         }
         all_passed

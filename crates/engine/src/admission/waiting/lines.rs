@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 use super::super::batch::{BUCKETS, Dues, KEPT, Known, Order, Possible, bucket_of};
 use super::super::{Arrival, Context};
 use crate::estimate::Average;
-use crate::flight::Turn;
+use crate::flight::{Turn, bits};
 use crate::learned::Kept;
 use crate::request::ClassId;
 
@@ -283,23 +283,12 @@ fn up_to(line: usize) -> u64 {
     u64::MAX >> (63 - line)
 }
 
-/// The lines of a set, smallest first.
-fn bits(mut set: u64) -> impl Iterator<Item = usize> {
-    core::iter::from_fn(move || {
-        let line = (set != 0).then(|| set.trailing_zeros() as usize)?;
-        set &= set - 1;
-        Some(line)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_a_set_come_in_order() {
-        assert_eq!(bits(0b1010_0001).collect::<Vec<_>>(), [0, 5, 7]);
-        assert_eq!(bits(1 << 63).collect::<Vec<_>>(), [63]);
+    fn a_set_holds_the_lines_up_to_one() {
         assert_eq!((up_to(0), up_to(2), up_to(63)), (1, 7, u64::MAX));
     }
 }
