@@ -17,7 +17,7 @@ use crate::time::Timestamp;
 pub(crate) use stats::ClassStats;
 pub(crate) use table::{Flight, Flights, State};
 pub(crate) use turns::{Overdue, Turn};
-pub(crate) use waiting::{Queue, Waiting, bits};
+pub(crate) use waiting::{Queue, Waiting};
 
 /// The requests of an application, and counts of them.
 pub(crate) struct Traffic {

@@ -219,7 +219,6 @@ impl AdmissionPolicy for WaitingRoom {
         if cx.shadow {
             return Admission::Admit;
         }
-        self.lines.wait(class, place.line);
         self.expiry[class.index()].get_or_insert(cx.now + Duration::from_secs_f64(cx.target));
         Admission::Wait { bucket: place.line }
     }
@@ -317,7 +316,6 @@ impl AdmissionPolicy for WaitingRoom {
     fn on_takeover(&mut self, cx: &mut Context<'_>) {
         self.seen = Seen { until: cx.now, at_work: cx.load.at_work() };
         self.ticked = cx.now;
-        self.lines.take_over(cx);
         self.expire(cx);
         self.on_completion(cx);
     }

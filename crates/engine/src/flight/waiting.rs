@@ -197,7 +197,7 @@ impl Queue {
 }
 
 /// The numbers of the bits of a set, smallest first.
-pub(crate) fn bits(mut set: u64) -> impl Iterator<Item = usize> {
+fn bits(mut set: u64) -> impl Iterator<Item = usize> {
     core::iter::from_fn(move || {
         let at = (set != 0).then(|| set.trailing_zeros() as usize)?;
         set &= set - 1;

@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 use super::super::batch::{BUCKETS, Dues, KEPT, Known, Order, Possible, bucket_of};
 use super::super::{Arrival, Context};
 use crate::estimate::Average;
-use crate::flight::{Turn, bits};
+use crate::flight::Turn;
 use crate::learned::Kept;
 use crate::request::ClassId;
 
@@ -43,8 +43,6 @@ pub(super) struct Lines {
 
 #[derive(Clone, Debug)]
 struct Class {
-    /// One bit for each line in which somebody may wait.
-    used: u64,
     lines: [Line; BUCKETS],
     /// Relative cost of a request of the class, on average.
     cost: Average,
@@ -81,8 +79,7 @@ pub(super) struct Place {
 
 impl Lines {
     pub(super) fn new(order: Order, classes: usize) -> Lines {
-        let class =
-            Class { used: 0, lines: [Line::default(); BUCKETS], cost: Average::default(), rate: 0.0, recent: 0.0 };
+        let class = Class { lines: [Line::default(); BUCKETS], cost: Average::default(), rate: 0.0, recent: 0.0 };
         let dues = Dues::new(if order == Order::Fair { classes } else { 0 });
         Lines { order, mean: Average::default(), classes: alloc::vec![class; classes], dues }
     }
@@ -151,19 +148,6 @@ impl Lines {
         Place { line, cost, is_above }
     }
 
-    /// Somebody waits in a line.
-    pub(super) fn wait(&mut self, class: ClassId, line: usize) {
-        self.classes[class.index()].used |= 1 << line;
-    }
-
-    /// The lines in which somebody waits were filled by another policy.
-    pub(super) fn take_over(&mut self, cx: &Context<'_>) {
-        for class in cx.class_ids() {
-            let used = (0..self.count()).filter(|line| cx.waiting_in(class, *line) > 0);
-            self.classes[class.index()].used = used.fold(0, |used, line| used | 1 << line);
-        }
-    }
-
     /// Ten times a second; `bound`: until when who is let in must be answered, seconds, and what a request takes over
     /// what it is expected to.
     pub(super) fn refresh(&mut self, cx: &Context<'_>, elapsed: f64, bound: f64, stretch: f64) {
@@ -217,7 +201,7 @@ impl Lines {
         let in_line = |line: usize| waiting(line) * own.lines[line].cost.get().unwrap_or(0.0);
         let rate = rate - self.more_important(class);
         let over = |work: f64, rate: f64| if rate > 0.0 { work / rate } else { f64::INFINITY };
-        let before: f64 = bits(own.used & up_to(place.line)).map(in_line).sum();
+        let before: f64 = cx.used(class).take_while(|line| *line <= place.line).map(in_line).sum();
         let wait = over(above + before + place.cost, rate - self.smaller(class, place));
         if self.order != Order::Fair {
             return (wait, false);
@@ -228,27 +212,19 @@ impl Lines {
     }
 
     /// The line whose turn it is in a class: tenants within their share first, and first tries before retries.
-    pub(super) fn next(&mut self, cx: &Context<'_>, class: ClassId) -> Option<usize> {
-        let own = &mut self.classes[class.index()];
-        own.used = bits(own.used).filter(|line| cx.waiting_in(class, *line) > 0).fold(0, |used, line| used | 1 << line);
-        let used = own.used;
+    pub(super) fn next(&self, cx: &Context<'_>, class: ClassId) -> Option<usize> {
         let due = |line: &usize| self.dues.due(class, *line) > 0;
         if self.order == Order::Fair
-            && let Some(line) = bits(used).filter(due).last()
+            && let Some(line) = cx.used(class).filter(due).last()
         {
             return Some(line);
         }
-        Turn::ALL.iter().find_map(|turn| bits(used).find(|line| cx.waiting_at(class, *line, *turn) > 0))
+        Turn::ALL.iter().find_map(|turn| cx.used(class).find(|line| cx.waiting_at(class, *line, *turn) > 0))
     }
 
     /// One of a line is let in.
     pub(super) fn let_in(&mut self, cx: &Context<'_>, class: ClassId, line: usize) {
         self.dues.admit(cx, class, line, 1);
-    }
-
-    /// Lines in which somebody of a class may wait.
-    pub(super) fn used(&self, class: ClassId) -> impl Iterator<Item = usize> + use<> {
-        bits(self.classes[class.index()].used)
     }
 }
 
@@ -276,19 +252,4 @@ fn mean_of(kept: &Kept, name: &str, memory: f64) -> Average {
         mean.update(value, kept.between(&format!("{name}_weight"), (0.0, memory), 0.0), memory);
     }
     mean
-}
-
-/// Lines up to this one.
-fn up_to(line: usize) -> u64 {
-    u64::MAX >> (63 - line)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_set_holds_the_lines_up_to_one() {
-        assert_eq!((up_to(0), up_to(2), up_to(63)), (1, 7, u64::MAX));
-    }
 }

@@ -98,7 +98,7 @@ impl WaitingRoom {
         let target = Duration::from_secs_f64(cx.target);
         for class in cx.class_ids() {
             let mut first: Option<Timestamp> = None;
-            for line in self.lines.used(class) {
+            for line in cx.used(class) {
                 while cx.waiting_since(class, line).is_some_and(|since| since + target <= cx.now) {
                     cx.refuse(class, line, 1, cx.load.refusal(Reason::QueueTimeout), None);
                 }
