@@ -6,6 +6,7 @@ mod control;
 mod dashboard;
 mod handshakes;
 mod idle;
+mod instructions;
 pub mod load;
 pub mod machine;
 pub mod proc_fs;
@@ -35,6 +36,11 @@ const BENCHES: &[Bench] = &[
     Bench { name: "engine", what: "decisions, estimators and buckets, in nanoseconds", run: engine },
     Bench { name: "stage", what: "an event through a stage beside a bare channel; the tower layer", run: stage::run },
     Bench { name: "proxy", what: "CPU per request beside nginx, haproxy and Envoy", run: proxy::run },
+    Bench {
+        name: "instructions",
+        what: "instructions for a request and a decision, held against a baseline",
+        run: instructions::run,
+    },
     Bench { name: "c2", what: "batch against threshold policing when everything is refused", run: c2::run },
     Bench { name: "handshakes", what: "a flood of TLS handshakes before a sentry", run: handshakes::run },
     Bench { name: "control", what: "a control plane with 1,000 sentries and 10,000 servers", run: control::run },
@@ -55,7 +61,7 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
     let Some(name) = args.positional() else {
         args.finish()?;
         for bench in BENCHES {
-            println!("{:10} {}", bench.name, bench.what);
+            println!("{:12} {}", bench.name, bench.what);
         }
         return Ok(ExitCode::SUCCESS);
     };

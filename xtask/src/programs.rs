@@ -47,6 +47,7 @@ pub const PROGRAMS: &[Program] = &[
     program("nginx", "nginx", "the comparison of proxies, and PROXY headers to it"),
     program("haproxy", "haproxy", "the comparison of proxies, and PROXY headers to and from it"),
     program("wrk", "wrk", "the comparison of proxies"),
+    program("valgrind", "valgrind", "instructions for a request beside those that are recorded"),
     program("mariadbd", "mariadb-server", "the mail service on MariaDB, and its database going away"),
     program("memcached", "memcached", "stealing from a real data server"),
     program("openssl", "openssl", "certificates for comparisons, and a handshake to record"),

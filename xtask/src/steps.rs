@@ -5,6 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
+/// A line of a command that begins so says why it judged nothing, though it found no fault.
+pub const NOT_JUDGED: &str = "not judged: ";
+
 /// The steps run so far and how they ended.
 #[derive(Debug, Default)]
 pub struct Steps {
@@ -36,7 +39,8 @@ pub enum Verdict {
     Held,
     /// A bound was missed on an undisturbed machine, or something broke.
     Failed(String),
-    /// The machine never held still: for each run, how it ended and what disturbed it.
+    /// The machine never held still: for each run, how it ended and what disturbed it. Or what it would be judged by
+    /// does not belong to what was built.
     NotJudged(String),
 }
 
@@ -101,7 +105,7 @@ impl Steps {
             println!("{skipped} skipped");
         }
         if not_judged > 0 {
-            let strictly = if self.strict { "a failure, with --strict" } else { "the machine never held still" };
+            let strictly = if self.strict { "a failure, with --strict" } else { "the reasons are above" };
             println!("{not_judged} not judged: {strictly}");
         }
         println!("{passed} passed, {failed} failed");

@@ -303,8 +303,8 @@ fn possible(steps: &mut Steps, no_namespaces: Option<&str>, which: impl Fn(&Live
 fn live_check(steps: &mut Steps, judge: &mut Judge, live: &Live) {
     match live.kind {
         Kind::Measurement => steps.judge(live.name, || judge.judge(|| live.run())),
-        Kind::Correctness => steps.run(live.name, || match live.run()? {
-            (Run::Held, _) => Ok(()),
+        Kind::Correctness => steps.judge(live.name, || match live.run()? {
+            (Run::Held, said) => Ok(telling::not_judged(&said).map_or(Verdict::Held, Verdict::NotJudged)),
             (_, said) => bail!("{}", telling::lines(&said)),
         }),
     }

@@ -157,7 +157,11 @@ fn parse_handshakes(said: &str) -> Result<Counted> {
     })
 }
 
-fn parse_http2(said: &str) -> Result<Counted> {
+/// What h2load says it did.
+///
+/// # Errors
+/// When a count is missing.
+pub fn parse_http2(said: &str) -> Result<Counted> {
     let line =
         |begins: &str| said.lines().find(|line| line.starts_with(begins)).with_context(|| format!("no `{begins}`"));
     // `requests: 779 total, 805 started, 779 done, 752 succeeded, 27 failed, 0 errored, 0 timeout`

@@ -106,6 +106,12 @@ pub const LIVE: &[Live] = &[
         cargo: tidegate!["experiment" "run" "V1-flood" "--live" "--short"],
         needs: &["apache2", "nft", "ip"],
     },
+    Live {
+        name: "instructions for a request and a decision beside those that are recorded",
+        kind: Kind::Correctness,
+        cargo: &["xtask", "bench", "instructions"],
+        needs: &["nginx", "h2load", "valgrind"],
+    },
     Live { name: "a soak of ten seconds", kind: Kind::Correctness, cargo: &["xtask", "soak", "--short"], needs: &[] },
     Live {
         name: "faults of processes and their network for half a minute",
@@ -145,7 +151,7 @@ impl Live {
 
     /// Whether it takes the optimised program.
     pub fn needs_release(&self) -> bool {
-        self.cargo.contains(&"--release")
+        self.cargo.contains(&"--release") || self.cargo.starts_with(&["xtask", "bench"])
     }
 
     /// Whether it works in network namespaces of its own.

@@ -1,5 +1,7 @@
 //! What of a long output tells why something failed.
 
+use crate::steps::NOT_JUDGED;
+
 /// What a line has that tells it.
 const SIGNS: &[&str] = &["missed", "FAIL", "panicked at", "error: ", "Error: ", "failed: "];
 /// Lines, at most.
@@ -22,6 +24,11 @@ pub fn lines(said: &str) -> String {
     chosen.iter().map(cut).collect::<Vec<_>>().join("\n")
 }
 
+/// Why a command that found no fault judged nothing, if it says so.
+pub fn not_judged(said: &str) -> Option<String> {
+    said.lines().find_map(|line| line.strip_prefix(NOT_JUDGED)).map(str::to_owned)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -40,5 +47,11 @@ mod tests {
         assert_eq!(told.lines().count(), LINES);
         assert!(told.starts_with("line 38 ") && told.lines().all(|line| line.chars().count() <= WIDTH));
         assert_eq!(lines(""), "");
+    }
+
+    #[test]
+    fn a_command_says_that_it_judged_nothing_at_the_beginning_of_a_line() {
+        assert_eq!(not_judged("a table\nnot judged: another compiler\n"), Some("another compiler".into()));
+        assert_eq!(not_judged("all is well, nothing was not judged: fine\n"), None);
     }
 }
