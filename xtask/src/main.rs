@@ -60,6 +60,9 @@ usage: cargo xtask COMMAND
   programs               only install or list the programs tests need
   tidy [--bless]         check the rules of CONTRIBUTING.md; --bless rewrites xtask/ratchet.txt
   bench [NAME] [--short] run a benchmark; without NAME, list them
+  bench instructions [--only ROW,ROW] [--record]
+                         count instructions for a request, a decision and a simulated happening, and fail when one grew
+                         by more than 5 % over benches/instructions.toml; --record: write that file anew
   docs [--bless] [--out FOLDER]
                          make the documents' site, in target/site; --bless: first what is generated in them
   docs --run [--only docs/PAGE.md]
