@@ -77,7 +77,7 @@ const ROWS: &[Row] = &[
     served("pass-1k", "request passed, 1 kB", ("/1k", Shape::KeepAlive), (DEFAULT, 200), 2000),
     served("pass-64k", "request passed, 64 kB", ("/64k", Shape::KeepAlive), (DEFAULT, 200), 1000),
     served("pass-h2c", "request passed by HTTP/2, 1 kB", ("/1k", Shape::Http2), (DEFAULT, 200), 1000),
-    served("pass-new", "connection with a request passed", ("/1k", Shape::NewConnection), (DEFAULT, 200), 1000),
+    served("pass-new", "connection with a request passed", ("/1k", Shape::NewConnection), (DEFAULT, 200), 2000),
     served("refuse", "request refused", ("/1k", Shape::KeepAlive), (REFUSE, 503), 4000),
     model("engine-none", "arrival and completion", "engine", "none"),
     model("engine-threshold", "arrival and completion", "engine", "threshold"),
