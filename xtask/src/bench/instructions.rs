@@ -3,7 +3,7 @@
 //!
 //! Times say little on a machine with neighbours; instructions hardly move there, so a twentieth more is a finding.
 //! They are counted by valgrind, in the program as checks build it (profile `release`). A figure is for one unit: of a
-//! process that serves it is counted between two instants ([`served`]), of one that computes it is the difference
+//! process that serves it is counted between two instants ([`mod@served`]), of one that computes it is the difference
 //! between runs of different lengths ([`models`]). What the kernel does for a request does not show, nor what memory
 //! costs.
 
