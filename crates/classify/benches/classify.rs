@@ -17,7 +17,7 @@ fn main() {
 }
 
 fn classifying(scale: Scale) {
-    for count in [20, 1000] {
+    for count in [20, 1_000, 10_000] {
         let classifier = Classifier::compile(&rules(count)).expect("sound rules");
         let requests: Vec<Plain> =
             (0..64).map(|i| Plain { path: format!("/area{}/item/{i}?q=1", i * 37 % count) }).collect();

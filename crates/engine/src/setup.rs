@@ -231,9 +231,10 @@ impl Setup {
         if let Some(pair) = keys.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             return Err(SetupError::Duplicate { what: "tenant", name: pair[1].1.clone() });
         }
-        let twice = |name: &&ServerSetup| self.servers.iter().filter(|s| s.name == name.name).count() > 1;
-        match self.servers.iter().find(twice) {
-            Some(server) => Err(SetupError::Duplicate { what: "server", name: server.name.clone() }),
+        let mut names: Vec<_> = self.servers.iter().map(|server| &server.name).collect();
+        names.sort_unstable();
+        match names.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(SetupError::Duplicate { what: "server", name: pair[1].clone() }),
             None => Ok(()),
         }
     }

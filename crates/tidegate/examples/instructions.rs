@@ -14,7 +14,7 @@ use tidegate_engine::{
 use tidegate_sim::{Discipline, Manner, ServerModel, Stream, Url, World};
 use tidegate_workload::{ArrivalProcess, Profile, Rate, ServiceTime};
 
-const USAGE: &str = "usage: instructions engine|sim POLICY REQUESTS";
+const USAGE: &str = "usage: instructions engine POLICY SERVERS REQUESTS | sim POLICY REQUESTS";
 
 /// Between arrivals at the engine.
 const GAP: Duration = Duration::from_micros(100);
@@ -29,11 +29,11 @@ const SEED: u64 = 1;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [what, policy, requests] = &arguments[..] else { panic!("{USAGE}") };
-    let requests: u64 = requests.parse().expect(USAGE);
-    let units = match what.as_str() {
-        "engine" => engine(policy, requests),
-        "sim" => simulator(policy, requests),
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let number = |text: &str| text.parse::<u64>().expect(USAGE);
+    let units = match arguments[..] {
+        ["engine", policy, servers, requests] => engine(policy, number(servers) as usize, number(requests)),
+        ["sim", policy, requests] => simulator(policy, number(requests)),
         _ => panic!("{USAGE}"),
     };
     println!("{units}");
@@ -41,8 +41,8 @@ fn main() {
 
 /// Arrival and completion of one request after the other, as a driver does it: timeouts when they are due, every action
 /// carried out.
-fn engine(policy: &str, requests: u64) -> u64 {
-    let mut controller = Controller::new(setup(policy, 3), 1, SEED, Box::new(NoEvents)).expect("a sound setup");
+fn engine(policy: &str, servers: usize, requests: u64) -> u64 {
+    let mut controller = Controller::new(setup(policy, servers), 1, SEED, Box::new(NoEvents)).expect("a sound setup");
     let mut now = Timestamp::ZERO;
     for number in 0..requests {
         now = now + GAP;

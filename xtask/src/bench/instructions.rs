@@ -68,8 +68,8 @@ const fn served(
     Row { name, what, of: Of::Served(Case { path, shape, admission, status, requests }) }
 }
 
-const fn model(name: &'static str, what: &'static str, part: &'static str, policy: &'static str) -> Row {
-    Row { name, what, of: Of::Model(Model { part, policy }) }
+const fn model(name: &'static str, what: &'static str, words: &'static [&'static str]) -> Row {
+    Row { name, what, of: Of::Model(Model { words }) }
 }
 
 /// Every figure. To add one, add a row and `--record`.
@@ -79,12 +79,14 @@ const ROWS: &[Row] = &[
     served("pass-h2c", "request passed by HTTP/2, 1 kB", ("/1k", Shape::Http2), (DEFAULT, 200), 1000),
     served("pass-new", "connection with a request passed", ("/1k", Shape::NewConnection), (DEFAULT, 200), 2000),
     served("refuse", "request refused", ("/1k", Shape::KeepAlive), (REFUSE, 503), 4000),
-    model("engine-none", "arrival and completion", "engine", "none"),
-    model("engine-threshold", "arrival and completion", "engine", "threshold"),
-    model("engine-batch", "arrival and completion", "engine", "batch"),
-    model("engine-waiting", "arrival and completion", "engine", "waiting"),
-    model("sim-threshold", "happening in the simulator", "sim", "threshold"),
-    model("sim-batch", "happening in the simulator", "sim", "batch"),
+    model("engine-none", "arrival and completion", &["engine", "none", "3"]),
+    model("engine-threshold", "arrival and completion", &["engine", "threshold", "3"]),
+    model("engine-batch", "arrival and completion", &["engine", "batch", "3"]),
+    model("engine-waiting", "arrival and completion", &["engine", "waiting", "3"]),
+    model("engine-1k-servers", "arrival and completion, 1,000 servers", &["engine", "waiting", "1000"]),
+    model("engine-10k-servers", "arrival and completion, 10,000 servers", &["engine", "waiting", "10000"]),
+    model("sim-threshold", "happening in the simulator", &["sim", "threshold"]),
+    model("sim-batch", "happening in the simulator", &["sim", "batch"]),
 ];
 
 /// What was counted of one row.

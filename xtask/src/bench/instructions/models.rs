@@ -13,10 +13,8 @@ const REQUESTS: u64 = 25_000;
 
 /// One way to run `crates/tidegate/examples/instructions.rs`.
 pub struct Model {
-    /// Its first word.
-    pub part: &'static str,
-    /// The admission policy.
-    pub policy: &'static str,
+    /// All its words but the last, which says how many requests.
+    pub words: &'static [&'static str],
 }
 
 /// Builds the example: with the libraries of the program, which are built already.
@@ -46,7 +44,7 @@ impl Model {
     /// How many units were done, and by how many instructions.
     fn run(&self, requests: u64, dir: &Path) -> Result<(u64, u64)> {
         let program = target().join("release/examples/instructions");
-        let (said, count) = callgrind::run(&program, &[self.part, self.policy, &requests.to_string()], dir)?;
+        let (said, count) = callgrind::run(&program, &[self.words, &[&requests.to_string()]].concat(), dir)?;
         let units = said.parse().with_context(|| format!("the example did not say how many it did: {said}"))?;
         Ok((units, count))
     }
