@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: benchmarks by name. Results worth keeping go to `benches/results/`.
 
 mod c2;
+mod client;
 pub mod contender;
 mod control;
 mod dashboard;

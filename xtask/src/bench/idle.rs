@@ -1,13 +1,12 @@
 //! Many client connections that have sent one request each and then stay open without a word.
 
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{ErrorKind, Read as _};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+use super::client::Client;
 
 /// Idle connections; they close when dropped.
 #[derive(Debug)]
@@ -52,52 +51,22 @@ pub fn raise_file_limit(needed: u64) -> Result<()> {
     setrlimit(Resource::Nofile, raised).context("cannot raise the limit of open files")
 }
 
+/// A connection that has been answered once.
 fn open_one(address: SocketAddr, path: &str) -> Result<TcpStream> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    // In one write: `write!` on a socket would send its pieces one by one.
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: bench\r\n\r\n").as_bytes())?;
-    let mut answer = Vec::with_capacity(4096);
-    let mut piece = [0; 4096];
-    loop {
-        let read = stream.read(&mut piece)?;
-        if read == 0 {
-            bail!("closed before the end of the answer");
-        }
-        answer.extend_from_slice(&piece[..read]);
-        if is_complete(&answer)? {
-            return Ok(stream);
-        }
-    }
-}
-
-fn is_complete(answer: &[u8]) -> Result<bool> {
-    let Some(end) = answer.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(false) };
-    let head = std::str::from_utf8(&answer[..end])?.to_ascii_lowercase();
-    if !head.starts_with("http/1.1 200") {
-        bail!("unexpected answer: {}", head.lines().next().unwrap_or_default());
-    }
-    let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
-    let length: usize = length.context("an answer without a length")?.trim().parse()?;
-    Ok(answer.len() >= end + 4 + length)
+    let mut client = Client::open(address)?;
+    client.ask(path, 200)?;
+    Ok(client.into_stream())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
     use std::net::TcpListener;
     use std::thread;
     use std::time::Instant;
 
     use super::*;
-
-    #[test]
-    fn an_answer_is_complete_with_its_last_byte() {
-        let whole = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc";
-        assert!(is_complete(whole).unwrap());
-        assert!(!is_complete(&whole[..whole.len() - 1]).unwrap());
-        assert!(!is_complete(b"HTTP/1.1 200 OK\r\n").unwrap());
-        assert!(is_complete(b"HTTP/1.1 503 No\r\n\r\n").is_err());
-    }
+    use crate::bench::client::PATIENCE;
 
     #[test]
     fn connections_the_server_closed_are_not_counted() {

@@ -9,7 +9,6 @@
 
 mod baseline;
 mod callgrind;
-mod client;
 mod models;
 mod served;
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::callgrind::{self, Watched, Window};
-use super::client::Client;
+use crate::bench::client::Client;
 use crate::bench::load::{self, Shape};
 use crate::bench::proxy::PROXY_CORE;
 use crate::bench::service::{Service, free_address};

@@ -1,5 +1,5 @@
-//! Clients that ask for so many answers, one at a time. Each answer is here before the next request is sent: what the
-//! sentry does for one request is then the same every time, however busy the machine, and no count depends on how many
+//! Clients that ask for so many answers, one at a time. Each answer is here before the next request is sent: what a
+//! proxy does for one request is then the same every time, however busy the machine, and no count depends on how many
 //! requests it happened to find at once.
 
 use std::io::{Read as _, Write as _};
@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long an answer may take.
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A kept connection.
 #[derive(Debug)]
@@ -47,6 +48,11 @@ impl Client {
         }
         ensure!(read == length, "the answer goes on after its end");
         Ok(())
+    }
+
+    /// The connection, which nothing more is asked of.
+    pub fn into_stream(self) -> TcpStream {
+        self.stream
     }
 
     /// Asks for a path on a connection of its own, and waits until the other side closes it.
@@ -98,6 +104,7 @@ mod tests {
     fn an_answer_has_a_length_and_the_status_that_is_asked_for() {
         let whole = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 3\r\n\r\nabc";
         assert_eq!(length(whole, 503).unwrap(), Some(whole.len()));
+        assert_eq!(length(&whole[..whole.len() - 1], 503).unwrap(), Some(whole.len()), "a byte is still to come");
         assert_eq!(length(&whole[..20], 503).unwrap(), None);
         assert!(length(whole, 200).is_err());
         assert!(length(b"HTTP/1.1 200 OK\r\n\r\n", 200).is_err());
