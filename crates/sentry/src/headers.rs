@@ -137,7 +137,7 @@ pub(crate) fn request_id(headers: &HeaderMap) -> Option<&HeaderValue> {
     headers.get(X_REQUEST_ID)
 }
 
-/// The fields of one hop, in the order of [`Found::look`].
+/// The fields of one hop.
 static HOP_BY_HOP: [HeaderName; 7] = [
     header::CONNECTION,
     KEEP_ALIVE,
@@ -176,17 +176,9 @@ impl Found {
     }
 
     fn look(&mut self, name: &str) {
-        let at = match name {
-            "connection" => 0,
-            "keep-alive" => 1,
-            "proxy-connection" => 2,
-            "te" => 3,
-            "transfer-encoding" => 4,
-            "upgrade" => 5,
-            "http2-settings" => 6,
-            _ => return,
-        };
-        self.hop_by_hop |= 1 << at;
+        if let Some(at) = HOP_BY_HOP.iter().position(|hop| hop.as_str() == name) {
+            self.hop_by_hop |= 1 << at;
+        }
     }
 
     fn has(&self, name: HeaderName) -> bool {
@@ -250,6 +242,11 @@ fn remove_named_in_connection(headers: &mut HeaderMap, kept: impl Fn(&HeaderName
         .filter(|name| !kept(name))
         .collect();
     named.iter().for_each(|name| drop(headers.remove(name)));
+}
+
+/// Whether a value has this token among others.
+pub(crate) fn has_token(value: &[u8], wanted: &[u8]) -> bool {
+    value.split(|&byte| byte == b',').any(|token| token.trim_ascii().eq_ignore_ascii_case(wanted))
 }
 
 fn any_token(headers: &HeaderMap, name: HeaderName, wanted: &str) -> bool {

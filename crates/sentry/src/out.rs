@@ -47,8 +47,8 @@ pub(crate) struct Out {
 pub(crate) struct Short;
 
 impl Out {
-    /// Where a head is written: nothing waits to go out.
-    pub(crate) fn head(&mut self) -> &mut Vec<u8> {
+    /// The buffer, where a head is written while nothing else waits.
+    pub(crate) fn front(&mut self) -> &mut Vec<u8> {
         if self.front.capacity() == 0 {
             self.front = SPARE.take();
         }
@@ -82,9 +82,9 @@ impl Out {
                 // There is room for the digits of any length.
                 drop(write!(free, "{:X}\r\n", data.len()));
                 let written = 20 - free.len();
-                self.append_small(&size[..written]);
+                self.append_copy(&size[..written]);
                 self.append(data);
-                self.append_small(b"\r\n");
+                self.append(Bytes::from_static(b"\r\n"));
             }
         }
     }
@@ -102,10 +102,15 @@ impl Out {
             Framing::Length(1..) => return Err(Short),
             Framing::None | Framing::Length(0) => {}
             Framing::Chunked => {
+                let mut trailers = trailers.peekable();
+                if trailers.peek().is_none() {
+                    self.append(Bytes::from_static(b"0\r\n\r\n"));
+                    return Ok(());
+                }
                 let mut end = b"0\r\n".to_vec();
                 trailers.for_each(|(name, value)| field(&mut end, name.as_str(), value.as_bytes()));
                 end.extend_from_slice(b"\r\n");
-                self.append_small(&end);
+                self.append(end.into());
             }
         }
         Ok(())
@@ -140,16 +145,17 @@ impl Out {
 
     fn append(&mut self, data: Bytes) {
         if self.pieces.is_empty() && self.front.len() + data.len() <= COPIED {
-            self.head().extend_from_slice(&data);
+            self.front().extend_from_slice(&data);
         } else if !data.is_empty() {
             self.length += data.len();
             self.pieces.push_back(data);
         }
     }
 
-    fn append_small(&mut self, data: &[u8]) {
+    /// The same of a few bytes that are somebody else's.
+    fn append_copy(&mut self, data: &[u8]) {
         if self.pieces.is_empty() {
-            self.head().extend_from_slice(data);
+            self.front().extend_from_slice(data);
         } else {
             self.append(Bytes::copy_from_slice(data));
         }
@@ -196,11 +202,6 @@ pub(crate) fn field(head: &mut Vec<u8>, name: &str, value: &[u8]) {
     }
 }
 
-/// Whether a field's value has this token among others.
-pub(crate) fn has_token(value: &[u8], wanted: &[u8]) -> bool {
-    value.split(|&byte| byte == b',').any(|token| token.trim_ascii().eq_ignore_ascii_case(wanted))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -208,7 +209,7 @@ mod tests {
     /// What goes out of this body, by a socket that takes so many bytes at once.
     fn sent(pieces: &[&'static [u8]], framing: Framing, at_once: usize) -> Result<Vec<u8>, Short> {
         let (mut out, mut framing, mut all) = (Out::default(), framing, Vec::new());
-        out.head().extend_from_slice(b"head\r\n\r\n");
+        out.front().extend_from_slice(b"head\r\n\r\n");
         for &piece in pieces {
             out.push(Bytes::from_static(piece), &mut framing);
             assert!(out.has_room());
@@ -252,7 +253,7 @@ mod tests {
         let mut out = Out::default();
         let (name, value) = (HeaderName::from_static("a"), HeaderValue::from_static("b"));
         out.end(Framing::Chunked, [(&name, &value)].into_iter()).expect("nothing was promised");
-        assert_eq!(out.head(), b"0\r\na: b\r\n\r\n");
+        assert_eq!(out.front(), b"0\r\na: b\r\n\r\n");
     }
 
     #[test]
@@ -270,7 +271,7 @@ mod tests {
     #[test]
     fn a_socket_that_takes_nothing_is_an_error() {
         let mut out = Out::default();
-        out.head().push(b'x');
+        out.front().push(b'x');
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let polled = out.poll_write(&mut cx, |_, _| Poll::Ready(Ok(0)));
         assert!(matches!(polled, Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::WriteZero));

@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 use tidegate_classify::Paths;
 
 pub use super::bad::Bad;
-use crate::out::has_token;
+use crate::headers::has_token;
 pub(crate) use target::is_host;
 
 /// The most header fields that can be configured: the parser's table lives on the stack.

@@ -1,10 +1,10 @@
 //! Fields that nobody here reads go on as they came: as lines of the head they came in.
 //!
 //! *Intuition.* A browser's request has fifteen fields, of which four matter here. To make a map of all of them, with
-//! each name in small letters and each value looked at once more, and to write them out again from there, costs more
-//! than all else that is done to the head. *Awkward cases.* What stays a line can neither be removed nor read: so only
-//! fields of a fixed list do, whose names are none of a hop, of the sentry, or of any that says who asks. All others
-//! take the way through the map, as do these where the configuration names one of them.
+//! each name in small letters and each value looked at once more, and to write them out again from there, costs several
+//! times of copying the lines. *Awkward cases.* What stays a line can neither be removed nor read. So only fields
+//! of a fixed list do, none of which belongs to a hop or to the sentry, or is removed where its sender is not trusted.
+//! All others take the way through the map, as do these where the configuration names one of them.
 
 use std::ops::Range;
 
@@ -34,7 +34,7 @@ impl Lines {
         if !self.head.get(line).is_some_and(|line| line.ends_with(b"\r\n")) {
             return false;
         }
-        let free = self.runs.iter_mut().position(|run| run.start == run.end).unwrap_or(RUNS);
+        let free = self.runs.iter().position(|run| run.start == run.end).unwrap_or(RUNS);
         if let Some(last) = free.checked_sub(1).and_then(|last| self.runs.get_mut(last))
             && last.end == start
         {

@@ -116,7 +116,8 @@ impl Writing {
         let (parts, mut body) = response.into_parts();
         let lines = body.take_lines();
         let (mut out, mut close) = (Out::default(), close);
-        let framing = head(&parts, &lines, &body, is_head, &mut close, &mut door.scratch.borrow_mut().date, out.head());
+        let framing =
+            head(&parts, &lines, &body, is_head, &mut close, &mut door.scratch.borrow_mut().date, out.front());
         spare::give(parts.headers);
         let has_body = framing != Framing::None && !body.is_end_stream();
         if !has_body && framing == Framing::Chunked {

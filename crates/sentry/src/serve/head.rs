@@ -8,8 +8,9 @@ use httpdate::HttpDate;
 use hyper::ext::ReasonPhrase;
 
 use crate::gate::head::{Framing, plain_number};
+use crate::headers::has_token;
 use crate::headers::lines::Lines;
-use crate::out::{field, has_token};
+use crate::out::field;
 
 /// The time as answers say it, made anew once a second.
 #[derive(Debug)]

@@ -119,7 +119,7 @@ impl<B: Body<Data = Bytes> + Unpin> Conn<B> {
     /// `lines`: fields of its head that go on as they came, where the answer's may come back so.
     pub(super) fn begin(&mut self, parts: &request::Parts, lines: Option<&Lines>, body: Option<B>) {
         let length = body.as_ref().map(|body| body.size_hint().exact());
-        let said = write(self.out.head(), parts, lines, length);
+        let said = write(self.out.front(), parts, lines, length);
         self.lines_pass = lines.is_some();
         (self.framing, self.announced, self.keeps) = (said.framing, said.announced, said.keeps);
         self.upload = body;

@@ -15,9 +15,9 @@ use hyper::ext::ReasonPhrase;
 use super::Fault;
 use super::framing::Rest;
 use crate::gate::head::all_line_feeds_follow_returns;
+use crate::headers::has_token;
 use crate::headers::lines::{Lines, may_pass_back};
 use crate::headers::spare;
-use crate::out::has_token;
 
 /// Fields of an answer.
 const FIELDS: usize = 100;

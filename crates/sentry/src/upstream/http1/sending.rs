@@ -7,8 +7,9 @@ use http::{Uri, request};
 
 use super::head::number;
 use crate::gate::head::Framing;
+use crate::headers::has_token;
 use crate::headers::lines::Lines;
-use crate::out::{field, has_token};
+use crate::out::field;
 
 /// What a request's head says of what follows it.
 #[derive(Debug)]

@@ -376,7 +376,7 @@ fn one_request_follows_the_other_and_a_quiet_connection_holds_nothing() {
             let mut rest = poll_fn(|cx| conn.poll_answer(cx)).await.expect("an answer").into_body();
             while poll_fn(|cx| conn.poll_frame(&mut rest, cx)).await.is_some() {}
             assert!(poll_fn(|cx| Poll::Ready(conn.finish(cx))).await);
-            assert!(conn.read.is_empty() && conn.out.is_empty() && conn.out.head().is_empty());
+            assert!(conn.read.is_empty() && conn.out.is_empty() && conn.out.front().is_empty());
             conn.out = Out::default();
         }
         server.write_all(b"HTTP/1.1 408 Request Timeout\r\n\r\n").expect("room");
