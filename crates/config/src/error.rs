@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::Path;
 
+use crate::environment;
+
 /// One thing wrong, or doubtful, in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -49,12 +51,14 @@ impl fmt::Display for ConfigErrors {
 
 impl std::error::Error for ConfigErrors {}
 
-/// Reads the text of a file.
+/// Reads the text of a file, with values of the environment in the places of `${NAME}`.
 ///
 /// # Errors
-/// When it cannot be read, or is not text.
+/// When it cannot be read, is not text, or names a variable that is not set or cannot be a part of a value.
 pub fn load(path: &Path) -> Result<String, ConfigErrors> {
-    let wrong = |message: String| ConfigErrors::whole(&path.display().to_string(), message);
+    let source = path.display().to_string();
+    let wrong = |message: String| ConfigErrors::whole(&source, message);
     let bytes = std::fs::read(path).map_err(|error| wrong(format!("cannot be read: {error}")))?;
-    String::from_utf8(bytes).map_err(|_| wrong("is not UTF-8 text; a configuration is TOML".to_owned()))
+    let text = String::from_utf8(bytes).map_err(|_| wrong("is not UTF-8 text; a configuration is TOML".to_owned()))?;
+    environment::fill(&text, &source, |name| std::env::var(name).ok())
 }

@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod environment;
 mod error;
 mod nearest;
 mod place;
