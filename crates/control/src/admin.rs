@@ -100,6 +100,10 @@ fn json(value: Option<Value>) -> Response {
     }
 }
 
+/// States of posts, and how the state has them.
+const POST_STATES: [(&str, &str); 5] =
+    [("free", "free"), ("coming", "coming"), ("serving", "serving"), ("leaving", "draining"), ("failed", "failed")];
+
 fn render(state: &Value) -> String {
     let mut text = String::new();
     let flag = |is: bool| u8::from(is);
@@ -127,6 +131,15 @@ fn render(state: &Value) -> String {
     family(&mut text, "sentries", "gauge", "Sentries that are known, by whether they are connected.");
     let _ = writeln!(text, "tidegate_control_sentries{{state=\"connected\"}} {connected}");
     let _ = writeln!(text, "tidegate_control_sentries{{state=\"cut-off\"}} {cut_off}");
+    let posts = list("posts");
+    if !posts.is_empty() {
+        family(&mut text, "posts", "gauge", "Posts of sentries that the control plane starts, by state.");
+        for (state, key) in POST_STATES {
+            let is_so = |place: &&Value| place.as_str() == Some(key) || place.get(key).is_some();
+            let _ =
+                writeln!(text, "tidegate_control_posts{{state=\"{state}\"}} {}", posts.iter().filter(is_so).count());
+        }
+    }
     family(&mut text, "steps_pending", "gauge", "Steps that were decided and are not done yet.");
     let _ = writeln!(text, "tidegate_control_steps_pending {}", state["pending"]);
     for (name, value) in state["counts"].as_object().cloned().unwrap_or_default() {
@@ -172,6 +185,7 @@ mod tests {
         let text = render(&json!({
             "applications": [{ "application": "shop", "serving": 3, "coming": 1, "wanted": 4 }],
             "sentries": [{ "connected": true }, { "connected": false }],
+            "posts": ["free", { "serving": { "application": 0, "since": 1 } }, "free"],
             "role": "leads",
             "store_away": "the API server does not answer",
             "pending": 1,
@@ -180,6 +194,7 @@ mod tests {
         assert!(text.contains("tidegate_control_leads 1\n") && text.contains("control_store_available 0\n"));
         assert!(text.contains("tidegate_control_servers_serving{application=\"shop\"} 3\n"));
         assert!(text.contains("tidegate_control_sentries{state=\"cut-off\"} 1\n"));
+        assert!(text.contains("posts{state=\"free\"} 2\n") && text.contains("posts{state=\"serving\"} 1\n"), "{text}");
         let head = "# HELP tidegate_control_reports_total Reports of sentries.\n# TYPE tidegate_control_reports_total counter\n";
         assert!(text.contains(head), "{text}");
         assert!(text.contains("tidegate_control_reports_total 17\n") && text.contains("steps_pending 1\n"));

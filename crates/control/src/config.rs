@@ -2,6 +2,7 @@
 
 pub(crate) mod kubernetes;
 mod raw;
+mod sentries;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -12,10 +13,11 @@ use tidegate_config::{
     ConfigErrors, Found, Place as At,
     Step::{Index, Key},
 };
-use tidegate_provision::Site;
+use tidegate_provision::{ApplicationSetup, Posts, Site};
 use tidegate_wire::KeyError;
 use tidegate_wire::control::ControlKey;
 
+use crate::plane::Unit;
 use raw::Raw;
 
 pub use crate::names::Dns;
@@ -42,6 +44,8 @@ pub struct Config {
     pub dns: Option<Dns>,
     /// Who starts and stops servers.
     pub provider: Provider,
+    /// Who starts and stops sentries; `None`: somebody else.
+    pub sentries: Option<Provider>,
     /// The pool, the applications, and when who gets how many.
     pub site: Site,
 }
@@ -100,12 +104,14 @@ pub struct Deployment {
 /// Processes on this machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Local {
-    /// The program and its arguments; `{port}`, `{server}` and `{application}` are filled in.
+    /// Whether they are servers or sentries.
+    pub unit: Unit,
+    /// The program and its arguments; `{address}`, `{port}`, `{server}` and `{application}` are filled in.
     pub command: Vec<String>,
-    /// Server number n listens on this port + n.
-    pub first_port: u16,
-    /// The most there may be.
-    pub servers: u16,
+    /// Where each of them listens; so many there may be.
+    pub addresses: Vec<SocketAddr>,
+    /// Names of the applications.
+    pub applications: Vec<String>,
     /// How they are asked whether they serve.
     pub check: Check,
     /// A process that was told to end is killed after so long.
@@ -199,6 +205,9 @@ impl Raw {
         let names: Vec<String> = self.application.iter().map(|application| application.name.clone()).collect();
         twice(&names, found);
         let provider = found.take(vec![Key("provider")], self.provider.resolve(folder, &names));
+        let (rule, sentries) = self.sentries.into_parts();
+        let at = || vec![Key("sentries"), Key("provider")];
+        let sentries = sentries.map(|one| found.take(at(), one.resolve(folder, &names)));
         let applications = self.application.into_iter().zip(&names).enumerate().map(|(at, (application, name))| {
             let resolved = application.resolve().map_err(|error| format!("application \"{name}\": {error}"));
             found.take(vec![Key("application"), Index(at)], resolved)
@@ -209,15 +218,33 @@ impl Raw {
         let listen = self.listen;
         let cluster = self.kubernetes.map(|one| found.take(vec![Key("kubernetes")], one.resolve(folder, listen)));
         let (provider, pool) = provider?;
-        let (servers, applications) = (provider.servers(), applications?);
-        let site = Site { servers, pool, applications, policy: self.provision, sentries: self.sentries };
+        let (sentries, posts) = match sentries {
+            Some(started) => started.map(|(provider, posts)| (Some(provider), posts))?,
+            None => (None, Posts::default()),
+        };
+        // Where none are started, a second one is never asked for unless the file says so.
+        let (servers, most) = (provider.servers(), posts.count.max(1));
+        let applications: Vec<ApplicationSetup> = applications?.into_iter().map(|setup| setup(most)).collect();
+        let site = Site { servers, pool, applications, policy: self.provision, sentries: rule, posts };
         if let Err(error) = site.check() {
             found.add(vec![], error.to_string());
         }
         let (admin, store) = (self.admin, folder.join(&self.store));
         let (period, forget_after) = (self.period.duration(), self.forget_after.duration());
         let (dns, kubernetes) = (dns.flatten(), cluster.flatten());
-        Some(move |key| Config { listen, key, store, kubernetes, admin, period, forget_after, dns, provider, site })
+        Some(move |key| Config {
+            listen,
+            key,
+            store,
+            kubernetes,
+            admin,
+            period,
+            forget_after,
+            dns,
+            provider,
+            sentries,
+            site,
+        })
     }
 }
 
@@ -270,7 +297,7 @@ impl Provider {
     pub fn servers(&self) -> u32 {
         match self {
             Provider::Static { servers, .. } => servers.len() as u32,
-            Provider::Local(local) => u32::from(local.servers),
+            Provider::Local(local) => local.addresses.len() as u32,
             Provider::Kubernetes(kubernetes) => u32::from(kubernetes.servers),
         }
     }
@@ -279,7 +306,7 @@ impl Provider {
     pub fn address(&self, server: usize) -> Option<String> {
         match self {
             Provider::Static { servers, .. } => servers.get(server).cloned(),
-            Provider::Local(local) => Some(format!("127.0.0.1:{}", local.port(server))),
+            Provider::Local(local) => local.addresses.get(server).map(ToString::to_string),
             Provider::Kubernetes(_) => None,
         }
     }
@@ -291,13 +318,6 @@ impl Provider {
             Provider::Local(local) => &local.check,
             Provider::Kubernetes(kubernetes) => &kubernetes.check,
         }
-    }
-}
-
-impl Local {
-    /// The port of a server of the pool.
-    pub fn port(&self, server: usize) -> u16 {
-        self.first_port + server as u16
     }
 }
 

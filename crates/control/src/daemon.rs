@@ -24,7 +24,6 @@ mod tell;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -38,8 +37,8 @@ use crate::config::Config;
 use crate::desk::{Connection, Desk};
 use crate::link::News;
 use crate::names::NamesError;
-use crate::plane::{Input, Plane, Process, Step};
-use crate::provider::{self, Pretend, Provider, ProviderError};
+use crate::plane::{Input, Plane, Process, Step, Unit};
+use crate::provider::{Provider, ProviderError, Providers};
 
 use ledger::Ledger;
 use looks::{Looks, Seen};
@@ -60,9 +59,10 @@ pub(crate) struct Daemon {
     config: Config,
     dry_run: bool,
     ledger: Ledger,
-    provider: Arc<dyn Provider>,
+    providers: Providers,
     steps: Steps,
     looks: Looks,
+    sentry_looks: Looks,
     sentries: Sentries,
     names: Named,
     mailbox: Mailbox,
@@ -92,8 +92,8 @@ pub(crate) enum Message {
     /// What came of a step, begun in this term. `None`: it was not tried, for it was not sure any more whether this one
     /// leads.
     Applied(u64, Step, Option<Result<Option<Process>, ProviderError>>),
-    /// How servers were, looked at in this term.
-    Looked(u64, Vec<Seen>),
+    /// How servers, or sentries at posts, were, looked at in this term.
+    Looked(u64, Unit, Vec<Seen>),
     Ask(Question, oneshot::Sender<Value>),
     Stop,
 }
@@ -182,9 +182,8 @@ impl Daemon {
         mailbox: Mailbox,
         links: BTreeMap<Connection, Sender<FromControl>>,
     ) -> Result<Daemon, DaemonError> {
-        let provider: Arc<dyn Provider> =
-            if dry_run { Arc::new(Pretend) } else { provider::build(&config.provider, store.id())? };
-        provider.adopt(&adopted(&plane));
+        let providers = if dry_run { Providers::pretend() } else { Providers::build(&config, store.id())? };
+        [Unit::Server, Unit::Sentry].into_iter().for_each(|unit| providers.of(unit).adopt(&adopted(&plane, unit)));
         let ledger = Ledger::new(store, plane);
         let applications = &config.site.applications;
         let known: Vec<Vec<String>> = (0..applications.len()).map(|at| ledger.plane().sentries(at).to_vec()).collect();
@@ -193,8 +192,9 @@ impl Daemon {
         // A dry run answers nobody.
         let names = Named::begin(config.dns.as_ref().filter(|_| !dry_run), &ledger, &mut desk)?;
         let sentries = Sentries::new(desk, links, config.forget_after);
-        let (steps, looks) = (Steps::default(), Looks::default());
-        Ok(Daemon { config, dry_run, ledger, provider, steps, looks, sentries, names, mailbox })
+        let (looks, sentry_looks) = (Looks::new(Unit::Server), Looks::new(Unit::Sentry));
+        let steps = Steps::default();
+        Ok(Daemon { config, dry_run, ledger, providers, steps, looks, sentry_looks, sentries, names, mailbox })
     }
 
     /// Runs until it is told to stop, or does not lead any more.
@@ -222,7 +222,7 @@ impl Daemon {
         let mut periods = tokio::time::interval(self.config.period);
         periods.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            self.steps.carry_out(&self.ledger, &self.provider, &self.mailbox);
+            self.steps.carry_out(&self.ledger, &self.providers, &self.mailbox);
             tokio::select! {
                 _ = periods.tick() => self.period()?,
                 message = self.mailbox.inbox.recv() => {
@@ -252,9 +252,9 @@ impl Daemon {
             }
             Message::Link(News::Closed(connection, why)) => self.sentries.closed(&mut self.ledger, connection, &why),
             // Of a time when this one led before: others have gone on since, or this one has begun it anew.
-            Message::Applied(term, ..) | Message::Looked(term, _) if term != self.ledger.term() => {}
+            Message::Applied(term, ..) | Message::Looked(term, ..) if term != self.ledger.term() => {}
             Message::Applied(_, step, result) => self.steps.applied(&mut self.ledger, &step, result)?,
-            Message::Looked(_, seen) => self.looked(&seen)?,
+            Message::Looked(_, unit, seen) => self.looked(unit, &seen)?,
             Message::Ask(question, answer) => {
                 // Who asked may have gone.
                 let _ = answer.send(self.answer(question));
@@ -288,7 +288,10 @@ impl Daemon {
         ledger.input(Input::Period { now, reports, sentries: sentries.cpus() })?;
         sentries.watch_drains(ledger, self.dry_run)?;
         self.steps.watch(ledger)?;
-        self.looks.look(ledger, &self.provider, &self.mailbox.to_self);
+        self.looks.look(ledger, self.providers.of(Unit::Server), &self.mailbox.to_self);
+        self.sentry_looks.look(ledger, self.providers.of(Unit::Sentry), &self.mailbox.to_self);
+        // Who is to leave from now on is in no answer any more.
+        self.names.follow(ledger, &self.sentries.desk)?;
         self.tell();
         Ok(())
     }
@@ -305,14 +308,23 @@ impl Daemon {
 
     /// The plane and the names learn who the sentries are.
     fn follow_sentries(&mut self) -> Result<(), DaemonError> {
+        // First who stands at posts: else they would count as somebody else's.
+        let provider = self.providers.of(Unit::Sentry);
+        self.sentries.watch_posts(&mut self.ledger, |post| provider.name(post))?;
         self.sentries.register(&mut self.ledger)?;
         Ok(self.names.follow(&mut self.ledger, &self.sentries.desk)?)
     }
 
-    /// What follows from how servers were.
-    fn looked(&mut self, seen: &[Seen]) -> Result<(), DaemonError> {
-        let patience = self.config.provider.check().hung_after;
-        if self.looks.looked(&mut self.ledger, &self.provider, seen, patience)? {
+    /// What follows from how servers, or sentries at posts, were.
+    fn looked(&mut self, unit: Unit, seen: &[Seen]) -> Result<(), DaemonError> {
+        // Nobody speaks with a dry run.
+        let desk = (!self.dry_run).then_some(&self.sentries.desk);
+        let (looks, provider) = match unit {
+            Unit::Server => (&mut self.looks, Some(&self.config.provider)),
+            Unit::Sentry => (&mut self.sentry_looks, self.config.sentries.as_ref()),
+        };
+        let patience = provider.map_or(Duration::MAX, |provider| provider.check().hung_after);
+        if looks.looked(&mut self.ledger, self.providers.of(unit), seen, patience, desk)? {
             self.tell();
         }
         Ok(())
@@ -323,7 +335,7 @@ impl Daemon {
         if self.dry_run {
             return;
         }
-        let address = |server: usize| address(&self.config, &*self.provider, server);
+        let address = |server: usize| address(&self.config, &**self.providers.of(Unit::Server), server);
         self.sentries.tell(&self.ledger, &address);
     }
 }

@@ -199,6 +199,11 @@ impl Desk {
         self.sentries.iter()
     }
 
+    /// Whether a sentry of this name speaks.
+    pub fn speaks(&self, name: &str) -> bool {
+        self.sentries.get(name).is_some_and(|known| known.connection.is_some())
+    }
+
     /// A registered sentry, by name.
     pub fn sentry_mut(&mut self, name: &str) -> Option<&mut Known> {
         self.sentries.get_mut(name)

@@ -10,22 +10,25 @@
 //! servers have several. A provider that hangs finds few steps waiting when it is back, not all that were decided.
 
 mod input;
+mod posts;
 mod records;
 mod show;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tidegate_engine::{Sla, Timestamp};
 use tidegate_provision::{
     ApplicationReport, Place, ProvisionAction, ProvisionError, ProvisionEvent, Provisioner, ProvisionerState,
-    RestoreError, ServerNews, Site, repartition,
+    RestoreError, ServerNews, Site,
 };
 
 use crate::names::Roll;
+use posts::{SPEAK, application_of};
+use records::START;
 
-pub use input::{Input, Process, Record, Step, What};
+pub use input::{Input, Process, Record, Step, Unit, What};
 pub use show::{Numbers, Planned};
 
 /// A control plane's decisions.
@@ -40,7 +43,10 @@ pub struct Plane {
     names: Vec<Roll>,
     next_step: u64,
     pending: BTreeMap<u64, Step>,
-    processes: BTreeMap<usize, Process>,
+    processes: BTreeMap<(Unit, usize), Process>,
+    /// Who stands at posts, or stood there last; and who stood there before and is still registered.
+    stands: BTreeMap<usize, String>,
+    stood: BTreeSet<String>,
     records: Vec<Record>,
 }
 
@@ -57,6 +63,12 @@ pub struct PlaneState {
     next_step: u64,
     pending: BTreeMap<u64, Step>,
     processes: BTreeMap<usize, Process>,
+    #[serde(default)]
+    sentry_processes: BTreeMap<usize, Process>,
+    #[serde(default)]
+    stands: BTreeMap<usize, String>,
+    #[serde(default)]
+    stood: BTreeSet<String>,
 }
 
 impl Plane {
@@ -78,6 +90,8 @@ impl Plane {
             next_step: 1,
             pending: BTreeMap::new(),
             processes: BTreeMap::new(),
+            stands: BTreeMap::new(),
+            stood: BTreeSet::new(),
             records: Vec::new(),
         })
     }
@@ -90,6 +104,9 @@ impl Plane {
         let provisioner = Provisioner::restore(site.clone(), state.provisioner)?;
         let mut names = state.names;
         names.resize(site.applications.len(), Roll::new());
+        let of = |unit: Unit, processes: BTreeMap<usize, Process>| {
+            processes.into_iter().map(move |(place, process)| ((unit, place), process))
+        };
         Ok(Plane {
             site,
             provisioner,
@@ -100,7 +117,9 @@ impl Plane {
             names,
             next_step: state.next_step,
             pending: state.pending,
-            processes: state.processes,
+            processes: of(Unit::Server, state.processes).chain(of(Unit::Sentry, state.sentry_processes)).collect(),
+            stands: state.stands,
+            stood: state.stood,
             records: Vec::new(),
         })
     }
@@ -116,7 +135,10 @@ impl Plane {
             names: self.names.clone(),
             next_step: self.next_step,
             pending: self.pending.clone(),
-            processes: self.processes.clone(),
+            processes: self.processes_of(Unit::Server),
+            sentry_processes: self.processes_of(Unit::Sentry),
+            stands: self.stands.clone(),
+            stood: self.stood.clone(),
         }
     }
 
@@ -136,11 +158,13 @@ impl Plane {
             Input::Began { .. } => {
                 (0..self.site.applications.len()).for_each(|at| self.provisioner.handle_gap(now, at));
                 self.last_period = now;
+                self.provisioner.pause_posts(now + SPEAK);
                 self.provisioner.handle_timeout(now);
                 self.note("began", String::from("a control plane takes over from what is in the store"));
             }
             Input::Period { reports, sentries, .. } => self.period(reports, sentries),
             Input::Server { server, news, reason, .. } => self.server(*server, *news, reason),
+            Input::Post { post, news, name, reason, .. } => self.post(*post, *news, name.as_deref(), reason),
             Input::Done { step, process, .. } => self.done(*step, *process),
             Input::Sentries { application, names, .. } => {
                 if let Some(sentries) = self.sentries.get_mut(*application) {
@@ -149,6 +173,7 @@ impl Plane {
                     let text = format!("from [{from}] to [{to}]");
                     self.record("sentries", Some(*application), None, text, false);
                 }
+                self.count_others();
             }
             Input::Names { application, roll, .. } => self.named(*application, roll),
             Input::Note { kind, reason, .. } => self.note(kind, reason.clone()),
@@ -182,8 +207,8 @@ impl Plane {
     }
 
     /// The process that serves at a place, as the provider told.
-    pub fn process(&self, server: usize) -> Option<Process> {
-        self.processes.get(&server).copied()
+    pub fn process(&self, unit: Unit, place: usize) -> Option<Process> {
+        self.processes.get(&(unit, place)).copied()
     }
 
     /// The sentries of an application.
@@ -231,12 +256,7 @@ impl Plane {
 
     fn server(&mut self, server: usize, news: ServerNews, reason: &str) {
         let Some(place) = self.places().get(server).copied() else { return };
-        let application = match place {
-            Place::Coming { application, .. }
-            | Place::Serving { application, .. }
-            | Place::Draining { application, .. } => Some(application),
-            Place::Free | Place::Failed { .. } => None,
-        };
+        let application = application_of(&place);
         self.provisioner.handle_server(self.now, server, news);
         if self.places()[server] == place {
             return;
@@ -249,7 +269,7 @@ impl Plane {
         self.record(kind, application, Some(server), reason.to_owned(), false);
         if news == ServerNews::Failed {
             // Whatever is left of it must not stand in the way of the next one.
-            self.step(server, What::Stop);
+            self.step(Unit::Server, server, What::Stop);
         }
         // Who failed is replaced at once, not at the next look.
         self.provisioner.handle_timeout(self.now);
@@ -258,12 +278,12 @@ impl Plane {
     fn done(&mut self, number: u64, process: Option<Process>) {
         let Some(step) = self.pending.remove(&number) else { return };
         match (&step.what, process) {
-            (What::Start { .. }, Some(process)) => drop(self.processes.insert(step.server, process)),
+            (What::Start { .. }, Some(process)) => drop(self.processes.insert((step.unit, step.place), process)),
             (What::Start { .. }, None) => {}
-            (What::Stop, _) => drop(self.processes.remove(&step.server)),
+            (What::Stop, _) => drop(self.processes.remove(&(step.unit, step.place))),
         }
         let text = process.map_or(String::from("done"), |process| format!("done: process {}", process.pid));
-        self.record_step("step-done", None, number, step.server, text);
+        self.record_step("step-done", &step, text);
     }
 
     /// What the provisioner says: numbers become steps, and events records.
@@ -273,8 +293,10 @@ impl Plane {
         }
         while let Some(action) = self.provisioner.poll_action() {
             match action {
-                ProvisionAction::Start { server, application } => self.step(server, What::Start { application }),
-                ProvisionAction::Stop { server } => self.step(server, What::Stop),
+                ProvisionAction::Start { server, application } => {
+                    self.step(Unit::Server, server, What::Start { application });
+                }
+                ProvisionAction::Stop { server } => self.step(Unit::Server, server, What::Stop),
                 ProvisionAction::Drain { server, application } => {
                     let text = String::from("it finishes what it has and gets nothing new");
                     self.record("drain", Some(application), Some(server), text, false);
@@ -291,6 +313,9 @@ impl Plane {
                 // Told to sentries as state, and split among those that are there.
                 ProvisionAction::SetCeiling { .. } | ProvisionAction::Partition { .. } => {}
             }
+        }
+        while let Some(action) = self.provisioner.poll_post_action() {
+            self.follow_post(&action);
         }
     }
 
@@ -314,11 +339,10 @@ impl Plane {
     }
 
     fn parts_of(&self, application: usize, members: &[usize], serving: &[usize]) -> Vec<Vec<usize>> {
-        let sentries = self.sentries[application].len();
-        if sentries == 0 {
+        if self.sentries[application].is_empty() {
             return Vec::new();
         }
-        let mut parts = repartition(&self.parts[application], members, sentries as u32);
+        let mut parts = self.repartitioned(application, members, serving);
         // A sentry without a server would refuse everything.
         for (at, part) in parts.iter_mut().enumerate() {
             // In the order of their places.
@@ -330,30 +354,29 @@ impl Plane {
         parts
     }
 
-    fn step(&mut self, server: usize, what: What) {
-        let number = self.next_step;
+    fn step(&mut self, unit: Unit, place: usize, what: What) {
+        let step = Step { number: self.next_step, unit, place, what };
         self.next_step += 1;
-        let (kind, application) = match what {
-            What::Start { application } => ("start", Some(application)),
-            What::Stop => ("stop", None),
+        let kind = match step.what {
+            What::Start { .. } => START,
+            What::Stop => "stop",
         };
-        self.record_step(kind, application, number, server, format!("step {number}"));
-        if what == What::Stop {
-            self.give_up(server, number);
+        self.record_step(kind, &step, format!("step {}", step.number));
+        if step.what == What::Stop {
+            self.give_up(&step);
         }
-        self.pending.insert(number, Step { number, server, what });
+        self.pending.insert(step.number, step);
     }
 
     /// A stop ends whatever steps before it started, so that those which wait behind an earlier one are over: else a
     /// provider that comes back after hours would start and stop in turn all that was decided meanwhile. The earliest
     /// one may have been begun.
-    fn give_up(&mut self, server: usize, stop: u64) {
-        let waiting = self.pending.values().filter(|step| step.server == server).skip(1);
-        let over: Vec<u64> = waiting.map(|step| step.number).collect();
-        for number in over {
-            self.pending.remove(&number);
-            let text = format!("step {number} waited behind another one; step {stop} is in its place");
-            self.record_step("step-over", None, number, server, text);
+    fn give_up(&mut self, stop: &Step) {
+        let same = |step: &&Step| (step.unit, step.place) == (stop.unit, stop.place);
+        let over: Vec<u64> = self.pending.values().filter(same).skip(1).map(|step| step.number).collect();
+        for step in over.iter().filter_map(|number| self.pending.remove(number)).collect::<Vec<_>>() {
+            let text = format!("step {} waited behind another one; step {} is in its place", step.number, stop.number);
+            self.record_step("step-over", &step, text);
         }
     }
 

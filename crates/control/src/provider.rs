@@ -1,4 +1,4 @@
-//! Providers start and stop servers.
+//! Providers start and stop servers, and sentries at posts.
 //!
 //! | file | question |
 //! |---|---|
@@ -18,10 +18,11 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::config;
-use crate::plane::{Process, Step, What};
+use crate::config::{self, Config};
+use crate::plane::{Process, Step, Unit, What};
 
-/// Starts and stops servers. Its methods block; they are called from threads of their own.
+/// Starts and stops servers, or sentries; a sentry's place is its post. Its methods block; they are called from threads
+/// of their own.
 pub trait Provider: Debug + Send + Sync {
     /// Carries a step out. It may be a step that was carried out before, wholly or in part, by a daemon that was killed
     /// then: what is there already is not made again. `known` is the process that is on record for the server.
@@ -38,6 +39,11 @@ pub trait Provider: Debug + Send + Sync {
 
     /// Where a server listens now, `host:port`, where the configuration does not say it; `None`: nowhere.
     fn address(&self, _server: usize) -> Option<String> {
+        None
+    }
+
+    /// What a sentry there calls itself; `None`: not known now, or there are no sentries.
+    fn name(&self, _post: usize) -> Option<String> {
         None
     }
 
@@ -73,12 +79,14 @@ pub enum Presence {
 #[derive(Debug, Error)]
 pub enum ProviderError {
     /// The program cannot be started.
-    #[error("cannot start \"{program}\": {source}; check command in [provider]")]
+    #[error("cannot start \"{program}\": {source}; check command in {table}")]
     Start {
         /// Name of the program.
         program: String,
         /// What the system said.
         source: std::io::Error,
+        /// Where the configuration has the command.
+        table: &'static str,
     },
     /// It cannot be stopped.
     #[error("process {pid} does not end")]
@@ -105,10 +113,45 @@ pub enum ProviderError {
     },
 }
 
-/// The provider that a configuration names. `store` marks what is started.
+/// Who starts and stops what.
+#[derive(Clone, Debug)]
+pub struct Providers {
+    servers: Arc<dyn Provider>,
+    sentries: Arc<dyn Provider>,
+}
+
+impl Providers {
+    /// Those that a configuration names. `store` marks what is started.
+    ///
+    /// # Errors
+    /// When the folder for what they print cannot be made, or it is not known how Kubernetes is reached.
+    pub fn build(config: &Config, store: u64) -> Result<Providers, ProviderError> {
+        let sentries = match &config.sentries {
+            Some(sentries) => build(sentries, store)?,
+            // There are no posts: it is never asked.
+            None => Arc::new(Pretend),
+        };
+        Ok(Providers { servers: build(&config.provider, store)?, sentries })
+    }
+
+    /// A dry run's.
+    pub fn pretend() -> Providers {
+        Providers { servers: Arc::new(Pretend), sentries: Arc::new(Pretend) }
+    }
+
+    /// Who starts and stops these.
+    pub fn of(&self, unit: Unit) -> &Arc<dyn Provider> {
+        match unit {
+            Unit::Server => &self.servers,
+            Unit::Sentry => &self.sentries,
+        }
+    }
+}
+
+/// The provider that a table of a configuration names. `store` marks what is started.
 ///
 /// # Errors
-/// When the folder for what servers print cannot be made, or it is not known how Kubernetes is reached.
+/// When the folder for what they print cannot be made, or it is not known how Kubernetes is reached.
 pub fn build(config: &config::Provider, store: u64) -> Result<Arc<dyn Provider>, ProviderError> {
     Ok(match config {
         config::Provider::Static { .. } => Arc::new(Static(config.clone())),

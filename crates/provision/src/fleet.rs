@@ -86,12 +86,13 @@ impl Default for Pool {
     }
 }
 
-/// A server that failed is not tried again for so long.
+/// A server that failed is not tried again for so long, where nothing else is said.
 const LEFT_ALONE: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug)]
 pub(super) struct Fleet {
     pub(super) pool: Pool,
+    left_alone: Duration,
     places: Vec<Place>,
     /// Counted at every change: news of one server must not mean to look at all of them for each application.
     tally: Tally,
@@ -140,7 +141,12 @@ impl Fleet {
             places.extend((0..*count).map(|_| Place::Serving { application, since: Timestamp::ZERO }));
         }
         places.resize(total as usize, Place::Free);
-        Fleet { pool, tally: Tally::of(initial.len(), &places), places }
+        Fleet { pool, left_alone: LEFT_ALONE, tally: Tally::of(initial.len(), &places), places }
+    }
+
+    /// What failed is not tried again for so long.
+    pub(super) fn leaving_alone(self, left_alone: Duration) -> Fleet {
+        Fleet { left_alone, ..self }
     }
 
     /// Whereabouts that were kept; servers that the pool has gained since are free.
@@ -241,7 +247,7 @@ impl Fleet {
                     self.put(server, Place::Free);
                     actions.push_back(ProvisionAction::Stop { server });
                 }
-                Place::Failed { since } if now.since(since) > LEFT_ALONE => self.put(server, Place::Free),
+                Place::Failed { since } if now.since(since) > self.left_alone => self.put(server, Place::Free),
                 _ => {}
             }
         }

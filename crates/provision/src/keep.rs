@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::fleet::Place;
+use super::posts::CrewState;
 use super::provisioner::Provisioner;
 use super::sentries::Watch;
 use super::watch::WatchedState;
@@ -24,6 +25,9 @@ pub struct ProvisionerState {
     places: Vec<Place>,
     wishes: Vec<Wish>,
     sentries: Vec<Vec<Watch>>,
+    /// Versions before posts have not kept it.
+    #[serde(default)]
+    crew: CrewState,
     parts: Vec<Vec<Vec<usize>>>,
 }
 
@@ -76,6 +80,7 @@ impl Provisioner {
             places: self.fleet.places().to_vec(),
             wishes: self.wishes.clone(),
             sentries: self.sentries.iter().map(|sentries| sentries.watches().to_vec()).collect(),
+            crew: self.crew.state(),
             parts: self.parts.clone(),
         }
     }
@@ -103,6 +108,7 @@ impl Provisioner {
             |(wish, (least, most)): (Wish, (u32, u32))| Wish { servers: wish.servers.clamp(least, most), ..wish };
         provisioner.wishes = state.wishes.into_iter().zip(limits).map(within).collect();
         provisioner.sentries.iter_mut().zip(state.sentries).for_each(|(sentries, kept)| sentries.restore(kept));
+        provisioner.crew.restore(state.crew);
         provisioner.parts = state.parts;
         Ok(provisioner)
     }
@@ -140,6 +146,7 @@ mod tests {
             applications: vec![application("one"), application("two")],
             policy: policies[policy].clone(),
             sentries: SentryRule::default(),
+            posts: Posts::default(),
         }
     }
 

@@ -14,6 +14,7 @@
 //! | `cataclysm.rs`, `follow.rs`, `cpu_target.rs` | policies: when to change how much |
 //! | `fleet.rs` | which server is where |
 //! | `sentries.rs` | how many sentries, and which servers each has to itself |
+//! | `posts.rs` | which sentries are started and stopped, where somebody else does not do it |
 //! | `watch.rs` | what is known of an application |
 //! | `keep.rs` | what must be kept, so that a restarted control plane goes on as if it had never stopped |
 //!
@@ -33,6 +34,7 @@ mod fleet;
 mod follow;
 mod forecast;
 mod keep;
+mod posts;
 mod provisioner;
 mod sentries;
 mod watch;
@@ -55,6 +57,7 @@ pub use fleet::{Place, Pool, ServerNews};
 pub use follow::Config as FollowConfig;
 pub use forecast::{Basis, Forecast, Forecaster, Seasonal};
 pub use keep::{ProvisionerState, RestoreError};
+pub use posts::Posts;
 pub use provisioner::Provisioner;
 pub use sentries::{SentryRule, repartition};
 pub use watch::{ApplicationReport, ApplicationSetup, Measured};
@@ -84,6 +87,8 @@ pub struct Site {
     pub policy: ProvisionConfig,
     /// When the number of sentries changes.
     pub sentries: SentryRule,
+    /// Where sentries are started; nowhere if somebody else starts them.
+    pub posts: Posts,
 }
 
 /// What a driver must do.

@@ -8,6 +8,7 @@ use core::time::Duration;
 
 use super::fleet::{Fleet, Place, ServerNews};
 use super::forecast::{Forecaster, Seasonal};
+use super::posts::Crew;
 use super::sentries::{Sentries, repartition};
 use super::watch::{ApplicationReport, ApplicationSetup, Measured, Watched};
 use super::{ProvisionAction, ProvisionError, ProvisionEvent, ProvisionPolicy, Site, View, Wish};
@@ -21,6 +22,7 @@ pub struct Provisioner {
     pub(super) fleet: Fleet,
     pub(super) wishes: Vec<Wish>,
     pub(super) sentries: Vec<Sentries>,
+    pub(super) crew: Crew,
     pub(super) parts: Vec<Vec<Vec<usize>>>,
     pub(super) actions: VecDeque<ProvisionAction>,
     events: VecDeque<(Timestamp, ProvisionEvent)>,
@@ -62,6 +64,7 @@ impl Provisioner {
             fleet: Fleet::new(site.pool, site.servers, &initial),
             wishes: site.applications.iter().map(wish).collect(),
             sentries: site.applications.iter().map(|a| Sentries::new(&site.sentries, a.max_sentries)).collect(),
+            crew: Crew::new(site.posts, initial.len()),
             parts: alloc::vec![Vec::new(); initial.len()],
             applications: (0..).zip(site.applications).map(|(at, setup)| Watched::new(setup, forecaster(at))).collect(),
             actions: VecDeque::new(),
@@ -93,6 +96,10 @@ impl Provisioner {
     /// A sentry was so busy between `since` and `now`: share of its CPU, 0 to 1.
     pub fn handle_sentry(&mut self, now: Timestamp, application: usize, sentry: usize, since: Timestamp, cpu: f64) {
         let Some(sentries) = self.sentries.get_mut(application) else { return };
+        // One that is coming takes its share when it is there.
+        if self.crew.is_coming(application) {
+            return;
+        }
         let from = sentries.count();
         if let Some((to, cpu)) = sentries.hear(now, sentry, since, cpu) {
             self.events.push_back((now, ProvisionEvent::SentriesWanted { application, from, to, cpu }));
@@ -111,6 +118,21 @@ impl Provisioner {
         self.partition(application);
     }
 
+    /// A provider's news of the sentry at a post. What fits nothing that was asked for is ignored.
+    pub fn handle_post(&mut self, now: Timestamp, post: usize, news: ServerNews) {
+        self.crew.hear(now, post, news);
+    }
+
+    /// So many of an application's sentries stand at no post: somebody else has started them.
+    pub fn handle_others(&mut self, application: usize, count: u32) {
+        self.crew.hear_others(application, count);
+    }
+
+    /// No sentry is started or sent away before `until`: those that are there have yet to speak.
+    pub fn pause_posts(&mut self, until: Timestamp) {
+        self.crew.pause(until);
+    }
+
     /// The time that [`Provisioner::poll_timeout`] named has come (calling earlier does no harm).
     pub fn handle_timeout(&mut self, now: Timestamp) {
         let lost = self.fleet.expire(now, &mut self.actions);
@@ -123,6 +145,7 @@ impl Provisioner {
         }
         // Also without a new decision: what was short may be free by now.
         self.settle(now);
+        self.crew.settle(now, self.sentries.iter().map(Sentries::count));
     }
 
     /// When to call [`Provisioner::handle_timeout`] next, and what for.
@@ -134,6 +157,11 @@ impl Provisioner {
     /// What to do. Poll after every `handle_*`, and at the beginning, until there is nothing more.
     pub fn poll_action(&mut self) -> Option<ProvisionAction> {
         self.actions.pop_front()
+    }
+
+    /// What to do at posts, whose numbers stand in the places of servers' numbers.
+    pub fn poll_post_action(&mut self) -> Option<ProvisionAction> {
+        self.crew.poll_action()
     }
 
     /// What was decided or happened.
@@ -150,6 +178,11 @@ impl Provisioner {
     /// Where every server of the pool is.
     pub fn places(&self) -> &[Place] {
         self.fleet.places()
+    }
+
+    /// Who stands at every post.
+    pub fn posts(&self) -> &[Place] {
+        self.crew.places()
     }
 
     /// What is known of an application: the inputs of decisions about it.
@@ -259,8 +292,8 @@ impl Site {
         if !(1..=1000).contains(&self.applications.len()) {
             return Err(ProvisionError::Applications { given: self.applications.len() });
         }
-        if self.servers > 65_535 {
-            return Err(ProvisionError::Servers { given: self.servers });
+        if let Some(given) = [self.servers, self.posts.count].into_iter().find(|count| *count > 65_535) {
+            return Err(ProvisionError::Servers { given });
         }
         for setup in &self.applications {
             if let Some(what) = setup.problem() {

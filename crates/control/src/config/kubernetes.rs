@@ -126,14 +126,15 @@ enum RawPort {
     Name(String),
 }
 
-/// Each application's; where nothing is said, both are called as the application is.
+/// Each application's; where nothing is said, both are called as the application is, and then `suffix`.
 pub(super) fn resolve(
     mut raw: BTreeMap<String, RawDeployment>,
     applications: &[String],
+    suffix: &str,
 ) -> Result<Vec<Deployment>, String> {
     let resolved = applications.iter().map(|application| {
         let raw = raw.remove(application).unwrap_or_default();
-        let name = raw.deployment.unwrap_or_else(|| application.clone());
+        let name = raw.deployment.unwrap_or_else(|| format!("{application}{suffix}"));
         let port = raw.port.map(|port| match port {
             RawPort::Number(port) => port.to_string(),
             RawPort::Name(name) => name,
@@ -142,19 +143,19 @@ pub(super) fn resolve(
     });
     let resolved: Vec<Deployment> = resolved.collect();
     if let Some(unknown) = raw.keys().next() {
-        return Err(format!("[provider] deployments: there is no application \"{unknown}\""));
+        return Err(format!("deployments: there is no application \"{unknown}\""));
     }
     for (key, of) in [("deployment", (|d| &d.name) as fn(&Deployment) -> &String), ("service", |d| &d.service)] {
         if let Some(bad) = resolved.iter().map(of).find(|name| !is_object_name(name)) {
             return Err(format!(
-                "[provider] deployments: \"{bad}\" is no name of a {key}: lower-case letters, digits, hyphens and dots"
+                "deployments: \"{bad}\" is no name of a {key}: lower-case letters, digits, hyphens and dots"
             ));
         }
     }
     let mut names: Vec<&str> = resolved.iter().map(|deployment| deployment.name.as_str()).collect();
     names.sort_unstable();
     match names.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(twice) => Err(format!("[provider] deployments: \"{}\" is two applications'; give each its own", twice[0])),
+        Some(twice) => Err(format!("deployments: \"{}\" is two applications'; give each its own", twice[0])),
         None => Ok(resolved),
     }
 }

@@ -8,11 +8,13 @@ use std::time::Duration;
 use serde::Deserialize;
 use tidegate_engine::units::{PerSecond, Seconds};
 use tidegate_engine::{Sla, SlaError, Statistic, Step};
-use tidegate_provision::{ApplicationSetup, Pool, ProvisionConfig, Replica, SentryRule};
+use tidegate_provision::{ApplicationSetup, Pool, ProvisionConfig, Replica};
 
 use super::kubernetes::{self, RawCluster, RawDeployment};
+use super::sentries::RawSentries;
 use super::{Check, Kubernetes, Local, Provider};
 use crate::names::{self, Dns};
+use crate::plane::Unit;
 
 /// The file.
 #[derive(Deserialize)]
@@ -34,7 +36,7 @@ pub(super) struct Raw {
     #[serde(default)]
     pub(super) provision: ProvisionConfig,
     #[serde(default)]
-    pub(super) sentries: SentryRule,
+    pub(super) sentries: RawSentries,
     #[serde(default)]
     pub(super) application: Vec<RawApplication>,
 }
@@ -137,7 +139,7 @@ impl RawProvider {
             }
             Kind::Kubernetes => {
                 let kubeconfig = self.kubeconfig.map(|path| folder.join(path));
-                let (servers, deployments) = (self.servers, kubernetes::resolve(self.deployments, applications)?);
+                let (servers, deployments) = (self.servers, kubernetes::resolve(self.deployments, applications, "")?);
                 let servers = servers.filter(|servers| *servers > 0).ok_or(kubernetes::NO_SERVERS)?;
                 kubernetes::is_there()?;
                 Provider::Kubernetes(Kubernetes { kubeconfig, namespace: self.namespace, servers, deployments, check })
@@ -156,10 +158,12 @@ impl RawProvider {
                 if first_port == 0 || servers == 0 || u32::from(first_port) + u32::from(servers) > 65_536 {
                     return Err(String::from("[provider] first_port + servers must be ports, from 1 to 65535"));
                 }
+                let port = |at: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, first_port + at));
                 Provider::Local(Local {
+                    unit: Unit::Server,
                     command: self.command,
-                    first_port,
-                    servers,
+                    addresses: (0..servers).map(port).collect(),
+                    applications: applications.to_vec(),
                     check,
                     stop_grace: or(self.stop_grace, Duration::from_secs(10)),
                     log: self.log.map(|log| folder.join(log)),
@@ -182,8 +186,7 @@ pub(super) struct RawApplication {
     min_servers: u32,
     max_servers: Option<u32>,
     servers: Option<u32>,
-    #[serde(default = "one")]
-    max_sentries: u32,
+    max_sentries: Option<u32>,
     service_time: Option<Seconds>,
     #[serde(default = "unit")]
     service_variation: f64,
@@ -219,7 +222,8 @@ struct RawStep {
 }
 
 impl RawApplication {
-    pub(super) fn resolve(self) -> Result<ApplicationSetup, String> {
+    /// The application, given the most sentries that one has where the file says nothing.
+    pub(super) fn resolve(self) -> Result<impl FnOnce(u32) -> ApplicationSetup, String> {
         let sla = match (self.target, self.sla) {
             (Some(target), None) => Sla::constant(Statistic::P95, target.duration()),
             (None, Some(sla)) => sla.resolve(),
@@ -231,14 +235,14 @@ impl RawApplication {
             let bound = replica.mean_bound(sla.statistic(), sla.target(0.0));
             replica.capacity(bound).map_err(|error| error.to_string())?;
         }
-        Ok(ApplicationSetup {
+        Ok(move |most_sentries| ApplicationSetup {
             name: self.name,
             sla,
             revenues: self.revenues,
             min_servers: self.min_servers,
             max_servers: self.max_servers.unwrap_or(u32::from(u16::MAX)),
             servers: self.servers.unwrap_or(self.min_servers),
-            max_sentries: self.max_sentries,
+            max_sentries: self.max_sentries.unwrap_or(most_sentries),
             replica,
         })
     }

@@ -15,7 +15,7 @@ use tracing::warn;
 use super::log::log;
 use crate::backend::{Lease, Store, StoreError};
 use crate::clock::{Clock, wall};
-use crate::plane::{Input, Plane};
+use crate::plane::{Input, Plane, Step, Unit};
 
 /// Inputs that wait for the store, at most.
 const OWED: usize = 10_000;
@@ -66,9 +66,13 @@ impl Ledger {
         }
     }
 
-    /// Notes what became of a server.
-    pub(super) fn news(&mut self, server: usize, news: ServerNews, reason: String) -> Result<(), StoreError> {
-        self.input(Input::Server { now: self.now(), server, news, reason })
+    /// Notes that what a step was to start has failed.
+    pub(super) fn failed(&mut self, step: &Step, reason: String) -> Result<(), StoreError> {
+        let (now, news) = (self.now(), ServerNews::Failed);
+        self.input(match step.unit {
+            Unit::Server => Input::Server { now, server: step.place, news, reason },
+            Unit::Sentry => Input::Post { now, post: step.place, news, name: None, reason },
+        })
     }
 
     /// Notes an event.

@@ -6,7 +6,7 @@ use tracing::{debug, error, info, warn};
 /// What an operator has to put right.
 const WRONG: [&str; 1] = ["sentry-refused"];
 /// What works less well than it should.
-const WORSE: [&str; 9] = [
+const WORSE: [&str; 10] = [
     "clock",
     "kubernetes",
     "no-sentries",
@@ -14,6 +14,7 @@ const WORSE: [&str; 9] = [
     "provider-hangs",
     "scaled-by-others",
     "sentry-cut-off",
+    "sentry-failed",
     "sentry-forgotten",
     "server-failed",
 ];
@@ -24,15 +25,16 @@ const DETAIL: [&str; 1] = ["step-done"];
 /// changes.
 pub(super) fn log(record: &Value) {
     let (kind, text) = (record["kind"].as_str().unwrap_or_default(), record["text"].as_str().unwrap_or_default());
-    let (application, server) = (record["application"].as_str(), record["server"].as_u64());
-    let number = record["number"].as_u64();
+    let number_of = |key: &str| record[key].as_u64();
+    let (application, server, post) = (record["application"].as_str(), number_of("server"), number_of("post"));
+    let number = number_of("number");
     if WRONG.contains(&kind) {
-        error!(application, server, record = number, "{kind}: {text}");
+        error!(application, server, post, record = number, "{kind}: {text}");
     } else if WORSE.contains(&kind) {
-        warn!(application, server, record = number, "{kind}: {text}");
+        warn!(application, server, post, record = number, "{kind}: {text}");
     } else if DETAIL.contains(&kind) {
-        debug!(application, server, record = number, "{kind}: {text}");
+        debug!(application, server, post, record = number, "{kind}: {text}");
     } else {
-        info!(application, server, record = number, "{kind}: {text}");
+        info!(application, server, post, record = number, "{kind}: {text}");
     }
 }

@@ -1,4 +1,8 @@
-//! Polls the provider for the states of servers, and turns changes into inputs.
+//! Polls the providers for the states of servers and of sentries at posts, and turns changes into inputs.
+//!
+//! *Awkward cases.* Whether a sentry serves is not for the provider to say: it does when it speaks with the control
+//! plane (`sentries.rs`). One that does not speak any more and serves all the same is left alone, as it works by its
+//! last orders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,15 +15,17 @@ use tokio::sync::mpsc::Sender;
 use super::Message;
 use super::ledger::Ledger;
 use crate::backend::StoreError;
-use crate::plane::{Input, Process};
+use crate::desk::Desk;
+use crate::plane::{Input, Process, Unit};
 use crate::provider::{Presence, Provider};
 
 /// Servers that are looked at in one round, at most; of more, in turns.
 const LOOKS: usize = 1000;
 
-/// Looks at servers, one round at a time.
-#[derive(Debug, Default)]
+/// Looks at what there is of a unit, one round at a time.
+#[derive(Debug)]
 pub(super) struct Looks {
+    unit: Unit,
     /// A round is under way.
     is_under_way: bool,
     /// The server that is looked at next, where there are too many to look at all.
@@ -38,6 +44,10 @@ pub(crate) struct Seen {
 }
 
 impl Looks {
+    pub(super) fn new(unit: Unit) -> Looks {
+        Looks { unit, is_under_way: false, next: 0, silent: BTreeMap::new() }
+    }
+
     /// Begins a round, unless one is under way.
     pub(super) fn look(&mut self, ledger: &Ledger, provider: &Arc<dyn Provider>, to_self: &Sender<Message>) {
         if self.is_under_way {
@@ -48,7 +58,7 @@ impl Looks {
             return;
         }
         self.is_under_way = true;
-        let (provider, done, term) = (provider.clone(), to_self.clone(), ledger.term());
+        let (provider, done, term, unit) = (provider.clone(), to_self.clone(), ledger.term(), self.unit);
         tokio::task::spawn_blocking(move || {
             let look = |&(server, place, known): &(usize, Place, Option<Process>)| Seen {
                 server,
@@ -64,18 +74,19 @@ impl Looks {
                 lots.into_iter().flat_map(|lot| lot.join().unwrap_or_default()).collect()
             });
             // The daemon may be ending.
-            let _ = done.blocking_send(Message::Looked(term, seen));
+            let _ = done.blocking_send(Message::Looked(term, unit, seen));
         });
     }
 
     /// What a round saw becomes news; whether there are any. Who serves and does not answer for longer than `patience`
-    /// has failed.
+    /// has failed. Of sentries, `desk` knows who speaks.
     pub(super) fn looked(
         &mut self,
         ledger: &mut Ledger,
         provider: &Arc<dyn Provider>,
         seen: &[Seen],
         patience: Duration,
+        desk: Option<&Desk>,
     ) -> Result<bool, StoreError> {
         self.is_under_way = false;
         if ledger.is_away() {
@@ -87,15 +98,24 @@ impl Looks {
             ledger.note(&kind, text)?;
         }
         // What came up meanwhile changes what is to be seen, also where the step for it is done already.
-        let plane = ledger.plane();
-        let waits: BTreeSet<usize> = plane.pending().map(|step| step.server).collect();
-        let holds = |seen: &&Seen| !waits.contains(&seen.server) && plane.places()[seen.server] == seen.place;
-        let news: Vec<_> = seen.iter().filter(holds).filter_map(|seen| self.judge(now, *seen, patience)).collect();
+        let (plane, unit) = (ledger.plane(), self.unit);
+        let waits = self.waits(ledger);
+        let holds = |seen: &&Seen| !waits.contains(&seen.server) && plane.places_of(unit)[seen.server] == seen.place;
+        let speaks = |name: &String| desk.is_some_and(|desk| desk.speaks(name));
+        let heard = |seen: &Seen| match (unit, desk) {
+            (Unit::Sentry, Some(_)) => seen.heard(provider.name(seen.server).is_some_and(|name| speaks(&name))),
+            _ => *seen,
+        };
+        let seen = seen.iter().filter(holds).map(heard);
+        let news: Vec<_> = seen.filter_map(|seen| self.judge(now, seen, patience)).collect();
         if news.is_empty() {
             return Ok(false);
         }
-        for (server, news, reason) in news {
-            ledger.later(Input::Server { now, server, news, reason });
+        for (place, news, reason) in news {
+            ledger.later(match unit {
+                Unit::Server => Input::Server { now, server: place, news, reason },
+                Unit::Sentry => Input::Post { now, post: place, news, name: provider.name(place), reason },
+            });
         }
         ledger.write_batch()?;
         Ok(true)
@@ -103,17 +123,22 @@ impl Looks {
 
     /// The servers of the next round, with what is known of them.
     fn in_turn(&mut self, ledger: &Ledger) -> Vec<(usize, Place, Option<Process>)> {
-        let plane = ledger.plane();
-        let waits: BTreeSet<usize> = plane.pending().map(|step| step.server).collect();
-        let used = |server: &usize| !matches!(plane.places()[*server], Place::Free | Place::Failed { .. });
-        let count = plane.places().len();
+        let (plane, unit) = (ledger.plane(), self.unit);
+        let (waits, places) = (self.waits(ledger), plane.places_of(unit));
+        let used = |server: &usize| !matches!(places[*server], Place::Free | Place::Failed { .. });
+        let count = places.len();
         // Those that did not answer are looked at every time.
         let silent: Vec<usize> = self.silent.keys().copied().filter(used).collect();
         let in_turn = (0..count).map(|at| (self.next + at) % count).filter(used);
         let in_turn: Vec<usize> = in_turn.filter(|server| !self.silent.contains_key(server)).take(LOOKS).collect();
         self.next = in_turn.last().map_or(0, |server| server + 1);
         let servers = silent.into_iter().chain(in_turn).filter(|server| !waits.contains(server));
-        servers.map(|server| (server, plane.places()[server], plane.process(server))).collect()
+        servers.map(|server| (server, places[server], plane.process(unit, server))).collect()
+    }
+
+    /// Where a step is yet to be done.
+    fn waits(&self, ledger: &Ledger) -> BTreeSet<usize> {
+        ledger.plane().pending().filter(|step| step.unit == self.unit).map(|step| step.place).collect()
     }
 
     /// What it means for a server that it was seen so.
@@ -136,5 +161,18 @@ impl Looks {
             }
             _ => None,
         }
+    }
+}
+
+impl Seen {
+    /// The same of a sentry, by whether it speaks.
+    fn heard(self, speaks: bool) -> Seen {
+        let presence = match (self.presence, self.place) {
+            (Presence::Absent, _) => Presence::Absent,
+            (_, Place::Coming { .. }) => Presence::Silent,
+            (_, _) if speaks => Presence::Serving,
+            (presence, _) => presence,
+        };
+        Seen { presence, ..self }
     }
 }

@@ -48,7 +48,9 @@ impl Named {
         }
         for application in 0..desk.applications() {
             let last = ledger.plane().names(application);
-            let roll = roll(&candidates(desk, application), last);
+            let stays = |one: &Candidate<'_>| !ledger.plane().is_leaving(one.name);
+            let candidates: Vec<_> = candidates(desk, application).into_iter().filter(stays).collect();
+            let roll = roll(&candidates, last);
             if roll == *last {
                 continue;
             }

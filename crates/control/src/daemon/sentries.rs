@@ -12,7 +12,7 @@ use super::ledger::Ledger;
 use super::name;
 use crate::backend::StoreError;
 use crate::desk::{Connection, Desk};
-use crate::plane::Input;
+use crate::plane::{Input, Unit};
 
 /// Connections of sentries, who speaks by them, and what they were told.
 #[derive(Debug)]
@@ -131,6 +131,32 @@ impl Sentries {
             ledger.note("sentry-registered", who)?;
         }
         Ok(true)
+    }
+
+    /// The plane learns which sentries stand at posts, by the names that `name` has for those who stand there.
+    pub(super) fn watch_posts(
+        &self,
+        ledger: &mut Ledger,
+        name: impl Fn(usize) -> Option<String>,
+    ) -> Result<(), StoreError> {
+        let plane = ledger.plane();
+        let waits = |post: usize| plane.pending().any(|step| (step.unit, step.place) == (Unit::Sentry, post));
+        let is_new = |(post, place): (usize, &Place)| {
+            let name = match place {
+                Place::Coming { .. } if !waits(post) => name(post)?,
+                // A pod that was replaced has another name.
+                Place::Serving { .. } => name(post).filter(|name| plane.stands(post) != Some(name))?,
+                _ => return None,
+            };
+            self.desk.speaks(&name).then_some((post, name))
+        };
+        let new: Vec<(usize, String)> = plane.posts().iter().enumerate().filter_map(is_new).collect();
+        let now = ledger.now();
+        for (post, name) in new {
+            let (news, reason) = (ServerNews::Up, format!("{name} speaks"));
+            ledger.later(Input::Post { now, post, news, name: Some(name), reason });
+        }
+        ledger.write_batch()
     }
 
     /// The plane learns who the sentries are when that changes.

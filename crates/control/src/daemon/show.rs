@@ -6,6 +6,7 @@ use tracing::error;
 
 use super::{Daemon, Question, address, name};
 use crate::desk::Known;
+use crate::plane::Unit;
 
 impl Daemon {
     pub(super) fn answer(&self, question: Question) -> Value {
@@ -44,6 +45,7 @@ impl Daemon {
             "store_away": self.ledger.why_away(),
             "applications": self.ledger.plane().numbers(),
             "sentries": self.sentries.desk.sentries().map(sentry).collect::<Vec<_>>(),
+            "posts": self.ledger.plane().posts(),
             "pending": self.ledger.plane().pending().count(),
             "counts": self.counts(),
         })
@@ -65,9 +67,16 @@ impl Daemon {
         let server = |(at, place): (usize, &Place)| {
             json!({
                 "server": name(at),
-                "address": address(&self.config, &*self.provider, at),
+                "address": address(&self.config, &**self.providers.of(Unit::Server), at),
                 "place": place,
-                "process": self.ledger.plane().process(at),
+                "process": self.ledger.plane().process(Unit::Server, at),
+            })
+        };
+        let post = |(at, place): (usize, &Place)| {
+            json!({
+                "sentry": self.providers.of(Unit::Sentry).name(at),
+                "place": place,
+                "process": self.ledger.plane().process(Unit::Sentry, at),
             })
         };
         let now = self.ledger.now();
@@ -88,6 +97,7 @@ impl Daemon {
             "revision": self.sentries.revision,
             "applications": self.ledger.plane().plan(),
             "servers": self.ledger.plane().places().iter().enumerate().map(server).collect::<Vec<_>>(),
+            "posts": self.ledger.plane().posts().iter().enumerate().map(post).collect::<Vec<_>>(),
             "sentries": self.sentries.desk.sentries().map(sentry).collect::<Vec<_>>(),
             "names": self.names.shown(&self.ledger, &self.sentries.desk),
             "pending": self.ledger.plane().pending().collect::<Vec<_>>(),

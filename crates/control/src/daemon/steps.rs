@@ -1,17 +1,17 @@
-//! Steps to the provider: one at a time for each server, all servers side by side.
+//! Steps to the providers: one at a time for each server and each post, all of them side by side.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tidegate_engine::Timestamp;
-use tidegate_provision::{Place, ServerNews};
+use tidegate_provision::Place;
 
 use super::ledger::Ledger;
-use super::{Mailbox, Message};
+use super::{Mailbox, Message, Providers};
 use crate::backend::StoreError;
-use crate::plane::{Input, Plane, Process, Step, What};
-use crate::provider::{Adopted, Provider, ProviderError};
+use crate::plane::{Input, Plane, Process, Step, Unit, What};
+use crate::provider::{Adopted, ProviderError};
 
 /// A provider that takes longer for a step is said to hang.
 const HANGS: Duration = Duration::from_secs(15);
@@ -20,20 +20,23 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// Steps that are carried out at the same time, at most.
 const AT_ONCE: usize = 128;
 
-/// Servers that a thread of this process carries out a step for: it may have been begun in a term before this one, and
-/// the same step at the same time a second time would start a second server.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct AtWork(Arc<Mutex<BTreeSet<usize>>>);
+/// A server of the pool, or a post.
+type Spot = (Unit, usize);
 
-/// Until it is dropped, a thread is at work for a server.
+/// Servers and posts that a thread of this process carries out a step for: it may have been begun in a term before this
+/// one, and the same step at the same time a second time would start a second server.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AtWork(Arc<Mutex<BTreeSet<Spot>>>);
+
+/// Until it is dropped, a thread is at work there.
 #[derive(Debug)]
-pub(crate) struct Turn(AtWork, usize);
+pub(crate) struct Turn(AtWork, Spot);
 
 /// The steps that are under way in this term.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
-    /// Servers that a thread is busy with, since when, and whether it was said that this takes too long.
-    busy: BTreeMap<usize, (Timestamp, bool)>,
+    /// What a thread is busy with, since when, and whether it was said that this takes too long.
+    busy: BTreeMap<Spot, (Timestamp, bool)>,
     /// Steps that failed, and when they are tried again.
     again: BTreeMap<u64, Timestamp>,
     /// Steps that were given to the provider, each try counted.
@@ -42,8 +45,8 @@ pub(super) struct Steps {
 }
 
 impl AtWork {
-    pub(super) fn begin(&self, server: usize) -> Option<Turn> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(server).then(|| Turn(self.clone(), server))
+    pub(super) fn begin(&self, spot: Spot) -> Option<Turn> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(spot).then(|| Turn(self.clone(), spot))
     }
 }
 
@@ -54,26 +57,27 @@ impl Drop for Turn {
 }
 
 impl Steps {
-    /// Gives the provider what is not done.
-    pub(super) fn carry_out(&mut self, ledger: &Ledger, provider: &Arc<dyn Provider>, mailbox: &Mailbox) {
+    /// Gives the providers what is not done.
+    pub(super) fn carry_out(&mut self, ledger: &Ledger, providers: &Providers, mailbox: &Mailbox) {
         if !ledger.may_act() {
             return;
         }
         let now = ledger.now();
-        let mut taken: BTreeSet<usize> = self.busy.keys().copied().collect();
+        let mut taken: BTreeSet<Spot> = self.busy.keys().copied().collect();
         for step in ledger.plane().pending() {
             if self.busy.len() >= AT_ONCE {
                 break;
             }
+            let spot = (step.unit, step.place);
             // Later steps of the same server wait for it.
-            if !taken.insert(step.server) || self.again.get(&step.number).is_some_and(|at| *at > now) {
+            if !taken.insert(spot) || self.again.get(&step.number).is_some_and(|at| *at > now) {
                 continue;
             }
-            let Some(turn) = mailbox.at_work.begin(step.server) else { continue };
-            self.busy.insert(step.server, (now, false));
+            let Some(turn) = mailbox.at_work.begin(spot) else { continue };
+            self.busy.insert(spot, (now, false));
             self.begun += 1;
-            let (step, known) = (step.clone(), ledger.plane().process(step.server));
-            let (provider, done) = (provider.clone(), mailbox.to_self.clone());
+            let (step, known) = (step.clone(), ledger.plane().process(step.unit, step.place));
+            let (provider, done) = (providers.of(step.unit).clone(), mailbox.to_self.clone());
             let (lease, term) = (ledger.lease(), ledger.term());
             tokio::task::spawn_blocking(move || {
                 let result = lease.holds().then(|| provider.apply(&step, known));
@@ -91,7 +95,7 @@ impl Steps {
         step: &Step,
         result: Option<Result<Option<Process>, ProviderError>>,
     ) -> Result<(), StoreError> {
-        self.busy.remove(&step.server);
+        self.busy.remove(&(step.unit, step.place));
         let now = ledger.now();
         match (result, &step.what) {
             (None, _) => Ok(()),
@@ -103,7 +107,7 @@ impl Steps {
             (Some(Err(error)), What::Start { .. }) => {
                 self.failures += 1;
                 ledger.write_batch()?;
-                ledger.news(step.server, ServerNews::Failed, error.to_string())?;
+                ledger.failed(step, error.to_string())?;
                 ledger.input(Input::Done { now, step: step.number, process: None })
             }
             (Some(Err(error)), What::Stop) => {
@@ -111,7 +115,7 @@ impl Steps {
                 match self.again.insert(step.number, now + AGAIN) {
                     Some(_) => Ok(()),
                     None => {
-                        let text = format!("server {}: {error}; it is tried again", step.server);
+                        let text = format!("{} {}: {error}; it is tried again", step.unit, step.place);
                         ledger.note("provider-failed", text)
                     }
                 }
@@ -122,10 +126,10 @@ impl Steps {
     /// Says of steps that take too long that they do; they are waited for.
     pub(super) fn watch(&mut self, ledger: &mut Ledger) -> Result<(), StoreError> {
         let now = ledger.now();
-        for (server, (since, said)) in &mut self.busy {
+        for ((unit, place), (since, said)) in &mut self.busy {
             if !*said && now.since(*since) > HANGS {
                 *said = true;
-                let text = format!("server {server}: its step takes longer than {HANGS:?}; it is waited for");
+                let text = format!("{unit} {place}: its step takes longer than {HANGS:?}; it is waited for");
                 ledger.note("provider-hangs", text)?;
             }
         }
@@ -138,16 +142,16 @@ impl Steps {
     }
 }
 
-/// The places that are in use, or are about to be.
-pub(super) fn adopted(plane: &Plane) -> Vec<Adopted> {
-    let starts = plane.pending().filter(|step| matches!(step.what, What::Start { .. }));
-    let starting: BTreeSet<usize> = starts.map(|step| step.server).collect();
-    let in_use = plane.places().iter().enumerate().filter_map(|(server, place)| match *place {
+/// The places of a unit that are in use, or are about to be.
+pub(super) fn adopted(plane: &Plane, unit: Unit) -> Vec<Adopted> {
+    let starts = plane.pending().filter(|step| step.unit == unit && matches!(step.what, What::Start { .. }));
+    let starting: BTreeSet<usize> = starts.map(|step| step.place).collect();
+    let in_use = plane.places_of(unit).iter().enumerate().filter_map(|(server, place)| match *place {
         Place::Coming { application, .. }
         | Place::Serving { application, .. }
         | Place::Draining { application, .. } => Some((server, application)),
         Place::Free | Place::Failed { .. } => None,
     });
-    let known = in_use.filter(|(server, _)| plane.process(*server).is_some() || starting.contains(server));
-    known.map(|(server, application)| Adopted { server, application, process: plane.process(server) }).collect()
+    let known = in_use.filter(|(server, _)| plane.process(unit, *server).is_some() || starting.contains(server));
+    known.map(|(server, application)| Adopted { server, application, process: plane.process(unit, server) }).collect()
 }

@@ -62,11 +62,11 @@ fn a_look_counts_only_for_what_was_looked_at() {
     let (term, coming) = (alone.daemon.ledger.term(), alone.place());
     assert!(matches!(coming, Place::Coming { .. }), "{coming:?}");
     let drained = Place::Draining { application: 0, since: Timestamp::ZERO };
-    alone.told(Message::Looked(term, seen(drained, Presence::Absent)));
+    alone.told(Message::Looked(term, Unit::Server, seen(drained, Presence::Absent)));
     assert_eq!(alone.place(), coming, "its earlier process has ended, which says nothing of this one");
-    alone.told(Message::Looked(term - 1, seen(coming, Presence::Absent)));
+    alone.told(Message::Looked(term - 1, Unit::Server, seen(coming, Presence::Absent)));
     assert_eq!(alone.place(), coming, "of a term in which another one may have led since");
-    alone.told(Message::Looked(term, seen(coming, Presence::Serving)));
+    alone.told(Message::Looked(term, Unit::Server, seen(coming, Presence::Serving)));
     assert!(matches!(alone.place(), Place::Serving { .. }));
 }
 
@@ -75,7 +75,7 @@ fn a_step_that_failed_in_an_earlier_term_does_not_fail_what_serves() {
     let mut alone = Alone::new();
     let step = alone.start();
     let (term, coming) = (alone.daemon.ledger.term(), alone.place());
-    alone.told(Message::Looked(term, seen(coming, Presence::Serving)));
+    alone.told(Message::Looked(term, Unit::Server, seen(coming, Presence::Serving)));
     let late = || Some(Err(ProviderError::Superseded { step: 1 }));
     alone.told(Message::Applied(term - 1, step.clone(), late()));
     assert!(matches!(alone.place(), Place::Serving { .. }));
@@ -112,8 +112,8 @@ fn a_sentry_that_comes_back_gives_up_its_connection_before() {
 #[test]
 fn for_one_server_one_thread_is_at_work_whatever_the_term() {
     let at_work = AtWork::default();
-    let turn = at_work.begin(3).expect("nobody is");
-    assert!(at_work.clone().begin(3).is_none() && at_work.begin(4).is_some());
+    let turn = at_work.begin((Unit::Server, 3)).expect("nobody is");
+    assert!(at_work.clone().begin((Unit::Server, 3)).is_none() && at_work.begin((Unit::Sentry, 3)).is_some());
     drop(turn);
-    assert!(at_work.begin(3).is_some());
+    assert!(at_work.begin((Unit::Server, 3)).is_some());
 }

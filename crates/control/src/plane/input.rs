@@ -35,6 +35,19 @@ pub enum Input {
         /// How that is known.
         reason: String,
     },
+    /// News of the sentry at a post.
+    Post {
+        /// Time of the input.
+        now: Timestamp,
+        /// Number of the post.
+        post: usize,
+        /// The new state of the sentry.
+        news: ServerNews,
+        /// What the sentry calls itself, where that is known.
+        name: Option<String>,
+        /// How that is known.
+        reason: String,
+    },
     /// A provider is through with a step.
     Done {
         /// Time of the input.
@@ -80,6 +93,17 @@ pub enum Input {
     },
 }
 
+/// What providers start and stop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unit {
+    /// A server of the pool.
+    #[default]
+    Server,
+    /// A sentry at a post.
+    Sentry,
+}
+
 /// A process that serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Process {
@@ -96,8 +120,12 @@ pub struct Process {
 pub struct Step {
     /// Counts up, over all starts of the daemon.
     pub number: u64,
-    /// Its place in the pool.
-    pub server: usize,
+    /// What it is about. Versions before posts knew only servers.
+    #[serde(default)]
+    pub unit: Unit,
+    /// Its place in the pool, or the number of its post.
+    #[serde(alias = "server")]
+    pub place: usize,
     /// The action of the step.
     pub what: What,
 }
@@ -108,7 +136,7 @@ pub struct Step {
 pub enum What {
     /// Start it.
     Start {
-        /// Index of the application that gets the server.
+        /// Index of the application that gets it.
         application: usize,
     },
     /// Stop it, whatever it still has.
@@ -128,6 +156,9 @@ pub struct Record {
     /// The place of the server concerned, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<usize>,
+    /// The post of the sentry concerned, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub post: Option<usize>,
     /// In words, with the reason.
     pub text: String,
     /// The inputs of the decision.
@@ -138,6 +169,15 @@ pub struct Record {
     pub step: Option<u64>,
 }
 
+impl std::fmt::Display for Unit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Unit::Server => "server",
+            Unit::Sentry => "post",
+        })
+    }
+}
+
 impl Input {
     /// Time at which the input arrived.
     pub fn now(&self) -> Timestamp {
@@ -145,6 +185,7 @@ impl Input {
             Input::Began { now }
             | Input::Period { now, .. }
             | Input::Server { now, .. }
+            | Input::Post { now, .. }
             | Input::Done { now, .. }
             | Input::Sentries { now, .. }
             | Input::Several { now, .. }
@@ -156,7 +197,11 @@ impl Input {
     /// Whether servers may be elsewhere after it, or sentries others: else nothing is to be divided anew.
     pub(super) fn may_move(&self) -> bool {
         match self {
-            Input::Began { .. } | Input::Period { .. } | Input::Server { .. } | Input::Sentries { .. } => true,
+            Input::Began { .. }
+            | Input::Period { .. }
+            | Input::Server { .. }
+            | Input::Post { .. }
+            | Input::Sentries { .. } => true,
             Input::Several { inputs, .. } => inputs.iter().any(Input::may_move),
             Input::Done { .. } | Input::Names { .. } | Input::Note { .. } => false,
         }

@@ -1,7 +1,10 @@
 //! Records of inputs for the audit log: names, and notes of every kind.
 
-use super::{Plane, Record};
+use super::{Plane, Record, Step, Unit, What};
 use crate::names::Roll;
+
+/// The kind of a record that a step to start something was decided.
+pub(super) const START: &str = "start";
 
 impl Plane {
     /// Whom an application's name stands for.
@@ -34,23 +37,29 @@ impl Plane {
             kind: kind.to_owned(),
             application: application.map(|at| self.site.applications[at].name.clone()),
             server,
+            post: None,
             text,
             inputs,
             step: None,
         });
     }
 
-    /// What becomes of a step, by its number.
-    pub(super) fn record_step(
-        &mut self,
-        kind: &str,
-        application: Option<usize>,
-        step: u64,
-        server: usize,
-        text: String,
-    ) {
+    /// What becomes of a step.
+    pub(super) fn record_step(&mut self, kind: &str, step: &Step, text: String) {
+        let application = match step.what {
+            What::Start { application } if kind == START => Some(self.site.applications[application].name.clone()),
+            _ => None,
+        };
+        let of = |unit: Unit| (step.unit == unit).then_some(step.place);
+        let (server, post) = (of(Unit::Server), of(Unit::Sentry));
+        let (at, kind, step) = (self.now, kind.to_owned(), Some(step.number));
+        self.records.push(Record { at, kind, application, server, post, text, inputs: None, step });
+    }
+
+    /// What happened at a post.
+    pub(super) fn record_post(&mut self, kind: &str, application: Option<usize>, post: usize, text: String) {
         let application = application.map(|at| self.site.applications[at].name.clone());
-        let (at, kind) = (self.now, kind.to_owned());
-        self.records.push(Record { at, kind, application, server: Some(server), text, inputs: None, step: Some(step) });
+        let (at, kind, post) = (self.now, kind.to_owned(), Some(post));
+        self.records.push(Record { at, kind, application, server: None, post, text, inputs: None, step: None });
     }
 }

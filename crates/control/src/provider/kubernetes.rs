@@ -83,20 +83,20 @@ impl Pods {
     }
 
     fn start(&self, step: &Step, application: usize) -> Result<Process, ProviderError> {
-        self.shared.fleet().start(Instant::now(), application, step.server);
+        self.shared.fleet().start(Instant::now(), application, step.place);
         if let Err(error) = self.scale(application, Way::Up) {
-            let _ = self.shared.fleet().stop(Instant::now(), step.server);
+            let _ = self.shared.fleet().stop(Instant::now(), step.place);
             return Err(error);
         }
         let fleet = self.shared.fleet();
-        let nameless = |fleet: &mut Fleet| fleet.mark(step.server) == 0;
+        let nameless = |fleet: &mut Fleet| fleet.mark(step.place) == 0;
         let waited = self.shared.changed.wait_timeout_while(fleet, APPEARS, nameless);
-        let mark = waited.unwrap_or_else(PoisonError::into_inner).0.mark(step.server);
+        let mark = waited.unwrap_or_else(PoisonError::into_inner).0.mark(step.place);
         Ok(Process { pid: mark as u32, started: mark, step: step.number })
     }
 
     fn stop(&self, step: &Step) -> Result<(), ProviderError> {
-        let whose = self.shared.fleet().stop(Instant::now(), step.server);
+        let whose = self.shared.fleet().stop(Instant::now(), step.place);
         // Of a step that failed before, or of a daemon before this one, it is not known any more whose it was.
         let deployments = whose.map_or(0..self.deployments, |at| at..at + 1);
         for at in deployments {
@@ -167,6 +167,10 @@ impl Provider for Pods {
 
     fn address(&self, server: usize) -> Option<String> {
         self.shared.fleet().address(server)
+    }
+
+    fn name(&self, post: usize) -> Option<String> {
+        self.shared.fleet().name(post)
     }
 
     fn take_notes(&self) -> Vec<(String, String)> {

@@ -1,4 +1,4 @@
-//! Servers as processes on this machine, started from a command template.
+//! Servers and sentries as processes on this machine, started from a command template.
 //!
 //! *Intuition.* A process outlives the daemon: it has a group of its own, and nothing of the daemon's. Starting looks
 //! first whether the step's process is there already; stopping means that nothing of the place's earlier steps is left.
@@ -6,7 +6,8 @@
 //!
 //! *Awkward cases.* A process that does not end when asked is killed. What a process started itself is found by the
 //! inherited mark, and goes with it. One that a killed daemon left behind is not this one's child: that it has ended is
-//! seen from /proc; children of this daemon are waited for, or they would stay as zombies.
+//! seen from /proc; children of this daemon are waited for, or they would stay as zombies. A sentry that
+//! is upgraded goes on in another process, which has inherited the mark.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -18,10 +19,10 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use super::check::answers;
-use super::process::{Found, MARK, find, mark, running, signal};
+use super::process::{Found, find, mark, running, signal, variable};
 use super::{Presence, Provider, ProviderError};
 use crate::config::Local;
-use crate::plane::{Process, Step, What};
+use crate::plane::{Process, Step, Unit, What};
 
 /// How often one that is to end is looked at.
 const LOOK: Duration = Duration::from_millis(20);
@@ -46,7 +47,7 @@ impl Processes {
     }
 
     fn start(&self, step: &Step, application: usize, known: Option<Process>) -> Result<Process, ProviderError> {
-        let there = self.there(step.server, known)?;
+        let there = self.there(step.place, known)?;
         if let Some(same) = there.iter().find(|process| process.step == step.number && process.leads()) {
             return Ok(Process { pid: same.pid, started: same.started, step: step.number });
         }
@@ -62,23 +63,30 @@ impl Processes {
     }
 
     fn spawn(&self, step: &Step, application: usize) -> Result<Child, ProviderError> {
-        let port = self.config.port(step.server).to_string();
+        let Local { unit, applications, .. } = &self.config;
+        let address = self.config.addresses[step.place];
+        let (place, application) = (step.place.to_string(), applications[application].as_str());
         let fill = |text: &String| {
-            let text = text.replace("{port}", &port).replace("{server}", &step.server.to_string());
-            text.replace("{application}", &application.to_string())
+            let text = text.replace("{port}", &address.port().to_string()).replace("{server}", &place);
+            text.replace("{application}", application).replace("{address}", &address.ip().to_string())
         };
         let words: Vec<String> = self.config.command.iter().map(fill).collect();
         let (program, arguments) = words.split_first().expect("a command has a program: the configuration was checked");
-        let (out, errors) = self.output(step.server)?;
+        let (out, errors) = self.output(step.place)?;
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null()).stdout(out).stderr(errors);
-        command.env(MARK, mark(self.store, step.server, step.number)).process_group(0);
-        command.spawn().map_err(|source| ProviderError::Start { program: program.clone(), source })
+        command.env(variable(*unit), mark(self.store, step.place, step.number)).process_group(0);
+        if let Some(name) = self.name(step.place) {
+            command.env("TIDEGATE_NAME", name).env("TIDEGATE_ADDRESS", address.ip().to_string());
+            command.env("TIDEGATE_APPLICATION", application);
+        }
+        let table = table(*unit);
+        command.spawn().map_err(|source| ProviderError::Start { program: program.clone(), source, table })
     }
 
-    fn output(&self, server: usize) -> Result<(Stdio, Stdio), ProviderError> {
+    fn output(&self, place: usize) -> Result<(Stdio, Stdio), ProviderError> {
         let Some(folder) = &self.config.log else { return Ok((Stdio::null(), Stdio::null())) };
-        let path = folder.join(format!("server-{server}.log"));
+        let path = folder.join(format!("{}-{place}.log", self.config.unit));
         let failed = |source| ProviderError::System { what: path.display().to_string(), source };
         let file: File = OpenOptions::new().create(true).append(true).open(&path).map_err(failed)?;
         let same = file.try_clone().map_err(failed)?;
@@ -86,8 +94,8 @@ impl Processes {
     }
 
     /// Everything that runs at a place: by the mark, and by what is on record.
-    fn there(&self, server: usize, known: Option<Process>) -> Result<Vec<Found>, ProviderError> {
-        let mut there = find(self.store, server)?;
+    fn there(&self, place: usize, known: Option<Process>) -> Result<Vec<Found>, ProviderError> {
+        let mut there = find(self.store, self.config.unit, place)?;
         let recorded = known.and_then(|known| running(known.pid).filter(|now| now.started == known.started));
         if let (Some(known), Some(now)) = (known, recorded)
             && there.iter().all(|process| process.pid != now.pid)
@@ -129,8 +137,22 @@ impl Processes {
         running(pid).is_some_and(|now| now.started == started)
     }
 
+    /// Whether a sentry goes on in another process.
+    fn goes_on(&self, place: usize, known: Process) -> bool {
+        let found = || find(self.store, self.config.unit, place).unwrap_or_default();
+        self.config.unit == Unit::Sentry && found().iter().any(|process| process.step == known.step)
+    }
+
     fn children(&self) -> std::sync::MutexGuard<'_, HashMap<u32, Child>> {
         self.children.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where the configuration has a unit's provider.
+fn table(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Server => "[provider]",
+        Unit::Sentry => "[sentries.provider]",
     }
 }
 
@@ -139,7 +161,7 @@ impl Provider for Processes {
         match step.what {
             What::Start { application } => self.start(step, application, known).map(Some),
             What::Stop => {
-                let mut there = self.there(step.server, known)?;
+                let mut there = self.there(step.place, known)?;
                 // A later step's is not this one's to stop.
                 there.retain(|process| process.step < step.number);
                 self.end(&there).map(|()| None)
@@ -147,30 +169,35 @@ impl Provider for Processes {
         }
     }
 
-    fn look(&self, server: usize, known: Option<Process>) -> Presence {
-        match known {
-            Some(process) if self.is_running(process.pid, process.started) => {
-                let address = format!("127.0.0.1:{}", self.config.port(server));
-                match answers(&address, self.config.check.path.as_deref()) {
-                    true => Presence::Serving,
-                    false => Presence::Silent,
-                }
-            }
-            _ => Presence::Absent,
+    fn look(&self, place: usize, known: Option<Process>) -> Presence {
+        let Some(known) = known else { return Presence::Absent };
+        if !self.is_running(known.pid, known.started) && !self.goes_on(place, known) {
+            return Presence::Absent;
         }
+        match answers(&self.config.addresses[place].to_string(), self.config.check.path.as_deref()) {
+            true => Presence::Serving,
+            false => Presence::Silent,
+        }
+    }
+
+    fn name(&self, post: usize) -> Option<String> {
+        (self.config.unit == Unit::Sentry).then(|| format!("sentry-{}", self.config.addresses[post].ip()))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
     use crate::config::Check;
 
     fn provider(store: u64, script: &str) -> Processes {
         let config = Local {
             command: ["sh", "-c", script].map(String::from).to_vec(),
-            first_port: 1,
-            servers: 4,
+            unit: Unit::Server,
+            addresses: (1..=4).map(|port| (Ipv4Addr::LOCALHOST, port).into()).collect(),
+            applications: vec![String::from("shop")],
             check: Check { path: None, hung_after: Duration::from_secs(30) },
             stop_grace: Duration::from_millis(200),
             log: None,
@@ -179,7 +206,7 @@ mod tests {
     }
 
     fn step(number: u64, what: What) -> Step {
-        Step { number, server: 2, what }
+        Step { number, unit: Unit::Server, place: 2, what }
     }
 
     const START: What = What::Start { application: 0 };
@@ -197,12 +224,15 @@ mod tests {
         let other = provider(store(1), "exec sleep 100");
         assert_eq!(other.apply(&step(1, START), None).expect("is found"), Some(process));
         assert_eq!(other.look(2, Some(process)), Presence::Silent, "sleep does not listen");
-        assert_eq!(find(store(1), 2).expect("/proc").len(), 1);
+        assert_eq!(find(store(1), Unit::Server, 2).expect("/proc").len(), 1);
         // The same step of another store is another.
-        assert_eq!(find(store(99), 2).expect("/proc"), []);
+        assert_eq!(find(store(99), Unit::Server, 2).expect("/proc"), []);
         other.apply(&step(2, What::Stop), Some(process)).expect("stops");
         other.apply(&step(2, What::Stop), Some(process)).expect("stops nothing");
-        assert_eq!((one.look(2, Some(process)), find(store(1), 2).expect("/proc").len()), (Presence::Absent, 0));
+        assert_eq!(
+            (one.look(2, Some(process)), find(store(1), Unit::Server, 2).expect("/proc").len()),
+            (Presence::Absent, 0)
+        );
     }
 
     #[test]
@@ -210,12 +240,12 @@ mod tests {
         let provider = provider(store(2), "trap '' TERM; sleep 100 & while :; do sleep 1; done");
         let process = provider.apply(&step(1, START), None).expect("starts").expect("a process");
         let deadline = Instant::now() + Duration::from_secs(60);
-        while find(store(2), 2).expect("/proc").len() < 2 {
+        while find(store(2), Unit::Server, 2).expect("/proc").len() < 2 {
             assert!(Instant::now() < deadline, "it starts another");
             std::thread::park_timeout(Duration::from_millis(10));
         }
         provider.apply(&step(2, What::Stop), None).expect("stops");
-        assert_eq!(find(store(2), 2).expect("/proc"), []);
+        assert_eq!(find(store(2), Unit::Server, 2).expect("/proc"), []);
         assert_eq!(provider.look(2, Some(process)), Presence::Absent);
     }
 
@@ -229,9 +259,9 @@ mod tests {
         // As one does that stood still, and does not know that another control plane has gone on since.
         let late = provider.apply(&step(1, START), Some(first)).expect_err("is late");
         assert!(matches!(late, ProviderError::Superseded { step: 1 }), "{late}");
-        assert_eq!(find(store(3), 2).expect("/proc").len(), 1);
+        assert_eq!(find(store(3), Unit::Server, 2).expect("/proc").len(), 1);
         provider.apply(&step(4, What::Stop), Some(second)).expect("stops");
-        assert_eq!(find(store(3), 2).expect("/proc"), []);
+        assert_eq!(find(store(3), Unit::Server, 2).expect("/proc"), []);
     }
 
     #[test]

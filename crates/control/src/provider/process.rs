@@ -10,9 +10,15 @@ use std::io;
 use std::time::Duration;
 
 use super::ProviderError;
+use crate::plane::Unit;
 
 /// The variable that marks a process.
-pub(super) const MARK: &str = "TIDEGATE_SERVER";
+pub(super) fn variable(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Server => "TIDEGATE_SERVER",
+        Unit::Sentry => "TIDEGATE_POST",
+    }
+}
 
 /// How often, and after which pause, it is looked at a process without an environment again.
 const LOOKS: u32 = 20;
@@ -37,13 +43,13 @@ impl Found {
 }
 
 /// What marks the process of a step.
-pub(super) fn mark(store: u64, server: usize, step: u64) -> String {
-    format!("{store:016x}/{server}/{step}")
+pub(super) fn mark(store: u64, place: usize, step: u64) -> String {
+    format!("{store:016x}/{place}/{step}")
 }
 
-/// Every running process that a store has started for a place in the pool.
-pub(super) fn find(store: u64, server: usize) -> Result<Vec<Found>, ProviderError> {
-    let prefix = format!("{MARK}={store:016x}/{server}/");
+/// Every running process that a store has started for a place in the pool, or a post.
+pub(super) fn find(store: u64, unit: Unit, place: usize) -> Result<Vec<Found>, ProviderError> {
+    let prefix = format!("{}={store:016x}/{place}/", variable(unit));
     let all = fs::read_dir("/proc").map_err(|source| ProviderError::System { what: String::from("/proc"), source })?;
     let pids = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
     Ok(pids.filter_map(|pid| marked(pid, prefix.as_bytes())).collect())
@@ -104,6 +110,6 @@ mod tests {
         let me = running(std::process::id()).expect("runs");
         assert!(me.started > 0);
         assert_eq!(running(u32::MAX), None);
-        assert_eq!(find(0x1234_5678_9abc_def0, 3).expect("/proc"), []);
+        assert_eq!(find(0x1234_5678_9abc_def0, Unit::Server, 3).expect("/proc"), []);
     }
 }

@@ -17,7 +17,7 @@ use tidegate_engine::units::Seconds;
 use tidegate_engine::{
     AbandonedBy, Action, Decision, Outcome, Request, Rng, ServerId, Status, Ticket, Timestamp, Watch,
 };
-use tidegate_provision::{ApplicationReport, FollowConfig, Place, Pool, ProvisionConfig, SentryRule, ServerNews, Site};
+use tidegate_provision::{ApplicationReport, FollowConfig, Place, Pool, ProvisionConfig, ServerNews, Site};
 
 use crate::support::application::application;
 use sentry::{Job, Sentry, controller};
@@ -65,19 +65,15 @@ struct World {
 }
 
 fn site() -> Site {
-    let follow = FollowConfig {
-        every: Seconds(1.0),
-        smooth: Seconds(3.0),
-        trend: Seconds(10.0),
-        hold: Seconds(5.0),
-        ..FollowConfig::default()
-    };
+    let (every, smooth) = (Seconds(1.0), Seconds(3.0));
+    let follow = FollowConfig { every, smooth, trend: Seconds(10.0), hold: Seconds(5.0), ..FollowConfig::default() };
     Site {
         servers: SERVERS as u32,
         pool: Pool { setup_time: Duration::from_secs(2), drain_limit: Duration::from_secs(10), ..Pool::default() },
         applications: vec![application("shop"), application("mail")],
         policy: ProvisionConfig::Follow(follow),
-        sentries: SentryRule::default(),
+        sentries: Default::default(),
+        posts: Default::default(),
     }
 }
 
@@ -333,18 +329,18 @@ impl World {
             let now = self.plane_now();
             let process = match step.what {
                 What::Start { .. } => {
-                    let there = self.servers.get(&step.server).is_some_and(|server| server.step == step.number);
+                    let there = self.servers.get(&step.place).is_some_and(|server| server.step == step.number);
                     if !there && !self.started.contains(&step.number) {
                         self.started.push(step.number);
                         let ready = self.now + Duration::from_secs(1);
-                        self.servers.insert(step.server, Server { step: step.number, ready });
+                        self.servers.insert(step.place, Server { step: step.number, ready });
                     }
                     Some(Process { pid: step.number as u32, started: 1, step: step.number })
                 }
                 What::Stop => {
-                    if self.servers.get(&step.server).is_some_and(|server| server.step < step.number) {
-                        self.servers.remove(&step.server);
-                        (0..APPLICATIONS).for_each(|at| self.dies(at, ServerId(step.server as u16)));
+                    if self.servers.get(&step.place).is_some_and(|server| server.step < step.number) {
+                        self.servers.remove(&step.place);
+                        (0..APPLICATIONS).for_each(|at| self.dies(at, ServerId(step.place as u16)));
                     }
                     None
                 }
@@ -361,7 +357,7 @@ impl World {
     }
 
     fn news(&mut self, place: usize) {
-        if self.plane.pending().any(|step| step.server == place) || self.fault(20) {
+        if self.plane.pending().any(|step| step.place == place) || self.fault(20) {
             return;
         }
         let there = self.servers.get(&place).copied();

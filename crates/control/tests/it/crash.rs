@@ -10,7 +10,9 @@ use tidegate_control::backend::{Backend, FileBackend, StoreError};
 use tidegate_control::plane::{Input, Plane, Process, Step, What};
 use tidegate_engine::Timestamp;
 use tidegate_engine::units::Seconds;
-use tidegate_provision::{ApplicationReport, FollowConfig, Place, Pool, ProvisionConfig, SentryRule, ServerNews, Site};
+use tidegate_provision::{
+    ApplicationReport, FollowConfig, Place, Pool, Posts, ProvisionConfig, SentryRule, ServerNews, Site,
+};
 
 use crate::support::Store;
 use crate::support::application::application;
@@ -34,6 +36,7 @@ pub fn site() -> Site {
         applications: vec![application("shop"), application("mail")],
         policy: ProvisionConfig::Follow(follow),
         sentries: SentryRule::default(),
+        posts: Posts::default(),
     }
 }
 
@@ -51,7 +54,7 @@ struct Machine {
 impl Machine {
     /// What a provider promises: see `Provider::apply`.
     fn apply(&mut self, step: &Step) -> Option<Process> {
-        let there = self.running.entry(step.server).or_default();
+        let there = self.running.entry(step.place).or_default();
         match step.what {
             What::Start { .. } => {
                 if !there.contains(&step.number) {
@@ -189,7 +192,7 @@ fn play(daemon: &mut Daemon, machine: &mut Machine, turn: &Turn) {
         daemon.step(machine, *killed);
     }
     for server in 0..SERVERS as usize {
-        let waits = daemon.plane().pending().any(|step| step.server == server);
+        let waits = daemon.plane().pending().any(|step| step.place == server);
         let news = match daemon.plane().places()[server] {
             _ if waits => continue,
             Place::Coming { .. } if machine.is_running(server) => ServerNews::Up,
@@ -261,7 +264,7 @@ fn of_a_provider_that_hangs_few_steps_wait_and_nothing_is_doubled_afterwards() {
         let now = Timestamp::from_millis(second * 1000);
         plane.handle(&Input::Period { now, reports: rates.map(report).to_vec(), sentries: Vec::new() });
         let mut waiting = [0; SERVERS as usize];
-        plane.pending().for_each(|step| waiting[step.server] += 1);
+        plane.pending().for_each(|step| waiting[step.place] += 1);
         assert!(waiting.iter().all(|steps| *steps <= 3), "after {second} s: {waiting:?}");
     }
     loop {

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tidegate_control::plane::{Input, Plane, PlaneState, Process, What};
+use tidegate_control::plane::{Input, Plane, PlaneState, Process, Unit, What};
 use tidegate_engine::Timestamp;
 use tidegate_provision::{
-    ApplicationReport, CataclysmConfig, CpuTargetConfig, FollowConfig, Place, Pool, ProvisionConfig, SentryRule,
+    ApplicationReport, CataclysmConfig, CpuTargetConfig, FollowConfig, Place, Pool, Posts, ProvisionConfig, SentryRule,
     ServerNews, Site,
 };
 
@@ -41,6 +41,7 @@ fn site(policy: ProvisionConfig) -> Site {
         applications: vec![application("shop"), application("mail")],
         policy,
         sentries: SentryRule::default(),
+        posts: Posts::default(),
     }
 }
 
@@ -59,7 +60,7 @@ fn what_was_stored_before_is_read() {
         let now = serde_json::to_value(plane.state()).expect("text");
         let lost = lost(&stored.state, &now, String::new());
         assert!(lost.is_empty(), "{name}: not as it was stored: {lost:?}");
-        let processes = |plane: &Plane| (0..8).filter(|server| plane.process(*server).is_some()).count();
+        let processes = |plane: &Plane| (0..8).filter(|server| plane.process(Unit::Server, *server).is_some()).count();
         let serves = |place: &&Place| matches!(place, Place::Serving { .. });
         assert!(processes(&plane) >= 2, "{name}: of {} servers the processes are known", processes(&plane));
         assert!(plane.places().iter().filter(serves).count() >= 2);
@@ -135,7 +136,7 @@ fn a_second(plane: &mut Plane, now: Timestamp) -> Vec<Input> {
         take(plane, Input::Done { now, step: step.number, process });
         if starts {
             let reason = String::from("it answers");
-            take(plane, Input::Server { now, server: step.server, news: ServerNews::Up, reason });
+            take(plane, Input::Server { now, server: step.place, news: ServerNews::Up, reason });
         }
     }
     inputs

@@ -36,6 +36,7 @@ fn site(policy: ProvisionConfig) -> Site {
         applications: vec![application("one", 3), application("two", 3)],
         policy,
         sentries: SentryRule::default(),
+        posts: Posts::default(),
     }
 }
 

@@ -78,13 +78,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             Some(What::Audit { after }) => audit(&config, args.dry_run, *after).await,
             Some(What::Check) => {
                 let site = &config.site;
-                writeln!(
-                    stdout(),
-                    "{}: {} applications, {} servers",
-                    args.config.display(),
-                    site.applications.len(),
-                    site.servers
-                )?;
+                let posts = match site.posts.count {
+                    0 => String::new(),
+                    posts => format!(", {posts} posts of sentries"),
+                };
+                let (file, applications) = (args.config.display(), site.applications.len());
+                writeln!(stdout(), "{file}: {applications} applications, {} servers{posts}", site.servers)?;
                 Ok(ExitCode::SUCCESS)
             }
         }

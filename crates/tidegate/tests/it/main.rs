@@ -9,6 +9,7 @@ mod kept;
 mod measurements;
 mod nucleus;
 mod profile;
+mod sentries;
 mod stealing;
 mod support;
 mod upgrade;

@@ -122,6 +122,11 @@ impl Fleet {
         self.place(server)?.1.map(|pod| pod.address.clone())
     }
 
+    /// What a place's pod is called.
+    pub(super) fn name(&self, server: usize) -> Option<String> {
+        self.place(server)?.1.and_then(|pod| pod.name.clone())
+    }
+
     /// What is put on record of a place's pod; 0 while it has none.
     pub(super) fn mark(&self, server: usize) -> u64 {
         self.place(server).and_then(|(_, pod)| pod).map_or(0, |pod| mark(&pod.uid))

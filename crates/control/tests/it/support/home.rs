@@ -10,7 +10,7 @@ use tidegate_control::config::ClusterConfig;
 use tidegate_control::plane::{Input, Plane};
 use tidegate_engine::Timestamp;
 use tidegate_engine::units::Seconds;
-use tidegate_provision::{ApplicationReport, FollowConfig, Pool, ProvisionConfig, SentryRule, Site};
+use tidegate_provision::{ApplicationReport, FollowConfig, Pool, Posts, ProvisionConfig, SentryRule, Site};
 
 use super::application::application;
 use super::cluster::api::Api;
@@ -130,6 +130,7 @@ pub fn site() -> Site {
         applications: vec![application("shop"), application("mail")],
         policy: ProvisionConfig::Follow(follow),
         sentries: SentryRule::default(),
+        posts: Posts::default(),
     }
 }
 

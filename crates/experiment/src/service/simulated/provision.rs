@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use tidegate_engine::{ClassSetup, Seconds, Setup};
-use tidegate_provision::{ApplicationSetup, Pool, ProvisionConfig, ProvisionEvent, Provisioner, SentryRule, Site};
+use tidegate_provision::{
+    ApplicationSetup, Pool, Posts, ProvisionConfig, ProvisionEvent, Provisioner, SentryRule, Site,
+};
 use tidegate_sim::{SiteError, SiteReport, SiteWorld, Stream, World};
 use tidegate_workload::Course;
 
@@ -34,6 +36,7 @@ pub(super) fn site(whole: &World, scenario: &Scenario, arm: &Arm) -> Result<Opti
             low: provision.sentry_low,
             hold: Seconds(provision.sentry_hold.as_secs_f64()),
         },
+        posts: Posts::default(),
     };
     Provisioner::new(site.clone()).map_err(|source| ArmError::Site { arm: arm.name.clone(), source })?;
     let mut counts = vec![0; applications.len()];

@@ -10,7 +10,9 @@ use anyhow::{Context, Result, anyhow, ensure};
 use serde::Deserialize;
 use tidegate_engine::{ServerSetup, Setup, Sla, Statistic, Timestamp};
 use tidegate_experiment::plan::in_parallel;
-use tidegate_provision::{ApplicationSetup, CpuTargetConfig, FollowConfig, Pool, ProvisionConfig, SentryRule, Site};
+use tidegate_provision::{
+    ApplicationSetup, CpuTargetConfig, FollowConfig, Pool, Posts, ProvisionConfig, SentryRule, Site,
+};
 use tidegate_sim::{Discipline, Manner, ServerModel, SiteReport, SiteWorld, Stream, Url, World};
 use tidegate_workload::Course;
 use tidegate_workload::trace::{Instant, TraceReader, What};
@@ -271,6 +273,7 @@ impl Args {
             applications: vec![application],
             policy: policy.clone(),
             sentries: SentryRule::default(),
+            posts: Posts::default(),
         };
         let past = vec![stretch.past.clone()];
         Ok(SiteWorld { site, worlds: vec![world], every: PERIOD, past, origin: stretch.origin })

@@ -21,7 +21,7 @@ use kube::{Client, Error};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidegate_control::config::{Check, Deployment as Named, Kubernetes, Provider as ProviderConfig};
-use tidegate_control::plane::{Process, Step, What};
+use tidegate_control::plane::{Process, Step, Unit, What};
 use tidegate_control::provider::{Adopted, Presence, Provider, build};
 use tokio::runtime::Runtime;
 
@@ -248,7 +248,7 @@ impl Controllers {
 
 /// A step as the plane makes it.
 pub fn step(number: u64, server: usize, what: What) -> Step {
-    Step { number, server, what }
+    Step { number, unit: Unit::Server, place: server, what }
 }
 
 pub const START: What = What::Start { application: 0 };
