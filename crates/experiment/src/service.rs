@@ -116,6 +116,9 @@ pub enum ServiceError {
     /// The sentry does not take what it was started with: a bug.
     #[error("the sentry does not reload: {0}")]
     Reload(#[from] tidegate_sentry::ReloadError),
+    /// Clients do not find the sentries.
+    #[error("clients do not find the sentries by name: {0}")]
+    Names(String),
     /// The data server does not start.
     #[error(transparent)]
     DataServer(#[from] DataServerError),

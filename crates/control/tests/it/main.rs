@@ -6,6 +6,8 @@ mod disk_full;
 #[cfg(feature = "kubernetes")]
 mod kubernetes;
 #[cfg(feature = "kubernetes")]
+mod kubernetes_sentries;
+#[cfg(feature = "kubernetes")]
 mod lease;
 #[cfg(feature = "kubernetes")]
 mod lease_killed;

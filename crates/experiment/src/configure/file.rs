@@ -27,7 +27,7 @@ pub(crate) struct Process {
 /// Its admin API.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Admin {
-    pub(crate) listen: SocketAddr,
+    pub(crate) listen: String,
 }
 
 /// Where nuclei report to.
@@ -50,7 +50,7 @@ pub(crate) struct ControlLink {
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct ApplicationFile {
     pub(crate) name: String,
-    pub(crate) listen: SocketAddr,
+    pub(crate) listen: String,
     /// `None`: from the control plane.
     pub(crate) servers: Option<Vec<Server>>,
     pub(crate) admission: Option<Table>,
@@ -138,7 +138,8 @@ pub(crate) struct ControlFile {
     pub(crate) key_file: PathBuf,
     pub(crate) period: &'static str,
     pub(crate) provider: Provider,
-    pub(crate) sentries: Option<SentryRule>,
+    pub(crate) dns: Dns,
+    pub(crate) sentries: Sentries,
     pub(crate) provision: Option<Table>,
     pub(crate) application: Vec<PlannedApplication>,
 }
@@ -155,12 +156,32 @@ pub(crate) struct Provider {
     pub(crate) drain_limit: &'static str,
 }
 
-/// When sentries are asked for and returned: shares of a processor, and seconds.
+/// Who answers for applications' names.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct SentryRule {
-    pub(crate) high: f64,
-    pub(crate) low: f64,
-    pub(crate) hold: f64,
+pub(crate) struct Dns {
+    pub(crate) listen: SocketAddr,
+    pub(crate) zone: &'static str,
+    pub(crate) ttl: &'static str,
+}
+
+/// When sentries are asked for and returned: shares of a processor, and seconds; and what starts them.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Sentries {
+    pub(crate) high: Option<f64>,
+    pub(crate) low: Option<f64>,
+    pub(crate) hold: Option<f64>,
+    pub(crate) provider: SentryProvider,
+}
+
+/// What starts sentries.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct SentryProvider {
+    pub(crate) kind: &'static str,
+    pub(crate) command: Vec<String>,
+    pub(crate) addresses: Vec<Ipv4Addr>,
+    pub(crate) port: u16,
+    pub(crate) log: PathBuf,
+    pub(crate) leave_after: &'static str,
 }
 
 /// An application as the control plane has it.
@@ -177,10 +198,10 @@ pub(crate) struct PlannedApplication {
 
 impl SentryFile {
     /// A sentry on one worker, and nothing else yet.
-    pub(crate) fn new(admin: SocketAddr, application: Vec<ApplicationFile>) -> SentryFile {
+    pub(crate) fn new(admin: impl ToString, application: Vec<ApplicationFile>) -> SentryFile {
         SentryFile {
             sentry: Process { workers: 1 },
-            admin: Admin { listen: admin },
+            admin: Admin { listen: admin.to_string() },
             reports: None,
             control: None,
             application,
@@ -190,7 +211,7 @@ impl SentryFile {
 
 impl ApplicationFile {
     /// The scenario's application number `at` with the policies of an arm.
-    pub(crate) fn new(scenario: &Scenario, arm: &Arm, at: usize, listen: SocketAddr) -> ApplicationFile {
+    pub(crate) fn new(scenario: &Scenario, arm: &Arm, at: usize, listen: impl ToString) -> ApplicationFile {
         let own = || classes(scenario, at);
         let class = |class: &scenario::Class| Class {
             name: class.name.clone(),
@@ -211,7 +232,7 @@ impl ApplicationFile {
         let policy = |table: &Table| (!table.is_empty()).then(|| table.clone());
         ApplicationFile {
             name: scenario.all_applications()[at].name.clone(),
-            listen,
+            listen: listen.to_string(),
             servers: None,
             admission: policy(&arm.admission),
             dispatch: policy(&arm.dispatch),

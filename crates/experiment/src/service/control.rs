@@ -1,16 +1,16 @@
 //! The live arm of a scenario whose servers and sentries come and go: `tidegate control` with its local provider, every
 //! server and every sentry a process of its own, on loopback.
 //!
-//! *What is real.* Control plane, sentries, the connections between them, the starting and stopping of servers, HTTP.
-//! *What is emulated.* The servers' processors. *Who starts sentries.* The control plane says how many an application
-//! is to have; this run does what an operator's automation would: it starts them, and clients are told as by a name
-//! server that gives its answers in turn.
+//! *What is real.* Control plane, sentries, the connections between them, the starting and stopping of both servers and
+//! sentries, DNS, HTTP. *What is emulated.* The servers' processors. *How clients find sentries.* By the application's
+//! name: they ask the control plane's DNS, as often as its answers say, and go to the addresses in turn.
 //!
 //! *Time.* A plan is made so long after the control plane began, so its beginning is the scenario's. The load begins
 //! [`LEAD`] later, when the first servers serve, with what the scenario then offers.
 
 mod cost;
 mod look;
+mod names;
 mod site;
 
 use std::time::{Duration, Instant};
@@ -26,8 +26,9 @@ use crate::service::emulated;
 use look::Look;
 use site::Site;
 
-/// The load begins so long after the control plane.
-const LEAD: Duration = Duration::from_secs(5);
+/// The load begins so long after the control plane, which waits three seconds for sentries that somebody else has
+/// started before it starts one.
+const LEAD: Duration = Duration::from_secs(8);
 
 /// A control plane, and the sentries and servers that it starts and stops, each a process.
 #[derive(Debug)]
@@ -57,7 +58,7 @@ impl Service for ControlPlane {
         };
         let site = Site::start(scenario, arm, seed, full, program, &folder)?;
         let began = site.began();
-        let look = Look::new(site, full);
+        let look = Look::new(site, full)?;
         let mut plan = emulated::plan(scenario, |class| look.first_sentry(scenario.application_of(class)), seed)?;
         for stream in &mut plan.streams {
             stream.profile = stream.profile.after(LEAD);
@@ -81,7 +82,7 @@ impl Running for Run {
         self.load.progress()
     }
 
-    /// Starts and stops sentries meanwhile.
+    /// Looks meanwhile who is there, and follows names.
     fn wait(mut self: Box<Self>) -> Ending {
         Box::pin(async move {
             let report = self.look.until_done(self.load, self.scenario.duration).await?;

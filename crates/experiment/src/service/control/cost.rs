@@ -32,8 +32,8 @@ pub(super) fn processor_at(
 ) -> Result<f64, ServiceError> {
     site::prepare(scenario, seed, folder)?;
     let (servers, addresses) = servers(scenario, program, folder)?;
-    let listed = addresses.iter().map(|&address| Server { address, max_connections: None }).collect();
-    let sentry = site::start_sentry(scenario, arm, "measured", None, Some(listed), program, folder)?;
+    let listed: Vec<Server> = addresses.iter().map(|&address| Server { address, max_connections: None }).collect();
+    let sentry = site::start_sentry(scenario, arm, &listed, program, folder)?;
     let busy = measure(scenario, seed, rate, &sentry);
     // Who sends goes first.
     drop(sentry);

@@ -1,5 +1,6 @@
-//! What is looked at and done while the run goes on: servers, targets and sentries, second by second.
+//! What is looked at while the run goes on: servers, targets and sentries, second by second; and where names lead.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -9,20 +10,26 @@ use tidegate_sim::Provision;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval_at};
 
-use super::site::Site;
+use super::names::Names;
+use super::site::{Site, Standing, sentries};
 use crate::outcome::Provisioned;
+use crate::service::ServiceError;
 use crate::service::processes::processor_time;
 
-/// What was seen, and who is told of sentries.
+/// Why a run does not begin.
+const NOBODY: &str = "no sentry speaks with the control plane";
+
+/// What was seen, and where clients go.
 #[derive(Debug)]
 pub(super) struct Look {
     site: Site,
     /// What a busy sentry's processor does.
     full: f64,
-    /// By application: where clients go.
+    client: Names,
+    /// By application: what stands for it in the plan of the load, and where clients go.
     members: Vec<(SocketAddr, watch::Sender<Vec<SocketAddr>>)>,
-    /// Processor time of the sentries, and when it was so.
-    used: (Instant, Vec<Duration>),
+    /// Processor time of the sentries, by process, and when it was so.
+    used: (Instant, BTreeMap<u32, Duration>),
     /// By application.
     seconds: Vec<Vec<Provision>>,
     names: Vec<String>,
@@ -31,17 +38,21 @@ pub(super) struct Look {
 }
 
 impl Look {
-    pub(super) fn new(mut site: Site, full: f64) -> Look {
-        let first = site.sentries[0].listen.clone();
-        let members = first.iter().map(|&address| (address, watch::channel(vec![address]).0)).collect();
+    /// # Errors
+    /// When names cannot be asked for.
+    pub(super) fn new(mut site: Site, full: f64) -> Result<Look, ServiceError> {
+        let client = Names::ask(site.dns()).map_err(ServiceError::Names)?;
         let state = site.state();
+        let first = sentries(&state).first().map(|first| first.ip).ok_or_else(|| ServiceError::Names(NOBODY.into()))?;
+        let first = site.names().into_iter().map(|(_, port)| SocketAddr::from((first, port)));
+        let members = first.map(|address| (address, watch::channel(vec![address]).0)).collect();
         let names = state["applications"].as_array().into_iter().flatten();
         let names: Vec<String> =
             names.map(|planned| planned["application"].as_str().unwrap_or_default().to_owned()).collect();
         let seconds = vec![Vec::new(); names.len()];
         let notes = vec![(0.0, format!("a sentry counts as busy at {:.1} % of a processor", full * 100.0))];
-        let used = (Instant::now(), Vec::new());
-        Look { site, full, members, used, seconds, names, notes, warnings: Vec::new() }
+        let used = (Instant::now(), BTreeMap::new());
+        Ok(Look { site, full, client, members, used, seconds, names, notes, warnings: Vec::new() })
     }
 
     /// Where clients of an application go while there is one sentry.
@@ -67,6 +78,7 @@ impl Look {
                 report = &mut done => return report,
                 _ = ticks.tick() => if begun.elapsed() < length {
                     self.look();
+                    self.follow_names().await;
                 }
             }
         }
@@ -81,17 +93,16 @@ impl Look {
 
     fn look(&mut self) {
         let state = self.site.state();
-        let processors = self.processors();
+        let standing = sentries(&state);
+        let processors = self.processors(&standing);
         let (most, least) = processors
             .iter()
             .fold((0.0, f64::INFINITY), |(most, least): (f64, f64), &share| (most.max(share), least.min(share)));
-        let mut wanted = 1;
         for (at, seconds) in self.seconds.iter_mut().enumerate() {
             let planned = &state["applications"][at];
-            wanted = wanted.max(planned["sentries_wanted"].as_u64().unwrap_or(1) as usize);
             let now = Provision {
                 servers: planned["serving"].as_f64().unwrap_or(0.0),
-                sentries: self.site.sentries.len() as f64,
+                sentries: standing.len() as f64,
                 ceiling: planned["ceiling"].as_f64().unwrap_or(0.0),
                 sentry_cpu: processors.first().copied().unwrap_or(0.0),
                 sentry_spread: (most - least).max(0.0),
@@ -99,32 +110,29 @@ impl Look {
             note(&mut self.notes, seconds, &now, planned);
             seconds.push(now);
         }
-        // One at a time, as each changes how busy the others are.
-        if wanted > self.site.sentries.len() {
-            self.start_sentry();
+    }
+
+    /// Clients go where the name server says.
+    async fn follow_names(&mut self) {
+        for ((name, port), (_, members)) in self.site.names().iter().zip(&self.members) {
+            match self.client.look_up(name, *port).await {
+                Ok(found) if *members.borrow() == found => {}
+                Ok(found) => _ = members.send_replace(found),
+                Err(error) => self.warnings.push(error),
+            }
         }
     }
 
-    fn start_sentry(&mut self) {
-        if let Err(error) = self.site.add_sentry() {
-            self.warnings.push(error.to_string());
-            return;
-        }
-        for (at, (_, members)) in self.members.iter().enumerate() {
-            members.send_replace(self.site.sentries.iter().map(|sentry| sentry.listen[at]).collect());
-        }
-        // What the new one did to start is not counted.
-        self.used.1.extend(self.site.sentries.last().map(|sentry| processor_time(sentry.process.id())));
-    }
-
-    /// What each sentry's processor did since the last look, of a busy one's.
-    fn processors(&mut self) -> Vec<f64> {
+    /// What each sentry's processor did since the last look, of a busy one's. What one did to start is not counted.
+    fn processors(&mut self, sentries: &[Standing]) -> Vec<f64> {
         let now = Instant::now();
-        let used: Vec<Duration> = self.site.sentries.iter().map(|sentry| processor_time(sentry.process.id())).collect();
+        let used: BTreeMap<u32, Duration> = sentries.iter().map(|one| (one.pid, processor_time(one.pid))).collect();
         let time = now.duration_since(self.used.0).as_secs_f64().max(f64::MIN_POSITIVE);
-        let share =
-            |(now, before): (&Duration, &Duration)| now.saturating_sub(*before).as_secs_f64() / time / self.full;
-        let shares = used.iter().zip(&self.used.1).map(share).collect();
+        let share = |one: &Standing| {
+            let (now, before) = (used.get(&one.pid)?, self.used.1.get(&one.pid)?);
+            Some(now.saturating_sub(*before).as_secs_f64() / time / self.full)
+        };
+        let shares = sentries.iter().filter_map(share).collect();
         self.used = (now, used);
         shares
     }
