@@ -271,6 +271,11 @@ impl Controller {
         &self.core.fleet.servers
     }
 
+    /// Whether a request has this ticket: it waits, is at work, a ghost that is watched, or open.
+    pub fn is_live(&self, ticket: Ticket) -> bool {
+        self.core.traffic.flights.get(ticket).is_some()
+    }
+
     /// Where an admitted request is.
     pub fn server_of(&self, ticket: Ticket) -> Option<ServerId> {
         self.core.traffic.flights.get(ticket)?.state.server()

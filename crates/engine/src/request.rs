@@ -118,4 +118,25 @@ impl Ticket {
     pub const fn as_u64(self) -> u64 {
         (self.generation as u64) << 32 | self.slot as u64
     }
+
+    /// The ticket of which [`Ticket::as_u64`] told `number`. Any other number is a ticket that no request has, and is
+    /// treated as one used after its end.
+    ///
+    /// ```
+    /// # use core::time::Duration;
+    /// # use tidegate_engine::*;
+    /// # let sla = Sla::constant(Statistic::P95, Duration::from_millis(500)).unwrap();
+    /// # let setup = Setup::simple("shop", sla, [ServerSetup::new("one")]);
+    /// # let mut controller = Controller::new(setup, 1, 7, Box::new(NoEvents)).unwrap();
+    /// let Decision::Admit { ticket, .. } = controller.handle_arrival(Timestamp::ZERO, Request::default()) else {
+    ///     panic!("an idle controller admits");
+    /// };
+    /// assert_eq!(Ticket::from_u64(ticket.as_u64()), ticket);
+    /// assert!(controller.is_live(ticket) && !controller.is_live(Ticket::from_u64(u64::MAX)));
+    /// controller.handle_completion(Timestamp::from_millis(20), ticket, Outcome::answered());
+    /// assert!(!controller.is_live(ticket));
+    /// ```
+    pub const fn from_u64(number: u64) -> Ticket {
+        Ticket { slot: number as u32, generation: (number >> 32) as u32 }
+    }
 }
