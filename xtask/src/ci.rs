@@ -34,6 +34,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
     });
     suite::add_to(&mut steps, &suite::Options::default());
     steps.run("docs", || {
+        // By itself, and first: it is called as the program is, whose pages are to stay.
+        let mut library = cargo(["doc", "-p", "tidegate-ffi", "--lib", "--no-deps", "--document-private-items"]);
+        run_command(library.arg("--locked").env("RUSTDOCFLAGS", "-D warnings"))?;
         let mut docs = cargo(["doc", "--workspace", "--all-features", "--no-deps", "--document-private-items"]);
         run_command(docs.arg("--locked").env("RUSTDOCFLAGS", "-D warnings"))
     });

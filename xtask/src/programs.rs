@@ -40,7 +40,7 @@ pub const PROGRAMS: &[Program] = &[
     },
     program("httperf", "httperf", "load from an independent open-loop generator"),
     program("hey", "hey", "load from an independent closed-loop generator"),
-    program("go", "golang-go", "a service, clients and load for gRPC, in Go"),
+    program("go", "golang-go", "a service, clients and load for gRPC, and the engine inside a service, in Go"),
     program("h2load", "nghttp2-client", "load from an independent generator for HTTP/2"),
     program("nft", "nftables", "connections policed in the kernel, in network namespaces"),
     program("ip", "iproute2", "network namespaces, and the commands of the documents in them"),

@@ -25,6 +25,7 @@ const ALLOWED: &[Allowed] = &[
     Allowed { package: "tidegate-wire", always: &[], in_tests: &[] },
     Allowed { package: "tidegate-sim", always: &["engine", "provision", "workload"], in_tests: &[] },
     Allowed { package: "tidegate-stage", always: &["engine"], in_tests: &[] },
+    Allowed { package: "tidegate-ffi", always: &["config", "engine"], in_tests: &[] },
     Allowed { package: "tidegate-nucleus", always: &["config", "wire"], in_tests: &[] },
     Allowed {
         package: "tidegate-sentry",

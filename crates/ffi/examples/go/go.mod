@@ -1,0 +1,3 @@
+module tidegate.example/embedding
+
+go 1.19
