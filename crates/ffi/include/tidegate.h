@@ -33,8 +33,8 @@
  *
  * Mistakes. Null, handles that were closed, tickets that have ended, numbers out of range: each is an error, and
  * nothing worse. A handle is a number and no pointer. What cannot be checked is a pointer to nowhere. An error inside
- * the library ends at its boundary: the call returns TIDEGATE_E_BROKEN, and so do all later ones of that application
- * until it is closed; what serves without tidegate then is the caller's decision.
+ * the library ends at its boundary, with a line on the standard error output: the call returns TIDEGATE_E_BROKEN, and
+ * so do all later ones of that application until it is closed; how the service goes on is the caller's decision.
  *
  * Texts that a function gives through a `char **` are the caller's: end them with tidegate_free. Texts that a
  * function returns are the library's, and stay. All are UTF-8 and end with a null character.

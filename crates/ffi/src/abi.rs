@@ -9,10 +9,9 @@
 #![expect(unsafe_code, reason = "a C ABI is made of pointers and of names that the linker sees")]
 
 use std::ffi::{CString, c_char};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::app::App;
-use crate::failure::Failure;
+use crate::failure::{Failure, guard};
 use crate::types::{ABI_VERSION, Counts, Decision, End, Request};
 use crate::{registry, say};
 
@@ -77,8 +76,9 @@ pub unsafe extern "C" fn tidegate_reload(
         // SAFETY: the caller says so of its pointers; see the module.
         unsafe {
             clear(problem)?;
-            let text = text(config, length);
-            let told = registry::with(app, |app| Ok(text.and_then(|text| app.reload(now_ns, text))))?;
+            // Outside the lock: reading takes longer than a decision.
+            let setup = or_problem(text(config, length).and_then(App::read), problem)?;
+            let told = registry::with(app, |app| Ok(app.reload(now_ns, setup)))?;
             or_problem(told, problem)
         }
     })
@@ -339,19 +339,6 @@ pub unsafe extern "C" fn tidegate_free(text: *mut c_char) {
     if !text.is_null() {
         // SAFETY: `given` made it, and the caller says that it is freed once.
         drop(unsafe { CString::from_raw(text) });
-    }
-}
-
-/// Calls, and turns what comes back, or a panic, into a number.
-fn guard(call: impl FnOnce() -> Result<i32, Failure>) -> i32 {
-    match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(Ok(told)) => told,
-        Ok(Err(failure)) => failure.code(),
-        Err(payload) => {
-            // Dropping it could panic once more, and that would end the process.
-            std::mem::forget(payload);
-            Failure::Broken.code()
-        }
     }
 }
 

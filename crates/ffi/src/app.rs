@@ -14,7 +14,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use tidegate_engine::{
     AbandonedBy, Action, AffinityKey, ClassId, Controller, Decision, End, NoEvents, Outcome, Reason, Rejection,
-    Request, RequestTypeId, ServerId, Snapshot, Status, Tags, TenantKey, Ticket, Timestamp, UrlKey, Watch,
+    Request, RequestTypeId, ServerId, Setup, Snapshot, Status, Tags, TenantKey, Ticket, Timestamp, UrlKey, Watch,
 };
 
 use crate::failure::Failure;
@@ -45,8 +45,8 @@ impl App {
     /// # Errors
     /// What is wrong with the configuration: a line for each mistake.
     pub fn open(text: &str, seed: u64) -> Result<App, String> {
-        let setup = config::read(text).map_err(|errors| errors.to_string())?;
-        let controller = Controller::new(setup, 1, seed, Box::new(NoEvents)).map_err(|error| error.to_string())?;
+        let controller =
+            Controller::new(App::read(text)?, 1, seed, Box::new(NoEvents)).map_err(|error| error.to_string())?;
         Ok(App {
             controller,
             now: Timestamp::ZERO,
@@ -56,12 +56,19 @@ impl App {
         })
     }
 
+    /// Reads a configuration.
+    ///
+    /// # Errors
+    /// What is wrong with it: a line for each mistake.
+    pub fn read(text: &str) -> Result<Setup, String> {
+        config::read(text).map_err(|errors| errors.to_string())
+    }
+
     /// Puts another configuration in force; what was learned is kept, by name of class, type and server.
     ///
     /// # Errors
-    /// What is wrong with the configuration; then nothing has changed.
-    pub fn reload(&mut self, now_ns: u64, text: &str) -> Result<i32, String> {
-        let setup = config::read(text).map_err(|errors| errors.to_string())?;
+    /// What is wrong with it; then nothing has changed.
+    pub fn reload(&mut self, now_ns: u64, setup: Setup) -> Result<i32, String> {
         let now = self.at(now_ns);
         self.controller.reconfigure(now, setup).map_err(|error| error.to_string())?;
         Ok(self.follow())

@@ -1,6 +1,7 @@
 //! Why a call did nothing.
 
 use std::ffi::CStr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use thiserror::Error;
 
@@ -66,5 +67,40 @@ impl Failure {
 
     fn explanation(self) -> &'static str {
         self.c_text().to_str().unwrap_or_default()
+    }
+}
+
+/// Calls, and turns what comes back, or a panic, into a number.
+pub(crate) fn guard(call: impl FnOnce() -> Result<i32, Failure>) -> i32 {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(told)) => told,
+        Ok(Err(failure)) => failure.code(),
+        Err(payload) => {
+            // Dropping it could panic once more, and that would end the process.
+            std::mem::forget(payload);
+            Failure::Broken.code()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_back_is_a_number_and_so_is_a_panic() {
+        assert_eq!((guard(|| Ok(3)), guard(|| Err(Failure::Ticket))), (3, -3));
+        assert_eq!(guard(|| panic!("as a mistake would")), Failure::Broken.code());
+    }
+
+    #[test]
+    fn a_payload_that_panics_when_it_is_dropped_ends_here_too() {
+        struct Bomb;
+        impl Drop for Bomb {
+            fn drop(&mut self) {
+                panic!("dropped");
+            }
+        }
+        assert_eq!(guard(|| std::panic::panic_any(Bomb)), Failure::Broken.code());
     }
 }
