@@ -85,7 +85,7 @@ pub fn setup(scenario: &Scenario, arm: &Arm) -> Result<Setup, ArmError> {
         };
         setup.servers.extend((0..tier.count).map(server));
     }
-    setup.classes = scenario.classes.iter().map(class).collect();
+    setup.classes = scenario.classes.iter().map(|of| class(of, scenario.guarantees)).collect();
     setup.request_types.extend(scenario.requests.iter().map(|request| request.name.clone()));
     setup.tags = tags(scenario);
     setup.admission = policy(arm, "admission", &arm.admission, AdmissionConfig::NAMES)?;
@@ -108,7 +108,7 @@ pub fn service(scenario: &Scenario, arm: &Arm, tier: &scenario::Tier) -> Result<
     let target = scenario::Sla { target: Some(sentry.target), steps: Vec::new(), ..scenario.sla.clone() };
     let mut setup = Setup::simple(&tier.name, sla(&target)?, (0..tier.count).map(server));
     // Guarantees are the first service's: further down, as many calls as it makes of them would be guaranteed.
-    setup.classes = scenario.classes.iter().map(|class| ClassSetup { min_rate: 0.0, ..self::class(class) }).collect();
+    setup.classes = scenario.classes.iter().map(|of| class(of, false)).collect();
     setup.request_types.extend(scenario.requests.iter().map(|request| request.name.clone()));
     setup.admission = policy(arm, "admission", &arm.admission, AdmissionConfig::NAMES)?;
     setup.check().map_err(|source| ArmError::Setup { arm: arm.name.clone(), source })?;
@@ -151,8 +151,11 @@ fn max_conn(kind: &scenario::MaxConn) -> MaxConn {
     }
 }
 
-fn class(class: &scenario::Class) -> ClassSetup {
-    ClassSetup { revenue: class.revenue, min_rate: class.min_rate.per_second(), ..ClassSetup::new(&class.name) }
+fn class(class: &scenario::Class, is_guaranteed: bool) -> ClassSetup {
+    let min_rate = if is_guaranteed { class.min_rate.per_second() } else { 0.0 };
+    // As much at once as a sentry allows where its file does not say: what a tenth of a second brings.
+    let burst = (min_rate / 10.0).ceil().max(1.0);
+    ClassSetup { revenue: class.revenue, min_rate, burst, ..ClassSetup::new(&class.name) }
 }
 
 fn sla(sla: &scenario::Sla) -> Result<Sla, SlaError> {
@@ -308,6 +311,18 @@ mod tests {
     use super::*;
     use crate::built_in;
     use crate::scenario::Spoken;
+
+    #[test]
+    fn guarantees_can_be_withheld_from_an_arm() {
+        let scenario = built_in::find("C1-guarantee").unwrap();
+        let of = |name: &str| {
+            let arm = scenario.arms.iter().find(|arm| arm.name == name).unwrap();
+            let classes = setup(&in_arm(&scenario, arm).unwrap(), arm).unwrap().classes;
+            classes.iter().map(|class| (class.min_rate, class.burst)).collect::<Vec<_>>()
+        };
+        assert_eq!(of("waiting"), [(0.0, 1.0), (15.0, 2.0), (20.0, 2.0)]);
+        assert_eq!(of("waiting-without"), [(0.0, 1.0); 3]);
+    }
 
     #[test]
     fn servers_are_asked_in_the_protocol_of_the_load() {

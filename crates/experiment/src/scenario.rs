@@ -53,6 +53,7 @@ mod machines;
 mod max_conn;
 mod provision;
 mod short;
+mod sla;
 mod space;
 mod sweep;
 
@@ -77,6 +78,7 @@ pub use machines::{CARD, CORES, Fault, FaultKind, Lends, Resource, Servers, Step
 pub use max_conn::MaxConn;
 pub use provision::{Application, Provision};
 pub use short::Short;
+pub use sla::{Sla, Step};
 pub use space::Space;
 pub use sweep::Point;
 
@@ -122,6 +124,9 @@ pub struct Scenario {
     /// Whether the sentry knows the tenants of loads.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub tells_tenants: bool,
+    /// Whether classes have their guaranteed rates.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub guarantees: bool,
     /// The sentry's own CPU; never short when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sentry: Option<SentryModel>,
@@ -173,33 +178,6 @@ pub struct Scenario {
     /// A figure over the sweep: which jumps of load hold the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub space: Option<Space>,
-}
-
-/// The response-time target: one `target`, or `steps` by arrival rate.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Sla {
-    /// What the target bounds: `mean`, `p90`, `p95` or `p99`.
-    #[serde(default = "p95")]
-    pub statistic: String,
-    /// The target at every rate.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "time::optional")]
-    pub target: Option<Duration>,
-    /// Targets by growing arrival rate, in place of `target`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub steps: Vec<Step>,
-}
-
-/// One step of the target.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Step {
-    /// It holds while the arrival rate is below this; absent in the last step.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub below: Option<Rate>,
-    /// The target there.
-    #[serde(with = "time::text")]
-    pub target: Duration,
 }
 
 /// A class of requests.
@@ -351,12 +329,6 @@ impl Scenario {
         toml::to_string(self).expect("a scenario holds nothing that TOML cannot")
     }
 
-    /// The target while `rate` requests per second are offered.
-    pub fn target(&self, rate: f64) -> Duration {
-        let step = self.sla.steps.iter().find(|step| step.below.is_none_or(|below| rate < below.per_second()));
-        self.sla.target.or(step.map(|step| step.target)).unwrap_or(Duration::MAX)
-    }
-
     /// Requests per second that all loads together offer at `at`.
     pub fn offered_at(&self, at: Duration) -> f64 {
         let come = self.loads.iter().filter(|load| !load.absent);
@@ -439,9 +411,6 @@ fn yes() -> bool {
     true
 }
 
-fn p95() -> String {
-    "p95".into()
-}
 fn patience() -> Duration {
     Duration::from_secs(30)
 }

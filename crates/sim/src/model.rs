@@ -220,6 +220,9 @@ pub struct SentryModel {
     /// starts.
     #[serde(with = "time::text")]
     pub refused: Duration,
+    /// CPU time on top of that of a request that the policy has to test, since the published table does not decide.
+    #[serde(default, skip_serializing_if = "Duration::is_zero", with = "time::text")]
+    pub tested: Duration,
     /// Connections that may wait for a worker; further ones fail. `None`: no bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backlog: Option<u32>,

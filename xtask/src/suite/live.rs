@@ -47,7 +47,7 @@ pub const LIVE: &[Live] = &[
         name: "experiments in the simulator, on the mean of ten seeds",
         kind: Kind::Correctness,
         cargo: tidegate!["experiment" "run" "W1" "W2" "W3" "W4" "W5" "W6" "W7" "N1" "N2" "N3" "N4" "N5" "N6" "N7" "D1" "D2"
-            "C6" "T1" "F1" "F2" "M1" "L1" "G1" "G2" "G3" "G4"
+            "C1-guarantee" "C2-switch" "C6" "T1" "F1" "F2" "M1" "L1" "G1" "G2" "G3" "G4"
             "--seeds" "10"],
         needs: &[],
     },

@@ -216,7 +216,7 @@ impl ApplicationFile {
         let class = |class: &scenario::Class| Class {
             name: class.name.clone(),
             revenue: class.revenue,
-            min_rate: class.min_rate.per_second(),
+            min_rate: if scenario.guarantees { class.min_rate.per_second() } else { 0.0 },
             r#match: vec![PathPrefix { path_prefix: format!("/{}/", class.name) }],
         };
         // A tag is an error where no policy has its resource.

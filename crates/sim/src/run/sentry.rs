@@ -4,7 +4,9 @@
 
 use std::collections::VecDeque;
 
-use tidegate_engine::{Controller, Decision, LoadReport, Rejection, ServerId, Setup, SetupError, Ticket, Timestamp};
+use tidegate_engine::{
+    Controller, Decision, LoadReport, Rejection, ServerId, Setup, SetupError, Ticket, Timestamp, Verdict,
+};
 
 use super::kernel::Kernel;
 use super::{Flying, Happening, Run, clients::Fate};
@@ -246,7 +248,7 @@ impl Run<'_> {
     /// A worker takes an errand.
     fn take(&mut self, now: Timestamp, sentry: u16, errand: Errand) {
         let Some(desk) = &mut self.sentries.of(sentry).desk else { return };
-        let SentryModel { admitted, refused, .. } = desk.model;
+        let SentryModel { admitted, refused, tested, .. } = desk.model;
         desk.meter(now);
         desk.busy += 1;
         let (request, took, then) = match errand {
@@ -255,19 +257,28 @@ impl Run<'_> {
             Errand::Decide { request } if self.requests[request as usize].gone => {
                 (request, refused, Then::Refuse { retry_after: std::time::Duration::ZERO })
             }
-            Errand::Decide { request } => match self.decide(now, request) {
-                Decision::Admit { server, .. } => (request, admitted, Then::Start(server)),
-                Decision::Enqueue { .. } => (request, refused, Then::Nothing),
-                Decision::Reject(Rejection { retry_after, .. }) => (request, refused, Then::Refuse { retry_after }),
-            },
+            Errand::Decide { request } => {
+                let (decision, is_tested) = self.decide(now, request);
+                let (took, then) = match decision {
+                    Decision::Admit { server, .. } => (admitted, Then::Start(server)),
+                    Decision::Enqueue { .. } => (refused, Then::Nothing),
+                    Decision::Reject(Rejection { retry_after, .. }) => (refused, Then::Refuse { retry_after }),
+                };
+                (request, if is_tested { took + tested } else { took }, then)
+            }
         };
         self.plans.once(now + took, Happening::SentryDone { sentry, request, then });
     }
 
-    fn decide(&mut self, now: Timestamp, request: u32) -> Decision {
-        let decision = self.ask_controller(now, request);
+    /// The decision, and whether it took more than a look at the published table.
+    fn decide(&mut self, now: Timestamp, request: u32) -> (Decision, bool) {
+        let flying = &self.requests[request as usize];
+        let asked = self.asked(flying);
+        let controller = &mut self.sentries.of(flying.sentry).controller;
+        let verdict = controller.policer().police(0, now, &asked);
+        let decision = controller.handle_policed(now, asked, verdict);
         self.keep_ticket(request, &decision);
-        decision
+        (decision, verdict == Verdict::Ask)
     }
 
     fn ask_controller(&mut self, now: Timestamp, request: u32) -> Decision {

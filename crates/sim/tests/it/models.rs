@@ -304,6 +304,7 @@ fn the_sentry_itself_can_be_the_bottleneck() {
         workers: 1,
         admitted: Duration::from_millis(4),
         refused: Duration::from_millis(1),
+        tested: Duration::ZERO,
         backlog: None,
         report_every: Duration::from_secs(1),
     });
@@ -322,6 +323,24 @@ fn the_sentry_itself_can_be_the_bottleneck() {
 }
 
 #[test]
+fn what_the_table_decides_costs_no_test() {
+    let busy = |policy: &str, min_rate: f64| {
+        let mut world = steady(50.0);
+        world.setup.admission = admission(policy);
+        (world.setup.classes[0].min_rate, world.setup.classes[0].burst) = (min_rate, 1000.0);
+        let cost = Duration::from_millis(1);
+        let tested = Duration::from_millis(5);
+        let (workers, report_every) = (1, Duration::from_secs(1));
+        world.sentry =
+            Some(SentryModel { workers, admitted: cost, refused: cost, tested, backlog: None, report_every });
+        run(&world).sentry_cpu.expect("it is simulated")
+    };
+    near(busy(r#"{ "policy": "batch" }"#, 0.0), 50.0 * 0.006);
+    near(busy(r#"{ "policy": "batch" }"#, 1000.0), 50.0 * 0.001);
+    near(busy(r#"{ "policy": "threshold" }"#, 0.0), 50.0 * 0.001);
+}
+
+#[test]
 fn the_engine_hears_of_its_busy_sentry_and_changes_its_policy() {
     let switched = |world: &World| {
         let report = run(world);
@@ -334,6 +353,7 @@ fn the_engine_hears_of_its_busy_sentry_and_changes_its_policy() {
             workers: 1,
             admitted: Duration::from_millis(9),
             refused: Duration::from_micros(3200),
+            tested: Duration::ZERO,
             backlog: Some(100),
             report_every: Duration::from_secs(1),
         });
