@@ -38,7 +38,8 @@ pub const LIVE: &[Live] = &[
     Live {
         name: "experiments in the simulator",
         kind: Kind::Correctness,
-        cargo: tidegate!["experiment" "run" "A1" "A2" "A3" "A4" "A5" "C1" "C1-equal" "C3" "C4" "C5" "C7" "O1" "O2" "O3"
+        cargo: tidegate!["experiment" "run" "A1" "A2" "A3" "A4" "A5" "baselines" "C1" "C1-equal" "C3" "C4" "C5" "C7"
+            "O1" "O2" "O3"
             "S1" "S2" "S3" "S4" "S6" "S7" "S8" "S8B" "S10" "S11" "S12"
             "W8" "V1" "V2" "V3" "--seeds" "1"],
         needs: &[],
@@ -54,7 +55,41 @@ pub const LIVE: &[Live] = &[
     Live {
         name: "experiments whose policies are spoilt fail",
         kind: Kind::Correctness,
-        cargo: tidegate!["experiment" "mutate" "W1" "W2" "W3" "W4" "W5" "W6" "W7" "W8" "S1" "S7" "S8B" "S10" "--short"],
+        cargo: tidegate!["experiment" "mutate" "A1" "A2" "apache-3x" "baselines" "C1" "C1-equal" "C1-guarantee" "C3" "C5"
+            "C6" "D1" "D2" "F1" "F2" "L1" "M1" "N2" "N3" "N4" "N5" "N6" "N7" "O1" "O2" "O3"
+            "S1" "S2" "S4" "S6" "S7" "S8" "S8B" "S10" "S11" "S12" "V1" "V2" "V3"
+            "W1" "W2" "W3" "W4" "W5" "W6" "W7" "W8" "--short"],
+        needs: &[],
+    },
+    // As much of each as it takes to notice. The time of most of these cannot be scaled.
+    Live {
+        name: "experiments whose policies are spoilt fail in their first 30 s",
+        kind: Kind::Correctness,
+        cargo: tidegate!["experiment" "mutate" "G1" "G2" "G3" "G4" "N1" "S3" "S5" "S9" "--short" "--until" "30s"],
+        needs: &[],
+    },
+    Live {
+        name: "experiments whose policies are spoilt fail in their first 140 s",
+        kind: Kind::Correctness,
+        cargo: tidegate!["experiment" "mutate" "A3" "A4" "C2-switch" "O4" "--short" "--until" "140s"],
+        needs: &[],
+    },
+    Live {
+        name: "experiments whose policies are spoilt fail in their first 220 s",
+        kind: Kind::Correctness,
+        cargo: tidegate!["experiment" "mutate" "C4" "T1" "--short" "--until" "220s"],
+        needs: &[],
+    },
+    Live {
+        name: "experiments whose policies are spoilt fail in their first 400 s",
+        kind: Kind::Correctness,
+        cargo: tidegate!["experiment" "mutate" "A5" "--short" "--until" "400s"],
+        needs: &[],
+    },
+    Live {
+        name: "experiments whose policies are spoilt fail in their first 620 s",
+        kind: Kind::Correctness,
+        cargo: tidegate!["experiment" "mutate" "C7" "--short" "--until" "620s"],
         needs: &[],
     },
     Live {
@@ -207,6 +242,20 @@ mod tests {
                 assert!(PROGRAMS.iter().any(|program| program.name == *name), "{}: {name}", live.name);
             }
             assert!(!live.cargo.is_empty(), "{} runs nothing", live.name);
+        }
+    }
+
+    #[test]
+    fn every_experiment_that_the_simulator_checks_is_spoilt() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios");
+        let texts = std::fs::read_dir(folder).unwrap().map(|entry| std::fs::read_to_string(entry.unwrap().path()));
+        let spoilt = |id: &str| LIVE.iter().any(|live| live.cargo.contains(&"mutate") && live.cargo.contains(&id));
+        // Only their live forms have checks.
+        let live = ["C5-apache", "C6-apache", "V1-flood"];
+        for text in texts {
+            let text = text.unwrap();
+            let id = text.lines().find_map(|line| line.strip_prefix("id = \"")?.strip_suffix('"')).unwrap();
+            assert_ne!(spoilt(id), live.contains(&id), "{id}");
         }
     }
 

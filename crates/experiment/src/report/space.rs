@@ -139,7 +139,12 @@ impl SpaceReport {
 
     /// Whether the spaces show what they must.
     pub fn pass(&self) -> bool {
-        (0..self.figures()).all(|figure| self.checks(figure).iter().all(|(_, holds)| *holds))
+        self.holds().iter().all(|holds| *holds)
+    }
+
+    /// What the spaces must show, figure by figure, and whether they do.
+    pub(crate) fn holds(&self) -> Vec<bool> {
+        (0..self.figures()).flat_map(|figure| self.checks(figure).map(|(_, holds)| holds)).collect()
     }
 
     /// The largest jumps, and what they show.

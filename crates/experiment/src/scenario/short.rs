@@ -1,8 +1,10 @@
 //! The short form of a scenario.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
-use super::{Scenario, is_one, one_share};
+use super::{Scenario, Span, is_one, one_share};
 
 /// The short form of a scenario: the same rates, policies and servers, with the time axis shrunk.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -36,6 +38,28 @@ impl Scenario {
         short.thin_out(every.unwrap_or(1));
         short.short = None;
         short
+    }
+
+    /// Its beginning: nothing arrives from `end` on. What would be measured later is left out, and spans that reach
+    /// beyond it end there.
+    #[must_use]
+    pub fn until(&self, end: Duration) -> Scenario {
+        let part = |span: Span| (span.from < end).then(|| Span { to: span.to.min(end), ..span });
+        let mut cut = self.clone();
+        cut.duration = cut.duration.min(end);
+        cut.faults.retain(|fault| fault.at < end);
+        if let Some(curves) = &mut cut.curves {
+            curves.over = curves.over.iter().copied().filter_map(part).collect();
+        }
+        if let Some(space) = &mut cut.space {
+            space.over = space.over.iter().copied().filter_map(part).collect();
+        }
+        cut.expects.retain_mut(|expect| {
+            // What it is compared with must be there whole.
+            let is_there = expect.relative_to.is_none_or(|before| before.to <= end);
+            part(expect.over).map(|over| expect.over = over).is_some() && is_there
+        });
+        cut
     }
 
     /// Of a space's loads before the jump, keeps every nth, beginning with the first.
@@ -79,5 +103,24 @@ impl Scenario {
         let kept = |name: &String| self.arms.iter().any(|arm| arm.name == *name);
         self.expects.retain(|expect| expect.arms.is_empty() || expect.arms.iter().any(kept));
         self.expects.iter_mut().for_each(|expect| expect.arms.retain(kept));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in;
+
+    #[test]
+    fn the_beginning_has_only_what_is_measured_in_it() {
+        let whole = built_in::find("C1").unwrap();
+        let first = whole.until(Duration::from_secs(200));
+        let ends = |scenario: &Scenario| scenario.expects.iter().map(|expect| expect.over.to.as_secs()).max();
+        assert_eq!((first.duration.as_secs(), ends(&first)), (200, Some(200)));
+        assert!(first.expects.iter().all(|expect| expect.over.from.as_secs() < 200));
+        assert_eq!((&first.loads, &first.arms), (&whole.loads, &whole.arms));
+        assert_eq!(whole.until(whole.duration), whole);
+        let space = built_in::find("S5").unwrap().until(Duration::from_secs(40)).space.unwrap();
+        assert_eq!(space.over.iter().map(ToString::to_string).collect::<Vec<_>>(), ["20s..40s"; 2]);
     }
 }
