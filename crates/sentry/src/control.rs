@@ -4,7 +4,9 @@
 //! Where several control planes share the work the next one is tried at once, and one that waits for its turn says so.
 //! Orders are complete and numbered: those of an older control plane than the last one are not listened to. An empty
 //! server set is not believed: somebody must serve, and a control plane that has lost all of them is no reason to give
-//! up those that are there; its target counts.
+//! up those that are there; its target counts. A successor goes on by the orders of the process before it, and under
+//! the same number, so that the control plane takes it for the same sentry: else it would have no servers until that
+//! one is gone.
 
 mod seen;
 
@@ -15,6 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tidegate_engine::{Sla, Statistic, Step};
 use tidegate_wire::control::{
@@ -41,6 +44,7 @@ const STUCK: Duration = Duration::from_secs(5);
 /// The thread. Dropped, it says goodbye and stops.
 #[derive(Debug)]
 pub struct Follower {
+    view: Arc<View>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -49,7 +53,26 @@ pub struct Follower {
 #[derive(Debug)]
 pub struct View {
     name: String,
+    instance: u64,
     seen: Mutex<Seen>,
+    orders: Mutex<Orders>,
+}
+
+/// What a successor goes on with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Followed {
+    instance: u64,
+    orders: Orders,
+}
+
+impl Followed {
+    /// Puts the orders in force.
+    ///
+    /// # Errors
+    /// Why they cannot be, the first of them.
+    pub(crate) fn obey(&self, apps: &[Arc<App>]) -> Result<(), String> {
+        obey_all(apps, &self.orders)
+    }
 }
 
 /// How it stands with the control plane, at one instant.
@@ -70,25 +93,39 @@ pub struct Seen {
 }
 
 impl Follower {
-    /// Starts following for `apps`; what comes of it is shown on `board`.
+    /// Starts following for `apps`; what comes of it is shown on `board`. `before`: what is in force already, of the
+    /// process that this one follows.
     ///
     /// # Errors
     /// When the thread cannot be started.
-    pub fn start(control: &config::Control, apps: &[Arc<App>], board: &Arc<Board>) -> io::Result<Follower> {
-        let seen = Seen { connect: control.connect.first().cloned().unwrap_or_default(), ..Seen::default() };
-        let view = Arc::new(View { name: control.name.clone(), seen: Mutex::new(seen) });
+    pub(crate) fn start(
+        control: &config::Control,
+        apps: &[Arc<App>],
+        board: &Arc<Board>,
+        before: Option<Followed>,
+    ) -> io::Result<Follower> {
+        let begin = || Followed { instance: tidegate_wire::random_u64(), orders: Orders::default() };
+        let Followed { instance, orders } = before.unwrap_or_else(begin);
+        let connect = control.connect.first().cloned().unwrap_or_default();
+        let seen = Seen { connect, applied: (orders.term, orders.revision), ..Seen::default() };
+        let (name, seen, orders) = (control.name.clone(), Mutex::new(seen), Mutex::new(orders));
+        let view = Arc::new(View { name, instance, seen, orders });
         board.show_control(view.clone());
         let stop = Arc::new(AtomicBool::new(false));
         let thread = Thread {
             control: control.clone(),
             apps: apps.to_vec(),
             board: board.clone(),
-            view,
+            view: view.clone(),
             stop: stop.clone(),
-            instance: tidegate_wire::random_u64(),
         };
         let thread = std::thread::Builder::new().name(String::from("tidegate-control")).spawn(move || thread.run())?;
-        Ok(Follower { stop, thread: Some(thread) })
+        Ok(Follower { view, stop, thread: Some(thread) })
+    }
+
+    /// How it stands, and what a successor goes on with.
+    pub(crate) fn view(&self) -> &Arc<View> {
+        &self.view
     }
 }
 
@@ -106,6 +143,12 @@ impl View {
     /// How it stands now.
     pub fn seen(&self) -> Seen {
         self.lock().clone()
+    }
+
+    /// What a successor goes on with.
+    pub(crate) fn followed(&self) -> Followed {
+        let orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Followed { instance: self.instance, orders }
     }
 
     /// Everything, as `/api/state` shows it.
@@ -134,7 +177,6 @@ struct Thread {
     board: Arc<Board>,
     view: Arc<View>,
     stop: Arc<AtomicBool>,
-    instance: u64,
 }
 
 /// Why a connection is over.
@@ -268,7 +310,7 @@ impl Thread {
         Hello {
             addresses: self.apps.iter().flat_map(addresses).collect(),
             sentry: self.control.name.clone(),
-            instance: self.instance,
+            instance: self.view.instance,
             applications: self.apps.iter().map(classes).collect(),
         }
     }
@@ -287,13 +329,11 @@ impl Thread {
             self.refuse(format!("orders {number:?} come after {applied:?}: another control plane is at work"));
             return;
         }
-        for order in &orders.applications {
-            let Some(app) = self.apps.iter().find(|app| app.name() == order.name) else { continue };
-            if let Err(why) = obey(app, order) {
-                self.refuse(format!("{}: {why}", order.name));
-                return;
-            }
+        if let Err(why) = obey_all(&self.apps, orders) {
+            self.refuse(why);
+            return;
         }
+        orders.clone_into(&mut self.view.orders.lock().unwrap_or_else(PoisonError::into_inner));
         self.view.lock().applied = number;
     }
 
@@ -315,6 +355,15 @@ impl Thread {
     fn stops(&self) -> bool {
         self.stop.load(Relaxed)
     }
+}
+
+/// Puts orders in force, up to the first that cannot be.
+fn obey_all(apps: &[Arc<App>], orders: &Orders) -> Result<(), String> {
+    for order in &orders.applications {
+        let Some(app) = apps.iter().find(|app| app.name() == order.name) else { continue };
+        obey(app, order).map_err(|why| format!("{}: {why}", order.name))?;
+    }
+    Ok(())
 }
 
 /// Puts an application's orders in force.

@@ -94,6 +94,16 @@ impl Process {
         if let Some(view) = sentry.names() {
             board.show_names(view.clone());
         }
+        // First the servers, then what was learned of them.
+        let before = given.state.as_ref().and_then(State::followed).filter(|_| config.control.is_some());
+        let before = before.filter(|before| match before.obey(sentry.apps()) {
+            Ok(()) => true,
+            Err(why) => {
+                tracing::warn!("the orders of the process before are not in force: {why}");
+                false
+            }
+        });
+        let before = before.cloned();
         if let Some(state) = &given.state {
             sentry.apps().iter().for_each(|app| app.recall_from(state));
         }
@@ -108,7 +118,7 @@ impl Process {
             process.issuer = Some(Issuer::start(process.board.clone()).map_err(ProcessError::Acme)?);
         }
         if let Some(control) = &config.control {
-            let started = Follower::start(control, process.sentry.apps(), &process.board);
+            let started = Follower::start(control, process.sentry.apps(), &process.board, before);
             process.follower = Some(started.map_err(ProcessError::Control)?);
         }
         Ok(process)
@@ -129,12 +139,14 @@ impl Process {
             sockets.append(admin.sockets().try_clone()?);
         }
         let apps = self.sentry.apps().to_vec();
-        Ok(Handover { sockets, state: Box::new(move || State::now(&apps)) })
+        let view = self.follower.as_ref().map(|follower| follower.view().clone());
+        let now = move || State::now(&apps, view.as_ref().map(|view| view.followed()));
+        Ok(Handover { sockets, state: Box::new(now) })
     }
 
     /// What it knows now, to be kept.
     pub fn state(&self) -> State {
-        State::now(self.sentry.apps())
+        State::now(self.sentry.apps(), None)
     }
 
     /// Begins with what another process knew, instead of what it was given first. Before [`Process::open`].

@@ -15,6 +15,7 @@ use tidegate_engine::Learned;
 
 use crate::app::App;
 use crate::config::resolve::{adopt_process_seed, process_seed};
+use crate::control::Followed;
 use crate::tls::tickets::{self, TicketKey};
 
 /// The version that this program writes, and the only one that it reads: fields may come and go within one, with
@@ -36,6 +37,9 @@ pub struct State {
     /// What each application learned, by name.
     #[serde(default)]
     applications: BTreeMap<String, Learned>,
+    /// By which orders of a control plane it works.
+    #[serde(default)]
+    followed: Option<Followed>,
 }
 
 /// Every version has this.
@@ -45,10 +49,15 @@ struct Version {
 }
 
 impl State {
-    /// Of this process, and of its applications.
-    pub(crate) fn now(apps: &[Arc<App>]) -> State {
-        let applications = apps.iter().map(|app| (app.name().to_owned(), app.learned()));
-        State { version: VERSION, seed: process_seed(), tickets: tickets::keys(), applications: applications.collect() }
+    /// Of this process, of its applications, and of the control plane that it follows.
+    pub(crate) fn now(apps: &[Arc<App>], followed: Option<Followed>) -> State {
+        let applications = apps.iter().map(|app| (app.name().to_owned(), app.learned())).collect();
+        State { version: VERSION, seed: process_seed(), tickets: tickets::keys(), applications, followed }
+    }
+
+    /// By which orders of a control plane the process before works.
+    pub(crate) fn followed(&self) -> Option<&Followed> {
+        self.followed.as_ref()
     }
 
     /// What an application of that name learned.
@@ -56,11 +65,12 @@ impl State {
         self.applications.get(app)
     }
 
-    /// The same, for who begins when all that is at work is over; and without secrets of connections.
+    /// The same, for who begins when all that is at work is over; without secrets of connections, and without orders,
+    /// which may be old by then.
     pub(super) fn at_rest(&self) -> State {
         let mut applications = self.applications.clone();
         applications.values_mut().for_each(Learned::forget_work);
-        State { version: VERSION, seed: self.seed, tickets: Vec::new(), applications }
+        State { version: VERSION, seed: self.seed, tickets: Vec::new(), applications, followed: None }
     }
 
     /// As a sealed file in memory.
@@ -111,7 +121,7 @@ mod tests {
 
     #[test]
     fn what_is_sealed_comes_out_again_and_cannot_be_changed() {
-        let sealed = State::now(&[]).seal().expect("there is memory");
+        let sealed = State::now(&[], None).seal().expect("there is memory");
         let mut other = File::from(sealed.try_clone().expect("a descriptor"));
         assert!(other.write_all(b"x").is_err());
         let opened = State::open(sealed).expect("it is the same");

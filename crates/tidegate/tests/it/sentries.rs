@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::support::pool::Pool;
-use crate::support::{Folder, Process, free_port, get, loopback, signal, until};
+use crate::support::{Folder, Process, free_port, get, loopback, signal, tidegate, until};
 
 /// Sentries that there may be.
 const MOST: u8 = 3;
@@ -40,9 +41,10 @@ impl Site {
         );
         folder.write("control.toml", &text);
         let text = format!(
-            "[sentry]\nworkers = 1\n[control]\nconnect = \"127.0.0.1:{control}\"\nkey_file = \"key\"\n\
+            "[sentry]\nworkers = 1\n[upgrade]\nsocket = \"{}\"\n[control]\nconnect = \"127.0.0.1:{control}\"\nkey_file = \"key\"\n\
              name = \"${{TIDEGATE_NAME}}\"\n[[application]]\nname = \"${{TIDEGATE_APPLICATION}}\"\n\
-             listen = \"${{TIDEGATE_ADDRESS}}:{port}\"\ntarget = \"500ms\"\n"
+             listen = \"${{TIDEGATE_ADDRESS}}:{port}\"\ntarget = \"500ms\"\n",
+            folder.path("${TIDEGATE_NAME}"),
         );
         folder.write("sentry.toml", &text);
         let mut site = Site { admin, port, control: None, _pool: pool, folder };
@@ -144,6 +146,23 @@ fn sentries_come_with_the_load_and_go_with_it_and_are_replaced() {
     let victim = *site.serving().values().next().expect("a sentry");
     signal(victim, Signal::KILL).expect("it runs");
     until("it is replaced", || site.has(1) && !site.processes().contains_key(&victim));
+
+    // A successor works by the orders of the one before it: there is no moment without servers.
+    let (post, before) = site.serving().into_iter().next().expect("a sentry");
+    let ip = address(site.port, post as u8);
+    let asked = tidegate(&["upgrade", "--socket", &site.folder.path(&format!("sentry-{ip}"))]).output().expect("runs");
+    assert!(asked.status.success(), "{}", String::from_utf8_lossy(&asked.stderr));
+    let at = SocketAddr::from((ip, site.port));
+    until("the one before it ends", || {
+        assert!(get(at, "/").is_some(), "requests are answered");
+        !site.processes().contains_key(&before)
+    });
+    let looks = Instant::now() + Duration::from_secs(2);
+    until("it goes on at the same post", || {
+        assert!(get(at, "/").is_some(), "requests are answered");
+        Instant::now() > looks
+    });
+    assert_eq!((site.serving().len(), site.processes().len(), site.names().len()), (1, 1, 1));
 
     let audit = get(site.admin, "/api/audit").expect("the audit log");
     for kind in ["sentry-up", "sentries-wanted", "sentry-leaves", "sentry-failed"] {
