@@ -285,7 +285,7 @@ impl Daemon {
         let Daemon { ledger, sentries, .. } = self;
         let reports = sentries.take_reports(now.seconds_since(ledger.plane().last_period()));
         sentries.watch_for_none(ledger)?;
-        ledger.input(Input::Period { now, reports, sentries: sentries.cpus() })?;
+        ledger.input(Input::Period { now, reports, sentries: sentries.cpus(ledger.plane()) })?;
         sentries.watch_drains(ledger, self.dry_run)?;
         self.steps.watch(ledger)?;
         self.looks.look(ledger, self.providers.of(Unit::Server), &self.mailbox.to_self);

@@ -250,11 +250,10 @@ impl Desk {
         (any && known_all).then_some(sum)
     }
 
-    /// How busy each sentry of an application is: its place among the names, share of its CPU.
-    pub fn cpus(&self, application: usize) -> Vec<(usize, f64)> {
-        let cpu =
-            |(at, (_, known)): (usize, (&String, &Known))| Some((at, known.connection.and(known.report.as_ref())?.cpu));
-        self.of(application).enumerate().filter_map(cpu).collect()
+    /// How busy each sentry of an application is that speaks: its name, share of its CPU.
+    pub fn cpus(&self, application: usize) -> Vec<(&str, f64)> {
+        let speaks = |known: &Known| Some(known.connection.and(known.report.as_ref())?.cpu);
+        self.of(application).filter_map(|(name, known)| Some((name.as_str(), speaks(known)?))).collect()
     }
 
     /// Whether no sentry has anything in flight at a server that none is to use: all of them have said so by the orders

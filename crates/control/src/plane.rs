@@ -47,6 +47,8 @@ pub struct Plane {
     /// Who stands at posts, or stood there last; and who stood there before and is still registered.
     stands: BTreeMap<usize, String>,
     stood: BTreeSet<String>,
+    /// Sentries that are cut off.
+    silent: BTreeSet<String>,
     records: Vec<Record>,
 }
 
@@ -69,6 +71,8 @@ pub struct PlaneState {
     stands: BTreeMap<usize, String>,
     #[serde(default)]
     stood: BTreeSet<String>,
+    #[serde(default)]
+    silent: BTreeSet<String>,
 }
 
 impl Plane {
@@ -92,6 +96,7 @@ impl Plane {
             processes: BTreeMap::new(),
             stands: BTreeMap::new(),
             stood: BTreeSet::new(),
+            silent: BTreeSet::new(),
             records: Vec::new(),
         })
     }
@@ -104,6 +109,10 @@ impl Plane {
         let provisioner = Provisioner::restore(site.clone(), state.provisioner)?;
         let mut names = state.names;
         names.resize(site.applications.len(), Roll::new());
+        // A post that is no more: who stands there is somebody else's from now on.
+        let posts = site.posts.count as usize;
+        let is_there = |post: usize| post < posts;
+        let is_to_be_done = |step: &Step| step.unit == Unit::Server || is_there(step.place);
         let of = |unit: Unit, processes: BTreeMap<usize, Process>| {
             processes.into_iter().map(move |(place, process)| ((unit, place), process))
         };
@@ -116,10 +125,11 @@ impl Plane {
             parts: state.parts,
             names,
             next_step: state.next_step,
-            pending: state.pending,
+            pending: state.pending.into_iter().filter(|(_, step)| is_to_be_done(step)).collect(),
             processes: of(Unit::Server, state.processes).chain(of(Unit::Sentry, state.sentry_processes)).collect(),
-            stands: state.stands,
+            stands: state.stands.into_iter().filter(|(post, _)| is_there(*post)).collect(),
             stood: state.stood,
+            silent: state.silent,
             records: Vec::new(),
         })
     }
@@ -139,6 +149,7 @@ impl Plane {
             sentry_processes: self.processes_of(Unit::Sentry),
             stands: self.stands.clone(),
             stood: self.stood.clone(),
+            silent: self.silent.clone(),
         }
     }
 
@@ -158,7 +169,10 @@ impl Plane {
             Input::Began { .. } => {
                 (0..self.site.applications.len()).for_each(|at| self.provisioner.handle_gap(now, at));
                 self.last_period = now;
-                self.provisioner.pause_posts(now + SPEAK);
+                let [first, again] = SPEAK;
+                let any = self.sentries.iter().any(|sentries| !sentries.is_empty());
+                self.provisioner.pause_posts(now + if any { again } else { first });
+                self.count_others();
                 self.provisioner.handle_timeout(now);
                 self.note("began", String::from("a control plane takes over from what is in the store"));
             }
@@ -173,6 +187,10 @@ impl Plane {
                     let text = format!("from [{from}] to [{to}]");
                     self.record("sentries", Some(*application), None, text, false);
                 }
+                self.count_others();
+            }
+            Input::Silent { names, .. } => {
+                self.silent = names.iter().cloned().collect();
                 self.count_others();
             }
             Input::Names { application, roll, .. } => self.named(*application, roll),
@@ -251,6 +269,7 @@ impl Plane {
             self.provisioner.handle_sentry(now, *application, *sentry, since, *cpu);
         }
         self.last_period = now;
+        self.count_others();
         self.provisioner.handle_timeout(now);
     }
 

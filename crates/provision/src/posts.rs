@@ -23,13 +23,15 @@ use tidegate_engine::Timestamp;
 pub struct Posts {
     /// How many there are, for all applications together.
     pub count: u32,
+    /// From being asked for until it speaks; one that needs much longer is given up.
+    pub setup_time: Duration,
     /// A sentry that is to go is stopped so long after clients were told of others.
     pub leave_after: Duration,
 }
 
 impl Default for Posts {
     fn default() -> Self {
-        Posts { count: 0, leave_after: Duration::from_secs(10) }
+        Posts { count: 0, setup_time: Duration::ZERO, leave_after: Duration::from_secs(10) }
     }
 }
 
@@ -57,7 +59,7 @@ pub(super) struct CrewState {
 
 impl Crew {
     pub(super) fn new(posts: Posts, applications: usize) -> Crew {
-        let pool = Pool { drain_limit: posts.leave_after, ..Pool::default() };
+        let pool = Pool { setup_time: posts.setup_time, drain_limit: posts.leave_after, ..Pool::default() };
         let nobody = alloc::vec![0; applications];
         let fleet = Fleet::new(pool, posts.count, &nobody).leaving_alone(LEFT_ALONE);
         Crew { fleet, others: nobody, paused_until: Timestamp::ZERO, actions: VecDeque::new() }
@@ -105,12 +107,16 @@ impl Crew {
 
     /// Time has passed, and this is how many sentries each application is to have.
     pub(super) fn settle(&mut self, now: Timestamp, wanted: impl Iterator<Item = u32>) {
-        self.fleet.expire(now, &mut self.actions);
         if now < self.paused_until {
             return;
         }
-        for (application, (wanted, others)) in wanted.zip(&self.others).enumerate() {
-            self.fleet.settle(now, application, wanted.saturating_sub(*others), &mut self.actions);
+        self.fleet.expire(now, &mut self.actions);
+        let own = wanted.zip(&self.others).map(|(wanted, others)| wanted.saturating_sub(*others));
+        let mut own: Vec<(usize, u32)> = own.enumerate().collect();
+        // Whoever has none goes first: the last post is worth more to it.
+        own.sort_by_key(|(application, _)| self.fleet.has(*application) + self.others[*application] > 0);
+        for (application, own) in own {
+            self.fleet.settle(now, application, own, &mut self.actions);
         }
     }
 
@@ -128,7 +134,7 @@ mod tests {
     }
 
     fn crew(count: u32) -> Crew {
-        Crew::new(Posts { count, leave_after: Duration::from_secs(10) }, 2)
+        Crew::new(Posts { count, ..Posts::default() }, 2)
     }
 
     fn settle(crew: &mut Crew, at: u64, wanted: [u32; 2]) -> Vec<ProvisionAction> {
@@ -181,6 +187,17 @@ mod tests {
         assert_eq!(settle(&mut crew, 2, [1, 0]), []);
         let again = (3..20).find(|at| !settle(&mut crew, *at, [1, 0]).is_empty());
         assert_eq!(again, Some(7), "after five seconds");
+    }
+
+    #[test]
+    fn one_that_needs_long_to_start_is_waited_for() {
+        let gives_up = |setup_time: u64| {
+            let posts = Posts { count: 1, setup_time: Duration::from_secs(setup_time), ..Posts::default() };
+            let mut crew = Crew::new(posts, 2);
+            settle(&mut crew, 0, [1, 0]);
+            (1..1000).find(|at| !settle(&mut crew, *at, [1, 0]).is_empty())
+        };
+        assert_eq!((gives_up(0), gives_up(60)), (Some(31), Some(211)));
     }
 
     #[test]

@@ -78,13 +78,16 @@ pub(super) struct RawSentryProvider {
     #[serde(default)]
     deployments: BTreeMap<String, RawDeployment>,
     hung_after: Option<Seconds>,
+    setup_time: Option<Seconds>,
     leave_after: Option<Seconds>,
 }
 
 impl RawSentryProvider {
     pub(super) fn resolve(self, folder: &Path, applications: &[String]) -> Result<(Provider, Posts), String> {
         let or = |given: Option<Seconds>, normal: Duration| given.map_or(normal, Seconds::duration);
-        let leave_after = or(self.leave_after, Posts::default().leave_after);
+        let normal = Posts::default();
+        let setup_time = or(self.setup_time, normal.setup_time);
+        let leave_after = or(self.leave_after, normal.leave_after);
         // A request may well be refused: only whether a connection opens says anything.
         let check = Check { path: None, hung_after: or(self.hung_after, Duration::from_secs(30)) };
         let provider = match self.kind {
@@ -114,7 +117,7 @@ impl RawSentryProvider {
             }
         };
         let count = provider.servers();
-        Ok((provider, Posts { count, leave_after }))
+        Ok((provider, Posts { count, setup_time, leave_after }))
     }
 }
 

@@ -12,7 +12,7 @@ use super::ledger::Ledger;
 use super::name;
 use crate::backend::StoreError;
 use crate::desk::{Connection, Desk};
-use crate::plane::{Input, Unit};
+use crate::plane::{Input, Plane, Unit};
 
 /// Connections of sentries, who speaks by them, and what they were told.
 #[derive(Debug)]
@@ -167,6 +167,11 @@ impl Sentries {
                 ledger.later(Input::Sentries { now: ledger.now(), application, names });
             }
         }
+        let cut_off = self.desk.sentries().filter(|(_, known)| known.connection.is_none());
+        let names: Vec<String> = cut_off.map(|(name, _)| name.clone()).collect();
+        if !names.iter().eq(ledger.plane().silent()) {
+            ledger.later(Input::Silent { now: ledger.now(), names });
+        }
         ledger.write_batch()
     }
 
@@ -175,9 +180,12 @@ impl Sentries {
         (0..self.desk.applications()).map(|at| self.desk.take_report(at, seconds)).collect()
     }
 
-    /// How busy sentries are: the application, the sentry's place among its names, share of its CPU.
-    pub(super) fn cpus(&self) -> Vec<(usize, usize, f64)> {
-        let of = |at: usize| self.desk.cpus(at).into_iter().map(move |(sentry, cpu)| (at, sentry, cpu));
+    /// How busy sentries are that speak and stay: the application, the sentry's place among these, share of its CPU.
+    pub(super) fn cpus(&self, plane: &Plane) -> Vec<(usize, usize, f64)> {
+        let of = |at: usize| {
+            let stay = self.desk.cpus(at).into_iter().filter(|(name, _)| !plane.is_leaving(name));
+            stay.enumerate().map(move |(sentry, (_, cpu))| (at, sentry, cpu))
+        };
         (0..self.desk.applications()).flat_map(of).collect()
     }
 

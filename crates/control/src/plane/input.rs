@@ -66,6 +66,13 @@ pub enum Input {
         /// Names of the sentries.
         names: Vec<String>,
     },
+    /// These sentries are cut off, and no others.
+    Silent {
+        /// Time of the input.
+        now: Timestamp,
+        /// Names of the sentries.
+        names: Vec<String>,
+    },
     /// Several at the same instant, in their order.
     Several {
         /// Time of the input.
@@ -188,6 +195,7 @@ impl Input {
             | Input::Post { now, .. }
             | Input::Done { now, .. }
             | Input::Sentries { now, .. }
+            | Input::Silent { now, .. }
             | Input::Several { now, .. }
             | Input::Names { now, .. }
             | Input::Note { now, .. } => *now,
@@ -203,7 +211,7 @@ impl Input {
             | Input::Post { .. }
             | Input::Sentries { .. } => true,
             Input::Several { inputs, .. } => inputs.iter().any(Input::may_move),
-            Input::Done { .. } | Input::Names { .. } | Input::Note { .. } => false,
+            Input::Done { .. } | Input::Silent { .. } | Input::Names { .. } | Input::Note { .. } => false,
         }
     }
 }

@@ -5,7 +5,8 @@
 //!
 //! *Awkward cases.* One that leaves is in no DNS answer any more, but clients that remember its address still come: it
 //! shares the servers of all others until it is stopped, for it has none to itself. One that failed is still registered
-//! for a while: it is nobody else's, or its successor would not be started.
+//! for a while: it is nobody else's, or its successor would not be started. Of somebody else's only those count that
+//! speak: a dead one would keep its successor from being started.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,8 +15,9 @@ use tidegate_provision::{Place, ProvisionAction, ServerNews, repartition};
 
 use super::{Plane, Process, Unit, What};
 
-/// Who begins waits so long for the sentries that are there to speak, before it starts or stops any.
-pub(super) const SPEAK: Duration = Duration::from_secs(3);
+/// Who begins waits so long for the sentries that are there to speak, before it starts or stops any; the second where
+/// some are known, which try again every five seconds.
+pub(super) const SPEAK: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(6)];
 
 impl Plane {
     /// Who stands at every post.
@@ -43,6 +45,11 @@ impl Plane {
             Some(Place::Draining { .. } | Place::Failed { .. } | Place::Free) | None => true,
         };
         self.post_of(sentry).is_some_and(|post| has_gone(&post)) || self.stood.contains(sentry)
+    }
+
+    /// Sentries that are cut off, as the plane was told last.
+    pub fn silent(&self) -> &BTreeSet<String> {
+        &self.silent
     }
 
     fn post_of(&self, sentry: &str) -> Option<usize> {
@@ -86,7 +93,13 @@ impl Plane {
             ProvisionAction::Start { server: post, application } => {
                 self.step(Unit::Sentry, post, What::Start { application });
             }
-            ProvisionAction::Stop { server: post } => self.step(Unit::Sentry, post, What::Stop),
+            ProvisionAction::Stop { server: post } => {
+                if matches!(self.posts()[post], Place::Failed { .. }) {
+                    let text = String::from("it has not spoken in time; another one is started");
+                    self.record_post("sentry-failed", None, post, text);
+                }
+                self.step(Unit::Sentry, post, What::Stop);
+            }
             ProvisionAction::Drain { server: post, application } => {
                 let text = String::from("no DNS answer names it any more; it is stopped when clients know");
                 self.record_post("sentry-leaves", Some(application), post, text);
@@ -104,12 +117,17 @@ impl Plane {
         let registered: BTreeSet<&String> = self.sentries.iter().flatten().collect();
         self.stood.retain(|name| registered.contains(name));
         for (application, names) in self.sentries.iter().enumerate() {
-            // One that another application's post has works for this one, too.
-            let is_own = |name: &&String| match self.post_of(name) {
-                Some(post) => application_of(&self.posts()[post]).is_none_or(|of| of == application),
-                None => self.stood.contains(*name),
+            let is_others = |name: &&String| match self.post_of(name).and_then(|post| self.posts().get(post)) {
+                // One that is at a post for another application works for this one, too. Both must not count on the
+                // other's: the one further up does not.
+                Some(Place::Coming { application: of, .. } | Place::Serving { application: of, .. }) => {
+                    *of < application
+                }
+                Some(Place::Draining { .. } | Place::Failed { .. } | Place::Free) => false,
+                None => !self.stood.contains(*name),
             };
-            let others = names.iter().filter(|name| !is_own(name)).count() as u32;
+            let speaks = |name: &&String| !self.silent.contains(*name);
+            let others = names.iter().filter(speaks).filter(is_others).count() as u32;
             self.provisioner.handle_others(application, others);
         }
     }
@@ -270,6 +288,63 @@ mod tests {
         registered(&mut plane, 10, &["pod-2", "pod-3"]);
         period(&mut plane, 11, 0.0);
         assert_eq!((steps(&mut plane), plane.is_leaving("pod-2")), (vec![], true));
+    }
+
+    #[test]
+    fn one_that_serves_two_applications_is_counted_for_the_other_once() {
+        let mut site = plane(3).site.clone();
+        (site.applications[0].min_servers, site.applications[0].servers) = (1, 1);
+        let second = ApplicationSetup { name: String::from("mail"), ..site.applications[0].clone() };
+        site.applications.push(second);
+        let mut plane = Plane::new(site).expect("makes sense");
+        plane.handle(&Input::Began { now: at(0) });
+        let both = |plane: &mut Plane, second: u64, names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            for application in 0..2 {
+                plane.handle(&Input::Sentries { now: at(second), application, names: names.clone() });
+            }
+        };
+        let quiet = |plane: &mut Plane, second: u64| {
+            plane.handle(&Input::Period { now: at(second), reports: vec![None, None], sentries: Vec::new() });
+        };
+        quiet(&mut plane, 4);
+        assert_eq!(steps(&mut plane), [(0, true), (1, true)], "one for each, as nobody knows what they serve");
+        up(&mut plane, 5, 0, "a");
+        up(&mut plane, 5, 1, "b");
+        both(&mut plane, 5, &["a", "b"]);
+        (6..40).for_each(|second| quiet(&mut plane, second));
+        assert_eq!((plane.is_leaving("a"), plane.is_leaving("b")), (false, true), "one is enough for both, and stays");
+        steps(&mut plane);
+        both(&mut plane, 40, &["a"]);
+        (41..90).for_each(|second| quiet(&mut plane, second));
+        assert_eq!((steps(&mut plane), plane.is_leaving("a")), (vec![], false));
+    }
+
+    #[test]
+    fn one_of_somebody_else_that_is_dead_is_replaced_at_once() {
+        let mut plane = plane(2);
+        registered(&mut plane, 1, &["somebody's"]);
+        period(&mut plane, 7, 0.0);
+        assert_eq!(steps(&mut plane), []);
+        plane.handle(&Input::Silent { now: at(8), names: vec![String::from("somebody's")] });
+        period(&mut plane, 9, 0.0);
+        assert_eq!(steps(&mut plane), [(0, true)]);
+    }
+
+    #[test]
+    fn with_fewer_posts_who_stood_there_is_somebody_elses() {
+        let mut plane = plane(2);
+        period(&mut plane, 4, 0.0);
+        steps(&mut plane);
+        up(&mut plane, 5, 0, "sentry-a");
+        registered(&mut plane, 5, &["sentry-a"]);
+        let mut site = plane.site.clone();
+        site.posts.count = 0;
+        let mut fewer = Plane::restore(site, plane.state()).expect("fits");
+        fewer.handle(&Input::Began { now: at(6) });
+        registered(&mut fewer, 7, &["sentry-a", "somebody's"]);
+        (13..20).for_each(|second| period(&mut fewer, second, 0.0));
+        assert_eq!((steps(&mut fewer), fewer.is_leaving("sentry-a")), (vec![], false));
     }
 
     #[test]

@@ -139,8 +139,9 @@ impl Processes {
 
     /// Whether a sentry goes on in another process.
     fn goes_on(&self, place: usize, known: Process) -> bool {
-        let found = || find(self.store, self.config.unit, place).unwrap_or_default();
-        self.config.unit == Unit::Sentry && found().iter().any(|process| process.step == known.step)
+        let goes_on = |found: Vec<Found>| found.iter().any(|process| process.step == known.step);
+        // Where that cannot be seen, it is not taken for gone.
+        self.config.unit == Unit::Sentry && find(self.store, self.config.unit, place).map_or(true, goes_on)
     }
 
     fn children(&self) -> std::sync::MutexGuard<'_, HashMap<u32, Child>> {
