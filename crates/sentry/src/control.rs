@@ -8,10 +8,10 @@
 //! the same number, so that the control plane takes it for the same sentry: else it would have no servers until that
 //! one is gone.
 
+mod line;
 mod seen;
 
-use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -20,13 +20,12 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tidegate_engine::{Sla, Statistic, Step};
-use tidegate_wire::control::{
-    ApplicationOrders, Channel, ChannelError, FromControl, FromSentry, Hello, Orders, TargetOrder,
-};
+use tidegate_wire::control::{ApplicationOrders, ChannelError, FromControl, FromSentry, Hello, Orders, TargetOrder};
 
 use crate::app::{App, Governed};
 use crate::board::{Board, cpu_time};
 use crate::config;
+use line::Line;
 use seen::Watch;
 
 /// How long connecting, and waiting for the first word, may take.
@@ -54,6 +53,8 @@ pub struct Follower {
 pub struct View {
     name: String,
     instance: u64,
+    /// Where control planes are.
+    all: Vec<String>,
     seen: Mutex<Seen>,
     orders: Mutex<Orders>,
 }
@@ -62,16 +63,25 @@ pub struct View {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Followed {
     instance: u64,
+    /// Whose orders.
+    connect: Vec<String>,
     orders: Orders,
 }
 
 impl Followed {
-    /// Puts the orders in force.
-    ///
-    /// # Errors
-    /// Why they cannot be, the first of them.
-    pub(crate) fn obey(&self, apps: &[Arc<App>]) -> Result<(), String> {
-        obey_all(apps, &self.orders)
+    /// Puts the orders in force, if they are of the control plane that is followed from now on. What is in force.
+    pub(crate) fn obey(&self, apps: &[Arc<App>], control: &config::Control) -> Followed {
+        let none = Followed { orders: Orders::default(), ..self.clone() };
+        if self.connect != control.connect {
+            return none;
+        }
+        match obey_all(apps, &self.orders) {
+            Ok(()) => self.clone(),
+            Err(why) => {
+                tracing::warn!("the orders of the process before are not in force: {why}");
+                none
+            }
+        }
     }
 }
 
@@ -104,12 +114,14 @@ impl Follower {
         board: &Arc<Board>,
         before: Option<Followed>,
     ) -> io::Result<Follower> {
-        let begin = || Followed { instance: tidegate_wire::random_u64(), orders: Orders::default() };
-        let Followed { instance, orders } = before.unwrap_or_else(begin);
+        let (instance, orders) = match before {
+            Some(before) => (before.instance, before.orders),
+            None => (tidegate_wire::random_u64(), Orders::default()),
+        };
         let connect = control.connect.first().cloned().unwrap_or_default();
         let seen = Seen { connect, applied: (orders.term, orders.revision), ..Seen::default() };
         let (name, seen, orders) = (control.name.clone(), Mutex::new(seen), Mutex::new(orders));
-        let view = Arc::new(View { name, instance, seen, orders });
+        let view = Arc::new(View { name, instance, all: control.connect.clone(), seen, orders });
         board.show_control(view.clone());
         let stop = Arc::new(AtomicBool::new(false));
         let thread = Thread {
@@ -145,10 +157,20 @@ impl View {
         self.lock().clone()
     }
 
+    /// These orders are in force. Where they have no servers, those before them are.
+    fn remember(&self, orders: &Orders) {
+        let mut known = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *known, orders.clone());
+        for order in known.applications.iter_mut().filter(|order| order.servers.is_empty()) {
+            let same = before.applications.iter().find(|before| before.name == order.name);
+            order.servers = same.map_or_else(Vec::new, |before| before.servers.clone());
+        }
+    }
+
     /// What a successor goes on with.
     pub(crate) fn followed(&self) -> Followed {
         let orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Followed { instance: self.instance, orders }
+        Followed { instance: self.instance, connect: self.all.clone(), orders }
     }
 
     /// Everything, as `/api/state` shows it.
@@ -333,7 +355,7 @@ impl Thread {
             self.refuse(why);
             return;
         }
-        orders.clone_into(&mut self.view.orders.lock().unwrap_or_else(PoisonError::into_inner));
+        self.view.remember(orders);
         self.view.lock().applied = number;
     }
 
@@ -388,60 +410,4 @@ fn sla(target: &TargetOrder) -> Result<Sla, String> {
     };
     let steps = target.steps.iter().map(step).collect::<Result<Vec<_>, String>>()?;
     Sla::new(statistic, steps).map_err(|error| error.to_string())
-}
-
-/// A connection with its channel.
-struct Line {
-    stream: TcpStream,
-    channel: Channel,
-    buffer: Vec<u8>,
-}
-
-impl Line {
-    fn open(connect: &str, control: &config::Control) -> Result<Line, Over> {
-        let mut last = io::Error::from(io::ErrorKind::NotFound);
-        for address in connect.to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, PATIENCE) {
-                Ok(stream) => {
-                    stream.set_write_timeout(Some(STUCK))?;
-                    stream.set_nodelay(true)?;
-                    return Ok(Line { stream, channel: Channel::connecting(&control.key), buffer: vec![0; 16 * 1024] });
-                }
-                Err(error) => last = error,
-            }
-        }
-        Err(last.into())
-    }
-
-    fn send(&mut self, message: &FromSentry) -> Result<(), Over> {
-        self.channel.send(message);
-        self.flush()
-    }
-
-    fn flush(&mut self) -> Result<(), Over> {
-        while let Some(bytes) = self.channel.poll_bytes() {
-            self.stream.write_all(&bytes)?;
-        }
-        Ok(())
-    }
-
-    /// The next message, if one comes within `patience`.
-    fn receive(&mut self, patience: Duration) -> Result<Option<FromControl>, Over> {
-        if let Some(message) = self.channel.poll_message()? {
-            return Ok(Some(message));
-        }
-        // Zero would mean for ever.
-        self.stream.set_read_timeout(Some(patience.max(Duration::from_millis(1))))?;
-        match self.stream.read(&mut self.buffer) {
-            Ok(0) if self.channel.is_open() => Err(Over::Lost(String::from("it closed the connection"))),
-            Ok(0) => Err(Over::Lost(String::from("it closed the connection; is the key the same on both sides?"))),
-            Ok(read) => {
-                self.channel.handle_bytes(&self.buffer[..read])?;
-                self.flush()?;
-                Ok(self.channel.poll_message()?)
-            }
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
 }

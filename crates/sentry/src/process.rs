@@ -95,15 +95,8 @@ impl Process {
             board.show_names(view.clone());
         }
         // First the servers, then what was learned of them.
-        let before = given.state.as_ref().and_then(State::followed).filter(|_| config.control.is_some());
-        let before = before.filter(|before| match before.obey(sentry.apps()) {
-            Ok(()) => true,
-            Err(why) => {
-                tracing::warn!("the orders of the process before are not in force: {why}");
-                false
-            }
-        });
-        let before = before.cloned();
+        let followed = given.state.as_ref().and_then(State::followed);
+        let before = followed.zip(config.control.as_ref()).map(|(before, control)| before.obey(sentry.apps(), control));
         if let Some(state) = &given.state {
             sentry.apps().iter().for_each(|app| app.recall_from(state));
         }
