@@ -290,8 +290,10 @@ impl Daemon {
         self.steps.watch(ledger)?;
         self.looks.look(ledger, self.providers.of(Unit::Server), &self.mailbox.to_self);
         self.sentry_looks.look(ledger, self.providers.of(Unit::Sentry), &self.mailbox.to_self);
-        // Who is to leave from now on is in no answer any more.
-        self.names.follow(ledger, &self.sentries.desk)?;
+        if !ledger.plane().posts().is_empty() {
+            // Who is to leave from now on is in no answer any more.
+            self.names.follow(ledger, &self.sentries.desk)?;
+        }
         self.tell();
         Ok(())
     }

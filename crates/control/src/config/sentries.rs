@@ -16,33 +16,20 @@ use crate::plane::Unit;
 /// What a sentry may need to finish what it has, and a little more: see `drain` in its configuration.
 const STOP_GRACE: Duration = Duration::from_secs(40);
 
+/// A rule, and who starts them: `flatten` would take unknown keys.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub(super) struct RawSentries {
-    #[serde(default = "high")]
     high: f64,
-    #[serde(default = "low")]
     low: f64,
-    #[serde(default = "hold")]
     hold: Seconds,
     provider: Option<RawSentryProvider>,
 }
 
-fn high() -> f64 {
-    SentryRule::default().high
-}
-
-fn low() -> f64 {
-    SentryRule::default().low
-}
-
-fn hold() -> Seconds {
-    SentryRule::default().hold
-}
-
 impl Default for RawSentries {
     fn default() -> RawSentries {
-        RawSentries { high: high(), low: low(), hold: hold(), provider: None }
+        let SentryRule { high, low, hold } = SentryRule::default();
+        RawSentries { high, low, hold, provider: None }
     }
 }
 

@@ -114,10 +114,18 @@ impl Plane {
 
     /// Tells the provisioner which sentries somebody else has started.
     pub(super) fn count_others(&mut self) {
+        if self.posts().is_empty() && self.stood.is_empty() {
+            // Nobody asks.
+            return;
+        }
         let registered: BTreeSet<&String> = self.sentries.iter().flatten().collect();
         self.stood.retain(|name| registered.contains(name));
-        for (application, names) in self.sentries.iter().enumerate() {
-            let is_others = |name: &&String| match self.post_of(name).and_then(|post| self.posts().get(post)) {
+        // Once for all names; of two posts of one name the first counts, as in `post_of`.
+        let stands =
+            self.stands.iter().rev().filter_map(|(post, name)| Some((name, self.provisioner.posts().get(*post)?)));
+        let stands: BTreeMap<&String, &Place> = stands.collect();
+        let others = |(application, names): (usize, &Vec<String>)| {
+            let is_others = |name: &&String| match stands.get(*name) {
                 // One that is at a post for another application works for this one, too. Both must not count on the
                 // other's: the one further up does not.
                 Some(Place::Coming { application: of, .. } | Place::Serving { application: of, .. }) => {
@@ -127,8 +135,11 @@ impl Plane {
                 None => !self.stood.contains(*name),
             };
             let speaks = |name: &&String| !self.silent.contains(*name);
-            let others = names.iter().filter(speaks).filter(is_others).count() as u32;
-            self.provisioner.handle_others(application, others);
+            names.iter().filter(speaks).filter(is_others).count() as u32
+        };
+        let others: Vec<u32> = self.sentries.iter().enumerate().map(others).collect();
+        for (application, count) in others.into_iter().enumerate() {
+            self.provisioner.handle_others(application, count);
         }
     }
 

@@ -309,13 +309,18 @@ fn end_all(state: &Value) {
         all.filter_map(|one| Pid::from_raw(one["process"]["pid"].as_i64()? as i32)).collect()
     };
     for pids in [pids("posts"), pids("servers")] {
-        // They may have ended already.
-        let tell = |signal: Signal| pids.iter().filter(|pid| kill_process(**pid, signal).is_ok()).count();
-        tell(Signal::TERM);
+        tell(&pids, Signal::TERM);
         let give_up = Instant::now() + ENDS;
         while pids.iter().any(|pid| test_kill_process(*pid).is_ok()) && Instant::now() < give_up {
             std::thread::sleep(PAUSE);
         }
-        tell(Signal::KILL);
+        tell(&pids, Signal::KILL);
+    }
+}
+
+fn tell(pids: &[Pid], signal: Signal) {
+    for pid in pids {
+        // It may have ended already.
+        let _ = kill_process(*pid, signal);
     }
 }
