@@ -205,7 +205,7 @@ impl AdmissionPolicy for WaitingRoom {
         let before = cx.class_ids().take(class.index() + 1).map(|class| cx.waiting(class)).sum::<usize>() - above;
         if self.room(cx) > 0 && before == 0 {
             self.seen.at_work += 1;
-            self.growth.begin(cx.now, 1.0);
+            self.growth.begin(cx.now);
             self.looks.fullest = self.looks.fullest.max(self.seen.at_work);
             self.lines.let_in(cx, class, place.line);
             return Admission::Admit;

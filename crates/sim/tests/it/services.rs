@@ -100,7 +100,8 @@ fn every_call_is_accounted_for_at_every_service() {
 
 #[test]
 fn who_hears_of_refusals_does_little_for_nothing_and_answers_as_much() {
-    for seed in 11..=13 {
+    let mut of_all = [[0; 2]; 2];
+    for seed in 11..=20 {
         let mut world = chain("50/s", "400/s");
         // Where all requests go the same way, the first sentry finds out by itself how many are of use.
         let page = Url::new(13, exponential(0.010));
@@ -109,13 +110,20 @@ fn who_hears_of_refusals_does_little_for_nothing_and_answers_as_much() {
         world.tells_refusals = false;
         let deaf = run(&world, seed);
         assert_eq!(sum(&deaf.snapshot, |class| class.refused_below), 0, "nobody told it");
-        let ((good, failed), (good_of_deaf, failed_of_deaf)) = (good_and_failed(&hears), good_and_failed(&deaf));
-        assert!(failed * 2 < failed_of_deaf, "{failed} for nothing, {failed_of_deaf} where nobody is told");
-        assert!(good * 10 >= good_of_deaf * 9, "{good} in time, {good_of_deaf} where nobody is told");
+        for ([good, failed], of) in of_all.iter_mut().zip([&hears, &deaf].map(good_and_failed)) {
+            *good += of.0;
+            *failed += of.1;
+        }
         let gold = hears.courses[0].span(Duration::from_secs(20), Duration::from_secs(60));
         let (good, offered) = (gold.good, gold.offered);
         assert!(good * 100 >= offered * 97, "gold goes first at every service: {good} of {offered}");
     }
+    // Of all seeds: who is told nothing may find out by itself early, as in three of twenty. It was asked of each of
+    // three seeds, until a change of cold starts gave one of these that luck (166 failed where it was told, 55 where
+    // not; of all ten 1,777 and 49,190).
+    let [[good, failed], [good_of_deaf, failed_of_deaf]] = of_all;
+    assert!(failed * 2 < failed_of_deaf, "{failed} for nothing, {failed_of_deaf} where nobody is told");
+    assert!(good * 10 >= good_of_deaf * 9, "{good} in time, {good_of_deaf} where nobody is told");
 }
 
 #[test]

@@ -160,14 +160,19 @@ fn a_link_that_is_narrower_than_servers_are_fast_is_kept_busy_and_no_more() {
         );
         (gold, bronze, f64::from(span.in_target) / 28.0, span.quantile(0.95))
     };
+    let mut bronze_of_all = 0.0;
     for seed in SEEDS {
         // 0.87 of what the link takes.
         let (gold, bronze, ..) = run("285/s", seed);
-        assert!(gold > 0.99 && bronze > 0.98, "seed {seed}: {gold} {bronze}");
+        // Of 80 seeds three have between 0.92 and 0.98, as before cold starts were compared lot by lot; until then none
+        // was among these ten, and each had to have 0.98.
+        assert!(gold > 0.99 && bronze > 0.9, "seed {seed}: {gold} {bronze}");
+        bronze_of_all += bronze / 10.0;
         // Without the time over the link, and without soft knees, 0.83 of 500/s.
         let (gold, _, goodput, p95) = run("0s:200/s, 10s:1000/s", seed);
         assert!(gold > 0.99 && goodput > 0.9 * 500.0 && p95 < 0.5, "seed {seed}: {gold} {goodput} {p95}");
     }
+    assert!(bronze_of_all > 0.98, "{bronze_of_all}");
 }
 
 /// Three servers of eight processors, 126 requests per second together, of which the slowest twentieth takes two thirds
@@ -192,4 +197,28 @@ fn the_more_important_goes_first_where_there_is_hardly_time_to_wait() {
     // 0.96 of gold while more places left no time, and whoever would be in time by 0.94 was refused for bronze.
     let [gold, goodput, p95] = mean;
     assert!(gold > 0.99 && goodput > 0.93 * 126.0 && p95 <= 0.5, "{mean:?}");
+}
+
+/// One processor, at three times what it can do after a minute of nothing: half of the requests take 5 ms, three of ten
+/// 10 ms, one of five 30 ms.
+#[test]
+fn who_was_idle_for_long_starts_as_if_it_were_new() {
+    let mut first = 0.0;
+    for seed in SEEDS {
+        let mut world = world(1, 1.0, Duration::from_millis(500), admission(r#"{ "policy": "waiting" }"#));
+        let kind = |(rate, ms): (u32, f64)| {
+            let cost = ServiceTime::constant(ms / 1e3).expect("positive");
+            stream(0, &format!("0s:0/s, 60s:{rate}/s"), cost)
+        };
+        world.streams = [(130, 5.0), (78, 10.0), (52, 30.0)].map(kind).to_vec();
+        world.duration = Duration::from_secs(70);
+        let report = world.run(seed).expect("the setup makes sense");
+        let [start, rest] = [(60, 63), (62, 70)].map(|(from, to)| report.span_all(from, to).quantile(0.95));
+        println!("{seed}: p95 {start:.3} s in the first three seconds, then {rest:.3} s");
+        // At three times the load from the first request, two seconds are given until the target is kept.
+        assert!(rest < 0.5, "seed {seed}: {rest}");
+        first += start / 10.0;
+    }
+    // 1.03 s while the minute counted as the time that the first requests had taken, and 0.59 without it.
+    assert!(first < 0.75, "{first}");
 }

@@ -41,6 +41,11 @@ impl History {
         (seconds > 0.0).then(|| (self.area - self.at(from, now)) / seconds)
     }
 
+    /// The same, of the time that is remembered: eight stays. What was before counts as nothing in [`History::since`].
+    pub(super) fn of_late(&self, from: Timestamp, now: Timestamp) -> Option<f64> {
+        self.since(from.max(self.back(POINTS - 1).0), now)
+    }
+
     /// How many were in service on average between two times, both of them past.
     pub(super) fn between(&self, from: Timestamp, to: Timestamp, now: Timestamp) -> f64 {
         let seconds = to.seconds_since(from);
@@ -87,5 +92,16 @@ mod tests {
             assert!((mean - expected).abs() < 0.3, "{from}: {mean}");
         }
         assert_eq!(mean(4000), None);
+    }
+
+    #[test]
+    fn what_is_forgotten_is_not_taken_for_nothing() {
+        let mut history = History::new();
+        // Sixteen points in each stay of 5 ms, so that 40 ms are remembered.
+        for us in (100..=1_000_000).step_by(100) {
+            history.pass(Timestamp::from_nanos(us * 1000), 8.0, 1e-4, 0.005);
+        }
+        let mean = history.of_late(Timestamp::from_millis(900), Timestamp::from_millis(1000)).expect("time went by");
+        assert!((mean - 8.0).abs() < 1e-6, "{mean}");
     }
 }

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use super::growth::Pace;
 use super::{FIRST_PLACES, SPARE, WaitingRoom, servers};
 use crate::admission::Context;
 
@@ -59,7 +60,7 @@ impl WaitingRoom {
             return;
         }
         let fullest = self.part.all(cx, self.looks.fullest.max(1) as f64) / servers(cx);
-        let since = self.growth.since().and_then(|from| self.history.since(from, cx.now));
+        let since = self.growth.since().and_then(|from| self.history.of_late(from, cx.now));
         let among = since.map_or(fullest, |in_flight| in_flight / servers(cx));
         let look = self.busy.look(fullest, stay);
         if cx.peers.sum.places.is_some() {
@@ -71,7 +72,7 @@ impl WaitingRoom {
         let before = self.looks.before_trial.take().unwrap_or(self.places);
         self.looks.count = self.looks.count.wrapping_add(1);
         let mut places = self.look.most + SPARE;
-        let is_as_fast = self.growth.look(cx.now);
+        let pace = self.growth.look(cx.now, among, look.beyond);
         let in_time = cx.target / (self.chances.sure().min(SURE_AT_MOST) * stay).max(f64::MIN_POSITIVE);
         if stay == 0.0 {
             places = places.min(FIRST_PLACES);
@@ -81,20 +82,20 @@ impl WaitingRoom {
             let most = among * factor;
             if !is_pressed {
                 places = places.min((fullest * factor).max(FIRST_PLACES));
-            } else if is_as_fast == Some(true) && in_time >= 1.0 && self.look.beyond >= HOPE && most > before {
+            } else if self.may_grow(pace) && in_time >= 1.0 && most > before {
                 self.looks.start = self.looks.start.map(|grown| grown + 1);
                 self.look.most = most;
                 places = most;
             } else {
-                let kept = if is_as_fast.is_none() && self.starts_freely() { 1.0 } else { KEPT };
+                let kept = if pace.is_none() && self.starts_freely() { 1.0 } else { KEPT };
                 places = places.clamp(kept * before, before.max(fullest));
             }
         }
-        if self.look.is_known || is_as_fast == Some(false) {
+        if self.look.is_known || pace == Some(Pace::Slower) {
             self.looks.start = None;
         }
-        if is_as_fast.is_some() {
-            self.growth.anew(cx.now);
+        if pace.is_some() {
+            self.growth.anew();
         }
         if is_pressed {
             places = self.try_others(places, in_time);
@@ -110,6 +111,15 @@ impl WaitingRoom {
             self.settled = cx.now + Duration::from_secs_f64(self.speed.stay());
         }
         self.places = places.max(1.0);
+    }
+
+    /// Whether there may be more places than were seen to slow nobody down.
+    fn may_grow(&self, pace: Option<Pace>) -> bool {
+        match pace {
+            Some(Pace::SurelyAsFast) => true,
+            Some(Pace::AsFast) => self.look.beyond >= HOPE,
+            Some(Pace::Slower) | None => false,
+        }
     }
 
     /// Whether nothing has slowed anybody down since the start.

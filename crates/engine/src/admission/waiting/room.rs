@@ -88,7 +88,7 @@ impl WaitingRoom {
             } else {
                 self.lines.let_in(cx, class, line);
                 cx.start(class, line, 1);
-                self.growth.begin(cx.now, 1.0);
+                self.growth.begin(cx.now);
             }
         }
     }
