@@ -1,6 +1,7 @@
 //! gRPC: calls as services see them, and statuses as clients do.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response};
@@ -101,8 +102,10 @@ fn who_is_pushed_back_comes_again_and_says_so_or_does_not() {
         });
         let retry = Retry { tries: 3, wait: Wait::RetryAfter, time: None, jitter: 0.0, says: false };
         let mut plan = plan(&server);
-        plan.streams[0].profile = "5/s".parse().expect("a profile");
+        // One call, and then time for the others: nobody comes again after the end.
+        plan.streams[0].profile = "0s:5/s, 200ms:0/s".parse().expect("a profile");
         plan.streams[0].retry = Some(retry);
+        plan.duration = Duration::from_secs(1);
         let report = run(plan);
         assert_eq!((report.total.offered, report.total.refused), (tries, tries), "{pushback:?} {report}");
         let expected = [None, Some("1".to_owned()), Some("2".to_owned())];
