@@ -22,8 +22,10 @@ const CONNECTIONS: usize = 16;
 const WARM_UP: u32 = 3_000;
 /// How often each row is counted.
 const WINDOWS: usize = 3;
-/// After each of a quarter of the requests, to see what is done by the clock meanwhile.
-const PAUSE: Duration = Duration::from_millis(4);
+/// From one of a quarter of the requests to the next, so many times what they take with no pauses and this at least, to
+/// see what is done by the clock meanwhile.
+const SLOWLY: f64 = 2.5;
+const INTERVAL: Duration = Duration::from_millis(5);
 
 /// How long it may take until it answers.
 const START: Duration = Duration::from_secs(20);
@@ -57,9 +59,10 @@ impl Case {
             Shape::KeepAlive => (0..CONNECTIONS).map(|_| Client::open(address)).collect::<Result<Vec<_>>>()?,
             _ => Vec::new(),
         };
+        let began = Instant::now();
         self.ask(&mut clients, address, WARM_UP, None)?;
-        let slowly = self.requests / 4;
-        let slow = watched.count(|| self.ask(&mut clients, address, slowly, Some(PAUSE)))?;
+        let (slowly, interval) = (self.requests / 4, interval(began.elapsed() / WARM_UP));
+        let slow = watched.count(|| self.ask(&mut clients, address, slowly, Some(interval)))?;
         let mut counts = Vec::new();
         for _ in 0..WINDOWS {
             let window = watched.count(|| self.ask(&mut clients, address, self.requests, None))?;
@@ -97,30 +100,32 @@ impl Case {
         }
     }
 
-    /// Asks so many times, no more and no less, with a pause after each if there is one, and sees every answer.
-    fn ask(&self, clients: &mut [Client], at: SocketAddr, requests: u32, pause: Option<Duration>) -> Result<()> {
+    /// Asks so many times, no more and no less, once each interval if there is one, and sees every answer.
+    fn ask(&self, clients: &mut [Client], at: SocketAddr, requests: u32, interval: Option<Duration>) -> Result<()> {
         if self.shape == Shape::Http2 {
-            return self.ask_by_h2load(at, requests, pause);
+            return self.ask_by_h2load(at, requests, interval);
         }
+        let mut due = Instant::now();
         for turn in (0..clients.len().max(1)).cycle().take(requests as usize) {
             match (self.shape, clients.get_mut(turn)) {
                 (Shape::KeepAlive, Some(client)) => client.ask(self.path, self.status)?,
                 (Shape::NewConnection, _) => Client::ask_once(at, self.path, self.status)?,
                 (other, _) => bail!("no client of ours asks by {other:?}"),
             }
-            if let Some(pause) = pause {
-                thread::sleep(pause);
+            if let Some(interval) = interval {
+                due += interval;
+                thread::sleep(due.saturating_duration_since(Instant::now()));
             }
         }
         Ok(())
     }
 
     /// One at a time on one connection.
-    fn ask_by_h2load(&self, at: SocketAddr, requests: u32, pause: Option<Duration>) -> Result<()> {
+    fn ask_by_h2load(&self, at: SocketAddr, requests: u32, interval: Option<Duration>) -> Result<()> {
         let mut h2load = Command::new("h2load");
         h2load.args(["-t1", "-c1", "-m1", "-n", &requests.to_string(), &format!("http://{at}{}", self.path)]);
-        if let Some(pause) = pause {
-            h2load.arg(format!("--rps={}", 1.0 / pause.as_secs_f64()));
+        if let Some(interval) = interval {
+            h2load.arg(format!("--rps={}", 1.0 / interval.as_secs_f64()));
         }
         let said = output(&mut h2load).context("h2load (Debian package nghttp2-client) asks by HTTP/2")?;
         let counted = load::parse_http2(&said).with_context(|| format!("cannot understand h2load:\n{said}"))?;
@@ -131,6 +136,11 @@ impl Case {
         );
         Ok(())
     }
+}
+
+/// From one request to the next where they come slowly, when each takes `alone` on this machine.
+fn interval(alone: Duration) -> Duration {
+    INTERVAL.max(alone.mul_f64(SLOWLY))
 }
 
 /// What a request takes, without what is done by the clock while there are any: of that there is more for a request the
@@ -174,6 +184,20 @@ mod tests {
             assert!((each - 50_000.0).abs() < 1.0, "{each}");
         }
         assert!(for_each(window(2000, 10.0), 2000, window(500, 2.5), 500).is_err());
+    }
+
+    #[test]
+    fn on_a_slow_machine_requests_that_come_slowly_are_as_far_apart() {
+        let ms = |ms: f64| Duration::from_secs_f64(ms / 1e3);
+        assert_eq!((interval(ms(0.5)), interval(ms(4.0))), (INTERVAL, ms(10.0)));
+        let count = |alone: Duration| {
+            let window = |requests: u64, seconds: f64| Window { instructions: requests * 50_000, seconds };
+            let (alone, slowly) = (alone.as_secs_f64(), interval(alone).as_secs_f64());
+            for_each(window(2000, 2000.0 * alone), 2000, window(500, 500.0 * slowly), 500)
+        };
+        for alone in [0.5, 3.5, 9.0, 40.0] {
+            assert!(count(ms(alone)).is_ok(), "{alone} ms");
+        }
     }
 
     #[test]
