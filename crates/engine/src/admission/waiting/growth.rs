@@ -71,6 +71,8 @@ pub(super) struct Growth {
     /// Those before: a ring, and how many were ever put there.
     lots: [Lot; LOTS],
     seen: usize,
+    /// The next is those that begin within so many seconds, if that is no shorter than [`SHORTEST`].
+    span: f64,
 }
 
 /// What was seen of those that began together.
@@ -96,7 +98,7 @@ impl Growth {
         if self.begun == 0 {
             (self.from, self.to) = (now, now);
         }
-        if self.begun < FEW || now.seconds_since(self.from) <= SHORTEST.max(PART * self.last_half()) {
+        if self.begun < FEW || now.seconds_since(self.from) <= SHORTEST.max(self.span) {
             (self.begun, self.to) = (self.begun + 1, now);
         }
     }
@@ -119,9 +121,10 @@ impl Growth {
         let age = now.seconds_since(self.to);
         // Whoever is not back yet may be among the faster half, unless it is as old as that took.
         let half = self.half().filter(|half| *half <= age);
+        let seconds = half.unwrap_or(age).max(SOONEST);
         let lot = Lot {
             among: libm::log(among.max(1.0)),
-            half: libm::log(half.unwrap_or(age).max(SOONEST)),
+            half: libm::log(seconds),
             weight: 1.0 / (CHANCE / self.begun as f64 + OFF),
         };
         let is_slower = self.evidence(lot, 0.0).is_some_and(|evidence| evidence > enough);
@@ -131,6 +134,7 @@ impl Growth {
         let is_sure = self.evidence(lot, APART).is_some_and(|evidence| evidence < -EVIDENT);
         self.lots[self.seen % LOTS] = lot;
         self.seen += 1;
+        self.span = PART * seconds;
         Some(match (is_slower, is_sure) {
             (true, _) => Pace::Slower,
             (false, true) => Pace::SurelyAsFast,
@@ -157,12 +161,6 @@ impl Growth {
         let more = fit(f64::INFINITY);
         let among_fewer = known.iter().filter(|lot| lot.among < last.among - fewer);
         among_fewer.map(|lot| fit(lot.among) - more).max_by(f64::total_cmp)
-    }
-
-    /// Seconds until half of the last lot had ended.
-    fn last_half(&self) -> f64 {
-        let last = self.seen.checked_sub(1).map(|last| self.lots[last % LOTS]);
-        last.map_or(0.0, |lot| libm::exp(lot.half))
     }
 
     /// Seconds that the faster half took at most, so far.
