@@ -19,7 +19,7 @@
 //!
 //! The last took longer when some `k` below its `n` is that much likelier than no `k`, as counts of completions
 //! ([`Busy`](super::busy::Busy)) leave room for. If every `k` of half its `n` is much less likely, it surely did not,
-//! whatever these say: they are late where servers are fast.
+//! whatever the counts say, which are late where servers are fast.
 //!
 //! *Source.* The slow start of TCP (V. Jacobson, SIGCOMM 1988); the comparison is ours.
 
@@ -39,7 +39,8 @@ const LOTS: usize = 16;
 const CHANCE: f64 = 2.0;
 const OFF: f64 = 0.2 * 0.2;
 /// The least odds, as a logarithm, that there are more processors than are in use: with less, who seems slower is. With
-/// -1.5, in sixteen starts of 256 processors and 500 ms a tenth of a load of 0.6 was refused, with this a 25th.
+/// -1.5, in sixteen starts of 256 processors and 500 ms a tenth of a load of 0.6 was refused, with this a 25th (both
+/// while four times the rate was foreseen at a start).
 const LEAST_ODDS: f64 = -2.5;
 /// So much likelier, as a logarithm, is enough, whatever the odds.
 const EVIDENT: f64 = 3.0;
@@ -55,7 +56,7 @@ pub(super) enum Pace {
     Slower,
     /// They do not seem to.
     AsFast,
-    /// They would, if there were half as many processors as are in use.
+    /// They would take longer if half as many processors were all there are, and do not.
     SurelyAsFast,
 }
 
