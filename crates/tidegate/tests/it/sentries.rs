@@ -145,7 +145,8 @@ fn sentries_come_with_the_load_and_go_with_it_and_are_replaced() {
 
     let victim = *site.serving().values().next().expect("a sentry");
     signal(victim, Signal::KILL).expect("it runs");
-    until("it is replaced", || site.has(1) && !site.processes().contains_key(&victim));
+    // In this order: it takes a moment to die, and until then everything is as before.
+    until("it is replaced", || !site.processes().contains_key(&victim) && site.has(1));
 
     // A successor works by the orders of the one before it: there is no moment without servers.
     let (post, before) = site.serving().into_iter().next().expect("a sentry");
