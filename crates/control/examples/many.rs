@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tidegate_control::{Config, Member};
 use tidegate_wire::control::{
-    ApplicationSeen, Channel, ControlKey, FromControl, FromSentry, Hello, Orders, Report, ServerSeen,
+    ApplicationSeen, Channel, ControlKeys, FromControl, FromSentry, Hello, Orders, Report, ServerSeen,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -96,9 +96,9 @@ async fn measure(size: Size) -> Result<()> {
     let daemon = Daemon::start(&file)?;
     let began = Instant::now();
     let seen = Arc::new(Seen::default());
-    let key = ControlKey::derive(KEY);
+    let keys = ControlKeys::derive(KEY);
     for number in 0..size.sentries {
-        tokio::spawn(sentry(number, size, listen, key.clone(), seen.clone()));
+        tokio::spawn(sentry(number, size, listen, keys.clone(), seen.clone()));
     }
     let all = || {
         let (sentries, servers) = (seen.registered.load(Relaxed), seen.servers.load(Relaxed));
@@ -231,10 +231,10 @@ impl Drop for Daemon {
 }
 
 /// One sentry, for ever.
-async fn sentry(number: usize, size: Size, connect: SocketAddr, key: ControlKey, seen: Arc<Seen>) {
+async fn sentry(number: usize, size: Size, connect: SocketAddr, keys: ControlKeys, seen: Arc<Seen>) {
     loop {
         let mut of_me = OfMe { seen: &seen, registered: false, servers: 0 };
-        if speak(number, size, connect, &key, &mut of_me).await.is_err() && of_me.registered {
+        if speak(number, size, connect, &keys, &mut of_me).await.is_err() && of_me.registered {
             seen.lost.fetch_add(1, Relaxed);
         }
         drop(of_me);
@@ -271,10 +271,10 @@ impl Drop for OfMe<'_> {
     }
 }
 
-async fn speak(number: usize, size: Size, connect: SocketAddr, key: &ControlKey, of_me: &mut OfMe<'_>) -> Result<()> {
+async fn speak(number: usize, size: Size, connect: SocketAddr, keys: &ControlKeys, of_me: &mut OfMe<'_>) -> Result<()> {
     let mut stream = timeout(Duration::from_secs(30), TcpStream::connect(connect)).await??;
     stream.set_nodelay(true)?;
-    let mut channel = Channel::connecting(key);
+    let mut channel = Channel::connecting(keys);
     let application = format!("application-{}", number % size.applications);
     channel.send(&FromSentry::Hello(Hello {
         addresses: Vec::new(),

@@ -15,7 +15,7 @@ use tidegate_config::{
 };
 use tidegate_provision::{ApplicationSetup, Posts, Site};
 use tidegate_wire::KeyError;
-use tidegate_wire::control::ControlKey;
+use tidegate_wire::control::ControlKeys;
 
 use crate::plane::Unit;
 use raw::Raw;
@@ -29,7 +29,9 @@ pub struct Config {
     /// Where sentries connect to.
     pub listen: SocketAddr,
     /// What sentries and the control plane share.
-    pub key: ControlKey,
+    pub keys: ControlKeys,
+    /// The file with them; it may change.
+    pub key_file: PathBuf,
     /// The file with its state; with a cluster only that of a dry run.
     pub store: PathBuf,
     /// Where several control planes have their state, and elect one that leads.
@@ -182,7 +184,8 @@ impl Config {
         match raw.resolve(&folder, &mut found).filter(|_| found.0.is_empty()) {
             Some(config) => {
                 tidegate_wire::exposed(&key_file).iter().for_each(|message| tracing::warn!("{message}"));
-                Ok(config(ControlKey::load(&key_file)?))
+                let keys = ControlKeys::load(&key_file)?;
+                Ok(config(keys, key_file))
             }
             None => Err(wrong(found).into()),
         }
@@ -191,7 +194,11 @@ impl Config {
 
 impl Raw {
     /// What it means, but for the key; `None` when it means nothing.
-    fn resolve(self, folder: &Path, found: &mut Findings) -> Option<impl FnOnce(ControlKey) -> Config + use<>> {
+    fn resolve(
+        self,
+        folder: &Path,
+        found: &mut Findings,
+    ) -> Option<impl FnOnce(ControlKeys, PathBuf) -> Config + use<>> {
         if let Some(admin) = self.admin.filter(|admin| !admin.ip().is_loopback()) {
             let problem =
                 format!("\"{admin}\" must be a loopback address, such as 127.0.0.1:9911: it has no authentication");
@@ -232,9 +239,10 @@ impl Raw {
         let (admin, store) = (self.admin, folder.join(&self.store));
         let (period, forget_after) = (self.period.duration(), self.forget_after.duration());
         let (dns, kubernetes) = (dns.flatten(), cluster.flatten());
-        Some(move |key| Config {
+        Some(move |keys, key_file| Config {
             listen,
-            key,
+            keys,
+            key_file,
             store,
             kubernetes,
             admin,

@@ -2,14 +2,18 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tidegate_wire::control::{Channel, ChannelError, ControlKey, FromControl, FromSentry};
+use tidegate_wire::KeyFile;
+use tidegate_wire::control::{Channel, ChannelError, ControlKeys, FromControl, FromSentry};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::watch;
 use tokio::time::timeout;
+use tracing::{info, warn};
 
+use crate::config::Config;
 use crate::desk::Connection;
 
 /// Messages to a sentry that it has not taken: one that lags further is cut off.
@@ -33,8 +37,29 @@ pub(crate) enum News {
     Closed(Connection, String),
 }
 
+/// The keys of the file, from now on and whenever it changes. One that makes no sense changes nothing.
+pub(crate) fn follow_keys(config: &Config) -> watch::Receiver<ControlKeys> {
+    let (sender, keys) = watch::channel(config.keys.clone());
+    let mut file = KeyFile::new(&config.key_file);
+    tokio::spawn(async move {
+        let mut looks = tokio::time::interval(Duration::from_secs(1));
+        while !sender.is_closed() {
+            looks.tick().await;
+            let Some(bytes) = file.poll(Instant::now()) else { continue };
+            match ControlKeys::from_secrets(&bytes, file.path()) {
+                Ok(keys) => {
+                    info!("the keys in {} are in force", file.path().display());
+                    sender.send_replace(keys);
+                }
+                Err(error) => warn!("{error}; the keys of before stay in force"),
+            }
+        }
+    });
+    keys
+}
+
 /// Accepts sentries, for ever.
-pub(crate) async fn listen<M>(listener: TcpListener, key: ControlKey, news: Sender<M>)
+pub(crate) async fn listen<M>(listener: TcpListener, keys: watch::Receiver<ControlKeys>, news: Sender<M>)
 where
     M: From<News> + Send + 'static,
 {
@@ -50,10 +75,10 @@ where
                 continue;
             }
         };
-        let (connection, key, news) = (next, key.clone(), news.clone());
+        let (connection, keys, news) = (next, keys.clone(), news.clone());
         next += 1;
         tokio::spawn(async move {
-            let why = match serve(stream, connection, &key, &news).await {
+            let why = match serve(stream, connection, keys, &news).await {
                 Ok(()) => String::from("the connection was closed"),
                 Err(error) => error.to_string(),
             };
@@ -67,14 +92,14 @@ where
 async fn serve<M: From<News>>(
     stream: TcpStream,
     connection: Connection,
-    key: &ControlKey,
+    mut keys: watch::Receiver<ControlKeys>,
     news: &Sender<M>,
 ) -> io::Result<()> {
     // Refused only by a connection that is gone already.
     let _ = stream.set_nodelay(true);
     let mut stream = stream;
     let peer = stream.peer_addr()?.ip().to_canonical();
-    let mut channel_ = Channel::answering(key);
+    let mut channel_ = Channel::answering(&keys.borrow_and_update());
     let opening = timeout(HANDSHAKE, open(&mut stream, &mut channel_)).await;
     opening.map_err(|_| io::Error::other("it did not show within 5 s that it holds the key"))??;
     let (sender, mut orders) = channel(LAG);
@@ -86,6 +111,7 @@ async fn serve<M: From<News>>(
     loop {
         while let Some(message) = channel_.poll_message().map_err(bad)? {
             has_spoken = true;
+            speaks_for_itself(&channel_, &message)?;
             news.send(News::Said(connection, placed(message, peer)).into()).await.map_err(|_| gone())?;
         }
         flush(&mut stream, &mut channel_).await?;
@@ -101,6 +127,12 @@ async fn serve<M: From<News>>(
                     return stream.shutdown().await;
                 }
             },
+            changed = keys.changed() => {
+                let holds = changed.is_ok() && channel_.key().is_some_and(|key| keys.borrow_and_update().hold(key));
+                if !holds {
+                    return Err(io::Error::other("its key was taken out of the key file"));
+                }
+            }
             // From then on the daemon notices when it is silent.
             () = &mut silence, if !has_spoken => {
                 return Err(io::Error::other("it did not say within 5 s which sentry it is"));
@@ -116,6 +148,17 @@ fn placed(mut message: FromSentry, peer: IpAddr) -> FromSentry {
         everywhere.for_each(|(_, address)| *address = peer);
     }
     message
+}
+
+/// Who has a key of its own is the sentry that it was made for.
+fn speaks_for_itself(channel_: &Channel, message: &FromSentry) -> io::Result<()> {
+    match (message, channel_.key().and_then(|key| key.owner())) {
+        (FromSentry::Hello(hello), Some(owner)) if hello.sentry != owner => {
+            let said = &hello.sentry;
+            Err(io::Error::other(format!("it has the own key of sentry {owner}, and says that it is {said}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Reads until the other side has shown that it holds the key.

@@ -63,7 +63,8 @@ impl Member {
         let listener = TcpListener::bind(config.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let (to_self, inbox) = mpsc::channel(1024);
-        tokio::spawn(link::listen(listener, config.key.clone(), to_self.clone()));
+        let keys = link::follow_keys(&config);
+        tokio::spawn(link::listen(listener, keys, to_self.clone()));
         let handle = Handle(to_self.clone());
         let mailbox = Mailbox { to_self, inbox, at_work: AtWork::default() };
         let role = match store {

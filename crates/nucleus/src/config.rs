@@ -9,7 +9,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tidegate_config::ConfigErrors;
 use tidegate_config::units::parse_duration;
-use tidegate_wire::{Key, KeyError, MAX_NAME};
+use tidegate_wire::{KeyError, Keys, MAX_NAME};
 
 use crate::isolation::{GivenIsolation, IsolationConfig};
 
@@ -53,8 +53,10 @@ pub struct Config {
     pub server: String,
     /// Where reports go, `host:port`.
     pub to: Vec<String>,
-    /// The shared key; there is one whenever `to` is not empty.
-    pub key: Option<Key>,
+    /// The keys, its own or shared ones; there is one whenever `to` is not empty.
+    pub keys: Option<Keys>,
+    /// Where they stand, if in a file: it may change.
+    pub key_file: Option<PathBuf>,
     /// Time between reports.
     pub interval: Duration,
     /// Where the server listens; `None`: its listeners are not watched.
@@ -136,13 +138,15 @@ impl Given {
         for to in &self.to {
             check_address(to).map_err(|problem| bad("to", to, problem))?;
         }
-        let key = match &self.key_file {
+        let keys = match &self.key_file {
             Some(path) => {
                 tidegate_wire::exposed(path).iter().for_each(|message| tracing::warn!("{message}"));
-                Some(Key::load(path)?)
+                Some(Keys::load_of(&server, path)?)
             }
             None if sends => {
-                return Err(ConfigError::Missing("no key: give --key-file FILE, the same secret as the sentry's"));
+                return Err(ConfigError::Missing(
+                    "no key: give --key-file FILE, with the sentry's secret or this server's own key",
+                ));
             }
             None => None,
         };
@@ -169,7 +173,8 @@ impl Given {
         Ok(Config {
             server,
             to: self.to,
-            key,
+            keys,
+            key_file: self.key_file,
             interval,
             service,
             status,

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
+use tidegate_wire::{KeyFile, Keys};
 
 use crate::config::Config;
 use crate::isolation::Isolation;
@@ -26,6 +27,7 @@ const NICENESS: i32 = -10;
 pub struct Nucleus {
     sampler: Sampler,
     post: Post,
+    key_file: Option<KeyFile>,
     isolation: Option<Isolation>,
     interval: Duration,
 }
@@ -44,10 +46,11 @@ impl Nucleus {
     /// # Errors
     /// When there is no key.
     pub fn new(config: &Config) -> Result<Nucleus, StartError> {
-        let key = config.key.clone().ok_or(StartError::NoKey)?;
-        let post = Post::new(key, config.server.clone(), &config.to);
+        let keys = config.keys.clone().ok_or(StartError::NoKey)?;
+        let key_file = config.key_file.as_deref().map(KeyFile::new);
+        let post = Post::new(keys, config.server.clone(), &config.to);
         let isolation = config.isolation.clone().map(Isolation::new);
-        Ok(Nucleus { sampler: Sampler::new(config), post, isolation, interval: config.interval })
+        Ok(Nucleus { sampler: Sampler::new(config), post, key_file, isolation, interval: config.interval })
     }
 
     /// Reports until SIGTERM or SIGINT, then puts back what it divided and says goodbye. On this thread: a nucleus is
@@ -86,6 +89,7 @@ impl Nucleus {
 
     /// Sends one report; for drivers with a loop of their own.
     pub fn report(&mut self) {
+        self.follow_keys();
         self.listen();
         let mut sample = self.sampler.sample();
         if let Some(isolation) = &mut self.isolation {
@@ -94,6 +98,19 @@ impl Nucleus {
         }
         let told = self.post.send(&sample);
         self.sampler.put_back(sample.connections.len() - told);
+    }
+
+    /// Puts other keys in force when their file has changed. One that makes no sense changes nothing.
+    fn follow_keys(&mut self) {
+        let Some(file) = &mut self.key_file else { return };
+        let Some(bytes) = file.poll(Instant::now()) else { return };
+        match Keys::of(self.post.server(), &bytes, file.path()) {
+            Ok(keys) => {
+                tracing::info!("the keys in {} are in force", file.path().display());
+                self.post.change_keys(keys);
+            }
+            Err(error) => tracing::warn!("{error}; the keys of before stay in force"),
+        }
     }
 
     /// Takes what the sentries said, and does it at once.
@@ -186,7 +203,7 @@ mod tests {
         let signals = Signals::block().expect("blocked");
         let sentry = std::net::UdpSocket::bind(("127.0.0.1", 0)).expect("a port");
         let to = sentry.local_addr().expect("an address").to_string();
-        let mut post = Post::new(tidegate_wire::Key::derive(b"a secret"), "web".to_owned(), &[to]);
+        let mut post = Post::new(tidegate_wire::Keys::derive(b"a secret"), "web".to_owned(), &[to]);
         let long = Instant::now() + Duration::from_secs(60);
         assert_eq!(signals.wait(Instant::now(), &post).expect("waited"), Woken::Time);
         post.send(&Sample::default());

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Instant;
 
-use tidegate_wire::{Command, Key, Kind, MAX_DATAGRAM, Message, Rejected, ReportWriter, Sender, random_u64};
+use tidegate_wire::{Command, Keys, Kind, MAX_DATAGRAM, Message, Rejected, ReportWriter, Sender, random_u64};
 
 use crate::names::Address;
 use crate::sample::Sample;
@@ -12,7 +12,7 @@ use crate::sample::Sample;
 /// All sentries.
 #[derive(Debug)]
 pub(crate) struct Post {
-    key: Key,
+    keys: Keys,
     server: String,
     sentries: Vec<Sentry>,
     buffer: Box<[u8; MAX_DATAGRAM]>,
@@ -27,17 +27,27 @@ struct Sentry {
 }
 
 impl Post {
-    pub(crate) fn new(key: Key, server: String, to: &[String]) -> Post {
+    pub(crate) fn new(keys: Keys, server: String, to: &[String]) -> Post {
         // The same toward every sentry: one nucleus is one nucleus.
         let boot = random_u64();
         let sentry = |to: &String| Sentry { address: Address::new(to), sender: Sender::new(boot), socket: None };
-        Post { key, server, sentries: to.iter().map(sentry).collect(), buffer: Box::new([0; MAX_DATAGRAM]) }
+        Post { keys, server, sentries: to.iter().map(sentry).collect(), buffer: Box::new([0; MAX_DATAGRAM]) }
+    }
+
+    /// The first of these is spoken with from now on, and all are heard.
+    pub(crate) fn change_keys(&mut self, keys: Keys) {
+        self.keys = keys;
+    }
+
+    /// The name of its server.
+    pub(crate) fn server(&self) -> &str {
+        &self.server
     }
 
     /// Sends a sample to every sentry. What cannot be sent is lost: the next one is newer. Of the connections as many
     /// are told as there is room for; how many, to every sentry.
     pub(crate) fn send(&mut self, sample: &Sample) -> usize {
-        let mut told = sample.connections.len();
+        let (mut told, key) = (sample.connections.len(), self.keys.first());
         for sentry in &mut self.sentries {
             let mut writer = ReportWriter::new(&mut self.buffer, &self.server, &sample.gauges);
             sample.active.iter().for_each(|(name, count)| {
@@ -47,7 +57,7 @@ impl Post {
             let fitting = sample.connections.iter().take_while(|connection| writer.connection(connection)).count();
             told = told.min(fitting);
             let header = sentry.sender.next(Kind::Report);
-            let length = writer.finish(&self.key, &header);
+            let length = writer.finish(&key, &header);
             if let Some(socket) = sentry.socket() {
                 let _ = socket.send(&self.buffer[..length]);
             }
@@ -59,7 +69,7 @@ impl Post {
     /// the number of the sentry.
     pub(crate) fn hear(&mut self, mut command: impl FnMut(usize, Command)) {
         for (at, sentry) in self.sentries.iter_mut().enumerate() {
-            sentry.hear(&self.key, &self.server, &mut self.buffer, |it| command(at, it));
+            sentry.hear(&self.keys, &self.server, &mut self.buffer, |it| command(at, it));
         }
     }
 
@@ -70,9 +80,10 @@ impl Post {
 
     /// Tells every sentry that no reports follow.
     pub(crate) fn leave(&mut self) {
+        let key = self.keys.first();
         for sentry in &mut self.sentries {
             let header = sentry.sender.next(Kind::Goodbye);
-            let length = Message::write(&self.key, &header, &self.server, &mut self.buffer);
+            let length = Message::write(&key, &header, &self.server, &mut self.buffer);
             if let Some(socket) = &sentry.socket {
                 let _ = socket.send(&self.buffer[..length]);
             }
@@ -95,7 +106,7 @@ impl Sentry {
     }
 
     /// Takes the datagrams that came.
-    fn hear(&mut self, key: &Key, server: &str, buffer: &mut [u8; MAX_DATAGRAM], mut command: impl FnMut(Command)) {
+    fn hear(&mut self, keys: &Keys, server: &str, buffer: &mut [u8; MAX_DATAGRAM], mut command: impl FnMut(Command)) {
         let Some(socket) = &self.socket else { return };
         // A refused datagram shows as an error here: nobody listens there yet, and others may have come before.
         for _ in 0..16 {
@@ -103,7 +114,7 @@ impl Sentry {
                 Ok(length) => {
                     // What is not ours, or not new, changes nothing.
                     let _: Result<(), Rejected> =
-                        Message::read(key, &buffer[..length]).and_then(|message| match message.header.kind {
+                        Message::read(keys, &buffer[..length]).and_then(|message| match message.header.kind {
                             Kind::Command => self.sender.obey(&message, server).map(&mut command),
                             _ => self.sender.hear(&message, server),
                         });
@@ -150,33 +161,33 @@ mod tests {
 
     #[test]
     fn a_sentry_hears_reports_and_its_challenge_is_answered() {
-        let key = Key::derive(b"a secret of the tests");
+        let keys = Keys::derive(b"a secret of the tests");
         let sentry = UdpSocket::bind(("127.0.0.1", 0)).expect("a port");
         sentry.set_read_timeout(Some(PATIENCE)).expect("a time-out");
         let to = sentry.local_addr().expect("an address").to_string();
-        let mut post = Post::new(key.clone(), "web".to_owned(), &[to, "127.0.0.1:1".to_owned()]);
+        let mut post = Post::new(keys.clone(), "web".to_owned(), &[to, "127.0.0.1:1".to_owned()]);
         let mut sample = Sample::default();
         sample.gauges.set(Gauge::Cpu, 0.5);
         sample.active.push(("static".to_owned(), 3.0));
         post.send(&sample);
         let mut buffer = [0; 2000];
         let (length, from) = sentry.recv_from(&mut buffer).expect("a report");
-        let message = Message::read(&key, &buffer[..length]).expect("sound");
+        let message = Message::read(&keys, &buffer[..length]).expect("sound");
         assert_eq!((message.server, message.header.sequence, message.header.token), ("web", 1, 0));
         assert_eq!(message.report.expect("a report").gauges.get(Gauge::Cpu), Some(0.5));
         let mut challenge = [0; MAX_DATAGRAM];
         let first = message.header;
         let header = Header { kind: Kind::Challenge, token: 77, ..first };
-        let length = Message::write(&key, &header, "web", &mut challenge);
+        let length = Message::write(&keys.first(), &header, "web", &mut challenge);
         sentry.send_to(&challenge[..length], from).expect("sent");
         until_something_came(&post);
         post.hear(|_, command| panic!("a challenge is no command: {command:?}"));
         post.send(&sample);
         let length = sentry.recv(&mut buffer).expect("a report");
-        assert_eq!(Message::read(&key, &buffer[..length]).expect("sound").header.token, 77);
+        assert_eq!(Message::read(&keys, &buffer[..length]).expect("sound").header.token, 77);
         assert_eq!(post.heard(), 1);
         let header = Header { kind: Kind::Command, sequence: 1, token: 77, ..first };
-        let length = Message::write_command(&key, &header, "web", Command { cores: 3 }, &mut challenge);
+        let length = Message::write_command(&keys.first(), &header, "web", Command { cores: 3 }, &mut challenge);
         let mut commands = Vec::new();
         for _ in 0..2 {
             sentry.send_to(&challenge[..length], from).expect("sent");
@@ -186,6 +197,6 @@ mod tests {
         assert_eq!(commands, [(0, 3)], "the second is a recording");
         post.leave();
         let length = sentry.recv(&mut buffer).expect("a goodbye");
-        assert_eq!(Message::read(&key, &buffer[..length]).expect("sound").header.kind, Kind::Goodbye);
+        assert_eq!(Message::read(&keys, &buffer[..length]).expect("sound").header.kind, Kind::Goodbye);
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tidegate_sentry::Sentry;
 use tidegate_sentry::config::{Config, OneLine, Reports, WhenSilent};
 use tidegate_sentry::record::NoRecords;
-use tidegate_wire::{Gauge, Gauges, Key, Kind, MAX_DATAGRAM, Message, ReportWriter, Sender};
+use tidegate_wire::{Gauge, Gauges, Keys, Kind, MAX_DATAGRAM, Message, ReportWriter, Sender};
 
 const SERVERS: usize = 1000;
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -19,7 +19,7 @@ const INTERVALS: u32 = 20;
 const SLICES: usize = 50;
 
 fn main() {
-    let key = Key::derive(b"the key of the benchmark");
+    let keys = Keys::derive(b"the key of the benchmark");
     let names: Vec<String> = (0..SERVERS).map(|i| format!("127.0.{}.{}:9", i / 250, i % 250 + 1)).collect();
     let mut config = Config::one_line(OneLine { to: names.clone(), ..OneLine::default() }).expect("valid").config;
     config.sentry.workers = 1;
@@ -28,7 +28,7 @@ fn main() {
     config.reports = Some(Reports {
         listen: ([127, 0, 0, 1], 0).into(),
         key_file: PathBuf::new(),
-        key: key.clone(),
+        keys: keys.clone(),
         silent_after: Some(Duration::from_secs(10)),
         when_silent: WhenSilent::Exclude,
     });
@@ -38,11 +38,11 @@ fn main() {
     socket.connect(view.address()).expect("connected");
     let mut senders: Vec<Sender> = (0..SERVERS as u64).map(|boot| Sender::new(boot + 1)).collect();
     // Two intervals to open the sessions.
-    (0..2).for_each(|_| interval(&socket, &key, &names, &mut senders));
+    (0..2).for_each(|_| interval(&socket, &keys, &names, &mut senders));
     let mut shares = Vec::new();
     for _ in 0..ROUNDS {
         let (taken, used, began) = (view.counts().taken(), cpu_seconds(), Instant::now());
-        (0..INTERVALS).for_each(|_| interval(&socket, &key, &names, &mut senders));
+        (0..INTERVALS).for_each(|_| interval(&socket, &keys, &names, &mut senders));
         let (used, taken) = (cpu_seconds() - used, view.counts().taken() - taken);
         let share = used / began.elapsed().as_secs_f64();
         println!("{taken} reports: {:.2} % of a processor, {:.2} us each", share * 100.0, used / taken as f64 * 1e6);
@@ -53,7 +53,7 @@ fn main() {
 }
 
 /// Every server reports once, spread over an interval; challenges are taken.
-fn interval(socket: &UdpSocket, key: &Key, names: &[String], senders: &mut [Sender]) {
+fn interval(socket: &UdpSocket, keys: &Keys, names: &[String], senders: &mut [Sender]) {
     let mut gauges = Gauges::default();
     Gauge::ALL.iter().filter(|gauge| **gauge != Gauge::Processors).for_each(|&gauge| gauges.set(gauge, 1.0));
     gauges.set(Gauge::Interval, INTERVAL.as_secs_f64());
@@ -64,7 +64,7 @@ fn interval(socket: &UdpSocket, key: &Key, names: &[String], senders: &mut [Send
     for (slice, names_of_slice) in names.chunks(per_slice).enumerate() {
         for (at, name) in names_of_slice.iter().enumerate() {
             let header = senders[slice * per_slice + at].next(Kind::Report);
-            let length = ReportWriter::new(&mut buffer, name, &gauges).finish(key, &header);
+            let length = ReportWriter::new(&mut buffer, name, &gauges).finish(&keys.first(), &header);
             let _ = socket.send(&buffer[..length]);
         }
         let next = began + INTERVAL * (slice as u32 + 1) / SLICES as u32;
@@ -76,7 +76,7 @@ fn interval(socket: &UdpSocket, key: &Key, names: &[String], senders: &mut [Send
             }
             socket.set_read_timeout(Some(left)).expect("more than zero");
             let Ok(length) = socket.recv(&mut buffer) else { continue };
-            let message = Message::read(key, &buffer[..length]).expect("sound");
+            let message = Message::read(keys, &buffer[..length]).expect("sound");
             let at = message.header.boot as usize - 1;
             let _ = senders[at].hear(&message, &names[at]);
         }

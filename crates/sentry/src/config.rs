@@ -126,10 +126,10 @@ impl Default for Traces {
 pub struct Reports {
     /// Where it listens, UDP.
     pub listen: SocketAddr,
-    /// The file with the secret that nuclei share.
+    /// The file with the secrets from which nuclei's keys follow.
     pub key_file: PathBuf,
-    /// The key that follows from it.
-    pub key: tidegate_wire::Key,
+    /// The keys that follow from them.
+    pub keys: tidegate_wire::Keys,
     /// A nucleus that was not heard for this long is silent; `None`: three of its own intervals.
     pub silent_after: Option<Duration>,
     /// What becomes of a server whose nucleus is silent.
@@ -141,10 +141,10 @@ pub struct Reports {
 pub struct Control {
     /// Where it listens, `host:port`; where several share the work, each of them.
     pub connect: Vec<String>,
-    /// The file with the secret that sentries and the control plane share.
+    /// The file with the secret that sentries and the control plane share, or with this sentry's own key.
     pub key_file: PathBuf,
-    /// The key that follows from it.
-    pub key: tidegate_wire::control::ControlKey,
+    /// The keys that follow from it.
+    pub keys: tidegate_wire::control::ControlKeys,
     /// This sentry's name, one of its own among all sentries.
     pub name: String,
     /// What clients are told for it by DNS; empty: where its applications listen.

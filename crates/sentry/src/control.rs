@@ -271,7 +271,10 @@ impl Thread {
 
     /// One connection, to its end.
     fn follow(&self, connect: &str) -> Result<(), Over> {
-        let mut line = Line::open(connect, &self.control)?;
+        // Those of the file as it is now: keys may change while the sentry runs.
+        let config = self.board.config();
+        let keys = config.control.as_ref().map_or(&self.control.keys, |control| &control.keys);
+        let mut line = Line::open(connect, keys)?;
         line.send(&FromSentry::Hello(self.hello()))?;
         let welcomed_by = Instant::now() + PATIENCE;
         let mut period: Option<Duration> = None;

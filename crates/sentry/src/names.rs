@@ -322,9 +322,9 @@ mod tests {
     fn what_becomes_of_a_name_of_other_sentries_is_said_and_its_last_addresses_stay() {
         let place = PeerPlace::Host { name: String::from("sentries.example"), port: 9903 };
         let named = Named::of_peers(&place).expect("a name");
-        let key = tidegate_wire::Key::derive(b"a secret of the tests");
+        let keys = tidegate_wire::Keys::derive(b"a secret of the tests");
         let listen = ([127, 0, 0, 1], 0).into();
-        let config = Peers { listen, sentries: vec![place], key_file: PathBuf::new(), key };
+        let config = Peers { listen, sentries: vec![place], key_file: PathBuf::new(), keys };
         let (_open, opened) = watch::channel(false);
         let bell = Arc::new(Notify::new());
         let peers = peers::Peers::start(&config, &[], opened, bell.clone(), &mut Sockets::default()).expect("a port");

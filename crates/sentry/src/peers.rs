@@ -25,7 +25,7 @@ use tidegate_wire::{Counts, MAX_DATAGRAM};
 use tokio::sync::{Notify, watch};
 
 use crate::app::App;
-use crate::config::{self, PeerPlace};
+use crate::config;
 use crate::names::{Belief, Member, Named};
 use crate::reports::ignored;
 use crate::sockets::{Sockets, name};
@@ -161,9 +161,12 @@ impl View {
         })
     }
 
-    /// After a reload: who the others are.
-    pub(crate) fn configure(&self, sentries: &[PeerPlace]) {
-        self.lock().configure(sentries);
+    /// After a reload: who the others are, and the keys.
+    pub(crate) fn configure(&self, config: &config::Peers) {
+        let mut exchange = self.lock();
+        exchange.change_keys(&config.keys);
+        exchange.configure(&config.sentries);
+        drop(exchange);
         self.looks.notify_one();
     }
 

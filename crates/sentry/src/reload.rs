@@ -100,13 +100,17 @@ impl<T: Target> Reloader<T> {
 fn needs_restart(old: &Config, new: &Config) -> Result<(), String> {
     let reports = |config: &Config| config.reports.as_ref().map(|r| (r.listen, r.key_file.clone()));
     let peers = |config: &Config| config.peers.as_ref().map(|p| (p.listen, p.key_file.clone()));
+    let control = |config: &Config| {
+        let all = config.control.as_ref();
+        all.map(|c| (c.connect.clone(), c.key_file.clone(), c.name.clone(), c.addresses.clone()))
+    };
     let changed = [
         ("[admin]", old.admin != new.admin),
         ("[reports] listen and key_file", reports(old) != reports(new)),
         ("[peers] listen and key_file", peers(old) != peers(new)),
         ("ends", old.ends != new.ends),
         ("[traces]", old.traces != new.traces),
-        ("[control]", old.control != new.control),
+        ("[control]", control(old) != control(new)),
         ("[sentry] workers", old.sentry.workers != new.sentry.workers),
     ];
     match changed.iter().find(|(_, changed)| *changed) {
@@ -118,21 +122,31 @@ fn needs_restart(old: &Config, new: &Config) -> Result<(), String> {
 /// Files that take effect when they change.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Watched {
-    certificates: Vec<PathBuf>,
+    /// Certificates, and keys of any kind.
+    secrets: Vec<PathBuf>,
     /// Certificates that are ordered.
     issued: Vec<PathBuf>,
 }
 
 impl Watched {
     fn of(config: &Config) -> Self {
-        Watched { certificates: certificates(config), issued: issued(config) }
+        Watched { secrets: certificates(config).chain(keys(config)).collect(), issued: issued(config) }
     }
 }
 
-fn certificates(config: &Config) -> Vec<PathBuf> {
+fn certificates(config: &Config) -> impl Iterator<Item = PathBuf> {
     let front = config.applications.iter().filter_map(|app| app.tls.as_ref()).flat_map(|tls| tls.files());
     let servers = config.applications.iter().filter_map(|app| app.server_tls.as_ref()).flat_map(|tls| tls.files());
-    front.chain(servers).cloned().collect()
+    front.chain(servers).cloned()
+}
+
+/// Keys that are shared with nuclei, other sentries and the control plane.
+fn keys(config: &Config) -> impl Iterator<Item = PathBuf> {
+    let reports = config.reports.as_ref().map(|reports| reports.key_file.clone());
+    let peers = config.peers.as_ref().map(|peers| peers.key_file.clone());
+    let control = config.control.as_ref().map(|control| control.key_file.clone());
+    // Where keys were given without a file there is none to look at.
+    reports.into_iter().chain(peers).chain(control).filter(|file| !file.as_os_str().is_empty())
 }
 
 fn issued(config: &Config) -> Vec<PathBuf> {
@@ -141,7 +155,7 @@ fn issued(config: &Config) -> Vec<PathBuf> {
 
 /// `None`: a file that must be there is not.
 fn prints(path: &Path, watched: &Watched) -> Option<Prints> {
-    let must = std::iter::once(path).chain(watched.certificates.iter().map(PathBuf::as_path)).map(print);
+    let must = std::iter::once(path).chain(watched.secrets.iter().map(PathBuf::as_path)).map(print);
     // What is not issued yet is as good as empty.
     let may = watched.issued.iter().map(|path| Some(print(path).unwrap_or((SystemTime::UNIX_EPOCH, 0, 0))));
     must.chain(may).collect()

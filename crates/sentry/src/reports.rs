@@ -133,9 +133,9 @@ impl View {
         self.lock().divisions()
     }
 
-    /// After a reload: when a nucleus counts as silent, and what follows.
-    pub(crate) fn configure(&self, silent_after: Option<Duration>, when_silent: config::WhenSilent) {
-        self.lock().configure(silent_after, when_silent);
+    /// After a reload: the keys, when a nucleus counts as silent, and what follows.
+    pub(crate) fn configure(&self, config: &config::Reports) {
+        self.lock().configure(config);
     }
 
     fn lock(&self) -> MutexGuard<'_, Nuclei> {

@@ -262,10 +262,10 @@ impl SentryHandle {
         self.harbour.keep(&plan);
         self.plan.send_replace(plan);
         if let (Some(view), Some(reports)) = (self.reports(), &config.reports) {
-            view.configure(reports.silent_after, reports.when_silent);
+            view.configure(reports);
         }
         if let (Some(view), Some(peers)) = (self.peers(), &config.peers) {
-            view.configure(&peers.sentries);
+            view.configure(peers);
         }
         Ok(())
     }

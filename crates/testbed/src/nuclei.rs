@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tidegate_nucleus::{Config, ConfigError, Given, Nucleus};
-use tidegate_wire::Key;
+use tidegate_wire::Keys;
 
 /// Where servers with a nucleus tell how they are doing. Apache gives its page in a form for programs for the query.
 pub const STATUS_PATH: &str = "/tidegate-status?auto";
@@ -56,15 +56,20 @@ impl Nuclei {
     ///
     /// # Errors
     /// When the interval is not possible, or the machine refuses the thread.
-    pub fn start(servers: &[SocketAddr], to: SocketAddr, key: &Key, interval: Duration) -> Result<Nuclei, NucleiError> {
-        Nuclei::begin(servers, to, key, interval, false)
+    pub fn start(
+        servers: &[SocketAddr],
+        to: SocketAddr,
+        keys: &Keys,
+        interval: Duration,
+    ) -> Result<Nuclei, NucleiError> {
+        Nuclei::begin(servers, to, keys, interval, false)
     }
 
     /// As [`Nuclei::start`]; with `connections` they also measure processor time by connection.
     pub fn begin(
         servers: &[SocketAddr],
         to: SocketAddr,
-        key: &Key,
+        keys: &Keys,
         interval: Duration,
         connections: bool,
     ) -> Result<Nuclei, NucleiError> {
@@ -76,7 +81,7 @@ impl Nuclei {
                 connections: Some(connections),
                 ..Given::default()
             };
-            Ok(Config { to: vec![to.to_string()], key: Some(key.clone()), ..given.resolve(false)? })
+            Ok(Config { to: vec![to.to_string()], keys: Some(keys.clone()), ..given.resolve(false)? })
         };
         let configs: Vec<Config> = servers.iter().map(config).collect::<Result<_, ConfigError>>()?;
         let place = |config: Config| {

@@ -6,6 +6,7 @@ mod demo;
 mod emulate;
 mod experiment;
 mod fit;
+mod key;
 mod load;
 mod nucleus;
 mod profile;
@@ -35,6 +36,7 @@ pub enum Command {
     Top(top::Args),
     Nucleus(nucleus::Args),
     Control(control::Args),
+    Key(key::Args),
     Emulate(emulate::Args),
     Demo(demo::Args),
     Simulate(simulate::Args),
@@ -67,6 +69,7 @@ impl Command {
             Command::Top(args) => top::run(args),
             Command::Nucleus(args) => nucleus::run(args),
             Command::Control(args) => control::run(&args),
+            Command::Key(args) => key::run(&args),
             Command::Emulate(args) => emulate::run(&args),
             Command::Demo(args) => demo::run(args),
             Command::Simulate(args) => simulate::run(&args),

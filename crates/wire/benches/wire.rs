@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use tidegate_wire::{
-    Connection, Gauge, Gauges, Header, Key, Kind, MAX_DATAGRAM, Message, ReportWriter, Secret, Session,
+    Connection, Gauge, Gauges, Header, Key, Keys, Kind, MAX_DATAGRAM, Message, ReportWriter, Secret, Session,
 };
 
 const ROUNDS: usize = 21;
@@ -21,16 +21,17 @@ fn main() {
 
 /// Nanoseconds per report.
 fn round(connections: u16) -> f64 {
-    let key = Key::derive(b"the key of the benchmark");
+    let keys = Keys::derive(b"the key of the benchmark");
     let secret = Secret::new([1, 2, 3, 4]);
     let mut session = Session::default();
     let header = |sequence, token| Header { kind: Kind::Report, boot: 7, sequence, token };
     let refused = session.admit(&secret, "web-17", &header(1, 0), 1, 1).expect_err("challenged");
     let token = refused.challenge.expect("a challenge");
-    let datagrams: Vec<Vec<u8>> = (2..REPORTS + 2).map(|n| datagram(&key, &header(n, token), connections)).collect();
+    let datagrams: Vec<Vec<u8>> =
+        (2..REPORTS + 2).map(|n| datagram(&keys.first(), &header(n, token), connections)).collect();
     let began = Instant::now();
     for datagram in &datagrams {
-        let message = Message::read(&key, datagram).expect("sound");
+        let message = Message::read(&keys, datagram).expect("sound");
         session.admit(&secret, message.server, &message.header, 2, 1).expect("in order");
         let report = message.report.expect("a report");
         black_box(report.gauges.iter().map(|(_, value)| value).sum::<f64>());

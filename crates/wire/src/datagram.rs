@@ -1,6 +1,6 @@
 //! The outside of a datagram: header and MAC.
 
-use crate::key::Key;
+use crate::key::{Key, Keys};
 use crate::rejected::Rejected;
 use crate::{MAX_DATAGRAM, VERSION};
 
@@ -75,7 +75,7 @@ pub fn seal(key: &Key, header: &Header, buffer: &mut [u8; MAX_DATAGRAM], body: u
     buffer[..3].copy_from_slice(MAGIC);
     buffer[3] = VERSION;
     buffer[4] = header.kind.code();
-    buffer[5] = 0;
+    buffer[5] = u8::from(key.is_own());
     buffer[6..8].copy_from_slice(&(length as u16).to_le_bytes());
     buffer[8..16].copy_from_slice(&header.boot.to_le_bytes());
     buffer[16..24].copy_from_slice(&header.sequence.to_le_bytes());
@@ -85,12 +85,13 @@ pub fn seal(key: &Key, header: &Header, buffer: &mut [u8; MAX_DATAGRAM], body: u
     length
 }
 
-/// Checks a datagram's form and MAC; the header and the body.
+/// Checks a datagram's form and MAC; the header, the body, and the key that it is sealed with. One that says that it is
+/// sealed with a server's own key begins with the server's name.
 ///
 /// # Errors
 /// Why it must be ignored. Nothing of it was believed before its MAC was right, but its length and version, to count
-/// it.
-pub fn open<'d>(key: &Key, datagram: &'d [u8]) -> Result<(Header, &'d [u8]), Rejected> {
+/// it, and whose key is to be tried.
+pub fn open<'d>(keys: &Keys, datagram: &'d [u8]) -> Result<(Header, &'d [u8], Key), Rejected> {
     if datagram.len() > MAX_DATAGRAM {
         return Err(Rejected::Oversized);
     }
@@ -108,12 +109,20 @@ pub fn open<'d>(key: &Key, datagram: &'d [u8]) -> Result<(Header, &'d [u8]), Rej
         return Err(Rejected::Truncated);
     }
     let (signed, mac) = datagram.split_at(datagram.len() - MAC);
-    if length != datagram.len() || !same(&key.mac(signed), mac) {
+    if length != datagram.len() || datagram[5] > 1 {
         return Err(Rejected::Forged);
     }
+    let (is_own, body) = (datagram[5] == 1, &signed[HEADER..]);
+    let key = keys.of_datagram(is_own, name(body)).find(|key| same(&key.mac(signed), mac)).ok_or(Rejected::Forged)?;
     let word = |at: usize| u64::from_le_bytes(signed[at..at + 8].try_into().unwrap_or_default());
     let kind = Kind::of(signed[4]).ok_or(Rejected::Malformed)?;
-    Ok((Header { kind, boot: word(8), sequence: word(16), token: word(24) }, &signed[HEADER..]))
+    Ok((Header { kind, boot: word(8), sequence: word(16), token: word(24) }, body, key))
+}
+
+/// The name with which a body begins, if it does.
+fn name(body: &[u8]) -> &[u8] {
+    let Some((length, rest)) = body.split_first() else { return &[] };
+    rest.get(..usize::from(*length)).unwrap_or_default()
 }
 
 /// In constant time: `blake3::Hash` compares so, and the half that was not sent is filled in from the expected one.
@@ -128,39 +137,68 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::key::{Owner, own_key};
 
-    fn key() -> Key {
-        Key::derive(b"a secret of the tests")
+    fn key() -> Keys {
+        Keys::derive(b"a secret of the tests")
     }
 
     fn sealed(body: &[u8]) -> Vec<u8> {
         let mut buffer = [0; MAX_DATAGRAM];
         buffer[HEADER..HEADER + body.len()].copy_from_slice(body);
         let header = Header { kind: Kind::Report, boot: 7, sequence: 8, token: 9 };
-        let length = seal(&key(), &header, &mut buffer, body.len());
+        let length = seal(&key().first(), &header, &mut buffer, body.len());
         buffer[..length].to_vec()
     }
 
     #[test]
     fn what_is_sealed_can_be_opened() {
         let datagram = sealed(b"body");
-        let (header, body) = open(&key(), &datagram).expect("authentic");
+        let (header, body, _) = open(&key(), &datagram).expect("authentic");
         assert_eq!(header, Header { kind: Kind::Report, boot: 7, sequence: 8, token: 9 });
         assert_eq!(body, b"body");
-        assert_eq!(open(&Key::derive(b"another secret of some"), &datagram), Err(Rejected::Forged));
+        assert_eq!(open(&Keys::derive(b"another secret of some"), &datagram).err(), Some(Rejected::Forged));
+    }
+
+    /// A server that was taken over reports for itself, and for nobody else; and it is no sentry.
+    #[test]
+    fn an_own_key_opens_what_is_about_its_server_only() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("secret");
+        std::fs::write(&path, "a secret of the tests").expect("a file");
+        let line = own_key(&path, Owner::Nucleus, "web").expect("a secret");
+        let own = Keys::of("web", line.as_bytes(), &path).expect("its own");
+        let seal_about = |server: &[u8], is_own: bool| {
+            let mut buffer = [0; MAX_DATAGRAM];
+            buffer[HEADER] = server.len() as u8;
+            buffer[HEADER + 1..HEADER + 1 + server.len()].copy_from_slice(server);
+            let header = Header { kind: Kind::Goodbye, boot: 7, sequence: 8, token: 9 };
+            let length = seal(&own.first(), &header, &mut buffer, 1 + server.len());
+            if !is_own {
+                buffer[5] = 0;
+            }
+            buffer[..length].to_vec()
+        };
+        let (_, _, with) = open(&key(), &seal_about(b"web", true)).expect("its server");
+        assert!(with.is_own());
+        for (server, is_own) in [(b"web".as_slice(), false), (b"db", true), (b"webs", true), (b"", true)] {
+            assert_eq!(open(&key(), &seal_about(server, is_own)).err(), Some(Rejected::Forged), "{server:?}");
+        }
+        let others = Keys::derive(b"another secret of some");
+        assert_eq!(open(&others, &seal_about(b"web", true)).err(), Some(Rejected::Forged));
     }
 
     #[test]
     fn each_fault_has_its_reason() {
         let good = sealed(b"body");
-        assert_eq!(open(&key(), &[0; MAX_DATAGRAM + 1]), Err(Rejected::Oversized));
-        assert_eq!(open(&key(), b""), Err(Rejected::Truncated));
-        assert_eq!(open(&key(), &good[..good.len() - 1]), Err(Rejected::Truncated));
-        assert_eq!(open(&key(), &[&good[..], &[0]].concat()), Err(Rejected::Forged));
-        assert_eq!(open(&key(), &[b'x'; 100]), Err(Rejected::Forged));
+        assert_eq!(open(&key(), &[0; MAX_DATAGRAM + 1]).err(), Some(Rejected::Oversized));
+        assert_eq!(open(&key(), b"").err(), Some(Rejected::Truncated));
+        assert_eq!(open(&key(), &good[..good.len() - 1]).err(), Some(Rejected::Truncated));
+        assert_eq!(open(&key(), &[&good[..], &[0]].concat()).err(), Some(Rejected::Forged));
+        assert_eq!(open(&key(), &[b'x'; 100]).err(), Some(Rejected::Forged));
         let mut other = good.clone();
         other[3] += 1;
-        assert_eq!(open(&key(), &other), Err(Rejected::OtherVersion));
+        assert_eq!(open(&key(), &other).err(), Some(Rejected::OtherVersion));
     }
 
     proptest! {

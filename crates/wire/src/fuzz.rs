@@ -1,7 +1,7 @@
 //! For fuzzing: any bytes as datagrams, forged and authentic.
 
 use crate::{
-    Header, Key, Kind, MAX_DATAGRAM, Message, PeerMessage, PeerSession, Rejected, Secret, Sender, Session, seal,
+    Header, Keys, Kind, MAX_DATAGRAM, Message, PeerMessage, PeerSession, Rejected, Secret, Sender, Session, seal,
 };
 
 /// Feeds bytes to the reader as they are, and again as an authentic body from whoever has the key; what is understood
@@ -10,7 +10,7 @@ use crate::{
 /// # Panics
 /// On a finding: a forged datagram that is believed, a number taken twice, a list that is longer than it says.
 pub fn datagrams(data: &[u8]) {
-    let key = Key::derive(b"the key of the fuzz target");
+    let key = Keys::derive(b"the key of the fuzz target");
     assert!(Message::read(&key, data).is_err(), "a forged datagram is believed");
     let secret = Secret::new([1, 2, 3, 4]);
     let mut session = Session::default();
@@ -25,7 +25,7 @@ pub fn datagrams(data: &[u8]) {
             Header { kind, boot: u64::from(what >> 2 & 1), sequence: u64::from(what >> 3) + at as u64 / 4, token };
         let mut buffer = [0; MAX_DATAGRAM];
         buffer[32..32 + body.len()].copy_from_slice(body);
-        let length = seal(&key, &header, &mut buffer, body.len());
+        let length = seal(&key.first(), &header, &mut buffer, body.len());
         match Message::read(&key, &buffer[..length]) {
             Err(why) => assert_eq!(why, Rejected::Malformed),
             Ok(message) => {
@@ -63,14 +63,14 @@ pub fn datagrams(data: &[u8]) {
 }
 
 /// The same body as another sentry's: with the nonce that it should carry, and without.
-fn say_to_peer(key: &Key, header: &Header, body: &[u8], peer: &mut PeerSession) {
+fn say_to_peer(key: &Keys, header: &Header, body: &[u8], peer: &mut PeerSession) {
     assert!(PeerMessage::read(key, body).is_err(), "a forged datagram is believed");
     let kind = if body.len() == 8 { Kind::Farewell } else { Kind::Summary };
     let (_, nonce) = peer.next(0, kind);
     for token in [header.token, nonce] {
         let mut buffer = [0; MAX_DATAGRAM];
         buffer[32..32 + body.len()].copy_from_slice(body);
-        let length = seal(key, &Header { kind, token, ..*header }, &mut buffer, body.len());
+        let length = seal(&key.first(), &Header { kind, token, ..*header }, &mut buffer, body.len());
         match PeerMessage::read(key, &buffer[..length]) {
             Err(why) => assert_eq!(why, Rejected::Malformed),
             Ok(message) => {

@@ -1,18 +1,30 @@
-//! The secret key that sentries, nuclei and the control plane share, read from a file.
+//! Files of keys: what stands in them, whom it speaks for, and when they change.
+//!
+//! A file has one entry in each line, the one to speak with first; whoever listens takes what is made with any of them.
+//! So a key is changed without a pause: the new one is added where it is listened for, then it is spoken with, then the
+//! old one goes. An entry is
+//!
+//! - a *secret*, 16 bytes or more, which all share who have it: sentries, nuclei and control planes; or
+//! - an *own key*, which follows from a secret and a name. Whoever has it can speak in that name and in no other, and
+//!   cannot tell the secret: `nucleus 10.0.0.1:80 <64 hex digits>`.
+//!
+//! A file that is not text is one secret, whatever bytes are in it.
+
+mod datagrams;
+mod file;
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+pub use datagrams::{Key, Keys};
+pub use file::{KeyFile, exposed};
+
 /// Fewer bytes than this are no secret.
 const LEAST_SECRET: usize = 16;
-/// Separates these keys from whatever else the same secret may be used for.
-const CONTEXT: &str = "tidegate 2026 wire v1 datagrams";
-
-/// A key for authenticating datagrams. Its text form shows nothing.
-#[derive(Clone)]
-pub struct Key([u8; 32]);
+/// More entries than this are a mistake: each is tried on what is made with none of them.
+const MOST_ENTRIES: usize = 8;
 
 /// Why there is no key.
 #[derive(Debug, Error)]
@@ -25,59 +37,172 @@ pub enum KeyError {
         /// What the system said.
         source: io::Error,
     },
-    /// The secret is too short to be one.
+    /// A secret is too short to be one.
     #[error(
-        "the key file {path} holds {given} bytes, and a key needs {LEAST_SECRET} or more; make one with: \
+        "line {line} of the key file {path} holds {given} bytes, and a key needs {LEAST_SECRET} or more; make one with: \
          head -c 32 /dev/urandom | base64 > {path}"
     )]
     TooShort {
         /// Path of the key file.
         path: PathBuf,
+        /// The line, from 1.
+        line: usize,
         /// Bytes in it, without white space around them.
         given: usize,
     },
+    /// There are more entries than anybody needs.
+    #[error("the key file {path} has {given} lines, and {MOST_ENTRIES} are the most; take the oldest keys out")]
+    TooMany {
+        /// Path of the key file.
+        path: PathBuf,
+        /// How many there are.
+        given: usize,
+    },
+    /// An own key stands where only a secret will do, or is another's.
+    #[error("line {line} of the key file {path} is the own key of {of}, and {needs}")]
+    NotFor {
+        /// Path of the key file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// Whose it is: `nucleus NAME`.
+        of: String,
+        /// What is needed here.
+        needs: String,
+    },
 }
 
-impl Key {
-    /// The key that follows from a secret of any length. White space around it does not count.
-    pub fn derive(secret: &[u8]) -> Key {
-        Key(blake3::derive_key(CONTEXT, secret.trim_ascii()))
+/// Who has own keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// A server's nucleus; its name is the server's, as the nucleus has it.
+    Nucleus,
+    /// A sentry, toward the control plane.
+    Sentry,
+}
+
+impl Owner {
+    const ALL: [Owner; 2] = [Owner::Nucleus, Owner::Sentry];
+
+    /// Its word in files and commands.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Owner::Nucleus => "nucleus",
+            Owner::Sentry => "sentry",
+        }
     }
 
-    /// Reads the secret from a file: 16 bytes or more, of any kind.
-    ///
-    /// # Errors
-    /// When it cannot be read, or is too short.
-    pub fn load(path: &Path) -> Result<Key, KeyError> {
-        Key::from_secret(&read(path)?, path)
-    }
-
-    /// The key of a secret that was read from `path`.
-    ///
-    /// # Errors
-    /// When it is too short.
-    pub fn from_secret(secret: &[u8], path: &Path) -> Result<Key, KeyError> {
-        Ok(Key::derive(long_enough(secret, path)?))
-    }
-
-    /// The MAC of `bytes`; comparing two takes the same time whatever they are.
-    pub(crate) fn mac(&self, bytes: &[u8]) -> blake3::Hash {
-        blake3::keyed_hash(&self.0, bytes)
+    /// What own keys follow from; separated from whatever else the same secret is used for.
+    pub(crate) fn root(self, secret: &[u8]) -> [u8; 32] {
+        let context = match self {
+            Owner::Nucleus => "tidegate 2026 own keys of nuclei v1",
+            Owner::Sentry => "tidegate 2026 own keys of sentries v1",
+        };
+        blake3::derive_key(context, secret)
     }
 }
 
-/// What is wrong with a secret's file that everybody on this machine can read or change, and what to do; `None` when
-/// nothing is, or when there is no such file. A group may read it: so secrets are mounted into containers and units.
-pub fn exposed(path: &Path) -> Option<String> {
-    use std::os::unix::fs::PermissionsExt;
-    let mode = std::fs::metadata(path).ok()?.permissions().mode() & 0o7777;
-    let others = match (mode & 0o022 != 0, mode & 0o004 != 0) {
-        (true, _) => "others can change",
-        (false, true) => "everybody on this machine can read",
-        (false, false) => return None,
+/// The line for a key file that has the own key of `name`, from the first secret in `secrets`.
+///
+/// # Errors
+/// When the file cannot be read, or has no secret.
+pub fn own_key(secrets: &Path, owner: Owner, name: &str) -> Result<String, KeyError> {
+    let bytes = read(secrets)?;
+    let entries = entries(&bytes, secrets)?;
+    let (_, first) = &entries[0];
+    let secret = first.secret().ok_or_else(|| first.not_for(secrets, 1, "own keys follow from a secret"))?;
+    let key = blake3::Hash::from_bytes(own(&owner.root(secret), name.as_bytes()));
+    Ok(format!("{} {name} {}", owner.name(), key.to_hex()))
+}
+
+/// One entry of a key file.
+pub(crate) enum Entry<'b> {
+    Secret(&'b [u8]),
+    Own { owner: Owner, name: &'b str, key: [u8; 32] },
+}
+
+impl<'b> Entry<'b> {
+    fn of(line: &'b [u8]) -> Entry<'b> {
+        Entry::own(line).unwrap_or(Entry::Secret(line))
+    }
+
+    fn own(line: &'b [u8]) -> Option<Entry<'b>> {
+        let (owner, rest) = std::str::from_utf8(line).ok()?.split_once(' ')?;
+        let owner = Owner::ALL.into_iter().find(|one| one.name() == owner)?;
+        let (name, key) = rest.rsplit_once(' ')?;
+        let key = *blake3::Hash::from_hex(key).ok()?.as_bytes();
+        Some(Entry::Own { owner, name: name.trim(), key })
+    }
+
+    fn secret(&self) -> Option<&'b [u8]> {
+        match self {
+            Entry::Secret(secret) => Some(secret),
+            Entry::Own { .. } => None,
+        }
+    }
+
+    fn not_for(&self, path: &Path, line: usize, needs: &str) -> KeyError {
+        let of = match self {
+            Entry::Own { owner, name, .. } => format!("{} {name}", owner.name()),
+            Entry::Secret(_) => "nobody".to_owned(),
+        };
+        KeyError::NotFor { path: path.to_owned(), line, of, needs: needs.to_owned() }
+    }
+}
+
+/// What a key file holds, with the lines; at least one entry.
+fn entries<'b>(bytes: &'b [u8], path: &Path) -> Result<Vec<(usize, Entry<'b>)>, KeyError> {
+    let is_odd = |c: char| c.is_control() && !"\t\r\n".contains(c);
+    let is_text = std::str::from_utf8(bytes).is_ok_and(|text| !text.contains(is_odd));
+    let lines: Vec<(usize, &[u8])> = if is_text {
+        let lines = bytes.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+        lines.enumerate().map(|(at, line)| (at + 1, line)).filter(|(_, line)| !line.is_empty()).collect()
+    } else {
+        vec![(1, bytes.trim_ascii())]
     };
-    let path = path.display();
-    Some(format!("{others} {path}, which holds a secret (mode {mode:04o}): chmod 600 {path}, and replace the secret"))
+    if lines.len() > MOST_ENTRIES {
+        return Err(KeyError::TooMany { path: path.to_owned(), given: lines.len() });
+    }
+    let too_short = |line, given| KeyError::TooShort { path: path.to_owned(), line, given };
+    if lines.is_empty() {
+        return Err(too_short(1, 0));
+    }
+    let entry = |(line, text): (usize, &'b [u8])| match Entry::of(text) {
+        Entry::Secret(secret) if secret.len() < LEAST_SECRET => Err(too_short(line, secret.len())),
+        entry => Ok((line, entry)),
+    };
+    lines.into_iter().map(entry).collect()
+}
+
+/// The secrets of a file that must have nothing else.
+pub(crate) fn secrets<'b>(bytes: &'b [u8], path: &Path) -> Result<Vec<&'b [u8]>, KeyError> {
+    let secret = |(line, entry): (usize, Entry<'b>)| {
+        entry.secret().ok_or_else(|| entry.not_for(path, line, "here the secret is needed that it was made from"))
+    };
+    entries(bytes, path)?.into_iter().map(secret).collect()
+}
+
+/// The entries of a file that `name` is to speak with: secrets, and own keys of that name.
+pub(crate) fn entries_of<'b>(
+    bytes: &'b [u8],
+    path: &Path,
+    owner: Owner,
+    name: &str,
+) -> Result<Vec<Entry<'b>>, KeyError> {
+    let entry = |(line, entry): (usize, Entry<'b>)| match &entry {
+        Entry::Own { owner: of, name: own, .. } if (*of, *own) != (owner, name) => {
+            let needs =
+                format!("this is {} {name}; make its own with: tidegate key {0} {name} --of SECRET", owner.name());
+            Err(entry.not_for(path, line, &needs))
+        }
+        _ => Ok(entry),
+    };
+    entries(bytes, path)?.into_iter().map(entry).collect()
+}
+
+/// The own key of a name.
+pub(crate) fn own(root: &[u8; 32], name: &[u8]) -> [u8; 32] {
+    *blake3::keyed_hash(root, name).as_bytes()
 }
 
 /// The bytes of a key file.
@@ -85,55 +210,49 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, KeyError> {
     std::fs::read(path).map_err(|source| KeyError::Read { path: path.to_owned(), source })
 }
 
-/// The secret itself, if it is one.
-pub(crate) fn long_enough<'s>(secret: &'s [u8], path: &Path) -> Result<&'s [u8], KeyError> {
-    match secret.trim_ascii() {
-        short if short.len() < LEAST_SECRET => Err(KeyError::TooShort { path: path.to_owned(), given: short.len() }),
-        secret => Ok(secret),
-    }
-}
-
-impl std::fmt::Debug for Key {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Key(hidden)")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_line_end_does_not_change_the_key() {
-        let (one, other) = (Key::derive(b"0123456789abcdef\n"), Key::derive(b"0123456789abcdef"));
-        assert_eq!(one.mac(b"x"), other.mac(b"x"));
-        assert_ne!(one.mac(b"x"), Key::derive(b"0123456789abcdeg").mac(b"x"));
-        assert_eq!(format!("{one:?}"), "Key(hidden)");
-    }
-
-    #[test]
-    fn a_secret_that_others_can_read_or_change_is_noticed() {
-        use std::os::unix::fs::PermissionsExt;
-        let path = std::env::temp_dir().join(format!("tidegate-key-{}", std::process::id()));
-        std::fs::write(&path, "0123456789abcdef").expect("a file");
-        let of_mode = |mode| {
-            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("our own file");
-            exposed(&path)
-        };
-        assert_eq!((of_mode(0o600), of_mode(0o400), of_mode(0o440)), (None, None, None));
-        let (read, changed) = (of_mode(0o644), of_mode(0o660));
-        std::fs::remove_file(&path).expect("our own file");
-        let read = read.expect("a problem");
-        assert!(read.contains("everybody on this machine can read") && read.contains("chmod 600"), "{read}");
-        assert!(changed.expect("a problem").contains("others can change"));
-        assert_eq!(exposed(Path::new("/nonexistent/key")), None);
-    }
-
-    #[test]
     fn a_short_secret_is_refused_with_advice() {
-        let error = Key::from_secret(b"  short \n", Path::new("k")).expect_err("too short").to_string();
+        let error = Keys::from_secrets(b"  short \n", Path::new("k")).expect_err("too short").to_string();
         assert!(error.contains("holds 5 bytes") && error.contains("head -c 32"), "{error}");
-        let error = Key::load(Path::new("/nonexistent/key")).expect_err("missing").to_string();
+        let error = Keys::load(Path::new("/nonexistent/key")).expect_err("missing").to_string();
         assert!(error.contains("/nonexistent/key"), "{error}");
+    }
+
+    fn said(bytes: &[u8]) -> Result<Vec<usize>, String> {
+        let all = secrets(bytes, Path::new("key")).map_err(|error| error.to_string())?;
+        Ok(all.into_iter().map(<[u8]>::len).collect())
+    }
+
+    #[test]
+    fn each_line_of_a_text_is_a_secret() {
+        assert_eq!(said(b"0123456789abcdef\n"), Ok(vec![16]));
+        assert_eq!(said(b" 0123456789abcdef \r\n\n0123456789abcdefg"), Ok(vec![16, 17]));
+        assert_eq!(said(b"\x000123456789abcdef\n0123456789abcdef"), Ok(vec![34]), "no text: one secret");
+        assert!(said(b"0123456789abcdef\nshort").unwrap_err().starts_with("line 2 of the key file key holds 5 bytes"));
+        assert!(said(b"\n").unwrap_err().contains("holds 0 bytes"));
+        assert!(said(&b"0123456789abcdef\n".repeat(9)).unwrap_err().contains("has 9 lines, and 8 are the most"));
+    }
+
+    #[test]
+    fn an_own_key_is_one_name_s_only() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("key");
+        std::fs::write(&path, "0123456789abcdef\nanother secret of some").expect("a file");
+        let line = own_key(&path, Owner::Nucleus, "10.0.0.1:80").expect("a secret");
+        let words: Vec<&str> = line.split(' ').collect();
+        assert_eq!((words.len(), words[0], words[1], words[2].len()), (3, "nucleus", "10.0.0.1:80", 64));
+        let of = |owner, name: &str| entries_of(line.as_bytes(), &path, owner, name).map(|all| all.len());
+        assert_eq!(of(Owner::Nucleus, "10.0.0.1:80").expect("its own"), 1);
+        let other = of(Owner::Nucleus, "10.0.0.2:80").expect_err("another's").to_string();
+        assert!(other.contains("is the own key of nucleus 10.0.0.1:80, and this is nucleus 10.0.0.2:80"), "{other}");
+        assert!(of(Owner::Sentry, "10.0.0.1:80").is_err());
+        let wrong = secrets(line.as_bytes(), &path).expect_err("no secret").to_string();
+        assert!(wrong.contains("here the secret is needed that it was made from"), "{wrong}");
+        std::fs::write(&path, &line).expect("a file");
+        assert!(own_key(&path, Owner::Nucleus, "10.0.0.2:80").is_err(), "no other follows from it");
     }
 }

@@ -4,13 +4,15 @@
 //! A message is one UDP datagram of at most [`MAX_DATAGRAM`] bytes. All numbers are little-endian:
 //!
 //! ```text
-//! "TGW"  version:u8  kind:u8  0:u8  length:u16  boot:u64  sequence:u64  token:u64  body...  mac:[u8; 16]
+//! "TGW"  version:u8  kind:u8  own:u8  length:u16  boot:u64  sequence:u64  token:u64  body...  mac:[u8; 16]
 //! ```
 //!
 //! Between sentry and nucleus four kinds: a *report* says how a server is doing, a *goodbye* that its nucleus stops on
 //! purpose; a *challenge* and a *command* go the other way (see below). The MAC is keyed BLAKE3 over everything before
-//! it, cut to 128 bits and compared in constant time; whoever holds the shared key may report for any server. Nothing
-//! is encrypted.
+//! it, cut to 128 bits and compared in constant time. The key follows from a secret that sentries and nuclei share, and
+//! whoever holds it may report for any server; or, where `own` is 1, from the secret and the name of the server that
+//! the body begins with, and whoever holds it may report for that server only. Answers are sealed with the key of what
+//! they answer. Nothing is encrypted.
 //!
 //! # Replay, without a clock
 //!
@@ -52,7 +54,7 @@ mod session;
 pub use datagram::{Header, Kind, open, seal};
 pub use gauge::{Gauge, Gauges};
 pub use isolation::IsolationProblem;
-pub use key::{Key, KeyError, exposed};
+pub use key::{Key, KeyError, KeyFile, Keys, Owner, exposed, own_key};
 pub use peer::{PeerMessage, PeerSession, Said};
 pub use rejected::{Counts, Rejected};
 pub use report::{Active, Command, Connection, Message, Report, ReportWriter, Rest};

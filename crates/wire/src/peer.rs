@@ -21,7 +21,7 @@
 //! that begin need a datagram each.
 
 use crate::datagram::{HEADER, Header, Kind, MAC, open, seal};
-use crate::key::Key;
+use crate::key::{Key, Keys};
 use crate::rejected::Rejected;
 use crate::report::{Reader, Writer};
 use crate::{MAX_DATAGRAM, random_u64};
@@ -61,8 +61,12 @@ impl<'d> PeerMessage<'d> {
     ///
     /// # Errors
     /// Why it must be ignored.
-    pub fn read(key: &Key, datagram: &'d [u8]) -> Result<PeerMessage<'d>, Rejected> {
-        let (header, body) = open(key, datagram)?;
+    pub fn read(keys: &Keys, datagram: &'d [u8]) -> Result<PeerMessage<'d>, Rejected> {
+        let (header, body, key) = open(keys, datagram)?;
+        if key.is_own() {
+            // A server's own key says nothing of sentries.
+            return Err(Rejected::Forged);
+        }
         let mut reader = Reader(body);
         let parsed = (|| {
             let nonce = u64::from_le_bytes(reader.array()?);
@@ -232,9 +236,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::key::{Owner, own_key};
 
-    fn key() -> Key {
-        Key::derive(b"a secret of the tests")
+    fn keys() -> Keys {
+        Keys::derive(b"a secret of the tests")
     }
 
     fn said() -> Said {
@@ -253,25 +258,25 @@ mod tests {
         let (header, nonce) = session.next(boot, Kind::Summary);
         let mut buffer = [0; MAX_DATAGRAM];
         let message = PeerMessage { header, nonce, about: Some(("shop", 42, said())) };
-        let length = message.write(&key(), &mut buffer);
+        let length = message.write(&keys().first(), &mut buffer);
         buffer[..length].to_vec()
     }
 
     fn heard(session: &mut PeerSession, datagram: &[u8]) -> Result<Option<u64>, Rejected> {
-        session.hear(&PeerMessage::read(&key(), datagram).expect("sound"))
+        session.hear(&PeerMessage::read(&keys(), datagram).expect("sound"))
     }
 
     #[test]
     fn what_is_said_comes_back_as_it_was() {
         let mut session = PeerSession::new();
         let datagram = sent(&mut session, 5);
-        let message = PeerMessage::read(&key(), &datagram).expect("sound");
+        let message = PeerMessage::read(&keys(), &datagram).expect("sound");
         assert_eq!(message.about, Some(("shop", 42, said())));
         assert_eq!((message.header.boot, message.header.sequence), (5, 1));
         let (header, nonce) = session.next(5, Kind::Farewell);
         let mut buffer = [0; MAX_DATAGRAM];
-        let length = PeerMessage { header, nonce, about: None }.write(&key(), &mut buffer);
-        assert_eq!(PeerMessage::read(&key(), &buffer[..length]).expect("sound").about, None);
+        let length = PeerMessage { header, nonce, about: None }.write(&keys().first(), &mut buffer);
+        assert_eq!(PeerMessage::read(&keys(), &buffer[..length]).expect("sound").about, None);
     }
 
     #[test]
@@ -280,8 +285,9 @@ mod tests {
         let header = Header { kind: Kind::Summary, boot: 1, sequence: 1, token: 0 };
         let name = "n".repeat(500);
         let mut buffer = [0; MAX_DATAGRAM];
-        let length = PeerMessage { header, nonce: 1, about: Some((&name, 1, said)) }.write(&key(), &mut buffer);
-        let message = PeerMessage::read(&key(), &buffer[..length]).expect("sound");
+        let length =
+            PeerMessage { header, nonce: 1, about: Some((&name, 1, said)) }.write(&keys().first(), &mut buffer);
+        let message = PeerMessage::read(&keys(), &buffer[..length]).expect("sound");
         let (_, _, said) = message.about.expect("a summary");
         assert!(said.classes.len() == 64 && said.times.len() > 20 && length <= MAX_DATAGRAM);
     }
@@ -332,11 +338,31 @@ mod tests {
     }
 
     #[test]
+    fn who_has_a_server_s_own_key_is_no_sentry() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("secret");
+        std::fs::write(&path, "a secret of the tests").expect("a file");
+        // A nonce whose bytes are a server's name, so that the server's own key is tried.
+        let line = own_key(&path, Owner::Nucleus, "web").expect("a secret");
+        let own = Keys::of("web", line.as_bytes(), &path).expect("its own");
+        let nonce = u64::from_le_bytes(*b"\x03web\0\0\0\0");
+        let header = Header { kind: Kind::Farewell, boot: 1, sequence: 1, token: 0 };
+        let message = PeerMessage { header, nonce, about: None };
+        let mut buffer = [0; MAX_DATAGRAM];
+        let secret = Keys::load(&path).expect("a secret");
+        let length = message.write(&secret.first(), &mut buffer);
+        assert_eq!(PeerMessage::read(&secret, &buffer[..length]), Ok(message.clone()));
+        let length = message.write(&own.first(), &mut buffer);
+        assert!(open(&secret, &buffer[..length]).is_ok(), "the key is right");
+        assert_eq!(PeerMessage::read(&secret, &buffer[..length]), Err(Rejected::Forged));
+    }
+
+    #[test]
     fn a_report_is_no_summary() {
         let header = Header { kind: Kind::Report, boot: 1, sequence: 1, token: 0 };
         let mut buffer = [0; MAX_DATAGRAM];
-        let length = PeerMessage { header, nonce: 1, about: None }.write(&key(), &mut buffer);
-        assert_eq!(PeerMessage::read(&key(), &buffer[..length]), Err(Rejected::Malformed));
+        let length = PeerMessage { header, nonce: 1, about: None }.write(&keys().first(), &mut buffer);
+        assert_eq!(PeerMessage::read(&keys(), &buffer[..length]), Err(Rejected::Malformed));
     }
 
     proptest! {
@@ -345,8 +371,8 @@ mod tests {
             let kind = if farewell { Kind::Farewell } else { Kind::Summary };
             let mut buffer = [0; MAX_DATAGRAM];
             buffer[HEADER..HEADER + body.len()].copy_from_slice(&body);
-            let length = seal(&key(), &Header { kind, boot: 1, sequence: 1, token: 0 }, &mut buffer, body.len());
-            if let Ok(message) = PeerMessage::read(&key(), &buffer[..length]) {
+            let length = seal(&keys().first(), &Header { kind, boot: 1, sequence: 1, token: 0 }, &mut buffer, body.len());
+            if let Ok(message) = PeerMessage::read(&keys(), &buffer[..length]) {
                 let said = message.about.map(|(_, _, said)| said).unwrap_or_default();
                 prop_assert!(said.classes.iter().flatten().all(|value| value.is_finite() && *value >= 0.0));
                 prop_assert!(said.times.iter().flatten().all(|value| value.is_finite()));

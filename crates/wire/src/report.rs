@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::datagram::{HEADER, Header, Kind, MAC, open, seal};
 use crate::gauge::{Gauge, Gauges};
-use crate::key::Key;
+use crate::key::{Key, Keys};
 use crate::rejected::Rejected;
 use crate::{MAX_DATAGRAM, MAX_NAME};
 
@@ -77,8 +77,16 @@ impl<'d> Message<'d> {
     ///
     /// # Errors
     /// Why it must be ignored.
-    pub fn read(key: &Key, datagram: &'d [u8]) -> Result<Message<'d>, Rejected> {
-        let (header, body) = open(key, datagram)?;
+    pub fn read(keys: &Keys, datagram: &'d [u8]) -> Result<Message<'d>, Rejected> {
+        Message::open(keys, datagram).map(|(message, _)| message)
+    }
+
+    /// Opens a datagram and reads it; with the key that it was sealed with, and that its answer is to be sealed with.
+    ///
+    /// # Errors
+    /// Why it must be ignored.
+    pub fn open(keys: &Keys, datagram: &'d [u8]) -> Result<(Message<'d>, Key), Rejected> {
+        let (header, body, key) = open(keys, datagram)?;
         let mut reader = Reader(body);
         let parsed = (|| {
             let server = reader.name()?;
@@ -91,7 +99,7 @@ impl<'d> Message<'d> {
             }
             reader.0.is_empty().then_some(message)
         })();
-        parsed.ok_or(Rejected::Malformed)
+        Ok((parsed.ok_or(Rejected::Malformed)?, key))
     }
 
     /// Writes a datagram that only names a server: a challenge or a goodbye. Returns its length.
@@ -319,8 +327,8 @@ mod tests {
 
     use super::*;
 
-    fn key() -> Key {
-        Key::derive(b"a secret of the tests")
+    fn keys() -> Keys {
+        Keys::derive(b"a secret of the tests")
     }
 
     const HEADER: Header = Header { kind: Kind::Report, boot: 1, sequence: 2, token: 3 };
@@ -341,8 +349,8 @@ mod tests {
         let connections: Vec<_> = (1..9).map(connection).collect();
         connections.iter().for_each(|connection| assert!(writer.connection(connection)));
         assert!(!writer.active("late", 1.0), "the lists come in order");
-        let length = writer.finish(&key(), &HEADER);
-        let message = Message::read(&key(), &buffer[..length]).expect("sound");
+        let length = writer.finish(&keys().first(), &HEADER);
+        let message = Message::read(&keys(), &buffer[..length]).expect("sound");
         assert_eq!((message.header, message.server), (HEADER, "web-1"));
         let report = message.report.expect("a report");
         assert_eq!(report.gauges, gauges);
@@ -359,9 +367,9 @@ mod tests {
         let mut writer = ReportWriter::new(&mut buffer, &"n".repeat(500), &gauges);
         let types = (0..1000).take_while(|_| writer.active(&"t".repeat(40), 1.0)).count();
         let connections = (0..1000).take_while(|&port| writer.connection(&connection(port))).count();
-        let length = writer.finish(&key(), &HEADER);
+        let length = writer.finish(&keys().first(), &HEADER);
         assert!(length <= MAX_DATAGRAM);
-        let message = Message::read(&key(), &buffer[..length]).expect("sound");
+        let message = Message::read(&keys(), &buffer[..length]).expect("sound");
         assert_eq!(message.server.len(), MAX_NAME);
         let report = message.report.expect("a report");
         assert_eq!((report.active().count(), report.connections().count()), (types, connections));
@@ -372,7 +380,7 @@ mod tests {
     fn an_unknown_gauge_is_skipped() {
         let body: Vec<u8> = [&[1, b's', 2, 250][..], &1f32.to_le_bytes(), &[6], &2f32.to_le_bytes(), &[0, 0]].concat();
         let message = sealed(&body);
-        let report = Message::read(&key(), &message).expect("sound").report.expect("a report");
+        let report = Message::read(&keys(), &message).expect("sound").report.expect("a report");
         assert_eq!(report.gauges.iter().collect::<Vec<_>>(), [(Gauge::Cpu, 2.0)]);
     }
 
@@ -382,7 +390,7 @@ mod tests {
         let bodies: [&[u8]; 6] =
             [b"", &[0, 0, 0, 0], &[1, 0xff, 0, 0, 0], &[1, b's', 0, 0], &nan, &[1, b's', 0, 0, 0, 7]];
         for body in bodies {
-            assert_eq!(Message::read(&key(), &sealed(body)).err(), Some(Rejected::Malformed), "{body:?}");
+            assert_eq!(Message::read(&keys(), &sealed(body)).err(), Some(Rejected::Malformed), "{body:?}");
         }
     }
 
@@ -390,21 +398,21 @@ mod tests {
     fn a_command_comes_back_as_it_was_and_is_no_longer_or_shorter() {
         let header = Header { kind: Kind::Command, ..HEADER };
         let mut buffer = [0; MAX_DATAGRAM];
-        let length = Message::write_command(&key(), &header, "db-1", Command { cores: 513 }, &mut buffer);
-        let message = Message::read(&key(), &buffer[..length]).expect("sound");
+        let length = Message::write_command(&keys().first(), &header, "db-1", Command { cores: 513 }, &mut buffer);
+        let message = Message::read(&keys(), &buffer[..length]).expect("sound");
         assert_eq!((message.header, message.server), (header, "db-1"));
         assert_eq!(message.command, Some(Command { cores: 513 }));
         assert!(message.report.is_none());
         for rest in [&b""[..], b"1", b"123"] {
-            let length = Message::write_with(&key(), &header, "db-1", rest, &mut buffer);
-            assert_eq!(Message::read(&key(), &buffer[..length]).err(), Some(Rejected::Malformed), "{rest:?}");
+            let length = Message::write_with(&keys().first(), &header, "db-1", rest, &mut buffer);
+            assert_eq!(Message::read(&keys(), &buffer[..length]).err(), Some(Rejected::Malformed), "{rest:?}");
         }
     }
 
     fn sealed(body: &[u8]) -> Vec<u8> {
         let mut buffer = [0; MAX_DATAGRAM];
         buffer[super::HEADER..super::HEADER + body.len()].copy_from_slice(body);
-        let length = seal(&key(), &HEADER, &mut buffer, body.len());
+        let length = seal(&keys().first(), &HEADER, &mut buffer, body.len());
         buffer[..length].to_vec()
     }
 
@@ -412,7 +420,7 @@ mod tests {
         /// Whoever has the key cannot make the reader panic, or read beyond what it counted.
         #[test]
         fn any_authentic_body_does_no_harm(body in prop::collection::vec(any::<u8>(), 0..1300)) {
-            if let Ok(message) = Message::read(&key(), &sealed(&body)) && let Some(report) = message.report {
+            if let Ok(message) = Message::read(&keys(), &sealed(&body)) && let Some(report) = message.report {
                 prop_assert!(report.active().count() <= 255 && report.connections().count() <= 255);
             }
         }
@@ -422,8 +430,8 @@ mod tests {
             let mut gauges = Gauges::default();
             values.iter().for_each(|&(at, value)| gauges.set(Gauge::ALL[at], value));
             let mut buffer = [0; MAX_DATAGRAM];
-            let length = ReportWriter::new(&mut buffer, &name, &gauges).finish(&key(), &HEADER);
-            let message = Message::read(&key(), &buffer[..length]).expect("sound");
+            let length = ReportWriter::new(&mut buffer, &name, &gauges).finish(&keys().first(), &HEADER);
+            let message = Message::read(&keys(), &buffer[..length]).expect("sound");
             prop_assert_eq!(message.server, name);
             prop_assert_eq!(message.report.expect("a report").gauges, gauges);
         }

@@ -3,6 +3,7 @@
 mod chaos;
 mod crash;
 mod disk_full;
+mod keys;
 #[cfg(feature = "kubernetes")]
 mod kubernetes;
 #[cfg(feature = "kubernetes")]

@@ -26,7 +26,7 @@ use tidegate_sentry::{
     record::NoRecords,
 };
 use tidegate_testbed::{EmulatedCluster, LookUps, ServerSpec, ThreadedCluster, pinned};
-use tidegate_wire::Key;
+use tidegate_wire::Keys;
 use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
@@ -74,7 +74,7 @@ impl Service for DataTier {
         process.reports = Some(config::Reports {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             key_file: folder.join("key"),
-            key: Key::load(&folder.join("key")).map_err(DataServerError::from)?,
+            keys: Keys::load(&folder.join("key")).map_err(DataServerError::from)?,
             silent_after: None,
             when_silent: WhenSilent::Exclude,
         });

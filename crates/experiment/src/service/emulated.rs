@@ -14,7 +14,7 @@ use tidegate_sentry::{SentryHandle, config};
 use tidegate_testbed::{
     EmulatedCluster, Lasts, LastsAs, Nuclei, Resource, Route, STATUS_PATH, ServerSpec, Step, ThreadedCluster,
 };
-use tidegate_wire::{Key, random_u64};
+use tidegate_wire::{Keys, random_u64};
 use tidegate_workload::{Course, Responses, Second};
 use tokio::sync::watch;
 
@@ -63,14 +63,14 @@ impl Service for BehindSentry {
         let application = configure::application(scenario, setup, &addresses);
         let fleet = scenario.fleet.as_ref().filter(|fleet| !fleet.absent);
         let start = || {
-            let key = Key::derive(&[random_u64(), random_u64()].map(u64::to_ne_bytes).concat());
-            let reports = has_nuclei.then(|| reports(key.clone()));
+            let keys = Keys::derive(&[random_u64(), random_u64()].map(u64::to_ne_bytes).concat());
+            let reports = has_nuclei.then(|| reports(keys.clone()));
             let sentry = || configure::process(application.clone(), reports.clone(), None);
             let sentries = fleet::start(sentry, fleet)?;
             let sentry = &sentries[0];
             let by_connection = matches!(self, BehindSentry::Apache);
             let nuclei = match sentry.reports() {
-                Some(view) => Some(Nuclei::begin(&addresses, view.address(), &key, REPORTS, by_connection)?),
+                Some(view) => Some(Nuclei::begin(&addresses, view.address(), &keys, REPORTS, by_connection)?),
                 None => None,
             };
             // Each listens on the one address that it was told to.
@@ -231,11 +231,11 @@ fn lasts(lasts: scenario::Lasts) -> Lasts {
     Lasts { kind, time: lasts.time, told: lasts.told }
 }
 
-fn reports(key: Key) -> config::Reports {
+fn reports(keys: Keys) -> config::Reports {
     config::Reports {
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         key_file: PathBuf::new(),
-        key,
+        keys,
         silent_after: None,
         when_silent: config::WhenSilent::Exclude,
     }

@@ -18,8 +18,8 @@ pub struct Peers {
     pub sentries: Vec<PeerPlace>,
     /// The file with the secret that the sentries share.
     pub key_file: PathBuf,
-    /// The key that follows from it.
-    pub key: tidegate_wire::Key,
+    /// The keys that follow from it.
+    pub keys: tidegate_wire::Keys,
 }
 
 /// Where other sentries are.

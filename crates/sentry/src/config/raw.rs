@@ -78,7 +78,8 @@ section! {
     pub(super) struct RawReports ("in [reports]") {
         /// Where it listens, UDP; restart to change. Default: `"127.0.0.1:9901"`.
         listen: String,
-        /// A file with the secret that nuclei share, 16 bytes or more; restart to change. Required.
+        /// A file with the secret that nuclei share or that their own [keys](keys.md) follow from, 16 bytes or more;
+        /// what is in it may change. Required.
         key_file: String,
         /// A nucleus without a report for this long is silent. Default: three of its own intervals.
         silent_after: Time,
@@ -98,7 +99,8 @@ section! {
         /// `"sentries.example:9903"`, which are all of their addresses. All sentries may have the same list: one that
         /// finds itself there leaves itself out. Required.
         sentries: List<String>,
-        /// A file with the secret that the sentries share, 16 bytes or more; restart to change. Required.
+        /// A file with the secret that the sentries share, 16 bytes or more; what is in it may [change](keys.md).
+        /// Required.
         key_file: String,
     }
 }
@@ -120,7 +122,8 @@ section! {
         /// Address of the control plane, `host:port`; several if there are several: the sentry follows the leader.
         /// Required.
         connect: List<String>,
-        /// A file with the secret that sentries and the control plane share. Required.
+        /// A file with the secret that sentries and the control plane share, or with this sentry's own [key](keys.md);
+        /// what is in it may change. Required.
         key_file: String,
         /// This sentry's name; it must be unique. Required.
         name: String,

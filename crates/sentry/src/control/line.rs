@@ -4,10 +4,9 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-use tidegate_wire::control::{Channel, FromControl, FromSentry};
+use tidegate_wire::control::{Channel, ControlKeys, FromControl, FromSentry};
 
 use super::{Over, PATIENCE, STUCK};
-use crate::config;
 
 /// A connection with its channel.
 pub(super) struct Line {
@@ -17,14 +16,14 @@ pub(super) struct Line {
 }
 
 impl Line {
-    pub(super) fn open(connect: &str, control: &config::Control) -> Result<Line, Over> {
+    pub(super) fn open(connect: &str, keys: &ControlKeys) -> Result<Line, Over> {
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         for address in connect.to_socket_addrs()? {
             match TcpStream::connect_timeout(&address, PATIENCE) {
                 Ok(stream) => {
                     stream.set_write_timeout(Some(STUCK))?;
                     stream.set_nodelay(true)?;
-                    return Ok(Line { stream, channel: Channel::connecting(&control.key), buffer: vec![0; 16 * 1024] });
+                    return Ok(Line { stream, channel: Channel::connecting(keys), buffer: vec![0; 16 * 1024] });
                 }
                 Err(error) => last = error,
             }

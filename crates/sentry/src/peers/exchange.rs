@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidegate_engine::{Circle, ClassSummary, Places, Setup, Summary, Times, Timestamp};
-use tidegate_wire::{Counts, Key, Kind, MAX_DATAGRAM, PeerMessage, PeerSession, Rejected, Said, random_u64};
+use tidegate_wire::{Counts, Key, Keys, Kind, MAX_DATAGRAM, PeerMessage, PeerSession, Rejected, Said, random_u64};
 
 use super::Peer;
 use super::list::{List, same};
@@ -27,7 +27,7 @@ const FNV_PRIME: u64 = 0x0100_0000_01b3;
 /// The exchange of one sentry with all others.
 #[derive(Debug)]
 pub(super) struct Exchange {
-    key: Key,
+    keys: Keys,
     /// This process, among all of them.
     boot: u64,
     /// Where it is spoken to.
@@ -76,7 +76,7 @@ impl Exchange {
     pub(super) fn new(config: &config::Peers, own: SocketAddr, apps: Vec<Arc<App>>, counts: Arc<Counts>) -> Exchange {
         let topic = |app: Arc<App>| Topic { app, circle: Circle::default(), classes: 0 };
         let mut exchange = Exchange {
-            key: config.key.clone(),
+            keys: config.keys.clone(),
             boot: random_u64(),
             own,
             list: List::default(),
@@ -94,6 +94,11 @@ impl Exchange {
     pub(super) fn configure(&mut self, sentries: &[PeerPlace]) {
         self.list.configure(sentries);
         self.follow();
+    }
+
+    /// The first of these is spoken with from now on, and all are heard.
+    pub(super) fn change_keys(&mut self, keys: &Keys) {
+        self.keys = keys.clone();
     }
 
     /// Names in the list lead elsewhere now.
@@ -134,7 +139,7 @@ impl Exchange {
 
     /// A datagram came.
     pub(super) fn hear(&mut self, now: Instant, datagram: &[u8], from: SocketAddr) {
-        let judged = match PeerMessage::read(&self.key, datagram) {
+        let judged = match PeerMessage::read(&self.keys, datagram) {
             Ok(message) if message.header.boot == self.boot => return self.meet_itself(from),
             Ok(message) => self.judge(now, &message, from),
             Err(rejected) => Err(rejected),
@@ -154,6 +159,7 @@ impl Exchange {
                 member.session.forget();
             }
         }
+        let key = self.keys.first();
         for topic in &mut self.topics {
             let summary = topic.app.engine(|core, now| {
                 let summary = core.controller.summary(now);
@@ -168,7 +174,7 @@ impl Exchange {
                 }
                 let (header, nonce) = member.session.next(self.boot, Kind::Summary);
                 let about = Some((topic.app.name(), topic.classes, said.clone()));
-                write(&self.key, &PeerMessage { header, nonce, about }, member.address, send);
+                write(&key, &PeerMessage { header, nonce, about }, member.address, send);
             }
         }
         let every = self.topics.iter().map(|topic| topic.circle.every()).max().unwrap_or(SILENT);
@@ -177,9 +183,10 @@ impl Exchange {
 
     /// Every other is told that this sentry leaves.
     pub(super) fn leave(&mut self, send: &mut impl FnMut(&[u8], SocketAddr)) {
+        let key = self.keys.first();
         for member in self.members.iter_mut().filter(|member| !member.is_self) {
             let (header, nonce) = member.session.next(self.boot, Kind::Farewell);
-            write(&self.key, &PeerMessage { header, nonce, about: None }, member.address, send);
+            write(&key, &PeerMessage { header, nonce, about: None }, member.address, send);
         }
     }
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use tidegate_engine::{LoadReport, MeasuredCost, Request, RequestTypeId, ServerId, ServerLoad};
 use tidegate_wire::{
-    Counts, Gauge, Gauges, Header, Key, Kind, MAX_DATAGRAM, Message, Rejected, Report, Secret, Session,
+    Counts, Gauge, Gauges, Header, Key, Keys, Kind, MAX_DATAGRAM, Message, Rejected, Report, Secret, Session,
 };
 
 use crate::app::App;
@@ -73,7 +73,7 @@ impl NucleusState {
 /// Everything about nuclei.
 #[derive(Debug)]
 pub(super) struct Nuclei {
-    key: Key,
+    keys: Keys,
     secret: Secret,
     silent_after: Option<Duration>,
     when_silent: WhenSilent,
@@ -120,6 +120,8 @@ struct Entry {
     reports: u64,
     /// Where its datagrams come from, and the server's name as they have it.
     from: Option<SocketAddr>,
+    /// What it seals its datagrams with, and hears.
+    key: Option<Key>,
     speaks_for: String,
     /// How its cores are divided, if it is a data server that lends some.
     cores: Cores,
@@ -135,7 +137,7 @@ struct Told {
 impl Nuclei {
     pub(super) fn new(config: &config::Reports, apps: Vec<Arc<App>>, counts: Arc<Counts>) -> Nuclei {
         let mut nuclei = Nuclei {
-            key: config.key.clone(),
+            keys: config.keys.clone(),
             secret: Secret::random(),
             silent_after: config.silent_after,
             when_silent: config.when_silent,
@@ -158,8 +160,9 @@ impl Nuclei {
         nuclei
     }
 
-    pub(super) fn configure(&mut self, silent_after: Option<Duration>, when_silent: WhenSilent) {
-        (self.silent_after, self.when_silent) = (silent_after, when_silent);
+    pub(super) fn configure(&mut self, config: &config::Reports) {
+        self.keys = config.keys.clone();
+        (self.silent_after, self.when_silent) = (config.silent_after, config.when_silent);
         (0..self.entries.len()).for_each(|at| self.exclude(at));
     }
 
@@ -216,10 +219,10 @@ impl Nuclei {
         while let Some(at) = self.owing.pop() {
             let silence = self.silence(at);
             let entry = &mut self.entries[at];
-            let Some(from) = entry.from else { continue };
+            let (Some(from), Some(key)) = (entry.from, &entry.key) else { continue };
             let Some(header) = entry.session.command() else { continue };
             let Some(command) = entry.cores.command(self.now, silence) else { continue };
-            let length = Message::write_command(&self.key, &header, &entry.speaks_for, command, &mut self.answer);
+            let length = Message::write_command(key, &header, &entry.speaks_for, command, &mut self.answer);
             return Some((&self.answer[..length], from));
         }
         None
@@ -233,7 +236,7 @@ impl Nuclei {
 
     /// Judges a datagram and takes what it says. Otherwise why not, and the length of the challenge in `answer`.
     fn judge(&mut self, datagram: &[u8], from: SocketAddr) -> Result<(), (Rejected, Option<usize>)> {
-        let message = Message::read(&self.key, datagram).map_err(|why| (why, None))?;
+        let (message, key) = Message::open(&self.keys, datagram).map_err(|why| (why, None))?;
         if matches!(message.header.kind, Kind::Challenge | Kind::Command) {
             return Err((Rejected::Malformed, None));
         }
@@ -243,16 +246,13 @@ impl Nuclei {
         session.admit(&self.secret, message.server, &message.header, self.now, quiet).map_err(|refused| {
             let challenge = refused.challenge.map(|token| {
                 let header = Header { kind: Kind::Challenge, token, ..message.header };
-                Message::write(&self.key, &header, message.server, &mut self.answer)
+                Message::write(&key, &header, message.server, &mut self.answer)
             });
             (refused.why, challenge)
         })?;
         let entry = &mut self.entries[at];
-        if entry.from != Some(from) {
-            entry.from = Some(from);
-            self.moved = true;
-        }
-        let entry = &mut self.entries[at];
+        entry.key = Some(key);
+        self.moved |= entry.from.replace(from) != Some(from);
         if entry.speaks_for != message.server {
             message.server.clone_into(&mut entry.speaks_for);
         }

@@ -11,36 +11,36 @@ use tidegate_sentry::config::{Config, PeerPlace, Peers};
 use tidegate_sentry::names::look_up;
 use tidegate_sentry::record::NoRecords;
 use tidegate_sentry::{Sentry, StartError};
-use tidegate_wire::{Key, Rejected};
+use tidegate_wire::{Keys, Rejected};
 
 use crate::support::dns::Dns;
 use crate::support::{RawServer, Running, admission, application, config, ok, until};
 
 /// One that all sentries of a test share, and those of no other.
-fn key() -> Key {
-    Key::derive(&std::process::id().to_ne_bytes())
+fn keys() -> Keys {
+    Keys::derive(&std::process::id().to_ne_bytes())
 }
 
-fn configured(server: SocketAddr, key: Key, sentries: Vec<SocketAddr>) -> Config {
+fn configured(server: SocketAddr, keys: Keys, sentries: Vec<SocketAddr>) -> Config {
     let mut application = application(&[server]);
     application.setup.admission = admission(json!({ "policy": "waiting" }));
     let mut config = config(application, 1);
     let sentries = sentries.into_iter().map(PeerPlace::from).collect();
-    config.peers = Some(Peers { listen: ([127, 0, 0, 1], 0).into(), sentries, key_file: PathBuf::new(), key });
+    config.peers = Some(Peers { listen: ([127, 0, 0, 1], 0).into(), sentries, key_file: PathBuf::new(), keys });
     config
 }
 
 /// Sentries before one server that know of each other; each is told the whole list.
 fn fleet(count: usize, server: SocketAddr) -> Vec<Running> {
     let start = |_| {
-        let handle = Sentry::start(configured(server, key(), Vec::new()), Arc::new(NoRecords)).expect("a sentry");
+        let handle = Sentry::start(configured(server, keys(), Vec::new()), Arc::new(NoRecords)).expect("a sentry");
         let address = handle.addresses("app")[0];
         Running { handle, address }
     };
     let fleet: Vec<Running> = (0..count).map(start).collect();
     let all: Vec<SocketAddr> = fleet.iter().map(spoken_to).collect();
     for sentry in &fleet {
-        sentry.handle.reload(configured(server, key(), all.clone())).expect("the list may change");
+        sentry.handle.reload(configured(server, keys(), all.clone())).expect("the list may change");
     }
     fleet
 }
@@ -82,15 +82,15 @@ fn sentries_hear_each_other_share_the_servers_and_notice_who_leaves() {
 #[test]
 fn who_has_another_key_or_address_is_not_heard() {
     let server = RawServer::answering(|_| ok("here"));
-    let start = |key, sentries| {
-        let handle = Sentry::start(configured(server.address, key, sentries), Arc::new(NoRecords)).expect("a sentry");
+    let start = |keys, sentries| {
+        let handle = Sentry::start(configured(server.address, keys, sentries), Arc::new(NoRecords)).expect("a sentry");
         let address = handle.addresses("app")[0];
         Running { handle, address }
     };
-    let one = start(key(), Vec::new());
-    let forger = start(Key::derive(b"another key that nobody shares"), vec![spoken_to(&one)]);
-    let stranger = start(key(), vec![spoken_to(&one)]);
-    one.handle.reload(configured(server.address, key(), vec![spoken_to(&forger)])).expect("the list may change");
+    let one = start(keys(), Vec::new());
+    let forger = start(Keys::derive(b"another key that nobody shares"), vec![spoken_to(&one)]);
+    let stranger = start(keys(), vec![spoken_to(&one)]);
+    one.handle.reload(configured(server.address, keys(), vec![spoken_to(&forger)])).expect("the list may change");
     let counts = |why| one.handle.peers().expect("it speaks with others").counts().rejected(why);
     until("both were there", || counts(Rejected::Forged) > 2 && counts(Rejected::UnknownPeer) > 2);
     UdpSocket::bind(("127.0.0.1", 0)).expect("a port").send_to(&[7; 2000], spoken_to(&one)).expect("sent");
@@ -105,7 +105,7 @@ const TWO: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// A sentry that listens there and asks that name server for the others.
 fn named(dns: &Dns, server: SocketAddr, listen: (Ipv4Addr, u16), sentries: &[PeerPlace]) -> Config {
-    let mut config = configured(server, key(), Vec::new());
+    let mut config = configured(server, keys(), Vec::new());
     config.sentry.resolvers = vec![dns.address];
     let peers = config.peers.as_mut().expect("peers");
     (peers.listen, peers.sentries) = (listen.into(), sentries.to_vec());

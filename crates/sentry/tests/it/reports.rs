@@ -13,14 +13,14 @@ use tidegate_sentry::Sentry;
 use tidegate_sentry::config::{Reports, WhenSilent};
 use tidegate_sentry::record::NoRecords;
 use tidegate_sentry::reports::{NucleusState, View};
-use tidegate_wire::{Gauge, Gauges, Key, Kind, MAX_DATAGRAM, Message, Rejected, ReportWriter, Sender};
+use tidegate_wire::{Gauge, Gauges, Keys, Kind, MAX_DATAGRAM, Message, Rejected, ReportWriter, Sender};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: t\r\n\r\n";
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Each test is a process. One that uses a port which another has just left must not hear the other's nuclei.
-fn key() -> Key {
-    Key::derive(&std::process::id().to_ne_bytes())
+fn keys() -> Keys {
+    Keys::derive(&std::process::id().to_ne_bytes())
 }
 
 fn start(servers: &[&RawServer], workers: usize) -> Running {
@@ -32,7 +32,7 @@ fn start(servers: &[&RawServer], workers: usize) -> Running {
     config.reports = Some(Reports {
         listen: ([127, 0, 0, 1], 0).into(),
         key_file: PathBuf::new(),
-        key: key(),
+        keys: keys(),
         silent_after: None,
         when_silent: WhenSilent::Exclude,
     });
@@ -66,13 +66,13 @@ impl Nucleus {
             while !over.load(Ordering::SeqCst) {
                 gauges.set(Gauge::Listeners, stopped.load(Ordering::SeqCst) as f64);
                 let writer = ReportWriter::new(&mut buffer, &server, &gauges);
-                let length = writer.finish(&key(), &sender.next(Kind::Report));
+                let length = writer.finish(&keys().first(), &sender.next(Kind::Report));
                 let _ = socket.send(&buffer[..length]);
                 // Challenges, for the length of an interval.
                 let next = Instant::now() + INTERVAL;
                 while Instant::now() < next {
                     if let Ok(length) = socket.recv(&mut buffer) {
-                        let message = Message::read(&key(), &buffer[..length]).expect("sound");
+                        let message = Message::read(&keys(), &buffer[..length]).expect("sound");
                         let _ = sender.hear(&message, &server);
                     }
                 }
@@ -240,7 +240,7 @@ impl Reporter {
         until("it is challenged", || {
             reporter.report();
             let Ok(length) = reporter.socket.recv(&mut buffer) else { return false };
-            let message = Message::read(&key(), &buffer[..length]).expect("sound");
+            let message = Message::read(&keys(), &buffer[..length]).expect("sound");
             reporter.sender.hear(&message, &reporter.server).is_ok()
         });
         let taken = view(sentry).counts().taken();
@@ -254,8 +254,8 @@ impl Reporter {
         gauges.set(Gauge::Interval, 3600.0);
         gauges.set(Gauge::Listeners, 1.0);
         let mut buffer = [0; MAX_DATAGRAM];
-        let length =
-            ReportWriter::new(&mut buffer, &self.server, &gauges).finish(&key(), &self.sender.next(Kind::Report));
+        let length = ReportWriter::new(&mut buffer, &self.server, &gauges)
+            .finish(&keys().first(), &self.sender.next(Kind::Report));
         self.socket.send(&buffer[..length]).expect("sent");
     }
 }

@@ -13,7 +13,7 @@ use tidegate_sentry::record::NoRecords;
 use tidegate_sentry::reports::NucleusState;
 use tidegate_sentry::{Sentry, SentryHandle};
 use tidegate_testbed::{EmulatedServer, Nuclei, ServerSpec, free_address};
-use tidegate_wire::{Key, Rejected};
+use tidegate_wire::{Keys, Rejected};
 use tidegate_workload::{ArrivalProcess, ServiceTime};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -23,8 +23,8 @@ use crate::support::{PATIENCE, until};
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Each test is a process. One that uses a port which another has just left must not hear the other's nuclei.
-fn key() -> Key {
-    Key::derive(&std::process::id().to_ne_bytes())
+fn keys() -> Keys {
+    Keys::derive(&std::process::id().to_ne_bytes())
 }
 
 /// Servers that can be killed and come back at their address.
@@ -94,7 +94,7 @@ fn sentry(servers: &[SocketAddr], at: SocketAddr, listen: SocketAddr, when_silen
     config.sentry.workers = 1;
     config.admin.listen = None;
     let (key_file, silent_after) = (PathBuf::new(), None);
-    config.reports = Some(Reports { listen, key_file, key: key(), silent_after, when_silent });
+    config.reports = Some(Reports { listen, key_file, keys: keys(), silent_after, when_silent });
     Sentry::start(config, Arc::new(NoRecords)).expect("a sentry")
 }
 
@@ -143,7 +143,7 @@ fn servers_and_nuclei_die_and_come_back_under_load() {
     let addresses = servers.addresses();
     let sentry = sentry(&addresses, any_port(), any_port(), WhenSilent::Exclude);
     let listen = sentry.reports().unwrap().address();
-    let nuclei = Nuclei::start(&addresses, listen, &key(), INTERVAL).unwrap();
+    let nuclei = Nuclei::start(&addresses, listen, &keys(), INTERVAL).unwrap();
     let speaks = |at: usize| state(&sentry, addresses[at]) == Some(NucleusState::Speaks);
     until("all speak", || (0..4).all(speaks));
     let load = load(sentry.addresses("app")[0]);
@@ -192,7 +192,7 @@ fn half_of_the_nuclei_silent_degrade_server_by_server() {
         let servers = Servers::start(4);
         let addresses = servers.addresses();
         let sentry = sentry(&addresses, any_port(), any_port(), when_silent);
-        let nuclei = Nuclei::start(&addresses, sentry.reports().unwrap().address(), &key(), INTERVAL).unwrap();
+        let nuclei = Nuclei::start(&addresses, sentry.reports().unwrap().address(), &keys(), INTERVAL).unwrap();
         let tells = |at: usize| shown(&sentry, at).queueing_delay.is_some();
         until("all tell how long one waits", || (0..4).all(tells));
         let load = load(sentry.addresses("app")[0]);
@@ -228,9 +228,9 @@ fn of_two_nuclei_the_first_speaks_and_the_second_takes_over() {
     let addresses = servers.addresses();
     let sentry = sentry(&addresses, any_port(), any_port(), WhenSilent::Exclude);
     let view = sentry.reports().unwrap();
-    let first = Nuclei::start(&addresses, view.address(), &key(), INTERVAL).unwrap();
+    let first = Nuclei::start(&addresses, view.address(), &keys(), INTERVAL).unwrap();
     until("the first speaks", || state(&sentry, addresses[0]) == Some(NucleusState::Speaks));
-    let second = Nuclei::start(&addresses, view.address(), &key(), INTERVAL).unwrap();
+    let second = Nuclei::start(&addresses, view.address(), &keys(), INTERVAL).unwrap();
     let load = load(sentry.addresses("app")[0]);
     until("the second is told that it is not wanted", || view.counts().rejected(Rejected::Claimed) > 5);
     until("the server serves", || shown(&sentry, 0).status == Status::Up);
@@ -251,7 +251,7 @@ fn a_sentry_that_is_restarted_hears_the_same_nuclei_again() {
     let addresses = servers.addresses();
     let (at, listen) = (free_address().expect("an address"), free_address().expect("an address"));
     let first = sentry(&addresses, at, listen, WhenSilent::Exclude);
-    let nuclei = Nuclei::start(&addresses, listen, &key(), INTERVAL).unwrap();
+    let nuclei = Nuclei::start(&addresses, listen, &keys(), INTERVAL).unwrap();
     let all_speak =
         |sentry: &SentryHandle| addresses.iter().all(|server| state(sentry, *server) == Some(NucleusState::Speaks));
     until("all speak", || all_speak(&first));

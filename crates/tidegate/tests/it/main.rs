@@ -6,6 +6,7 @@ mod deploy;
 #[cfg(feature = "kubernetes")]
 mod election;
 mod kept;
+mod keys;
 mod measurements;
 mod nucleus;
 mod profile;

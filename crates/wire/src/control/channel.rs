@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! "TGC" version:u8                     once, in both directions, in the clear
-//! length:u16 handshake                 once, in both directions
+//! length:u16 handshake name            once, in both directions; a name only from a sentry that has its own key
 //! length:u16 sealed(more:u8 text...)   then always; a long message is several of these, all but the last with more = 1
 //! ```
 //!
@@ -10,20 +10,21 @@
 //! holds the secret can open or make anything, and who learns it later can read nothing of what was said before. A
 //! recorded connection is worth nothing, for the other side's half is new each time.
 //!
+//! A control plane that holds several secrets tries each of them on the first message, and on that of a sentry with its
+//! own key what follows from each for the name that it says. So a key can be changed while all of them are connected.
+//!
 //! *Why not TLS.* There is no name to prove, only a secret to share: with TLS an operator would have to make and renew
 //! certificates for the same result, and everybody would build a library several times the size.
 //!
 //! *Awkward cases.* Before the handshake is through nobody is believed: its messages are short, and longer ones end the
 //! connection. A message may be as long as the server set of a large site, and no longer.
 
-use std::path::Path;
-
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use snow::{Builder, HandshakeState, TransportState};
 use thiserror::Error;
 
-use crate::key::{KeyError, long_enough, read};
+use super::keys::{ControlKey, ControlKeys};
 
 /// The version spoken here.
 pub const VERSION: u8 = 1;
@@ -32,19 +33,16 @@ pub const VERSION: u8 = 1;
 pub const MAX_MESSAGE: usize = 16 << 20;
 
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
-/// Separates these keys from whatever else the same secret may be used for.
-const CONTEXT: &str = "tidegate 2026 control v1 channel";
 const MAGIC: [u8; 3] = *b"TGC";
-const PREFACE: usize = 4;
-/// Both handshake messages are 48 bytes.
-const MAX_HANDSHAKE: usize = 128;
+/// What each side says first, in clear text.
+const PREFACE: [u8; 4] = [MAGIC[0], MAGIC[1], MAGIC[2], VERSION];
+/// Both handshake messages are so many bytes.
+const HANDSHAKE: usize = 48;
+/// The most bytes of a sentry's name behind the first.
+const MAX_NAME: usize = 255;
 /// Of what Noise can seal at once.
 const CHUNK: usize = 60_000;
 const TAG: usize = 16;
-
-/// The secret that sentries and the control plane share. Its text form shows nothing.
-#[derive(Clone, PartialEq, Eq)]
-pub struct ControlKey([u8; 32]);
 
 /// Why a connection ends.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -71,7 +69,8 @@ pub enum ChannelError {
 /// One side of a connection. Takes and gives bytes; whoever drives it moves them.
 pub struct Channel {
     state: State,
-    answers: bool,
+    /// What it was opened with; at first, of the side that connects, what it is to be opened with.
+    key: Option<ControlKey>,
     greeted: bool,
     /// Bytes that came and make no whole frame yet.
     inbound: Vec<u8>,
@@ -84,37 +83,10 @@ pub struct Channel {
 }
 
 enum State {
+    /// The other side is to connect, with one of these.
+    Waiting(ControlKeys),
     Opening(Box<HandshakeState>),
     Open(Box<TransportState>),
-}
-
-impl ControlKey {
-    /// The key that follows from a secret. White space around it does not count.
-    pub fn derive(secret: &[u8]) -> ControlKey {
-        ControlKey(blake3::derive_key(CONTEXT, secret.trim_ascii()))
-    }
-
-    /// Reads the secret from a file: 16 bytes or more, of any kind.
-    ///
-    /// # Errors
-    /// When it cannot be read, or is too short.
-    pub fn load(path: &Path) -> Result<ControlKey, KeyError> {
-        ControlKey::from_secret(&read(path)?, path)
-    }
-
-    /// The key of a secret that was read from `path`.
-    ///
-    /// # Errors
-    /// When it is too short.
-    pub fn from_secret(secret: &[u8], path: &Path) -> Result<ControlKey, KeyError> {
-        Ok(ControlKey::derive(long_enough(secret, path)?))
-    }
-}
-
-impl std::fmt::Debug for ControlKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ControlKey(hidden)")
-    }
 }
 
 impl std::fmt::Debug for Channel {
@@ -125,34 +97,42 @@ impl std::fmt::Debug for Channel {
 
 impl Channel {
     /// The side that connects. Has bytes to send at once.
-    pub fn connecting(key: &ControlKey) -> Channel {
-        let mut channel = Channel::new(key, false);
-        // The first message of this pattern needs nothing from the other side.
-        channel.shake().expect("a handshake begins");
+    ///
+    /// # Panics
+    /// When its own key is of a name that is longer than 255 bytes.
+    pub fn connecting(keys: &ControlKeys) -> Channel {
+        let key = keys.first();
+        let mut noise = builder(&key).build_initiator().expect("the pattern needs a shared key only");
+        let name = key.owner().unwrap_or_default();
+        assert!(name.len() <= MAX_NAME, "a sentry's name of {} bytes", name.len());
+        let mut frame = write_handshake(&mut noise).expect("the first message of this pattern needs nothing of others");
+        frame.extend_from_slice(name.as_bytes());
+        let mut channel = Channel::new(State::Opening(Box::new(noise)), Some(key));
+        push(&mut channel.outbound, &frame);
         channel
     }
 
     /// The side that is connected to.
-    pub fn answering(key: &ControlKey) -> Channel {
-        Channel::new(key, true)
+    pub fn answering(keys: &ControlKeys) -> Channel {
+        Channel::new(State::Waiting(keys.clone()), None)
     }
 
-    fn new(key: &ControlKey, answers: bool) -> Channel {
-        let pattern = PATTERN.parse().expect("a known pattern");
-        let prologue = preface();
-        let builder = Builder::new(pattern).psk(0, &key.0).and_then(|builder| builder.prologue(&prologue));
-        let builder = builder.expect("a key and a prologue are set once");
-        let state = if answers { builder.build_responder() } else { builder.build_initiator() };
+    fn new(state: State, key: Option<ControlKey>) -> Channel {
         Channel {
-            state: State::Opening(Box::new(state.expect("the pattern needs a shared key only"))),
-            answers,
+            state,
+            key,
             greeted: false,
             inbound: Vec::new(),
             message: Vec::new(),
             ready: std::collections::VecDeque::new(),
             held: Vec::new(),
-            outbound: preface().to_vec(),
+            outbound: PREFACE.to_vec(),
         }
+    }
+
+    /// What it was opened with, once it is open.
+    pub fn key(&self) -> Option<&ControlKey> {
+        self.key.as_ref().filter(|_| self.is_open())
     }
 
     /// Takes bytes that came.
@@ -162,7 +142,7 @@ impl Channel {
     pub fn handle_bytes(&mut self, bytes: &[u8]) -> Result<(), ChannelError> {
         self.inbound.extend_from_slice(bytes);
         if !self.greeted {
-            if self.inbound.len() < PREFACE {
+            if self.inbound.len() < PREFACE.len() {
                 return if MAGIC.starts_with(&self.inbound[..self.inbound.len().min(3)]) {
                     Ok(())
                 } else {
@@ -176,14 +156,14 @@ impl Channel {
             if theirs != VERSION {
                 return Err(ChannelError::Version { theirs });
             }
-            self.inbound.drain(..PREFACE);
+            self.inbound.drain(..PREFACE.len());
             self.greeted = true;
         }
         let mut at = 0;
         while let Some(length) =
             self.inbound.get(at..at + 2).map(|two| usize::from(u16::from_be_bytes([two[0], two[1]])))
         {
-            if !self.is_open() && length > MAX_HANDSHAKE {
+            if !self.is_open() && length > HANDSHAKE + MAX_NAME {
                 return Err(ChannelError::Nonsense(format!("a handshake of {length} bytes")));
             }
             let Some(frame) = self.inbound.get(at + 2..at + 2 + length).map(<[u8]>::to_vec) else { break };
@@ -202,8 +182,8 @@ impl Channel {
         let text = serde_json::to_vec(message).expect("messages have a text form");
         assert!(text.len() <= MAX_MESSAGE, "a message of {} bytes", text.len());
         match self.state {
-            State::Opening(_) => self.held.push(text),
             State::Open(_) => self.seal(&text),
+            State::Waiting(_) | State::Opening(_) => self.held.push(text),
         }
     }
 
@@ -227,16 +207,20 @@ impl Channel {
     }
 
     fn frame(&mut self, frame: &[u8]) -> Result<(), ChannelError> {
-        let mut buffer = vec![0; frame.len().max(MAX_HANDSHAKE)];
         match &mut self.state {
+            State::Waiting(keys) => {
+                let (key, mut noise) = answer(keys, frame).ok_or(ChannelError::Key)?;
+                push(&mut self.outbound, &write_handshake(&mut noise)?);
+                self.key = Some(key);
+                self.open(noise)
+            }
             State::Opening(noise) => {
-                noise.read_message(frame, &mut buffer).map_err(|_| ChannelError::Key)?;
-                if self.answers {
-                    self.shake()?;
-                }
-                self.open()
+                noise.read_message(frame, &mut [0; HANDSHAKE + MAX_NAME]).map_err(|_| ChannelError::Key)?;
+                let noise = std::mem::replace(noise, noise_of_nobody());
+                self.open(*noise)
             }
             State::Open(noise) => {
+                let mut buffer = vec![0; frame.len()];
                 let length = noise.read_message(frame, &mut buffer).map_err(|_| ChannelError::Key)?;
                 let Some((more, text)) = buffer[..length].split_first() else {
                     return Err(ChannelError::Nonsense(String::from("an empty frame")));
@@ -253,22 +237,8 @@ impl Channel {
         }
     }
 
-    /// Writes this side's half of the handshake.
-    fn shake(&mut self) -> Result<(), ChannelError> {
-        let State::Opening(noise) = &mut self.state else { return Ok(()) };
-        let mut buffer = [0; MAX_HANDSHAKE];
-        let length = noise.write_message(&[], &mut buffer).map_err(|_| ChannelError::Key)?;
-        push(&mut self.outbound, &buffer[..length]);
-        Ok(())
-    }
-
-    fn open(&mut self) -> Result<(), ChannelError> {
-        let State::Opening(noise) = &self.state else { return Ok(()) };
-        if !noise.is_handshake_finished() {
-            return Ok(());
-        }
-        let placeholder = State::Opening(noise_of_nobody());
-        let State::Opening(noise) = std::mem::replace(&mut self.state, placeholder) else { return Ok(()) };
+    /// Both halves of the handshake are through.
+    fn open(&mut self, noise: HandshakeState) -> Result<(), ChannelError> {
         self.state = State::Open(Box::new(noise.into_transport_mode().map_err(|_| ChannelError::Key)?));
         for text in std::mem::take(&mut self.held) {
             self.seal(&text);
@@ -290,8 +260,28 @@ impl Channel {
     }
 }
 
-fn preface() -> [u8; PREFACE] {
-    [MAGIC[0], MAGIC[1], MAGIC[2], VERSION]
+/// Reads the first message of a handshake with the key that it was made with, if it is among these.
+fn answer(keys: &ControlKeys, frame: &[u8]) -> Option<(ControlKey, HandshakeState)> {
+    let (handshake, name) = frame.split_at_checked(HANDSHAKE)?;
+    let owner = std::str::from_utf8(name).ok()?;
+    keys.of_owner((!owner.is_empty()).then_some(owner)).find_map(|key| {
+        let mut noise = builder(&key).build_responder().expect("the pattern needs a shared key only");
+        noise.read_message(handshake, &mut [0; HANDSHAKE]).ok()?;
+        Some((key, noise))
+    })
+}
+
+/// This side's half of the handshake.
+fn write_handshake(noise: &mut HandshakeState) -> Result<Vec<u8>, ChannelError> {
+    let mut buffer = [0; HANDSHAKE];
+    let length = noise.write_message(&[], &mut buffer).map_err(|_| ChannelError::Key)?;
+    Ok(buffer[..length].to_vec())
+}
+
+fn builder(key: &ControlKey) -> Builder<'_> {
+    let builder = Builder::new(PATTERN.parse().expect("a known pattern"));
+    let builder = builder.psk(0, key.bytes()).and_then(|builder| builder.prologue(&PREFACE));
+    builder.expect("a key and a prologue are set once")
 }
 
 /// Stands in for a moment where a state is moved out.
@@ -309,10 +299,11 @@ fn push(outbound: &mut Vec<u8>, frame: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::{Owner, own_key};
     use proptest::prelude::*;
 
-    fn key(text: &str) -> ControlKey {
-        ControlKey::derive(text.as_bytes())
+    fn keys(text: &str) -> ControlKeys {
+        ControlKeys::derive(text.as_bytes())
     }
 
     /// Moves bytes in pieces until neither side has any.
@@ -333,7 +324,7 @@ mod tests {
 
     #[test]
     fn messages_pass_both_ways_and_cannot_be_read_between() {
-        let (mut sentry, mut control) = (Channel::connecting(&key("k")), Channel::answering(&key("k")));
+        let (mut sentry, mut control) = (Channel::connecting(&keys("k")), Channel::answering(&keys("k")));
         sentry.send(&"what nobody may see");
         carry(&mut sentry, &mut control, 7).expect("opens");
         assert!(sentry.is_open() && control.is_open());
@@ -349,24 +340,54 @@ mod tests {
 
     #[test]
     fn another_key_another_version_and_another_program_are_told_apart() {
-        let (mut sentry, mut control) = (Channel::connecting(&key("k")), Channel::answering(&key("other")));
+        let (mut sentry, mut control) = (Channel::connecting(&keys("k")), Channel::answering(&keys("other")));
         assert_eq!(carry(&mut sentry, &mut control, 1000), Err(ChannelError::Key));
-        assert_eq!(Channel::answering(&key("k")).handle_bytes(b"TGC\x07"), Err(ChannelError::Version { theirs: 7 }));
-        assert_eq!(Channel::answering(&key("k")).handle_bytes(b"GET / HTTP/1.1"), Err(ChannelError::Stranger));
-        assert_eq!(Channel::answering(&key("k")).handle_bytes(b"TG"), Ok(()));
+        assert_eq!(Channel::answering(&keys("k")).handle_bytes(b"TGC\x07"), Err(ChannelError::Version { theirs: 7 }));
+        assert_eq!(Channel::answering(&keys("k")).handle_bytes(b"GET / HTTP/1.1"), Err(ChannelError::Stranger));
+        assert_eq!(Channel::answering(&keys("k")).handle_bytes(b"TG"), Ok(()));
         let long = [b"TGC\x01".as_slice(), &u16::MAX.to_be_bytes()].concat();
-        assert!(matches!(Channel::answering(&key("k")).handle_bytes(&long), Err(ChannelError::Nonsense(_))));
+        assert!(matches!(Channel::answering(&keys("k")).handle_bytes(&long), Err(ChannelError::Nonsense(_))));
+    }
+
+    #[test]
+    fn a_sentry_with_its_own_key_is_itself_and_nobody_else() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("secret");
+        std::fs::write(&path, "the old secret, long enough").expect("a file");
+        let line = own_key(&path, Owner::Sentry, "one").expect("a secret");
+        let own = ControlKeys::of("one", line.as_bytes(), &path).expect("its own");
+        let both = b"the new secret, long enough\nthe old secret, long enough";
+        let both = ControlKeys::from_secrets(both, &path).expect("two secrets");
+        let (mut sentry, mut control) = (Channel::connecting(&own), Channel::answering(&both));
+        assert_eq!(control.key(), None, "nobody has shown anything");
+        carry(&mut sentry, &mut control, 3).expect("opens");
+        let key = control.key().expect("open").clone();
+        assert_eq!((key.owner(), both.hold(&key)), (Some("one"), true));
+        assert!(!ControlKeys::derive(b"the new secret, long enough").hold(&key), "the old one was taken out");
+        // In another's name, and with the shared secret's place.
+        for line in [line.replace(" one ", " two "), line.replace(" one ", " on ")] {
+            let name = line.split(' ').nth(1).expect("a name");
+            let (mut sentry, mut control) = (
+                Channel::connecting(&ControlKeys::of(name, line.as_bytes(), &path).expect("it says so")),
+                Channel::answering(&both),
+            );
+            assert_eq!(carry(&mut sentry, &mut control, 1000), Err(ChannelError::Key), "{name}");
+        }
+        let (mut sentry, mut control) =
+            (Channel::connecting(&keys("the old secret, long enough")), Channel::answering(&both));
+        carry(&mut sentry, &mut control, 1000).expect("each of the secrets opens");
+        assert_eq!(control.key().expect("open").owner(), None);
     }
 
     #[test]
     fn a_recorded_beginning_opens_nothing() {
-        let (mut sentry, mut control) = (Channel::connecting(&key("k")), Channel::answering(&key("k")));
+        let (mut sentry, mut control) = (Channel::connecting(&keys("k")), Channel::answering(&keys("k")));
         sentry.send(&1);
         let hello = sentry.poll_bytes().expect("bytes");
         control.handle_bytes(&hello).expect("is taken");
         sentry.handle_bytes(&control.poll_bytes().expect("bytes")).expect("opens");
         let message = sentry.poll_bytes().expect("bytes");
-        let mut later = Channel::answering(&key("k"));
+        let mut later = Channel::answering(&keys("k"));
         later.handle_bytes(&hello).expect("the beginning can be repeated");
         assert_eq!(later.handle_bytes(&message), Err(ChannelError::Key), "but what follows cannot");
     }
@@ -374,7 +395,7 @@ mod tests {
     proptest! {
         #[test]
         fn long_messages_arrive_whole(length in 0usize..300_000, piece in 1usize..70_000) {
-            let (mut sentry, mut control) = (Channel::connecting(&key("k")), Channel::answering(&key("k")));
+            let (mut sentry, mut control) = (Channel::connecting(&keys("k")), Channel::answering(&keys("k")));
             let text = "x".repeat(length);
             sentry.send(&text);
             carry(&mut sentry, &mut control, piece).unwrap();
@@ -383,7 +404,7 @@ mod tests {
 
         #[test]
         fn any_bytes_are_refused_or_waited_for(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-            let mut control = Channel::answering(&key("k"));
+            let mut control = Channel::answering(&keys("k"));
             let _ = control.handle_bytes(&bytes);
             let _ = control.handle_bytes(&[b"TGC\x01".as_slice(), &bytes].concat());
             prop_assert!(!control.is_open());

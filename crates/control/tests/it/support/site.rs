@@ -1,13 +1,15 @@
 //! A daemon on a thread of its own, and sentries as far as they speak with it.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::path::PathBuf;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
+use serde_json::Value;
 use tempfile::TempDir;
 use tidegate_control::{Config, Handle, Member, Question};
-use tidegate_wire::control::{Channel, FromControl, FromSentry, Hello};
+use tidegate_wire::control::{Channel, ControlKeys, FromControl, FromSentry, Hello};
 
 use super::PATIENCE;
 use super::folder::folder;
@@ -56,11 +58,20 @@ impl Site {
         self.running().names.expect("it answers names")
     }
 
+    /// Where its key file is.
+    pub fn key_file(&self) -> PathBuf {
+        self.folder.path().join("key")
+    }
+
     /// How many records of a kind the audit log has.
     pub fn records(&self, kind: &str) -> usize {
+        self.audit().as_array().expect("a list").iter().filter(|record| record["kind"] == kind).count()
+    }
+
+    /// The audit log.
+    pub fn audit(&self) -> Value {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let records = runtime.block_on(self.running().handle.ask(Question::Audit(0))).expect("an answer");
-        records.as_array().expect("a list").iter().filter(|record| record["kind"] == kind).count()
+        runtime.block_on(self.running().handle.ask(Question::Audit(0))).expect("an answer")
     }
 
     fn config(&self) -> Config {
@@ -111,9 +122,21 @@ pub struct Sentry {
 impl Sentry {
     /// Connects, says who it is and where clients reach it, and is welcomed.
     pub fn connect(site: &Site, name: &str, address: &str) -> Sentry {
+        let mut sentry = Sentry::begin(site, &site.config().keys, name, address);
+        while !matches!(sentry.next(), FromControl::Welcome { .. }) {}
+        sentry
+    }
+
+    /// One that connects with these keys, and says that this is its name, if it is welcomed; else it is cut off.
+    pub fn welcomed(site: &Site, keys: &ControlKeys, name: &str) -> Option<Sentry> {
+        let mut sentry = Sentry::begin(site, keys, name, "127.0.0.1");
+        sentry.hears(|message| matches!(message, FromControl::Welcome { .. })).then_some(sentry)
+    }
+
+    fn begin(site: &Site, keys: &ControlKeys, name: &str, address: &str) -> Sentry {
         let stream = TcpStream::connect(site.running().address).expect("connects");
         stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
-        let mut sentry = Sentry { stream, channel: Channel::connecting(&site.config().key) };
+        let mut sentry = Sentry { stream, channel: Channel::connecting(keys) };
         let address: IpAddr = address.parse().expect("an address");
         let hello: FromSentry = FromSentry::Hello(Hello {
             sentry: name.to_owned(),
@@ -123,8 +146,27 @@ impl Sentry {
         });
         sentry.channel.send(&hello);
         sentry.flush();
-        while !matches!(sentry.next(), FromControl::Welcome { .. }) {}
         sentry
+    }
+
+    /// Whether a message comes that is `wanted`, before the connection is over.
+    fn hears(&mut self, wanted: impl Fn(&FromControl) -> bool) -> bool {
+        let mut buffer = [0; 4096];
+        loop {
+            match self.channel.poll_message().expect("a message") {
+                Some(message) if wanted(&message) => return true,
+                Some(_) => {}
+                None => match self.stream.read(&mut buffer) {
+                    Ok(read @ 1..) => {
+                        self.channel.handle_bytes(&buffer[..read]).expect("its bytes are good");
+                        self.flush();
+                    }
+                    Ok(0) => return false,
+                    Err(error) if error.kind() == ErrorKind::ConnectionReset => return false,
+                    Err(error) => panic!("{error}"),
+                },
+            }
+        }
     }
 
     /// The addresses of its servers, as soon as they are as many.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidegate_sentry::{Sentry, SentryHandle, config, record::NoRecords};
-use tidegate_wire::{Key, random_u64};
+use tidegate_wire::{Keys, random_u64};
 
 use super::super::ServiceError;
 use crate::scenario::Fleet;
@@ -22,11 +22,11 @@ pub(super) fn start(
     let Some(fleet) = fleet else {
         return Ok(vec![Sentry::start(process(), Arc::new(NoRecords))?]);
     };
-    let key = Key::derive(&[random_u64(), random_u64()].map(u64::to_ne_bytes).concat());
+    let keys = Keys::derive(&[random_u64(), random_u64()].map(u64::to_ne_bytes).concat());
     let with = |sentries: &[SocketAddr]| {
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let sentries = sentries.iter().copied().map(config::PeerPlace::from).collect();
-        let peers = config::Peers { listen, sentries, key_file: PathBuf::new(), key: key.clone() };
+        let peers = config::Peers { listen, sentries, key_file: PathBuf::new(), keys: keys.clone() };
         config::Config { peers: fleet.exchange.then_some(peers), ..process() }
     };
     let start = |_| Sentry::start(with(&[]), Arc::new(NoRecords));

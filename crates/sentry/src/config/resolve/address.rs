@@ -158,20 +158,20 @@ impl Resolver<'_, '_, '_> {
         })
     }
 
-    /// The key that follows from the secret in a file, and where that is.
-    pub(super) fn key<K>(
+    /// The keys that follow from what is in a file, and where that is.
+    pub(super) fn keys<K>(
         &mut self,
         file: &At<String>,
-        from_secret: fn(&[u8], &Path) -> Result<K, KeyError>,
+        from_bytes: impl FnOnce(&[u8], &Path) -> Result<K, KeyError>,
     ) -> Option<(PathBuf, K)> {
         let path = Path::new(&file.value);
         self.secret(path, &file.span);
-        let key = match self.world.read(path) {
-            Ok(secret) => from_secret(&secret, path).map_err(|error| error.to_string()),
+        let keys = match self.world.read(path) {
+            Ok(bytes) => from_bytes(&bytes, path).map_err(|error| error.to_string()),
             Err(error) => Err(format!("the key file \"{}\" cannot be read: {error}", file.value)),
         };
-        let key = key.map_err(|problem| self.report.error(&file.span, problem)).ok()?;
-        Some((self.world.absolute(path), key))
+        let keys = keys.map_err(|problem| self.report.error(&file.span, problem)).ok()?;
+        Some((self.world.absolute(path), keys))
     }
 
     /// A file with a secret in it, which should be nobody else's to read.

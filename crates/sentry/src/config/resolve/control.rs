@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use tidegate_config::{At, List};
-use tidegate_wire::control::ControlKey;
+use tidegate_wire::control::ControlKeys;
 
 use super::super::Control;
 use super::super::raw::RawControl;
@@ -26,8 +26,9 @@ impl Resolver<'_, '_, '_> {
             self.missing(&span, "sentries and the control plane share a key; add key_file = \"...\"");
             return None;
         };
-        let (key_file, key) = self.key(&file, ControlKey::from_secret)?;
-        Some(Control { connect, key_file, key, name: name?, addresses })
+        let name = name?;
+        let (key_file, keys) = self.keys(&file, |bytes, path| ControlKeys::of(&name, bytes, path))?;
+        Some(Control { connect, key_file, keys, name, addresses })
     }
 
     fn told_addresses(&mut self, given: List<String>) -> Vec<IpAddr> {

@@ -1,7 +1,7 @@
 //! The other sentries before the same servers: where they are, and the key that all share.
 
 use tidegate_config::At;
-use tidegate_wire::Key;
+use tidegate_wire::Keys;
 
 use super::super::peers::{PORT, PeerPlace, Peers};
 use super::super::raw::RawPeers;
@@ -32,7 +32,7 @@ impl Resolver<'_, '_, '_> {
             self.missing(&span, "peers need the key that the sentries share; add key_file = \"...\"");
             return None;
         };
-        let (key_file, key) = self.key(&file, Key::from_secret)?;
-        Some(Peers { listen, sentries, key_file, key })
+        let (key_file, keys) = self.keys(&file, Keys::from_secrets)?;
+        Some(Peers { listen, sentries, key_file, keys })
     }
 }

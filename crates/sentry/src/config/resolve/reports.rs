@@ -1,7 +1,7 @@
 //! The listener for reports: its address and its key.
 
 use tidegate_config::At;
-use tidegate_wire::Key;
+use tidegate_wire::Keys;
 
 use super::super::raw::RawReports;
 use super::super::{Reports, WhenSilent};
@@ -20,8 +20,8 @@ impl Resolver<'_, '_, '_> {
             self.missing(&span, "reports need the key that nuclei share; add key_file = \"...\"");
             return None;
         };
-        let (key_file, key) = self.key(&file, Key::from_secret)?;
-        Some(Reports { listen, key_file, key, silent_after, when_silent })
+        let (key_file, keys) = self.keys(&file, Keys::from_secrets)?;
+        Some(Reports { listen, key_file, keys, silent_after, when_silent })
     }
 
     fn when_silent(&mut self, given: Option<At<String>>) -> WhenSilent {

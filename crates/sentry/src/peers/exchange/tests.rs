@@ -20,8 +20,8 @@ impl Bench {
         let line = OneLine { to: vec![String::from("127.0.0.1:1")], ..OneLine::default() };
         let application = Config::one_line(line).expect("valid").config.applications.remove(0);
         let app = App::new(application, 1, 1, Arc::new(NoRecords)).expect("it makes sense");
-        let key = Key::derive(b"a secret of the tests");
-        let config = config::Peers { listen: own, sentries: sentries.to_vec(), key_file: PathBuf::new(), key };
+        let keys = Keys::derive(b"a secret of the tests");
+        let config = config::Peers { listen: own, sentries: sentries.to_vec(), key_file: PathBuf::new(), keys };
         let exchange = Exchange::new(&config, own, vec![Arc::new(app)], Arc::new(Counts::default()));
         Bench { exchange }
     }

@@ -36,6 +36,7 @@ impl Nuclei {
             "address": entry.address,
             "servers": entry.places.iter().map(named).collect::<Vec<_>>(),
             "state": entry.state.name(),
+            "key": entry.key.as_ref().map(|key| json!({ "own": key.is_own(), "entry": key.entry() })),
             "excluded": self.excludes(entry),
             "age": self.age(entry),
             "reports": entry.reports,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use tidegate_engine::{AdmissionConfig, Signal, Status};
-use tidegate_wire::{Connection, ReportWriter, Sender, seal};
+use tidegate_wire::{Connection, Owner, ReportWriter, Sender, own_key, seal};
 
 use super::*;
 use crate::config::{Config, OneLine};
@@ -15,8 +15,8 @@ const FROM: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr
 const MS: u64 = 1_000_000;
 
 /// Each test is a process. One that uses a port which another has just left must not hear the other's nuclei.
-fn key() -> Key {
-    Key::derive(&std::process::id().to_ne_bytes())
+fn keys() -> Keys {
+    Keys::derive(&std::process::id().to_ne_bytes())
 }
 
 fn app(name: &str, servers: &[&str]) -> Arc<App> {
@@ -33,6 +33,11 @@ fn app_under(admission: AdmissionConfig, name: &str, servers: &[&str]) -> Arc<Ap
 }
 
 /// What is known, and its clock.
+fn reports(keys: Keys, when_silent: WhenSilent) -> config::Reports {
+    let (listen, key_file) = (([127, 0, 0, 1], 0).into(), PathBuf::new());
+    config::Reports { listen, key_file, keys, silent_after: None, when_silent }
+}
+
 struct Bench {
     nuclei: Nuclei,
     apps: Vec<Arc<App>>,
@@ -42,13 +47,7 @@ struct Bench {
 
 impl Bench {
     fn new(apps: Vec<Arc<App>>, when_silent: WhenSilent) -> Bench {
-        let config = config::Reports {
-            listen: ([127, 0, 0, 1], 0).into(),
-            key_file: PathBuf::new(),
-            key: key(),
-            silent_after: None,
-            when_silent,
-        };
+        let config = reports(keys(), when_silent);
         let counts = Arc::new(Counts::default());
         Bench { nuclei: Nuclei::new(&config, apps.clone(), counts.clone()), apps, counts, now: 0 }
     }
@@ -86,6 +85,7 @@ impl Bench {
 /// A nucleus as a sentry sees one.
 struct Nucleus {
     server: &'static str,
+    keys: Keys,
     sender: Sender,
     gauges: Gauges,
     connections: Vec<Connection>,
@@ -93,14 +93,14 @@ struct Nucleus {
 
 impl Nucleus {
     fn new(server: &'static str, boot: u64) -> Nucleus {
-        Nucleus { server, sender: Sender::new(boot), gauges: Gauges::default(), connections: Vec::new() }
+        Nucleus { server, keys: keys(), sender: Sender::new(boot), gauges: Gauges::default(), connections: Vec::new() }
     }
 
     fn datagram(&mut self) -> Vec<u8> {
         let mut buffer = [0; MAX_DATAGRAM];
         let mut writer = ReportWriter::new(&mut buffer, self.server, &self.gauges);
         self.connections.iter().for_each(|connection| assert!(writer.connection(connection)));
-        let length = writer.finish(&key(), &self.sender.next(Kind::Report));
+        let length = writer.finish(&self.keys.first(), &self.sender.next(Kind::Report));
         buffer[..length].to_vec()
     }
 
@@ -109,7 +109,7 @@ impl Nucleus {
         let datagram = self.datagram();
         if let Some(answer) = bench.hand(&datagram) {
             assert!(answer.len() <= datagram.len(), "a challenge is no larger than what caused it");
-            let message = Message::read(&key(), &answer).expect("sound");
+            let message = Message::read(&self.keys, &answer).expect("sound");
             self.sender.hear(&message, self.server).expect("a challenge");
         }
     }
@@ -121,9 +121,35 @@ impl Nucleus {
 
     fn leave(&mut self, bench: &mut Bench) {
         let mut buffer = [0; MAX_DATAGRAM];
-        let length = Message::write(&key(), &self.sender.next(Kind::Goodbye), self.server, &mut buffer);
+        let length = Message::write(&keys().first(), &self.sender.next(Kind::Goodbye), self.server, &mut buffer);
         assert_eq!(bench.hand(&buffer[..length]), None);
     }
+}
+
+/// Challenges and commands are sealed with it, too: it knows no other.
+#[test]
+fn a_nucleus_with_its_own_key_is_heard_until_its_secret_is_taken_out() {
+    let folder = std::env::temp_dir().join(format!("tidegate-own-{}", std::process::id()));
+    std::fs::write(&folder, "the secret of the tests").expect("a file");
+    let line = own_key(&folder, Owner::Nucleus, "127.0.0.1:1").expect("a secret");
+    let (secrets, own) = (Keys::load(&folder), Keys::of("127.0.0.1:1", line.as_bytes(), &folder));
+    std::fs::remove_file(&folder).expect("our own file");
+    let mut bench = Bench::one();
+    let mut nucleus = Nucleus { keys: own.expect("its own"), ..Nucleus::new("127.0.0.1:1", 7) };
+    nucleus.enter(&mut bench);
+    assert_eq!((bench.state("127.0.0.1:1"), bench.counts.rejected(Rejected::Forged)), (NucleusState::Never, 2));
+    bench.nuclei.configure(&reports(secrets.expect("a secret"), WhenSilent::Exclude));
+    nucleus.enter(&mut bench);
+    assert_eq!(bench.state("127.0.0.1:1"), NucleusState::Speaks);
+    assert_eq!(bench.nuclei.to_json()[0]["key"], serde_json::json!({ "own": true, "entry": 1 }));
+    // It says that it is about another server.
+    let datagram = Nucleus { server: "127.0.0.1:2", ..nucleus }.datagram();
+    assert_eq!(bench.hand(&datagram), None);
+    assert_eq!((bench.state("127.0.0.1:2"), bench.counts.rejected(Rejected::Forged)), (NucleusState::Never, 3));
+    // What came with a secret that is no more there is not believed.
+    let mut nucleus = Nucleus::new("127.0.0.1:1", 8);
+    nucleus.report(&mut bench);
+    assert_eq!(bench.counts.rejected(Rejected::Forged), 4);
 }
 
 #[test]
@@ -169,7 +195,7 @@ fn silence_may_also_just_mean_to_estimate() {
     bench.pass(400);
     assert_eq!((bench.state("127.0.0.1:1"), bench.status(0)), (NucleusState::Silent, Status::Up));
     assert_eq!(bench.apps[0].snapshot().servers[0].queueing_delay, None, "back to what the sentry sees itself");
-    bench.nuclei.configure(None, WhenSilent::Exclude);
+    bench.nuclei.configure(&reports(keys(), WhenSilent::Exclude));
     assert_eq!(bench.status(0), Status::Down);
 }
 
@@ -277,9 +303,9 @@ fn whatever_else_comes_is_counted_and_changes_nothing() {
     other[3] = 9;
     bench.hand(&other);
     let mut buffer = [0; MAX_DATAGRAM];
-    let length = seal(&key(), &nucleus.sender.next(Kind::Report), &mut buffer, 0);
+    let length = seal(&keys().first(), &nucleus.sender.next(Kind::Report), &mut buffer, 0);
     bench.hand(&buffer[..length]);
-    let length = Message::write(&key(), &nucleus.sender.next(Kind::Challenge), "127.0.0.1:1", &mut buffer);
+    let length = Message::write(&keys().first(), &nucleus.sender.next(Kind::Challenge), "127.0.0.1:1", &mut buffer);
     bench.hand(&buffer[..length]);
     assert_eq!(bench.hand(&Nucleus::new("10.9.8.7:1", 9).datagram()), None, "unknown servers get no answer");
     let expected = [

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use tidegate_wire::{Command, Gauge, Header, IsolationProblem, Key, Kind, MAX_DATAGRAM, Message, Secret, Session};
+use tidegate_wire::{Command, Gauge, Header, IsolationProblem, Keys, Kind, MAX_DATAGRAM, Message, Secret, Session};
 
 /// A nucleus that says nothing for so long is not there.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -16,7 +16,7 @@ const QUIET: u64 = 2_000_000_000;
 #[derive(Debug)]
 pub(super) struct Commander {
     socket: UdpSocket,
-    key: Key,
+    keys: Keys,
     secret: Secret,
     server: String,
     session: Session,
@@ -29,7 +29,7 @@ impl Commander {
         socket.set_read_timeout(Some(Duration::from_millis(200)))?;
         Ok(Commander {
             socket,
-            key: Key::load(key_file)?,
+            keys: Keys::load(key_file)?,
             secret: Secret::random(),
             server: server.to_owned(),
             session: Session::default(),
@@ -75,14 +75,15 @@ impl Commander {
 
     /// What to answer a datagram, and what it says if it is a report of the session.
     fn take(&mut self, datagram: &[u8], command: Command) -> Option<(Vec<u8>, Option<Heard>)> {
-        let message = Message::read(&self.key, datagram).ok().filter(|message| message.server == self.server)?;
+        let (message, key) =
+            Message::open(&self.keys, datagram).ok().filter(|(message, _)| message.server == self.server)?;
         let report = message.report?;
         let now = self.began.elapsed().as_nanos() as u64 + QUIET;
         let mut answer = [0; MAX_DATAGRAM];
         match self.session.admit(&self.secret, &self.server, &message.header, now, QUIET) {
             Ok(()) => {
                 let header = self.session.command()?;
-                let length = Message::write_command(&self.key, &header, &self.server, command, &mut answer);
+                let length = Message::write_command(&key, &header, &self.server, command, &mut answer);
                 let gauge = |gauge| report.gauges.get(gauge);
                 let heard = Heard {
                     divides: gauge(Gauge::IsolationFailures).is_some(),
@@ -93,7 +94,7 @@ impl Commander {
             }
             Err(refused) => {
                 let header = Header { kind: Kind::Challenge, token: refused.challenge?, ..message.header };
-                let length = Message::write(&self.key, &header, &self.server, &mut answer);
+                let length = Message::write(&key, &header, &self.server, &mut answer);
                 Some((answer[..length].to_vec(), None))
             }
         }

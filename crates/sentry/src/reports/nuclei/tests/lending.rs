@@ -30,7 +30,7 @@ impl Bench {
         self.nuclei.advance(self.now);
         self.nuclei.finish();
         let (datagram, to) = self.nuclei.poll_command()?;
-        let command = Message::read(&key(), datagram).expect("sound").command.expect("a command");
+        let command = Message::read(&keys(), datagram).expect("sound").command.expect("a command");
         Some((command.cores, to))
     }
 
@@ -106,8 +106,13 @@ fn a_command_to_the_sentry_makes_no_sense() {
     nucleus.enter(&mut bench);
     let mut buffer = [0; MAX_DATAGRAM];
     let command = tidegate_wire::Command { cores: 9 };
-    let length =
-        Message::write_command(&key(), &nucleus.sender.next(Kind::Command), "127.0.0.1:2", command, &mut buffer);
+    let length = Message::write_command(
+        &keys().first(),
+        &nucleus.sender.next(Kind::Command),
+        "127.0.0.1:2",
+        command,
+        &mut buffer,
+    );
     assert_eq!(bench.hand(&buffer[..length]), None);
     assert_eq!(bench.counts.rejected(Rejected::Malformed), 1);
 }
