@@ -119,6 +119,15 @@ fn ends_lines_oddly(text: &str) -> bool {
     is_alone || text.starts_with("\r\n") || text.contains("\r\n\r\n\r\n")
 }
 
+/// Found by the comparison: hyper takes the line feed for the end of the trailers, and what follows for nothing.
+#[test]
+fn a_line_feed_ends_no_trailers() {
+    let bytes = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\nHTTP/1.1 200 OK\r\n\r\n";
+    let ours = read("GET", &[bytes], true).expect("its head is sound");
+    let theirs = hyper_reads("GET", &[bytes], true).expect("its head is sound");
+    assert_eq!((ours.body, theirs.body), (None, Some((b"abc".to_vec(), HeaderMap::new()))));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 3_000, ..ProptestConfig::default() })]
 
@@ -136,9 +145,10 @@ proptest! {
         match (ours, hyper_reads(method, &pieces, closes)) {
             (Some(ours), Some(theirs)) => {
                 let theirs = Answer { keeps: ours.keeps, ..theirs };
-                // A line feed within a trailer ends no line here.
+                // A line feed within a trailer ends no line here; for hyper it may end the trailers, too.
                 let has_trailers = theirs.body.as_ref().is_some_and(|(_, fields)| !fields.is_empty());
-                let is_stricter = ours.body.is_none() && has_trailers;
+                let is_odd = has_trailers || ends_lines_oddly(&String::from_utf8_lossy(&bytes));
+                let is_stricter = ours.body.is_none() && is_odd;
                 let theirs = if is_stricter { Answer { body: None, ..theirs } } else { theirs };
                 prop_assert_eq!(ours, theirs, "{}", bytes.escape_ascii());
             }
