@@ -281,6 +281,7 @@ async fn speak(number: usize, size: Size, connect: SocketAddr, keys: &ControlKey
         sentry: format!("sentry-{number:04}"),
         instance: number as u64 + 1,
         applications: vec![(application.clone(), 1)],
+        asks: true,
     }));
     let mut period: Option<tokio::time::Interval> = None;
     let (mut buffer, mut orders) = (vec![0; 4096], Orders::default());
@@ -300,7 +301,7 @@ async fn speak(number: usize, size: Size, connect: SocketAddr, keys: &ControlKey
         }
         while let Some(message) = channel.poll_message()? {
             match message {
-                FromControl::Welcome { period_ms } => {
+                FromControl::Welcome { period_ms, .. } => {
                     of_me.registered();
                     period = Some(interval(Duration::from_millis(period_ms.max(50))));
                 }
@@ -308,6 +309,7 @@ async fn speak(number: usize, size: Size, connect: SocketAddr, keys: &ControlKey
                     of_me.obeys(&new);
                     orders = new;
                 }
+                FromControl::Here => {}
                 FromControl::Refused { why, .. } => return Err(why.into()),
             }
         }

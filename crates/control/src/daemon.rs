@@ -271,6 +271,7 @@ impl Daemon {
         ledger.back_again()?;
         ledger.watch_clock()?;
         sentries.cut_off_silent(ledger, now, config.period * SILENT_PERIODS + Duration::from_secs(1));
+        sentries.greet();
         if ledger.is_away() {
             ledger.write_batch()?;
             if ledger.shake() {

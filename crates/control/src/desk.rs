@@ -39,6 +39,8 @@ pub struct Known {
     pub connection: Option<Connection>,
     /// When it spoke last.
     pub heard: Timestamp,
+    /// It asks to be told in every period that the control plane is there.
+    pub asks: bool,
     /// Its last report since the daemon began.
     pub report: Option<Report>,
     /// What it was told last, and the number of that: term and revision.
@@ -118,7 +120,7 @@ impl Desk {
             ));
         }
         let mut known = Known::new(hello.instance, now);
-        (known.connection, known.applications) = (Some(connection), applications);
+        (known.connection, known.applications, known.asks) = (Some(connection), applications, hello.asks);
         let place = |name: &String| self.applications.iter().position(|(known, _)| known == name);
         known.addresses = hello.addresses.iter().filter_map(|(name, at)| Some((place(name)?, *at))).collect();
         let before = self.sentries.insert(hello.sentry.clone(), known).and_then(|before| before.connection);
@@ -278,6 +280,7 @@ impl Known {
         Known {
             connection: None,
             heard: now,
+            asks: false,
             report: None,
             told: None,
             behind: (0, BEHIND),

@@ -39,6 +39,9 @@ const AGAIN_ELECTION: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(50);
 /// A control plane that takes no report for so long is lost.
 const STUCK: Duration = Duration::from_secs(5);
+/// Nor is one there that says nothing for so many periods and a second, though it said that it would. It judges
+/// sentries in the same way.
+const SILENT_PERIODS: u32 = 5;
 
 /// The thread. Dropped, it says goodbye and stops.
 #[derive(Debug)]
@@ -278,6 +281,8 @@ impl Thread {
         line.send(&FromSentry::Hello(self.hello()))?;
         let welcomed_by = Instant::now() + PATIENCE;
         let mut period: Option<Duration> = None;
+        // When it spoke last, and how long it may say nothing: without end, if it does not tell that it is there.
+        let (mut heard, mut patience) = (Instant::now(), None);
         let mut next = welcomed_by;
         let mut watches: Vec<Watch> = self.apps.iter().map(Watch::new).collect();
         let (mut since, mut used) = (Instant::now(), cpu_time());
@@ -301,16 +306,23 @@ impl Thread {
                 _ => {}
             }
             while let Some(message) = line.receive(TICK.min(next.saturating_duration_since(Instant::now())))? {
+                heard = Instant::now();
                 match message {
-                    FromControl::Welcome { period_ms } => {
-                        period = Some(Duration::from_millis(period_ms.clamp(50, 60_000)));
-                        next = Instant::now();
+                    FromControl::Welcome { period_ms, is_told } => {
+                        let each = Duration::from_millis(period_ms.clamp(50, 60_000));
+                        (period, next) = (Some(each), heard);
+                        patience = is_told.then(|| each * SILENT_PERIODS + Duration::from_secs(1));
                         self.welcomed(connect);
                     }
+                    FromControl::Here => {}
                     FromControl::Refused { why, waits: true } => return Err(Over::Waits(why)),
                     FromControl::Refused { why, .. } => return Err(Over::Refused(why)),
                     FromControl::Orders(orders) => self.obey(&orders),
                 }
+            }
+            // Behind what it had said already: this sentry may have stood still itself.
+            if patience.is_some_and(|patience| heard.elapsed() > patience) {
+                return Err(Over::Lost(String::from("it says nothing any more")));
             }
         }
     }
@@ -337,6 +349,7 @@ impl Thread {
             sentry: self.control.name.clone(),
             instance: self.view.instance,
             applications: self.apps.iter().map(classes).collect(),
+            asks: true,
         }
     }
 

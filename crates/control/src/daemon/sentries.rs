@@ -104,6 +104,14 @@ impl Sentries {
         }
     }
 
+    /// Tells those that ask for it that the control plane is there.
+    pub(super) fn greet(&mut self) {
+        let asks = self.desk.sentries().filter(|(_, known)| known.asks).filter_map(|(_, known)| known.connection);
+        for connection in asks.collect::<Vec<_>>() {
+            self.send(connection, FromControl::Here);
+        }
+    }
+
     /// Forgets those that were not heard for too long.
     pub(super) fn forget(&mut self, ledger: &mut Ledger, now: Timestamp) {
         for name in self.desk.forget(now) {
@@ -247,7 +255,7 @@ impl Sentries {
                     self.links.remove(&before);
                 }
                 let period_ms = period.as_millis() as u64;
-                self.send(connection, FromControl::Welcome { period_ms });
+                self.send(connection, FromControl::Welcome { period_ms, is_told: hello.asks });
                 self.arrived.push(hello.sentry);
             }
             Err(why) => {

@@ -90,7 +90,8 @@ fn a_sentry_that_comes_back_gives_up_its_connection_before() {
     let (second, mut of_second) = channel(16);
     for (connection, link) in [(1, first), (2, second)] {
         let applications = vec![(String::from("shop"), 1)];
-        let hello = Hello { sentry: String::from("a"), instance: 7, addresses: Vec::new(), applications };
+        let (sentry, addresses) = (String::from("a"), Vec::new());
+        let hello = Hello { sentry, instance: 7, addresses, applications, asks: false };
         alone.told(Message::Link(News::Opened(connection, link)));
         alone.told(Message::Link(News::Said(connection, FromSentry::Hello(hello))));
     }
@@ -107,6 +108,26 @@ fn a_sentry_that_comes_back_gives_up_its_connection_before() {
     assert!(matches!(of_second.try_recv(), Ok(FromControl::Welcome { .. })));
     alone.told(Message::Link(News::Closed(1, String::from("the connection was closed"))));
     assert_eq!(alone.daemon.sentries.desk.sentries().filter(|(_, known)| known.connection == Some(2)).count(), 1);
+}
+
+#[test]
+fn only_sentries_that_ask_for_it_are_told_that_it_is_there() {
+    let mut alone = Alone::new();
+    let mut links = Vec::new();
+    for (connection, asks) in [(1, true), (2, false)] {
+        let (link, told) = channel(16);
+        links.push(told);
+        let (sentry, addresses, applications) = (format!("{asks}"), Vec::new(), vec![(String::from("shop"), 1)]);
+        let hello = Hello { sentry, instance: connection, addresses, applications, asks };
+        alone.told(Message::Link(News::Opened(connection, link)));
+        alone.told(Message::Link(News::Said(connection, FromSentry::Hello(hello))));
+    }
+    alone.daemon.sentries.greet();
+    for (told, asks) in links.iter_mut().zip([true, false]) {
+        let said: Vec<FromControl> = std::iter::from_fn(|| told.try_recv().ok()).collect();
+        assert!(said.iter().any(|word| matches!(word, FromControl::Welcome { is_told, .. } if *is_told == asks)));
+        assert_eq!(said.contains(&FromControl::Here), asks, "{said:?}");
+    }
 }
 
 #[test]

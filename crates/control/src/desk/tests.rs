@@ -13,7 +13,7 @@ fn desk(known: &[Vec<String>]) -> Desk {
 
 fn hello(name: &str, instance: u64) -> Hello {
     let applications = vec![(String::from("shop"), 1), (String::from("other"), 9)];
-    Hello { sentry: name.into(), instance, addresses: Vec::new(), applications }
+    Hello { sentry: name.into(), instance, addresses: Vec::new(), applications, asks: false }
 }
 
 fn report(offered: u64, revision: u64, in_flight: u32) -> Report {

@@ -136,6 +136,19 @@ fn servers_come_with_the_load_and_go_with_it_and_a_killed_daemon_doubles_nothing
     }
 }
 
+/// Its machine may be gone, or the way from there: no word that the connection is over comes in any of these.
+#[test]
+fn a_daemon_that_stands_still_is_noticed_and_followed_again() {
+    let site = Site::new(Pool::new());
+    until("the sentry is connected", || site.sentry_state()["control"]["connected"] == true);
+    let control = site.control.as_ref().expect("it runs").id();
+    signal(control, Signal::STOP).expect("it runs");
+    until("the sentry says that it is cut off", || site.sentry_state()["control"]["connected"] == false);
+    assert!(get(site.listen, "/").is_some(), "the last orders are in force");
+    signal(control, Signal::CONT).expect("it runs");
+    until("the sentry is back", || site.sentry_state()["control"]["connected"] == true);
+}
+
 #[test]
 fn killed_at_random_moments_under_load() {
     REGRESSIONS.into_iter().for_each(killed_again_and_again);

@@ -108,11 +108,11 @@ fn gives_way(pair: &Pair) -> (usize, usize) {
     let term = pair.sentry_term();
     signal(pair.members[first].pid(), Signal::STOP).expect("it runs");
     until("the next one leads", || pair.members[next].leads());
+    until("the sentry follows it already", || pair.sentry_term() > term);
     let written = pair.members[next].inputs();
     signal(pair.members[first].pid(), Signal::CONT).expect("it runs");
     until("the first one waits", || pair.members[first].waits());
     until("the next one goes on", || pair.members[next].leads() && pair.members[next].inputs() > written + 5);
-    until("the sentry follows it", || pair.sentry_term() > term);
     until("nothing is doubled or lost", || pair.nothing_is_doubled_or_lost());
     let (audit, _) = pair.output(next, &["audit"]);
     let began = audit.lines().filter(|line| line.contains("\"kind\":\"began\"")).count();

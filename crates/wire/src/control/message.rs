@@ -24,7 +24,13 @@ pub enum FromControl {
     Welcome {
         /// How often it is to report, milliseconds.
         period_ms: u64,
+        /// From now on it hears [`Here`](FromControl::Here) in every period. Older control planes do not say it.
+        #[serde(default)]
+        is_told: bool,
     },
+    /// Nothing more than that it is still there: a connection is silent, too, when its other end is gone. Said to those
+    /// that asked for it only, as older sentries do not know the word.
+    Here,
     /// It is not; the connection ends.
     Refused {
         /// Why, and what to do.
@@ -49,6 +55,9 @@ pub struct Hello {
     pub addresses: Vec<(String, IpAddr)>,
     /// Its applications, by name, and how many classes each has.
     pub applications: Vec<(String, usize)>,
+    /// It asks to be told in every period that the control plane is there.
+    #[serde(default)]
+    pub asks: bool,
 }
 
 /// What a sentry saw since its last report.
@@ -158,4 +167,18 @@ pub struct Coming {
     pub in_ms: u64,
     /// How much, in full servers' worth.
     pub servers: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_older_neither_asks_nor_tells_that_it_is_there() {
+        let hello = r#"{"kind":"hello","sentry":"a","instance":1,"applications":[["shop",2]]}"#;
+        let FromSentry::Hello(hello) = serde_json::from_str(hello).expect("a hello") else { panic!("another word") };
+        assert!(!hello.asks);
+        let welcome: FromControl = serde_json::from_str(r#"{"kind":"welcome","period_ms":1000}"#).expect("a welcome");
+        assert_eq!(welcome, FromControl::Welcome { period_ms: 1000, is_told: false });
+    }
 }

@@ -143,6 +143,7 @@ impl Sentry {
             instance: 1,
             addresses: vec![(String::from("shop"), address)],
             applications: vec![(String::from("shop"), 1)],
+            asks: true,
         });
         sentry.channel.send(&hello);
         sentry.flush();
