@@ -7,11 +7,15 @@
 //! were. Chaos draws a fault for each piece, and judges whether everything is well again behind it. The seed of the
 //! draws is printed.
 
+mod company;
+mod configuration;
 mod fault;
 mod judge;
 mod look;
 mod network;
+mod relay;
 mod site;
+mod well;
 
 use std::fs;
 use std::io::Write as _;
@@ -28,19 +32,15 @@ use crate::bench::stop::Scratch;
 use crate::command;
 
 use fault::Fault;
-use judge::Piece;
+use judge::{Check, Piece};
 use look::Look;
-use site::Site;
+use site::{Site, until};
+use well::Before;
 
 /// Of what is offered behind a fault, half the capacity for ten seconds, so much is admitted. It was 0.95 of two
 /// seconds: costs that were learned under overload are learned anew meanwhile, and 510 of 806 were admitted on a
 /// machine that had other things to do.
 const SERVED: f64 = 0.8;
-/// Of what is offered in the five seconds in which one server of four is lost for two or four, twice the capacity: 0.45
-/// or 0.4 are the most that the others can do, and 0.3 were left if all were lost for two. It was 0.25 for the first
-/// runs, which found 0.43 to 0.53, and could not have failed.
-const SERVED_BY_OTHERS: f64 = 0.35;
-
 /// What the servers can do, requests/s: four of one core, 5 ms each.
 const CAPACITY: f64 = 800.0;
 /// How long everything may take to come to rest behind a piece.
@@ -91,9 +91,12 @@ pub fn chaos(mut args: Args) -> Result<ExitCode> {
     let short = args.switch("--short");
     let seconds: u64 = args.option("--seconds")?.unwrap_or(if short { 30 } else { 600 });
     let seed: u64 = args.option("--seed")?.unwrap_or_else(drawn);
+    let only: Option<String> = args.option("--only")?;
     let record: PathBuf = args.option("--record")?.unwrap_or_else(|| command::target().join("chaos.jsonl"));
     let inside = args.switch("--inside");
     args.finish()?;
+    // A name that is none is said before anything is built.
+    Fault::drawn(seed, 0, only.as_deref())?;
     if !inside {
         command::build_tidegate()?;
         return network::again_inside();
@@ -103,36 +106,12 @@ pub fn chaos(mut args: Args) -> Result<ExitCode> {
     let _ = fs::remove_file(&record);
     write(&record, &json!({ "seed": seed, "machine": machine::facts() }))?;
     let scratch = Scratch::new("chaos")?;
-    let mut site = Site::start(scratch.path())?;
+    let mut site = Site::start_with_company(scratch.path())?;
     let pid = site.pid();
     let end = Instant::now() + Duration::from_secs(seconds);
     let (mut checks, mut number) = (Vec::new(), 0);
     while Instant::now() < end {
-        let fault = Fault::drawn(seed, number);
-        let load = site.load(2.0 * CAPACITY, 5)?;
-        let striking = fault.strike(&mut site);
-        let load = load.wait();
-        // Whatever came of it, what was stopped goes on, and what was killed comes back.
-        fault.undo(&mut site)?;
-        striking.with_context(|| format!("fault {number}, {fault:?}"))?;
-        let during = Look::at(&site, &load?)?;
-        let rests = at_rest(&site)?;
-        let after = Look::at(&site, &site.load(0.5 * CAPACITY, 10)?.wait()?)?;
-        println!("{number}: {fault:?}: during {during}; after {after}");
-        write(
-            &record,
-            &json!({
-                "number": number, "fault": format!("{fault:?}"), "rests": rests,
-                "during": during.to_json(pid, number), "after": after.to_json(pid, number),
-            }),
-        )?;
-        let found = format!("{after}");
-        checks.push((format!("{number} {fault:?}: in flight and waiting return to 0"), said(rests), rests));
-        checks.push((format!("{number} {fault:?}: half the capacity is served"), found, after.serves(SERVED)));
-        if fault.leaves_the_others() {
-            let holds = during.serves(SERVED_BY_OTHERS);
-            checks.push((format!("{number} {fault:?}: the other servers serve"), format!("{during}"), holds));
-        }
+        checks.extend(befalls(&mut site, Fault::drawn(seed, number, only.as_deref())?, number, &record)?);
         number += 1;
     }
     let lives = site.pid() == pid && site.is_healthy()?;
@@ -141,6 +120,41 @@ pub fn chaos(mut args: Args) -> Result<ExitCode> {
         bail!("no fault in {seconds} s");
     }
     Ok(judge::tell(&record, &checks))
+}
+
+/// One fault, under load; what must hold of it.
+fn befalls(site: &mut Site, fault: Fault, number: usize, record: &Path) -> Result<Vec<Check>> {
+    let before = Before::of(site)?;
+    let load = site.load(2.0 * CAPACITY, 5)?;
+    let striking = fault.strike(site);
+    // Whatever came of it, what was stopped goes on, and what was killed comes back.
+    let undone = fault.undo(site);
+    let load = load.wait();
+    let noticed = striking.with_context(|| format!("fault {number}, {fault:?}"))?;
+    undone?;
+    let during = Look::at(site, &load?)?;
+    let rests = at_rest(site)?;
+    let mut found = before.checks(site, fault.keeps_line())?;
+    let after = Look::at(site, &site.load(0.5 * CAPACITY, 10)?.wait()?)?;
+    println!("{number}: {fault:?}: during {during}; after {after}");
+    found.push(("in flight and waiting return to 0".to_owned(), said(rests), rests));
+    found.push(("half the capacity is served".to_owned(), format!("{after}"), after.each_serves(SERVED)));
+    if let Some(noticed) = noticed {
+        found.push(("who is concerned notices".to_owned(), said(noticed), noticed));
+    }
+    if let Some(least) = fault.leaves() {
+        found.push((format!("{least} is served meanwhile"), format!("{during}"), during.serves(least)));
+    }
+    let missed: Vec<_> = found.iter().filter(|check| !check.2).map(|check| (&check.0, &check.1)).collect();
+    write(
+        record,
+        &json!({
+            "number": number, "fault": format!("{fault:?}"), "rests": rests, "missed": missed,
+            "during": during.to_json(site.pid(), number), "after": after.to_json(site.pid(), number),
+        }),
+    )?;
+    let named = |(what, found, holds): Check| (format!("{number} {fault:?}: {what}"), found, holds);
+    Ok(found.into_iter().map(named).collect())
 }
 
 fn said(holds: bool) -> String {
@@ -154,14 +168,7 @@ fn drawn() -> u64 {
 
 /// Waits until nothing is in flight and nothing waits; whether it came to that.
 fn at_rest(site: &Site) -> Result<bool> {
-    let deadline = Instant::now() + REST;
-    while Instant::now() < deadline {
-        if site.busy()? == 0 {
-            return Ok(true);
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    Ok(false)
+    until(REST, || Ok(site.busy()? == 0))
 }
 
 /// The lines of a record; none, if there is no record.

@@ -87,8 +87,9 @@ usage: cargo xtask COMMAND
   upgrade [--upgrades N] [--rate N] [--every-ms N] [--program FILE] [--restart] [--short]
                          upgrades of a sentry under an open loop of new connections, none of which may fail;
                          --restart: restarts in their place, which must show
-  chaos [--seconds N] [--seed N] [--record FILE] [--short]
-                         one fault of processes, disk or network after the other, for N seconds (default 600)
+  chaos [--seconds N] [--seed N] [--only FAULT] [--record FILE] [--short]
+                         one fault of processes, disks, clocks or network after the other, for N seconds (default 600);
+                         --only: always this one; a name that is none lists them all
   dependencies           check licences, sources and double versions of what we use, by deny.toml
   sbom [--features LIST] [--target TRIPLE] [--out FILE]
                          write what the program is made of, as CycloneDX, to target/tidegate.cdx.json

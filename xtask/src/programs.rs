@@ -43,6 +43,7 @@ pub const PROGRAMS: &[Program] = &[
     program("go", "golang-go", "a service, clients and load for gRPC, and the engine inside a service, in Go"),
     program("h2load", "nghttp2-client", "load from an independent generator for HTTP/2"),
     program("nft", "nftables", "connections policed in the kernel, in network namespaces"),
+    program("faketime", "faketime", "faults: clocks that jump"),
     program("ip", "iproute2", "network namespaces, and the commands of the documents in them"),
     program("nginx", "nginx", "the comparison of proxies, and PROXY headers to it"),
     program("haproxy", "haproxy", "the comparison of proxies, and PROXY headers to and from it"),

@@ -52,6 +52,11 @@ impl Service {
         self.child.id()
     }
 
+    /// Whether its first process has not ended.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
     /// Asks for a path once and gives the status.
     ///
     /// # Errors

@@ -2,8 +2,8 @@
 //! lost or late in it.
 //!
 //! Rules look at packets as they come in, so one that is lost in one direction only is lost for who does not get it:
-//! what it answers to others arrives. Delay comes from a narrow link with a queue, as it mostly does; `netem`, which
-//! could delay without one, is not in every kernel.
+//! what it answers to others arrives. Delay comes from a narrow link with a queue, as it mostly does, and from relays
+//! (`relay.rs`): `netem`, which could delay without either, is not in every kernel.
 
 use std::process::{Command, ExitCode};
 
@@ -24,8 +24,8 @@ pub enum Packets {
     To(u16),
     /// Those from a TCP port.
     From(u16),
-    /// Datagrams to a UDP port.
-    Datagrams(u16),
+    /// Datagrams to these UDP ports.
+    Datagrams(Vec<u16>),
     /// So many of a hundred of those to and from these TCP ports.
     Share(u32, Vec<u16>),
 }
@@ -90,7 +90,7 @@ fn rules(packets: &Packets) -> Vec<String> {
     match packets {
         Packets::To(port) => vec![format!("tcp dport {port}")],
         Packets::From(port) => vec![format!("tcp sport {port}")],
-        Packets::Datagrams(port) => vec![format!("udp dport {port}")],
+        Packets::Datagrams(ports) => ports.iter().map(|port| format!("udp dport {port}")).collect(),
         Packets::Share(of_hundred, ports) => {
             let ports: Vec<_> = ports.iter().map(u16::to_string).collect();
             let rule = |end: &str| format!("tcp {end} {{ {} }} numgen random mod 100 < {of_hundred}", ports.join(", "));

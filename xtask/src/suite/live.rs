@@ -152,7 +152,7 @@ pub const LIVE: &[Live] = &[
         name: "faults of processes and their network for half a minute",
         kind: Kind::Measurement,
         cargo: &["xtask", "chaos", "--short"],
-        needs: &["ip", "nft", "unshare"],
+        needs: &["faketime", "ip", "nft", "unshare"],
     },
     Live {
         name: "comparison of proxies, one short round",
