@@ -25,7 +25,7 @@ pub const OTHER_CORE: usize = 1;
 /// How many servers there are.
 pub const SERVERS: usize = 4;
 /// Share of the load that the peer gets, where there is one.
-const AT_PEER: f64 = 0.2;
+const AT_PEER: f64 = 0.1;
 
 /// How long it may take until the sentry has its first orders.
 const START: Duration = Duration::from_secs(20);
@@ -229,7 +229,7 @@ impl Site {
         Ok(())
     }
 
-    /// Puts load; where there is a peer, a fifth of it there.
+    /// Puts load; where there is a peer, a part of it there.
     ///
     /// # Errors
     /// When a generator cannot be started.
