@@ -12,6 +12,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use serde::Deserialize;
 use serde_json::Value;
+use tidegate_visitors::{Bounds, Visitors};
 use tokio::net::TcpListener;
 use tracing::error;
 
@@ -22,6 +23,10 @@ use crate::daemon::{Handle, Question};
 /// # Errors
 /// When the address cannot be listened on.
 pub async fn serve(listen: SocketAddr, handle: Handle) -> std::io::Result<SocketAddr> {
+    serve_within(listen, handle, Bounds::ADMIN).await
+}
+
+async fn serve_within(listen: SocketAddr, handle: Handle, bounds: Bounds) -> std::io::Result<SocketAddr> {
     let listener = TcpListener::bind(listen).await?;
     let address = listener.local_addr()?;
     let router = Router::new()
@@ -34,7 +39,7 @@ pub async fn serve(listen: SocketAddr, handle: Handle) -> std::io::Result<Socket
         .layer(axum::middleware::from_fn(check_name))
         .with_state(handle);
     tokio::spawn(async move {
-        if let Err(error) = axum::serve(listener, router).await {
+        if let Err(error) = axum::serve(Visitors::new(listener, bounds), router).await {
             error!(%address, "the admin API ended: {error}");
         }
     });
@@ -164,8 +169,74 @@ fn family(text: &mut String, name: &str, kind: &str, help: &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::time::Duration;
+
     use serde_json::json;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+    const ASK: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    const HALF: &[u8] = b"GET /healthz HTTP/1.1\r\nHost: loc";
+
+    /// The admin API of a daemon that has ended, and a way to connect to it.
+    async fn running(bounds: Bounds) -> SocketAddr {
+        let handle = Handle(mpsc::channel(1).0);
+        serve_within(SocketAddr::from(([127, 0, 0, 1], 0)), handle, bounds).await.expect("listens")
+    }
+
+    async fn connect(to: SocketAddr, say: &[u8]) -> TcpStream {
+        let mut stream = TcpStream::connect(to).await.expect("connects");
+        stream.write_all(say).await.expect("sends");
+        stream
+    }
+
+    async fn ask(stream: &mut TcpStream) {
+        stream.write_all(ASK).await.expect("sends");
+        let (mut said, mut buffer) = (Vec::new(), [0; 1024]);
+        while !said.ends_with(b"ok\n") {
+            let read = tokio::time::timeout(LONG, stream.read(&mut buffer)).await.expect("an answer in time");
+            let read = read.expect("stays");
+            assert!(read > 0, "closed after {:?}", String::from_utf8_lossy(&said));
+            said.extend_from_slice(&buffer[..read]);
+        }
+    }
+
+    /// Reads until the other side has closed it.
+    async fn closed(mut stream: TcpStream) {
+        let end = async { while stream.read(&mut [0; 1024]).await.is_ok_and(|read| read > 0) {} };
+        tokio::time::timeout(LONG, end).await.expect("it is closed");
+    }
+
+    #[tokio::test]
+    async fn who_says_nothing_keeps_nobody_out() {
+        let address = running(Bounds::ADMIN).await;
+        let mut asking = connect(address, b"").await;
+        let mut others = Vec::new();
+        for number in 0..Bounds::ADMIN.seats + 44 {
+            others.push(connect(address, if number % 2 == 0 { b"" } else { HALF }).await);
+            ask(&mut asking).await;
+        }
+        // When all seats were taken, the first made room for the last; the asking one did not.
+        for silent in others.drain(..40) {
+            closed(silent).await;
+        }
+        ask(&mut connect(address, b"").await).await;
+        ask(&mut asking).await;
+    }
+
+    #[tokio::test]
+    async fn silence_and_half_a_head_end() {
+        let short = Duration::from_millis(20);
+        let address = running(Bounds { rest: short, ..Bounds::ADMIN }).await;
+        closed(connect(address, b"").await).await;
+        let address = running(Bounds { to_answer: short, ..Bounds::ADMIN }).await;
+        closed(connect(address, HALF).await).await;
+        ask(&mut connect(address, b"").await).await;
+    }
 
     #[test]
     fn a_rebound_name_is_refused() {

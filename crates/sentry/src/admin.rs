@@ -14,7 +14,6 @@ mod pages;
 mod recorder;
 mod stream;
 mod view;
-mod visitors;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -31,6 +30,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use socket2::Type;
+use tidegate_visitors::{Bounds, Visitors};
 use tokio::sync::oneshot;
 use tracing::error;
 
@@ -39,7 +39,6 @@ use crate::board::Board;
 use crate::config;
 use crate::sockets::{Sockets, plain};
 use recorder::Recorder;
-use visitors::Visitors;
 
 /// Whose its socket is in the table of sockets.
 const NAME: &str = "admin";
@@ -139,7 +138,7 @@ async fn serve(listener: TcpListener, state: Arc<Admin>, stopped: oneshot::Recei
             return;
         }
     };
-    let listener = Visitors::new(listener);
+    let listener = Visitors::new(listener, Bounds::ADMIN);
     let background = state.clone();
     tokio::select! {
         () = welcome(listener, router(state)) => {}

@@ -1,8 +1,12 @@
-//! Connections to the admin API: so many at most, each for as long as it asks and is answered.
+//! Connections to a port that is not for everybody, such as an admin API's: so many at most, each for as long as it
+//! asks and is answered.
 //!
 //! When all seats are taken, who was silent for the longest makes room: a scraper that asks and is answered keeps its
 //! seat beside a thousand connections that say nothing. A request must be whole soon after its first byte, however
 //! slowly it trickles.
+
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+#![forbid(unsafe_code)]
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,29 +23,31 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Connections at one time.
-const SEATS: usize = 256;
-
-/// How long things may take. Viewers of events are sent some bytes every 15 seconds.
-const PATIENCE: Patience = Patience { to_answer: Duration::from_secs(10), rest: Duration::from_secs(60) };
-
 /// How long a connection may leave what it was sent lying before it is cut: one that vanished says nothing.
 const UNREAD: Duration = Duration::from_secs(30);
 
-/// The admin API's listener.
+/// A listener whose connections are bounded.
 #[derive(Debug)]
-pub(super) struct Visitors {
+pub struct Visitors {
     listener: TcpListener,
     room: Arc<Room>,
-    patience: Patience,
+    bounds: Bounds,
 }
 
+/// How many connections there may be, and how long things may take.
 #[derive(Clone, Copy, Debug)]
-struct Patience {
+pub struct Bounds {
+    /// Connections at one time.
+    pub seats: usize,
     /// From a request's first byte to the first byte of its answer.
-    to_answer: Duration,
+    pub to_answer: Duration,
     /// Without a byte either way.
-    rest: Duration,
+    pub rest: Duration,
+}
+
+impl Bounds {
+    /// Those of an admin API. Viewers of events are sent some bytes every 15 seconds.
+    pub const ADMIN: Bounds = Bounds { seats: 256, to_answer: Duration::from_secs(10), rest: Duration::from_secs(60) };
 }
 
 /// All connections.
@@ -64,12 +70,12 @@ struct Seat {
 
 /// A connection.
 #[derive(Debug)]
-pub(super) struct Visit {
+pub struct Visit {
     io: TcpStream,
     seat: Arc<Seat>,
     key: usize,
     room: Arc<Room>,
-    patience: Patience,
+    bounds: Bounds,
     /// When a byte passed last.
     moved: Instant,
     /// When the first byte came that was not answered yet.
@@ -78,17 +84,18 @@ pub(super) struct Visit {
 }
 
 impl Visitors {
-    pub(super) fn new(listener: TcpListener) -> Self {
-        Visitors { listener, room: Arc::default(), patience: PATIENCE }
+    /// Takes connections from `listener`.
+    pub fn new(listener: TcpListener, bounds: Bounds) -> Self {
+        Visitors { listener, room: Arc::default(), bounds }
     }
 
     fn seat(&self, io: TcpStream) -> Visit {
         // A system that cannot do it closes the connection later.
         let _ = rustix::net::sockopt::set_tcp_user_timeout(&io, UNREAD.as_millis() as u32);
         let _ = io.set_nodelay(true);
-        let (seat, key) = self.room.seat();
-        let (room, patience, now) = (self.room.clone(), self.patience, Instant::now());
-        Visit { io, seat, key, room, patience, moved: now, asked: None, alarm: Box::pin(sleep_until(now)) }
+        let (seat, key) = self.room.seat(self.bounds.seats);
+        let (room, bounds, now) = (self.room.clone(), self.bounds, Instant::now());
+        Visit { io, seat, key, room, bounds, moved: now, asked: None, alarm: Box::pin(sleep_until(now)) }
     }
 }
 
@@ -108,11 +115,11 @@ impl Listener for Visitors {
 
 impl Room {
     /// A seat; when all are taken, whoever was silent for the longest goes.
-    fn seat(&self) -> (Arc<Seat>, usize) {
+    fn seat(&self, most: usize) -> (Arc<Seat>, usize) {
         let seat = Arc::new(Seat::default());
         self.note_move(&seat);
         let mut seats = self.lock();
-        if seats.len() >= SEATS {
+        if seats.len() >= most {
             let seated = seats.iter().filter(|(_, seat)| !seat.gone.load(Relaxed));
             if let Some((_, seat)) = seated.min_by_key(|(_, seat)| seat.moved.load(Relaxed)) {
                 seat.gone.store(true, Relaxed);
@@ -135,7 +142,7 @@ impl Room {
 impl Visit {
     /// Until when a byte must pass.
     fn deadline(&self) -> Instant {
-        self.asked.map_or(self.moved + self.patience.rest, |asked| asked + self.patience.to_answer)
+        self.asked.map_or(self.moved + self.bounds.rest, |asked| asked + self.bounds.to_answer)
     }
 
     fn note_move(&mut self) {
@@ -158,11 +165,17 @@ impl Visit {
         self.alarm.as_mut().poll(cx).map(|()| io::ErrorKind::TimedOut.into())
     }
 
-    fn wrote(&mut self, written: &Poll<io::Result<usize>>) {
-        if let Poll::Ready(Ok(1..)) = written {
-            self.asked = None;
-            self.note_move();
+    /// Notes what was written; who takes nothing has to make room as one that says nothing does.
+    fn wrote(&mut self, written: Poll<io::Result<usize>>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        match written {
+            Poll::Pending => return self.poll_over(cx).map(Err),
+            Poll::Ready(Ok(1..)) => {
+                self.asked = None;
+                self.note_move();
+            }
+            Poll::Ready(_) => {}
         }
+        written
     }
 }
 
@@ -191,8 +204,7 @@ impl AsyncRead for Visit {
 impl AsyncWrite for Visit {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(cx, bytes);
-        self.wrote(&written);
-        written
+        self.wrote(written, cx)
     }
 
     fn poll_write_vectored(
@@ -201,8 +213,7 @@ impl AsyncWrite for Visit {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write_vectored(cx, slices);
-        self.wrote(&written);
-        written
+        self.wrote(written, cx)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -222,14 +233,14 @@ impl AsyncWrite for Visit {
 mod tests {
     use std::io::{Read, Write};
 
-    use tokio::io::AsyncReadExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
 
     const LONG: Duration = Duration::from_secs(60);
 
     /// A listener, and a way to connect to it.
-    async fn listening(patience: Patience) -> (Visitors, impl Fn() -> std::net::TcpStream) {
+    async fn listening(bounds: Bounds) -> (Visitors, impl Fn() -> std::net::TcpStream) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let connect = move || {
@@ -237,7 +248,7 @@ mod tests {
             stream.set_read_timeout(Some(LONG)).expect("a time-out");
             stream
         };
-        (Visitors { listener, room: Arc::default(), patience }, connect)
+        (Visitors::new(listener, bounds), connect)
     }
 
     fn run(test: impl Future<Output = ()>) {
@@ -248,11 +259,11 @@ mod tests {
     #[test]
     fn who_is_silent_makes_room_and_who_asks_stays() {
         run(async {
-            let (mut visitors, connect) = listening(PATIENCE).await;
+            let (mut visitors, connect) = listening(Bounds::ADMIN).await;
             let mut asking = connect();
             let (mut seated, _) = visitors.accept().await;
             let mut others = Vec::new();
-            for _ in 0..SEATS + 10 {
+            for _ in 0..Bounds::ADMIN.seats + 10 {
                 let silent = connect();
                 others.push((silent, visitors.accept().await.0));
                 asking.write_all(b"x").expect("sends");
@@ -268,10 +279,33 @@ mod tests {
     }
 
     #[test]
+    fn who_takes_no_answer_makes_room() {
+        run(async {
+            let (mut visitors, connect) = listening(Bounds { seats: 1, ..Bounds::ADMIN }).await;
+            let _deaf = connect();
+            let (mut seated, _) = visitors.accept().await;
+            let answering = async {
+                loop {
+                    if let Err(error) = seated.write(&[0; 65_536]).await {
+                        return error.kind();
+                    }
+                }
+            };
+            let coming = async {
+                let other = connect();
+                (other, visitors.accept().await.0)
+            };
+            let both = async { tokio::join!(answering, coming) };
+            let (ended, _others) = tokio::time::timeout(LONG, both).await.expect("its seat is taken away");
+            assert_eq!(ended, io::ErrorKind::ConnectionAborted);
+        });
+    }
+
+    #[test]
     fn a_request_that_trickles_is_cut_off() {
         run(async {
             let (mut visitors, connect) =
-                listening(Patience { to_answer: Duration::from_millis(50), rest: LONG * 60 }).await;
+                listening(Bounds { seats: 1, to_answer: Duration::from_millis(50), rest: LONG * 60 }).await;
             let mut trickling = connect();
             let (mut slow, _) = visitors.accept().await;
             let error = loop {
@@ -293,7 +327,7 @@ mod tests {
     fn a_connection_that_rests_is_closed() {
         run(async {
             let (mut visitors, connect) =
-                listening(Patience { to_answer: LONG, rest: Duration::from_millis(20) }).await;
+                listening(Bounds { seats: 1, to_answer: LONG, rest: Duration::from_millis(20) }).await;
             let mut resting = connect();
             let (mut silent, _) = visitors.accept().await;
             assert_eq!(silent.read(&mut [0; 1]).await.expect_err("silent").kind(), io::ErrorKind::TimedOut);
