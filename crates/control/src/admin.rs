@@ -154,6 +154,8 @@ fn render(state: &Value) -> String {
             "provider_failures" => "Steps that the provider failed.",
             "reports" => "Reports of sentries.",
             "sentries_refused" => "Sentries that were refused.",
+            "dns_truncated" => "DNS answers by UDP that were cut because their network gets too many.",
+            "dns_dropped" => "DNS answers by UDP that were not sent because their network gets too many.",
             _ => "A count; docs/control.md says of what.",
         };
         family(&mut text, &format!("{name}_total"), "counter", help);

@@ -5,16 +5,19 @@
 //! | `roll.rs` | which sentries are in the answer |
 //! | `zone.rs` | what the answer to a query is: pure |
 //! | `serve.rs` | how queries come and answers go: UDP and TCP |
+//! | `limit.rs` | how many answers a network gets by UDP: pure |
 //!
 //! A thread of its own answers, so that a flood of queries takes nothing from deciding, and a slow disk nothing from
 //! answering.
 
+mod limit;
 mod roll;
 mod serve;
 mod zone;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -24,6 +27,7 @@ use thiserror::Error;
 use tokio::sync::oneshot;
 use tracing::error;
 
+use serve::Limited;
 use zone::Zone;
 
 pub(crate) use roll::{Candidate, roll};
@@ -51,6 +55,7 @@ pub struct Dns {
 #[derive(Debug)]
 pub struct Names {
     zone: Arc<RwLock<Zone>>,
+    limited: Arc<Limited>,
     address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -77,19 +82,26 @@ impl Names {
         let address = sockets.address().map_err(failed)?;
         let (stop, stopped) = oneshot::channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-        let shared = zone.clone();
+        let limited = Arc::new(Limited::default());
+        let (shared, counts) = (zone.clone(), limited.clone());
         let thread = std::thread::Builder::new().name(String::from("tidegate-names"));
         let thread = thread.spawn(move || {
-            if let Err(error) = runtime.block_on(serve::serve(sockets, shared, stopped)) {
+            if let Err(error) = runtime.block_on(serve::serve(sockets, shared, counts, stopped)) {
                 error!(%address, "DNS queries are not answered any more: {error}");
             }
         });
-        Ok(Names { zone, address, stop: Some(stop), thread: Some(thread.map_err(failed)?) })
+        Ok(Names { zone, limited, address, stop: Some(stop), thread: Some(thread.map_err(failed)?) })
     }
 
     /// From now on these are an application's addresses; none leave its last ones.
     pub fn set(&self, application: usize, addresses: &[IpAddr]) {
         self.zone.write().unwrap_or_else(PoisonError::into_inner).set(application, addresses);
+    }
+
+    /// Answers by UDP that were sent without what was asked for, and such that were not sent, because their network got
+    /// too many; since the start.
+    pub fn limited(&self) -> (u64, u64) {
+        (self.limited.truncated.load(Relaxed), self.limited.dropped.load(Relaxed))
     }
 
     /// The address on which it listens.

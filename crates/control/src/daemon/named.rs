@@ -70,6 +70,11 @@ impl Named {
         }
     }
 
+    /// Answers that were cut and dropped because one network got too many; `None`: nobody is answered.
+    pub(super) fn limited(&self) -> Option<(u64, u64)> {
+        self.0.as_ref().map(Names::limited)
+    }
+
     /// Where DNS queries are answered.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         self.0.as_ref().map(Names::address)

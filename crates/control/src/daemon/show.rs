@@ -54,13 +54,18 @@ impl Daemon {
     /// What is counted since the start.
     fn counts(&self) -> Value {
         let ((steps, failures), (reports, refused)) = (self.steps.counts(), self.sentries.counts());
-        json!({
+        let mut counts = json!({
             "inputs": self.ledger.inputs(),
             "steps": steps,
             "provider_failures": failures,
             "reports": reports,
             "sentries_refused": refused,
-        })
+        });
+        if let Some((truncated, dropped)) = self.names.limited() {
+            counts["dns_truncated"] = json!(truncated);
+            counts["dns_dropped"] = json!(dropped);
+        }
+        counts
     }
 
     pub(super) fn state(&self) -> Value {

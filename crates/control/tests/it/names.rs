@@ -187,6 +187,60 @@ fn idle_connections_do_not_keep_others_out_for_long() {
     assert_eq!(idle.len(), 80);
 }
 
+#[test]
+fn who_keeps_asking_by_tcp_keeps_nobody_out() {
+    let names = start(&many(1));
+    let (server, asked) = (names.address(), query("shop.z.test.", RecordType::A));
+    let bytes = asked.to_vec().expect("bytes");
+    let mut busy: Vec<TcpStream> = (0..64).map(|_| TcpStream::connect(server).expect("connects")).collect();
+    busy.iter_mut().for_each(|stream| drop(tcp_bytes(stream, &bytes)));
+    let other = std::thread::spawn(move || tcp(server, &asked).answers.len());
+    until("another one is answered", || {
+        for mut stream in &busy {
+            // One of them had to make room.
+            let _ = stream.write_all(&[&(bytes.len() as u16).to_be_bytes(), bytes.as_slice()].concat());
+            let _ = stream.read(&mut [0; 1024]);
+        }
+        other.is_finished()
+    });
+    assert_eq!(other.join().expect("an answer"), 1);
+}
+
+#[test]
+fn a_flood_by_udp_is_answered_less_and_less_and_who_asks_truly_comes_by_tcp() {
+    let names = start(&many(60));
+    assert_eq!(names.limited(), (0, 0));
+    let mut asked = query("shop.z.test.", RecordType::A);
+    let mut edns = Edns::new();
+    edns.set_max_payload(1232);
+    asked.set_edns(edns);
+    let (bytes, garbled) = (asked.to_vec().expect("bytes"), [0, 9, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0xc0]);
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    socket.set_nonblocking(true).expect("it need not wait");
+    let mut buffer = [0; 2048];
+    let (mut whole, mut cut) = (0, 0);
+    until("hundreds of answers are cut, and dropped", || {
+        for _ in 0..100 {
+            let _ = socket.send_to(&bytes, names.address());
+            let _ = socket.send_to(&garbled, names.address());
+        }
+        while let Ok(length) = socket.recv(&mut buffer) {
+            let answer = Message::from_vec(&buffer[..length]).expect("a message");
+            if answer.metadata.id != 7 || !answer.metadata.truncation {
+                whole += 1;
+                continue;
+            }
+            cut += 1;
+            assert!(length <= bytes.len() && answer.answers.is_empty(), "{length} bytes for {}", bytes.len());
+            assert_eq!((answer.metadata.response_code, answer.queries.len()), (ResponseCode::NoError, 1));
+        }
+        let (truncated, dropped) = names.limited();
+        cut >= 200 && truncated >= 200 && dropped >= 200
+    });
+    assert!(whole >= 100, "before, {whole} answers were given");
+    assert_eq!(tcp(names.address(), &asked).answers.len(), 60);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
 
