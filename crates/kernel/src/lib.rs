@@ -22,13 +22,18 @@
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 #![deny(unsafe_code)]
 
+pub mod helper;
 mod netlink;
 mod owner;
+mod police;
 mod policer;
+pub mod privilege;
 mod rules;
 mod wire;
 
+pub use helper::{Helper, PoliceError};
 pub use owner::Owner;
+pub use police::Police;
 pub use policer::{InstallError, LEASE, SynPolicer};
 pub use rules::{Counts, Plan, SourceClass};
 

@@ -42,6 +42,9 @@ pub enum InstallError {
     /// Two classes claim the same clients.
     #[error("the classes \"{0}\" and \"{1}\" have clients in common; an address can be in one of them only")]
     Overlap(String, String),
+    /// The helper says no, or is dead.
+    #[error("{0}")]
+    Helper(String),
     /// Netlink or `/proc` do not work.
     #[error("the kernel's packet filter cannot be talked to: {0}")]
     Kernel(#[from] io::Error),
@@ -59,6 +62,8 @@ pub struct SynPolicer {
     /// The rate that the rules have, in force or not.
     installed: Option<f64>,
     changes: u64,
+    /// Whether the table is another's.
+    is_left: bool,
 }
 
 impl SynPolicer {
@@ -76,8 +81,16 @@ impl SynPolicer {
         let table = plan.table();
         clean_up(&mut netlink, &table, &owner).map_err(denied)??;
         run_nft(&NFT, &plan.to_nft(&owner))?;
-        let mut policer =
-            SynPolicer { netlink, table, handles: Vec::new(), rate: None, installed: None, changes: 0, plan };
+        let mut policer = SynPolicer {
+            netlink,
+            table,
+            handles: Vec::new(),
+            rate: None,
+            installed: None,
+            changes: 0,
+            is_left: false,
+            plan,
+        };
         policer.find_rules()?;
         Ok(policer)
     }
@@ -148,6 +161,11 @@ impl SynPolicer {
         &self.table
     }
 
+    /// Another one has the table now: it stays as it is.
+    pub(crate) fn leave(mut self) {
+        self.is_left = true;
+    }
+
     fn install_rate(&mut self, rate: f64) -> io::Result<()> {
         match self.replace_rules(rate) {
             // Not every kernel keeps the handle of a rule that is replaced.
@@ -189,8 +207,10 @@ impl SynPolicer {
 
 impl Drop for SynPolicer {
     fn drop(&mut self) {
-        // If it fails, the lease runs out, and the next start removes the table.
-        let _ = self.netlink.delete_table(&self.table);
+        if !self.is_left {
+            // If it fails, the lease runs out, and the next start removes the table.
+            let _ = self.netlink.delete_table(&self.table);
+        }
     }
 }
 

@@ -13,7 +13,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tidegate_engine::{LoadReport, Signal};
-use tidegate_kernel::{Plan, SourceClass, SynPolicer};
+use tidegate_kernel::{Helper, Plan, Police, PoliceError, SourceClass};
+use tracing::error;
 
 use crate::app::App;
 use crate::config::{SynPolicing, SynWith};
@@ -44,7 +45,8 @@ pub struct SynRequired {
 
 impl Monitor {
     /// Settles what turns connections away, and starts to measure. `listeners` are the application's, one of each
-    /// address and worker; `samples`: whether servers on this machine are to be measured from here.
+    /// address and worker; `samples`: whether servers on this machine are to be measured from here; `helper`: the
+    /// process that polices, if this one does not.
     ///
     /// # Errors
     /// When the kernel must turn connections away and cannot.
@@ -53,10 +55,11 @@ impl Monitor {
         addresses: &[SocketAddr],
         listeners: Vec<TcpListener>,
         samples: bool,
+        helper: Option<&Helper>,
     ) -> Result<Monitor, SynRequired> {
         let live = app.live();
         let policer = match live.config.setup.demands().connections {
-            Some(depth) => choose(app, &live.config.syn, addresses, depth)?,
+            Some(depth) => choose(app, &live.config.syn, plan(&live.config.syn, addresses, depth), helper)?,
             None => None,
         };
         let local = samples.then(|| Local::new(&live.config));
@@ -78,12 +81,7 @@ impl Drop for Monitor {
 }
 
 /// Decides what turns connections away, and says so.
-fn choose(
-    app: &App,
-    config: &SynPolicing,
-    addresses: &[SocketAddr],
-    depth: f64,
-) -> Result<Option<SynPolicer>, SynRequired> {
+fn choose(app: &App, config: &SynPolicing, plan: Plan, helper: Option<&Helper>) -> Result<Option<Police>, SynRequired> {
     let settle = |mechanism, why: String| app.syn.settle(mechanism, why, config);
     match config.with {
         SynWith::Off => {
@@ -96,7 +94,7 @@ fn choose(
         }
         SynWith::Auto | SynWith::Nftables => {}
     }
-    match SynPolicer::install(plan(config, addresses, depth)) {
+    match Police::install(plan, helper) {
         Ok(policer) => {
             settle(Mechanism::Nftables, String::new());
             Ok(Some(policer))
@@ -130,7 +128,7 @@ struct Work {
     app: Weak<App>,
     listeners: Vec<TcpListener>,
     local: Option<Local>,
-    policer: Option<SynPolicer>,
+    policer: Option<Police>,
     /// The rate that the kernel was given last.
     given: Option<f64>,
     /// Connections offered and refused, as last told.
@@ -172,30 +170,12 @@ impl Work {
         if wanted.is_none() && self.given.is_none() && !is_due {
             return;
         }
-        if let Some(policer) = &mut self.policer {
-            if is_due || wanted != self.given {
-                let begin = Instant::now();
-                // What fails is tried again; if it fails for ten seconds, the lease runs out and everything is let in.
-                let changed = policer.set_rate(wanted);
-                let took = begin.elapsed();
-                if changed.is_ok() {
-                    self.given = wanted;
-                }
-                if matches!(changed, Ok(true)) {
-                    app.syn.note_change(took);
-                }
-            }
-            if is_due {
-                let _ = policer.renew();
-            }
-            if let Ok(counts) = policer.counts() {
-                let counted = |counts: tidegate_kernel::Counts| Counted {
-                    class: counts.class,
-                    admitted: counts.admitted,
-                    refused: counts.refused,
-                };
-                app.syn.note(counts.into_iter().map(counted).collect(), policer.changes());
-            }
+        let done = self.policer.as_mut().map_or(Ok(()), |policer| drive(policer, app, wanted, &mut self.given, is_due));
+        match done {
+            Err(PoliceError::Gone(why)) => self.fall_back(app, &why.to_string()),
+            Err(PoliceError::TakenOver) if is_due => self.reclaim(),
+            // What fails is tried again; if it fails for ten seconds, the lease runs out and everything is let in.
+            _ => {}
         }
         let counts = app.syn.counts();
         let refused: u64 = counts.iter().map(|class| class.refused).sum();
@@ -206,4 +186,50 @@ impl Work {
             app.report(LoadReport::Connections { offered: new.0, refused: new.1 });
         }
     }
+
+    /// A successor has the table: if it ended without ever serving, this one polices on.
+    fn reclaim(&mut self) {
+        if self.policer.as_mut().is_some_and(|policer| policer.reclaim().is_ok()) {
+            (self.given, self.seen) = (None, (0, 0));
+        }
+    }
+
+    /// From now on the workers turn connections away: nobody else may any more.
+    fn fall_back(&mut self, app: &App, why: &str) {
+        let name = app.name();
+        error!(app = name, "the process that polices connections has ended ({why}); restart the sentry for another");
+        let why = format!("the process that polices connections has ended: {why}");
+        app.syn.settle(Mechanism::AcceptAndReset, why, &app.live().config.syn);
+        app.engine(|_, now| app.syn.want(now, app.syn.wanted().rate, app.syn.wanted().depth));
+        (self.policer, self.given, self.seen) = (None, None, (0, 0));
+    }
+}
+
+/// Gives the kernel what is wanted, if that is another rate or its lease is due, and takes what it counted.
+fn drive(
+    policer: &mut Police,
+    app: &App,
+    wanted: Option<f64>,
+    given: &mut Option<f64>,
+    is_due: bool,
+) -> Result<(), PoliceError> {
+    if is_due || wanted != *given {
+        let begin = Instant::now();
+        let is_changed = policer.set_rate(wanted)?;
+        *given = wanted;
+        if is_changed {
+            app.syn.note_change(begin.elapsed());
+        }
+    }
+    if is_due {
+        policer.renew()?;
+    }
+    let counted = |counts: tidegate_kernel::Counts| Counted {
+        class: counts.class,
+        admitted: counts.admitted,
+        refused: counts.refused,
+    };
+    let counts = policer.counts()?;
+    app.syn.note(counts.into_iter().map(counted).collect(), policer.changes());
+    Ok(())
 }

@@ -23,6 +23,7 @@ use crate::record::RecordSink;
 use crate::reports::{Listener, View};
 use crate::sockets::Sockets;
 use crate::spans::Spans;
+use crate::syn_policing::Helper;
 use crate::timer::CpuMeter;
 use crate::watchdog::{Threads, Watchdog};
 use crate::worker::{Crew, Left};
@@ -46,6 +47,8 @@ pub struct SentryHandle {
     ends: Option<Ends>,
     names: Option<Names>,
     monitors: Vec<Monitor>,
+    /// The process that polices connections, if this one does not.
+    helper: Option<Helper>,
     open: watch::Sender<bool>,
     stop: watch::Sender<bool>,
     deadline: watch::Sender<Option<Instant>>,
@@ -130,7 +133,8 @@ impl Sentry {
         let peers = peers.transpose()?;
         let others = peers.as_ref().map(Peers::view);
         let names = Names::start(&apps, others, looks, &config.sentry.resolvers).map_err(StartError::Names)?;
-        let monitors = monitors(&apps, &plan.borrow(), &harbour, reports.is_none())?;
+        let helper = given.take_named(Helper::NAME).pop().and_then(Helper::adopt);
+        let monitors = monitors(&apps, &plan.borrow(), &harbour, reports.is_none(), helper.as_ref())?;
         let (threads, watchdog, names) = (Threads::default(), None, Some(names));
         let mut handle = SentryHandle {
             apps,
@@ -144,6 +148,7 @@ impl Sentry {
             ends,
             names,
             monitors,
+            helper,
             open,
             stop,
             deadline,
@@ -202,6 +207,9 @@ impl SentryHandle {
         }
         if let Some(ends) = &self.ends {
             sockets.append(ends.sockets().try_clone()?);
+        }
+        if let Some(helper) = &self.helper {
+            sockets.add(Helper::NAME, helper.door().try_clone_to_owned()?);
         }
         Ok(sockets)
     }
@@ -368,7 +376,13 @@ fn join(thread: JoinHandle<Left>, deadline: Instant) -> Option<Left> {
 }
 
 /// A monitor for each application whose policy needs one.
-fn monitors(apps: &[Arc<App>], plan: &Plan, harbour: &Harbour, samples: bool) -> Result<Vec<Monitor>, StartError> {
+fn monitors(
+    apps: &[Arc<App>],
+    plan: &Plan,
+    harbour: &Harbour,
+    samples: bool,
+    helper: Option<&Helper>,
+) -> Result<Vec<Monitor>, StartError> {
     let mut monitors = Vec::new();
     for (at, app) in apps.iter().enumerate() {
         if app.live().config.setup.demands().signals {
@@ -376,7 +390,7 @@ fn monitors(apps: &[Arc<App>], plan: &Plan, harbour: &Harbour, samples: bool) ->
             let fronts = || plan.of_app(at).filter(|front| front.listen.socket.is_none());
             let listeners = fronts().flat_map(|front| harbour.copies(front.place)).collect();
             let ports: Vec<SocketAddr> = fronts().map(|front| front.address).collect();
-            monitors.push(Monitor::start(app, &ports, listeners, samples)?);
+            monitors.push(Monitor::start(app, &ports, listeners, samples, helper)?);
         }
     }
     Ok(monitors)

@@ -7,12 +7,15 @@
 
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
 use tidegate_classify::Network;
 use tidegate_engine::{Timestamp, TokenBucket};
+
+pub use tidegate_kernel::helper::{Helper, serve};
+pub use tidegate_kernel::privilege;
 
 use crate::config;
 
@@ -63,7 +66,7 @@ pub struct Counted {
 /// New connections of one application.
 #[derive(Debug, Default)]
 pub struct Syn {
-    in_force: OnceLock<Settled>,
+    in_force: Mutex<Settled>,
     wanted: Mutex<Wanted>,
     /// Whether workers must ask [`Syn::lets_in`].
     asks: AtomicBool,
@@ -100,7 +103,7 @@ struct Buckets {
 impl Syn {
     /// What is in force, and why.
     pub fn in_force(&self) -> Settled {
-        self.in_force.get().cloned().unwrap_or_default()
+        lock(&self.in_force).clone()
     }
 
     /// Connections per second that are let in; `None`: all.
@@ -127,7 +130,7 @@ impl Syn {
         }
     }
 
-    /// Settles what is in force, once.
+    /// Settles what is in force: at the start, and again if that comes to its end.
     pub(crate) fn settle(&self, mechanism: Mechanism, why: String, config: &config::SynPolicing) {
         let counted = |class: &str| Counted { class: class.to_owned(), admitted: 0, refused: 0 };
         let sum: f64 = config.classes.iter().map(|class| class.share).sum::<f64>() + config.rest_share;
@@ -138,7 +141,7 @@ impl Syn {
         let mut buckets = lock(&self.buckets);
         buckets.classes = config.classes.iter().map(class).chain([rest]).collect();
         buckets.exempt = config.exempt.clone();
-        let _ = self.in_force.set(Settled { mechanism, why });
+        *lock(&self.in_force) = Settled { mechanism, why };
     }
 
     /// The controller wants another rate.

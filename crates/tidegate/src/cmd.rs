@@ -9,6 +9,7 @@ mod fit;
 mod key;
 mod load;
 mod nucleus;
+mod police;
 mod profile;
 mod replay;
 mod run;
@@ -35,6 +36,8 @@ pub enum Command {
     Load(load::Args),
     Top(top::Args),
     Nucleus(nucleus::Args),
+    #[command(hide = true)]
+    Police(police::Args),
     Control(control::Args),
     Key(key::Args),
     Emulate(emulate::Args),
@@ -68,6 +71,7 @@ impl Command {
             Command::Load(args) => load::run(args),
             Command::Top(args) => top::run(args),
             Command::Nucleus(args) => nucleus::run(args),
+            Command::Police(police::Args {}) => police::run(),
             Command::Control(args) => control::run(&args),
             Command::Key(args) => key::run(&args),
             Command::Emulate(args) => emulate::run(&args),

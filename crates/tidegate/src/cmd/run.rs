@@ -1,5 +1,6 @@
 //! `tidegate run`: runs the sentry until a signal stops it.
 
+mod guard;
 mod keeper;
 mod office;
 mod signals;
@@ -16,7 +17,7 @@ use tidegate_engine::units::format_duration;
 use tidegate_sentry::config::{Application, Checked, Config, ConfigErrors, Listen, OneLine};
 use tidegate_sentry::listen::usable;
 use tidegate_sentry::sockets::Sockets;
-use tidegate_sentry::syn_policing::{Mechanism, Settled};
+use tidegate_sentry::syn_policing::{Helper, Mechanism, Settled};
 use tidegate_sentry::upgrade::{Desk, Given, Launch, Predecessor, State, Verdict};
 use tidegate_sentry::{Process, ProcessError, StartError, notify};
 use tokio::runtime::Runtime;
@@ -188,6 +189,7 @@ fn begin(args: Args, mut given: Given) -> Result<Result<Begun, ConfigErrors>> {
         warn!(target: "tidegate", "{}", warning.at(&source));
     }
     raise_file_limit();
+    guard::give_up_policing(&config, &mut given.sockets);
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot wait for signals")?;
     // Before the first announcement: a signal without a handler would end the process.
@@ -227,7 +229,9 @@ fn told_ready(process: &Process) {
     if notify::stores()
         && let Ok(handover) = process.handover()
     {
-        handover.sockets.iter().for_each(|(name, socket)| notify::store(name, socket));
+        // Who polices ends when nobody has the way to it: a service manager would keep it alive.
+        let listeners = handover.sockets.iter().filter(|(name, _)| *name != Helper::NAME);
+        listeners.for_each(|(name, socket)| notify::store(name, socket));
     }
     notify::ready();
 }

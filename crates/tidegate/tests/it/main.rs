@@ -9,6 +9,7 @@ mod kept;
 mod keys;
 mod measurements;
 mod nucleus;
+mod policing;
 mod profile;
 mod sentries;
 mod stealing;
