@@ -1,6 +1,7 @@
 //! The subcommands of `tidegate`, one file each.
 
 mod check;
+mod confine;
 mod control;
 mod demo;
 mod emulate;

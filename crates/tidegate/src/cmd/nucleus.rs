@@ -74,6 +74,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         writeln!(stdout(), "{json}").context("cannot print the sample")?;
         return Ok(ExitCode::SUCCESS);
     }
+    super::confine::give_up_calls();
     let nucleus = Nucleus::new(&config)?;
     log::announce(format_args!(
         "tidegate nucleus {}: {} to {} every {}",

@@ -18,6 +18,7 @@ pub struct Args {}
 /// When it lacks the privilege, or standard input is no such socket.
 pub fn run() -> Result<ExitCode> {
     privilege::keep_policing_only().context("cannot keep CAP_NET_ADMIN alone")?;
+    super::confine::give_up_calls();
     // A service manager sends the signal to stop to all of a service. Who drains is policed until it has ended.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
     let _heard = {

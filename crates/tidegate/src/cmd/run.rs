@@ -190,6 +190,7 @@ fn begin(args: Args, mut given: Given) -> Result<Result<Begun, ConfigErrors>> {
     }
     raise_file_limit();
     guard::give_up_policing(&config, &mut given.sockets);
+    super::confine::give_up_calls();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot wait for signals")?;
     // Before the first announcement: a signal without a handler would end the process.

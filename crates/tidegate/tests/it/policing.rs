@@ -136,6 +136,18 @@ fn capabilities(pid: u32) -> [u64; 5] {
 #[track_caller]
 fn has_no_right(pid: u32) {
     assert!(capabilities(pid).iter().all(|set| set & NET_ADMIN == 0), "{:x?}", capabilities(pid));
+    is_confined(pid);
+}
+
+/// Its system calls are filtered, by as many filters more than this test's as are the program's: one.
+#[track_caller]
+fn is_confined(pid: u32) {
+    let filters = |pid: &str| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+        let line = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"));
+        line.and_then(|count| count.trim().parse::<u32>().ok())
+    };
+    assert_eq!(filters(&pid.to_string()), filters("thread-self").map(|own| own + 1));
 }
 
 fn children(of: u32) -> Vec<u32> {
@@ -151,6 +163,7 @@ fn the_helper_has_the_right_alone_and_serves_every_successor() {
         let helper = children(first)[0];
         has_no_right(first);
         assert_eq!(capabilities(helper), [NET_ADMIN; 5], "nothing else");
+        is_confined(helper);
         site.kernel_turns_away();
 
         // One that takes the table, and then cannot start.
