@@ -191,3 +191,40 @@ fn take(port: &Port, of: Sender, most: usize, nuclei: &mut Nuclei) -> usize {
     }
     most
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::path::PathBuf;
+
+    use tidegate_wire::Keys;
+
+    use super::*;
+
+    #[test]
+    fn what_comes_behind_a_full_lot_is_of_the_next() {
+        let mut given = Sockets::default();
+        let port = Port::bind(SocketAddr::from(([127, 0, 0, 1], 0)), &mut given).expect("listens");
+        let to = port.address().expect("an address");
+        let config = config::Reports {
+            listen: to,
+            key_file: PathBuf::new(),
+            keys: Keys::derive(b"a secret of these tests"),
+            silent_after: None,
+            when_silent: config::WhenSilent::Exclude,
+        };
+        let counts = Arc::new(Counts::default());
+        let mut nuclei = Nuclei::new(&config, Vec::new(), counts.clone());
+        let sender = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        (0..9).for_each(|_| drop(sender.send_to(b"no report", to).expect("sent")));
+        let mut lots = Vec::new();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while lots.iter().sum::<usize>() < 9 {
+            assert!(Instant::now() < deadline, "{} came of nine", lots.iter().sum::<usize>());
+            port.wait(TICK);
+            lots.push(take(&port, Sender::Stranger, 4, &mut nuclei));
+        }
+        assert!(lots.iter().all(|lot| *lot <= 4), "{lots:?}");
+        assert_eq!(Rejected::ALL.into_iter().map(|why| counts.rejected(why)).sum::<u64>(), 9, "each was looked at");
+    }
+}
