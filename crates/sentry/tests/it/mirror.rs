@@ -49,27 +49,30 @@ fn process(app: Application) -> (Process, std::net::SocketAddr) {
 fn the_shadow_gets_the_same_request_with_a_mark() {
     let server = RawServer::answering(|asked| ok(asked.field("tidegate-mirror").unwrap_or("original")));
     let (shadow, told) = shadow();
-    let sentry = Running::start(mirrored(&server, &shadow.address.to_string()));
-    let mut client = sentry.client();
+    let (process, address) = process(mirrored(&server, &shadow.address.to_string()));
+    let mut client = Client::connect(address);
     client.send("POST /a?b HTTP/1.1\r\nHost: shop\r\nTidegate-Mirror: copy\r\nContent-Length: 5\r\n\r\nhello");
     assert_eq!(client.answer().text(), "original", "no client pretends to be a copy");
     let (head, body) = told.recv_timeout(PATIENCE).expect("a copy");
     assert!(head.starts_with("post /a?b http/1.1\r\n") && head.contains("host: shop\r\n"), "{head}");
     assert!(head.contains("tidegate-mirror: copy\r\n") && head.contains("x-forwarded-for: 127.0.0.1\r\n"), "{head}");
     assert_eq!(body, b"hello");
+    // Until then its connection is in use, and the next copy has one of its own.
+    until("the first copy is answered", || fate(&process, "answered") == 1);
     // A body whose length was not said, and one connection for copies one after the other.
     client.send("POST / HTTP/1.1\r\nHost: shop\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n");
     assert_eq!(client.answer().status, 200);
     let (head, body) = told.recv_timeout(PATIENCE).expect("a copy");
     assert!(head.contains("content-length: 3\r\n") && !head.contains("transfer-encoding"), "{head}");
     assert_eq!(body, b"abc");
+    until("the second copy is answered", || fate(&process, "answered") == 2);
     // And one that came whole.
     client.send("GET / HTTP/1.1\r\nHost: shop\r\nUser-Agent: b\r\n\r\n");
     assert_eq!(client.answer().status, 200);
     let (head, _) = told.recv_timeout(PATIENCE).expect("a copy");
     assert!(head.contains("user-agent: b\r\n"), "{head}");
     assert_eq!(shadow.connections(), 1);
-    sentry.assert_quiet();
+    until("nothing is in flight", || process.sentry().apps()[0].in_flight() == 0);
 }
 
 #[test]
