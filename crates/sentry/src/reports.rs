@@ -216,7 +216,9 @@ mod tests {
         let counts = Arc::new(Counts::default());
         let mut nuclei = Nuclei::new(&config, Vec::new(), counts.clone());
         let sender = UdpSocket::bind("127.0.0.1:0").expect("a port");
-        (0..9).for_each(|_| drop(sender.send_to(b"no report", to).expect("sent")));
+        for _ in 0..9 {
+            sender.send_to(b"no report", to).expect("sent");
+        }
         let mut lots = Vec::new();
         let deadline = Instant::now() + Duration::from_secs(30);
         while lots.iter().sum::<usize>() < 9 {
