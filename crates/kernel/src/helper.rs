@@ -56,8 +56,8 @@ impl Helper {
     /// What the door is called among sockets that are passed on.
     pub const NAME: &str = "policing";
 
-    /// Starts a helper: a command that does nothing but [`serve`] its standard input. To be called before this process
-    /// has threads.
+    /// Starts a helper: a command that does nothing but [`serve()`] its standard input. To be called before this
+    /// process has threads.
     ///
     /// # Errors
     /// When it cannot be started.

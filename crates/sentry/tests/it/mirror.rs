@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_sentry::Process;
 use tidegate_sentry::config::{Application, Mirror};
 
-use crate::support::{Client, Door, PATIENCE, RawServer, Running, application, config, ok, until};
+use crate::support::{Client, Door, PATIENCE, RawServer, application, config, ok, until};
 
 fn mirrored(server: &RawServer, to: &str) -> Application {
     let mut app = application(&[server.address]);

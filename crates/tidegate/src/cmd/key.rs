@@ -19,7 +19,7 @@ pub struct Args {
     /// Whose it is: a nucleus speaks for a server, a sentry for itself to the control plane
     #[arg(value_enum)]
     owner: Who,
-    /// Its name: the nucleus's `server`, or the sentry's `name` in [control]
+    /// Its name: the nucleus's `server`, or the sentry's `name` in `[control]`
     #[arg(value_name = "NAME")]
     name: String,
     /// The file with the secret; of several lines the first counts
