@@ -2,21 +2,18 @@
 //! if the kernel had none of them, for the process, its threads and all programs that it starts.
 //!
 //! *Intuition.* A list of what is forbidden, not of what is allowed: a library that makes another harmless call must
-//! not break a service. A service manager can allow less (`SystemCallFilter=` in our units does), and this is there
-//! without one, in containers too. *Awkward cases.* It cannot be taken back, and a successor inherits it: nothing is in
-//! the list that a newer version is likely to need, and if one does, it takes a restart. A successor finds it in force
-//! and adds none: the kernel bounds the length of all together. What a call is given by its address cannot be looked
-//! at, so `clone3`, which may ask for namespaces, is as if there were only `clone`, which may not. *Cost.* That of
-//! having a filter at all, as the kernel remembers which calls are always allowed. *Source.* seccomp(2); the list is
-//! what Docker's and systemd's leave out, as far as privileges do not decide alone.
+//! not break a service. A service manager or a container engine can allow less (`SystemCallFilter=` in our units does);
+//! this is for where nobody does. *Awkward cases.* Where there is a filter already, none is added: it may end who asks
+//! for another one, as those of our units would. It cannot be taken back, and a successor inherits it: nothing is in
+//! the list that a newer version is likely to need, and if one does, it takes a restart. What a call is given by its
+//! address cannot be looked at, so `clone3`, which may ask for namespaces, is as if there were only `clone`, which may
+//! not. *Cost.* That of having a filter at all, as the kernel (since 5.11) remembers which calls are always allowed.
+//! *Source.* seccomp(2); the list is what Docker's and systemd's leave out, as far as privileges do not decide alone.
 
 use std::collections::BTreeMap;
-use std::io::stdin;
-use std::os::fd::AsFd;
+use std::fs;
 
 use libc::c_long;
-use rustix::io::Errno;
-use rustix::thread::move_into_link_name_space;
 use seccompiler::{
     BpfProgram, Error, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
     apply_filter,
@@ -61,20 +58,29 @@ const NAMESPACES: [i32; 7] = [
 /// What makes a number that of the same call with 32-bit pointers, where the kernel has those.
 const X32: c_long = 0x4000_0000;
 
-/// Gives up these calls, for this thread, those that it starts, and programs that they start. To be called before there
-/// are other threads. Where the kernel cannot do it, the log says so.
+/// Gives up these calls, for this thread, those that it starts, and programs that they start, unless a filter is in
+/// force already. To be called before there are other threads. Where the kernel cannot do it, the log says so.
 pub(super) fn give_up_calls() {
-    if is_in_force() {
-        return;
-    }
-    if let Err(error) = filter().and_then(|filter| apply_filter(&filter)) {
-        warn!(target: "tidegate", "system calls that are never made are not forbidden: {error}");
+    let given_up = match has_filter() {
+        Some(true) => return,
+        Some(false) => forbid().map_err(|error| error.to_string()),
+        None => Err("/proc does not say whether there is a filter already".to_owned()),
+    };
+    if let Err(why) = given_up {
+        warn!(target: "tidegate", "system calls that are never made are not forbidden: {why}");
     }
 }
 
-/// Whether an earlier process has done it: with something that is no namespace, `setns` fails in another way.
-fn is_in_force() -> bool {
-    move_into_link_name_space(stdin().as_fd(), None) == Err(Errno::NOSYS)
+/// Whether calls of this thread are filtered; of the process before it, of who started it, or of its own. Asked of a
+/// file: a filter may forbid the call that would say it.
+fn has_filter() -> Option<bool> {
+    let status = fs::read_to_string("/proc/thread-self/status").ok()?;
+    let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:"))?;
+    Some(mode.trim() != "0")
+}
+
+fn forbid() -> Result<(), Error> {
+    apply_filter(&filter()?)
 }
 
 fn filter() -> Result<BpfProgram, Error> {
@@ -99,14 +105,17 @@ fn filter() -> Result<BpfProgram, Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
+    use rustix::io::Errno;
+
     use super::*;
 
     /// On a thread of its own, which is all that it concerns.
     fn confined<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static) -> T {
         let thread = std::thread::spawn(|| {
-            assert!(!is_in_force());
-            give_up_calls();
-            assert!(is_in_force());
+            forbid().expect("a filter");
+            assert_eq!(has_filter(), Some(true));
             test()
         });
         thread.join().expect("no panic")
@@ -116,7 +125,7 @@ mod tests {
     fn what_is_never_made_is_missing_here_and_in_what_is_started() {
         confined(|| {
             assert_eq!(rustix::process::chroot("/nowhere"), Err(Errno::NOSYS));
-            let said = std::process::Command::new("unshare").args(["--user", "true"]).output().expect("it starts");
+            let said = Command::new("unshare").args(["--user", "true"]).output().expect("it starts");
             let said = String::from_utf8_lossy(&said.stderr).into_owned();
             assert!(said.contains("Function not implemented"), "{said}");
         });
@@ -125,23 +134,27 @@ mod tests {
     #[test]
     fn what_a_service_and_its_successors_need_is_there() {
         confined(|| {
-            let thread = std::thread::spawn(|| std::process::Command::new("true").status().expect("it starts"));
+            let thread = std::thread::spawn(|| Command::new("true").status().expect("it starts"));
             assert!(thread.join().expect("a thread").success());
             assert!(std::net::TcpListener::bind(("127.0.0.1", 0)).is_ok());
             assert!(rustix::thread::set_no_new_privs(true).is_ok());
         });
     }
 
+    /// As a unit's does that has no `seccomp` among the calls that it allows: who asks for another filter is ended.
     #[test]
-    fn it_is_applied_once_however_many_succeed() {
-        let filters = || {
-            let status = std::fs::read_to_string("/proc/thread-self/status").expect("/proc");
-            status.lines().find(|line| line.starts_with("Seccomp_filters")).map(str::to_owned)
-        };
-        confined(move || {
-            let once = filters();
+    fn where_there_is_a_filter_none_is_asked_for() {
+        std::thread::spawn(|| {
+            let asks = [(libc::SYS_seccomp, Vec::new())].into_iter().collect();
+            let arch = std::env::consts::ARCH.try_into().expect("a known processor");
+            let filter = SeccompFilter::new(asks, SeccompAction::Allow, SeccompAction::KillProcess, arch);
+            let filter: BpfProgram = filter.and_then(TryInto::try_into).expect("a filter");
+            apply_filter(&filter).expect("it is in force");
+            // A process is ended by it, and this one is not.
             give_up_calls();
-            assert_eq!(filters(), once);
-        });
+            assert_ne!(rustix::process::chroot("/nowhere"), Err(Errno::NOSYS), "nothing was added");
+        })
+        .join()
+        .expect("no panic");
     }
 }
