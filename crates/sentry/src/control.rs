@@ -311,7 +311,8 @@ impl Thread {
                     FromControl::Welcome { period_ms, is_told } => {
                         let each = Duration::from_millis(period_ms.clamp(50, 60_000));
                         (period, next) = (Some(each), heard);
-                        patience = is_told.then(|| each * SILENT_PERIODS + Duration::from_secs(1));
+                        let silence = Duration::from_millis(period_ms).saturating_mul(SILENT_PERIODS);
+                        patience = is_told.then(|| silence.saturating_add(Duration::from_secs(1)));
                         self.welcomed(connect);
                     }
                     FromControl::Here => {}
