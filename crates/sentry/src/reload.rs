@@ -122,22 +122,21 @@ fn needs_restart(old: &Config, new: &Config) -> Result<(), String> {
 /// Files that take effect when they change.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Watched {
-    /// Certificates, and keys of any kind.
-    secrets: Vec<PathBuf>,
-    /// Certificates that are ordered.
-    issued: Vec<PathBuf>,
+    certificates: Vec<PathBuf>,
+    /// What may be missing: certificates that are ordered, and files of keys, without which a reload says why it fails.
+    others: Vec<PathBuf>,
 }
 
 impl Watched {
     fn of(config: &Config) -> Self {
-        Watched { secrets: certificates(config).chain(keys(config)).collect(), issued: issued(config) }
+        Watched { certificates: certificates(config), others: issued(config).chain(keys(config)).collect() }
     }
 }
 
-fn certificates(config: &Config) -> impl Iterator<Item = PathBuf> {
+fn certificates(config: &Config) -> Vec<PathBuf> {
     let front = config.applications.iter().filter_map(|app| app.tls.as_ref()).flat_map(|tls| tls.files());
     let servers = config.applications.iter().filter_map(|app| app.server_tls.as_ref()).flat_map(|tls| tls.files());
-    front.chain(servers).cloned()
+    front.chain(servers).cloned().collect()
 }
 
 /// Keys that are shared with nuclei, other sentries and the control plane.
@@ -149,15 +148,15 @@ fn keys(config: &Config) -> impl Iterator<Item = PathBuf> {
     reports.into_iter().chain(peers).chain(control).filter(|file| !file.as_os_str().is_empty())
 }
 
-fn issued(config: &Config) -> Vec<PathBuf> {
-    config.applications.iter().filter_map(|app| app.tls.as_ref()?.issued()).collect()
+fn issued(config: &Config) -> impl Iterator<Item = PathBuf> {
+    config.applications.iter().filter_map(|app| app.tls.as_ref()?.issued())
 }
 
 /// `None`: a file that must be there is not.
 fn prints(path: &Path, watched: &Watched) -> Option<Prints> {
-    let must = std::iter::once(path).chain(watched.secrets.iter().map(PathBuf::as_path)).map(print);
+    let must = std::iter::once(path).chain(watched.certificates.iter().map(PathBuf::as_path)).map(print);
     // What is not issued yet is as good as empty.
-    let may = watched.issued.iter().map(|path| Some(print(path).unwrap_or((SystemTime::UNIX_EPOCH, 0, 0))));
+    let may = watched.others.iter().map(|path| Some(print(path).unwrap_or((SystemTime::UNIX_EPOCH, 0, 0))));
     must.chain(may).collect()
 }
 
@@ -253,8 +252,12 @@ mod tests {
 
     impl Bench {
         fn new(name: &str) -> Self {
+            Bench::with(name, &file("shop", "1s"))
+        }
+
+        fn with(name: &str, text: &str) -> Self {
             let path = std::env::temp_dir().join(format!("tidegate-reload-{name}-{}.toml", std::process::id()));
-            std::fs::write(&path, file("shop", "1s")).expect("writes");
+            std::fs::write(&path, text).expect("writes");
             let config = Config::load(&path).expect("valid").config;
             let board = Arc::new(Board::new(config, Vec::new(), Arc::default()));
             let log = Arc::new(AccessLog::open(&crate::config::AccessLog::Off).expect("opens"));
@@ -328,6 +331,32 @@ mod tests {
         bench.write(&format!("{}[sentry]\nworkers = 77\n", file("shop", "1s")));
         let why = bench.board.notices().pop().expect("a notice").text;
         assert_eq!(why, "[sentry] workers cannot change while the sentry runs; restart it");
+    }
+
+    #[test]
+    fn keys_that_change_are_put_in_force_and_their_file_may_be_gone() {
+        let keys = std::env::temp_dir().join(format!("tidegate-reload-keys-{}", std::process::id()));
+        let write = |text: &str| std::fs::write(&keys, text).expect("writes");
+        write("0123456789abcdef");
+        let text = |target| format!("[reports]\nkey_file = \"{}\"\n{}", keys.display(), file("shop", target));
+        let mut bench = Bench::with("keys", &text("1s"));
+        let looked = |bench: &mut Bench| {
+            bench.reloader.poll();
+            bench.reloader.poll();
+            bench.board.reload_counts()
+        };
+        assert_eq!(looked(&mut bench), (0, 0));
+        write("0123456789abcdef\nand another one, long enough");
+        assert_eq!(looked(&mut bench), (1, 0));
+        write("short");
+        assert_eq!(looked(&mut bench), (1, 1));
+        std::fs::remove_file(&keys).expect("our own file");
+        bench.write(&text("2s"));
+        assert_eq!(bench.board.reload_counts(), (1, 2), "nothing is put in force without keys, and that is said");
+        assert!(bench.board.notices().pop().expect("a notice").text.contains("cannot be read"));
+        write("and another one, long enough");
+        assert_eq!(looked(&mut bench), (2, 2));
+        std::fs::remove_file(&keys).expect("our own file");
     }
 
     #[test]
