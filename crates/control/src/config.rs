@@ -14,8 +14,8 @@ use tidegate_config::{
     Step::{Index, Key},
 };
 use tidegate_provision::{ApplicationSetup, Posts, Site};
-use tidegate_wire::KeyError;
 use tidegate_wire::control::ControlKeys;
+use tidegate_wire::{KeyError, KeyFile};
 
 use crate::plane::Unit;
 use raw::Raw;
@@ -31,7 +31,7 @@ pub struct Config {
     /// What sentries and the control plane share.
     pub keys: ControlKeys,
     /// The file with them; it may change.
-    pub key_file: PathBuf,
+    pub key_file: KeyFile,
     /// The file with its state; with a cluster only that of a dry run.
     pub store: PathBuf,
     /// Where several control planes have their state, and elect one that leads.
@@ -184,8 +184,8 @@ impl Config {
         match raw.resolve(&folder, &mut found).filter(|_| found.0.is_empty()) {
             Some(config) => {
                 tidegate_wire::exposed(&key_file).iter().for_each(|message| tracing::warn!("{message}"));
-                let keys = ControlKeys::load(&key_file)?;
-                Ok(config(keys, key_file))
+                let file = KeyFile::new(&key_file);
+                Ok(config(ControlKeys::load(&key_file)?, file))
             }
             None => Err(wrong(found).into()),
         }
@@ -198,7 +198,7 @@ impl Raw {
         self,
         folder: &Path,
         found: &mut Findings,
-    ) -> Option<impl FnOnce(ControlKeys, PathBuf) -> Config + use<>> {
+    ) -> Option<impl FnOnce(ControlKeys, KeyFile) -> Config + use<>> {
         if let Some(admin) = self.admin.filter(|admin| !admin.ip().is_loopback()) {
             let problem =
                 format!("\"{admin}\" must be a loopback address, such as 127.0.0.1:9911: it has no authentication");

@@ -2,9 +2,9 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tidegate_wire::KeyFile;
 use tidegate_wire::control::{Channel, ChannelError, ControlKeys, FromControl, FromSentry};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -26,6 +26,21 @@ const TAKES: Duration = Duration::from_secs(30);
 const MOST: usize = 4096;
 const BUFFER: usize = 16 * 1024;
 
+/// Says yes once in ten seconds: anybody can make such lines in the log.
+#[derive(Debug, Default)]
+struct Seldom(Mutex<Option<Instant>>);
+
+impl Seldom {
+    fn lets_in(&self) -> bool {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = last.is_none_or(|last| last.elapsed() >= Duration::from_secs(10));
+        if is_due {
+            *last = Some(Instant::now());
+        }
+        is_due
+    }
+}
+
 /// What connections tell the daemon.
 #[derive(Debug)]
 pub(crate) enum News {
@@ -40,13 +55,13 @@ pub(crate) enum News {
 /// The keys of the file, from now on and whenever it changes. One that makes no sense changes nothing.
 pub(crate) fn follow_keys(config: &Config) -> watch::Receiver<ControlKeys> {
     let (sender, keys) = watch::channel(config.keys.clone());
-    let mut file = KeyFile::new(&config.key_file);
+    let mut file = config.key_file.clone();
     tokio::spawn(async move {
         let mut looks = tokio::time::interval(Duration::from_secs(1));
         while !sender.is_closed() {
             looks.tick().await;
-            let Some(bytes) = file.poll(Instant::now()) else { continue };
-            match ControlKeys::from_secrets(&bytes, file.path()) {
+            let Some(read) = file.poll(Instant::now()) else { continue };
+            match read.and_then(|bytes| ControlKeys::from_secrets(&bytes, file.path())) {
                 Ok(keys) => {
                     info!("the keys in {} are in force", file.path().display());
                     sender.send_replace(keys);
@@ -64,7 +79,8 @@ where
     M: From<News> + Send + 'static,
 {
     let mut next: Connection = 1;
-    let places = std::sync::Arc::new(tokio::sync::Semaphore::new(MOST));
+    let places = Arc::new(tokio::sync::Semaphore::new(MOST));
+    let suspicions = Arc::new(Seldom::default());
     loop {
         let Ok(place) = places.clone().acquire_owned().await else { return };
         let stream = match listener.accept().await {
@@ -75,12 +91,19 @@ where
                 continue;
             }
         };
-        let (connection, keys, news) = (next, keys.clone(), news.clone());
+        let (connection, keys, news, suspicions) = (next, keys.clone(), news.clone(), suspicions.clone());
         next += 1;
         tokio::spawn(async move {
+            let peer = stream.peer_addr();
             let why = match serve(stream, connection, keys, &news).await {
                 Ok(()) => String::from("the connection was closed"),
-                Err(error) => error.to_string(),
+                Err(error) => {
+                    if error.kind() == io::ErrorKind::PermissionDenied && suspicions.lets_in() {
+                        let peer = peer.map_or_else(|error| error.to_string(), |peer| peer.to_string());
+                        warn!("a connection from {peer} was cut off: {error}");
+                    }
+                    error.to_string()
+                }
             };
             // The daemon may be ending.
             let _ = news.send(News::Closed(connection, why).into()).await;
@@ -154,8 +177,9 @@ fn placed(mut message: FromSentry, peer: IpAddr) -> FromSentry {
 fn speaks_for_itself(channel_: &Channel, message: &FromSentry) -> io::Result<()> {
     match (message, channel_.key().and_then(|key| key.owner())) {
         (FromSentry::Hello(hello), Some(owner)) if hello.sentry != owner => {
-            let said = &hello.sentry;
-            Err(io::Error::other(format!("it has the own key of sentry {owner}, and says that it is {said}")))
+            let said: String = hello.sentry.chars().take(100).collect();
+            let why = format!("it has the own key of sentry {owner}, and says that it is {said}");
+            Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
         }
         _ => Ok(()),
     }
@@ -191,5 +215,6 @@ async fn flush(stream: &mut TcpStream, channel_: &mut Channel) -> io::Result<()>
 }
 
 fn bad(error: ChannelError) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, error)
+    let kind = if error == ChannelError::Key { io::ErrorKind::PermissionDenied } else { io::ErrorKind::InvalidData };
+    io::Error::new(kind, error)
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tidegate_config::ConfigErrors;
 use tidegate_config::units::parse_duration;
-use tidegate_wire::{KeyError, Keys, MAX_NAME};
+use tidegate_wire::{KeyError, KeyFile, Keys, MAX_NAME};
 
 use crate::isolation::{GivenIsolation, IsolationConfig};
 
@@ -56,7 +56,7 @@ pub struct Config {
     /// The keys, its own or shared ones; there is one whenever `to` is not empty.
     pub keys: Option<Keys>,
     /// Where they stand, if in a file: it may change.
-    pub key_file: Option<PathBuf>,
+    pub key_file: Option<KeyFile>,
     /// Time between reports.
     pub interval: Duration,
     /// Where the server listens; `None`: its listeners are not watched.
@@ -138,6 +138,7 @@ impl Given {
         for to in &self.to {
             check_address(to).map_err(|problem| bad("to", to, problem))?;
         }
+        let key_file = self.key_file.as_deref().map(KeyFile::new);
         let keys = match &self.key_file {
             Some(path) => {
                 tidegate_wire::exposed(path).iter().for_each(|message| tracing::warn!("{message}"));
@@ -174,7 +175,7 @@ impl Given {
             server,
             to: self.to,
             keys,
-            key_file: self.key_file,
+            key_file,
             interval,
             service,
             status,

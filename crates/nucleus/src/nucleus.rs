@@ -47,7 +47,7 @@ impl Nucleus {
     /// When there is no key.
     pub fn new(config: &Config) -> Result<Nucleus, StartError> {
         let keys = config.keys.clone().ok_or(StartError::NoKey)?;
-        let key_file = config.key_file.as_deref().map(KeyFile::new);
+        let key_file = config.key_file.clone();
         let post = Post::new(keys, config.server.clone(), &config.to);
         let isolation = config.isolation.clone().map(Isolation::new);
         Ok(Nucleus { sampler: Sampler::new(config), post, key_file, isolation, interval: config.interval })
@@ -103,8 +103,8 @@ impl Nucleus {
     /// Puts other keys in force when their file has changed. One that makes no sense changes nothing.
     fn follow_keys(&mut self) {
         let Some(file) = &mut self.key_file else { return };
-        let Some(bytes) = file.poll(Instant::now()) else { return };
-        match Keys::of(self.post.server(), &bytes, file.path()) {
+        let Some(read) = file.poll(Instant::now()) else { return };
+        match read.and_then(|bytes| Keys::of(self.post.server(), &bytes, file.path())) {
             Ok(keys) => {
                 tracing::info!("the keys in {} are in force", file.path().display());
                 self.post.change_keys(keys);

@@ -40,7 +40,7 @@ pub enum KeyError {
     /// A secret is too short to be one.
     #[error(
         "line {line} of the key file {path} holds {given} bytes, and a key needs {LEAST_SECRET} or more; make one with: \
-         head -c 32 /dev/urandom | base64 > {path}"
+         head -c 32 /dev/urandom | base64"
     )]
     TooShort {
         /// Path of the key file.
@@ -53,6 +53,24 @@ pub enum KeyError {
     /// There are more entries than anybody needs.
     #[error("the key file {path} has {given} lines, and {MOST_ENTRIES} are the most; take the oldest keys out")]
     TooMany {
+        /// Path of the key file.
+        path: PathBuf,
+        /// How many there are.
+        given: usize,
+    },
+    /// A line is there for another reason than to be a secret, and would be one.
+    #[error("line {line} of the key file {path} is {what}; a key file has keys only")]
+    NoKey {
+        /// Path of the key file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What it seems to be.
+        what: &'static str,
+    },
+    /// There is more than one that an own key could follow from.
+    #[error("the key file {path} has {given} entries; make own keys from a file with one secret in it")]
+    Several {
         /// Path of the key file.
         path: PathBuf,
         /// How many there are.
@@ -102,15 +120,16 @@ impl Owner {
     }
 }
 
-/// The line for a key file that has the own key of `name`, from the first secret in `secrets`.
+/// The line for a key file that has the own key of `name`, from the secret in `file`.
 ///
 /// # Errors
-/// When the file cannot be read, or has no secret.
-pub fn own_key(secrets: &Path, owner: Owner, name: &str) -> Result<String, KeyError> {
-    let bytes = read(secrets)?;
-    let entries = entries(&bytes, secrets)?;
-    let (_, first) = &entries[0];
-    let secret = first.secret().ok_or_else(|| first.not_for(secrets, 1, "own keys follow from a secret"))?;
+/// When the file cannot be read, or has not one secret.
+pub fn own_key(file: &Path, owner: Owner, name: &str) -> Result<String, KeyError> {
+    let bytes = read(file)?;
+    let all = secrets(&bytes, file)?;
+    let [secret] = all.as_slice() else {
+        return Err(KeyError::Several { path: file.to_owned(), given: all.len() });
+    };
     let key = blake3::Hash::from_bytes(own(&owner.root(secret), name.as_bytes()));
     Ok(format!("{} {name} {}", owner.name(), key.to_hex()))
 }
@@ -169,9 +188,26 @@ fn entries<'b>(bytes: &'b [u8], path: &Path) -> Result<Vec<(usize, Entry<'b>)>, 
     }
     let entry = |(line, text): (usize, &'b [u8])| match Entry::of(text) {
         Entry::Secret(secret) if secret.len() < LEAST_SECRET => Err(too_short(line, secret.len())),
-        entry => Ok((line, entry)),
+        Entry::Secret(secret) => match no_secret(secret) {
+            Some(what) => Err(KeyError::NoKey { path: path.to_owned(), line, what }),
+            None => Ok((line, Entry::Secret(secret))),
+        },
+        own => Ok((line, own)),
     };
     lines.into_iter().map(entry).collect()
+}
+
+/// What somebody may have written into a key file who did not mean a secret, which others could guess.
+fn no_secret(line: &[u8]) -> Option<&'static str> {
+    let is_own = Owner::ALL
+        .iter()
+        .any(|owner| line.strip_prefix(owner.name().as_bytes()).is_some_and(|rest| rest.starts_with(b" ")));
+    match line {
+        [b'#', ..] => Some("a comment"),
+        [b'-', b'-', b'-', ..] => Some("the frame of a certificate or of a key for TLS"),
+        _ if is_own => Some("an own key that is not whole: it ends in 64 hexadecimal digits"),
+        _ => None,
+    }
 }
 
 /// The secrets of a file that must have nothing else.
@@ -234,6 +270,17 @@ mod tests {
         assert_eq!(said(b"\x000123456789abcdef\n0123456789abcdef"), Ok(vec![34]), "no text: one secret");
         assert!(said(b"0123456789abcdef\nshort").unwrap_err().starts_with("line 2 of the key file key holds 5 bytes"));
         assert!(said(b"\n").unwrap_err().contains("holds 0 bytes"));
+        for (line, what) in [
+            ("# the old one, until December", "is a comment"),
+            ("-----BEGIN EC PRIVATE KEY-----", "is the frame of"),
+            ("nucleus 10.0.0.1:80 0123456789abcdef", "is an own key that is not whole"),
+        ] {
+            let text = format!("0123456789abcdef\n{line}\n");
+            assert!(
+                said(text.as_bytes()).unwrap_err().starts_with(&format!("line 2 of the key file key {what}")),
+                "{line}"
+            );
+        }
         assert!(said(&b"0123456789abcdef\n".repeat(9)).unwrap_err().contains("has 9 lines, and 8 are the most"));
     }
 
@@ -242,6 +289,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("key");
         std::fs::write(&path, "0123456789abcdef\nanother secret of some").expect("a file");
+        let several = own_key(&path, Owner::Nucleus, "a").expect_err("from which?").to_string();
+        assert!(several.contains("has 2 entries; make own keys from a file with one"), "{several}");
+        std::fs::write(&path, "0123456789abcdef\n").expect("a file");
         let line = own_key(&path, Owner::Nucleus, "10.0.0.1:80").expect("a secret");
         let words: Vec<&str> = line.split(' ').collect();
         assert_eq!((words.len(), words[0], words[1], words[2].len()), (3, "nucleus", "10.0.0.1:80", 64));

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use tidegate_wire::{MAX_NAME, Owner, own_key};
 
 /// Make the own key of a nucleus or a sentry: with it one can speak in that name and in no other.
 ///
-/// It follows from the secret that sentries (for nuclei) or control planes (for sentries) have in their key file, and
+/// It follows from a secret that sentries (for nuclei) or control planes (for sentries) have in their key file, and
 /// from the name, so nobody needs a list of keys. Put it into the key file of the nucleus or sentry, and nowhere else.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -22,7 +22,7 @@ pub struct Args {
     /// Its name: the nucleus's `server`, or the sentry's `name` in `[control]`
     #[arg(value_name = "NAME")]
     name: String,
-    /// The file with the secret; of several lines the first counts
+    /// The file with the secret, and no other in it
     #[arg(long, value_name = "FILE")]
     of: PathBuf,
     /// Put it into this file, for its owner alone to read, instead of printing it
@@ -56,14 +56,24 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     };
     let line = own_key(of, owner, name)?;
     match out {
+        Some(out) if fs::canonicalize(out).ok() == fs::canonicalize(of).ok() => {
+            bail!("{} has the secret, which would be lost; choose another file for the key", out.display())
+        }
         Some(out) => write(out, &line).with_context(|| format!("cannot write {}", out.display()))?,
         None => println!("{line}"),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Puts the line in the place of the file at once: whoever watches it sees the old key or the new one.
+/// Puts the line in the place of the file at once: whoever watches it sees the old key or the new one. The new file has
+/// the old one's owner and mode, but nothing for others.
 fn write(path: &Path, line: &str) -> std::io::Result<()> {
+    let before = match fs::metadata(path) {
+        Ok(before) if !before.is_file() => return Err(std::io::Error::other("it is no file")),
+        Ok(before) => Some(before),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     // One that was left behind may be readable by others.
@@ -72,6 +82,10 @@ fn write(path: &Path, line: &str) -> std::io::Result<()> {
         _ => {}
     }
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&name)?;
+    if let Some(before) = before {
+        std::os::unix::fs::fchown(&file, Some(before.uid()), Some(before.gid()))?;
+        file.set_permissions(fs::Permissions::from_mode(before.mode() & 0o660))?;
+    }
     writeln!(file, "{line}")?;
     file.sync_all()?;
     fs::rename(&name, path)

@@ -3,11 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
+use super::KeyError;
+
 /// Between two looks.
 const LOOKS: Duration = Duration::from_secs(1);
 
 /// A file that is looked at once a second, so that a key can change while everybody runs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct KeyFile {
     path: PathBuf,
     /// How it looked when it was last read, and at the last look.
@@ -20,7 +22,7 @@ pub struct KeyFile {
 type Print = (SystemTime, u64, u64);
 
 impl KeyFile {
-    /// A file that was just read.
+    /// A file that is about to be read.
     pub fn new(path: &Path) -> KeyFile {
         let read = print(path);
         KeyFile { path: path.to_owned(), read, seen: read, next: Instant::now() + LOOKS }
@@ -31,8 +33,9 @@ impl KeyFile {
         &self.path
     }
 
-    /// What is in it, when that has changed and was the same at the last look: else it is being written.
-    pub fn poll(&mut self, now: Instant) -> Option<Vec<u8>> {
+    /// What is in it, when that has changed and was the same at the last look: else it is being written. Once for each
+    /// change, also when it cannot be read.
+    pub fn poll(&mut self, now: Instant) -> Option<Result<Vec<u8>, KeyError>> {
         if now < self.next {
             return None;
         }
@@ -43,9 +46,8 @@ impl KeyFile {
         if !rests || print.is_none() || print == self.read {
             return None;
         }
-        let bytes = std::fs::read(&self.path).ok()?;
         self.read = print;
-        Some(bytes)
+        Some(super::read(&self.path))
     }
 }
 
@@ -82,15 +84,19 @@ mod tests {
         let mut now = Instant::now();
         let mut look = |file: &mut KeyFile| {
             now += LOOKS;
-            file.poll(now).map(|bytes| String::from_utf8(bytes).expect("text"))
+            file.poll(now).map(|read| read.map(|bytes| String::from_utf8(bytes).expect("text")).map_err(|_| ()))
         };
         assert_eq!(look(&mut file), None);
         std::fs::write(&path, "longer").expect("a file");
         assert_eq!(look(&mut file), None, "it may be half written");
         std::fs::write(&path, "longer still").expect("a file");
         assert_eq!(look(&mut file), None);
-        assert_eq!(look(&mut file), Some("longer still".into()));
+        assert_eq!(look(&mut file), Some(Ok("longer still".into())));
         assert_eq!(look(&mut file), None);
+        std::fs::remove_file(&path).and_then(|()| std::fs::create_dir(&path)).expect("what cannot be read");
+        assert_eq!((look(&mut file), look(&mut file), look(&mut file)), (None, Some(Err(())), None), "said once");
+        std::fs::remove_dir(&path).and_then(|()| std::fs::write(&path, "again")).expect("a file");
+        assert_eq!((look(&mut file), look(&mut file)), (None, Some(Ok("again".into()))));
         std::fs::remove_file(&path).expect("a file");
         assert_eq!((look(&mut file), look(&mut file)), (None, None), "the last is good");
     }
