@@ -311,8 +311,7 @@ impl Thread {
                     FromControl::Welcome { period_ms, is_told } => {
                         let each = Duration::from_millis(period_ms.clamp(50, 60_000));
                         (period, next) = (Some(each), heard);
-                        let silence = Duration::from_millis(period_ms).saturating_mul(SILENT_PERIODS);
-                        patience = is_told.then(|| silence.saturating_add(Duration::from_secs(1)));
+                        patience = is_told.then(|| silence(period_ms));
                         self.welcomed(connect);
                     }
                     FromControl::Here => {}
@@ -396,6 +395,11 @@ impl Thread {
     }
 }
 
+/// How long a control plane may say nothing that speaks once in its period.
+fn silence(period_ms: u64) -> Duration {
+    Duration::from_millis(period_ms).saturating_mul(SILENT_PERIODS).saturating_add(Duration::from_secs(1))
+}
+
 /// Puts orders in force, up to the first that cannot be.
 fn obey_all(apps: &[Arc<App>], orders: &Orders) -> Result<(), String> {
     for order in &orders.applications {
@@ -427,4 +431,16 @@ fn sla(target: &TargetOrder) -> Result<Sla, String> {
     };
     let steps = target.steps.iter().map(step).collect::<Result<Vec<_>, String>>()?;
     Sla::new(statistic, steps).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patience_follows_the_period_however_long_it_is() {
+        assert_eq!(silence(200), Duration::from_secs(2));
+        assert_eq!(silence(600_000), Duration::from_secs(3001), "a control plane may have a period of a day");
+        assert_eq!(silence(u64::MAX), Duration::from_millis(u64::MAX).saturating_mul(5) + Duration::from_secs(1));
+    }
 }
