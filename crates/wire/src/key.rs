@@ -12,6 +12,7 @@
 
 mod datagrams;
 mod file;
+mod ring;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,8 @@ use thiserror::Error;
 
 pub use datagrams::{Key, Keys};
 pub use file::{KeyFile, exposed};
+#[cfg(feature = "control")]
+pub(crate) use ring::{Ring, Use};
 
 /// Fewer bytes than this are no secret.
 const LEAST_SECRET: usize = 16;
@@ -111,7 +114,7 @@ impl Owner {
     }
 
     /// What own keys follow from; separated from whatever else the same secret is used for.
-    pub(crate) fn root(self, secret: &[u8]) -> [u8; 32] {
+    fn root(self, secret: &[u8]) -> [u8; 32] {
         let context = match self {
             Owner::Nucleus => "tidegate 2026 own keys of nuclei v1",
             Owner::Sentry => "tidegate 2026 own keys of sentries v1",
@@ -135,7 +138,7 @@ pub fn own_key(file: &Path, owner: Owner, name: &str) -> Result<String, KeyError
 }
 
 /// One entry of a key file.
-pub(crate) enum Entry<'b> {
+enum Entry<'b> {
     Secret(&'b [u8]),
     Own { owner: Owner, name: &'b str, key: [u8; 32] },
 }
@@ -211,7 +214,7 @@ fn no_secret(line: &[u8]) -> Option<&'static str> {
 }
 
 /// The secrets of a file that must have nothing else.
-pub(crate) fn secrets<'b>(bytes: &'b [u8], path: &Path) -> Result<Vec<&'b [u8]>, KeyError> {
+fn secrets<'b>(bytes: &'b [u8], path: &Path) -> Result<Vec<&'b [u8]>, KeyError> {
     let secret = |(line, entry): (usize, Entry<'b>)| {
         entry.secret().ok_or_else(|| entry.not_for(path, line, "here the secret is needed that it was made from"))
     };
@@ -219,12 +222,7 @@ pub(crate) fn secrets<'b>(bytes: &'b [u8], path: &Path) -> Result<Vec<&'b [u8]>,
 }
 
 /// The entries of a file that `name` is to speak with: secrets, and own keys of that name.
-pub(crate) fn entries_of<'b>(
-    bytes: &'b [u8],
-    path: &Path,
-    owner: Owner,
-    name: &str,
-) -> Result<Vec<Entry<'b>>, KeyError> {
+fn entries_of<'b>(bytes: &'b [u8], path: &Path, owner: Owner, name: &str) -> Result<Vec<Entry<'b>>, KeyError> {
     let entry = |(line, entry): (usize, Entry<'b>)| match &entry {
         Entry::Own { owner: of, name: own, .. } if (*of, *own) != (owner, name) => {
             let needs =
@@ -237,7 +235,7 @@ pub(crate) fn entries_of<'b>(
 }
 
 /// The own key of a name.
-pub(crate) fn own(root: &[u8; 32], name: &[u8]) -> [u8; 32] {
+fn own(root: &[u8; 32], name: &[u8]) -> [u8; 32] {
     *blake3::keyed_hash(root, name).as_bytes()
 }
 

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use super::{Entry, KeyError, Owner, entries_of, own, read, secrets};
+use super::ring::{Ring, Use};
+use super::{KeyError, Owner, read};
 
-/// Separates these keys from whatever else the same secret may be used for.
-const CONTEXT: &str = "tidegate 2026 wire v1 datagrams";
+const USE: Use = Use { context: "tidegate 2026 wire v1 datagrams", owner: Owner::Nucleus };
 
 /// What a datagram is sealed with. Its text form shows nothing.
 #[derive(Clone)]
@@ -19,20 +19,12 @@ pub struct Key {
 
 /// The keys that somebody holds for datagrams; the first is spoken with. Its text form shows nothing.
 #[derive(Clone)]
-pub struct Keys(Vec<Held>);
-
-#[derive(Clone)]
-enum Held {
-    /// A secret: its key, and what servers' own keys follow from.
-    Secret { key: [u8; 32], nuclei: [u8; 32] },
-    /// A server's own key.
-    Own { key: [u8; 32], name: String },
-}
+pub struct Keys(Ring);
 
 impl Keys {
     /// The keys that follow from a secret of any length. White space around it does not count.
     pub fn derive(secret: &[u8]) -> Keys {
-        Keys(vec![Held::of(secret)])
+        Keys(Ring::derive(&USE, secret))
     }
 
     /// Reads a file of secrets.
@@ -48,7 +40,7 @@ impl Keys {
     /// # Errors
     /// When there is something else among them.
     pub fn from_secrets(bytes: &[u8], path: &Path) -> Result<Keys, KeyError> {
-        Ok(Keys(secrets(bytes, path)?.into_iter().map(Held::of).collect()))
+        Ring::from_secrets(&USE, bytes, path).map(Keys)
     }
 
     /// Reads the file of a server's nucleus: secrets, or own keys of the server.
@@ -64,38 +56,19 @@ impl Keys {
     /// # Errors
     /// When there is something else among them.
     pub fn of(server: &str, bytes: &[u8], path: &Path) -> Result<Keys, KeyError> {
-        let held = |entry| match entry {
-            Entry::Secret(secret) => Held::of(secret),
-            Entry::Own { name, key, .. } => Held::Own { key, name: name.to_owned() },
-        };
-        Ok(Keys(entries_of(bytes, path, Owner::Nucleus, server)?.into_iter().map(held).collect()))
+        Ring::of_name(&USE, server, bytes, path).map(Keys)
     }
 
     /// The one to speak with.
     pub fn first(&self) -> Key {
-        match &self.0[0] {
-            Held::Secret { key, .. } => Key { bytes: *key, is_own: false, entry: 1 },
-            Held::Own { key, .. } => Key { bytes: *key, is_own: true, entry: 1 },
-        }
+        let (bytes, owner) = self.0.first();
+        Key { bytes, is_own: owner.is_some(), entry: 1 }
     }
 
     /// Those with which a datagram may be sealed that is about a server, with its own key or with a shared one.
     pub(crate) fn of_datagram(&self, is_own: bool, server: &[u8]) -> impl Iterator<Item = Key> {
-        self.0.iter().zip(1..).filter_map(move |(held, entry)| {
-            let bytes = match held {
-                Held::Secret { nuclei, .. } if is_own => own(nuclei, server),
-                Held::Secret { key, .. } => *key,
-                Held::Own { key, name } => (is_own && name.as_bytes() == server).then_some(*key)?,
-            };
-            Some(Key { bytes, is_own, entry })
-        })
-    }
-}
-
-impl Held {
-    fn of(secret: &[u8]) -> Held {
-        let secret = secret.trim_ascii();
-        Held::Secret { key: blake3::derive_key(CONTEXT, secret), nuclei: Owner::Nucleus.root(secret) }
+        let keys = self.0.of_owner(is_own.then_some(server));
+        keys.map(move |(entry, bytes)| Key { bytes, is_own, entry })
     }
 }
 
