@@ -134,10 +134,12 @@ fn same(expected: &blake3::Hash, given: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use proptest::prelude::*;
 
     use super::*;
-    use crate::key::{Owner, own_key};
+    use crate::key::{Owner, own_line};
 
     fn key() -> Keys {
         Keys::derive(b"a secret of the tests")
@@ -163,11 +165,8 @@ mod tests {
     /// A server that was taken over reports for itself, and for nobody else; and it is no sentry.
     #[test]
     fn an_own_key_opens_what_is_about_its_server_only() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("secret");
-        std::fs::write(&path, "a secret of the tests").expect("a file");
-        let line = own_key(&path, Owner::Nucleus, "web").expect("a secret");
-        let own = Keys::of("web", line.as_bytes(), &path).expect("its own");
+        let line = own_line("a secret of the tests", Owner::Nucleus, "web");
+        let own = Keys::of("web", line.as_bytes(), Path::new("key")).expect("its own");
         let seal_about = |server: &[u8], is_own: bool| {
             let mut buffer = [0; MAX_DATAGRAM];
             buffer[HEADER] = server.len() as u8;

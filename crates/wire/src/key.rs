@@ -244,6 +244,15 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, KeyError> {
     std::fs::read(path).map_err(|source| KeyError::Read { path: path.to_owned(), source })
 }
 
+/// The own key of `name` as a line of a file, for tests.
+#[cfg(test)]
+pub(crate) fn own_line(secret: &str, owner: Owner, name: &str) -> String {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("secret");
+    std::fs::write(&path, secret).expect("a file");
+    own_key(&path, owner, name).expect("a secret")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -233,10 +233,12 @@ fn draw() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use proptest::prelude::*;
 
     use super::*;
-    use crate::key::{Owner, own_key};
+    use crate::key::{Owner, own_line};
 
     fn keys() -> Keys {
         Keys::derive(b"a secret of the tests")
@@ -339,17 +341,14 @@ mod tests {
 
     #[test]
     fn who_has_a_server_s_own_key_is_no_sentry() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("secret");
-        std::fs::write(&path, "a secret of the tests").expect("a file");
         // A nonce whose bytes are a server's name, so that the server's own key is tried.
-        let line = own_key(&path, Owner::Nucleus, "web").expect("a secret");
-        let own = Keys::of("web", line.as_bytes(), &path).expect("its own");
+        let line = own_line("a secret of the tests", Owner::Nucleus, "web");
+        let own = Keys::of("web", line.as_bytes(), Path::new("key")).expect("its own");
         let nonce = u64::from_le_bytes(*b"\x03web\0\0\0\0");
         let header = Header { kind: Kind::Farewell, boot: 1, sequence: 1, token: 0 };
         let message = PeerMessage { header, nonce, about: None };
         let mut buffer = [0; MAX_DATAGRAM];
-        let secret = Keys::load(&path).expect("a secret");
+        let secret = Keys::derive(b"a secret of the tests");
         let length = message.write(&secret.first(), &mut buffer);
         assert_eq!(PeerMessage::read(&secret, &buffer[..length]), Ok(message.clone()));
         let length = message.write(&own.first(), &mut buffer);

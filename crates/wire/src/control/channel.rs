@@ -298,8 +298,10 @@ fn push(outbound: &mut Vec<u8>, frame: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
-    use crate::key::{Owner, own_key};
+    use crate::key::{Owner, own_line};
     use proptest::prelude::*;
 
     fn keys(text: &str) -> ControlKeys {
@@ -351,13 +353,11 @@ mod tests {
 
     #[test]
     fn a_sentry_with_its_own_key_is_itself_and_nobody_else() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("secret");
-        std::fs::write(&path, "the old secret, long enough").expect("a file");
-        let line = own_key(&path, Owner::Sentry, "one").expect("a secret");
-        let own = ControlKeys::of("one", line.as_bytes(), &path).expect("its own");
+        let path = Path::new("key");
+        let line = own_line("the old secret, long enough", Owner::Sentry, "one");
+        let own = ControlKeys::of("one", line.as_bytes(), path).expect("its own");
         let both = b"the new secret, long enough\nthe old secret, long enough";
-        let both = ControlKeys::from_secrets(both, &path).expect("two secrets");
+        let both = ControlKeys::from_secrets(both, path).expect("two secrets");
         let (mut sentry, mut control) = (Channel::connecting(&own), Channel::answering(&both));
         assert_eq!(control.key(), None, "nobody has shown anything");
         carry(&mut sentry, &mut control, 3).expect("opens");
@@ -368,7 +368,7 @@ mod tests {
         for line in [line.replace(" one ", " two "), line.replace(" one ", " on ")] {
             let name = line.split(' ').nth(1).expect("a name");
             let (mut sentry, mut control) = (
-                Channel::connecting(&ControlKeys::of(name, line.as_bytes(), &path).expect("it says so")),
+                Channel::connecting(&ControlKeys::of(name, line.as_bytes(), path).expect("it says so")),
                 Channel::answering(&both),
             );
             assert_eq!(carry(&mut sentry, &mut control, 1000), Err(ChannelError::Key), "{name}");
