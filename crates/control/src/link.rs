@@ -31,7 +31,7 @@ const BUFFER: usize = 16 * 1024;
 struct Seldom(Mutex<Option<Instant>>);
 
 impl Seldom {
-    fn lets_in(&self) -> bool {
+    fn is_due(&self) -> bool {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_due = last.is_none_or(|last| last.elapsed() >= Duration::from_secs(10));
         if is_due {
@@ -98,7 +98,7 @@ where
             let why = match serve(stream, connection, keys, &news).await {
                 Ok(()) => String::from("the connection was closed"),
                 Err(error) => {
-                    if error.kind() == io::ErrorKind::PermissionDenied && suspicions.lets_in() {
+                    if error.kind() == io::ErrorKind::PermissionDenied && suspicions.is_due() {
                         let peer = peer.map_or_else(|error| error.to_string(), |peer| peer.to_string());
                         warn!("a connection from {peer} was cut off: {error}");
                     }
