@@ -32,3 +32,4 @@ pub use isolation::{GivenIsolation, IsolationConfig, Method, Side};
 pub use nucleus::{Nucleus, StartError};
 pub use sample::Sample;
 pub use sampler::Sampler;
+pub use source::memory::memory_limit;

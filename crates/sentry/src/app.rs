@@ -55,6 +55,7 @@ pub struct App {
     drain: OnceLock<Drain>,
     /// Connections of clients that there are descriptors for.
     most_connections: u64,
+    most_held: u64,
     /// What lies over what the file says. Taken before the controller's lock.
     overlay: Mutex<Overlay>,
     /// Wakes who looks names up, when there may be others.
@@ -193,6 +194,7 @@ impl App {
             generation: AtomicU64::new(0),
             drain: OnceLock::new(),
             most_connections: u64::MAX,
+            most_held: u64::MAX,
             overlay: Mutex::default(),
             looks: Arc::default(),
             rebuilt: AtomicU64::new(0),
@@ -234,14 +236,20 @@ impl App {
         App { looks, ..self }
     }
 
-    /// The same with so many connections of clients at most, whatever its configuration says.
-    pub(crate) fn with_connections(self, most: u64) -> Self {
-        App { most_connections: most, ..self }
+    /// The same with so many connections of clients at most, whatever its configuration says, and so many bytes held
+    /// for them unless it says how many.
+    pub(crate) fn with_most(self, connections: u64, held: u64) -> Self {
+        App { most_connections: connections, most_held: held, ..self }
     }
 
     /// How many connections clients may have now.
     pub(crate) fn may_have(&self, limit: usize) -> u64 {
         self.most_connections.min(limit as u64)
+    }
+
+    /// How many bytes may be held for clients by this configuration.
+    pub(crate) fn most_held(&self, live: &InForce) -> u64 {
+        live.config.limits.held_bytes.unwrap_or(self.most_held)
     }
 
     /// Its name.

@@ -57,6 +57,10 @@ const CONNECTION_WINDOW: u32 = 65_535;
 /// connection lives: what was given cannot be taken back.
 const WIDE_WINDOW: u32 = 256 * 1024;
 
+/// What a connection takes as soon as there is one: `h2`'s buffers for what it writes and reads, which are 24 KiB,
+/// tables of fields, its task. 17 KiB of an idle one are in memory; a limit on a process's data counts the rest, too.
+const CONNECTION_BYTES: usize = 32 * 1024;
+
 /// Bytes of an answer that `h2` keeps for one stream; what is beyond is held, or waits at its server.
 const SEND_BUFFER: usize = 64 * 1024;
 
@@ -162,6 +166,7 @@ where
     client.says_goodbye.set(true);
     client.wait(Wait::Header, worker.deadline(|timeouts| timeouts.header));
     worker.lane().bump(Counter::Http2Connections);
+    worker.count_held(&client, CONNECTION_BYTES);
     let local_resets = if worker.conduct.strictness(worker.now()) > 1 { LOCAL_RESETS_SHORT } else { LOCAL_RESETS };
     let mut builder = Builder::new();
     builder
@@ -222,7 +227,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Served<T> {
                     return Poll::Ready(());
                 }
                 Poll::Ready(None) => return Poll::Ready(()),
-                Poll::Pending => return self.poll_time(),
+                Poll::Pending => return self.poll_time(cx),
             }
         }
         cx.waker().wake_by_ref();
@@ -254,7 +259,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Served<T> {
         if has_body.get() && !self.is_wide && worker.may_read_ahead() {
             self.is_wide = true;
             self.h2.set_target_window_size(WIDE_WINDOW);
-            worker.count_held(client, (WIDE_WINDOW - CONNECTION_WINDOW) as usize);
+            worker.count_held(client, CONNECTION_BYTES + (WIDE_WINDOW - CONNECTION_WINDOW) as usize);
         }
     }
 
@@ -265,7 +270,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Served<T> {
         self.shared.client.wake();
     }
 
-    fn poll_time(&mut self) -> Poll<()> {
+    fn poll_time(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Shared { worker, client, open, .. } = &*self.shared;
         match client.take_expired() {
             None => return Poll::Pending,
@@ -280,6 +285,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Served<T> {
                 }
                 self.h2.graceful_shutdown();
                 self.leave();
+            }
+            Some(Wait::GiveWay) => {
+                // What it asks from now on was not served, and may be asked elsewhere. Its hearing is not waited for.
+                self.h2.abrupt_shutdown(Reason::NO_ERROR);
+                let _ = self.h2.poll_closed(cx);
+                return Poll::Ready(());
             }
             Some(_) => return Poll::Ready(()),
         }

@@ -60,6 +60,7 @@ mod history;
 mod http2;
 mod in_force;
 pub mod listen;
+mod memory;
 mod metrics;
 mod mirror;
 mod monitor;

@@ -12,7 +12,6 @@ use tokio::sync::{Notify, watch};
 
 use crate::app::{App, AppError};
 use crate::config::{self, Config};
-use crate::descriptors;
 use crate::ends::{Desk, Ends};
 use crate::in_force::InForce;
 use crate::monitor::Monitor;
@@ -27,6 +26,7 @@ use crate::syn_policing::Helper;
 use crate::timer::CpuMeter;
 use crate::watchdog::{Threads, Watchdog};
 use crate::worker::{Crew, Left};
+use crate::{descriptors, memory};
 pub use refusal::{ReloadError, StartError};
 
 /// Starts sentries.
@@ -95,6 +95,7 @@ impl Sentry {
         let room = 2 * workers;
         let spans = Spans::start(config.traces.as_ref()).map_err(StartError::Traces)?;
         let most_connections = descriptors::connections_each(config.applications.len());
+        let most_held = memory::held_each(config.applications.len());
         let (looks, desk) = (Arc::new(Notify::new()), Arc::new(Desk::default()));
         let mut plan = plan(&config.applications, config.sentry.drain, &Plan::default())?;
         let mut apps = Vec::new();
@@ -103,7 +104,7 @@ impl Sentry {
         for (number, application) in config.applications.into_iter().enumerate() {
             let seed = seed(number as u64);
             let app = App::new(application, room, seed, records.clone())?;
-            let app = app.with_spans(spans.clone()).with_connections(most_connections);
+            let app = app.with_spans(spans.clone()).with_most(most_connections, most_held);
             let app = app.with_looks(looks.clone()).with_origin(origin).with_ends(desk.clone());
             apps.push(Arc::new(app));
         }

@@ -232,14 +232,19 @@ impl WorkerApp {
         }
     }
 
+    /// Bytes that may be held for all connections together.
+    pub(crate) fn most_held(&self) -> u64 {
+        self.app.most_held(&self.local.borrow().live)
+    }
+
     /// Whether all connections together hold more than they may.
     pub(crate) fn holds_too_much(&self) -> bool {
-        self.app.counters.held() > self.local.borrow().live.config.limits.held_bytes
+        self.app.counters.held() > self.most_held()
     }
 
     /// Whether there is room to hold what could also wait outside: half of the bound is kept for what cannot.
     pub(crate) fn may_read_ahead(&self) -> bool {
-        self.app.counters.held() < self.local.borrow().live.config.limits.held_bytes / 2
+        self.app.counters.held() < self.most_held() / 2
     }
 
     /// Closes the connections to servers that rest: how many.

@@ -113,20 +113,26 @@ pub(crate) fn help_others(worker: &WorkerApp) {
 }
 
 /// While clients together hold more than they may: this worker's part of what is too much goes, and its connections to
-/// servers that rest.
+/// servers that rest. While what they hold leaves no room for streams, only connections go that ask for nothing.
 pub(crate) fn free_memory(worker: &WorkerApp) {
-    let (held, most) = (worker.app.counters.held(), worker.local().live.config.limits.held_bytes);
-    if held.max(worker.app.counters.streams_take()) <= most {
+    let (held, streams, most) = (worker.app.counters.held(), worker.app.counters.streams_take(), worker.most_held());
+    if held.max(streams) > most {
+        worker.close_resting();
+    }
+    let taken = if held > most { held } else { held + streams };
+    if held == 0 || taken < most {
         return;
     }
-    worker.close_resting();
-    if held <= most {
-        return;
-    }
-    let excess = held - most / 8 * EIGHTHS_LEFT;
-    let own: u64 = worker.clients.borrow().iter().map(|(_, client)| u64::from(client.held.get())).sum();
+    let excess = taken - most / 8 * EIGHTHS_LEFT;
+    let clients = worker.clients.borrow();
+    let own: u64 = clients.iter().map(|(_, client)| u64::from(client.held.get())).sum();
     let part = u128::from(excess) * u128::from(own) / u128::from(held);
-    let candidates = candidates(worker, Duration::ZERO, |client| client.held.get().into());
+    let mut candidates = candidates(worker, Duration::ZERO, |client| client.held.get().into());
+    if held <= most {
+        let is_idle = |key| clients.get(key).is_some_and(|client| client.waits_for() == Wait::Idle);
+        candidates.iter_mut().for_each(|one| one.since = one.since.filter(|_| is_idle(one.key)));
+    }
+    drop(clients);
     let closed = close(worker, first_to_go(candidates, part as u64), Counter::ConnectionsShed);
     say(worker, "memory", closed);
 }

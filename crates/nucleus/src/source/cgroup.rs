@@ -31,6 +31,19 @@ impl Cgroups {
         ["cpuacct", "cpu,cpuacct", "cpu", "memory"].into_iter().any(has).then_some(Cgroups::V1(mount))
     }
 
+    /// The group that limits this process's memory; the root where that is not to be seen.
+    pub(crate) fn own(root: &Path) -> PathBuf {
+        let text = std::fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+        let lines = text.lines().filter_map(|line| {
+            let (controllers, group) = line.split_once(':')?.1.split_once(':')?;
+            // Version 2 names none.
+            let is_it = controllers.is_empty() || controllers.split(',').any(|name| name == "memory");
+            is_it.then_some((controllers.is_empty(), group))
+        });
+        // Where both versions are mounted, limits of memory may be with version 1.
+        PathBuf::from(lines.min().map_or("", |(_, group)| group))
+    }
+
     /// The folder of `group` under a controller (of version 1; version 2 has one for all).
     pub(crate) fn folder(&self, controller: &str, group: &Path) -> PathBuf {
         let group = group.strip_prefix("/").unwrap_or(group);

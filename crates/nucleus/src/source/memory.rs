@@ -5,6 +5,19 @@ use std::path::Path;
 use super::cgroup::Cgroups;
 use super::{Source, value_of};
 
+/// Bytes of memory that this process may have: the machine's, or the limit of its cgroup or of one above it, if that is
+/// less; `None` where the system does not say.
+pub fn memory_limit() -> Option<u64> {
+    limit_of_process(Path::new("/")).map(|limit| limit as u64)
+}
+
+fn limit_of_process(root: &Path) -> Option<f64> {
+    let (cgroups, group) = (Cgroups::find(root), Cgroups::own(root));
+    let mut memory = Memory::new(root, cgroups.as_ref(), &group);
+    memory.look_at_limits(cgroups.as_ref(), &group);
+    memory.read().1
+}
+
 /// The cgroup's memory where it is limited, else the machine's.
 #[derive(Debug)]
 pub(crate) struct Memory {
@@ -94,6 +107,37 @@ mod tests {
         assert_eq!(read(&tree, ""), (Some(200_000.0), Some(500_000.0)));
         tree.write("sys/fs/cgroup/memory.max", "5000000000\n");
         assert_eq!(read(&tree, "").1, Some(1_024_000.0), "a limit above what there is limits nothing");
+    }
+
+    #[test]
+    fn a_process_may_have_what_its_own_group_may() {
+        let files = [
+            ("proc/meminfo", INFO),
+            ("proc/self/cgroup", "0::/system.slice/web.service\n"),
+            ("sys/fs/cgroup/cgroup.controllers", ""),
+            ("sys/fs/cgroup/system.slice/memory.max", "300000\n"),
+            ("sys/fs/cgroup/system.slice/web.service/memory.max", "max\n"),
+        ];
+        let tree = Tree::new(&files);
+        assert_eq!(limit_of_process(tree.root()), Some(300_000.0), "the limit of a group above counts");
+        tree.write("sys/fs/cgroup/system.slice/web.service/memory.max", "200000\n");
+        assert_eq!(limit_of_process(tree.root()), Some(200_000.0));
+        let files = [
+            ("proc/meminfo", INFO),
+            ("proc/self/cgroup", "5:cpuset:/\n4:cpu,memory:/app\n0::/\n"),
+            ("sys/fs/cgroup/memory/app/memory.limit_in_bytes", "1000"),
+        ];
+        assert_eq!(limit_of_process(Tree::new(&files).root()), Some(1000.0));
+        // A container's own view: what it is called outside is not to be seen, and the root is its own.
+        let files = [
+            ("proc/meminfo", INFO),
+            ("proc/self/cgroup", "4:memory:/docker/1\n"),
+            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "2000"),
+        ];
+        assert_eq!(limit_of_process(Tree::new(&files).root()), Some(2000.0));
+        assert_eq!(limit_of_process(Tree::new(&[("proc/meminfo", INFO)]).root()), Some(1_024_000.0));
+        assert_eq!(limit_of_process(Tree::new(&[]).root()), None);
+        assert!(memory_limit().is_some_and(|bytes| bytes > 1 << 20), "that of the process that tests");
     }
 
     #[test]

@@ -57,8 +57,8 @@ pub struct Limits {
     /// Requests that wait in class queues.
     pub waiting: usize,
     /// Bytes held for all clients together: what they sent ahead, bodies that are read before they are admitted, and
-    /// what they do not read.
-    pub held_bytes: u64,
+    /// what they do not read, and connections of HTTP/2. `None`: by the memory that there is.
+    pub held_bytes: Option<u64>,
     /// Bytes of one request's body that are read before it is admitted, and of one answer that its client does not
     /// take yet; 0 to hold neither.
     pub ahead: usize,
@@ -94,7 +94,7 @@ impl Default for Limits {
             connections: 100_000,
             handshakes: 4096,
             waiting: 10_000,
-            held_bytes: 64 << 20,
+            held_bytes: None,
             ahead: 256 << 10,
             body_rate: 500,
             open: MOST_OPEN,

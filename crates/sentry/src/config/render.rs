@@ -367,7 +367,7 @@ fn limits(given: &Limits) -> Table {
     put(&mut out, "connections", whole(given.connections));
     put(&mut out, "handshakes", whole(given.handshakes));
     put(&mut out, "waiting", whole(given.waiting));
-    put(&mut out, "held_bytes", given.held_bytes.to_string());
+    put_some(&mut out, "held_bytes", given.held_bytes.map(|bytes| bytes.to_string()));
     put(&mut out, "ahead", given.ahead.to_string());
     put(&mut out, "body_rate", given.body_rate.to_string());
     put(&mut out, "open", whole(given.open));

@@ -135,7 +135,7 @@ fn owner(worker: &WorkerApp, peer: IpAddr) -> Option<u64> {
 /// Streams that a new connection may have at once.
 pub(super) fn streams(worker: &WorkerApp) -> u32 {
     let limits = &worker.local().live.config.limits;
-    let taken = worker.app.counters.streams_take() as f64 / limits.held_bytes.max(1) as f64;
+    let taken = worker.app.counters.streams_take() as f64 / worker.most_held().max(1) as f64;
     worker.conduct.streams(worker.now(), u32::try_from(limits.streams).unwrap_or(u32::MAX), taken)
 }
 
@@ -171,7 +171,7 @@ pub(crate) fn has_room(worker: &WorkerApp, peer: IpAddr) -> bool {
 /// proxy's are refused at twice as much.
 fn is_crowded(worker: &WorkerApp, peer: IpAddr) -> bool {
     let counters = &worker.app.counters;
-    let (taken, room) = (counters.streams_take() + counters.held(), worker.local().live.config.limits.held_bytes);
+    let (taken, room) = (counters.streams_take() + counters.held(), worker.most_held());
     if taken < room {
         return false;
     }

@@ -113,7 +113,7 @@ fn what_is_sent_ahead_of_an_admitted_request_is_bounded() {
 #[test]
 fn when_all_together_leave_too_much_unread_those_are_closed() {
     let mut app = refusing();
-    app.limits.held_bytes = 1;
+    app.limits.held_bytes = Some(1);
     let sentry = Running::start(app);
     let mut client = sentry.client();
     let _ = client.io.write_all(ASK.repeat(2520).as_bytes());

@@ -19,7 +19,7 @@ use crate::support::hostile::{Honest, Tally, connect_from, hostile_address};
 
 /// Connections of an attack, unless `TIDEGATE_HOSTILE` says how many: of one on memory, and of one on the processor,
 /// which sends as fast as it can. How many of the latter are borne depends on the machine, on which other tests run.
-const MANY: usize = 250;
+const MANY: usize = 1000;
 const FLOOD: usize = 40;
 
 /// Streams that the sentry allows on one connection.
@@ -51,6 +51,8 @@ enum Kind {
     Unread,
     /// Begins bodies, and does not go on.
     Bodies,
+    /// Speaks HTTP/2, and asks for nothing.
+    Idle,
 }
 
 impl Kind {
@@ -93,7 +95,7 @@ impl Kind {
             Kind::Settings => frame(4, 0, 0, &[]).repeat(50),
             Kind::Unread if turn < STREAMS => frame(1, 5, stream, LARGE),
             Kind::Bodies if turn < STREAMS => [frame(1, 4, stream, POST), frame(0, 0, stream, &[b'x'; 5000])].concat(),
-            Kind::Crumbs | Kind::Unread | Kind::Bodies => Vec::new(),
+            Kind::Crumbs | Kind::Unread | Kind::Bodies | Kind::Idle => Vec::new(),
         }
     }
 
@@ -311,4 +313,9 @@ fn answers_that_nobody_reads_hurt_nobody() {
 #[test]
 fn bodies_without_an_end_hurt_nobody() {
     assert_withstood(Kind::Bodies);
+}
+
+#[test]
+fn idle_connections_of_http2_hurt_nobody() {
+    assert_withstood(Kind::Idle);
 }

@@ -1,12 +1,14 @@
 //! Who gives way when connections, descriptors or memory are short: whoever has most, and only what waits for its
 //! client.
 
-use std::io::Write;
-use std::net::{IpAddr, Ipv4Addr};
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, TcpStream};
 
 use tidegate_sentry::counters::Counter;
 
-use crate::support::{Client, Door, RawServer, Running, application, ok, until};
+use crate::http2::{GET as GET_HTTP2, PREFACE, frame};
+use crate::support::hostile::connect_from;
+use crate::support::{Client, Door, PATIENCE, RawServer, Running, application, ok, until};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: t\r\n\r\n";
 
@@ -107,7 +109,7 @@ fn what_is_being_served_is_never_closed_for_others() {
 #[test]
 fn who_holds_most_memory_gives_it_back() {
     let mut app = application(&[]);
-    app.limits.held_bytes = 128 * 1024;
+    app.limits.held_bytes = Some(128 * 1024);
     let sentry = Running::start(app);
     let half = |bytes: usize| format!("GET / HTTP/1.1\r\nHost: t\r\nX: {}", "x".repeat(bytes));
     let mut modest = Client::connect_from(other(2), sentry.address);
@@ -136,7 +138,7 @@ const LARGE: usize = 12 << 20;
 fn answers_of_servers_that_nobody_reads_give_way_too() {
     let server = RawServer::answering(|asked| ok(&"x".repeat(if asked.target == "/large" { LARGE } else { 20_000 })));
     let mut app = application(&[server.address]);
-    app.limits.held_bytes = 256 * 1024;
+    app.limits.held_bytes = Some(256 * 1024);
     let sentry = Running::start(app);
     let unread: Vec<_> = (0..16)
         .map(|_| {
@@ -151,4 +153,74 @@ fn answers_of_servers_that_nobody_reads_give_way_too() {
     assert_eq!(sentry.ask(GET).body.len(), 20_000);
     drop(unread);
     until("nothing is held for who has left", || sentry.app().counters.held() == 0);
+}
+
+/// What a connection of HTTP/2 counts for, and how many of them fit into what may be held.
+const HTTP2_CONNECTION: u64 = 32 * 1024;
+const FIT: usize = 8;
+
+/// A connection of HTTP/2 on which nothing is asked.
+fn resting_http2(sentry: &Running, from: IpAddr) -> TcpStream {
+    let before = sentry.count(Counter::Http2Connections);
+    let mut io = connect_from(from, sentry.address).expect("a connection");
+    io.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    io.write_all(&[PREFACE, &frame(4, 0, 0, &[])].concat()).expect("the preface");
+    until("it is known", || sentry.count(Counter::Http2Connections) > before);
+    io
+}
+
+/// The kinds of the frames that come, and of a GOAWAY its reason, until the connection ends or one is of this kind.
+fn frames_until(io: &mut TcpStream, kind: u8) -> Vec<(u8, u32)> {
+    let mut all = Vec::new();
+    let mut head = [0; 9];
+    while all.last().is_none_or(|(last, _)| *last != kind) && io.read_exact(&mut head).is_ok() {
+        let mut payload = vec![0; usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2])];
+        io.read_exact(&mut payload).expect("a whole frame");
+        let reason = if head[3] == 7 { u32::from_be_bytes(payload[4..8].try_into().expect("four bytes")) } else { 0 };
+        all.push((head[3], reason));
+    }
+    all
+}
+
+#[test]
+fn idle_connections_of_http2_take_memory_and_give_way() {
+    let server = RawServer::answering(|_| ok("here"));
+    let mut app = application(&[server.address]);
+    app.limits.held_bytes = Some(FIT as u64 * HTTP2_CONNECTION);
+    let sentry = Running::start(app);
+    let mut modest = resting_http2(&sentry, other(2));
+    let mut many: Vec<_> = (0..3 * FIT).map(|_| resting_http2(&sentry, other(1))).collect();
+    until("what is too much is given back", || sentry.app().counters.held() <= FIT as u64 * HTTP2_CONNECTION);
+    let shed = sentry.count(Counter::ConnectionsShed);
+    assert!((2 * FIT as u64..3 * FIT as u64).contains(&shed), "{shed}");
+    // It hears that what it may have asked was not served.
+    assert_eq!(frames_until(&mut many[0], 0xff).last(), Some(&(7, 0)));
+    modest.write_all(&frame(1, 5, 1, GET_HTTP2)).expect("it is open");
+    assert_eq!(frames_until(&mut modest, 0).last(), Some(&(0, 0)), "the modest client's is the oldest, and stays");
+    drop((many, modest));
+    until("nothing is held for who has left", || sentry.app().counters.held() == 0);
+}
+
+#[test]
+fn idle_connections_of_http2_give_way_to_requests() {
+    let door = Door::default();
+    let opened = door.clone();
+    let server = RawServer::answering(move |_| {
+        opened.wait();
+        ok("here")
+    });
+    let mut app = application(&[server.address]);
+    app.limits.held_bytes = Some(FIT as u64 * HTTP2_CONNECTION);
+    let sentry = Running::start(app);
+    let idle: Vec<_> = (0..FIT - 2).map(|_| resting_http2(&sentry, other(1))).collect();
+    let mut busy = resting_http2(&sentry, other(2));
+    assert_eq!(sentry.count(Counter::ConnectionsShed), 0, "there is room");
+    for stream in 0..4 {
+        busy.write_all(&frame(1, 5, 2 * stream + 1, GET_HTTP2)).expect("it is open");
+    }
+    until("idle ones are closed", || sentry.count(Counter::ConnectionsShed) > 0);
+    door.open();
+    assert_eq!(frames_until(&mut busy, 0).last(), Some(&(0, 0)));
+    assert_eq!(sentry.count(Counter::Http2Crowded), 0);
+    drop(idle);
 }

@@ -98,7 +98,7 @@ fn what_is_too_long_to_be_held_is_admitted_with_what_is_held() {
 fn where_nothing_may_be_held_uploads_go_on_as_they_come() {
     let server = counting();
     let mut application = limited(1, &server);
-    application.limits.held_bytes = 0;
+    application.limits.held_bytes = Some(0);
     let sentry = Running::start(application);
     let mut client = sentry.client();
     client.send(post(6) + "abc");

@@ -39,7 +39,7 @@ impl Resolver<'_, '_, '_> {
             connections: self.count("connections", raw.connections, default.connections, 1..=10_000_000),
             handshakes: self.count("handshakes", raw.handshakes, default.handshakes, 1..=1_000_000),
             waiting: self.count("waiting", raw.waiting, default.waiting, 1..=10_000_000),
-            held_bytes: raw.held_bytes.map_or(default.held_bytes, |bytes| bytes.value.0),
+            held_bytes: raw.held_bytes.map(|bytes| bytes.value.0),
             ahead: self.count("ahead", ahead, default.ahead, 0..=1 << 30),
             body_rate: raw.body_rate.map_or(default.body_rate, |bytes| bytes.value.0),
             open: self.count("open", raw.open, default.open, 0..=10_000_000),
