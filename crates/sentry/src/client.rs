@@ -22,12 +22,10 @@ use self::ends::compact;
 pub(crate) use self::sharer::Sharer;
 pub(crate) use self::slot::Slot;
 pub(crate) use self::wait::Wait;
-use crate::config::Timeouts;
 use crate::ending::Ending;
 use crate::gate::Reader;
 use crate::gate::head::Bad;
 use crate::permit::Arrival;
-use crate::serve::LINGER;
 use crate::tls::Facts;
 use crate::tunnel::ServerEnd;
 
@@ -93,8 +91,9 @@ pub(crate) struct Client {
     pub(crate) says_goodbye: Cell<bool>,
     /// The request's target names a host and no path.
     pub(crate) asks_whole_server: Cell<bool>,
-    /// Bytes that are held for it, as they are counted.
+    /// Bytes that are held for it, as they are counted; KiB among them that its connection takes whatever it does.
     pub(crate) held: Cell<u32>,
+    pub(crate) own: Cell<u8>,
     /// Bytes of an answer that hyper has and the socket has not taken.
     pub(crate) unwritten: Cell<u32>,
     /// How it reads, once it does not keep up.
@@ -125,6 +124,7 @@ impl Client {
             says_goodbye: Cell::default(),
             asks_whole_server: Cell::default(),
             held: Cell::default(),
+            own: Cell::default(),
             unwritten: Cell::default(),
             reader: Slot::default(),
             forwarded_for: Slot::default(),
@@ -333,31 +333,6 @@ impl Client {
             None => future.as_mut().poll(cx).map(Ok),
         })
         .await
-    }
-
-    /// Since when it waits for its client and for nothing else, nanoseconds, before the clock's zero too: who never
-    /// asked counts as idle for longer than anybody who did. `None`: it does not. An answer must have lain there for
-    /// `unread`.
-    pub(crate) fn waits_since(&self, timeouts: &Timeouts, now: Timestamp, unread: Duration) -> Option<i64> {
-        if self.expired.get() == Some(Wait::GiveWay) {
-            return None;
-        }
-        let nanos = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
-        let since = |timeout| (self.deadline.get().as_nanos() as i64).saturating_sub(nanos(timeout));
-        match self.wait.get() {
-            Wait::Idle => Some(since(timeouts.client_idle)),
-            Wait::Handshake => Some(since(timeouts.handshake)),
-            Wait::Header => Some(since(timeouts.header)),
-            Wait::Linger => Some(since(LINGER)),
-            Wait::ResponseBody if self.held.get() > 0 => {
-                let progress = since(timeouts.body_idle);
-                Some(progress).filter(|since| since.saturating_add(nanos(unread)) <= now.as_nanos() as i64)
-            }
-            Wait::RequestBody if self.held.get() > 0 && self.upload.is_starved.get() => Some(since(timeouts.body_idle)),
-            // Its deadline says nothing of the client; it is among the youngest.
-            Wait::Look if self.held.get() > 0 && unread.is_zero() => i64::try_from(now.as_nanos()).ok(),
-            _ => None,
-        }
     }
 
     /// The process is short of something: the connection is to go, unless a request comes on it at this moment.

@@ -56,10 +56,11 @@ const CONNECTION_WINDOW: u32 = 65_535;
 /// The same once there was a body and room; what it is more is in the books of what is held, for as long as the
 /// connection lives: what was given cannot be taken back.
 const WIDE_WINDOW: u32 = 256 * 1024;
+const WIDENED_KIB: u8 = 192;
 
 /// What a connection takes as soon as there is one: `h2`'s buffers for what it writes and reads, which are 24 KiB,
 /// tables of fields, its task. 17 KiB of an idle one are in memory; a limit on a process's data counts the rest, too.
-const CONNECTION_BYTES: usize = 32 * 1024;
+const CONNECTION_KIB: u8 = 32;
 
 /// Bytes of an answer that `h2` keeps for one stream; what is beyond is held, or waits at its server.
 const SEND_BUFFER: usize = 64 * 1024;
@@ -79,7 +80,8 @@ const MOST_RESETS: u32 = 2;
 /// While the worker is short of time, one in so many of these.
 const RESETS_SHORT: u32 = 4;
 
-/// Streams accepted before other tasks get their turn.
+/// Streams accepted before other tasks get their turn; besides those whose heads are read by then. A head is in no book
+/// before it is accepted, and may be 160 times what it was on the wire: none is left lying until the next turn.
 const BATCH: usize = 64;
 
 /// How often a connection with requests looks whether the sentry drains.
@@ -166,7 +168,8 @@ where
     client.says_goodbye.set(true);
     client.wait(Wait::Header, worker.deadline(|timeouts| timeouts.header));
     worker.lane().bump(Counter::Http2Connections);
-    worker.count_held(&client, CONNECTION_BYTES);
+    worker.count_held(&client, 0);
+    worker.count_own(&client, client.own.get() + CONNECTION_KIB);
     let local_resets = if worker.conduct.strictness(worker.now()) > 1 { LOCAL_RESETS_SHORT } else { LOCAL_RESETS };
     let mut builder = Builder::new();
     builder
@@ -210,7 +213,13 @@ struct Served<T> {
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Served<T> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        for _ in 0..BATCH {
+        self.oddities.begin_turn();
+        let mut accepted = 0;
+        loop {
+            if accepted == BATCH {
+                self.oddities.end_turn();
+            }
+            accepted += 1;
             self.judge();
             // Those that were reset have tasks until these had their turn; streams are not counted without them.
             let next = if self.shared.open.get() < self.shared.most_open() {
@@ -230,8 +239,6 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Served<T> {
                 Poll::Pending => return self.poll_time(cx),
             }
         }
-        cx.waker().wake_by_ref();
-        Poll::Pending
     }
 
     /// Ends the connection where its client does too much that asks for nothing.
@@ -259,7 +266,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Served<T> {
         if has_body.get() && !self.is_wide && worker.may_read_ahead() {
             self.is_wide = true;
             self.h2.set_target_window_size(WIDE_WINDOW);
-            worker.count_held(client, CONNECTION_BYTES + (WIDE_WINDOW - CONNECTION_WINDOW) as usize);
+            worker.count_own(client, client.own.get() + WIDENED_KIB);
         }
     }
 

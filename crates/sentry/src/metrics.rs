@@ -393,7 +393,7 @@ fn data_path(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
     let open = all.iter().map(|seen| (seen.labels(), seen.app.counters.connections_open() as f64));
     out.gauge("tidegate_connections_open", "Client connections open now.", None, open)?;
     let held = all.iter().map(|seen| (seen.labels(), seen.app.counters.held() as f64));
-    let help = "Bytes held for clients: what they sent ahead, what they have not read, connections of HTTP/2.";
+    let help = "Bytes held for clients: what they sent ahead, what they have not read, TLS, HTTP/2.";
     out.gauge("tidegate_held", help, Some(Unit::Bytes), held)?;
     let most = all.iter().map(|seen| (seen.labels(), seen.app.most_held(&seen.app.live()) as f64));
     out.gauge("tidegate_held_limit", "Bytes that may be held for clients.", Some(Unit::Bytes), most)?;

@@ -172,8 +172,7 @@ impl Registered {
 impl Drop for Registered {
     fn drop(&mut self) {
         self.worker.clients.borrow_mut().remove(self.key);
-        self.client.unwritten.set(0);
-        self.worker.count_held(&self.client, 0);
+        self.worker.count_gone(&self.client);
         self.worker.lane().bump(Counter::ConnectionsClosed);
         self.client.end_message();
     }

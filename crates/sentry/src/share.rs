@@ -220,9 +220,26 @@ impl WorkerApp {
         }
     }
 
+    /// A connection itself now takes so many KiB, whatever is held for its client besides.
+    pub(crate) fn count_own(&self, client: &Client, kib: u8) {
+        let besides = client.held.get() - u32::from(client.own.replace(kib)) * 1024;
+        self.count(client, besides.saturating_add(u32::from(kib) * 1024));
+    }
+
     /// A connection's gate now holds so many bytes that its client sent ahead or has not read.
     pub(crate) fn count_held(&self, client: &Client, bytes: usize) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).saturating_add(client.unwritten.get());
+        self.count(client, bytes.saturating_add(u32::from(client.own.get()) * 1024));
+    }
+
+    /// A connection is over: nothing is held for its client.
+    pub(crate) fn count_gone(&self, client: &Client) {
+        client.unwritten.set(0);
+        client.own.set(0);
+        self.count(client, 0);
+    }
+
+    fn count(&self, client: &Client, bytes: u32) {
         let before = client.held.replace(bytes);
         if bytes != before {
             self.lane().hold(before.into(), bytes.into());
@@ -240,6 +257,12 @@ impl WorkerApp {
     /// Whether all connections together hold more than they may.
     pub(crate) fn holds_too_much(&self) -> bool {
         self.app.counters.held() > self.most_held()
+    }
+
+    /// Whether they hold so much more that nobody may come for whom nobody goes: a worker that is short of time accepts
+    /// faster than those go that are told to.
+    pub(crate) fn is_full(&self) -> bool {
+        self.app.counters.held() / 5 > self.most_held() / 4
     }
 
     /// Whether there is room to hold what could also wait outside: half of the bound is kept for what cannot.

@@ -67,7 +67,8 @@ struct Candidate {
     weight: u64,
 }
 
-/// Whether one more connection may stay although there are as many as may be: for each that is told to go, one.
+/// Whether one more connection may stay although there are as many as may be, or all hold far too much: for each that
+/// is told to go, one.
 pub(crate) fn make_room(worker: &WorkerApp) -> bool {
     let shortage = &worker.shortage;
     if shortage.made.get() == 0 {
@@ -75,7 +76,7 @@ pub(crate) fn make_room(worker: &WorkerApp) -> bool {
         if now < shortage.in_vain_until.get() {
             return false;
         }
-        shortage.made.set(close_waiting(worker));
+        shortage.made.set(if worker.is_full() { free_memory(worker) } else { close_waiting(worker) });
         if shortage.made.get() == 0 {
             shortage.in_vain_until.set(now + IN_VAIN);
             return false;
@@ -113,15 +114,16 @@ pub(crate) fn help_others(worker: &WorkerApp) {
 }
 
 /// While clients together hold more than they may: this worker's part of what is too much goes, and its connections to
-/// servers that rest. While what they hold leaves no room for streams, only connections go that ask for nothing.
-pub(crate) fn free_memory(worker: &WorkerApp) {
+/// servers that rest. While what they hold leaves no room for streams, only connections go that ask for nothing. How
+/// many were told to.
+pub(crate) fn free_memory(worker: &WorkerApp) -> usize {
     let (held, streams, most) = (worker.app.counters.held(), worker.app.counters.streams_take(), worker.most_held());
     if held.max(streams) > most {
         worker.close_resting();
     }
     let taken = if held > most { held } else { held + streams };
     if held == 0 || taken < most {
-        return;
+        return 0;
     }
     let excess = taken - most / 8 * EIGHTHS_LEFT;
     let clients = worker.clients.borrow();
@@ -135,6 +137,7 @@ pub(crate) fn free_memory(worker: &WorkerApp) {
     drop(clients);
     let closed = close(worker, first_to_go(candidates, part as u64), Counter::ConnectionsShed);
     say(worker, "memory", closed);
+    closed
 }
 
 /// Closes some of the connections that wait for their clients: how many.

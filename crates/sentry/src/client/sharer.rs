@@ -45,8 +45,7 @@ impl Sharer {
 impl Drop for Sharer {
     fn drop(&mut self) {
         self.worker.clients.borrow_mut().remove(self.key);
-        self.client.unwritten.set(0);
-        self.worker.count_held(&self.client, 0);
+        self.worker.count_gone(&self.client);
         self.client.end_message();
         self.counted.end(&self.worker);
     }

@@ -1,5 +1,13 @@
 //! What connections wait for.
 
+use std::time::Duration;
+
+use tidegate_engine::Timestamp;
+
+use super::Client;
+use crate::config::Timeouts;
+use crate::serve::LINGER;
+
 /// What a connection waits for, and so what it means when its deadline passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Wait {
@@ -30,4 +38,36 @@ pub(crate) enum Wait {
     GiveWay,
     /// Nothing: the controller wants the request ended.
     Cancelled,
+}
+
+impl Client {
+    /// Since when it waits for its client and for nothing else, nanoseconds, before the clock's zero too: who never
+    /// asked counts as idle for longer than anybody who did. `None`: it does not. An answer must have lain there for
+    /// `unread`.
+    pub(crate) fn waits_since(&self, timeouts: &Timeouts, now: Timestamp, unread: Duration) -> Option<i64> {
+        if self.expired.get() == Some(Wait::GiveWay) {
+            return None;
+        }
+        let nanos = |time: Duration| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
+        let since = |timeout| (self.deadline.get().as_nanos() as i64).saturating_sub(nanos(timeout));
+        match self.wait.get() {
+            Wait::Idle => Some(since(timeouts.client_idle)),
+            Wait::Handshake => Some(since(timeouts.handshake)),
+            Wait::Header => Some(since(timeouts.header)),
+            Wait::Linger => Some(since(LINGER)),
+            Wait::ResponseBody if self.holds() => {
+                let progress = since(timeouts.body_idle);
+                Some(progress).filter(|since| since.saturating_add(nanos(unread)) <= now.as_nanos() as i64)
+            }
+            Wait::RequestBody if self.holds() && self.upload.is_starved.get() => Some(since(timeouts.body_idle)),
+            // Its deadline says nothing of the client; it is among the youngest.
+            Wait::Look if self.holds() && unread.is_zero() => i64::try_from(now.as_nanos()).ok(),
+            _ => None,
+        }
+    }
+
+    /// Whether something is held for it, besides what its connection takes.
+    pub(crate) fn holds(&self) -> bool {
+        self.held.get() > u32::from(self.own.get()) * 1024
+    }
 }

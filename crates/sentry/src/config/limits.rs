@@ -57,7 +57,7 @@ pub struct Limits {
     /// Requests that wait in class queues.
     pub waiting: usize,
     /// Bytes held for all clients together: what they sent ahead, bodies that are read before they are admitted, and
-    /// what they do not read, and connections of HTTP/2. `None`: by the memory that there is.
+    /// what they do not read, what TLS and HTTP/2 take. `None`: by the memory that there is.
     pub held_bytes: Option<u64>,
     /// Bytes of one request's body that are read before it is admitted, and of one answer that its client does not
     /// take yet; 0 to hold neither.

@@ -364,7 +364,7 @@ section! {
         handshakes: u64,
         /// Requests in the class queues. Default: `10000`.
         waiting: u64,
-        /// Bytes that clients sent ahead or leave unread, and connections of HTTP/2. Beyond half of it none is
+        /// Bytes that clients sent ahead or leave unread, and that TLS and HTTP/2 take. Beyond half of it none is
         /// [read ahead](work.md#slow-clients); beyond it, who holds most [gives way](security.md#who-gives-way).
         /// Default: a quarter of [the memory that there is](security.md#how-much-that-is).
         held_bytes: Bytes,

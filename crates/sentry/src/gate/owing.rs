@@ -31,7 +31,7 @@ impl Gate {
             Poll::Pending => {}
         }
         // Answers that are taken at once are never counted.
-        if written.is_pending() || self.client.held.get() > 0 {
+        if written.is_pending() || self.client.holds() {
             self.count_held();
         }
     }

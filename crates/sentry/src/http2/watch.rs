@@ -37,9 +37,21 @@ pub(super) struct Oddities {
     since: Cell<Timestamp>,
     /// Since they were judged.
     fresh: Cell<u32>,
+    /// Nothing more is read in this turn.
+    is_over: Cell<bool>,
 }
 
 impl Oddities {
+    /// A turn of the connection's task begins: there may be more to read.
+    pub(super) fn begin_turn(&self) {
+        self.is_over.set(false);
+    }
+
+    /// What was read is brought to an end in this turn, and nothing more begun.
+    pub(super) fn end_turn(&self) {
+        self.is_over.set(true);
+    }
+
     /// One more, of another kind.
     pub(super) fn note(&self) {
         self.count.update(|count| count.saturating_add(1));
@@ -149,7 +161,7 @@ fn asks_for_nothing(kind: u8, flags: u8, length: usize) -> bool {
 impl<T: AsyncRead + Unpin> AsyncRead for Watched<T> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        if this.oddities.fresh.get() >= MOST_PER_TURN {
+        if this.oddities.fresh.get() >= MOST_PER_TURN || this.oddities.is_over.get() {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -216,6 +228,10 @@ mod tests {
         assert!((MOST_PER_TURN..2 * MOST_PER_TURN).contains(&once), "{once}");
         assert!(!read(), "not judged yet");
         oddities.are_too_many(Timestamp::ZERO, || 1);
+        assert!(read());
+        oddities.end_turn();
+        assert!(!read(), "the turn is over");
+        oddities.begin_turn();
         assert!(read());
     }
 

@@ -8,7 +8,7 @@ use tidegate_sentry::counters::Counter;
 
 use crate::http2::{GET as GET_HTTP2, PREFACE, frame};
 use crate::support::hostile::connect_from;
-use crate::support::{Client, Door, PATIENCE, RawServer, Running, application, ok, until};
+use crate::support::{Client, Door, PATIENCE, RawServer, Running, application, config, ok, until};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: t\r\n\r\n";
 
@@ -199,6 +199,35 @@ fn idle_connections_of_http2_take_memory_and_give_way() {
     assert_eq!(frames_until(&mut modest, 0).last(), Some(&(0, 0)), "the modest client's is the oldest, and stays");
     drop((many, modest));
     until("nothing is held for who has left", || sentry.app().counters.held() == 0);
+}
+
+#[test]
+fn nobody_comes_while_all_work_and_hold_far_too_much() {
+    let door = Door::default();
+    let opened = door.clone();
+    let server = RawServer::answering(move |_| {
+        opened.wait();
+        ok("here")
+    });
+    let mut app = application(&[server.address]);
+    let sentry = Running::start(app.clone());
+    let mut served: Vec<_> = (0..FIT).map(|_| resting_http2(&sentry, other(1))).collect();
+    served.iter_mut().for_each(|io| io.write_all(&frame(1, 5, 1, GET_HTTP2)).expect("it is open"));
+    until("all ask", || sentry.count(Counter::Http2Requests) == FIT as u64);
+    // From now on there is less room than they take.
+    app.listen = sentry.app().live().config.listen.clone();
+    app.limits.held_bytes = Some(FIT as u64 / 2 * HTTP2_CONNECTION);
+    sentry.handle.reload(config(app, 1)).expect("a reload");
+    let late: Vec<_> = (0..5).map(|_| connect_from(other(2), sentry.address).expect("a connection")).collect();
+    late.iter().for_each(|mut io| io.write_all(GET.as_bytes()).expect("the kernel takes it"));
+    until("they are turned away", || sentry.count(Counter::ConnectionsRefused) == 5);
+    door.open();
+    for io in &mut served {
+        assert_eq!(frames_until(io, 0).last(), Some(&(0, 0)), "who works goes on");
+    }
+    drop((served, late));
+    until("nothing is held for who has left", || sentry.app().counters.held() == 0);
+    resting(&sentry, other(2));
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod beside;
 #[cfg(feature = "faults")]
 mod classes;
 mod measurements;
+mod room;
 pub(crate) mod site;
 
 use std::io::{Read, Write};
