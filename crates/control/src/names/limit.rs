@@ -1,11 +1,12 @@
-//! Limits the answers by UDP that go to one network. Pure.
+//! Limits the answers by UDP that go to one network, and to all. Pure.
 //!
 //! *Intuition.* Where a datagram says it is from, nobody has proved. Who sends small queries in another's name has the
 //! larger answers sent to that one, and DNS servers are looked for that can be used so. A true resolver keeps answers
 //! and asks a few times in their TTL; who gets hundreds of answers a second has not asked for them. So each network has
 //! a bucket of answers. Once it is empty, every second answer is sent without what was asked for, and marked as cut:
 //! that is no larger than its query, and a true resolver comes again by TCP, which cannot be forged. The others are
-//! dropped.
+//! dropped. All networks together have a bucket, too, or queries in the names of very many would all be answered: once
+//! it is empty, everybody gets the short answer, which fills no line further than its query did.
 //!
 //! *Awkward cases.* Networks, not addresses: a line is filled as well through its neighbours. The table has a fixed
 //! size; where a network finds all places of its row taken, it gets that of the network that has had the fewest
@@ -32,6 +33,12 @@ const EACH: Duration = Duration::from_nanos(1_000_000_000 / RATE as u64);
 /// The time in which a bucket fills.
 const FULL: Duration = Duration::from_secs((BURST / RATE) as u64);
 
+/// Answers a second that all networks get together in the long run, and at once: what a hundred resolvers of large
+/// providers ask for, and 6 MB of the largest answers.
+pub(super) const RATE_OF_ALL: u32 = 5000;
+const EACH_OF_ALL: Duration = Duration::from_nanos(1_000_000_000 / RATE_OF_ALL as u64);
+const FULL_OF_ALL: Duration = Duration::from_secs(2);
+
 /// Rows of the table, and places of a row: 1.5 MiB.
 const ROWS: usize = 1 << 14;
 const PLACES: usize = 4;
@@ -45,6 +52,8 @@ const BITS_6: u8 = 56;
 pub(super) struct Limiter {
     seed: RandomState,
     table: Vec<[Bucket; PLACES]>,
+    /// When the bucket of all will be full again.
+    all_full: Duration,
 }
 
 /// What is to be done with an answer.
@@ -74,7 +83,7 @@ impl Bucket {
 
 impl Limiter {
     pub(super) fn new() -> Limiter {
-        Limiter { seed: RandomState::new(), table: vec![[Bucket::EMPTY; PLACES]; ROWS] }
+        Limiter { seed: RandomState::new(), table: vec![[Bucket::EMPTY; PLACES]; ROWS], all_full: Duration::ZERO }
     }
 
     /// Whether an answer may go to an address at this time, which is no earlier than the last.
@@ -91,6 +100,11 @@ impl Limiter {
         let full = bucket.full.max(now) + EACH;
         if full <= now + FULL {
             bucket.full = full;
+            let all_full = self.all_full.max(now) + EACH_OF_ALL;
+            if all_full > now + FULL_OF_ALL {
+                return Verdict::Truncate;
+            }
+            self.all_full = all_full;
             return Verdict::Answer;
         }
         bucket.drops = !bucket.drops;
@@ -162,21 +176,25 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_random_networks_frees_no_other_and_hurts_none() {
+    fn a_flood_of_random_networks_frees_no_other_and_gets_no_more_than_all_may() {
         let mut limiter = Limiter::new();
         let (victim, resolver) = (address("192.0.2.1"), address("198.51.100.1"));
-        let mut answers = 0;
+        let (mut answers, mut of_random) = (0, 0);
         for round in 0..10_000_u32 {
             let now = Duration::from_millis(1) * round;
             for number in 0..100 {
                 let random = IpAddr::from((round * 100 + number).wrapping_mul(0x9e37_79b1).to_be_bytes());
-                limiter.judge(now, random);
+                of_random += u32::from(limiter.judge(now, random) == Verdict::Answer);
             }
             answers += u32::from(limiter.judge(now, victim) == Verdict::Answer);
             if round % 20 == 0 {
-                assert_eq!(limiter.judge(now, resolver), Verdict::Answer);
+                assert_ne!(limiter.judge(now, resolver), Verdict::Drop, "it can come by TCP at least");
             }
         }
+        // A million and a hundred thousand queries in ten seconds.
+        assert!((9 * RATE_OF_ALL..=12 * RATE_OF_ALL).contains(&of_random), "{of_random}");
+        let later = Duration::from_secs(12);
+        assert_eq!(limiter.judge(later, resolver), Verdict::Answer);
         assert!(answers <= BURST + 10 * RATE, "{answers} answers to who did not ask");
         assert_eq!(limiter.table.len(), ROWS);
     }

@@ -26,7 +26,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::limit::{Limiter, RATE, Verdict, network};
+use super::limit::{Limiter, RATE, RATE_OF_ALL, Verdict, network};
 use super::zone::{Answer, Zone};
 
 /// The most bytes of an answer by UDP (DNS Flag Day 2020), and the least that an asker must take.
@@ -121,7 +121,11 @@ async fn receive(socket: &tokio::net::UdpSocket, handler: &Handler, limited: &Li
         if is_cut && told.is_none_or(|told: Instant| told.elapsed() >= QUIET) {
             told = Some(Instant::now());
             let network = network(from.ip());
-            warn!(%network, "DNS answers are limited: more than {RATE} a second; resolvers come by TCP");
+            warn!(
+                %network,
+                "DNS answers are limited: more than {RATE} a second to this network, or {RATE_OF_ALL} to all; resolvers \
+                 come by TCP"
+            );
         }
         let answer = if verdict == Verdict::Drop { None } else { handler.reply(&asked, is_cut) };
         if let Some(answer) = &answer {
