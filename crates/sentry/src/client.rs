@@ -93,7 +93,7 @@ pub(crate) struct Client {
     pub(crate) asks_whole_server: Cell<bool>,
     /// Bytes that are held for it, as they are counted; KiB among them that its connection takes whatever it does.
     pub(crate) held: Cell<u32>,
-    pub(crate) own: Cell<u8>,
+    pub(crate) own: Cell<u16>,
     /// Bytes of an answer that hyper has and the socket has not taken.
     pub(crate) unwritten: Cell<u32>,
     /// How it reads, once it does not keep up.

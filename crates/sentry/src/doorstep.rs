@@ -61,8 +61,8 @@ pub(crate) const NOT_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: te
     connection: close\r\n\r\nThis is plain HTTP, and this port speaks TLS: https.\r\n";
 
 /// What a TLS session takes while its handshake is under way, and afterwards. Measured: 10 KiB of one that rests.
-const SHAKING_KIB: u8 = 24;
-const TLS_KIB: u8 = 12;
+const SHAKING_KIB: u16 = 24;
+const TLS_KIB: u16 = 12;
 
 impl Doorstep {
     pub(crate) fn new(now: tidegate_engine::Timestamp) -> Rc<Self> {

@@ -56,11 +56,15 @@ const CONNECTION_WINDOW: u32 = 65_535;
 /// The same once there was a body and room; what it is more is in the books of what is held, for as long as the
 /// connection lives: what was given cannot be taken back.
 const WIDE_WINDOW: u32 = 256 * 1024;
-const WIDENED_KIB: u8 = 192;
+const WIDENED_KIB: u16 = 192;
 
 /// What a connection takes as soon as there is one: `h2`'s buffers for what it writes and reads, which are 24 KiB,
 /// tables of fields, its task. 17 KiB of an idle one are in memory; a limit on a process's data counts the rest, too.
-const CONNECTION_KIB: u8 = 32;
+const CONNECTION_KIB: u16 = 32;
+
+/// What `h2` takes for each stream of as many as there ever were at once, for as long as the connection lives: a place in
+/// its tables of streams, of what comes and of what goes. An estimate by the sizes of their entries.
+const STREAM_KIB: u16 = 1;
 
 /// Bytes of an answer that `h2` keeps for one stream; what is beyond is held, or waits at its server.
 const SEND_BUFFER: usize = 64 * 1024;
@@ -194,7 +198,8 @@ where
     let (open, has_body, resets) = (Cell::new(0), Cell::new(false), Cell::new(0));
     let shared = Rc::new(Shared { worker, client, open, has_body, resets, since });
     shared.rest();
-    let mut connection = Served { h2, shared, oddities, leaving: false, is_abused: false, is_wide: false };
+    let mut connection =
+        Served { h2, shared, oddities, leaving: false, is_abused: false, is_wide: false, most_at_once: 0 };
     poll_fn(|cx| connection.poll(cx)).await;
 }
 
@@ -209,12 +214,15 @@ struct Served<T> {
     is_abused: bool,
     /// Its window is.
     is_wide: bool,
+    /// Streams that there were at once, at most.
+    most_at_once: u16,
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Served<T> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.oddities.begin_turn();
         let mut accepted = 0;
+        let open = self.shared.open.get();
         loop {
             if accepted == BATCH {
                 self.oddities.end_turn();
@@ -236,8 +244,21 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Served<T> {
                     return Poll::Ready(());
                 }
                 Poll::Ready(None) => return Poll::Ready(()),
-                Poll::Pending => return self.poll_time(cx),
+                Poll::Pending => {
+                    self.count_streams(open + accepted - 1);
+                    return self.poll_time(cx);
+                }
             }
+        }
+    }
+
+    /// There may have been so many streams at once.
+    fn count_streams(&mut self, at_once: usize) {
+        let Shared { worker, client, .. } = &*self.shared;
+        let at_once = u16::try_from(at_once.min(self.shared.most_open())).unwrap_or(u16::MAX);
+        if let Some(more @ 1..) = at_once.checked_sub(self.most_at_once) {
+            self.most_at_once = at_once;
+            worker.count_own(client, client.own.get().saturating_add(more.saturating_mul(STREAM_KIB)));
         }
     }
 

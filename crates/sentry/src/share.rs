@@ -221,7 +221,7 @@ impl WorkerApp {
     }
 
     /// A connection itself now takes so many KiB, whatever is held for its client besides.
-    pub(crate) fn count_own(&self, client: &Client, kib: u8) {
+    pub(crate) fn count_own(&self, client: &Client, kib: u16) {
         let besides = client.held.get() - u32::from(client.own.replace(kib)) * 1024;
         self.count(client, besides.saturating_add(u32::from(kib) * 1024));
     }
