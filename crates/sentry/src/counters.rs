@@ -13,7 +13,7 @@ pub enum Counter {
     ConnectionsAccepted,
     /// Client connections closed again.
     ConnectionsClosed,
-    /// Client connections closed at once because there were too many.
+    /// Client connections closed at once because there were too many, or all together held far too much.
     ConnectionsRefused,
     /// Client connections closed at once because nobody there may ask.
     ConnectionsDenied,
@@ -71,7 +71,7 @@ pub enum Counter {
     TunnelsOpened,
     /// Tunnels closed.
     TunnelsClosed,
-    /// Connections closed because clients together left too much unread, or sent too much ahead.
+    /// Connections closed because all together held too much: what was left unread or sent ahead, TLS, HTTP/2.
     ConnectionsShed,
     /// Connections closed that waited for their clients, because there were too many, or too few descriptors.
     ConnectionsMadeRoom,
@@ -193,6 +193,7 @@ pub struct Lane {
     counts: [AtomicU64; COUNTERS.len()],
     bad: [AtomicU64; Bad::ALL.len()],
     held: AtomicU64,
+    own: AtomicU64,
     /// Bytes that open streams of HTTP/2 take.
     streams: AtomicU64,
     /// When its worker last looked after its connections, nanoseconds; 0: not yet.
@@ -206,6 +207,7 @@ impl Counters {
             counts: std::array::from_fn(|_| AtomicU64::new(0)),
             bad: std::array::from_fn(|_| AtomicU64::new(0)),
             held: AtomicU64::new(0),
+            own: AtomicU64::new(0),
             streams: AtomicU64::new(0),
             beat: AtomicU64::new(0),
         };
@@ -227,14 +229,19 @@ impl Counters {
         self.lanes.iter().map(|lane| lane.bad[bad as usize].load(Relaxed)).sum()
     }
 
-    /// Bytes held now for clients: what they sent ahead, and what they have not read.
+    /// Bytes held now for clients: what they sent ahead, what they have not read, and what their connections take.
     pub fn held(&self) -> u64 {
-        self.lanes.iter().map(|lane| lane.held.load(Relaxed)).sum()
+        sum(self.lanes.iter().map(|lane| &lane.held))
+    }
+
+    /// Of these, what connections take whatever is held for their clients besides.
+    pub(crate) fn own(&self) -> u64 {
+        sum(self.lanes.iter().map(|lane| &lane.own))
     }
 
     /// Bytes that streams of HTTP/2 take that are open now, by estimate: their tasks and their heads.
     pub fn streams_take(&self) -> u64 {
-        self.lanes.iter().map(|lane| lane.streams.load(Relaxed)).sum()
+        sum(self.lanes.iter().map(|lane| &lane.streams))
     }
 
     /// A worker has no descriptor left.
@@ -317,6 +324,12 @@ impl Lane {
         self.held.store(held.wrapping_sub(before).wrapping_add(after), Relaxed);
     }
 
+    /// A connection itself takes `after` bytes, not `before`.
+    pub(crate) fn count_own(&self, before: u64, after: u64) {
+        let own = self.own.load(Relaxed);
+        self.own.store(own.wrapping_sub(before).wrapping_add(after), Relaxed);
+    }
+
     /// A stream takes `after` bytes, not `before`.
     pub(crate) fn count_streams(&self, before: u32, after: u32) {
         let streams = self.streams.load(Relaxed);
@@ -327,6 +340,12 @@ impl Lane {
     pub fn get(&self, counter: Counter) -> u64 {
         self.counts[counter as usize].load(Relaxed)
     }
+}
+
+/// What several count; none if that is less than nothing: no error in the books may lock a door.
+fn sum<'c>(counts: impl Iterator<Item = &'c AtomicU64>) -> u64 {
+    let all = counts.map(|count| count.load(Relaxed)).fold(0, u64::wrapping_add);
+    if i64::try_from(all).is_ok() { all } else { 0 }
 }
 
 #[cfg(test)]

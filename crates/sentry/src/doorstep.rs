@@ -311,6 +311,7 @@ async fn validate(worker: &Rc<WorkerApp>, client: &Rc<Client>, socket: TcpStream
     let Some(session) = challenge::server_config().and_then(|config| ServerConnection::new(config).ok()) else {
         return;
     };
+    worker.count_own(client, SHAKING_KIB);
     let mut tls = Tls::new(socket, Connection::Server(session));
     let mut first = Some(first);
     let shaken = poll_fn(|cx| {

@@ -62,8 +62,8 @@ const WIDENED_KIB: u16 = 192;
 /// tables of fields, its task. 17 KiB of an idle one are in memory; a limit on a process's data counts the rest, too.
 const CONNECTION_KIB: u16 = 32;
 
-/// What `h2` takes for each stream of as many as there ever were at once, for as long as the connection lives: a place in
-/// its tables of streams, of what comes and of what goes. An estimate by the sizes of their entries.
+/// What `h2` takes for each stream of as many as there ever were at once, for as long as the connection lives: a place
+/// in its tables of streams, of what comes and of what goes. An estimate by the sizes of their entries.
 const STREAM_KIB: u16 = 1;
 
 /// Bytes of an answer that `h2` keeps for one stream; what is beyond is held, or waits at its server.
@@ -85,7 +85,9 @@ const MOST_RESETS: u32 = 2;
 const RESETS_SHORT: u32 = 4;
 
 /// Streams accepted before other tasks get their turn; besides those whose heads are read by then. A head is in no book
-/// before it is accepted, and may be 160 times what it was on the wire: none is left lying until the next turn.
+/// before it is accepted, and may be 160 times what it was on the wire: none is left lying until the next turn, unless
+/// all
+/// streams that there may be are taken.
 const BATCH: usize = 64;
 
 /// How often a connection with requests looks whether the sentry drains.
@@ -141,8 +143,12 @@ impl Shared {
     }
 
     fn opened(&self) {
-        if self.open.replace(self.open.get() + 1) == 0 {
-            self.client.wait(Wait::Queue, self.worker.lately() + TICK);
+        if self.open.replace(self.open.get() + 1) > 0 {
+            return;
+        }
+        match self.client.waits_for() {
+            Wait::Linger | Wait::Leaving => self.client.wait(Wait::Leaving, self.worker.deadline(|_| LINGER)),
+            _ => self.client.wait(Wait::Queue, self.worker.lately() + TICK),
         }
     }
 
@@ -156,8 +162,13 @@ impl Shared {
 
     /// Without a request it waits for the next one.
     fn rest(&self) {
-        if self.open.get() == 0 && self.client.waits_for() != Wait::Linger {
-            self.worker.idle(&self.client);
+        if self.open.get() > 0 {
+            return;
+        }
+        match self.client.waits_for() {
+            Wait::Linger => {}
+            Wait::Leaving => self.client.wait(Wait::Linger, self.worker.deadline(|_| LINGER)),
+            _ => self.worker.idle(&self.client),
         }
     }
 }
@@ -294,19 +305,24 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Served<T> {
     /// `GOAWAY` is said, or about to be: what is under way goes on.
     fn leave(&mut self) {
         self.leaving = true;
-        self.shared.client.wait(Wait::Linger, self.shared.worker.deadline(|_| LINGER));
+        let wait = if self.goes_on() { Wait::Leaving } else { Wait::Linger };
+        self.shared.client.wait(wait, self.shared.worker.deadline(|_| LINGER));
         self.shared.client.wake();
     }
 
+    /// Whether something is under way. It has time-outs of its own.
+    fn goes_on(&self) -> bool {
+        self.shared.open.get() > 0 && !self.is_abused
+    }
+
     fn poll_time(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Shared { worker, client, open, .. } = &*self.shared;
+        let Shared { worker, client, .. } = &*self.shared;
         match client.take_expired() {
             None => return Poll::Pending,
+            Some(Wait::Leaving) if self.goes_on() => client.wait(Wait::Leaving, worker.deadline(|_| LINGER)),
+            // A request came before it was to go.
+            Some(Wait::GiveWay) if self.goes_on() => {}
             Some(Wait::Queue) if !worker.is_closing(client.peer()) => client.wait(Wait::Queue, worker.lately() + TICK),
-            // What is under way has its own time-outs.
-            Some(Wait::Linger) if open.get() > 0 && !self.is_abused => {
-                client.wait(Wait::Linger, worker.deadline(|_| LINGER))
-            }
             Some(Wait::Idle | Wait::Queue) => {
                 if !worker.is_closing(client.peer()) {
                     worker.lane().bump(Counter::TimeoutClientIdle);
@@ -354,7 +370,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Served<T> {
                 return refuse_bad(answer, bad);
             }
         };
-        if !conduct::has_room(worker, shared.client.peer().ip()) {
+        if !conduct::has_room(&shared.worker, shared.client.peer().ip()) {
             worker.lane().status(503);
             return refuse(answer, crowded(&parts.headers));
         }

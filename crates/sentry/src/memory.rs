@@ -1,8 +1,8 @@
 //! How much clients may make the process hold, where nobody says: by the memory that there is.
 //!
-//! A quarter of it, in equal parts by application. What streams of HTTP/2 take besides, by estimate, may be as much
-//! again; the rest is for the process itself, for what the allocator cannot give to others, and for whatever else runs
-//! on the machine.
+//! A quarter of it, in equal parts by application. Clients can make it a quarter more, and those who have few streams
+//! of HTTP/2 are refused none for what all take; the rest is for that, for the process itself, for what the allocator
+//! cannot give to others, and for whatever else runs on the machine.
 
 use rustix::process::{Resource, getrlimit};
 use tidegate_nucleus::memory_limit;

@@ -58,7 +58,7 @@ pub(crate) async fn handle(
         },
     };
     let Arrival { worker, at, request: class, policed, local } = *arrival;
-    let mut body = RequestBody::new(body, &client, &worker, local.live.config.limits.body_bytes);
+    let mut body = RequestBody::new(body, &client, (&worker, &door), local.live.config.limits.body_bytes);
     client.bound_request(at, local.live.config.timeouts.request);
     let mut exchange = Exchange { ending: Ending::new(&worker, &client, &local, at, class), worker, client, local };
     exchange.trace(&parts);

@@ -222,8 +222,10 @@ impl WorkerApp {
 
     /// A connection itself now takes so many KiB, whatever is held for its client besides.
     pub(crate) fn count_own(&self, client: &Client, kib: u16) {
-        let besides = client.held.get() - u32::from(client.own.replace(kib)) * 1024;
-        self.count(client, besides.saturating_add(u32::from(kib) * 1024));
+        let before = u32::from(client.own.replace(kib)) * 1024;
+        let after = u32::from(kib) * 1024;
+        self.lane().count_own(before.into(), after.into());
+        self.count(client, (client.held.get() - before).saturating_add(after));
     }
 
     /// A connection's gate now holds so many bytes that its client sent ahead or has not read.
@@ -235,7 +237,7 @@ impl WorkerApp {
     /// A connection is over: nothing is held for its client.
     pub(crate) fn count_gone(&self, client: &Client) {
         client.unwritten.set(0);
-        client.own.set(0);
+        self.count_own(client, 0);
         self.count(client, 0);
     }
 
@@ -267,7 +269,8 @@ impl WorkerApp {
 
     /// Whether there is room to hold what could also wait outside: half of the bound is kept for what cannot.
     pub(crate) fn may_read_ahead(&self) -> bool {
-        self.app.counters.held() < self.most_held() / 2
+        let (held, most) = (self.app.counters.held(), self.most_held());
+        held < most && held.saturating_sub(self.app.counters.own()) < most / 2
     }
 
     /// Closes the connections to servers that rest: how many.

@@ -125,7 +125,11 @@ pub(crate) fn free_memory(worker: &WorkerApp) -> usize {
     if held == 0 || taken < most {
         return 0;
     }
-    let excess = taken - most / 8 * EIGHTHS_LEFT;
+    let mut excess = taken - most / 8 * EIGHTHS_LEFT;
+    if held <= most {
+        // Where it is the streams that take most, the few that rest would make no difference.
+        excess = excess.min(held.saturating_sub(most / 8));
+    }
     let clients = worker.clients.borrow();
     let own: u64 = clients.iter().map(|(_, client)| u64::from(client.held.get())).sum();
     let part = u128::from(excess) * u128::from(own) / u128::from(held);

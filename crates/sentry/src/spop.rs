@@ -277,7 +277,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Served<T> {
     fn judge(&mut self, of: Of, worker: &Rc<WorkerApp>, parts: request::Parts, came: &Uri) {
         let shared = &self.shared;
         let peer = shared.client.peer();
-        if !conduct::has_room(worker, peer.ip()) {
+        if !conduct::has_room(&shared.worker, peer.ip()) {
             worker.lane().status(503);
             return shared.refuse(of, reject::error(503, "crowded"));
         }

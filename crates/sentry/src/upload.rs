@@ -37,6 +37,8 @@ pub(crate) struct RequestBody {
     incoming: Option<Source>,
     client: Rc<Client>,
     worker: Rc<WorkerApp>,
+    /// Where what its client's connection holds is counted; its application may be another.
+    home: Rc<WorkerApp>,
     most: u64,
     /// Its length was not said before.
     is_chunked: bool,
@@ -66,7 +68,12 @@ struct Held {
 }
 
 impl RequestBody {
-    pub(crate) fn new(incoming: Source, client: &Rc<Client>, worker: &Rc<WorkerApp>, most: Option<u64>) -> Self {
+    pub(crate) fn new(
+        incoming: Source,
+        client: &Rc<Client>,
+        (worker, home): (&Rc<WorkerApp>, &Rc<WorkerApp>),
+        most: Option<u64>,
+    ) -> Self {
         client.upload.fault.set(None);
         client.upload.is_starved.set(false);
         let is_empty = incoming.is_end_stream();
@@ -80,6 +87,7 @@ impl RequestBody {
             incoming: (!is_empty).then_some(incoming),
             client: client.clone(),
             worker: worker.clone(),
+            home: home.clone(),
             most: most.unwrap_or(u64::MAX),
             is_upload: false,
             pace: Pace::default(),
@@ -120,6 +128,7 @@ impl RequestBody {
             incoming: None,
             client: self.client.clone(),
             worker: self.worker.clone(),
+            home: self.home.clone(),
             most: self.most,
             is_chunked: self.is_chunked,
             is_upload: self.is_upload,
@@ -203,7 +212,7 @@ impl RequestBody {
         if self.client.is_stream.get() {
             // Whoever begins bodies and does not go on is first to give way.
             let taken = if polled.is_pending() { STREAM_BYTES as usize } else { 0 };
-            self.worker.count_held(&self.client, taken);
+            self.home.count_held(&self.client, taken);
         }
         if self.client.upload.is_lost.get() {
             return Poll::Ready(Some(Err(Bad::Body)));

@@ -45,6 +45,8 @@ impl Sharer {
 impl Drop for Sharer {
     fn drop(&mut self) {
         self.worker.clients.borrow_mut().remove(self.key);
+        // Whoever has its body still counts nothing for it any more.
+        self.client.is_stream.set(false);
         self.worker.count_gone(&self.client);
         self.client.end_message();
         self.counted.end(&self.worker);

@@ -30,6 +30,8 @@ pub(crate) enum Wait {
     Look,
     /// Bytes through a tunnel.
     Tunnel,
+    /// Its last requests: it is to close, and what is under way goes on.
+    Leaving,
     /// The client to close.
     Linger,
     /// The whole request has taken too long, whatever it waits for.

@@ -364,9 +364,10 @@ section! {
         handshakes: u64,
         /// Requests in the class queues. Default: `10000`.
         waiting: u64,
-        /// Bytes that clients sent ahead or leave unread, and that TLS and HTTP/2 take. Beyond half of it none is
-        /// [read ahead](work.md#slow-clients); beyond it, who holds most [gives way](security.md#who-gives-way).
-        /// Default: a quarter of [the memory that there is](security.md#how-much-that-is).
+        /// Bytes that clients sent ahead or leave unread, and that TLS and HTTP/2 take (up to 44 KiB a connection).
+        /// When the former are half of it, none is [read ahead](work.md#slow-clients); beyond it, who holds most
+        /// [gives way](security.md#who-gives-way). Default: a quarter of
+        /// [the memory that there is](security.md#how-much-that-is).
         held_bytes: Bytes,
         /// Bytes of a request's body that are [read before it is admitted](work.md#slow-clients), and of an answer that
         /// are taken from its server while its client does not read; `0`: neither. Default: `"256KiB"`.

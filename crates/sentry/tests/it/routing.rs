@@ -1,6 +1,7 @@
 //! Several applications on one listener: by host and path, over HTTP/1, HTTP/2 and TLS, and listeners that come and go.
 
 mod access;
+mod books;
 mod changes;
 mod listeners;
 mod tls;
