@@ -86,8 +86,7 @@ const RESETS_SHORT: u32 = 4;
 
 /// Streams accepted before other tasks get their turn; besides those whose heads are read by then. A head is in no book
 /// before it is accepted, and may be 160 times what it was on the wire: none is left lying until the next turn, unless
-/// all
-/// streams that there may be are taken.
+/// all streams that there may be are taken.
 const BATCH: usize = 64;
 
 /// How often a connection with requests looks whether the sentry drains.
