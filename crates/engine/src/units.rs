@@ -48,22 +48,11 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
 
 /// A whole number of a unit, to the nanosecond: a number with a point has 53 bits, some hundred days of nanoseconds.
 fn whole_duration(text: &str) -> Option<Duration> {
-    let text = text.trim();
-    let end = text.find(|c: char| !(c.is_ascii_digit() || c == '_'))?;
-    let number: u128 = text[..end].replace('_', "").parse().ok()?;
-    let nanos = match text[end..].trim() {
-        "ns" => 1,
-        "us" | "µs" => 1_000,
-        "ms" => 1_000_000,
-        unit => seconds_in(unit)? as u128 * NANOS,
-    };
-    let nanos = number.checked_mul(nanos)?;
+    let (number, unit) = split(text);
+    let nanos = number.parse::<u128>().ok()?.checked_mul(nanos_in(unit)?)?;
     let seconds = u64::try_from(nanos / NANOS).ok()?;
     Some(Duration::new(seconds, (nanos % NANOS) as u32))
 }
-
-/// Nanoseconds in a second.
-const NANOS: u128 = 1_000_000_000;
 
 /// Reads a rate per second: a number and `/s`, `/min`, `/h` or another unit of time; `k` or `M` may stand before the
 /// slash.
@@ -104,25 +93,38 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     Ok((number * factor) as u64)
 }
 
-/// Splits `"500 ms"` into 500 and `"ms"`. `None` when it does not begin with a finite, non-negative number. Digits may
-/// stand in groups: `1_000`.
+/// Splits `"500 ms"` into 500 and `"ms"`. `None` when it does not begin with a finite, non-negative number.
 fn split_number(text: &str) -> Option<(f64, &str)> {
+    let (number, unit) = split(text);
+    let number: f64 = number.parse().ok()?;
+    number.is_finite().then_some((number, unit))
+}
+
+/// The number and the unit as text. Digits may stand in groups: `1_000`.
+fn split(text: &str) -> (String, &str) {
     let text = text.trim();
     let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_')).unwrap_or(text.len());
-    let number: f64 = text[..end].replace('_', "").parse().ok()?;
-    number.is_finite().then(|| (number, text[end..].trim()))
+    (text[..end].replace('_', ""), text[end..].trim())
 }
+
+/// Nanoseconds in a second.
+const NANOS: u128 = 1_000_000_000;
 
 /// Seconds in a unit of time; `None` for what is none.
 fn seconds_in(unit: &str) -> Option<f64> {
+    nanos_in(unit).map(|nanos| nanos as f64 / NANOS as f64)
+}
+
+/// Nanoseconds in a unit of time; `None` for what is none.
+fn nanos_in(unit: &str) -> Option<u128> {
     Some(match unit {
-        "ns" => 1e-9,
-        "us" | "µs" => 1e-6,
-        "ms" => 1e-3,
-        "s" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        "d" => 86_400.0,
+        "ns" => 1,
+        "us" | "µs" => 1_000,
+        "ms" => 1_000_000,
+        "s" => NANOS,
+        "m" | "min" => 60 * NANOS,
+        "h" => 3600 * NANOS,
+        "d" => 86_400 * NANOS,
         _ => return None,
     })
 }
