@@ -17,6 +17,15 @@ fn other(last: u8) -> IpAddr {
     Ipv4Addr::new(127, 0, 1, last).into()
 }
 
+/// A server that answers once the door is open.
+fn behind(door: &Door, answer: &'static str) -> RawServer {
+    let opened = door.clone();
+    RawServer::answering(move |_| {
+        opened.wait();
+        ok(answer)
+    })
+}
+
 /// A connection on which a request was answered, and which rests.
 fn resting(sentry: &Running, from: IpAddr) -> Client {
     let mut client = Client::connect_from(from, sentry.address);
@@ -85,11 +94,7 @@ fn half_a_head_makes_room_for_a_whole_one() {
 #[test]
 fn what_is_being_served_is_never_closed_for_others() {
     let door = Door::default();
-    let opened = door.clone();
-    let server = RawServer::answering(move |_| {
-        opened.wait();
-        ok("late")
-    });
+    let server = behind(&door, "late");
     let mut app = application(&[server.address]);
     app.limits.connections = 3;
     let sentry = Running::start(app);
@@ -204,11 +209,7 @@ fn idle_connections_of_http2_take_memory_and_give_way() {
 #[test]
 fn nobody_comes_while_all_work_and_hold_far_too_much() {
     let door = Door::default();
-    let opened = door.clone();
-    let server = RawServer::answering(move |_| {
-        opened.wait();
-        ok("here")
-    });
+    let server = behind(&door, "here");
     let mut app = application(&[server.address]);
     let sentry = Running::start(app.clone());
     let mut served: Vec<_> = (0..FIT).map(|_| resting_http2(&sentry, other(1))).collect();
@@ -233,11 +234,7 @@ fn nobody_comes_while_all_work_and_hold_far_too_much() {
 #[test]
 fn idle_connections_of_http2_give_way_to_requests() {
     let door = Door::default();
-    let opened = door.clone();
-    let server = RawServer::answering(move |_| {
-        opened.wait();
-        ok("here")
-    });
+    let server = behind(&door, "here");
     let mut app = application(&[server.address]);
     app.limits.held_bytes = Some(FIT as u64 * HTTP2_CONNECTION);
     let sentry = Running::start(app);
