@@ -20,7 +20,8 @@
 //! own tasks, `client` a connection's state and its deadlines, `reports` what nuclei beside the servers say, `control`
 //! what a control plane is told and decides, `syn_policing` which new connections are let in, `monitor` who sees to
 //! that in the kernel and measures what is on this machine, `board` what the admin API and metrics show of the process,
-//! `names` who looks names of servers up, `ends` where proxies that ask tell of the ends of requests.
+//! `shed` who gives way when something is short, `memory` how much clients may hold, `names` who looks names of servers
+//! up, `ends` where proxies that ask tell of the ends of requests.
 
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 #![deny(unsafe_code)]

@@ -33,8 +33,7 @@ const EACH: Duration = Duration::from_nanos(1_000_000_000 / RATE as u64);
 /// The time in which a bucket fills.
 const FULL: Duration = Duration::from_secs((BURST / RATE) as u64);
 
-/// Answers a second that all networks get together in the long run, and at once: what a hundred resolvers of large
-/// providers ask for, and 6 MB of the largest answers.
+/// Answers a second that all networks get together in the long run: 25 networks at their rate, and 6 MB of the largest.
 pub(super) const RATE_OF_ALL: u32 = 5000;
 const EACH_OF_ALL: Duration = Duration::from_nanos(1_000_000_000 / RATE_OF_ALL as u64);
 const FULL_OF_ALL: Duration = Duration::from_secs(2);
