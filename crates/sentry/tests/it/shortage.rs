@@ -197,7 +197,8 @@ fn idle_connections_of_http2_take_memory_and_give_way() {
     let mut many: Vec<_> = (0..3 * FIT).map(|_| resting_http2(&sentry, other(1))).collect();
     until("what is too much is given back", || sentry.app().counters.held() <= FIT as u64 * HTTP2_CONNECTION);
     let shed = sentry.count(Counter::ConnectionsShed);
-    assert!((2 * FIT as u64..3 * FIT as u64).contains(&shed), "{shed}");
+    // Seven or eight of 25 fit, and nobody goes in vain.
+    assert!((2 * FIT as u64 + 1..=2 * FIT as u64 + 2).contains(&shed), "{shed}");
     // It hears that what it may have asked was not served.
     assert_eq!(frames_until(&mut many[0], 0xff).last(), Some(&(7, 0)));
     modest.write_all(&frame(1, 5, 1, GET_HTTP2)).expect("it is open");
