@@ -3,7 +3,7 @@
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
@@ -15,6 +15,7 @@ use tidegate_sentry::config::{Application, Page, Timeouts};
 
 use crate::support::hostile::{Honest, Kind};
 use crate::support::{Client, RawServer, application, config, ok, refuse_all, until};
+use crate::tls::hostile::secured;
 
 /// What the issue gives a sentry.
 pub const MEMORY: u64 = 256 << 20;
@@ -35,6 +36,17 @@ const PAGE: usize = 20_000;
 /// How the process says where it listens.
 const SAYS: &str = "the sentry listens on ";
 
+/// How such a sentry is set up.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Setup<'a> {
+    /// It refuses all that is not exempt.
+    pub refuses: bool,
+    /// The descriptors that it may have.
+    pub descriptors: Option<u64>,
+    /// It listens by TLS, with the pair `site` of this folder.
+    pub tls: Option<&'a Path>,
+}
+
 /// A sentry in a process of its own.
 pub struct Limited {
     child: Child,
@@ -45,20 +57,20 @@ pub struct Limited {
 }
 
 impl Limited {
-    /// With so many bytes of memory and so many descriptors, before `server`. `refuses`: all that is not exempt.
-    fn start(server: SocketAddr, memory: u64, descriptors: Option<u64>, refuses: bool) -> Limited {
+    /// Before `server`, with [`MEMORY`].
+    fn start(server: SocketAddr, setup: Setup<'_>) -> Limited {
         let program = std::env::current_exe().expect("this program");
         let mut child = Command::new(program)
             .args(["--exact", "hostile::the_sentry", "--ignored", "--nocapture"])
             .env("HOSTILE_SERVER", server.to_string())
-            .env("HOSTILE_MEMORY", memory.to_string())
-            .env("HOSTILE_REFUSES", u8::from(refuses).to_string())
-            .env("HOSTILE_DESCRIPTORS", descriptors.unwrap_or(0).to_string())
+            .env("HOSTILE_REFUSES", u8::from(setup.refuses).to_string())
+            .env("HOSTILE_DESCRIPTORS", setup.descriptors.unwrap_or(0).to_string())
+            .env("HOSTILE_TLS", setup.tls.unwrap_or(Path::new("")))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .expect("a process");
-        let group = group(child.id(), memory);
+        let group = group(child.id(), MEMORY);
         // It waits for this line, so that all it ever takes is counted.
         child.stdin.as_mut().expect("its input").write_all(b"start\n").expect("it reads");
         let mut out = BufReader::new(child.stdout.take().expect("its output"));
@@ -138,7 +150,12 @@ fn guarded(server: SocketAddr, refuses: bool) -> Application {
 }
 
 fn many() -> usize {
-    std::env::var("TIDEGATE_HOSTILE").ok().and_then(|many| many.parse().ok()).unwrap_or(MANY)
+    as_many_as(MANY)
+}
+
+/// How many hostile clients: what `TIDEGATE_HOSTILE` says, or so many.
+pub fn as_many_as(usual: usize) -> usize {
+    std::env::var("TIDEGATE_HOSTILE").ok().and_then(|many| many.parse().ok()).unwrap_or(usual)
 }
 
 #[test]
@@ -151,11 +168,15 @@ fn the_sentry() {
     let limit = |resource, most| {
         setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) }).expect("a limit that is lower");
     };
-    limit(Resource::Data, number("HOSTILE_MEMORY"));
+    limit(Resource::Data, MEMORY);
     if number("HOSTILE_DESCRIPTORS") > 0 {
         limit(Resource::Nofile, number("HOSTILE_DESCRIPTORS"));
     }
-    let mut config = config(guarded(server, number("HOSTILE_REFUSES") > 0), 2);
+    let mut app = guarded(server, number("HOSTILE_REFUSES") > 0);
+    if let Some(folder) = std::env::var_os("HOSTILE_TLS").filter(|folder| !folder.is_empty()) {
+        (app.listen, app.tls) = secured(Path::new(&folder));
+    }
+    let mut config = config(app, 2);
     config.admin.listen = Some(([127, 0, 0, 1], 0).into());
     let process = Process::start(config, None).expect("a sentry");
     println!("{SAYS}{} {}", process.sentry().addresses("app")[0], process.admin_address().expect("an address"));
@@ -184,7 +205,7 @@ struct Outcome {
 /// `count` hostile clients of a kind, and honest ones beside them; then without them, until the memory is back.
 fn assert_withstood(kind: Kind, count: usize) {
     let honest = |sentry: &Limited| Honest::start(sentry.address, CLIENTS);
-    withstand(&format!("{kind:?}"), true, honest, |sentry| {
+    withstand(&format!("{kind:?}"), Setup { refuses: true, ..Setup::default() }, honest, |sentry| {
         let target = if kind == Kind::Admin { sentry.admin } else { sentry.address };
         let hostile = kind.attack(target, count);
         assert!(hostile.len() > count / 2, "{} of {count} connected", hostile.len());
@@ -193,10 +214,9 @@ fn assert_withstood(kind: Kind, count: usize) {
 }
 
 /// A sentry lives within its memory, and serves honest clients, while what `attack` gives lasts.
-/// `refuses`: it refuses all that is not exempt.
 pub fn withstand<T>(
     name: &str,
-    refuses: bool,
+    setup: Setup<'_>,
     honest: impl FnOnce(&Limited) -> Honest,
     attack: impl FnOnce(&Limited) -> T,
 ) {
@@ -216,7 +236,7 @@ pub fn withstand<T>(
             }
         }
     });
-    let sentry = Limited::start(server.address, MEMORY, None, refuses);
+    let sentry = Limited::start(server.address, setup);
     let honest = honest(&sentry);
     until("honest clients are served", || honest.answered() >= REQUESTS);
     let before = sentry.memory("VmRSS");
@@ -277,7 +297,7 @@ fn connections_to_the_admin_port_hurt_nobody() {
 #[test]
 fn a_process_short_of_descriptors_serves_on() {
     let server = RawServer::answering(|_| ok("here"));
-    let sentry = Limited::start(server.address, MEMORY, Some(400), true);
+    let sentry = Limited::start(server.address, Setup { refuses: true, descriptors: Some(400), ..Setup::default() });
     let hostile = Kind::Idle.attack(sentry.address, 800);
     let honest = Honest::start(sentry.address, CLIENTS);
     until("honest clients are served", || honest.answered() >= REQUESTS);
@@ -295,7 +315,7 @@ fn a_process_short_of_descriptors_serves_on() {
 #[test]
 fn a_process_without_descriptors_closes_what_rests_and_blames_no_server() {
     let server = RawServer::answering(|_| ok("here"));
-    let sentry = Limited::start(server.address, MEMORY, None, true);
+    let sentry = Limited::start(server.address, Setup { refuses: true, ..Setup::default() });
     let own = sentry.descriptors();
     let hostile = Kind::Idle.attack(sentry.address, 100);
     until("all rest", || sentry.metric("tidegate_connections_open{") == 100);

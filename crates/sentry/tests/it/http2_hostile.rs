@@ -12,7 +12,7 @@ use bytes::Bytes;
 use h2::client::SendRequest;
 use http::Request;
 
-use crate::hostile::{CLIENTS, Limited, withstand};
+use crate::hostile::{CLIENTS, Limited, Setup, as_many_as, withstand};
 use crate::http2::{GET, PREFACE, frame};
 use crate::support::PATIENCE;
 use crate::support::hostile::{Honest, Tally, connect_from, hostile_address};
@@ -251,13 +251,12 @@ async fn ask(sender: SendRequest<Bytes>) -> bool {
 }
 
 fn assert_withstood(kind: Kind) {
-    let least = if kind.is_flood() { FLOOD } else { MANY };
-    let many = std::env::var("TIDEGATE_HOSTILE").ok().and_then(|many| many.parse().ok()).unwrap_or(least);
+    let many = as_many_as(if kind.is_flood() { FLOOD } else { MANY });
     let start = |address| honest(address);
     // A body is read only where its request might be admitted.
-    let refuses = kind != Kind::Bodies;
+    let setup = Setup { refuses: kind != Kind::Bodies, ..Setup::default() };
     let attack = |sentry: &Limited| Attack::start(kind, sentry.address, many);
-    withstand(&format!("{kind:?}"), refuses, |sentry| start(sentry.address), attack);
+    withstand(&format!("{kind:?}"), setup, |sentry| start(sentry.address), attack);
 }
 
 #[test]

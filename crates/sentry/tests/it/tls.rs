@@ -5,6 +5,7 @@ mod alerts;
 mod beside;
 #[cfg(feature = "faults")]
 mod classes;
+pub(crate) mod hostile;
 mod measurements;
 mod room;
 pub(crate) mod site;
