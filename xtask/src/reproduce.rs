@@ -32,21 +32,18 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
     let profile = args.option::<String>("--profile")?.unwrap_or_else(|| "dist".to_owned());
     args.finish()?;
     let home = cargo_home()?;
-    let mut programs = Vec::new();
-    for folder in FOLDERS {
-        let site = Site { folder: target().join("reproduce").join(folder), home: home.clone() };
-        println!("── building in {}", site.folder.display());
-        site.copy_sources()?;
-        programs.push(site.build(&profile)?);
-    }
-    let [first, second] = programs.as_slice() else { bail!("there are two folders") };
-    if let Some(difference) = difference(first, second) {
+    let sites = FOLDERS.map(|folder| Site { folder: target().join("reproduce").join(folder), home: home.clone() });
+    // Both before either is built: somebody may go on writing meanwhile.
+    sites.iter().try_for_each(Site::copy_sources)?;
+    let [first, second] = &sites;
+    let (first, second) = (first.build(&profile)?, second.build(&profile)?);
+    if let Some(difference) = difference(&first, &second) {
         bail!("the two builds differ: {difference}");
     }
     for path in [target(), home] {
         let path = path.to_string_lossy().into_owned();
-        if let Some(at) = find(first, path.as_bytes()) {
-            bail!("the program holds the path {path}, at byte {at}: ...{}...", around(first, at));
+        if let Some(at) = find(&first, path.as_bytes()) {
+            bail!("the program holds the path {path}, at byte {at}: ...{}...", around(&first, at));
         }
     }
     println!("the same {} bytes twice, and no path of this machine in them", first.len());
@@ -82,6 +79,7 @@ impl Site {
 
     /// Builds, and gives the program's bytes.
     fn build(&self, profile: &str) -> Result<Vec<u8>> {
+        println!("── building in {}", self.folder.display());
         let built = self.folder.join("target");
         let mut build = cargo(["build", "--locked", "--profile", profile, "-p", "tidegate", "--bin", "tidegate"]);
         build.current_dir(self.sources()).env("CARGO_TARGET_DIR", &built);
