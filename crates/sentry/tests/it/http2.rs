@@ -2,14 +2,16 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use h2::Reason;
 use h2::client::{ResponseFuture, SendRequest};
 use http::{HeaderMap, Request, Response};
+use tidegate_sentry::Process;
 use tidegate_sentry::counters::Counter;
 
-use crate::support::{Door, PATIENCE, RawServer, Running, application, ok, refuse_all, until};
+use crate::support::{Door, PATIENCE, RawServer, Running, application, config, ok, refuse_all, until};
 
 /// Runs `test` with a connection.
 pub(crate) fn with_client<F: Future<Output = ()>>(address: SocketAddr, test: impl FnOnce(SendRequest<Bytes>) -> F) {
@@ -160,11 +162,7 @@ fn bodies_and_trailers_pass_both_ways_whatever_their_size() {
 #[test]
 fn who_resets_a_stream_has_left() {
     let door = Door::default();
-    let at_door = door.clone();
-    let server = RawServer::answering(move |_| {
-        at_door.wait();
-        ok("late")
-    });
+    let server = door.server("late");
     let sentry = Running::start(application(&[server.address]));
     let seen = &sentry;
     with_client(sentry.address, |sender| async move {
@@ -188,6 +186,29 @@ pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = payload.len() as u32;
     [&length.to_be_bytes()[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+const GOAWAY: u8 = 7;
+
+/// No frame's kind.
+pub const END: u8 = 0xff;
+
+/// The kinds of the frames that come, and of a GOAWAY its reason, until the connection ends or one is of this kind.
+pub fn frames_until(io: &mut impl Read, kind: u8) -> Vec<(u8, u32)> {
+    let mut all = Vec::new();
+    let mut head = [0; 9];
+    while all.last().is_none_or(|(last, _)| *last != kind) && io.read_exact(&mut head).is_ok() {
+        let mut payload = vec![0; usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2])];
+        if io.read_exact(&mut payload).is_err() {
+            break;
+        }
+        let is_goaway = head[3] == GOAWAY;
+        all.push((
+            head[3],
+            if is_goaway { u32::from_be_bytes(payload[4..8].try_into().expect("four bytes")) } else { 0 },
+        ));
+    }
+    all
 }
 
 /// `GET / HTTP/2` to `a`, as a block of fields.
@@ -225,19 +246,8 @@ impl Attacker {
             assert!(i < 1_000_000, "the sentry lets it go on");
         }
         let read = self.reader.join().expect("a reader");
-        let mut at = &read[..];
-        let mut reason = Reason::NO_ERROR;
-        while let [a, b, c, kind, _, _, _, _, _, rest @ ..] = at {
-            let length = usize::from(*a) << 16 | usize::from(*b) << 8 | usize::from(*c);
-            if rest.len() < length {
-                break;
-            }
-            if *kind == 7 {
-                reason = u32::from_be_bytes(rest[4..8].try_into().expect("four bytes")).into();
-            }
-            at = &rest[length..];
-        }
-        reason
+        let goaway = frames_until(&mut &read[..], END).into_iter().rfind(|(kind, _)| *kind == GOAWAY);
+        goaway.map_or(0, |(_, reason)| reason).into()
     }
 }
 
@@ -305,6 +315,41 @@ fn a_bomb_of_fields_is_refused_and_its_size_never_held() {
     attacker.reader.join().expect("a reader");
     until("the connection is closed", || sentry.count(Counter::ConnectionsClosed) == 1);
     assert_eq!((sentry.count(Counter::ServerConnects), sentry.count(Counter::Requests)), (0, 0));
+}
+
+#[test]
+fn connections_are_told_to_go_one_after_the_other() {
+    /// So many that, of times drawn at random, it takes a hundred million tries until all are in the first three
+    /// quarters.
+    const MANY: usize = 64;
+    const SPREAD: Duration = Duration::from_secs(2);
+    let door = Door::default();
+    let server = door.server("late");
+    let process = Process::start(config(application(&[server.address]), 1), None).expect("a sentry");
+    let (app, address) = (process.sentry().apps()[0].clone(), process.sentry().addresses("app")[0]);
+    let connect = || {
+        let mut socket = TcpStream::connect(address).expect("a connection");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+        socket.write_all(&[PREFACE, &frame(4, 0, 0, &[])].concat()).expect("the preface");
+        socket
+    };
+    let mut all: Vec<_> = (0..MANY).map(|_| connect()).collect();
+    let mut busy = connect();
+    busy.write_all(&frame(1, 5, 1, GET)).expect("it is open");
+    until("all are there", || app.counters.get(Counter::Http2Connections) == MANY as u64 + 1 && app.in_flight() == 1);
+    let begun = Instant::now();
+    let leaving = std::thread::spawn(move || process.leave(PATIENCE, SPREAD));
+    for socket in &mut all {
+        // What they may have asked before they heard of it is served.
+        assert_eq!(frames_until(socket, GOAWAY).last(), Some(&(GOAWAY, 0)));
+    }
+    assert!(begun.elapsed() >= SPREAD.mul_f64(0.75), "{:?}", begun.elapsed());
+    assert_eq!(frames_until(&mut busy, GOAWAY).last(), Some(&(GOAWAY, 0)));
+    door.open();
+    assert!(frames_until(&mut busy, END).contains(&(0, 0)), "its request is answered");
+    drop((all, busy));
+    let cut = leaving.join().expect("it leaves");
+    assert_eq!((cut.connections, cut.requests), (0, 0));
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! Who gives way when connections, descriptors or memory are short: whoever has most, and only what waits for its
 //! client.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, TcpStream};
 
 use tidegate_sentry::counters::Counter;
 
-use crate::http2::{GET as GET_HTTP2, PREFACE, frame};
+use crate::http2::{END, GET as GET_HTTP2, PREFACE, frame, frames_until};
 use crate::support::hostile::connect_from;
 use crate::support::{Client, Door, PATIENCE, RawServer, Running, application, config, ok, until};
 
@@ -15,15 +15,6 @@ const GET: &str = "GET / HTTP/1.1\r\nHost: t\r\n\r\n";
 /// Another client than those at 127.0.0.1.
 fn other(last: u8) -> IpAddr {
     Ipv4Addr::new(127, 0, 1, last).into()
-}
-
-/// A server that answers once the door is open.
-fn behind(door: &Door, answer: &'static str) -> RawServer {
-    let opened = door.clone();
-    RawServer::answering(move |_| {
-        opened.wait();
-        ok(answer)
-    })
 }
 
 /// A connection on which a request was answered, and which rests.
@@ -94,7 +85,7 @@ fn half_a_head_makes_room_for_a_whole_one() {
 #[test]
 fn what_is_being_served_is_never_closed_for_others() {
     let door = Door::default();
-    let server = behind(&door, "late");
+    let server = door.server("late");
     let mut app = application(&[server.address]);
     app.limits.connections = 3;
     let sentry = Running::start(app);
@@ -174,19 +165,6 @@ fn resting_http2(sentry: &Running, from: IpAddr) -> TcpStream {
     io
 }
 
-/// The kinds of the frames that come, and of a GOAWAY its reason, until the connection ends or one is of this kind.
-fn frames_until(io: &mut TcpStream, kind: u8) -> Vec<(u8, u32)> {
-    let mut all = Vec::new();
-    let mut head = [0; 9];
-    while all.last().is_none_or(|(last, _)| *last != kind) && io.read_exact(&mut head).is_ok() {
-        let mut payload = vec![0; usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2])];
-        io.read_exact(&mut payload).expect("a whole frame");
-        let reason = if head[3] == 7 { u32::from_be_bytes(payload[4..8].try_into().expect("four bytes")) } else { 0 };
-        all.push((head[3], reason));
-    }
-    all
-}
-
 #[test]
 fn idle_connections_of_http2_take_memory_and_give_way() {
     let server = RawServer::answering(|_| ok("here"));
@@ -200,7 +178,7 @@ fn idle_connections_of_http2_take_memory_and_give_way() {
     // Seven or eight of 25 fit, and nobody goes in vain.
     assert!((2 * FIT as u64 + 1..=2 * FIT as u64 + 2).contains(&shed), "{shed}");
     // It hears that what it may have asked was not served.
-    assert_eq!(frames_until(&mut many[0], 0xff).last(), Some(&(7, 0)));
+    assert_eq!(frames_until(&mut many[0], END).last(), Some(&(7, 0)));
     modest.write_all(&frame(1, 5, 1, GET_HTTP2)).expect("it is open");
     assert_eq!(frames_until(&mut modest, 0).last(), Some(&(0, 0)), "the modest client's is the oldest, and stays");
     drop((many, modest));
@@ -210,7 +188,7 @@ fn idle_connections_of_http2_take_memory_and_give_way() {
 #[test]
 fn nobody_comes_while_all_work_and_hold_far_too_much() {
     let door = Door::default();
-    let server = behind(&door, "here");
+    let server = door.server("here");
     let mut app = application(&[server.address]);
     let sentry = Running::start(app.clone());
     let mut served: Vec<_> = (0..FIT).map(|_| resting_http2(&sentry, other(1))).collect();
@@ -235,7 +213,7 @@ fn nobody_comes_while_all_work_and_hold_far_too_much() {
 #[test]
 fn idle_connections_of_http2_give_way_to_requests() {
     let door = Door::default();
-    let server = behind(&door, "here");
+    let server = door.server("here");
     let mut app = application(&[server.address]);
     app.limits.held_bytes = Some(FIT as u64 * HTTP2_CONNECTION);
     let sentry = Running::start(app);

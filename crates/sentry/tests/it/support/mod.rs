@@ -212,6 +212,15 @@ impl Door {
         *self.0.0.lock().expect("a lock")
     }
 
+    /// A server that answers once it is open.
+    pub fn server(&self, answer: &'static str) -> RawServer {
+        let door = self.clone();
+        RawServer::answering(move |_| {
+            door.wait();
+            ok(answer)
+        })
+    }
+
     pub fn wait(&self) {
         let (open, bell) = &*self.0;
         let open = open.lock().expect("a lock");
