@@ -10,6 +10,7 @@ mod idle;
 mod instructions;
 pub mod load;
 pub mod machine;
+mod memory;
 pub mod proc_fs;
 mod proxy;
 pub mod report;

@@ -1,12 +1,12 @@
 //! Many client connections that have sent one request each and then stay open without a word.
 
-use std::io::{ErrorKind, Read as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::client::Client;
+use super::client::{Client, PATIENCE};
 
 /// Idle connections; they close when dropped.
 #[derive(Debug)]
@@ -28,11 +28,28 @@ impl Idle {
         Ok(Self { streams })
     }
 
+    /// The same by HTTP/2 in clear text. With `streams`, each asks for `path` so many times at once, and gives no
+    /// answer's body room: when this returns, all have their heads, and the bodies wait.
+    ///
+    /// # Errors
+    /// When a connection fails, or does not get as far.
+    pub fn open_http2(address: SocketAddr, path: &str, count: usize, streams: Option<u32>) -> Result<Self> {
+        let open =
+            |number| open_http2(address, path, streams).with_context(|| format!("connection {number} of {count}"));
+        Ok(Self { streams: (0..count).map(open).collect::<Result<_>>()? })
+    }
+
     /// How many the other side has not closed.
     pub fn still_open(&self) -> usize {
         let is_open = |mut stream: &TcpStream| {
-            let read = stream.read(&mut [0]);
-            matches!(read, Err(error) if error.kind() == ErrorKind::WouldBlock)
+            loop {
+                match stream.read(&mut [0; 1024]) {
+                    // Frames that ask for nothing.
+                    Ok(1..) => {}
+                    Ok(0) => return false,
+                    Err(error) => return error.kind() == ErrorKind::WouldBlock,
+                }
+            }
         };
         self.streams.iter().filter(|stream| stream.set_nonblocking(true).is_ok() && is_open(stream)).count()
     }
@@ -58,15 +75,59 @@ fn open_one(address: SocketAddr, path: &str) -> Result<TcpStream> {
     Ok(client.into_stream())
 }
 
+/// The kinds of frames that are sent or waited for here.
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const SETTINGS: u8 = 4;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+const ACKNOWLEDGED: u8 = 1;
+
+fn open_http2(address: SocketAddr, path: &str, streams: Option<u32>) -> Result<TcpStream> {
+    let mut socket = TcpStream::connect_timeout(&address, PATIENCE)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    let no_room: &[u8] = if streams.is_some() { &[0, 4, 0, 0, 0, 0] } else { &[] };
+    let mut bytes = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &frame(SETTINGS, 0, 0, no_room)[..]].concat();
+    // `GET` and `http` are in the table; path and authority follow, neither Huffman-coded nor remembered.
+    let length = u8::try_from(path.len()).ok().filter(|length| *length < 127).context("the path is too long")?;
+    let fields = [&[0x82, 0x86, 0x04, length], path.as_bytes(), &[0x01, 1, b'a']].concat();
+    let asked = streams.unwrap_or(1);
+    for number in 0..asked {
+        bytes.extend(frame(HEADERS, END_HEADERS | END_STREAM, 2 * number + 1, &fields));
+    }
+    socket.write_all(&bytes)?;
+    let (mut heads, mut bodies) = (0, 0);
+    while heads < asked || (streams.is_none() && bodies < asked) {
+        let mut head = [0; 9];
+        socket.read_exact(&mut head).with_context(|| format!("{heads} of {asked} streams are answered"))?;
+        let [a, b, c, kind, flags, ..] = head;
+        let mut payload = vec![0; usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c)];
+        socket.read_exact(&mut payload)?;
+        match kind {
+            // 0x88 is the status 200.
+            HEADERS if !payload.contains(&0x88) => bail!("an answer is not a 200: {payload:?}"),
+            HEADERS => heads += 1,
+            DATA if flags & END_STREAM != 0 => bodies += 1,
+            SETTINGS if flags & ACKNOWLEDGED == 0 => socket.write_all(&frame(SETTINGS, ACKNOWLEDGED, 0, &[]))?,
+            DATA | SETTINGS | 6 | 8 => {}
+            _ => bail!("a frame of kind {kind} comes"),
+        }
+    }
+    Ok(socket)
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = payload.len() as u32;
+    [&length.to_be_bytes()[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
     use std::net::TcpListener;
     use std::thread;
     use std::time::Instant;
 
     use super::*;
-    use crate::bench::client::PATIENCE;
 
     #[test]
     fn connections_the_server_closed_are_not_counted() {
@@ -89,6 +150,28 @@ mod tests {
         wait_for(&idle, 2);
         drop(kept);
         wait_for(&idle, 0);
+    }
+
+    #[test]
+    fn streams_count_when_all_are_answered_with_200() {
+        let answered = |status: u8, streams: u32| {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap();
+            let server = thread::spawn(move || {
+                let (mut socket, _) = listener.accept().unwrap();
+                let heads = (0..streams).map(|number| frame(HEADERS, END_HEADERS, 2 * number + 1, &[status]));
+                socket.write_all(&[frame(SETTINGS, 0, 0, &[]), heads.flatten().collect()].concat()).unwrap();
+                // What is sent too little is seen when it closes.
+                socket.shutdown(std::net::Shutdown::Write).unwrap();
+                let _ = std::io::copy(&mut socket, &mut std::io::sink());
+            });
+            let opened = Idle::open_http2(address, "/", 1, Some(3)).map(drop).map_err(|error| format!("{error:#}"));
+            server.join().unwrap();
+            opened
+        };
+        assert_eq!(answered(0x88, 3), Ok(()));
+        assert!(answered(0x88, 2).unwrap_err().contains("2 of 3 streams are answered"));
+        assert!(answered(0x8d, 3).unwrap_err().contains("not a 200"));
     }
 
     /// A close reaches the other side a moment later: a process another test forks may hold the socket until its exec.

@@ -12,12 +12,12 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use super::contender::{BEFORE, CONTENDERS, Contender, Duty, make_certificate, start_origin};
-use super::idle::{Idle, raise_file_limit};
 use super::load::{self, CONNECTIONS, Counted, Load, PIPELINE, Shape};
-use super::report::{CaseReport, MemoryRow, Report, Row, Sample};
+use super::memory::{self, MEMORY_CASES};
+use super::report::{CaseReport, Report, Row, Sample};
 use super::service::Service;
 use super::stop::Scratch;
 use super::{machine, proc_fs};
@@ -28,11 +28,7 @@ use crate::command::Profile;
 pub const PROXY_CORE: usize = 0;
 /// Where the load and the servers run.
 pub const LOAD_CORE: usize = 1;
-const IDLE_CONNECTIONS: usize = 10_000;
-/// Those connections, the origin's, listeners and logs.
-const OPEN_FILES: u64 = 11_000;
 const WARM_UP_SECONDS: f64 = 1.0;
-const MEMORY: &str = "memory";
 
 /// One way to load a proxy.
 pub struct Case {
@@ -142,8 +138,8 @@ pub fn run(args: Args) -> Result<()> {
         bail!("the comparison needs two cores: one for the proxy, one for the load");
     }
     let contenders = options.contenders()?;
-    if options.wants(MEMORY) {
-        raise_file_limit(OPEN_FILES)?;
+    if MEMORY_CASES.iter().any(|case| options.wants(case.name)) {
+        memory::raise_file_limit()?;
     }
     let scratch = Scratch::new("bench")?;
     let report = measure(&options, &contenders, scratch.path())?;
@@ -165,7 +161,8 @@ impl Options {
         };
         args.finish()?;
         let known_contenders: Vec<_> = CONTENDERS.iter().map(|contender| contender.name).collect();
-        let known_cases: Vec<_> = CASES.iter().map(|case| case.name).chain([MEMORY]).collect();
+        let known_cases: Vec<_> =
+            CASES.iter().map(|case| case.name).chain(MEMORY_CASES.iter().map(|case| case.name)).collect();
         all_known("contender", options.only.as_deref(), &known_contenders)?;
         all_known("case", options.cases.as_deref(), &known_cases)?;
         if options.rounds == 0 || options.seconds < 1.0 {
@@ -230,10 +227,8 @@ fn measure(options: &Options, contenders: &[Contender], dir: &Path) -> Result<Re
         let origin = if case.duty == Duty::PassGrpc { http2 } else { origin.address };
         report.cases.push(measure_case(case, (options.rounds, options.seconds), contenders, origin, dir)?);
     }
-    if options.wants(MEMORY) {
-        for contender in contenders.iter().filter(|contender| contender.duties.contains(&Duty::Pass)) {
-            report.memory.push(measure_memory(contender, options.rounds, origin.address, dir)?);
-        }
+    for case in MEMORY_CASES.iter().filter(|case| options.wants(case.name)) {
+        report.memory.push(case.measure(contenders, options.rounds.min(3), origin.address, dir)?);
     }
     Ok(report)
 }
@@ -310,25 +305,6 @@ impl Case {
         }
         Ok(())
     }
-}
-
-fn measure_memory(contender: &Contender, rounds: usize, origin: SocketAddr, dir: &Path) -> Result<MemoryRow> {
-    println!("── memory: {}", contender.name);
-    let mut samples = Vec::new();
-    for _ in 0..rounds.min(3) {
-        let service = contender.start((Duty::Pass, Shape::KeepAlive), origin, PROXY_CORE, dir)?;
-        service.status("/1k")?;
-        let without = proc_fs::memory(service.pid())?;
-        let idle = Idle::open(service.address, "/1k", IDLE_CONNECTIONS)
-            .with_context(|| format!("{} with {IDLE_CONNECTIONS} idle connections", contender.name))?;
-        let with = proc_fs::memory(service.pid())?;
-        let open = idle.still_open();
-        if open < IDLE_CONNECTIONS {
-            bail!("{} closed {} of {IDLE_CONNECTIONS} idle connections", contender.name, IDLE_CONNECTIONS - open);
-        }
-        samples.push((without, with));
-    }
-    Ok(MemoryRow { name: contender.name.to_owned(), connections: IDLE_CONNECTIONS, samples })
 }
 
 fn method(options: &Options) -> String {

@@ -24,8 +24,8 @@ pub struct Report {
     pub method: String,
     /// CPU per request, case by case.
     pub cases: Vec<CaseReport>,
-    /// Memory with idle clients.
-    pub memory: Vec<MemoryRow>,
+    /// Memory with clients that do nothing.
+    pub memory: Vec<MemoryReport>,
     /// Anything else.
     pub sections: Vec<Section>,
 }
@@ -70,13 +70,24 @@ pub struct Sample {
     pub counted: Counted,
 }
 
-/// One contender with idle clients.
+/// A case of memory, and what every contender took in it.
+#[derive(Debug)]
+pub struct MemoryReport {
+    /// Short name, as on the command line.
+    pub name: String,
+    /// What it is, in words.
+    pub title: String,
+    /// What is counted, and how many of it there are.
+    pub unit: (&'static str, usize),
+    /// The contenders.
+    pub rows: Vec<MemoryRow>,
+}
+
+/// One contender with clients that do nothing.
 #[derive(Debug)]
 pub struct MemoryRow {
     /// The contender.
     pub name: String,
-    /// Client connections open.
-    pub connections: usize,
     /// One for each round: without clients, and with them.
     pub samples: Vec<(Memory, Memory)>,
 }
@@ -113,8 +124,8 @@ impl Report {
         for case in &self.cases {
             case.write(&mut text);
         }
-        if !self.memory.is_empty() {
-            write_memory(&self.memory, &mut text);
+        for case in &self.memory {
+            case.write(&mut text);
         }
         for section in &self.sections {
             let _ = writeln!(text, "\n## {}\n\n{}", section.title, section.text.trim_end());
@@ -126,7 +137,7 @@ impl Report {
         let facts: serde_json::Map<_, _> =
             self.facts.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
         let cases: Vec<_> = self.cases.iter().map(CaseReport::json).collect();
-        let memory: Vec<_> = self.memory.iter().map(MemoryRow::json).collect();
+        let memory: Vec<_> = self.memory.iter().map(MemoryReport::json).collect();
         let sections: serde_json::Map<_, _> =
             self.sections.iter().map(|section| (section.title.to_owned(), section.data.clone())).collect();
         json!({ "facts": facts, "method": self.method, "cases": cases, "memory": memory, "sections": sections })
@@ -206,43 +217,46 @@ impl Sample {
     }
 }
 
-impl MemoryRow {
+impl MemoryReport {
     fn json(&self) -> Value {
         let bytes = |memory: &Memory| json!({ "rss_bytes": memory.rss, "pss_bytes": memory.pss });
-        let rounds = self.samples.iter().map(|(idle, busy)| json!({ "without": bytes(idle), "with": bytes(busy) }));
-        json!({ "contender": self.name, "connections": self.connections, "rounds": rounds.collect::<Vec<_>>() })
+        let round = |(without, with): &(Memory, Memory)| json!({ "without": bytes(without), "with": bytes(with) });
+        let row = |row: &MemoryRow| json!({ "contender": row.name, "rounds": row.samples.iter().map(round).collect::<Vec<_>>() });
+        let rows: Vec<_> = self.rows.iter().map(row).collect();
+        json!({ "name": self.name, "title": self.title, "of": self.unit.0, "count": self.unit.1, "rows": rows })
     }
-}
 
-fn write_memory(rows: &[MemoryRow], text: &mut String) {
-    let connections = rows.first().map_or(0, |row| row.connections);
-    let _ = writeln!(text, "\n## memory with {connections} idle client connections\n");
-    text.push_str(MEMORY_METHOD);
-    text.push_str("| contender | PSS MiB (range) | ratio to the first (range) | RSS MiB | ratio to the first ");
-    text.push_str("| PSS without clients MiB | bytes per connection |\n");
-    text.push_str("|---|---|---|---|---|---|---|\n");
-    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    let Some(base) = rows.first() else { return };
-    for row in rows {
-        let with = spread(row.samples.iter().map(|(_, with)| mib(with.pss)), 1);
-        let rss = median(row.samples.iter().map(|(_, with)| mib(with.rss))).unwrap_or(0.0);
-        let pairs = || row.samples.iter().zip(&base.samples).map(|((_, with), (_, base))| (with, base));
-        let ratio = spread(pairs().map(|(with, base)| with.pss as f64 / base.pss as f64), 2);
-        let rss_ratio = median(pairs().map(|(with, base)| with.rss as f64 / base.rss as f64)).unwrap_or(0.0);
-        let without = median(row.samples.iter().map(|(without, _)| mib(without.pss))).unwrap_or(0.0);
-        let each = row.samples.iter().map(|(without, with)| with.pss.saturating_sub(without.pss) as f64);
-        let each = median(each).unwrap_or(0.0) / row.connections.max(1) as f64;
-        let _ = writeln!(
-            text,
-            "| {} | {with} | {ratio} | {rss:.1} | {rss_ratio:.2} | {without:.1} | {each:.0} |",
-            row.name
-        );
+    fn write(&self, text: &mut String) {
+        let rows = &self.rows;
+        let (unit, count) = self.unit;
+        let _ = writeln!(text, "\n## {}\n", self.title);
+        text.push_str(MEMORY_METHOD);
+        text.push_str("| contender | PSS MiB (range) | ratio to the first (range) | RSS MiB | ratio to the first ");
+        let _ = writeln!(text, "| PSS without clients MiB | bytes per {unit} |");
+        text.push_str("|---|---|---|---|---|---|---|\n");
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        let Some(base) = rows.first() else { return };
+        for row in rows {
+            let with = spread(row.samples.iter().map(|(_, with)| mib(with.pss)), 1);
+            let rss = median(row.samples.iter().map(|(_, with)| mib(with.rss))).unwrap_or(0.0);
+            let pairs = || row.samples.iter().zip(&base.samples).map(|((_, with), (_, base))| (with, base));
+            let ratio = spread(pairs().map(|(with, base)| with.pss as f64 / base.pss as f64), 2);
+            let rss_ratio = median(pairs().map(|(with, base)| with.rss as f64 / base.rss as f64)).unwrap_or(0.0);
+            let without = median(row.samples.iter().map(|(without, _)| mib(without.pss))).unwrap_or(0.0);
+            let each = row.samples.iter().map(|(without, with)| with.pss.saturating_sub(without.pss) as f64);
+            let each = median(each).unwrap_or(0.0) / count.max(1) as f64;
+            let _ = writeln!(
+                text,
+                "| {} | {with} | {ratio} | {rss:.1} | {rss_ratio:.2} | {without:.1} | {each:.0} |",
+                row.name
+            );
+        }
     }
 }
 
 const MEMORY_METHOD: &str = "\
-PSS and RSS of the whole process (`/proc/PID/smaps_rollup`; with a master, the sum), at once after each client has been \
-answered its one request. PSS counts a page that processes share once, RSS in each. The ratios are of these totals; \
+PSS and RSS of the whole process (`/proc/PID/smaps_rollup`; with a master, the sum), at once after the last client did \
+what the title says. PSS counts a page that processes share once, RSS in each. The ratios are of these totals; \
 what the process takes without clients is not subtracted, but in the last column. Memory of the kernel, the same for \
 all, is not counted.
 
