@@ -26,7 +26,10 @@ pub enum InstallError {
     #[error("the program \"nft\" is not there; install the package nftables")]
     NoProgram,
     /// The process lacks CAP_NET_ADMIN.
-    #[error("not permitted to change packet filters; run as root, or give the program CAP_NET_ADMIN")]
+    #[error(
+        "not permitted to change packet filters; start as root, or give the program CAP_NET_ADMIN; an upgrade is no such \
+         start, as what serves without it gave it up"
+    )]
     NotPermitted,
     /// `nft` says no.
     #[error("nft does not take the rules: {0}")]
