@@ -324,6 +324,11 @@ fn name_client_in_forwarded(headers: &mut HeaderMap, client: &Client, trusted: b
     }
 }
 
+/// Whether a content type is gRPC's.
+pub(crate) fn is_grpc(content_type: &[u8]) -> bool {
+    content_type.starts_with(b"application/grpc")
+}
+
 /// Whether a content type says of a body that it goes on as things happen.
 pub(crate) fn is_stream(content_type: &[u8]) -> bool {
     let begins = |with: &str| content_type.get(..with.len()).is_some_and(|b| b.eq_ignore_ascii_case(with.as_bytes()));
@@ -331,7 +336,7 @@ pub(crate) fn is_stream(content_type: &[u8]) -> bool {
 }
 
 /// What the content types of streams begin with. Not that of gRPC: nearly all calls are answered once, and one whose
-/// answers go on is known by its pace, or by a rule.
+/// answers go on is known by its pace, or by a rule. What is asked may be a conversation all the same.
 const STREAMS: [&str; 2] = ["text/event-stream", "multipart/x-mixed-replace"];
 
 #[cfg(test)]

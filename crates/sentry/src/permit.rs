@@ -14,7 +14,7 @@ use crate::app::{Core, Woken};
 use crate::client::Admission;
 use crate::config::{Application, RequestKind};
 use crate::counters::Counter;
-use crate::headers::is_stream;
+use crate::headers::{is_grpc, is_stream};
 use crate::share::{Local, WorkerApp};
 
 /// A request that was classified and policed, once.
@@ -128,7 +128,7 @@ fn reads_ahead(config: &Application, view: &impl RequestView, request: &Request)
     config.limits.ahead > 0
         && config.kind(request) != RequestKind::Upload
         // Its parts are messages, and the server may answer the first before there is a second.
-        && !view.header("content-type").is_some_and(is_stream)
+        && !view.header("content-type").is_some_and(|kind| is_stream(kind) || is_grpc(kind))
 }
 
 /// The driver's rule: first without a lock; then, for whatever is left, the controller. `None` after a reload.

@@ -10,7 +10,7 @@ use tidegate_engine::{ClassId, Reason, Rejection};
 
 use crate::answered::Refusal;
 use crate::gate::head::Bad;
-use crate::headers::changes::of_refusal;
+use crate::headers::{self, changes::of_refusal};
 use crate::in_force::InForce;
 
 /// Distinct refusals that are kept; far more than there are classes, reasons and forms together.
@@ -354,7 +354,7 @@ impl Format {
 }
 
 pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
-    headers.get(header::CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
+    headers.get(header::CONTENT_TYPE).is_some_and(|value| headers::is_grpc(value.as_bytes()))
 }
 
 /// gRPC's own way: status UNAVAILABLE in a response without messages, and when to push again; DEADLINE_EXCEEDED, and

@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 use tidegate_classify::Paths;
 
 pub use super::bad::Bad;
-use crate::headers::has_token;
+use crate::headers::{has_token, is_grpc};
 pub(crate) use target::is_host;
 
 /// The most header fields that can be configured: the parser's table lives on the stack.
@@ -236,7 +236,7 @@ fn judge_header<'b>(
             *close |= has_token(header.value, b"close");
         }
         // A gRPC client must hear of its refusal in gRPC's own words, which takes hyper.
-        12 if is("content-type") => *plain &= !header.value.starts_with(b"application/grpc"),
+        12 if is("content-type") => *plain &= !is_grpc(header.value),
         14 if is("content-length") => {
             let length = plain_number(header.value).ok_or(Bad::ContentLength)?;
             if seen.length.replace(length).is_some() {

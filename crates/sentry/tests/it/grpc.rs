@@ -72,6 +72,38 @@ fn a_call_that_its_server_does_not_serve_is_a_failure_whatever_http_says() {
 }
 
 #[test]
+fn a_conversation_begins_before_its_client_has_said_all() {
+    let server = RawServer::start(|mut peer| {
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: application/grpc\r\nTransfer-Encoding: chunked\r\n\r\n";
+        if peer.head().is_none() || !peer.send(format!("{head}5\r\nhello\r\n")) {
+            return;
+        }
+        for answer in ["3\r\ntwo\r\n", "4\r\nfour\r\n"] {
+            if peer.exactly("3\r\none\r\n".len()).is_err() || !peer.send(answer) {
+                return;
+            }
+        }
+        peer.end_with("0\r\n\r\n");
+    });
+    let sentry = Running::start(application(&[server.address]));
+    with_client(sentry.address, |sender| async move {
+        let request = Request::builder().method("POST").uri("http://test/chat");
+        let request = request.header("content-type", "application/grpc+proto").body(()).expect("a call");
+        let mut sender = sender.ready().await.expect("room for a stream");
+        let (answer, mut to) = sender.send_request(request, false).expect("a stream");
+        let mut body = answer.await.expect("an answer").into_body();
+        assert_eq!(body.data().await.expect("a message").expect("data"), "hello");
+        for (message, heard) in [("one", "two"), ("six", "four")] {
+            to.send_data(message.into(), false).expect("it is open");
+            assert_eq!(body.data().await.expect("a message").expect("data"), heard);
+        }
+        to.send_data("".into(), true).expect("it is open");
+        assert!(body.data().await.is_none());
+    });
+    sentry.assert_quiet();
+}
+
+#[test]
 fn a_refused_call_is_told_of_with_the_status_that_it_got() {
     let (server, told) = (server(), Arc::new(Told::default()));
     let mut app = application(&[server.address]);
