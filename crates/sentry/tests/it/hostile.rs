@@ -299,6 +299,11 @@ fn a_process_short_of_descriptors_serves_on() {
     let server = RawServer::answering(|_| ok("here"));
     let sentry = Limited::start(server.address, Setup { refuses: true, descriptors: Some(400), ..Setup::default() });
     let hostile = Kind::Idle.attack(sentry.address, 800);
+    // Whoever is still served gives way to nobody.
+    until("all came, and those who stay rest", || {
+        let count = |what: &str| sentry.metric(&format!("tidegate_connections_{what}_total{{"));
+        count("accepted") + count("refused") == 800 && sentry.metric("tidegate_server_in_flight{") == 0
+    });
     let honest = Honest::start(sentry.address, CLIENTS);
     until("honest clients are served", || honest.answered() >= REQUESTS);
     let (asked, answered) = honest.stop();
