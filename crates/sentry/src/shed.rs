@@ -115,69 +115,56 @@ pub(crate) fn help_others(worker: &WorkerApp) {
 
 /// While clients together hold more than they may: this worker's part of what is too much goes, and its connections to
 /// servers that rest. While what they hold leaves no room for streams, only connections go that ask for nothing. How
-/// many are going: those too that were told before and had no turn since.
+/// many are going: those too that were told before and had no turn since. What these hold counts until they have it, and
+/// is not asked of others once more.
 pub(crate) fn free_memory(worker: &WorkerApp) -> usize {
-    let clients = worker.clients.borrow();
-    let held_by = |client: &Client| u64::from(client.held.get());
-    let told = || clients.iter().map(|(_, client)| client).filter(|client| client.gives_way());
-    let memory = Memory {
-        held: worker.app.counters.held(),
-        streams: worker.app.counters.streams_take(),
-        most: worker.most_held(),
-        own: clients.iter().map(|(_, client)| held_by(client)).sum(),
-        going: told().map(|client| held_by(client)).sum(),
-    };
-    if memory.held.max(memory.streams) > memory.most {
+    let (held, streams, most) = (worker.app.counters.held(), worker.app.counters.streams_take(), worker.most_held());
+    if held.max(streams) > most {
         worker.close_resting();
     }
-    let wanted = memory.wanted();
-    if wanted == 0 {
-        return told().count();
+    let excess = excess(held, streams, most);
+    if excess == 0 {
+        return 0;
     }
-    let mut candidates = candidates(worker, Duration::ZERO, held_by);
-    if memory.held <= memory.most {
+    let clients = worker.clients.borrow();
+    let (mut own, mut going, mut told) = (0, 0, 0);
+    for (_, client) in &*clients {
+        let bytes = u64::from(client.held.get());
+        own += bytes;
+        if client.gives_way() {
+            going += bytes;
+            told += 1;
+        }
+    }
+    let wanted = part(excess, held, own).saturating_sub(going);
+    if wanted == 0 {
+        return told;
+    }
+    let mut candidates = candidates(worker, Duration::ZERO, |client| client.held.get().into());
+    if held <= most {
         let is_idle = |key| clients.get(key).is_some_and(|client| client.waits_for() == Wait::Idle);
         candidates.iter_mut().for_each(|one| one.since = one.since.filter(|_| is_idle(one.key)));
     }
-    let told = told().count();
     drop(clients);
     let closed = close(worker, first_to_go(candidates, wanted), Counter::ConnectionsShed);
     say(worker, "memory", closed);
     told + closed
 }
 
-/// What is held, bytes.
-#[derive(Clone, Copy, Debug)]
-struct Memory {
-    /// For all clients.
-    held: u64,
-    /// What streams take besides.
-    streams: u64,
-    /// The bound.
-    most: u64,
-    /// For this worker's clients.
-    own: u64,
-    /// For those of them that were told to go.
-    going: u64,
+/// How many bytes of those `held` for clients are to be freed, where streams take others and both may take `most`.
+fn excess(held: u64, streams: u64, most: u64) -> u64 {
+    let taken = if held > most { held } else { held + streams };
+    if held == 0 || taken < most {
+        return 0;
+    }
+    let excess = taken - most / 8 * EIGHTHS_LEFT;
+    // Where it is the streams that take most, the few that rest would make no difference.
+    if held > most { excess } else { excess.min(held.saturating_sub(most / 8)) }
 }
 
-impl Memory {
-    /// What this worker has to free.
-    fn wanted(self) -> u64 {
-        let Memory { held, streams, most, own, going } = self;
-        let taken = if held > most { held } else { held + streams };
-        if held == 0 || taken < most {
-            return 0;
-        }
-        let mut excess = taken - most / 8 * EIGHTHS_LEFT;
-        if held <= most {
-            // Where it is the streams that take most, the few that rest would make no difference.
-            excess = excess.min(held.saturating_sub(most / 8));
-        }
-        let part = u128::from(excess) * u128::from(own) / u128::from(held);
-        // Counted until they had their turn; whoever went for them a second time would go for nothing.
-        (part as u64).saturating_sub(going)
-    }
+/// The part of it that a worker has to free which holds `own` of what is held.
+fn part(excess: u64, held: u64, own: u64) -> u64 {
+    (u128::from(excess) * u128::from(own) / u128::from(held)) as u64
 }
 
 /// Closes some of the connections that wait for their clients: how many.
@@ -306,16 +293,13 @@ mod tests {
     }
 
     #[test]
-    fn who_was_told_to_go_is_not_replaced_by_others() {
-        let memory = Memory { held: 1000, streams: 0, most: 800, own: 500, going: 0 };
-        assert_eq!(memory.wanted(), 150, "half of what is more than seven eighths");
-        assert_eq!(Memory { going: 100, ..memory }.wanted(), 50);
-        assert_eq!(Memory { going: 200, ..memory }.wanted(), 0);
-        assert_eq!(Memory { held: 799, ..memory }.wanted(), 0);
+    fn what_is_too_much_is_freed_by_workers_as_they_hold_it() {
+        assert_eq!(excess(1000, 0, 800), 300, "what is more than seven eighths");
+        assert_eq!((part(300, 1000, 500), part(300, 1000, 1000)), (150, 300));
+        assert_eq!(excess(799, 0, 800), 0);
         // Streams take a quarter of the bound; what rests makes way for them, but for an eighth of it.
-        assert_eq!(Memory { held: 700, streams: 200, own: 700, ..memory }.wanted(), 200);
-        assert_eq!(Memory { held: 200, streams: 900, own: 200, ..memory }.wanted(), 100);
-        assert_eq!(Memory { held: 200, streams: 900, own: 200, going: 40, ..memory }.wanted(), 60);
+        assert_eq!(excess(700, 200, 800), 200);
+        assert_eq!(excess(200, 900, 800), 100);
     }
 
     #[test]
