@@ -115,8 +115,8 @@ pub(crate) fn help_others(worker: &WorkerApp) {
 
 /// While clients together hold more than they may: this worker's part of what is too much goes, and its connections to
 /// servers that rest. While what they hold leaves no room for streams, only connections go that ask for nothing. How
-/// many are going: those too that were told before and had no turn since. What these hold counts until they have it, and
-/// is not asked of others once more.
+/// many are going: those too that were told before and had no turn since. What these hold counts until they have it,
+/// and is not asked of others once more.
 pub(crate) fn free_memory(worker: &WorkerApp) -> usize {
     let (held, streams, most) = (worker.app.counters.held(), worker.app.counters.streams_take(), worker.most_held());
     if held.max(streams) > most {
