@@ -44,6 +44,7 @@ mod due;
 mod effect;
 pub mod estimate;
 mod event;
+mod explanation;
 mod facts;
 mod fleet;
 mod flight;
@@ -73,6 +74,7 @@ pub use decision::{AbandonedBy, Action, Decision, End, Open, Outcome, Reason, Re
 pub use demands::Demands;
 pub use dispatch::{DispatchConfig, ProfileStep, StealingProfile};
 pub use event::{Event, EventSink, NoEvents};
+pub use explanation::{Explanation, field_value};
 pub use facts::{Fact, Facts};
 pub use fleet::{Role, ServerState, Status};
 pub use learned::Learned;

@@ -13,8 +13,9 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 use tidegate_engine::{
-    AbandonedBy, Action, AffinityKey, ClassId, Controller, Decision, End, NoEvents, Outcome, Reason, Rejection,
-    Request, RequestTypeId, ServerId, Setup, Snapshot, Status, Tags, TenantKey, Ticket, Timestamp, UrlKey, Watch,
+    AbandonedBy, Action, AffinityKey, ClassId, Controller, Decision, End, Explanation, NoEvents, Outcome, Reason,
+    Rejection, Request, RequestTypeId, ServerId, Setup, Snapshot, Status, Tags, TenantKey, Ticket, Timestamp, UrlKey,
+    Watch,
 };
 
 use crate::failure::Failure;
@@ -307,9 +308,9 @@ impl App {
         let setup = self.controller.setup();
         let class = setup.classes.get(usize::from(decision.class)).ok_or(Failure::Argument)?;
         let reason = reason_of(decision.reason).ok_or(Failure::Argument)?;
-        let refusal =
-            say::Refusal { reason, policy: setup.admission.name(), class: &class.name, after: decision.retry_after_s };
-        refusal.in_form(form).ok_or(Failure::Argument)
+        let after = u64::from(decision.retry_after_s);
+        let told = Explanation::new(reason, setup.admission.name(), &class.name, after);
+        say::in_form(&told, form).ok_or(Failure::Argument)
     }
 
     fn at(&mut self, now_ns: u64) -> Timestamp {

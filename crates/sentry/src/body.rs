@@ -152,7 +152,7 @@ impl ResponseBody {
                 let length = frame.data_ref().map_or(0, Bytes::len);
                 count(&this.client, this.ending.as_deref_mut(), length);
                 if let Some(trailers) = frame.trailers_mut() {
-                    relay.read(trailers, this.ending.as_deref_mut());
+                    relay.read(trailers, &this.worker, this.ending.as_deref_mut());
                 }
                 if relay.incoming.is_end_stream() {
                     relay.finish(cx, &this.worker, this.worker.now(), this.ending.as_deref_mut());
@@ -266,12 +266,15 @@ impl Relay {
     }
 
     /// What follows the body is here.
-    fn read(&mut self, trailers: &mut HeaderMap, ending: Option<&mut Ending>) {
+    fn read(&mut self, trailers: &mut HeaderMap, worker: &WorkerApp, ending: Option<&mut Ending>) {
         let (status, before) = (grpc::status(trailers), self.answered);
         self.told = trailers.remove(DECISION).as_ref().and_then(Refusal::read).or(self.told);
         self.answered = before.with_grpc(status, self.told);
         let Some(ending) = ending else { return };
         ending.note_grpc(status);
+        if status.is_some() {
+            ending.judge(&worker.local().live, self.answered, status, || false);
+        }
         if before != self.answered
             && let Some(why) = ending.explains(self.answered)
         {

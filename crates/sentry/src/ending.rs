@@ -1,5 +1,6 @@
 //! How a request ends: its outcome goes to the engine, its record to the log, once.
 
+mod judge;
 mod log;
 
 use std::net::SocketAddr;

@@ -326,13 +326,16 @@ fn name_client_in_forwarded(headers: &mut HeaderMap, client: &Client, trusted: b
 
 /// Whether a content type is gRPC's.
 pub(crate) fn is_grpc(content_type: &[u8]) -> bool {
-    content_type.starts_with(b"application/grpc")
+    begins(content_type, "application/grpc")
 }
 
 /// Whether a content type says of a body that it goes on as things happen.
 pub(crate) fn is_stream(content_type: &[u8]) -> bool {
-    let begins = |with: &str| content_type.get(..with.len()).is_some_and(|b| b.eq_ignore_ascii_case(with.as_bytes()));
-    STREAMS.into_iter().any(begins)
+    STREAMS.into_iter().any(|stream| begins(content_type, stream))
+}
+
+fn begins(content_type: &[u8], with: &str) -> bool {
+    content_type.get(..with.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(with.as_bytes()))
 }
 
 /// What the content types of streams begin with. Not that of gRPC: nearly all calls are answered once, and one whose

@@ -37,7 +37,7 @@ use crate::counters::Counter;
 use crate::door::Door;
 use crate::ending::{self, Refused};
 use crate::gate::head::{Bad, Framing};
-use crate::grpc;
+use crate::grpc::{self, PushBack};
 use crate::permit::{BodyIs, Policed, police};
 use crate::proxy::View;
 use crate::record::Protocol;
@@ -364,14 +364,16 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Served<T> {
             Ok(worker) => worker,
             Err(bad) => {
                 shared.worker.lane().bad(bad);
-                shared.worker.lane().status(bad.status());
+                let head = bad_head(bad, &parts.headers);
+                shared.worker.lane().status(head.status().as_u16());
                 self.oddities.note();
-                return refuse_bad(answer, bad);
+                return refuse(answer, head);
             }
         };
         if !conduct::has_room(&shared.worker, shared.client.peer().ip()) {
-            worker.lane().status(503);
-            return refuse(answer, crowded(&parts.headers));
+            let head = crowded(&parts.headers);
+            worker.lane().status(head.status().as_u16());
+            return refuse(answer, head);
         }
         let is = if stream.is_end_stream() { BodyIs::Here } else { BodyIs::ToCome };
         let view = View { parts: &parts, client: &shared.client };
@@ -417,10 +419,7 @@ fn crowded(asked: &HeaderMap) -> Response<()> {
     let mut response = Response::new(());
     let headers = response.headers_mut();
     if reject::is_grpc(asked) {
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-        headers.insert("grpc-status", HeaderValue::from_static("14"));
-        headers.insert("grpc-message", HeaderValue::from_static("too many streams are open"));
-        headers.insert("grpc-retry-pushback-ms", HeaderValue::from_static("1000"));
+        grpc::end(headers, grpc::UNAVAILABLE, "too many streams are open", PushBack::Milliseconds(1000));
         return response;
     }
     headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
@@ -430,9 +429,13 @@ fn crowded(asked: &HeaderMap) -> Response<()> {
 }
 
 /// The same for what is no acceptable request.
-fn refuse_bad(answer: SendResponse<Piece>, bad: Bad) {
+fn bad_head(bad: Bad, asked: &HeaderMap) -> Response<()> {
     let mut response = Response::new(());
+    if reject::is_grpc(asked) {
+        grpc::end(response.headers_mut(), bad.grpc_status(), bad.name(), PushBack::Unsaid);
+        return response;
+    }
     *response.status_mut() = http::StatusCode::from_u16(bad.status()).unwrap_or(http::StatusCode::BAD_REQUEST);
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    refuse(answer, response);
+    response
 }

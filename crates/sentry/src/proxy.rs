@@ -2,7 +2,6 @@
 
 mod changes;
 pub(crate) mod hand_over;
-mod judge;
 mod view;
 
 use std::convert::Infallible;
@@ -35,8 +34,9 @@ use crate::share::{Local, WorkerApp};
 use crate::transport::Transport;
 use crate::tunnel::ServerEnd;
 use crate::upload::{RequestBody, Source};
+use crate::upstream::failure::Failure;
 use crate::upstream::pool::Pool;
-use crate::upstream::send::{Answer, Failed, Failure, send};
+use crate::upstream::send::{Answer, Failed, send};
 
 /// Answers one request.
 pub(crate) async fn handle(
@@ -68,7 +68,7 @@ pub(crate) async fn handle(
         Err(Refusal::Rejected(rejection)) => exchange.refuse(&parts, &body, &rejection),
         Err(Refusal::Failed(failure)) => {
             exchange.ending.note(&parts, |_| None);
-            exchange.fail(failure)
+            exchange.fail(failure, &parts.headers)
         }
     };
     spare::give(parts.headers);
@@ -93,7 +93,7 @@ fn misread(worker: Rc<WorkerApp>, client: Rc<Client>, parts: &request::Parts, ba
     let local = worker.local();
     let class = local.live.classify(&View { parts, client: &client });
     let ending = Ending::new(&worker, &client, &local, worker.now(), class);
-    Exchange { ending, worker, client, local }.fail(Failure::Bad(bad))
+    Exchange { ending, worker, client, local }.fail(Failure::Bad(bad), &parts.headers)
 }
 
 /// A refused request's body of up to so many bytes costs the client no connection, if it has been sent.
@@ -214,7 +214,7 @@ impl Exchange {
         }
         match self.send(parts, body, server).await {
             Ok(answer) => self.relay(answer, &wishes, &asked).await,
-            Err(failure) => self.fail(failure),
+            Err(failure) => self.fail(failure, &parts.headers),
         }
     }
 
@@ -254,7 +254,7 @@ impl Exchange {
                     Err(failed) => failed,
                 };
             if why.blames_server() && !stale {
-                self.blame(&pool, why);
+                self.ending.blame(&pool.server, why);
             }
             match spare {
                 _ if !why.blames_server() => return Err(why),
@@ -303,12 +303,14 @@ impl Exchange {
         self.ending.status = parts.status.as_u16();
         let said = grpc::status(&parts.headers);
         let answered = self.ending.answered(told.refusal).with_grpc(said, told.refusal);
-        self.judge(parts.status, answered);
+        let goes_on = || said.is_none() && reject::is_grpc(&parts.headers);
+        self.ending.judge(&self.local.live, answered, said, goes_on);
         if upgraded {
             let socket = wishes.upgrade.as_ref().and_then(|_| server.into_socket());
             let Some(socket) = socket else {
                 self.worker.lane().bump(Counter::ServerErrors);
-                return self.fail(Failure::Garbage);
+                // No call of gRPC is answered so, nor asks for it.
+                return self.fail(Failure::Garbage, &http::HeaderMap::new());
             };
             self.change_answer(&mut parts, asked);
             return self.open_tunnel(parts, socket);
@@ -378,10 +380,9 @@ impl Exchange {
         self.answer(response, RecordEnd::Complete)
     }
 
-    /// Answers with an error of the sentry's own.
-    fn fail(mut self, failure: Failure) -> Response<ResponseBody> {
-        let (status, name) = failure.answer();
-        self.ending.decision = Decided::Error(name);
+    /// Answers what `asked` with an error of the sentry's own.
+    fn fail(mut self, failure: Failure, asked: &http::HeaderMap) -> Response<ResponseBody> {
+        self.ending.decision = Decided::Error(failure.answer().1);
         self.ending.outcome = failure.outcome();
         if let Failure::Bad(bad) = failure {
             self.worker.lane().bad(bad);
@@ -390,7 +391,7 @@ impl Exchange {
             // The client's fault, or ours, moves no estimate of the server.
             self.ending.place.permit = None;
         }
-        let mut response = reject::error(status, name);
+        let mut response = reject::failed(failure, asked);
         if matches!(failure, Failure::Bad(_) | Failure::Unread) {
             self.client.close.set(true);
         }
@@ -404,6 +405,7 @@ impl Exchange {
     fn answer(mut self, response: Response<Bytes>, end: RecordEnd) -> Response<ResponseBody> {
         let (mut parts, body) = response.into_parts();
         self.ending.status = parts.status.as_u16();
+        self.ending.note_grpc(grpc::status(&parts.headers));
         self.ending.end = end;
         self.ending.free_place(self.worker.now());
         self.explain_close(&mut parts.headers);

@@ -1,17 +1,18 @@
 //! What a refused client gets: a status, a reason, when to come back, and a short page in a form it reads.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
-use tidegate_engine::{ClassId, Reason, Rejection};
+use tidegate_engine::{ClassId, Explanation, Reason, Rejection, field_value};
 
 use crate::answered::Refusal;
 use crate::gate::head::Bad;
+use crate::grpc::{self, PushBack};
 use crate::headers::{self, changes::of_refusal};
 use crate::in_force::InForce;
+use crate::upstream::failure::Failure;
 
 /// Distinct refusals that are kept; far more than there are classes, reasons and forms together.
 const KEPT: usize = 1024;
@@ -96,23 +97,23 @@ impl Refusals {
     }
 
     /// The refusal as a head without a body.
-    pub(crate) fn head(&mut self, live: &InForce, rejection: &Rejection, grpc: bool) -> Response<()> {
+    pub(crate) fn head(&mut self, live: &InForce, rejection: &Rejection, is_call: bool) -> Response<()> {
         // gRPC's says in milliseconds when to come back.
-        let retry_after = match grpc {
-            true => pushback(rejection),
+        let retry_after = match is_call {
+            true => u64::from(pushback(rejection)),
             false => whole_seconds(rejection.retry_after),
         };
         let Rejection { class, reason, policy, .. } = *rejection;
         let key = Key { class, reason, policy, retry_after, format: Format::Text, close: false };
         match &self.last_head {
-            Some((last, of_grpc, head)) if (*last, *of_grpc) == (key, grpc) => head.clone(),
+            Some((last, of_grpc, head)) if (*last, *of_grpc) == (key, is_call) => head.clone(),
             _ => {
-                let response = if grpc { self::grpc(live, rejection) } else { plain(live, rejection, Format::Text) };
+                let response = if is_call { call(live, rejection) } else { plain(live, rejection, Format::Text) };
                 let mut head = response.map(|_| ());
-                if !grpc {
+                if !is_call {
                     head.headers_mut().remove(header::CONTENT_TYPE);
                 }
-                self.last_head = Some((key, grpc, head.clone()));
+                self.last_head = Some((key, is_call, head.clone()));
                 head
             }
         }
@@ -141,7 +142,7 @@ impl Refusals {
 /// The same refusal as a response for hyper to send.
 pub(crate) fn response(live: &InForce, rejection: &Rejection, headers: &HeaderMap) -> Response<Bytes> {
     if is_grpc(headers) {
-        return grpc(live, rejection);
+        return call(live, rejection);
     }
     let accept = headers.get(header::ACCEPT).map(HeaderValue::as_bytes);
     plain(live, rejection, Format::wanted(accept))
@@ -173,19 +174,20 @@ pub(crate) fn status(live: &InForce, rejection: &Rejection) -> u16 {
 
 /// `Tidegate-Decision` of a request that was admitted and then ended by the controller.
 pub(crate) fn cancelled(live: &InForce, class: ClassId) -> HeaderValue {
-    visible(&format!("cancelled; reason=runaway; class={}", token(live.class_name(class))))
+    visible(&format!("cancelled; reason=runaway; class={}", field_value(live.class_name(class))))
 }
 
 /// `Tidegate-Decision` of a request that was admitted, and refused by a service that its server called; `None`: clients
 /// are not told.
 pub(crate) fn refused_below(live: &InForce, class: ClassId, refusal: Refusal) -> Option<HeaderValue> {
-    let text = || format!("rejected; reason={}; class={}", refusal.reason().name(), token(live.class_name(class)));
+    let text =
+        || format!("rejected; reason={}; class={}", refusal.reason().name(), field_value(live.class_name(class)));
     live.config.rejection.details.then(|| visible(&text()))
 }
 
 /// `Tidegate-Decision` of an admitted request.
 pub(crate) fn admitted(live: &InForce, class: ClassId) -> HeaderValue {
-    visible(&format!("admitted; class={}", token(live.class_name(class))))
+    visible(&format!("admitted; class={}", field_value(live.class_name(class))))
 }
 
 /// The header that explains a decision.
@@ -206,7 +208,20 @@ pub(crate) fn append_bad(bad: Bad, out: &mut Vec<u8>) {
     );
 }
 
-/// An error of the sentry's own as a response for hyper to send.
+/// Why `asked` has no answer, as a response for hyper to send: gRPC's way where a call asked.
+pub(crate) fn failed(failure: Failure, asked: &HeaderMap) -> Response<Bytes> {
+    let (status, name) = failure.answer();
+    if !is_grpc(asked) {
+        return error(status, name);
+    }
+    let mut response = Response::new(Bytes::new());
+    // What was ended for others' sake would be again.
+    let push_back = if failure == Failure::Cancelled { PushBack::Never } else { PushBack::Unsaid };
+    grpc::end(response.headers_mut(), failure.grpc_status(), name, push_back);
+    response
+}
+
+/// An error of the sentry's own.
 pub(crate) fn error(status: u16, name: &str) -> Response<Bytes> {
     let mut response = Response::new(Bytes::from(error_body(status, name)));
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -233,19 +248,15 @@ fn page(live: &InForce, rejection: &Rejection, format: Format) -> Page {
     let pages = &live.config.rejection;
     let class = live.class_name(rejection.class);
     let retry_after = whole_seconds(rejection.retry_after);
-    let decision = pages.details.then(|| {
-        let (reason, policy) = (rejection.reason.name(), token(rejection.policy));
-        format!("rejected; reason={reason}; policy={policy}; class={}", token(class))
-    });
+    let told = Explanation::new(rejection.reason, rejection.policy, class, retry_after);
+    let decision = pages.details.then(|| told.field());
     let own = pages.pages.get(rejection.class.index()).and_then(Option::as_ref);
     let (content_type, body) = match own {
         // A program that asks for JSON is better served by JSON than by the operator's page for people.
         Some(page) if format != Format::Json || page.content_type.contains("json") => {
             (page.content_type.clone(), page.body.clone())
         }
-        _ if pages.details => {
-            (String::from(format.content_type()), Bytes::from(built_in(rejection, class, retry_after, format)))
-        }
+        _ if pages.details => (String::from(format.content_type()), Bytes::from(built_in(&told, format))),
         _ => (String::from(format.content_type()), Bytes::from(terse(retry_after, format))),
     };
     let wanted = of_refusal(&live.config.routing.response_headers, (rejection.class, class));
@@ -253,32 +264,12 @@ fn page(live: &InForce, rejection: &Rejection, format: Format) -> Page {
     Page { status: status(live, rejection), retry_after, decision, content_type, body, fields }
 }
 
-fn built_in(rejection: &Rejection, class: &str, retry_after: u64, format: Format) -> String {
-    let why = rejection.reason.explanation();
+fn built_in(told: &Explanation<'_>, format: Format) -> String {
     match format {
-        Format::Html => format!(
-            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Please try again soon</title>\
-             </head>\n<body><h1>Please try again in {retry_after} s</h1>\n<p>The service is busy. This request was \
-             refused because {why}.</p></body></html>\n"
-        ),
-        Format::Json => {
-            let mut text = serde_json::json!({
-                "error": "rejected",
-                "reason": rejection.reason.name(),
-                "policy": rejection.policy,
-                "class": class,
-                "retry_after_s": retry_after,
-                "detail": why,
-            })
-            .to_string();
-            text.push('\n');
-            text
-        }
-        Format::Text => {
-            format!(
-                "The service is busy; please try again in {retry_after} s. The request was refused because {why}.\n"
-            )
-        }
+        Format::Html => told.html(),
+        // It has nothing that JSON has not.
+        Format::Json => serde_json::to_string(told).unwrap_or_default() + "\n",
+        Format::Text => told.text(),
     }
 }
 
@@ -359,17 +350,16 @@ pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
 
 /// gRPC's own way: status UNAVAILABLE in a response without messages, and when to push again; DEADLINE_EXCEEDED, and
 /// not to push again, where the call's deadline is the reason.
-fn grpc(live: &InForce, rejection: &Rejection) -> Response<Bytes> {
+fn call(live: &InForce, rejection: &Rejection) -> Response<Bytes> {
     let mut response = Response::new(Bytes::new());
     let page = page(live, rejection, Format::Text);
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    let is_late = rejection.reason == Reason::Deadline;
-    headers.insert("grpc-status", HeaderValue::from_static(if is_late { "4" } else { "14" }));
     let message = if page.decision.is_some() { rejection.reason.explanation() } else { "the service is busy" };
-    headers.insert("grpc-message", visible(&percent(message)));
-    let pushback = if is_late { HeaderValue::from_static("-1") } else { HeaderValue::from(pushback(rejection)) };
-    headers.insert("grpc-retry-pushback-ms", pushback);
+    let (status, push_back) = match rejection.reason {
+        Reason::Deadline => (grpc::DEADLINE_EXCEEDED, PushBack::Never),
+        _ => (grpc::UNAVAILABLE, PushBack::Milliseconds(pushback(rejection))),
+    };
+    grpc::end(headers, status, message, push_back);
     if let Some(decision) = &page.decision {
         headers.insert(DECISION, visible(decision));
     }
@@ -378,33 +368,8 @@ fn grpc(live: &InForce, rejection: &Rejection) -> Response<Bytes> {
 }
 
 /// When to push again, milliseconds.
-fn pushback(rejection: &Rejection) -> u64 {
-    rejection.retry_after.as_millis().max(1).min(u128::from(u32::MAX)) as u64
-}
-
-/// `grpc-message` is percent-encoded.
-fn percent(text: &str) -> String {
-    text.bytes().fold(String::new(), |mut out, byte| {
-        match byte {
-            b' '..=b'~' if byte != b'%' => out.push(byte as char),
-            _ => {
-                let _ = write!(out, "%{byte:02X}");
-            }
-        }
-        out
-    })
-}
-
-/// A name as it may stand in `Tidegate-Decision`: letters, digits and the marks of a token, else quoted.
-fn token(name: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
-    if !name.is_empty() && name.bytes().all(plain) {
-        return String::from(name);
-    }
-    let printable = name.chars().map(|c| if (' '..='~').contains(&c) { c } else { '?' });
-    let escaped: String =
-        printable.flat_map(|c| matches!(c, '"' | '\\').then_some('\\').into_iter().chain([c])).collect();
-    format!("\"{escaped}\"")
+fn pushback(rejection: &Rejection) -> u32 {
+    rejection.retry_after.as_millis().max(1).min(u128::from(u32::MAX)) as u32
 }
 
 fn visible(text: &str) -> HeaderValue {
@@ -435,12 +400,5 @@ mod tests {
         assert_eq!(of("application/problem+json"), Format::Json);
         assert_eq!(of("image/png, */*"), Format::Text);
         assert_eq!(Format::wanted(None), Format::Text);
-    }
-
-    #[test]
-    fn names_cannot_break_out_of_the_header() {
-        assert_eq!(token("gold"), "gold");
-        assert_eq!(token("a; b\"\r\nX: y"), "\"a; b\\\"??X: y\"");
-        assert_eq!(percent("a%\n"), "a%25%0A");
     }
 }

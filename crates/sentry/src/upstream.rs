@@ -3,6 +3,7 @@
 
 mod allowed;
 pub(crate) mod connect;
+pub(crate) mod failure;
 mod http1;
 pub(crate) mod multiplexed;
 pub(crate) mod pool;

@@ -14,6 +14,7 @@ use http_body::Frame;
 
 use super::Admin;
 use super::pages::not_ready;
+use crate::grpc::{self, PushBack};
 use crate::health::grpc::{asked, says};
 use crate::reject::is_grpc;
 
@@ -45,9 +46,8 @@ fn serving(serves: bool) -> Response {
 }
 
 fn failed(status: u8, why: &'static str) -> Response {
-    let mut response = [(header::CONTENT_TYPE, "application/grpc")].into_response();
-    response.headers_mut().insert("grpc-status", HeaderValue::from(u16::from(status)));
-    response.headers_mut().insert("grpc-message", HeaderValue::from_static(why));
+    let mut response = Response::default();
+    grpc::end(response.headers_mut(), status, why, PushBack::Unsaid);
     response
 }
 

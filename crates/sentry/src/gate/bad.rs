@@ -1,5 +1,7 @@
 //! What is no acceptable request: why, the status it gets, and the name it is counted under.
 
+use crate::grpc;
+
 /// Why a request is answered with an error at once. The names are the counters' names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Bad {
@@ -84,6 +86,17 @@ impl Bad {
             Bad::NotImplemented => 501,
             Bad::Version => 505,
             _ => 400,
+        }
+    }
+
+    /// The status that a call of gRPC ends with. What it came with is at fault: nothing that is worth another try.
+    pub(crate) const fn grpc_status(self) -> u8 {
+        match self {
+            Bad::ClientDenied => grpc::PERMISSION_DENIED,
+            Bad::HeaderTimeout | Bad::BodyTimeout => grpc::DEADLINE_EXCEEDED,
+            Bad::BodyTooLarge | Bad::TargetTooLong | Bad::HeaderTooLarge => grpc::RESOURCE_EXHAUSTED,
+            Bad::NoApplication | Bad::Misdirected | Bad::NotImplemented => grpc::UNIMPLEMENTED,
+            _ => grpc::INTERNAL,
         }
     }
 

@@ -43,7 +43,7 @@ use crate::record::{Decided, Protocol, RecordEnd};
 use crate::reject::{self, DECISION};
 use crate::reports::cost;
 use crate::share::{Local, WorkerApp};
-use crate::upstream::send::Failure;
+use crate::upstream::failure::Failure;
 
 /// The method of gRPC.
 const PATH: &str = "/envoy.service.ext_proc.v3.ExternalProcessor/Process";

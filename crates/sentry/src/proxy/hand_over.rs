@@ -25,7 +25,7 @@ use crate::headers;
 use crate::record::RecordEnd;
 use crate::share::WorkerApp;
 use crate::upload::RequestBody;
-use crate::upstream::send::Failure;
+use crate::upstream::failure::Failure;
 
 const GO_ON: HeaderName = HeaderName::from_static("x-accel-redirect");
 /// The location that nginx sends admitted requests to.
@@ -61,7 +61,7 @@ impl Exchange {
         self.ending.offer(&parts.headers);
         self.ending.server = Some(server);
         let Some(end) = id.and_then(|id| self.worker.app.ends.expect(id.as_bytes())) else {
-            return self.fail(Failure::NoId);
+            return self.fail(Failure::NoId, &parts.headers);
         };
         if body.still_to_come().is_none_or(|most| most > DRAINED) {
             self.client.close.set(true);

@@ -11,9 +11,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header, request};
 use http_body::{Body, Frame};
-use tidegate_engine::{Outcome, Timestamp};
+use tidegate_engine::Timestamp;
 
 use super::connect::{connect, connect_shared, ends, is_local, is_out_of_descriptors};
+use super::failure::Failure;
 use super::http1::Fault;
 use super::multiplexed::Stream;
 use super::pool::Pool;
@@ -23,7 +24,6 @@ use crate::client::{Client, Wait};
 use crate::counters::Counter;
 use crate::gate::head::Bad;
 use crate::headers::lines::Lines;
-use crate::record::RecordEnd;
 use crate::share::WorkerApp;
 use crate::shed;
 use crate::upload::RequestBody;
@@ -61,35 +61,6 @@ impl std::fmt::Debug for Left {
     }
 }
 
-/// Why there is no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
-    /// The client's fault.
-    Bad(Bad),
-    /// The server could not be reached.
-    Connect,
-    /// This machine has no descriptor, port or memory left to reach it.
-    Local,
-    /// The server could not be reached in time.
-    ConnectTimeout,
-    /// The server closed the connection instead of answering.
-    Broken,
-    /// What the server sent is no answer.
-    Garbage,
-    /// The answer did not begin in time.
-    FirstByte,
-    /// The server does not take the request's body.
-    Unread,
-    /// The whole request took too long.
-    Request,
-    /// The controller wants it ended, for the sake of others.
-    Cancelled,
-    /// There is no server to send it to.
-    NoServer,
-    /// A proxy that asks did not say by which id it will tell of the end.
-    NoId,
-}
-
 /// A failed attempt.
 #[derive(Debug)]
 pub(crate) struct Failed {
@@ -98,62 +69,6 @@ pub(crate) struct Failed {
     pub(crate) unsent: bool,
     /// It failed on a connection that had rested: perhaps only because the server was just closing it.
     pub(crate) stale: bool,
-}
-
-impl Failure {
-    /// The status the client gets, and the name in counters and logs.
-    pub(crate) fn answer(self) -> (u16, &'static str) {
-        match self {
-            Failure::Bad(bad) => (bad.status(), bad.name()),
-            Failure::Connect => (502, "server-unreachable"),
-            Failure::Local => (503, "no-resources"),
-            Failure::ConnectTimeout => (504, "connect-timeout"),
-            Failure::Broken => (502, "server-closed"),
-            Failure::Garbage => (502, "server-garbage"),
-            Failure::FirstByte => (504, "first-byte-timeout"),
-            Failure::Unread => (504, "body-unread-timeout"),
-            Failure::Request => (504, "request-timeout"),
-            Failure::Cancelled => (503, "runaway"),
-            Failure::NoServer => (503, "no-server"),
-            Failure::NoId => (500, "no-request-id"),
-        }
-    }
-
-    /// What the engine is told.
-    pub(crate) fn outcome(self) -> Outcome {
-        match self.end() {
-            RecordEnd::TimedOut | RecordEnd::Cancelled => Outcome::timed_out(),
-            _ => Outcome::failed(),
-        }
-    }
-
-    /// What the log is told.
-    pub(crate) fn end(self) -> RecordEnd {
-        match self {
-            Failure::Bad(_) | Failure::Local | Failure::NoId => RecordEnd::Complete,
-            Failure::ConnectTimeout | Failure::FirstByte | Failure::Unread | Failure::Request => RecordEnd::TimedOut,
-            Failure::Cancelled => RecordEnd::Cancelled,
-            _ => RecordEnd::ServerFailed,
-        }
-    }
-
-    /// Whether the server is to blame.
-    pub(crate) fn blames_server(self) -> bool {
-        matches!(self, Failure::Connect | Failure::ConnectTimeout | Failure::Broken | Failure::Garbage)
-    }
-
-    fn counter(self) -> Option<Counter> {
-        Some(match self {
-            Failure::Connect => Counter::ServerConnectErrors,
-            Failure::Local => Counter::LocalErrors,
-            Failure::ConnectTimeout => Counter::TimeoutConnect,
-            Failure::Broken | Failure::Garbage => Counter::ServerErrors,
-            Failure::FirstByte => Counter::TimeoutFirstByte,
-            Failure::Unread => Counter::TimeoutBodyIdle,
-            Failure::Request => Counter::TimeoutRequest,
-            Failure::Bad(_) | Failure::NoServer | Failure::NoId | Failure::Cancelled => return None,
-        })
-    }
 }
 
 /// Sends a request on an idle connection, or on a new one (`fresh` insists on that), and waits for the answer to begin.

@@ -12,8 +12,8 @@ use std::rc::Rc;
 use tidegate_engine::Timestamp;
 use tokio::sync::oneshot;
 
+use super::failure::Failure;
 use super::multiplexed::{Multiplexed, Stream};
-use super::send::Failure;
 
 /// Connections of a worker to a server that allows fewer streams on one than we would send ([`STREAMS`]). Where it
 /// allows as many, admission alone bounds how many connections there are: 16 times a hundred would be too few for

@@ -2,9 +2,10 @@
 //! status of HTTP.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use h2::client::SendRequest;
-use http::Request;
+use http::{Request, Response};
 use tidegate_sentry::record::{Protocol, RecordSink, RequestRecord};
 
 use crate::http2::{whole, with_client};
@@ -43,11 +44,11 @@ fn server() -> RawServer {
     })
 }
 
-async fn call(sender: &SendRequest<bytes::Bytes>, path: &str) {
+async fn call(sender: &SendRequest<bytes::Bytes>, path: &str) -> Response<()> {
     let request = Request::builder().method("POST").uri(format!("http://test{path}"));
     let request = request.header("content-type", "application/grpc").header("te", "trailers").body(()).expect("a call");
     let mut sender = sender.clone().ready().await.expect("room for a stream");
-    whole(sender.send_request(request, true).expect("a stream").0).await;
+    whole(sender.send_request(request, true).expect("a stream").0).await.0
 }
 
 #[test]
@@ -114,9 +115,45 @@ fn a_refused_call_is_told_of_with_the_status_that_it_got() {
     let mut app = application(&[server.address]);
     app.setup.admission = refuse_all();
     let sentry = Running::with_records(app, 1, told.clone());
-    with_client(sentry.address, |sender| async move { call(&sender, "/trailers/0").await });
+    with_client(sentry.address, |sender| async move {
+        call(&sender, "/trailers/0").await;
+    });
     assert_eq!(sentry.ask("GET / HTTP/1.1\r\nHost: t\r\n\r\n").status, 503);
     until("both are told of", || told.0.lock().expect("no panic").len() == 2);
     let told = told.0.lock().expect("no panic").clone();
     assert_eq!(told, [(Protocol::Http2, 200, Some(14)), (Protocol::Http1, 503, None)]);
+}
+
+/// What `sentry` answers a call of `path`: the statuses of HTTP and gRPC, the message, and whether to try again.
+fn ends(sentry: &Running, path: &'static str) -> [String; 4] {
+    let mut said = Default::default();
+    with_client(sentry.address, |sender| {
+        let said = &mut said;
+        async move {
+            let head = call(&sender, path).await;
+            let field = |name| head.headers().get(name).map_or("", |value| value.to_str().expect("text")).to_owned();
+            assert_eq!(field("content-type"), "application/grpc");
+            let [status, message, again] = ["grpc-status", "grpc-message", "grpc-retry-pushback-ms"].map(field);
+            *said = [head.status().as_str().to_owned(), status, message, again];
+        }
+    });
+    said
+}
+
+#[test]
+fn a_call_without_an_answer_is_told_so_in_its_own_words() {
+    let told = Arc::new(Told::default());
+    let sentry = Running::with_records(application(&[([127, 0, 0, 1], 1).into()]), 1, told.clone());
+    assert_eq!(ends(&sentry, "/a.B/C"), ["200", "14", "server-unreachable", ""]);
+    assert_eq!(ends(&sentry, "/a/..%2fb"), ["200", "13", "ambiguous-path", ""]);
+    assert_eq!(sentry.ask("GET / HTTP/1.1\r\nHost: t\r\n\r\n").status, 502, "HTTP is told in HTTP's");
+    until("both are told of", || told.0.lock().expect("no panic").len() == 2);
+    let told = told.0.lock().expect("no panic").clone();
+    assert_eq!(told, [(Protocol::Http2, 200, Some(14)), (Protocol::Http1, 502, None)]);
+
+    let silent = RawServer::start(|mut peer| while peer.request().is_some() {});
+    let mut app = application(&[silent.address]);
+    app.timeouts.first_byte = Duration::from_millis(50);
+    // It may still be at work: who calls again on UNAVAILABLE is not told that.
+    assert_eq!(ends(&Running::start(app), "/a.B/C"), ["200", "4", "first-byte-timeout", ""]);
 }

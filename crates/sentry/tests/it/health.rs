@@ -239,6 +239,31 @@ fn a_server_that_errs_while_others_do_not_is_taken_out() {
 }
 
 #[test]
+fn a_server_whose_calls_fail_while_others_do_not_is_taken_out() {
+    let call = |status: &'static str, in_trailers: fn(&str) -> bool| {
+        RawServer::answering(move |asked| {
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: application/grpc\r\n";
+            match in_trailers(&asked.target) {
+                true => format!("{head}transfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\ngrpc-status: {status}\r\n\r\n"),
+                false => format!("{head}content-length: 0\r\ngrpc-status: {status}\r\n\r\n"),
+            }
+        })
+    };
+    // In trailers always, in the head always, and now here, now there.
+    let places: [fn(&str) -> bool; 3] = [|_| true, |_| false, |path| path < "/3"];
+    for in_trailers in places {
+        let (bad, good, other) = (call("14", in_trailers), call("0", in_trailers), call("4", in_trailers));
+        let mut app = application(&[bad.address, good.address, other.address]);
+        app.health = Health { interval: Duration::from_secs(3600), passive_errors: 10, ..quick() };
+        let sentry = Running::start(app);
+        let status = || sentry.app().live().servers().map(|server| server.status()).collect::<Vec<_>>();
+        ask_from_all_sides(&sentry, |asked| status()[0] == Status::Down && asked > 100);
+        assert_eq!(status(), [Status::Down, Status::Up, Status::Up], "a deadline is the client's");
+        assert_eq!(sentry.count(Counter::Ejections), 1);
+    }
+}
+
+#[test]
 fn errors_of_the_application_take_nobody_out() {
     let server = || RawServer::answering(|_| "HTTP/1.1 503 X\r\ncontent-length: 0\r\n\r\n".to_owned());
     let (one, other) = (server(), server());

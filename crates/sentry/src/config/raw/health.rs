@@ -37,8 +37,8 @@ section! {
         /// Requests in a row without an answer that take it down at once, if they are of several clients and for
         /// several paths; 0: never. Default: `5`.
         passive_failures: u64,
-        /// Answers in a row with status 500, 502, 503 or 504 that take it down at once, likewise, while its siblings
-        /// answer well; 0: never. Default: `10`.
+        /// Answers in a row with status 500, 502, 503 or 504, or `UNKNOWN`, `INTERNAL`, `UNAVAILABLE` or `DATA_LOSS`
+        /// of gRPC, that take it down at once, likewise, while its siblings answer well; 0: never. Default: `10`.
         passive_errors: u64,
         /// Of the servers, how many may be down for another to be taken down so. Default: `"50%"`.
         max_ejected: Share,
