@@ -1,13 +1,12 @@
 //! The configuration of an application: the keys of the sentry's `[[application]]` that are about deciding, at the top
 //! level. Nothing is required.
 
-use serde::de::DeserializeOwned;
 use tidegate_config::{
-    At, ConfigErrors, Kind, List, PerSecond, RawSla, Read, Report, Time, Value, parse_document, section, suggestion,
-    unknown_field, wrong,
+    At, ConfigErrors, Kind, List, PerSecond, Policies, RawSla, Read, Report, Time, Value, parse_document, section,
+    wrong,
 };
 use tidegate_engine::{AdmissionConfig, ClassSetup, Demands, DispatchConfig, ServerSetup, Setup, WhenAllDown};
-use toml::de::{DeValue, ValueDeserializer};
+use toml::de::DeValue;
 
 /// What messages call the text.
 const SOURCE: &str = "configuration";
@@ -93,7 +92,7 @@ impl Read for Admission {
     const KIND: Kind = Kind::Value("policy");
 
     fn read(value: &Value<'_>, key: &str, report: &mut Report<'_>) -> Option<Self> {
-        let policy = policy(value, key, AdmissionConfig::NAMES, AdmissionConfig::from_name, report)?;
+        let policy = Policies::admission(key).read(value, report)?;
         is_possible(value, key, policy.name(), policy.demands(), report).then_some(Admission(policy))
     }
 }
@@ -106,45 +105,9 @@ impl Read for Dispatch {
     const KIND: Kind = Kind::Value("policy");
 
     fn read(value: &Value<'_>, key: &str, report: &mut Report<'_>) -> Option<Self> {
-        let policy = policy(value, key, DispatchConfig::NAMES, DispatchConfig::from_name, report)?;
+        let policy = Policies::dispatch(key).read(value, report)?;
         is_possible(value, key, policy.name(), policy.demands(), report).then_some(Dispatch(policy))
     }
-}
-
-/// Reads a policy: its name, or a table.
-fn policy<T: DeserializeOwned>(
-    value: &Value<'_>,
-    key: &str,
-    names: &[&str],
-    from_name: fn(&str) -> Option<T>,
-    report: &mut Report<'_>,
-) -> Option<T> {
-    let name = match value.get_ref() {
-        DeValue::String(name) => Some(name.as_ref()),
-        DeValue::Table(table) => table.get("policy").and_then(|name| name.get_ref().as_str()),
-        _ => return wrong(value, key, "a policy's name, or a table with \"policy\" and its settings", report),
-    };
-    let Some(name) = name else {
-        let known = names.join(", ");
-        report.error(&value.span(), format!("\"{key}\" does not say which policy; add policy = one of {known}"));
-        return None;
-    };
-    let Some(by_name) = from_name(name) else {
-        report.error(&value.span(), format!("unknown {key} policy \"{name}\"{}", suggestion(name, names)));
-        return None;
-    };
-    if !value.get_ref().is_table() {
-        return Some(by_name);
-    }
-    let read = T::deserialize(ValueDeserializer::from(value.clone()));
-    read.map_err(|error| {
-        let problem = match unknown_field(error.message()) {
-            Some((field, known)) => format!("unknown key \"{field}\"{}", suggestion(field, &known)),
-            None => error.message().to_owned(),
-        };
-        report.error(&value.span(), format!("{key} policy \"{name}\": {problem}"));
-    })
-    .ok()
 }
 
 /// Whether the library can give the policy what it needs.
@@ -305,7 +268,7 @@ mod tests {
         assert_eq!(lines.len(), 7, "{told}");
         assert_eq!(lines[0], "configuration:1: unknown key \"targte\" at the top level; did you mean \"target\"?");
         assert_eq!(lines[1], "configuration:2: unknown admission policy \"wating\"; did you mean \"waiting\"?");
-        assert!(lines[2].starts_with("configuration:3: dispatch policy \"jsq\": unknown key \"x\""), "{told}");
+        assert!(lines[2].starts_with("configuration:3: unknown key \"x\" in dispatch policy \"jsq\""), "{told}");
         assert!(lines[3].starts_with("configuration:4: ") && lines[4].contains("add name = "), "{told}");
         assert!(lines[5].starts_with("configuration:6: ") && lines[6].contains("\"20/s\""), "{told}");
     }
