@@ -87,7 +87,10 @@ impl FromStr for Filter {
 
 impl Filter {
     fn targets(self, default: LevelFilter) -> Targets {
-        let targets = Targets::new().with_default(self.all.unwrap_or(default)).with_targets(self.parts);
+        let all = self.all.unwrap_or(default);
+        // It warns of what clients do wrong, each time. That is counted, and may be a thousand times in a second.
+        let h2 = if all < LevelFilter::DEBUG { all.min(LevelFilter::ERROR) } else { all };
+        let targets = Targets::new().with_default(all).with_target("h2", h2).with_targets(self.parts);
         targets.with_target(SAID, LevelFilter::INFO)
     }
 }
@@ -237,6 +240,15 @@ mod tests {
         let second = text.lines().nth(1).and_then(|line| line.strip_prefix("<4>")).expect("a warning");
         let event: serde_json::Value = serde_json::from_str(second).expect("an object");
         assert_eq!((&event["file"], event.get("timestamp")), (&"a.toml".into(), None));
+    }
+
+    #[test]
+    fn clients_write_no_lines() {
+        for (filter, is_written) in [("", false), ("warn", false), ("off", false), ("debug", true), ("h2=warn", true)] {
+            let targets = filter.parse::<Filter>().expect("a filter").targets(LevelFilter::INFO);
+            assert_eq!(targets.would_enable("h2::proto::ping_pong", &Level::WARN), is_written, "{filter}");
+            assert!(targets.would_enable("tidegate_sentry::reload", &Level::WARN) || filter == "off");
+        }
     }
 
     #[test]
