@@ -3,7 +3,8 @@
 //! `tidegate experiment run apache-3x --live` judges the same with our own generator. Here the load, three times what
 //! Apache with PHP can do, is from hey, which writes down every answer, and from httperf, which counts every error and
 //! shows the head of every refusal. The sentry is started in one line, as an operator would, and has seen nothing: the
-//! first load finds it cold.
+//! first load finds it cold. A second one, over TLS, has the same loads in turn with the first: each request of them
+//! begins with a whole handshake, and is not to cost the service anything.
 
 mod hey;
 pub mod httperf;
@@ -25,7 +26,7 @@ use crate::programs::PROGRAMS;
 
 use hey::Answers;
 use httperf::Counted;
-use sentry::Sentry;
+use sentry::{HTTP, HTTPS, Sentry};
 
 const SERVICE_CORE: usize = 0;
 const LOAD_CORE: usize = 1;
@@ -39,6 +40,10 @@ const GOODPUT: (f64, f64) = (0.90, 0.75);
 /// capacity, and 95th percentiles from 231 to 440 ms. So those two are judged on the median; it was one load until that
 /// failed once in continuous integration.
 const WARM: usize = 3;
+/// Loads on either of the two, in the long form: what TLS costs is smaller than what chance does to one.
+const PAIRS: usize = 8;
+/// Of the goodput in clear text.
+const BESIDE: f64 = 0.98;
 /// Of what was due: less, and the load was not what it claims to be.
 const KEPT: f64 = 0.95;
 const NEEDS: &[&str] = &["apache2", "php", "hey", "httperf"];
@@ -65,7 +70,7 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
     }
     command::build_tidegate()?;
     let scratch = Scratch::new("real")?;
-    let checks = measure(seconds, if short { GOODPUT.1 } else { GOODPUT.0 }, scratch.path())?;
+    let checks = measure(seconds, short, scratch.path())?;
     println!("\n| what | found | |\n|---|---|---|");
     for (what, found, holds) in &checks {
         println!("| {what} | {found} | {} |", if *holds { "holds" } else { "**missed**" });
@@ -73,22 +78,34 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
     Ok(if checks.iter().all(|check| check.2) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn measure(seconds: f64, share: f64, dir: &Path) -> Result<Vec<Check>> {
+fn measure(seconds: f64, short: bool, dir: &Path) -> Result<Vec<Check>> {
     let service = apache::start(SERVICE_CORE, dir)?;
-    let sentry = Sentry::start(service.address, TARGET.0, LOAD_CORE, dir)?;
+    let sentry = |scheme| Sentry::start(scheme, service.address, TARGET.0, LOAD_CORE, dir);
+    let (plain, tls) = (sentry(HTTP)?, sentry(HTTPS)?);
     let rate = OVERLOAD * CAPACITY;
     println!("{rate:.0}/s, three times what the service can do");
-    let load = || hey::put(sentry.address(), rate, seconds, LOAD_CORE, dir);
-    let mut checks = orderly("cold", &load()?).to_vec();
-    let mut warm = Vec::new();
-    for _ in 0..WARM {
-        let answers = load()?;
+    let load = |sentry: &Sentry| hey::put(&sentry.url(), rate, seconds, LOAD_CORE, dir);
+    let mut checks = orderly("cold", &load(&plain)?).to_vec();
+    checks.extend(orderly("cold, TLS", &load(&tls)?));
+    let (mut warm, mut warm_tls) = (Vec::new(), Vec::new());
+    for _ in 0..if short { WARM } else { PAIRS } {
+        let answers = load(&plain)?;
         checks.extend(orderly("warm", &answers));
         warm.push(answers);
+        if !short {
+            let answers = load(&tls)?;
+            checks.extend(orderly("warm, TLS", &answers));
+            warm_tls.push(answers);
+        }
     }
-    checks.extend(quick(&warm, share));
-    checks.extend(heads(&httperf::put(sentry.address(), rate, seconds / 2.0, LOAD_CORE, dir)?));
-    let settled = sentry.settle()?;
+    let share = if short { GOODPUT.1 } else { GOODPUT.0 };
+    checks.extend(quick("warm", &warm, share));
+    if !short {
+        checks.extend(quick("warm, TLS", &warm_tls, share));
+        checks.push(beside(&warm, &warm_tls));
+    }
+    checks.extend(heads(&httperf::put(plain.address(), rate, seconds / 2.0, LOAD_CORE, dir)?));
+    let settled = plain.settle()? && tls.settle()?;
     let found = if settled { "they do" } else { "they do not" };
     checks.push(("in flight and waiting return to 0".to_owned(), found.to_owned(), settled));
     Ok(checks)
@@ -104,23 +121,36 @@ fn orderly(name: &str, answers: &Answers) -> [Check; 2] {
     ]
 }
 
-fn quick(loads: &[Answers], share: f64) -> [Check; 2] {
+fn quick(name: &str, loads: &[Answers], share: f64) -> [Check; 2] {
     // Without an admitted request nothing was in time.
     let times: Vec<f64> = loads.iter().map(|answers| answers.p95().unwrap_or(f64::INFINITY)).collect();
     let goods: Vec<f64> = loads.iter().map(|answers| answers.good_rate(TARGET.1) / CAPACITY).collect();
     let list = |of: &[f64], scale: f64| of.iter().map(|of| format!("{:.0}", of * scale)).collect::<Vec<_>>().join(", ");
     [
         (
-            format!("hey, warm: p95 of the admitted at most {}, the median", TARGET.0),
+            format!("hey, {name}: p95 of the admitted at most {}, the median", TARGET.0),
             format!("{} ms", list(&times, 1e3)),
             median(times.iter().copied()).is_some_and(|p95| p95 <= TARGET.1),
         ),
         (
-            format!("hey, warm: goodput at least {:.0} % of the capacity, the median", share * 1e2),
+            format!("hey, {name}: goodput at least {:.0} % of the capacity, the median", share * 1e2),
             format!("{} %", list(&goods, 1e2)),
             median(goods.iter().copied()).is_some_and(|good| good >= share),
         ),
     ]
+}
+
+/// Pairs come one after the other, so what the machine does to one it mostly does to both.
+fn beside(plain: &[Answers], tls: &[Answers]) -> Check {
+    let sum = |loads: &[Answers]| loads.iter().map(|load| load.good_rate(TARGET.1)).sum::<f64>();
+    let ratio = sum(tls) / sum(plain);
+    let pairs = plain.iter().zip(tls).map(|(plain, tls)| tls.good_rate(TARGET.1) / plain.good_rate(TARGET.1));
+    let pairs: Vec<String> = pairs.map(|ratio| format!("{:.0}", ratio * 1e2)).collect();
+    (
+        format!("hey, warm: goodput over TLS at least {:.0} % of that in clear text, all loads together", BESIDE * 1e2),
+        format!("{:.1} % (pairs: {} %)", ratio * 1e2, pairs.join(", ")),
+        ratio >= BESIDE,
+    )
 }
 
 fn heads(counted: &Counted) -> [Check; 2] {
@@ -162,10 +192,23 @@ mod tests {
             Answers { rows: vec![row; count], seconds: 1.0, due: 1.0 }
         };
         let enough = CAPACITY as usize + 1;
-        let held = |loads: [Answers; 3]| quick(&loads, 0.75).map(|check| check.2);
+        let held = |loads: [Answers; 3]| quick("warm", &loads, 0.75).map(|check| check.2);
         assert_eq!(held([load(0.1, enough), load(0.9, 1), load(0.3, enough)]), [true, true]);
         assert_eq!(held([load(0.1, enough), load(0.9, 1), load(0.6, 1)]), [false, false]);
         assert_eq!(held([load(0.1, enough), load(0.1, 0), load(0.1, 0)]), [false, false], "nothing was admitted");
+    }
+
+    #[test]
+    fn goodput_over_tls_is_held_against_that_without() {
+        let load = |count: usize| {
+            let row = Row { offset: 0.0, took: 0.1, status: 200 };
+            Answers { rows: vec![row; count], seconds: 1.0, due: 1.0 }
+        };
+        let (what, found, holds) = beside(&[load(100), load(50)], &[load(97), load(50)]);
+        assert!(what.contains("98 %") && holds, "{what}");
+        assert_eq!(found, "98.0 % (pairs: 97, 100 %)");
+        assert!(!beside(&[load(100), load(50)], &[load(96), load(50)]).2);
+        assert!(!beside(&[load(100)], &[load(0)]).2 && !beside(&[load(0)], &[load(0)]).2);
     }
 
     #[test]

@@ -4,10 +4,11 @@
 //! First the same load without an upgrade is measured, then with upgrades. A single request that fails is a failure:
 //! refused by the system, reset, or without a whole answer. (503 is an answer.) What is admitted, how long it takes,
 //! and what the sentry knows before and after each upgrade are compared. `--restart` restarts it instead, which must
-//! show.
+//! show. With `--before PROGRAM`, an older version, the sentry becomes the one and the other in turn.
 
 use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
@@ -36,7 +37,10 @@ const SLOWER: f64 = 1.25;
 /// A server, and a sentry in front of it.
 struct Site {
     dir: PathBuf,
+    /// For all but the sentry.
     program: PathBuf,
+    /// The sentry's, in turn.
+    versions: Vec<PathBuf>,
     listen: SocketAddr,
     admin: SocketAddr,
     server: SocketAddr,
@@ -67,6 +71,7 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
     let rate: u64 = args.option("--rate")?.unwrap_or(if short { 500 } else { 10_000 });
     let every = Duration::from_millis(args.option("--every-ms")?.unwrap_or(1000));
     let program: Option<PathBuf> = args.option("--program")?;
+    let before: Option<PathBuf> = args.option("--before")?;
     args.finish()?;
     let program = match program {
         Some(program) => program,
@@ -76,7 +81,7 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
         }
     };
     let scratch = Scratch::new("upgrade")?;
-    let mut site = Site::start(scratch.path(), &program)?;
+    let mut site = Site::start(scratch.path(), &program, before.as_deref())?;
     println!("{} on {:?}", machine::today(), machine::facts());
     let seconds = (every * upgrades as u32).as_secs() + 4;
     // What is learned in the first seconds is no measure of anything.
@@ -90,6 +95,7 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
         let due = begun + Duration::from_secs(1) + every * number as u32;
         thread::sleep(due.saturating_duration_since(Instant::now()));
         site.configure(WORKERS[number % WORKERS.len()])?;
+        site.install(number + 1)?;
         let before = site.limit()?;
         if restart {
             site.restart()?
@@ -126,21 +132,36 @@ fn judge(calm: &Seen, busy: &Seen, moved: f64, short: bool) -> ExitCode {
 }
 
 impl Site {
-    fn start(dir: &Path, program: &Path) -> Result<Site> {
+    fn start(dir: &Path, program: &Path, before: Option<&Path>) -> Result<Site> {
         let (listen, admin, server) = (free_address()?, free_address()?, free_address()?);
         let (dir, program) = (dir.to_owned(), std::path::absolute(program)?);
-        let mut site = Site { dir, program, listen, admin, server, pid: 0, children: Vec::new() };
-        site.spawn("server", &["emulate", "--listen", &server.to_string(), "--service", "2ms", "--seed", "1"])?;
+        let versions = before.into_iter().chain([&*program]).map(std::path::absolute).collect::<Result<_, _>>()?;
+        let mut site = Site { dir, program, versions, listen, admin, server, pid: 0, children: Vec::new() };
+        let arguments = ["emulate", "--listen", &server.to_string(), "--service", "2ms", "--seed", "1"];
+        let emulated = site.program.clone();
+        site.spawn("server", &emulated, &arguments)?;
         site.configure(2)?;
+        site.install(0)?;
         site.serve()?;
         Ok(site)
     }
 
-    fn spawn(&mut self, name: &str, arguments: &[&str]) -> Result<u32> {
+    /// Whoever starts the sentry's program from now on gets another version, where there are two.
+    fn install(&self, number: usize) -> Result<()> {
+        let next = self.dir.join("next");
+        symlink(&self.versions[number % self.versions.len()], &next)?;
+        Ok(fs::rename(next, self.installed())?)
+    }
+
+    fn installed(&self) -> PathBuf {
+        self.dir.join("tidegate")
+    }
+
+    fn spawn(&mut self, name: &str, program: &Path, arguments: &[&str]) -> Result<u32> {
         let log = fs::File::options().create(true).append(true).open(self.dir.join(name))?;
-        let mut command = Command::new(&self.program);
+        let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        let child = command.spawn().with_context(|| format!("cannot start {}", self.program.display()))?;
+        let child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
         let pid = child.id();
         stop::remember(pid);
         self.children.push(child);
@@ -163,7 +184,7 @@ impl Site {
 
     fn serve(&mut self) -> Result<()> {
         let file = self.dir.join("sentry.toml");
-        self.pid = self.spawn("sentry", &["run", "-c", &file.display().to_string()])?;
+        self.pid = self.spawn("sentry", &self.installed(), &["run", "-c", &file.display().to_string()])?;
         let deadline = Instant::now() + PATIENCE;
         while ask(self.admin, "/readyz").map_or(true, |(status, _)| status != 200) {
             if Instant::now() > deadline {

@@ -13,7 +13,6 @@
 //!   counted as lost, and httperf counts such errors in its own run.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -106,18 +105,19 @@ fn streams(rate: f64) -> Vec<Stream> {
         .collect()
 }
 
-/// Puts the mix on an address at a rate for some seconds from one core, and waits for the last answer.
+/// Puts the mix on a sentry, with which URLs begin so, at a rate for some seconds from one core, and waits for the last
+/// answer.
 ///
 /// # Errors
 /// When hey is missing, fails, does not end, or says something unexpected.
-pub fn put(address: SocketAddr, rate: f64, seconds: f64, core: usize, dir: &Path) -> Result<Answers> {
+pub fn put(url: &str, rate: f64, seconds: f64, core: usize, dir: &Path) -> Result<Answers> {
     let (begin, streams) = (Instant::now(), streams(rate));
     let mut processes = Vec::new();
     for (index, stream) in streams.iter().enumerate() {
         thread::sleep(stream.delay.saturating_sub(begin.elapsed()));
         let file = dir.join(format!("hey-{index}.csv"));
         let started = begin.elapsed().as_secs_f64();
-        processes.push((start(stream, address, seconds, core, file)?, started));
+        processes.push((start(stream, url, seconds, core, file)?, started));
     }
     let deadline = begin + Duration::from_secs_f64(seconds + PERIOD * 10.0) + TIMEOUT + GRACE;
     let stop = processes.first().map_or(0.0, |(_, started)| started + seconds);
@@ -140,13 +140,16 @@ impl Stream {
     }
 }
 
-fn start(stream: &Stream, address: SocketAddr, seconds: f64, core: usize, file: PathBuf) -> Result<Process> {
+fn start(stream: &Stream, url: &str, seconds: f64, core: usize, file: PathBuf) -> Result<Process> {
     let mut hey = Command::new("hey");
     hey.args(["-o", "csv", "-cpus", "1", "-z", &format!("{}ms", (seconds * 1e3).round())]);
     hey.args(["-t", &TIMEOUT.as_secs().to_string(), "-c", &stream.workers.to_string()]);
     // An overload is many clients, each with few requests: every request has its own connection.
     hey.args(["-disable-keepalive", "-q", &format!("{:.6}", stream.rate)]);
-    hey.arg(format!("http://{address}{}", SCRIPTS[stream.script].path));
+    // It takes any certificate. In the handshake it names whom the Host field names, with the port where that has one,
+    // and a name with a port is no name.
+    hey.args(["-host", "localhost"]);
+    hey.arg(format!("{url}{}", SCRIPTS[stream.script].path));
     Process::start("hey", hey, core, file)
 }
 

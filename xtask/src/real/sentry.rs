@@ -13,6 +13,11 @@ use serde_json::Value;
 use crate::bench::service::{Service, free_address};
 use crate::command;
 
+/// In clear text.
+pub const HTTP: &str = "http";
+/// Over TLS.
+pub const HTTPS: &str = "https";
+
 const ANSWER: Duration = Duration::from_secs(5);
 const SETTLE: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(50);
@@ -21,20 +26,25 @@ const POLL: Duration = Duration::from_millis(50);
 pub struct Sentry {
     service: Service,
     admin: SocketAddr,
+    scheme: &'static str,
 }
 
 impl Sentry {
-    /// Starts the release binary on one core: where to listen, what to protect, the target, and nothing else.
+    /// Starts the release binary on one core: where to listen, what to protect, the target, and nothing else; over TLS
+    /// with a certificate that it makes.
     ///
     /// # Errors
     /// When it is not built or does not listen.
-    pub fn start(service: SocketAddr, target: &str, core: usize, dir: &Path) -> Result<Self> {
+    pub fn start(scheme: &'static str, service: SocketAddr, target: &str, core: usize, dir: &Path) -> Result<Self> {
         let (listen, admin) = (free_address()?, free_address()?);
         let mut tidegate = Command::new(command::tidegate());
         tidegate.args(["run", "--listen", &listen.to_string(), "--to", &service.to_string()]);
         tidegate.args(["--target", target, "--admin", &admin.to_string()]);
-        let service = Service::start("tidegate", tidegate, core, listen, dir)?;
-        Ok(Self { service, admin })
+        if scheme == HTTPS {
+            tidegate.args(["--tls", "self-signed"]);
+        }
+        let service = Service::start(&format!("tidegate-{scheme}"), tidegate, core, listen, dir)?;
+        Ok(Self { service, admin, scheme })
     }
 
     /// Starts it on one core with a file that says where to listen and has no admin API.
@@ -47,7 +57,12 @@ impl Sentry {
         let mut tidegate = Command::new(command::tidegate());
         tidegate.arg("run").arg("-c").arg(&file);
         let service = Service::start("tidegate", tidegate, core, listen, dir)?;
-        Ok(Self { service, admin })
+        Ok(Self { service, admin, scheme: HTTP })
+    }
+
+    /// Where it listens, as URLs begin.
+    pub fn url(&self) -> String {
+        format!("{}://{}", self.scheme, self.service.address)
     }
 
     /// Where it listens.
