@@ -59,7 +59,7 @@ const WIDE_WINDOW: u32 = 256 * 1024;
 const WIDENED_KIB: u16 = 192;
 
 /// What a connection takes as soon as there is one: `h2`'s buffers for what it writes and reads, which are 24 KiB,
-/// tables of fields, its task. 17 KiB of an idle one are in memory; a limit on a process's data counts the rest, too.
+/// tables of fields, its task. 23 KiB of an idle one are in memory; a limit on a process's data counts the rest, too.
 const CONNECTION_KIB: u16 = 32;
 
 /// What `h2` takes for each stream of as many as there ever were at once, for as long as the connection lives: a place

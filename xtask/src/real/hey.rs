@@ -105,8 +105,8 @@ fn streams(rate: f64) -> Vec<Stream> {
         .collect()
 }
 
-/// Puts the mix on a sentry, with which URLs begin so, at a rate for some seconds from one core, and waits for the last
-/// answer.
+/// Puts the mix on a sentry at a rate for some seconds from one core, and waits for the last answer. `url`: what its
+/// addresses begin with, scheme and port.
 ///
 /// # Errors
 /// When hey is missing, fails, does not end, or says something unexpected.

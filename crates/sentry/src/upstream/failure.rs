@@ -55,17 +55,19 @@ impl Failure {
         }
     }
 
-    /// The same in gRPC's words. `UNAVAILABLE` may be asked again; what may still be at work somewhere is not
-    /// called so.
+    /// The same in gRPC's words. Many clients make a call again that ends with `UNAVAILABLE`: a time-out, after which a
+    /// server may still be at work, is not called so. A connection that broke is, as gRPC's own libraries call it.
     pub(crate) fn grpc_status(self) -> u8 {
         match self {
             Failure::Bad(bad) => bad.grpc_status(),
-            Failure::Connect | Failure::Local | Failure::ConnectTimeout | Failure::Broken | Failure::Garbage => {
-                grpc::UNAVAILABLE
-            }
+            Failure::Connect
+            | Failure::Local
+            | Failure::ConnectTimeout
+            | Failure::Broken
+            | Failure::Garbage
+            | Failure::NoServer => grpc::UNAVAILABLE,
             Failure::FirstByte | Failure::Unread | Failure::Request => grpc::DEADLINE_EXCEEDED,
             Failure::Cancelled => grpc::RESOURCE_EXHAUSTED,
-            Failure::NoServer => grpc::UNAVAILABLE,
             Failure::NoId => grpc::INTERNAL,
         }
     }
