@@ -333,8 +333,10 @@ impl Context<'_> {
 
     fn is_overdue(&self, slot: u32) -> bool {
         let flight = self.traffic.flights.get(self.traffic.flights.ticket(slot));
+        let others_wait = self.traffic.waiting.len() > 0;
         flight.and_then(|flight| Some((flight.request.deadline?, flight.cost))).is_some_and(|(deadline, cost)| {
-            is_too_late(self.now, deadline, foresee(&self.load, self.costs, self.calibration, cost).0)
+            let (predicted, _) = foresee(&self.load, self.costs, self.calibration, cost, others_wait);
+            is_too_late(self.now, deadline, predicted)
         })
     }
 

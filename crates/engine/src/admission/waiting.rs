@@ -13,10 +13,10 @@
 //!
 //! with work `A` before it (of its class and more important ones), `k` processors that need `S` seconds for a unit of
 //! work ([`speed`]), `h` work per second that will come meanwhile and go before it ([`lines`]), its cost `c`, `f` a
-//! percentile of time at the server over what was expected ([`chance`]), and the target `R`; and is refused at once
-//! otherwise. A place that becomes free goes to the first of the most important class that waits. Who has waited so
-//! long that it can hardly be in time any more is refused when its turn comes. While `k` is not known there are more
-//! places with every stay, as long as nothing slows down ([`growth`]).
+//! percentile of time at the server over what was expected ([`chance`]), and the target `R`, or what its own deadline
+//! leaves where that is less; and is refused at once otherwise. A place that becomes free goes to the first of the most
+//! important class that waits. Who has waited so long that it can hardly be in time any more is refused when its turn
+//! comes. While `k` is not known there are more places with every stay, as long as nothing slows down ([`growth`]).
 //!
 //! *Awkward cases.* A request that cannot be in time even alone is served when nobody else wants the place. While `S`
 //! is not known, waiting absorbs the doubt: nobody is refused for a guess. Under lasting overload a long queue brings
@@ -213,8 +213,8 @@ impl AdmissionPolicy for WaitingRoom {
         if cx.load.servers == 0 {
             return Admission::refuse(Reason::NoServer);
         }
-        if let Some(predicted) = self.comes_too_late(cx, class, place, before) {
-            return Admission::Refuse { reason: cx.load.refusal(Reason::SlaTarget), predicted: Some(predicted) };
+        if let Some((reason, predicted)) = self.comes_too_late(cx, &arrival.request, place, before) {
+            return Admission::Refuse { reason: cx.load.refusal(reason), predicted: Some(predicted) };
         }
         if cx.shadow {
             return Admission::Admit;

@@ -22,7 +22,7 @@ impl Controller {
         let deadline = arrival.request.deadline?;
         let load = self.core.context(now).load;
         let estimates = &self.core.estimates;
-        let (predicted, is_free) = foresee(&load, &estimates.costs, &estimates.calibration, arrival.cost);
+        let (predicted, is_free) = foresee(&load, &estimates.costs, &estimates.calibration, arrival.cost, false);
         if !is_too_late(now, deadline, predicted) {
             return None;
         }

@@ -166,6 +166,31 @@ fn a_place_that_comes_too_late_for_one_is_the_next_ones() {
     check(&case, &driver.trace).unwrap();
 }
 
+/// Of this URL's answers two of five take 20 ms, the others 40 ms. Who has 28 ms left when a place is free may still be
+/// in time, and has it unless somebody else waits.
+#[test]
+fn a_place_that_is_wanted_goes_to_who_is_more_likely_in_time_than_not() {
+    for is_wanted in [false, true] {
+        let case = case(QUEUE);
+        let mut driver = Driver::new(&case, 3);
+        for _ in 0..60 {
+            [20, 40, 40, 20, 40].map(|time| teach(&mut driver, 1, time * MS, 1));
+        }
+        driver.arrive(2, 0, 1);
+        with_deadline(&mut driver, 1, 100 * MS);
+        let hurried = driver.waiting()[0];
+        if is_wanted {
+            driver.arrive(2, 0, 1);
+        }
+        let last = *driver.waiting().last().expect("somebody waits");
+        driver.advance(72 * MS);
+        assert_eq!(driver.waiting()[0], hurried, "it may still be in time");
+        driver.complete(driver.flying()[0], Outcome::answered());
+        assert_eq!((driver.waiting().len(), driver.flying()), (0, &[last][..]));
+        check(&case, &driver.trace).unwrap();
+    }
+}
+
 #[test]
 fn a_deadline_is_no_way_to_jump_the_queue() {
     let case = case(QUEUE);

@@ -80,6 +80,26 @@ fn far_deadlines_refuse_nobody() {
     }
 }
 
+/// Four workers answer 200/s at the most; 600/s come, whose clients wait for 200 ms and say so, where the target is
+/// 500 ms. Who waits by the target alone comes to its turn just when it is too late.
+#[test]
+fn at_three_times_the_load_hardly_a_worker_works_for_clients_whose_deadlines_pass() {
+    for discipline in [Discipline::Fifo, Discipline::ProcessorSharing] {
+        let mut world = world(1, 4.0, Duration::from_millis(500), admission(r#"{ "policy": "waiting" }"#));
+        world.servers = vec![ServerModel::new(4.0, discipline)];
+        let patience = Duration::from_millis(200);
+        world.patience = patience;
+        let manner = Manner { deadline: Some(patience), ..Manner::default() };
+        let cost = ServiceTime::lognormal(0.02, 0.2).expect("positive");
+        world.streams = vec![Stream { manner, ..stream(0, "600/s", cost) }];
+        for report in runs(&world) {
+            let all = report.courses[0].total();
+            let (rate, late) = (all.admitted() as f64 / 60.0, all.failed as f64 / 60.0);
+            assert!(rate >= 0.98 * 200.0 && late <= 0.02 * 200.0, "{rate} in time and {late} late of 200/s");
+        }
+    }
+}
+
 /// Eight workers that take one request at a time; the shop needs 70 % of them, reports 5 %, but one report in a hundred
 /// keeps its worker for 20 s.
 fn reports(cancel: Cancel, abandoned: Abandoned) -> World {

@@ -3,7 +3,9 @@
 use super::lines::Place;
 use super::{ALLOWED, LIKELY, WaitingRoom, servers};
 use crate::admission::Context;
-use crate::request::ClassId;
+use crate::decision::Reason;
+use crate::request::{ClassId, Request};
+use crate::time::Timestamp;
 
 /// Of the target, this share is not used for waiting once overload lasts.
 const SHORTENED: f64 = 0.6;
@@ -32,26 +34,29 @@ impl WaitingRoom {
         Some(Foreseen { wait, is_kept, stay: self.stay(place.cost, self.places) })
     }
 
-    /// The response time foreseen for a request that would hardly be in time, seconds.
+    /// Why a request that would hardly be in time is refused, and the response time foreseen for it, seconds. A request
+    /// with a deadline has the less time of its own and the target.
     pub(super) fn comes_too_late(
         &mut self,
         cx: &Context<'_>,
-        class: ClassId,
+        request: &Request,
         place: Place,
         before: usize,
-    ) -> Option<f64> {
+    ) -> Option<(Reason, f64)> {
         let before = if cx.shadow { cx.load.at_work().saturating_sub(self.limit(cx)) } else { before };
         if before == 0 {
             return None;
         }
+        let class = request.class;
         let Foreseen { wait, is_kept, stay } = self.foresee(cx, class, place, before)?;
         let wait = wait * (1.0 + cx.load.pressure);
         let end = wait + self.chances.sure() * stay;
         let bound = if is_kept { cx.target } else { self.bound(cx, class, before) };
-        if end <= bound {
+        let left = time_left(cx, request, cx.now);
+        if end <= bound.min(left) {
             return None;
         }
-        let late = 1.0 - self.chances.of((cx.target - wait) / stay.max(f64::MIN_POSITIVE));
+        let late = 1.0 - self.chances.of((left - wait) / stay.max(f64::MIN_POSITIVE));
         let standing = self.standing[class.index()];
         if late <= (1.0 - LIKELY) * self.of_others(standing) {
             return None;
@@ -61,7 +66,8 @@ impl WaitingRoom {
             self.late.promise(late);
             return None;
         }
-        Some(end)
+        let reason = if end <= bound { Reason::Deadline } else { Reason::SlaTarget };
+        Some((reason, end))
     }
 
     /// How much of the overload is of less important classes than one that stands so long: what that is refused, they
@@ -81,4 +87,10 @@ impl WaitingRoom {
         }
         cx.target * (1.0 - SHORTENED * self.standing[class.index()])
     }
+}
+
+/// Seconds from now in which a request that came at `since` must be answered, by the target and by its own deadline.
+pub(super) fn time_left(cx: &Context<'_>, request: &Request, since: Timestamp) -> f64 {
+    let left = cx.target - cx.now.seconds_since(since);
+    request.deadline.map_or(left, |deadline| left.min(deadline.seconds_since(cx.now)))
 }

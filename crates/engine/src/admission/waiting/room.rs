@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use super::foresee::time_left;
 use super::{ALLOWED, LIKELY, WaitingRoom};
 use crate::admission::Context;
 use crate::decision::Reason;
@@ -76,15 +77,17 @@ impl WaitingRoom {
             let next = cx.class_ids().find(|class| cx.waiting(*class) > 0);
             let Some((class, line)) = next.and_then(|class| Some((class, self.lines.next(cx, class)?))) else { break };
             let since = cx.waiting_since(class, line).unwrap_or(cx.now);
-            let cost = cx
-                .first_waiting(class, line)
-                .map_or(0.0, |request| self.expected(cx, &request, cx.costs.estimate(&request)));
+            let first = cx.first_waiting(class, line);
+            let cost = first.map_or(0.0, |request| self.expected(cx, &request, cx.costs.estimate(&request)));
+            let left = first.map_or(cx.target, |request| time_left(cx, &request, since));
             let (waited, stay) = (cx.now.seconds_since(since), self.stay(cost, self.places));
             let standing = if self.late.is_kept() { self.standing[class.index()] } else { 1.0 };
             let least = ALLOWED + (LIKELY - ALLOWED) * standing;
-            if since < cx.now && stay > 0.0 && self.chances.of((cx.target - waited) / stay) < least {
+            if since < cx.now && stay > 0.0 && self.chances.of(left / stay) < least {
+                let is_due = left < cx.target - waited;
                 let end = waited + self.chances.sure() * stay;
-                cx.refuse(class, line, 1, Reason::QueueTimeout, Some(end));
+                let reason = if is_due { Reason::Deadline } else { Reason::QueueTimeout };
+                cx.refuse(class, line, 1, reason, Some(end));
             } else {
                 self.lines.let_in(cx, class, line);
                 cx.start(class, line, 1);
