@@ -272,7 +272,8 @@ impl Relay {
         self.answered = before.with_grpc(status, self.told);
         let Some(ending) = ending else { return };
         ending.note_grpc(status);
-        if status.is_some() {
+        // What its head said already is not held against its server twice.
+        if status.is_some() && before == Answered::Well {
             ending.judge(&worker.local().live, self.answered, status, || false);
         }
         if before != self.answered

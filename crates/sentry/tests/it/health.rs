@@ -264,6 +264,45 @@ fn a_server_whose_calls_fail_while_others_do_not_is_taken_out() {
 }
 
 #[test]
+fn a_call_that_fails_by_head_and_trailers_errs_once() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = asked.clone();
+    let bad = RawServer::answering(move |_| {
+        counted.fetch_add(1, SeqCst);
+        let head = "HTTP/1.1 500 X\r\ncontent-type: application/grpc\r\ntransfer-encoding: chunked\r\n\r\n";
+        format!("{head}1\r\nx\r\n0\r\ngrpc-status: 13\r\n\r\n")
+    });
+    let (good, other) = (RawServer::echo(), RawServer::echo());
+    let mut app = application(&[bad.address, good.address, other.address]);
+    app.health = Health { interval: Duration::from_secs(3600), passive_errors: 20, ..quick() };
+    let sentry = Running::start(app);
+    let is_out = || sentry.app().live().servers().next().is_some_and(|server| server.status() == Status::Down);
+    ask_from_all_sides(&sentry, |_| is_out());
+    assert!(is_out() && asked.load(SeqCst) >= 20, "{} are enough", asked.load(SeqCst));
+}
+
+#[test]
+fn calls_that_end_at_their_deadlines_do_not_speak_for_a_server() {
+    let answered = |status: fn(usize) -> u8| {
+        let asked = AtomicUsize::new(0);
+        RawServer::answering(move |_| {
+            let status = status(asked.fetch_add(1, SeqCst));
+            format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: application/grpc\r\ncontent-length: 0\r\ngrpc-status: {status}\r\n\r\n"
+            )
+        })
+    };
+    // INTERNAL and DEADLINE_EXCEEDED in turn.
+    let (bad, good, other) = (answered(|n| if n % 2 == 0 { 13 } else { 4 }), answered(|_| 0), answered(|_| 0));
+    let mut app = application(&[bad.address, good.address, other.address]);
+    app.health = Health { interval: Duration::from_secs(3600), passive_errors: 10, ..quick() };
+    let sentry = Running::start(app);
+    let is_out = || sentry.app().live().servers().next().is_some_and(|server| server.status() == Status::Down);
+    ask_from_all_sides(&sentry, |asked| is_out() || asked == 1000);
+    assert!(is_out());
+}
+
+#[test]
 fn errors_of_the_application_take_nobody_out() {
     let server = || RawServer::answering(|_| "HTTP/1.1 503 X\r\ncontent-length: 0\r\n\r\n".to_owned());
     let (one, other) = (server(), server());
