@@ -135,6 +135,7 @@ impl Controller {
             _ => return self.core.traffic.stale_tickets += 1,
         }
         if let Some(flight) = self.core.traffic.flights.remove(ticket) {
+            self.core.learn_that_it_stayed(now, &flight);
             self.core.land(now, &flight, Some(outcome));
             self.tell_outcome(now, now, &flight, outcome, true);
         }
@@ -151,6 +152,7 @@ impl Controller {
         if let State::Ghost { since, .. } = flight.state {
             self.core.learn_habit(&flight, Some(now.seconds_since(since)));
         }
+        self.core.learn_that_it_left(now, &flight);
         if let Some(server) = flight.state.work_at() {
             self.core.learn_given_up(now, &flight, server);
             self.core.land(now, &flight, None);

@@ -113,6 +113,8 @@ pub enum Reason {
     NoServer,
     /// It could not have been answered before its own deadline, or waited until then.
     Deadline,
+    /// It would have been answered when clients of its class that wait for so long have left.
+    Patience,
     /// It is a repeated try, and first tries of its class are being refused.
     FirstTriesFirst,
     /// A service that its server calls would refuse it, as it refused others of its kind.
@@ -121,7 +123,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, for tables and metrics.
-    pub const ALL: [Reason; 15] = [
+    pub const ALL: [Reason; 16] = [
         Reason::SlaTarget,
         Reason::MoreImportantFirst,
         Reason::Threshold,
@@ -135,6 +137,7 @@ impl Reason {
         Reason::ServerLimit,
         Reason::NoServer,
         Reason::Deadline,
+        Reason::Patience,
         Reason::FirstTriesFirst,
         Reason::RefusedBelow,
     ];
@@ -155,6 +158,7 @@ impl Reason {
             Reason::ServerLimit => "server-limit",
             Reason::NoServer => "no-server",
             Reason::Deadline => "deadline",
+            Reason::Patience => "patience",
             Reason::FirstTriesFirst => "first-tries-first",
             Reason::RefusedBelow => "refused-below",
         }
@@ -176,6 +180,7 @@ impl Reason {
             Reason::ServerLimit => "every server is at its connection limit",
             Reason::NoServer => "no server is available",
             Reason::Deadline => "it could not have been answered before its own deadline",
+            Reason::Patience => "it would have had to wait for longer than clients stay",
             Reason::FirstTriesFirst => "requests that come for the first time go before those that are tried again",
             Reason::RefusedBelow => "a service that it needs takes no more requests of its kind",
         }

@@ -6,13 +6,14 @@
 //! *Applied.* A request that was sent off at `now` would be answered `Q + c r max(1, (eta + 1) / k)` later: `c` is its
 //! learned cost, `r` a measured ratio of what requests take to what was expected of them, and the rest as in the policy
 //! `batch`. While a processor is free, waiting for a late answer costs nobody anything: then `r` is what only one in
-//! ten stays below, so that whoever is refused had hardly a chance. Else, and for a free processor that others wait for,
-//! `r` is the median: places go to requests that are more likely in time than not. What waits in a class queue leaves
-//! it at the instant from which even a free processor would be too late.
+//! ten stays below, so that whoever is refused had hardly a chance. Else, and for a free processor that others wait
+//! for, `r` is the median: places go to requests that are more likely in time than not. What waits in a class queue
+//! leaves it at the instant from which even a free processor would be too late.
 //!
-//! *Awkward cases.* A deadline must not be worth setting to get in: it is looked at before the policy, and a policy that
-//! minds it, as `waiting` does, only has less time by it, never another place. Until costs are known only a deadline that has passed refuses. And who is always refused would
-//! never be seen to have become cheaper: so while a processor is free, one in fifty of those is let in.
+//! *Awkward cases.* A deadline must not be worth setting to get in: it is looked at before the policy, and a policy
+//! that minds it, as `waiting` does, gives less time for it, and no other place. Until costs are known only a deadline
+//! that has passed refuses. And who is always refused would never be seen to have become cheaper: so while a processor
+//! is free, one in fifty of those is let in.
 
 use crate::admission::Load;
 use crate::estimate::{Calibration, Costs};

@@ -13,6 +13,7 @@ mod cost;
 mod estimates;
 mod histogram;
 mod norm;
+mod patience;
 mod rate;
 mod reported;
 mod scale;

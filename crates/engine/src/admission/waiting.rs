@@ -14,9 +14,10 @@
 //! with work `A` before it (of its class and more important ones), `k` processors that need `S` seconds for a unit of
 //! work ([`speed`]), `h` work per second that will come meanwhile and go before it ([`lines`]), its cost `c`, `f` a
 //! percentile of time at the server over what was expected ([`chance`]), and the target `R`, or what its own deadline
-//! leaves where that is less; and is refused at once otherwise. A place that becomes free goes to the first of the most
-//! important class that waits. Who has waited so long that it can hardly be in time any more is refused when its turn
-//! comes. While `k` is not known there are more places with every stay, as long as nothing slows down ([`growth`]).
+//! leaves where that is less, and if its client is there by then ([`patience`]); and is refused at once otherwise. A
+//! place that becomes free goes to the first of the most important class that waits. Who has waited so long that it can
+//! hardly be in time any more is refused when its turn comes. While `k` is not known there are more places with every
+//! stay, as long as nothing slows down ([`growth`]).
 //!
 //! *Awkward cases.* A request that cannot be in time even alone is served when nobody else wants the place. While `S`
 //! is not known, waiting absorbs the doubt: nobody is refused for a guess. Under lasting overload a long queue brings
@@ -45,6 +46,7 @@ mod knee;
 mod late;
 mod lines;
 mod part;
+mod patience;
 mod places;
 mod polls;
 mod relative;
@@ -75,6 +77,7 @@ use history::History;
 use late::Late;
 use lines::Lines;
 use part::Part;
+use patience::Turns;
 use polls::Polls;
 use relative::Relative;
 use room::servers;
@@ -108,7 +111,6 @@ impl Config {
             look: Look { most: FIRST_PLACES, least: 1.0, beyond: 1.0, is_known: false },
             places: FIRST_PLACES,
             looks: Looks { start: Some(0), ..Looks::default() },
-            settled: Timestamp::ZERO,
             seen: Seen { until: Timestamp::ZERO, at_work: 0 },
             away: Away::default(),
             speed: Speed::default(),
@@ -123,6 +125,7 @@ impl Config {
             waited: 0.0,
             standing: alloc::vec![0.0; classes],
             expiry: alloc::vec![None; classes],
+            turns: alloc::vec![Turns::ANY; classes],
         }
     }
 }
@@ -154,6 +157,8 @@ struct Seen {
 struct Looks {
     count: u32,
     last: Option<Timestamp>,
+    /// From when on what completes says how many processors there are.
+    settled: Timestamp,
     /// The most at work since.
     fullest: usize,
     /// So many times W grew since the start; `None` once W is known, or those that began last took longer.
@@ -171,8 +176,6 @@ pub struct WaitingRoom {
     /// W: places of one server.
     places: f64,
     looks: Looks,
-    /// From when on what completes says how many processors there are.
-    settled: Timestamp,
     seen: Seen,
     away: Away,
     speed: Speed,
@@ -191,6 +194,8 @@ pub struct WaitingRoom {
     standing: Vec<f64>,
     /// Per class: when its first waiting request is late for certain, as of the last look.
     expiry: Vec<Option<Timestamp>>,
+    /// Per class: the latest turns that are worth waiting for.
+    turns: Vec<Turns>,
 }
 
 impl AdmissionPolicy for WaitingRoom {
@@ -258,10 +263,10 @@ impl AdmissionPolicy for WaitingRoom {
         let in_service = self.history.since(ended.started, cx.now).map_or(at_end, |mean| mean.max(1.0)) / servers(cx);
         let took = self.away.take(ended.service_time, cx.now.seconds_since(ended.started));
         if self.speed.cost() == 0.0 {
-            self.settled = cx.now + Duration::from_secs_f64(took);
+            self.looks.settled = cx.now + Duration::from_secs_f64(took);
         }
         self.part.complete(cost);
-        if cx.now >= self.settled && cx.peers.count == 0 {
+        if cx.now >= self.looks.settled && cx.peers.count == 0 {
             self.busy.complete(at_end / servers(cx), cost);
         }
         self.busy.took(ended.started, took, cost);
@@ -301,6 +306,7 @@ impl AdmissionPolicy for WaitingRoom {
                 *standing += gain * (beyond - *standing);
             }
         }
+        self.look_at_patience(cx);
         self.waited += gain * (f64::from(u8::from(cx.waiting_in_all() > 0)) - self.waited);
         let by_class = cx.classes.iter().enumerate();
         let guaranteed = by_class.map(|(class, is)| {

@@ -167,6 +167,7 @@ impl Core {
                 Err((reason, predicted)) => {
                     let reason = if flight.state.is_over_share() { blame(reason) } else { reason };
                     self.traffic.flights.remove(ticket);
+                    self.learn_that_it_stayed(now, &flight);
                     self.tenants.refuse(flight.request.tenant);
                     self.count_refusal(now, &flight.request, reason);
                     let rejection = self.reject(class, reason, predicted);

@@ -165,6 +165,28 @@ impl Core {
         end.seconds_since(flight.arrived)
     }
 
+    /// A client stayed until its request was answered or refused. Of a request that says its own deadline nothing is
+    /// learned: its client leaves by that.
+    pub(super) fn learn_that_it_stayed(&mut self, until: Timestamp, flight: &Flight) {
+        if flight.request.deadline.is_none() {
+            let age = until.min(flight.first_byte).seconds_since(flight.arrived);
+            self.estimates.classes[flight.request.class.index()].patience.stay(age);
+        }
+    }
+
+    /// A client left by itself, unless that is known of it. Once its answer had begun, it was answered.
+    pub(super) fn learn_that_it_left(&mut self, now: Timestamp, flight: &Flight) {
+        if let State::Ghost { .. } = flight.state {
+            return;
+        }
+        if flight.first_byte <= now {
+            self.learn_that_it_stayed(now, flight);
+        } else if flight.request.deadline.is_none() {
+            let age = now.seconds_since(flight.arrived);
+            self.estimates.classes[flight.request.class.index()].patience.leave(age);
+        }
+    }
+
     /// Of `received` processor-seconds, the part within the time that the target bounds.
     fn received_in_bounds(&self, flight: &Flight, received: f64, service_time: f64) -> f64 {
         let until = flight.first_byte.seconds_since(flight.started);

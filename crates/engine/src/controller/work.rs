@@ -39,6 +39,11 @@ impl Controller {
         }
         let end = (watch == Watch::Nobody).then(|| self.core.expected_end(now, &flight, server));
         let is_told = is_news && by != AbandonedBy::Client;
+        match (is_news, by) {
+            (true, AbandonedBy::Client) => self.core.learn_that_it_left(now, &flight),
+            (true, _) => self.core.learn_that_it_stayed(now, &flight),
+            (false, _) => {}
+        }
         self.core.traffic.haunt(now, ticket, is_told, end);
         if is_told {
             let by_controller = u64::from(by == AbandonedBy::Controller);
@@ -83,6 +88,9 @@ impl Controller {
         };
         let answered = Outcome::answered_in(first_byte.since(flight.started));
         let outcome = (kind != Open::Poll).then_some(answered);
+        if kind != Open::Poll {
+            self.core.learn_that_it_stayed(first_byte, &flight);
+        }
         self.core.land_ended(now, first_byte, &flight, outcome, false);
         self.core.traffic.open(ticket, server, kind);
         self.core.fleet.open(server, kind);

@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use super::patience::Patience;
 use super::rate::Average;
 use super::{Alpha, Calibration, Costs, DecayedHistogram, Rate, Scale, Unevenness};
 use crate::fleet::ServerState;
@@ -34,6 +35,8 @@ pub struct ClassEstimate {
     pub min_rate: f64,
     /// Costs of the class's requests (seconds), for the delays' formula.
     pub cost_spread: DecayedHistogram,
+    /// How long its clients wait that do not say so.
+    pub(crate) patience: Patience,
 }
 
 /// Everything that is estimated and not a server's own.
@@ -64,6 +67,7 @@ impl ClassEstimate {
             retries: Rate::new(RATE_TAU),
             min_rate: setup.min_rate,
             cost_spread: DecayedHistogram::new(SPREAD_HALF_LIFE),
+            patience: Patience::new(),
         }
     }
 }
@@ -97,6 +101,7 @@ impl Estimates {
             class.offered.update(new.offered as f64, dt);
             class.excess.update((new.offered - new.guaranteed) as f64, dt);
             class.retries.update(new.retries as f64, dt);
+            class.patience.refresh(dt);
         }
         self.offered.update(offered as f64, dt);
         if dt > 0.0 {

@@ -174,7 +174,7 @@ fn a_place_that_is_wanted_goes_to_who_is_more_likely_in_time_than_not() {
         let case = case(QUEUE);
         let mut driver = Driver::new(&case, 3);
         for _ in 0..60 {
-            [20, 40, 40, 20, 40].map(|time| teach(&mut driver, 1, time * MS, 1));
+            [20, 40, 40, 20, 40].into_iter().for_each(|time| teach(&mut driver, 1, time * MS, 1));
         }
         driver.arrive(2, 0, 1);
         with_deadline(&mut driver, 1, 100 * MS);

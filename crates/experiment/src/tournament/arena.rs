@@ -26,6 +26,8 @@ pub struct Arena {
     pub loads: Vec<Load>,
     /// Tries of a client that is refused, the first included; it comes again at once.
     pub tries: u32,
+    /// When clients leave; `None`: they wait for as long as it takes.
+    pub leaves: Option<Leaves>,
     /// Changes of speed: second, server, speed; 0: it fails, and comes back with the next.
     pub speeds: Vec<(f64, usize, f64)>,
     /// How long it lasts, seconds.
@@ -45,6 +47,15 @@ pub struct Load {
     pub profile: Profile,
     /// What they cost, seconds on a processor.
     pub cost: ServiceTime,
+}
+
+/// When clients leave.
+#[derive(Clone, Copy, Debug)]
+pub struct Leaves {
+    /// After so long.
+    pub after: Duration,
+    /// They say so with their requests, as a deadline.
+    pub says: bool,
 }
 
 /// What could be answered in time, second by second.
@@ -72,6 +83,7 @@ impl Arena {
             classes: 1,
             loads: vec![Load { class: 0, profile: profile_of(profile), cost }],
             tries: 1,
+            leaves: None,
             speeds: Vec::new(),
             seconds,
             from,
@@ -115,7 +127,11 @@ impl Arena {
             process: ArrivalProcess::Poisson,
             urls: vec![Url::new(key, load.cost)],
             retry: (self.tries > 1).then_some(again),
-            manner: Manner::default(),
+            manner: self.leaves.map_or_else(Manner::default, |Leaves { after, says }| Manner {
+                patience: Some(after),
+                deadline: says.then_some(after),
+                ..Manner::default()
+            }),
         }
     }
 
@@ -149,10 +165,11 @@ impl Arena {
     }
 
     /// What could be answered in time: whatever arrives flows into the servers as fast as they work; of what waits,
-    /// they can have done in time what is worth a target. Requests are no fluid, so this is a little more than anybody
-    /// can reach; and by number less, where it pays to prefer small ones.
+    /// they can have done in time what is worth a target, or their clients' patience. Requests are no fluid, so this is
+    /// a little more than anybody can reach; and by number less, where it pays to prefer small ones.
     pub fn ideal(&self) -> Ideal {
         let mut ideal = Ideal::default();
+        let patience = self.leaves.map_or(self.target, |leaves| leaves.after.min(self.target)).as_secs_f64();
         let (mut waits, mut at) = (0.0, 0.0);
         for _ in 0..self.seconds {
             let (mut work, mut arrived, mut count) = (0.0, 0.0, 0.0);
@@ -162,7 +179,7 @@ impl Arena {
                 let (rate, brings) = rates.fold((0.0, 0.0), |sum, (rate, cost)| (sum.0 + rate, sum.1 + rate * cost));
                 let speed = self.speed_at(at);
                 let done = (speed * STEP).min(waits + brings * STEP);
-                waits = (waits + brings * STEP - done).min(speed * self.target.as_secs_f64());
+                waits = (waits + brings * STEP - done).min(speed * patience);
                 (work, arrived, count, at) = (work + done, arrived + brings * STEP, count + rate * STEP, at + STEP);
             }
             let mean = if count > 0.0 { arrived / count } else { self.mean_cost() };

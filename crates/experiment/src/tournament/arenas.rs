@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_sim::{Discipline, Knee};
 use tidegate_workload::ServiceTime;
 
-use super::arena::{Arena, Load, profile_of};
+use super::arena::{Arena, Leaves, Load, profile_of};
 
 /// The arenas that were thought of.
 pub fn known() -> Vec<Arena> {
@@ -119,7 +119,14 @@ fn clients() -> Vec<Arena> {
         loads: vec![load(0, 40.0), load(1, 60.0), load(2, 200.0)],
         ..step("three classes, 2.5x", 2.5)
     };
+    let leaving = |name: &str, times: f64, says: bool| Arena {
+        leaves: Some(Leaves { after: Duration::from_millis(200), says }),
+        ..step(name, times)
+    };
     vec![
+        leaving("clients leave after 0.2 s, 1.4x", 1.4, false),
+        leaving("clients leave after 0.2 s, 3x", 3.0, false),
+        leaving("deadlines of 0.2 s, 3x", 3.0, true),
         Arena { tries: 2, ..step("one retry, 2x", 2.0) },
         Arena { tries: 4, ..step("three retries, 3x", 3.0) },
         classes,
@@ -157,9 +164,21 @@ pub fn drawn(seed: u64) -> Arena {
         0 => vec![(15.0, 0, dice.between(0.3, 3.0))],
         _ => Vec::new(),
     };
+    let tries = [1, 1, 2, 4][dice.below(4)];
+    let leaves = (dice.below(4) == 0).then(|| {
+        let after = Duration::from_secs_f64(target * dice.between(0.3, 1.0));
+        Leaves { after, says: dice.below(2) == 0 }
+    });
+    let left = match leaves {
+        Some(Leaves { after, says }) => {
+            let how = if says { "deadlines of" } else { "clients leave after" };
+            format!(", {how} {:.0} ms", after.as_secs_f64() * 1e3)
+        }
+        None => String::new(),
+    };
     let changes = if speeds.is_empty() { String::new() } else { format!(", speed {:.1}", speeds[0].2) };
     let name = format!(
-        "drawn {seed}: {servers} x {each}, {kind} {:.0} ms, target {:.1}, {shape} {times:.1}x{}{changes}",
+        "drawn {seed}: {servers} x {each}, {kind} {:.0} ms, target {:.1}, {shape} {times:.1}x{}{changes}{left}",
         cost.mean() * 1e3,
         target / cost.mean(),
         if fifo { ", FIFO" } else { "" },
@@ -169,7 +188,8 @@ pub fn drawn(seed: u64) -> Arena {
         processors: vec![each; servers],
         discipline: if fifo { Discipline::Fifo } else { Discipline::ProcessorSharing },
         target: Duration::from_secs_f64(target),
-        tries: [1, 1, 2, 4][dice.below(4)],
+        tries,
+        leaves,
         speeds,
         ..Arena::four("", &profile, 30, 0).costing(cost)
     }

@@ -25,8 +25,8 @@ impl Ending {
     }
 
     /// Its server, one of `live`, answered. Too many errors in a row while its siblings answer well, and it counts as
-    /// down likewise. What a service further down refused says nothing of it, nor what a client can cause. `said`: gRPC's status, once that is here;
-    /// `goes_on`: whether it is still to come.
+    /// down likewise. What a service further down refused says nothing of it, nor what a client can cause. `said`:
+    /// gRPC's status, once that is here; `goes_on`: whether it is still to come.
     pub(crate) fn judge(&self, live: &InForce, answered: Answered, said: Option<u8>, goes_on: impl FnOnce() -> bool) {
         let server = self.server.and_then(|server| live.server(server));
         let Some(server) = server.filter(|_| answered.refusal().is_none()) else { return };

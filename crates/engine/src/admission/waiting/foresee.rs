@@ -1,13 +1,13 @@
 //! Whether a request's turn comes in time.
 
 use super::lines::Place;
+use super::patience::time_left;
 use super::{ALLOWED, LIKELY, WaitingRoom, servers};
 use crate::admission::Context;
 use crate::decision::Reason;
 use crate::request::{ClassId, Request};
-use crate::time::Timestamp;
 
-/// Of the target, this share is not used for waiting once overload lasts.
+/// Of the time that there is, this share is not used once overload lasts.
 const SHORTENED: f64 = 0.6;
 /// So many that wait keep the servers busy between two arrivals, also those of one processor.
 const ENOUGH: f64 = 8.0;
@@ -34,8 +34,7 @@ impl WaitingRoom {
         Some(Foreseen { wait, is_kept, stay: self.stay(place.cost, self.places) })
     }
 
-    /// Why a request that would hardly be in time is refused, and the response time foreseen for it, seconds. A request
-    /// with a deadline has the less time of its own and the target.
+    /// Why a request that would hardly be in time is refused, and the response time foreseen for it, seconds.
     pub(super) fn comes_too_late(
         &mut self,
         cx: &Context<'_>,
@@ -51,9 +50,18 @@ impl WaitingRoom {
         let Foreseen { wait, is_kept, stay } = self.foresee(cx, class, place, before)?;
         let wait = wait * (1.0 + cx.load.pressure);
         let end = wait + self.chances.sure() * stay;
-        let bound = if is_kept { cx.target } else { self.bound(cx, class, before) };
-        let left = time_left(cx, request, cx.now);
-        if end <= bound.min(left) {
+        let share = if is_kept { 1.0 } else { self.usable(cx, class, before) };
+        let (mut left, mut shorter) = time_left(cx, request, cx.now);
+        if request.deadline.is_none() {
+            let turns = self.turns[class.index()];
+            if wait > turns.latest(self.standing[class.index()]) {
+                return Some((Reason::Patience, end));
+            }
+            if let Some(end) = turns.end.filter(|end| *end < left) {
+                (left, shorter) = (end, Some(Reason::Patience));
+            }
+        }
+        if end <= share * left {
             return None;
         }
         let late = 1.0 - self.chances.of((left - wait) / stay.max(f64::MIN_POSITIVE));
@@ -66,7 +74,7 @@ impl WaitingRoom {
             self.late.promise(late);
             return None;
         }
-        let reason = if end <= bound { Reason::Deadline } else { Reason::SlaTarget };
+        let reason = shorter.filter(|_| end <= share * cx.target).unwrap_or(Reason::SlaTarget);
         Some((reason, end))
     }
 
@@ -77,20 +85,11 @@ impl WaitingRoom {
         if all > 0.0 { 1.0 - standing / all } else { 0.0 }
     }
 
-    /// Until when a request with so many before it must be answered, seconds from now. Under lasting overload a long
-    /// queue brings no more answers than a short one, only later ones; that of a class that gets in with all those
-    /// above it ends by itself.
-    fn bound(&self, cx: &Context<'_>, class: ClassId, before: usize) -> f64 {
+    /// The share of its time that a request with so many before it may take. Under lasting overload a long queue brings
+    /// no more answers than a short one, only later ones; that of a class that gets in with all those above it ends by
+    /// itself.
+    fn usable(&self, cx: &Context<'_>, class: ClassId, before: usize) -> f64 {
         let enough = (self.part.share * ENOUGH.max(self.places * servers(cx) / 4.0)).max(2.0);
-        if (before as f64) < enough {
-            return cx.target;
-        }
-        cx.target * (1.0 - SHORTENED * self.standing[class.index()])
+        if (before as f64) < enough { 1.0 } else { 1.0 - SHORTENED * self.standing[class.index()] }
     }
-}
-
-/// Seconds from now in which a request that came at `since` must be answered, by the target and by its own deadline.
-pub(super) fn time_left(cx: &Context<'_>, request: &Request, since: Timestamp) -> f64 {
-    let left = cx.target - cx.now.seconds_since(since);
-    request.deadline.map_or(left, |deadline| left.min(deadline.seconds_since(cx.now)))
 }

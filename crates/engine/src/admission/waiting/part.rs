@@ -152,7 +152,7 @@ impl WaitingRoom {
             return;
         }
         let in_service = self.part.all(cx, 0.0) / servers(cx);
-        if cx.now >= self.settled && self.speed.cost() > 0.0 && self.part.told.seconds > 0.0 {
+        if cx.now >= self.looks.settled && self.speed.cost() > 0.0 && self.part.told.seconds > 0.0 {
             self.busy.pass(in_service, self.part.told.seconds);
             self.busy.complete(in_service, self.part.told.completed + cx.peers.sum.completed);
         }

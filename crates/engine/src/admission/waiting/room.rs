@@ -2,7 +2,6 @@
 
 use core::time::Duration;
 
-use super::foresee::time_left;
 use super::{ALLOWED, LIKELY, WaitingRoom};
 use crate::admission::Context;
 use crate::decision::Reason;
@@ -38,7 +37,7 @@ impl WaitingRoom {
             let all = self.part.all(cx, own);
             let (in_service, part) = (all / servers(cx), if all > 0.0 { own / all } else { 1.0 });
             self.part.pass(own, elapsed);
-            if cx.now >= self.settled && self.speed.cost() > 0.0 && cx.peers.count == 0 {
+            if cx.now >= self.looks.settled && self.speed.cost() > 0.0 && cx.peers.count == 0 {
                 self.busy.pass(in_service, elapsed);
             }
             self.history.pass(cx.now, all, elapsed, self.speed.stay());
@@ -76,17 +75,12 @@ impl WaitingRoom {
         while self.room(cx) > 0 {
             let next = cx.class_ids().find(|class| cx.waiting(*class) > 0);
             let Some((class, line)) = next.and_then(|class| Some((class, self.lines.next(cx, class)?))) else { break };
-            let since = cx.waiting_since(class, line).unwrap_or(cx.now);
-            let first = cx.first_waiting(class, line);
-            let cost = first.map_or(0.0, |request| self.expected(cx, &request, cx.costs.estimate(&request)));
-            let left = first.map_or(cx.target, |request| time_left(cx, &request, since));
-            let (waited, stay) = (cx.now.seconds_since(since), self.stay(cost, self.places));
+            let Some((since, first)) = cx.waiting_since(class, line).zip(cx.first_waiting(class, line)) else { break };
+            let stay = self.stay(self.expected(cx, &first, cx.costs.estimate(&first)), self.places);
             let standing = if self.late.is_kept() { self.standing[class.index()] } else { 1.0 };
             let least = ALLOWED + (LIKELY - ALLOWED) * standing;
-            if since < cx.now && stay > 0.0 && self.chances.of(left / stay) < least {
-                let is_due = left < cx.target - waited;
-                let end = waited + self.chances.sure() * stay;
-                let reason = if is_due { Reason::Deadline } else { Reason::QueueTimeout };
+            if let Some(reason) = self.is_in_vain(cx, &first, since, stay, least) {
+                let end = cx.now.seconds_since(since) + self.chances.sure() * stay;
                 cx.refuse(class, line, 1, reason, Some(end));
             } else {
                 self.lines.let_in(cx, class, line);

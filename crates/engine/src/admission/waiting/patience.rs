@@ -1,0 +1,87 @@
+//! How much time a request has: by the target, by its own deadline, and by what is known of its client.
+//!
+//! *Applied.* A client that has left when it is answered is no better served than one that is late. So a class's
+//! patience, as it was learned (`estimate/patience.rs`), bounds the waiting of its requests: whose turn would come at
+//! an age at which too many leave before it is over is refused at once, or when it is called. Too many are one in ten
+//! while overload lasts; in a rush, when nobody else would get the place, more than half.
+
+use super::{ALLOWED, LIKELY, WaitingRoom};
+use crate::admission::Context;
+use crate::decision::Reason;
+use crate::estimate::ClassEstimate;
+use crate::request::Request;
+use crate::time::Timestamp;
+
+/// At which age the latest turn is worth waiting for, seconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turns {
+    /// While overload lasts.
+    likely: f64,
+    /// In a rush.
+    allowed: f64,
+    /// At which age hardly a client is there any more; `None`: nobody came.
+    pub(super) end: Option<f64>,
+}
+
+impl Turns {
+    /// At any age.
+    pub(super) const ANY: Turns = Turns { likely: f64::INFINITY, allowed: f64::INFINITY, end: None };
+
+    /// Those of a class that last so many seconds.
+    pub(super) fn of(class: &ClassEstimate, stay: f64) -> Turns {
+        let [likely, allowed] = [LIKELY, ALLOWED].map(|share| class.patience.latest_turn(stay, share));
+        Turns { likely, allowed, end: class.patience.end() }
+    }
+
+    /// With overload that lasts so much, 0 to 1.
+    pub(super) fn latest(self, standing: f64) -> f64 {
+        if standing >= 1.0 || self.allowed.is_infinite() && standing > 0.0 {
+            return self.likely;
+        }
+        self.allowed + (self.likely - self.allowed) * standing
+    }
+}
+
+/// Seconds from now in which a request that came at `since` must be answered, and why, when it is not the target.
+pub(super) fn time_left(cx: &Context<'_>, request: &Request, since: Timestamp) -> (f64, Option<Reason>) {
+    let left = cx.target - cx.now.seconds_since(since);
+    let due = request.deadline.map_or(f64::INFINITY, |deadline| deadline.seconds_since(cx.now));
+    if due < left { (due, Some(Reason::Deadline)) } else { (left, None) }
+}
+
+impl WaitingRoom {
+    /// The ages at which a turn is worth waiting for are looked at again.
+    pub(super) fn look_at_patience(&mut self, cx: &Context<'_>) {
+        for (at, class) in cx.classes.iter().enumerate() {
+            let cost = self.relative.of(cx.costs, cx.costs.class_mean(at));
+            self.turns[at] = Turns::of(class, self.chances.sure() * self.stay(cost, self.places));
+        }
+    }
+
+    /// For how long clients of the class that has the most patient ones wait at most, seconds.
+    pub(super) fn patience(&self) -> f64 {
+        self.turns.iter().filter_map(|turns| turns.end).reduce(f64::max).unwrap_or(f64::INFINITY)
+    }
+
+    /// Why one whose turn comes now should not have it: the chances to be answered in time, and before its client
+    /// leaves, are to be `least`.
+    pub(super) fn is_in_vain(
+        &self,
+        cx: &Context<'_>,
+        request: &Request,
+        since: Timestamp,
+        stay: f64,
+        least: f64,
+    ) -> Option<Reason> {
+        if since >= cx.now || stay <= 0.0 {
+            return None;
+        }
+        let (left, shorter) = time_left(cx, request, since);
+        if self.chances.of(left / stay) < least {
+            return Some(shorter.unwrap_or(Reason::QueueTimeout));
+        }
+        let (waited, patience) = (cx.now.seconds_since(since), &cx.classes[request.class.index()].patience);
+        let is_worth_it = request.deadline.is_some() || patience.is_worth_it(waited, self.chances.sure() * stay, least);
+        (!is_worth_it).then_some(Reason::Patience)
+    }
+}

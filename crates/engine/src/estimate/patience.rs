@@ -1,0 +1,215 @@
+//! Patience: for how long clients wait that do not say so.
+//!
+//! *Intuition.* A baker who sees people walk out of the queue after ten minutes need not ask how long they have. He
+//! tells the next one who would wait for twelve. Of those who only look in and leave at once he takes no notice: they
+//! are gone before their turn, and cost him nothing.
+//!
+//! *Applied.* A client that leaves at age `a` waits no longer than `a`; one that is answered, or refused, at age `a`
+//! would have waited longer, nobody knows how much. The product-limit estimate takes both for what they say: of those
+//! that are still there at `a` the share `d / (n + 3)` leaves, with `d` that left at this age and `n` that came to it;
+//! the three are clients nobody saw, that stay. What counts is who leaves while it is served, and so in vain: of those
+//! that are there when their turn comes, the share that is there when they are answered. Counts fade.
+//!
+//! *Awkward cases.* Clients that leave at once say nothing of those that are still there later. Once nobody is kept
+//! waiting for so long, nobody leaves either, and the estimate fades: then some are kept waiting again, and it is found
+//! anew, or that it has changed. A request that says its own deadline leaves by that, and says nothing of others. Who
+//! leaves while its answer arrives was answered.
+//!
+//! *Source.* Kaplan and Meier, Nonparametric Estimation from Incomplete Observations, 1958; its use is ours.
+
+/// Ages are told apart from here on, seconds; younger ones are of the first bucket.
+const LEAST: f64 = 1e-3;
+/// Buckets per factor of two, and octaves: up to two minutes.
+const PER_OCTAVE: usize = 8;
+const OCTAVES: usize = 17;
+const BUCKETS: usize = OCTAVES * PER_OCTAVE;
+/// Counts halve in so many seconds.
+const HALF_LIFE: f64 = 30.0;
+/// So many that stay are assumed at every age: a few who leave say nothing.
+const PRIOR: f64 = 3.0;
+/// Fewer have not been seen.
+const FEW: f64 = 3.0;
+/// A smaller share of all does not speak for them.
+const SHARE: f64 = 0.02;
+/// When so many of those that are there may be more patient than anybody was kept waiting, it is worth finding out.
+const REST: f64 = 0.15;
+/// Fewer that pass an age are nearly none.
+const NONE: f64 = 0.1;
+
+/// How long the clients of a class wait, by what was seen.
+#[derive(Clone, Debug)]
+pub struct Patience {
+    left: [f32; BUCKETS],
+    stayed: [f32; BUCKETS],
+    /// Those that left.
+    leavers: f64,
+    /// As of the last refresh, while any have left: of those that came, how many were there at the beginning of a
+    /// bucket, and the share that would be if nobody was answered or refused.
+    there: [f32; BUCKETS],
+    staying: [f32; BUCKETS],
+}
+
+impl Patience {
+    pub(crate) const fn new() -> Patience {
+        let none = [0.0; BUCKETS];
+        Patience { left: none, stayed: none, leavers: 0.0, there: none, staying: [1.0; BUCKETS] }
+    }
+
+    /// A client left at this age, seconds.
+    pub(crate) fn leave(&mut self, age: f64) {
+        self.left[bucket(age)] += 1.0;
+        self.leavers += 1.0;
+    }
+
+    /// A client was answered or refused at this age, seconds.
+    pub(crate) fn stay(&mut self, age: f64) {
+        self.stayed[bucket(age)] += 1.0;
+    }
+
+    /// `elapsed` seconds went by.
+    pub(crate) fn refresh(&mut self, elapsed: f64) {
+        let part = libm::exp2(-elapsed / HALF_LIFE);
+        self.leavers *= part;
+        self.left.iter_mut().chain(&mut self.stayed).for_each(|count| *count *= part as f32);
+        if self.is_unknown() {
+            return;
+        }
+        let mut there: f64 = self.left.iter().chain(&self.stayed).map(|count| f64::from(*count)).sum();
+        let mut staying = 1.0;
+        for at in 0..BUCKETS {
+            let (left, stayed) = (f64::from(self.left[at]), f64::from(self.stayed[at]));
+            (self.there[at], self.staying[at]) = (there as f32, staying as f32);
+            // Clients of one kind leave at one age: whoever was answered in its bucket was so before.
+            staying *= 1.0 - left / ((there - stayed).max(left) + PRIOR);
+            there = (there - left - stayed).max(0.0);
+        }
+    }
+
+    /// Whether a turn is worth having that begins at this age and lasts `stay` seconds: of those that are there then
+    /// the share that stays until it is over is this share of what it is of those that come, or more. Or it is not
+    /// known: enough of those that are there would wait for longer than anybody was kept waiting.
+    pub(crate) fn is_worth_it(&self, age: f64, stay: f64, share: f64) -> bool {
+        if self.is_unknown() {
+            return true;
+        }
+        let now = self.share_at(age).max(f64::MIN_POSITIVE);
+        let of_those_that_come = self.share_at(stay) / self.share_at(0.0);
+        self.share_at(age + stay) / now >= share * of_those_that_come || self.share_at(f64::INFINITY) / now >= REST
+    }
+
+    /// Up to which age, seconds, turns are worth having that last `stay` seconds: at every later one at which enough
+    /// were seen they were not. Infinite when there is no such age.
+    pub(crate) fn latest_turn(&self, stay: f64, share: f64) -> f64 {
+        if self.is_unknown() {
+            return f64::INFINITY;
+        }
+        let enough = self.enough();
+        let seen = (0..BUCKETS).rev().filter(|at| f64::from(self.there[*at]) >= enough).map(edge);
+        seen.take_while(|age| !self.is_worth_it(*age, stay, share)).last().unwrap_or(f64::INFINITY)
+    }
+
+    /// The age that nearly all reach and nearly none passes, seconds; infinite when there is none, or it is not known.
+    /// `None`: nobody came.
+    pub(crate) fn end(&self) -> Option<f64> {
+        if self.is_unknown() {
+            let came = self.stayed.iter().any(|count| *count >= 1.0);
+            return came.then_some(f64::INFINITY);
+        }
+        let enough = self.enough();
+        let last = (0..BUCKETS).rev().find(|at| f64::from(self.there[*at]) >= enough)?;
+        let (end, half) = (edge(last + 1), edge(last.saturating_sub(PER_OCTAVE)));
+        Some(if self.share_at(end) < NONE * self.share_at(half) { end } else { f64::INFINITY })
+    }
+
+    /// Of so many is known what they do.
+    fn enough(&self) -> f64 {
+        FEW.max(SHARE * f64::from(self.there[0]))
+    }
+
+    fn is_unknown(&self) -> bool {
+        self.leavers < FEW
+    }
+
+    /// The share that is there at this age, between the beginnings of buckets in proportion.
+    fn share_at(&self, age: f64) -> f64 {
+        let at = bucket(age);
+        let [here, next] = [at, at + 1].map(|at| f64::from(self.staying[at.min(BUCKETS - 1)]));
+        let part = (age - edge(at)) / (edge(at + 1) - edge(at));
+        here + (next - here) * part.clamp(0.0, 1.0)
+    }
+}
+
+/// The parts of an octave are equally wide.
+fn bucket(age: f64) -> usize {
+    if age < LEAST {
+        return 0;
+    }
+    let bits = (age / LEAST).to_bits();
+    let octave = (bits >> 52) as usize - 1023;
+    let part = (bits >> (52 - PER_OCTAVE.trailing_zeros())) as usize % PER_OCTAVE;
+    (octave * PER_OCTAVE + part).min(BUCKETS - 1)
+}
+
+/// Where a bucket begins, seconds.
+fn edge(at: usize) -> f64 {
+    let part = (at % PER_OCTAVE) as f64 / PER_OCTAVE as f64;
+    LEAST * libm::exp2((at / PER_OCTAVE) as f64) * (1.0 + part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of clients that came to be so old, one after the other, some left and the others were answered.
+    fn seen(left: &[(u32, f64)], stayed: &[(u32, f64)]) -> Patience {
+        let mut patience = Patience::new();
+        left.iter().for_each(|(count, age)| (0..*count).for_each(|_| patience.leave(*age)));
+        stayed.iter().for_each(|(count, age)| (0..*count).for_each(|_| patience.stay(*age)));
+        patience.refresh(0.0);
+        patience
+    }
+
+    #[test]
+    fn a_bucket_begins_at_its_edge() {
+        for at in 0..BUCKETS {
+            assert_eq!(bucket(edge(at) * (1.0 + 1e-9)), at);
+        }
+        assert_eq!((bucket(0.0), bucket(1e9)), (0, BUCKETS - 1));
+    }
+
+    /// Whoever was answered sooner does not tell.
+    #[test]
+    fn when_all_leave_at_an_age_turns_must_be_over_by_then() {
+        let patience = seen(&[(200, 0.2)], &[(400, 0.05), (100, 0.15)]);
+        let latest = patience.latest_turn(0.02, 0.9);
+        assert!((0.16..=0.18).contains(&latest), "{latest}");
+        assert!(patience.end().is_some_and(|end| (0.2..0.225).contains(&end)));
+        assert!(patience.is_worth_it(0.1, 0.02, 0.9) && !patience.is_worth_it(0.19, 0.02, 0.1));
+    }
+
+    #[test]
+    fn who_leaves_at_once_says_nothing_of_who_is_there_later() {
+        let patience = seen(&[(2000, 0.005)], &[(200, 0.4)]);
+        assert_eq!((patience.latest_turn(0.02, 0.9), patience.end()), (f64::INFINITY, Some(f64::INFINITY)));
+        assert!(patience.is_worth_it(0.0, 0.02, 0.9) && patience.is_worth_it(0.05, 0.3, 0.9));
+    }
+
+    /// Half leave at 200 ms, and nobody has been kept waiting for longer.
+    #[test]
+    fn what_is_not_known_is_found_out() {
+        let half = seen(&[(100, 0.2)], &[(100, 0.21)]);
+        assert!(half.is_worth_it(0.19, 0.02, 0.9) && half.latest_turn(0.02, 0.9).is_infinite());
+        let few = seen(&[(180, 0.2)], &[(20, 0.4)]);
+        assert!(!few.is_worth_it(0.19, 0.02, 0.9) && few.is_worth_it(0.25, 0.02, 0.9));
+        assert!(few.latest_turn(0.02, 0.9).is_infinite());
+    }
+
+    #[test]
+    fn a_few_who_leave_are_not_minded_and_many_are_forgotten() {
+        assert_eq!(seen(&[(2, 0.1)], &[(1000, 0.05)]).latest_turn(0.02, 0.9), f64::INFINITY);
+        let mut patience = seen(&[(100, 0.1)], &[(1000, 0.05)]);
+        assert!(patience.latest_turn(0.02, 0.9) <= 0.1);
+        patience.refresh(6.0 * HALF_LIFE);
+        assert_eq!(patience.latest_turn(0.02, 0.9), f64::INFINITY);
+    }
+}
