@@ -108,17 +108,14 @@ impl Patience {
         seen.take_while(|age| !self.is_worth_it(*age, stay, share)).last().unwrap_or(f64::INFINITY)
     }
 
-    /// The age that nearly all reach and nearly none passes, seconds; infinite when there is none, or it is not known.
-    /// `None`: nobody came.
-    pub(crate) fn end(&self) -> Option<f64> {
-        if self.is_unknown() {
-            let came = self.stayed.iter().any(|count| *count >= 1.0);
-            return came.then_some(f64::INFINITY);
-        }
+    /// The age that nearly none passes of those that are there at half of it, seconds; infinite when there is none, or
+    /// it is not known.
+    pub(crate) fn end(&self) -> f64 {
         let enough = self.enough();
-        let last = (0..BUCKETS).rev().find(|at| f64::from(self.there[*at]) >= enough)?;
+        let is_seen = |at: &usize| !self.is_unknown() && f64::from(self.there[*at]) >= enough;
+        let Some(last) = (0..BUCKETS).rev().find(is_seen) else { return f64::INFINITY };
         let (end, half) = (edge(last + 1), edge(last.saturating_sub(PER_OCTAVE)));
-        Some(if self.share_at(end) < NONE * self.share_at(half) { end } else { f64::INFINITY })
+        if self.share_at(end) < NONE * self.share_at(half) { end } else { f64::INFINITY }
     }
 
     /// Of so many is known what they do.
@@ -183,14 +180,14 @@ mod tests {
         let patience = seen(&[(200, 0.2)], &[(400, 0.05), (100, 0.15)]);
         let latest = patience.latest_turn(0.02, 0.9);
         assert!((0.16..=0.18).contains(&latest), "{latest}");
-        assert!(patience.end().is_some_and(|end| (0.2..0.225).contains(&end)));
+        assert!((0.2..0.225).contains(&patience.end()), "{}", patience.end());
         assert!(patience.is_worth_it(0.1, 0.02, 0.9) && !patience.is_worth_it(0.19, 0.02, 0.1));
     }
 
     #[test]
     fn who_leaves_at_once_says_nothing_of_who_is_there_later() {
         let patience = seen(&[(2000, 0.005)], &[(200, 0.4)]);
-        assert_eq!((patience.latest_turn(0.02, 0.9), patience.end()), (f64::INFINITY, Some(f64::INFINITY)));
+        assert_eq!((patience.latest_turn(0.02, 0.9), patience.end()), (f64::INFINITY, f64::INFINITY));
         assert!(patience.is_worth_it(0.0, 0.02, 0.9) && patience.is_worth_it(0.05, 0.3, 0.9));
     }
 

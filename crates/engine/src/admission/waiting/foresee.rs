@@ -57,8 +57,8 @@ impl WaitingRoom {
             if wait > turns.latest(self.standing[class.index()]) {
                 return Some((Reason::Patience, end));
             }
-            if let Some(end) = turns.end.filter(|end| *end < left) {
-                (left, shorter) = (end, Some(Reason::Patience));
+            if turns.end < left {
+                (left, shorter) = (turns.end, Some(Reason::Patience));
             }
         }
         if end <= share * left {

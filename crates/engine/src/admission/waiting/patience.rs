@@ -19,13 +19,13 @@ pub(super) struct Turns {
     likely: f64,
     /// In a rush.
     allowed: f64,
-    /// At which age hardly a client is there any more; `None`: nobody came.
-    pub(super) end: Option<f64>,
+    /// At which age hardly a client is there any more.
+    pub(super) end: f64,
 }
 
 impl Turns {
     /// At any age.
-    pub(super) const ANY: Turns = Turns { likely: f64::INFINITY, allowed: f64::INFINITY, end: None };
+    pub(super) const ANY: Turns = Turns { likely: f64::INFINITY, allowed: f64::INFINITY, end: f64::INFINITY };
 
     /// Those of a class that last so many seconds.
     pub(super) fn of(class: &ClassEstimate, stay: f64) -> Turns {
@@ -56,11 +56,6 @@ impl WaitingRoom {
             let cost = self.relative.of(cx.costs, cx.costs.class_mean(at));
             self.turns[at] = Turns::of(class, self.chances.sure() * self.stay(cost, self.places));
         }
-    }
-
-    /// For how long clients of the class that has the most patient ones wait at most, seconds.
-    pub(super) fn patience(&self) -> f64 {
-        self.turns.iter().filter_map(|turns| turns.end).reduce(f64::max).unwrap_or(f64::INFINITY)
     }
 
     /// Why one whose turn comes now should not have it: the chances to be answered in time, and before its client

@@ -32,8 +32,7 @@ const OFTEN: f64 = 0.2;
 const PROBE_EVERY: u32 = 4;
 const PROBE: f64 = 1.2;
 const PROBE_LEAVES: f64 = 0.15;
-/// While what is at the servers takes longer than the target, or than clients stay, every second look tries fewer, for
-/// the same reason.
+/// While what is at the servers takes longer than the target, every second look tries fewer, for the same reason.
 const FEWER_EVERY: u32 = 2;
 const FEWEST: f64 = 0.4;
 /// While they are not known and overload lasts, three looks of eight try as few as may be: when everybody is busy from
@@ -74,8 +73,7 @@ impl WaitingRoom {
         self.looks.count = self.looks.count.wrapping_add(1);
         let mut places = self.look.most + SPARE;
         let pace = self.growth.look(cx.now, among, look.beyond);
-        let in_time =
-            cx.target.min(self.patience()) / (self.chances.sure().min(SURE_AT_MOST) * stay).max(f64::MIN_POSITIVE);
+        let in_time = cx.target / (self.chances.sure().min(SURE_AT_MOST) * stay).max(f64::MIN_POSITIVE);
         if stay == 0.0 {
             places = places.min(FIRST_PLACES);
         } else if !self.look.is_known {
@@ -129,8 +127,8 @@ impl WaitingRoom {
         self.looks.start.is_some_and(|grown| grown >= FREE)
     }
 
-    /// More or fewer than these places now and then, to see what they do. `in_time`: the time that there is
-    /// over what a request takes.
+    /// More or fewer than these places now and then, to see what they do. `in_time`: the target over what a request
+    /// takes.
     fn try_others(&mut self, mut places: f64, in_time: f64) -> f64 {
         let look = self.looks.count;
         if look.is_multiple_of(PROBE_EVERY) {
