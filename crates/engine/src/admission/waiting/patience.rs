@@ -12,6 +12,10 @@ use crate::estimate::ClassEstimate;
 use crate::request::Request;
 use crate::time::Timestamp;
 
+/// While overload lasts, a place is given to who must be in time by its own deadline only if that is surer by this part
+/// of what is missing: a late answer is of no use to a client that has left.
+const SURER: f64 = 0.7;
+
 /// At which age the latest turn is worth waiting for, seconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turns {
@@ -72,7 +76,9 @@ impl WaitingRoom {
             return None;
         }
         let (left, shorter) = time_left(cx, request, since);
-        if self.chances.of(left / stay) < least {
+        let lasting = (least - ALLOWED) / (LIKELY - ALLOWED);
+        let needed = if shorter.is_some() { least + (1.0 - least) * SURER * lasting } else { least };
+        if self.chances.of(left / stay) < needed {
             return Some(shorter.unwrap_or(Reason::QueueTimeout));
         }
         let (waited, patience) = (cx.now.seconds_since(since), &cx.classes[request.class.index()].patience);
