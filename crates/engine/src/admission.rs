@@ -333,7 +333,8 @@ impl Context<'_> {
 
     fn is_overdue(&self, slot: u32) -> bool {
         let flight = self.traffic.flights.get(self.traffic.flights.ticket(slot));
-        let others_wait = self.traffic.waiting.len() > 0;
+        let others = self.traffic.waiting.len();
+        let others_wait = others > 0 && (self.load.in_flight + others) as f64 >= self.load.idle_processors;
         flight.and_then(|flight| Some((flight.request.deadline?, flight.cost))).is_some_and(|(deadline, cost)| {
             let (predicted, _) = foresee(&self.load, self.costs, self.calibration, cost, others_wait);
             is_too_late(self.now, deadline, predicted)

@@ -142,8 +142,9 @@ impl Controller {
         self.settle(now);
     }
 
-    /// The client of a request left that waits or that no server works on; or a ghost's server stopped. Teaches no more
-    /// than that it costs more than it received. Where the server may work on: [`Controller::handle_abandon`].
+    /// A request is over that waits or that no server works on; or a ghost's server stopped. Teaches no more than that
+    /// it costs more than it received. Where its client left, or its server may work on:
+    /// [`Controller::handle_abandon`].
     pub fn handle_cancel(&mut self, now: Timestamp, ticket: Ticket) {
         if let Some(State::Open { .. }) = self.core.traffic.flights.get(ticket).map(|flight| flight.state) {
             return self.close(now, ticket, None);
@@ -152,7 +153,6 @@ impl Controller {
         if let State::Ghost { since, .. } = flight.state {
             self.core.learn_habit(&flight, Some(now.seconds_since(since)));
         }
-        self.core.learn_that_it_left(now, &flight);
         if let Some(server) = flight.state.work_at() {
             self.core.learn_given_up(now, &flight, server);
             self.core.land(now, &flight, None);

@@ -113,12 +113,13 @@ pub enum Reason {
     NoServer,
     /// It could not have been answered before its own deadline, or waited until then.
     Deadline,
-    /// It would have been answered when clients of its class that wait for so long have left.
-    Patience,
     /// It is a repeated try, and first tries of its class are being refused.
     FirstTriesFirst,
     /// A service that its server calls would refuse it, as it refused others of its kind.
     RefusedBelow,
+    /// Its turn would have come, or came, too late for its own deadline, or when clients of its class that wait for so
+    /// long leave.
+    Patience,
 }
 
 impl Reason {
@@ -137,9 +138,9 @@ impl Reason {
         Reason::ServerLimit,
         Reason::NoServer,
         Reason::Deadline,
-        Reason::Patience,
         Reason::FirstTriesFirst,
         Reason::RefusedBelow,
+        Reason::Patience,
     ];
 
     /// The reason's name in headers, metrics and logs.
@@ -158,9 +159,9 @@ impl Reason {
             Reason::ServerLimit => "server-limit",
             Reason::NoServer => "no-server",
             Reason::Deadline => "deadline",
-            Reason::Patience => "patience",
             Reason::FirstTriesFirst => "first-tries-first",
             Reason::RefusedBelow => "refused-below",
+            Reason::Patience => "patience",
         }
     }
 
@@ -180,9 +181,9 @@ impl Reason {
             Reason::ServerLimit => "every server is at its connection limit",
             Reason::NoServer => "no server is available",
             Reason::Deadline => "it could not have been answered before its own deadline",
-            Reason::Patience => "it would have had to wait for longer than clients stay",
             Reason::FirstTriesFirst => "requests that come for the first time go before those that are tried again",
             Reason::RefusedBelow => "a service that it needs takes no more requests of its kind",
+            Reason::Patience => "it would have had to wait for longer than its client stays",
         }
     }
 

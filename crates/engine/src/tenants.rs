@@ -77,7 +77,9 @@ impl Standing {
 /// Why a request of a tenant above its share is refused: for want of room means, for its tenant.
 pub(crate) fn blame(reason: Reason) -> Reason {
     match reason {
-        Reason::SlaTarget | Reason::ConcurrencyLimit | Reason::QueueFull | Reason::Threshold => Reason::TenantShare,
+        Reason::SlaTarget | Reason::Patience | Reason::ConcurrencyLimit | Reason::QueueFull | Reason::Threshold => {
+            Reason::TenantShare
+        }
         other => other,
     }
 }

@@ -169,7 +169,10 @@ impl App {
             return Err(Failure::Ticket);
         }
         self.waiting.remove(&ticket);
-        self.controller.handle_cancel(now, ticket);
+        match self.controller.server_of(ticket) {
+            None => self.controller.handle_abandon(now, ticket, AbandonedBy::Client, Watch::Nobody),
+            Some(_) => self.controller.handle_cancel(now, ticket),
+        }
         Ok(())
     }
 
@@ -184,7 +187,14 @@ impl App {
             _ => return Err(Failure::Argument),
         };
         let named = Ticket::from_u64(ticket);
-        // What waits, or was decided and not polled, nobody works on.
+        let has_no_server = self.controller.is_live(named) && self.controller.server_of(named).is_none();
+        if has_no_server && !self.is_to_be_polled(ticket) {
+            let now = self.at(now_ns);
+            self.waiting.remove(&named);
+            self.controller.handle_abandon(now, named, by, Watch::Nobody);
+            return Ok(());
+        }
+        // What was decided and not polled, nobody works on.
         if self.controller.server_of(named).is_none() || self.is_to_be_polled(ticket) {
             return self.cancel(now_ns, ticket);
         }

@@ -383,7 +383,9 @@ impl Drop for Waiting {
         // is just about to tell it and finds nobody.
         let started = matches!(self.news.try_recv(), Ok(Woken::Start(_)));
         in_epoch(&self.worker, self.epoch, |core, now| {
-            if core.waiters.remove(&ticket).is_some() || started {
+            if core.waiters.remove(&ticket).is_some() {
+                core.controller.handle_abandon(now, ticket, AbandonedBy::Client, Watch::Nobody);
+            } else if started {
                 core.controller.handle_cancel(now, ticket);
             }
         });

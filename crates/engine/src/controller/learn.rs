@@ -165,26 +165,30 @@ impl Core {
         end.seconds_since(flight.arrived)
     }
 
-    /// A client stayed until its request was answered or refused. Of a request that says its own deadline nothing is
-    /// learned: its client leaves by that.
+    /// A client stayed until its request was answered or refused.
     pub(super) fn learn_that_it_stayed(&mut self, until: Timestamp, flight: &Flight) {
-        if flight.request.deadline.is_none() {
+        if self.tells_of_patience(flight) {
             let age = until.min(flight.first_byte).seconds_since(flight.arrived);
             self.estimates.classes[flight.request.class.index()].patience.stay(age);
         }
     }
 
-    /// A client left by itself, unless that is known of it. Once its answer had begun, it was answered.
+    /// A client left by itself. Once its answer had begun, it was answered.
     pub(super) fn learn_that_it_left(&mut self, now: Timestamp, flight: &Flight) {
-        if let State::Ghost { .. } = flight.state {
-            return;
-        }
         if flight.first_byte <= now {
             self.learn_that_it_stayed(now, flight);
-        } else if flight.request.deadline.is_none() {
+        } else if self.tells_of_patience(flight) {
             let age = now.seconds_since(flight.arrived);
             self.estimates.classes[flight.request.class.index()].patience.leave(age);
         }
+    }
+
+    /// Whether its client says anything of how long others would wait: it had to wait, and does not leave by a deadline
+    /// of its own.
+    fn tells_of_patience(&self, flight: &Flight) -> bool {
+        let waited = matches!(flight.state, State::Waiting { .. }) || flight.started > flight.arrived;
+        let leaves = |deadline: Timestamp| deadline.seconds_since(flight.arrived) < self.estimates.target;
+        waited && !flight.request.deadline.is_some_and(leaves)
     }
 
     /// Of `received` processor-seconds, the part within the time that the target bounds.

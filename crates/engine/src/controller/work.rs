@@ -31,7 +31,12 @@ impl Controller {
         let Some(flight) = self.core.traffic.flights.get(ticket).copied() else {
             return self.core.traffic.stale_tickets += 1;
         };
-        let Some(server) = flight.state.work_at() else { return self.handle_cancel(now, ticket) };
+        let Some(server) = flight.state.work_at() else {
+            if by == AbandonedBy::Client && matches!(flight.state, State::Waiting { .. }) {
+                self.core.learn_that_it_left(now, &flight);
+            }
+            return self.handle_cancel(now, ticket);
+        };
         let is_news = matches!(flight.state, State::InFlight { .. });
         if !is_news && watch == Watch::Nobody {
             // It was watched for a while, and has not stopped.

@@ -10,7 +10,8 @@
 //! the three are clients nobody saw, that stay. What counts is who leaves while it is served, and so in vain: of those
 //! that are there when their turn comes, the share that is there when they are answered. Counts fade.
 //!
-//! *Awkward cases.* Clients that leave at once say nothing of those that are still there later. Once nobody is kept
+//! *Awkward cases.* Clients that leave at once say nothing of those that are still there later, and those that were
+//! served at once nothing of those that had to wait: they are not counted. Once nobody is kept
 //! waiting for so long, nobody leaves either, and the estimate fades: then some are kept waiting again, and it is found
 //! anew, or that it has changed. A request that says its own deadline leaves by that, and says nothing of others. Who
 //! leaves while its answer arrives was answered.
@@ -27,6 +28,8 @@ const BUCKETS: usize = OCTAVES * PER_OCTAVE;
 const HALF_LIFE: f64 = 30.0;
 /// So many that stay are assumed at every age: a few who leave say nothing.
 const PRIOR: f64 = 3.0;
+/// And of those that are answered in the bucket in which others leave, this part for longer than these.
+const LATER: f64 = 0.1;
 /// Fewer have not been seen.
 const FEW: f64 = 3.0;
 /// A smaller share of all does not speak for them.
@@ -72,6 +75,8 @@ impl Patience {
         self.leavers *= part;
         self.left.iter_mut().chain(&mut self.stayed).for_each(|count| *count *= part as f32);
         if self.is_unknown() {
+            self.staying = [1.0; BUCKETS];
+            self.there = [0.0; BUCKETS];
             return;
         }
         let mut there: f64 = self.left.iter().chain(&self.stayed).map(|count| f64::from(*count)).sum();
@@ -79,8 +84,9 @@ impl Patience {
         for at in 0..BUCKETS {
             let (left, stayed) = (f64::from(self.left[at]), f64::from(self.stayed[at]));
             (self.there[at], self.staying[at]) = (there as f32, staying as f32);
-            // Clients of one kind leave at one age: whoever was answered in its bucket was so before.
-            staying *= 1.0 - left / ((there - stayed).max(left) + PRIOR);
+            // Clients of one kind leave at one age: most of whom were answered in its bucket were so before.
+            let later = (there - stayed).max(left) + PRIOR.max(LATER * stayed);
+            staying *= 1.0 - left / later;
             there = (there - left - stayed).max(0.0);
         }
     }
@@ -93,8 +99,7 @@ impl Patience {
             return true;
         }
         let now = self.share_at(age).max(f64::MIN_POSITIVE);
-        let of_those_that_come = self.share_at(stay) / self.share_at(0.0);
-        self.share_at(age + stay) / now >= share * of_those_that_come || self.share_at(f64::INFINITY) / now >= REST
+        self.share_at(age + stay) / now >= share * self.share_at(stay) || self.share_at(f64::INFINITY) / now >= REST
     }
 
     /// Up to which age, seconds, turns are worth having that last `stay` seconds: at every later one at which enough
@@ -189,6 +194,13 @@ mod tests {
         let patience = seen(&[(2000, 0.005)], &[(200, 0.4)]);
         assert_eq!((patience.latest_turn(0.02, 0.9), patience.end()), (f64::INFINITY, f64::INFINITY));
         assert!(patience.is_worth_it(0.0, 0.02, 0.9) && patience.is_worth_it(0.05, 0.3, 0.9));
+    }
+
+    /// Those of one bucket.
+    #[test]
+    fn few_who_leave_at_an_age_at_which_many_are_answered_say_nothing() {
+        let patience = seen(&[(30, 0.2)], &[(1000, 0.205)]);
+        assert_eq!((patience.latest_turn(0.02, 0.9), patience.end()), (f64::INFINITY, f64::INFINITY));
     }
 
     /// Half leave at 200 ms, and nobody has been kept waiting for longer.

@@ -18,7 +18,8 @@ impl Run<'_> {
         self.report.failed(subject);
         let is_over = match ticket {
             Some(ticket) if was_waiting => {
-                self.sentries.of(sentry).controller.handle_cancel(now, ticket);
+                let controller = &mut self.sentries.of(sentry).controller;
+                controller.handle_abandon(now, ticket, AbandonedBy::Client, Watch::Nobody);
                 true
             }
             Some(ticket) => self.abandon(now, request, ticket),

@@ -51,15 +51,14 @@ impl WaitingRoom {
         let wait = wait * (1.0 + cx.load.pressure);
         let end = wait + self.chances.sure() * stay;
         let share = if is_kept { 1.0 } else { self.usable(cx, class, before) };
-        let (mut left, mut shorter) = time_left(cx, request, cx.now);
-        if request.deadline.is_none() {
+        let reason = if end <= share * cx.target { Reason::Patience } else { Reason::SlaTarget };
+        let (mut left, is_due) = time_left(cx, request, cx.now);
+        if !is_due {
             let turns = self.turns[class.index()];
             if wait > turns.latest(self.standing[class.index()]) {
-                return Some((Reason::Patience, end));
+                return Some((reason, end));
             }
-            if turns.end < left {
-                (left, shorter) = (turns.end, Some(Reason::Patience));
-            }
+            left = left.min(turns.end);
         }
         if end <= share * left {
             return None;
@@ -74,7 +73,6 @@ impl WaitingRoom {
             self.late.promise(late);
             return None;
         }
-        let reason = shorter.filter(|_| end <= share * cx.target).unwrap_or(Reason::SlaTarget);
         Some((reason, end))
     }
 

@@ -16,6 +16,9 @@ use crate::time::Timestamp;
 /// of what is missing: a late answer is of no use to a client that has left.
 const SURER: f64 = 0.7;
 
+/// Above this it is no rush any more.
+const LASTS: f64 = 0.5;
+
 /// At which age the latest turn is worth waiting for, seconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turns {
@@ -39,18 +42,15 @@ impl Turns {
 
     /// With overload that lasts so much, 0 to 1.
     pub(super) fn latest(self, standing: f64) -> f64 {
-        if standing >= 1.0 || self.allowed.is_infinite() && standing > 0.0 {
-            return self.likely;
-        }
-        self.allowed + (self.likely - self.allowed) * standing
+        if standing > LASTS { self.likely } else { self.allowed }
     }
 }
 
-/// Seconds from now in which a request that came at `since` must be answered, and why, when it is not the target.
-pub(super) fn time_left(cx: &Context<'_>, request: &Request, since: Timestamp) -> (f64, Option<Reason>) {
+/// Seconds from now in which a request that came at `since` must be answered, and whether by its own deadline.
+pub(super) fn time_left(cx: &Context<'_>, request: &Request, since: Timestamp) -> (f64, bool) {
     let left = cx.target - cx.now.seconds_since(since);
     let due = request.deadline.map_or(f64::INFINITY, |deadline| deadline.seconds_since(cx.now));
-    if due < left { (due, Some(Reason::Deadline)) } else { (left, None) }
+    (left.min(due), due < left)
 }
 
 impl WaitingRoom {
@@ -75,14 +75,14 @@ impl WaitingRoom {
         if since >= cx.now || stay <= 0.0 {
             return None;
         }
-        let (left, shorter) = time_left(cx, request, since);
+        let (left, is_due) = time_left(cx, request, since);
         let lasting = (least - ALLOWED) / (LIKELY - ALLOWED);
-        let needed = if shorter.is_some() { least + (1.0 - least) * SURER * lasting } else { least };
+        let needed = if is_due { least + (1.0 - least) * SURER * lasting } else { least };
         if self.chances.of(left / stay) < needed {
-            return Some(shorter.unwrap_or(Reason::QueueTimeout));
+            return Some(if is_due { Reason::Patience } else { Reason::QueueTimeout });
         }
         let (waited, patience) = (cx.now.seconds_since(since), &cx.classes[request.class.index()].patience);
-        let is_worth_it = request.deadline.is_some() || patience.is_worth_it(waited, self.chances.sure() * stay, least);
+        let is_worth_it = is_due || patience.is_worth_it(waited, self.chances.sure() * stay, least);
         (!is_worth_it).then_some(Reason::Patience)
     }
 }
