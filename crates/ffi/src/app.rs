@@ -157,23 +157,7 @@ impl App {
     /// # Errors
     /// [`Failure::Ticket`] when it ended before.
     pub fn cancel(&mut self, now_ns: u64, ticket: u64) -> Result<(), Failure> {
-        let now = self.at(now_ns);
-        let undelivered = self.decided.iter().position(|decision| decision.ticket == ticket);
-        let was_refused =
-            undelivered.and_then(|at| self.decided.remove(at)).is_some_and(|decision| decision.kind == types::REFUSED);
-        if was_refused {
-            return Ok(());
-        }
-        let ticket = Ticket::from_u64(ticket);
-        if !self.controller.is_live(ticket) {
-            return Err(Failure::Ticket);
-        }
-        self.waiting.remove(&ticket);
-        match self.controller.server_of(ticket) {
-            None => self.controller.handle_abandon(now, ticket, AbandonedBy::Client, Watch::Nobody),
-            Some(_) => self.controller.handle_cancel(now, ticket),
-        }
-        Ok(())
+        self.end_unserved(now_ns, ticket, AbandonedBy::Client)
     }
 
     /// Nobody wants the answer any more, and the server works on; whether the end of that will be said.
@@ -187,20 +171,34 @@ impl App {
             _ => return Err(Failure::Argument),
         };
         let named = Ticket::from_u64(ticket);
-        let has_no_server = self.controller.is_live(named) && self.controller.server_of(named).is_none();
-        if has_no_server && !self.is_to_be_polled(ticket) {
-            let now = self.at(now_ns);
-            self.waiting.remove(&named);
-            self.controller.handle_abandon(now, named, by, Watch::Nobody);
-            return Ok(());
-        }
-        // What was decided and not polled, nobody works on.
+        // What waits, or was decided and not polled, nobody works on.
         if self.controller.server_of(named).is_none() || self.is_to_be_polled(ticket) {
-            return self.cancel(now_ns, ticket);
+            return self.end_unserved(now_ns, ticket, by);
         }
         let now = self.at(now_ns);
         let watch = if is_watched { Watch::Driver } else { Watch::Nobody };
         self.controller.handle_abandon(now, named, by, watch);
+        Ok(())
+    }
+
+    /// A request is over that nobody works on; of one that waits it matters who gave it up.
+    fn end_unserved(&mut self, now_ns: u64, ticket: u64, by: AbandonedBy) -> Result<(), Failure> {
+        let now = self.at(now_ns);
+        let undelivered = self.decided.iter().position(|decision| decision.ticket == ticket);
+        let was_refused =
+            undelivered.and_then(|at| self.decided.remove(at)).is_some_and(|decision| decision.kind == types::REFUSED);
+        if was_refused {
+            return Ok(());
+        }
+        let ticket = Ticket::from_u64(ticket);
+        if !self.controller.is_live(ticket) {
+            return Err(Failure::Ticket);
+        }
+        self.waiting.remove(&ticket);
+        match self.controller.server_of(ticket) {
+            None => self.controller.handle_abandon(now, ticket, by, Watch::Nobody),
+            Some(_) => self.controller.handle_cancel(now, ticket),
+        }
         Ok(())
     }
 
