@@ -181,27 +181,6 @@ impl App {
         Ok(())
     }
 
-    /// A request is over that nobody works on; of one that waits it matters who gave it up.
-    fn end_unserved(&mut self, now_ns: u64, ticket: u64, by: AbandonedBy) -> Result<(), Failure> {
-        let now = self.at(now_ns);
-        let undelivered = self.decided.iter().position(|decision| decision.ticket == ticket);
-        let was_refused =
-            undelivered.and_then(|at| self.decided.remove(at)).is_some_and(|decision| decision.kind == types::REFUSED);
-        if was_refused {
-            return Ok(());
-        }
-        let ticket = Ticket::from_u64(ticket);
-        if !self.controller.is_live(ticket) {
-            return Err(Failure::Ticket);
-        }
-        self.waiting.remove(&ticket);
-        match self.controller.server_of(ticket) {
-            None => self.controller.handle_abandon(now, ticket, by, Watch::Nobody),
-            Some(_) => self.controller.handle_cancel(now, ticket),
-        }
-        Ok(())
-    }
-
     /// The next decision about a request that waited.
     pub fn poll(&mut self) -> Option<types::Decision> {
         self.decided.pop_front()
@@ -324,6 +303,27 @@ impl App {
     fn at(&mut self, now_ns: u64) -> Timestamp {
         self.now = self.now.max(Timestamp::from_nanos(now_ns));
         self.now
+    }
+
+    /// A request is over that nobody works on; of one that waits it matters who gave it up.
+    fn end_unserved(&mut self, now_ns: u64, ticket: u64, by: AbandonedBy) -> Result<(), Failure> {
+        let now = self.at(now_ns);
+        let undelivered = self.decided.iter().position(|decision| decision.ticket == ticket);
+        let was_refused =
+            undelivered.and_then(|at| self.decided.remove(at)).is_some_and(|decision| decision.kind == types::REFUSED);
+        if was_refused {
+            return Ok(());
+        }
+        let ticket = Ticket::from_u64(ticket);
+        if !self.controller.is_live(ticket) {
+            return Err(Failure::Ticket);
+        }
+        self.waiting.remove(&ticket);
+        match self.controller.server_of(ticket) {
+            None => self.controller.handle_abandon(now, ticket, by, Watch::Nobody),
+            Some(_) => self.controller.handle_cancel(now, ticket),
+        }
+        Ok(())
     }
 
     fn is_to_be_polled(&self, ticket: u64) -> bool {
