@@ -5,9 +5,9 @@
 //! its number down; and the processes that it started itself are found with it. A number alone proves nothing: numbers
 //! are used again, so that it counts only together with the time of its start.
 
-use std::fs;
-use std::io;
-use std::time::Duration;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::time::{Duration, Instant};
 
 use super::ProviderError;
 use crate::plane::Unit;
@@ -23,6 +23,10 @@ pub(super) fn variable(unit: Unit) -> &'static str {
 /// How often, and after which pause, it is looked at a process without an environment again.
 const LOOKS: u32 = 20;
 const PAUSE: Duration = Duration::from_micros(500);
+/// For how long it is looked at one without words, too.
+const CHANGE: Duration = Duration::from_secs(5);
+/// More than almost every environment has, in bytes.
+const AT_ONCE: usize = 1 << 16;
 
 /// A process that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,17 +67,31 @@ fn marked(pid: u32, prefix: &[u8]) -> Option<Found> {
     running(pid).map(|found| Found { step, ..found })
 }
 
-/// What a process has in its environment; nothing while it gets its next program, which takes a moment. Without waiting
-/// for that, what was started just now would be started again. Kernel threads never have a program.
+/// What a process has in its environment; none where that cannot be seen. Kernel threads never have a program.
+///
+/// While a process gets its next program it has neither words nor an environment, for as long as others take its
+/// processor. If that were not waited for, what was started just now would be started again. The few programs without
+/// an environment have words.
 fn environment(pid: u32) -> Option<Vec<u8>> {
-    for _ in 0..LOOKS {
-        let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let deadline = Instant::now() + CHANGE;
+    let mut looks = 0;
+    while looks < LOOKS && Instant::now() < deadline {
+        let environment = read_at_once(&format!("/proc/{pid}/environ"))?;
         if !environment.is_empty() || fs::read_link(format!("/proc/{pid}/exe")).is_err() {
             return Some(environment);
         }
+        looks += u32::from(!fs::read(format!("/proc/{pid}/cmdline")).ok()?.is_empty());
         std::thread::sleep(PAUSE);
     }
     None
+}
+
+/// What is in a file, by one read as a rule: a second one would find nothing more of a process that has got its next
+/// program in between.
+fn read_at_once(path: &str) -> Option<Vec<u8>> {
+    let mut content = Vec::with_capacity(AT_ONCE);
+    File::open(path).ok()?.read_to_end(&mut content).ok()?;
+    Some(content)
 }
 
 /// A process by its number, unless it has ended.
@@ -103,6 +121,9 @@ pub(super) fn signal(processes: &[Found], signal: rustix::process::Signal) {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
     use super::*;
 
     #[test]
@@ -111,5 +132,19 @@ mod tests {
         assert!(me.started > 0);
         assert_eq!(running(u32::MAX), None);
         assert_eq!(find(0x1234_5678_9abc_def0, Unit::Server, 3).expect("/proc"), []);
+    }
+
+    #[test]
+    fn one_that_changes_its_program_is_never_lost() {
+        let store = u64::from(std::process::id()) << 32 | 9;
+        let again = r#"[ "$1" = 0 ] || exec sh -c "$2" sh $(($1 - 1)) "$2"; exec sleep 100"#;
+        let mut command = Command::new("sh");
+        command.args(["-c", again, "sh", "2000", again]).env(variable(Unit::Server), mark(store, 3, 1));
+        let mut child = command.process_group(0).spawn().expect("starts");
+        let is_lost = |_: &u32| find(store, Unit::Server, 3).expect("/proc").len() != 1;
+        let lost = (0..3000).filter(is_lost).count();
+        child.kill().expect("runs");
+        child.wait().expect("ends");
+        assert_eq!(lost, 0, "of 3000 looks");
     }
 }
