@@ -11,8 +11,10 @@
 
 pub(crate) mod conduct;
 mod ext_proc;
+mod gather;
 pub(crate) mod head;
 pub(crate) mod preface;
+mod refuse;
 mod stream;
 mod watch;
 
@@ -25,10 +27,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::server::{Builder, Connection, SendResponse};
 use h2::{Reason, RecvStream};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, header, request};
+use http::{HeaderMap, Method, Request, header, request};
 use tidegate_engine::Timestamp;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use self::gather::{Gathered, TOGETHER};
+use self::refuse::{bad_head, crowded, refuse};
 use self::stream::{Piece, Stream};
 use self::watch::Watched;
 use crate::client::{Client, Wait};
@@ -37,7 +41,7 @@ use crate::counters::Counter;
 use crate::door::Door;
 use crate::ending::{self, Refused};
 use crate::gate::head::{Bad, Framing};
-use crate::grpc::{self, PushBack};
+use crate::grpc;
 use crate::permit::{BodyIs, Policed, police};
 use crate::proxy::View;
 use crate::record::Protocol;
@@ -61,6 +65,9 @@ const WIDENED_KIB: u16 = 192;
 /// What a connection takes as soon as there is one: `h2`'s buffers for what it writes and reads, which are 24 KiB,
 /// tables of fields, its task. 23 KiB of an idle one are in memory; a limit on a process's data counts the rest, too.
 const CONNECTION_KIB: u16 = 32;
+
+/// What waits for a socket that takes no more.
+const TOGETHER_KIB: u16 = (TOGETHER / 1024) as u16;
 
 /// What `h2` takes for each stream of as many as there ever were at once, for as long as the connection lives: a place
 /// in its tables of streams, of what comes and of what goes. An estimate by the sizes of their entries.
@@ -194,13 +201,19 @@ where
         .max_send_buffer_size(SEND_BUFFER)
         .max_local_error_reset_streams(Some(local_resets))
         .max_pending_accept_reset_streams(PENDING_RESETS);
-    let (io, oddities) = Watched::new(io, ahead);
-    let mut shaking = std::pin::pin!(builder.handshake::<_, Piece>(io));
+    let io = Gathered::new(io);
+    let (watched, oddities) = Watched::new(io.clone(), ahead);
+    let mut shaking = std::pin::pin!(builder.handshake::<_, Piece>(watched));
     let shaken = poll_fn(|cx| {
         client.remember(cx);
         match client.take_expired() {
             Some(_) => Poll::Ready(None),
-            None => shaking.as_mut().poll(cx).map(Result::ok),
+            None => {
+                let shaken = shaking.as_mut().poll(cx).map(Result::ok);
+                // An error is seen by whoever reads or writes next.
+                let _ = io.poll_out(cx);
+                shaken
+            }
         }
     });
     let Some(h2) = shaken.await else { return };
@@ -208,14 +221,24 @@ where
     let (open, has_body, resets) = (Cell::new(0), Cell::new(false), Cell::new(0));
     let shared = Rc::new(Shared { worker, client, open, has_body, resets, since });
     shared.rest();
-    let mut connection =
-        Served { h2, shared, oddities, leaving: false, is_abused: false, is_wide: false, most_at_once: 0 };
+    let mut connection = Served {
+        h2,
+        io,
+        shared,
+        oddities,
+        leaving: false,
+        is_abused: false,
+        is_wide: false,
+        is_full: false,
+        most_at_once: 0,
+    };
     poll_fn(|cx| connection.poll(cx)).await;
 }
 
 /// A connection after its handshake.
 struct Served<T> {
-    h2: Connection<Watched<T>, Piece>,
+    h2: Connection<Watched<Gathered<T>>, Piece>,
+    io: Gathered<T>,
     shared: Rc<Shared>,
     oddities: Rc<watch::Oddities>,
     /// It was told to go.
@@ -224,12 +247,26 @@ struct Served<T> {
     is_abused: bool,
     /// Its window is.
     is_wide: bool,
+    /// The socket takes no more, and what was gathered for it stays.
+    is_full: bool,
     /// Streams that there were at once, at most.
     most_at_once: u16,
 }
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Served<T> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let turn = self.poll_turn(cx);
+        let out = self.io.poll_out(cx);
+        if out.is_pending() != self.is_full {
+            self.is_full = out.is_pending();
+            let Shared { worker, client, .. } = &*self.shared;
+            let own = client.own.get();
+            worker.count_own(client, if self.is_full { own + TOGETHER_KIB } else { own.saturating_sub(TOGETHER_KIB) });
+        }
+        if matches!(out, Poll::Ready(Err(_))) { Poll::Ready(()) } else { turn }
+    }
+
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.oddities.begin_turn();
         let mut accepted = 0;
         let open = self.shared.open.get();
@@ -390,7 +427,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Served<T> {
         let left = parts.headers.get(header::CONTENT_LENGTH).and_then(head::length);
         let task = Stream::new(shared, Some(arrival), &parts.headers);
         let request = Request::from_parts(parts, Source::Http2 { stream, left });
-        tokio::task::spawn_local(task.run(request, answer, is_head));
+        tokio::task::spawn_local(Box::pin(task.run(request, answer, is_head)));
         if is == BodyIs::ToCome {
             shared.has_body.set(true);
             self.widen();
@@ -405,37 +442,4 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Served<T> {
         }
         tokio::task::spawn_local(ext_proc::serve(Stream::new(shared, None, head), stream, answer));
     }
-}
-
-/// Says why in the head alone. What the client still sends of a body is not wanted: `h2` says so when both ends of the
-/// stream are dropped.
-fn refuse(mut answer: SendResponse<Piece>, head: Response<()>) {
-    // An error means that the client is gone.
-    let _ = answer.send_response(head, true);
-}
-
-/// There are too many streams. It is no decision of a policy, and nothing is learned of it.
-fn crowded(asked: &HeaderMap) -> Response<()> {
-    let mut response = Response::new(());
-    let headers = response.headers_mut();
-    if reject::is_grpc(asked) {
-        grpc::end(headers, grpc::UNAVAILABLE, "too many streams are open", PushBack::Milliseconds(1000));
-        return response;
-    }
-    headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    *response.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
-    response
-}
-
-/// The same for what is no acceptable request.
-fn bad_head(bad: Bad, asked: &HeaderMap) -> Response<()> {
-    let mut response = Response::new(());
-    if reject::is_grpc(asked) {
-        grpc::end(response.headers_mut(), bad.grpc_status(), bad.name(), PushBack::Unsaid);
-        return response;
-    }
-    *response.status_mut() = http::StatusCode::from_u16(bad.status()).unwrap_or(http::StatusCode::BAD_REQUEST);
-    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
 }

@@ -59,6 +59,11 @@ impl Out {
         self.left() == 0
     }
 
+    /// Bytes that are to go out.
+    pub(crate) fn left(&self) -> usize {
+        self.front.len() - self.sent + self.length
+    }
+
     /// Whether another piece can be taken. A chunk is three.
     pub(crate) fn has_room(&self) -> bool {
         self.left() < TOGETHER && self.pieces.len() + 3 < PIECES
@@ -137,10 +142,6 @@ impl Out {
         }
         self.advance(written);
         Poll::Ready(Ok(()))
-    }
-
-    fn left(&self) -> usize {
-        self.front.len() - self.sent + self.length
     }
 
     fn append(&mut self, data: Bytes) {
