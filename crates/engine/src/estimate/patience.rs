@@ -26,6 +26,8 @@ const OCTAVES: usize = 17;
 const BUCKETS: usize = OCTAVES * PER_OCTAVE;
 /// Counts halve in so many seconds.
 const HALF_LIFE: f64 = 30.0;
+/// When so little is left of all counts, nothing is known.
+const LITTLE: f64 = 0.01;
 /// So many that stay are assumed at every age: a few who leave say nothing.
 const PRIOR: f64 = 3.0;
 /// And of those that are answered in the bucket in which others leave, this part for longer than these.
@@ -46,6 +48,8 @@ pub struct Patience {
     stayed: [f32; BUCKETS],
     /// Those that left.
     leavers: f64,
+    /// All that were counted.
+    counted: f64,
     /// As of the last refresh, while any have left: of those that came, how many were there at the beginning of a
     /// bucket, and the share that would be if nobody was answered or refused.
     there: [f32; BUCKETS],
@@ -55,25 +59,37 @@ pub struct Patience {
 impl Patience {
     pub(crate) const fn new() -> Patience {
         let none = [0.0; BUCKETS];
-        Patience { left: none, stayed: none, leavers: 0.0, there: none, staying: [1.0; BUCKETS] }
+        Patience { left: none, stayed: none, leavers: 0.0, counted: 0.0, there: none, staying: [1.0; BUCKETS] }
     }
 
     /// A client left at this age, seconds.
     pub(crate) fn leave(&mut self, age: f64) {
         self.left[bucket(age)] += 1.0;
         self.leavers += 1.0;
+        self.counted += 1.0;
     }
 
     /// A client was answered or refused at this age, seconds.
     pub(crate) fn stay(&mut self, age: f64) {
         self.stayed[bucket(age)] += 1.0;
+        self.counted += 1.0;
     }
 
     /// `elapsed` seconds went by.
     pub(crate) fn refresh(&mut self, elapsed: f64) {
+        if self.counted == 0.0 {
+            return;
+        }
         let part = libm::exp2(-elapsed / HALF_LIFE);
         self.leavers *= part;
-        self.left.iter_mut().chain(&mut self.stayed).for_each(|count| *count *= part as f32);
+        self.counted *= part;
+        if self.counted < LITTLE {
+            *self = Patience::new();
+            return;
+        }
+        // What is next to nothing is nothing: numbers so small that they lose digits are slow.
+        let fade = |count: &mut f32| *count = Some(*count * part as f32).filter(|left| *left > 1e-9).unwrap_or(0.0);
+        self.left.iter_mut().chain(&mut self.stayed).for_each(fade);
         if self.is_unknown() {
             self.staying = [1.0; BUCKETS];
             self.there = [0.0; BUCKETS];
@@ -220,5 +236,8 @@ mod tests {
         assert!(patience.latest_turn(0.02, 0.9) <= 0.1);
         patience.refresh(6.0 * HALF_LIFE);
         assert_eq!(patience.latest_turn(0.02, 0.9), f64::INFINITY);
+        assert!(patience.counted > 10.0 && patience.left.iter().sum::<f32>() > 1.0);
+        patience.refresh(20.0 * HALF_LIFE);
+        assert!(patience.counted == 0.0 && patience.left.iter().chain(&patience.stayed).all(|count| *count == 0.0));
     }
 }
