@@ -176,9 +176,11 @@ pub fn parse_http2(said: &str) -> Result<Counted> {
     };
     let (requests, statuses, finished) = (line("requests:")?, line("status codes:")?, line("finished in")?);
     let per_second = finished.split(',').find_map(|part| part.trim().strip_suffix(" req/s")?.parse().ok());
+    let responses = number(requests, "done")?;
     Ok(Counted {
-        responses: number(requests, "done")?,
-        refused: number(statuses, "4xx")? + number(statuses, "5xx")?,
+        responses,
+        // Among the statuses are those of answers whose ends it did not wait for.
+        refused: responses.min(number(statuses, "4xx")? + number(statuses, "5xx")?),
         per_second: per_second.context("no rate")?,
         p99_us: None,
         socket_errors: number(requests, "errored")? + number(requests, "timeout")?,
@@ -252,6 +254,8 @@ mod tests {
             status codes: 752 2xx, 0 3xx, 3 4xx, 24 5xx\n";
         let wanted = Counted { responses: 779, refused: 27, per_second: 97.38, p99_us: None, socket_errors: 3 };
         assert_eq!(parse_http2(said).unwrap(), wanted);
+        let cut = said.replace("752 2xx, 0 3xx, 3 4xx, 24 5xx", "0 2xx, 0 3xx, 0 4xx, 780 5xx");
+        assert_eq!(parse_http2(&cut).unwrap().refused, 779);
         assert!(parse_http2("requests: 1 total\n").is_err());
     }
 
