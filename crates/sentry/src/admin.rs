@@ -17,6 +17,7 @@ mod view;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::thread::JoinHandle;
@@ -31,7 +32,7 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use socket2::Type;
 use tidegate_visitors::{Bounds, Visitors};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tracing::error;
 
 pub(crate) use self::pages::stuck;
@@ -52,6 +53,11 @@ const STREAMS: u32 = 16;
 const HEAD_BYTES: u32 = 16 * 1024;
 const WINDOW: u32 = 64 * 1024;
 const SEND_BUFFER: usize = 64 * 1024;
+
+/// When it stops, who has connected may ask within this time, and who has asked is answered within the second. Streams
+/// of events never end by themselves.
+const LAST_CALL: Duration = Duration::from_millis(100);
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 /// A running admin API. Dropped, it stops.
 #[derive(Debug)]
@@ -102,11 +108,16 @@ impl AdminServer {
         });
         let serve = move || {
             runtime.block_on(serve(listener, state, stopped));
-            // Event streams never end by themselves.
             runtime.shutdown_timeout(Duration::from_millis(100));
         };
         let thread = std::thread::Builder::new().name("tidegate-admin".to_owned()).spawn(serve)?;
         Ok(AdminServer { address, sockets, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Takes no more connections. Dropped, it waits for those that there are.
+    pub(crate) fn leave(&mut self) {
+        // The thread may be gone already.
+        let _ = self.stop.take().map(|stop| stop.send(()));
     }
 
     /// Its socket, for the table.
@@ -122,8 +133,7 @@ impl AdminServer {
 
 impl Drop for AdminServer {
     fn drop(&mut self) {
-        // The thread may be gone already.
-        let _ = self.stop.take().map(|stop| stop.send(()));
+        self.leave();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -140,17 +150,21 @@ async fn serve(listener: TcpListener, state: Arc<Admin>, stopped: oneshot::Recei
     };
     let listener = Visitors::new(listener, Bounds::ADMIN);
     let background = state.clone();
+    let (end, ending) = watch::channel(());
     tokio::select! {
-        () = welcome(listener, router(state)) => {}
+        () = welcome(listener, router(state), ending) => {}
         () = background.board.measure_cpu() => {}
         () = background.recorder.run(&background.board) => {}
         // Stopped, or the handle is gone: either way it is over.
         _ = stopped => {}
     }
+    // An error means that nobody is there; who still is after that is cut off.
+    let _ = end.send(());
+    let _ = tokio::time::timeout(LAST_ANSWERS, end.closed()).await;
 }
 
 /// Serves all who come, by HTTP/1.1, or HTTP/2 where a connection begins with its preface, as gRPC does.
-async fn welcome(mut visitors: Visitors, router: Router) {
+async fn welcome(mut visitors: Visitors, router: Router, ending: watch::Receiver<()>) {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http2()
@@ -162,8 +176,21 @@ async fn welcome(mut visitors: Visitors, router: Router) {
     loop {
         let (visit, _) = visitors.accept().await;
         let (builder, service) = (builder.clone(), TowerToHyperService::new(router.clone()));
-        // How a visit ended is of no use to anybody.
-        tokio::spawn(async move { drop(builder.serve_connection(TokioIo::new(visit), service).await) });
+        let mut ending = ending.clone();
+        tokio::spawn(async move {
+            let mut served = pin!(builder.serve_connection(TokioIo::new(visit), service));
+            let last_call = async {
+                // An error means that it ends, too.
+                let _ = ending.changed().await;
+                tokio::time::sleep(LAST_CALL).await;
+            };
+            // How a visit ended is of no use to anybody.
+            tokio::select! {
+                _ = served.as_mut() => return,
+                () = last_call => served.as_mut().graceful_shutdown(),
+            }
+            let _ = served.await;
+        });
     }
 }
 

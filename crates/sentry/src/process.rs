@@ -166,7 +166,9 @@ impl Process {
     /// `grace` is cut off. Blocks until all is over.
     pub fn leave(mut self, grace: Duration, spread: Duration) -> Shutdown {
         // Who asks is answered by the successor from now on.
-        self.admin = None;
+        if let Some(admin) = &mut self.admin {
+            admin.leave();
+        }
         self.end(grace, Some(spread))
     }
 
