@@ -28,6 +28,8 @@ const BUCKETS: usize = OCTAVES * PER_OCTAVE;
 const HALF_LIFE: f64 = 30.0;
 /// When so little is left of all counts, nothing is known.
 const LITTLE: f64 = 0.01;
+/// Of a single count nothing is left then: numbers so small that they lose digits are slow.
+const NOTHING: f32 = 1e-9;
 /// So many that stay are assumed at every age: a few who leave say nothing.
 const PRIOR: f64 = 3.0;
 /// And of those that are answered in the bucket in which others leave, this part for longer than these.
@@ -87,9 +89,10 @@ impl Patience {
             *self = Patience::new();
             return;
         }
-        // What is next to nothing is nothing: numbers so small that they lose digits are slow.
-        let fade = |count: &mut f32| *count = Some(*count * part as f32).filter(|left| *left > 1e-9).unwrap_or(0.0);
-        self.left.iter_mut().chain(&mut self.stayed).for_each(fade);
+        for count in self.left.iter_mut().chain(&mut self.stayed) {
+            let faded = *count * part as f32;
+            *count = if faded > NOTHING { faded } else { 0.0 };
+        }
         if self.is_unknown() {
             self.staying = [1.0; BUCKETS];
             self.there = [0.0; BUCKETS];
