@@ -1,5 +1,5 @@
 //! What goes out by HTTP/1.1, to a client or to a server: heads and small pieces in one buffer, large pieces as they
-//! are.
+//! are. The frames of a turn by HTTP/2 are small pieces.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -47,7 +47,7 @@ pub(crate) struct Out {
 pub(crate) struct Short;
 
 impl Out {
-    /// The buffer, where a head is written while nothing else waits.
+    /// The buffer, to be added to while no large piece waits.
     pub(crate) fn front(&mut self) -> &mut Vec<u8> {
         if self.front.capacity() == 0 {
             self.front = SPARE.take();

@@ -29,10 +29,16 @@ fn start(token: Option<&str>) -> (AdminServer, Arc<Board>) {
     (AdminServer::start(listen, &admin, board.clone(), &mut Sockets::default()).expect("starts"), board)
 }
 
-/// Sends a request on a connection of its own; the stream is read with a time limit, so that a mistake fails the test.
-fn send(server: &AdminServer, head: &str, body: &str) -> TcpStream {
-    let mut stream = TcpStream::connect(server.address()).expect("connects");
+/// A connection that is read with a time limit, so that a mistake fails the test.
+fn connect(server: &AdminServer) -> TcpStream {
+    let stream = TcpStream::connect(server.address()).expect("connects");
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time limit");
+    stream
+}
+
+/// Sends a request on a connection of its own.
+fn send(server: &AdminServer, head: &str, body: &str) -> TcpStream {
+    let mut stream = connect(server);
     let length = body.len();
     let request = format!("{head}\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}");
     stream.write_all(request.as_bytes()).expect("sends");

@@ -6,12 +6,7 @@ use super::*;
 #[test]
 fn who_has_begun_to_ask_is_answered_when_it_ends() {
     let (mut server, _) = start(None);
-    let connect = || {
-        let stream = TcpStream::connect(server.address()).expect("connects");
-        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time limit");
-        stream
-    };
-    let (mut silent, mut asking) = (connect(), connect());
+    let (mut silent, mut asking) = (connect(&server), connect(&server));
     asking.write_all(b"GET /healthz HTTP/1.1\r\nhost: loc").expect("sends");
     // Both are served by now.
     assert_eq!(get(&server, "/healthz").0, 200);
