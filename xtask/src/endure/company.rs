@@ -169,18 +169,35 @@ impl Company {
     fn with_clock(&self, program: impl AsRef<OsStr>) -> Command {
         let mut tidegate = Command::new(program);
         tidegate.env("LD_PRELOAD", faketime()).env("FAKETIME_TIMESTAMP_FILE", self.dir.join("clock"));
-        tidegate.env("FAKETIME_CACHE_DURATION", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        // Read anew in each second: 1 would be in each other one, as it must be more than the difference of seconds.
+        tidegate.env("FAKETIME_CACHE_DURATION", "0").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
         tidegate
     }
 
-    /// How often the control plane wrote down that a clock jumped.
+    /// The number of the last record that the control plane wrote down.
     ///
     /// # Errors
     /// When it does not say.
-    pub fn jumps(&self) -> Result<usize> {
-        let audit = self.control("audit")?;
-        let is_jump = |entry: &&Value| entry["kind"] == "clock";
-        Ok(audit.as_array().into_iter().flatten().filter(is_jump).count())
+    pub fn last_record(&self) -> Result<u64> {
+        let mut last = 0;
+        while let Some(next) = self.records_after(last)?.last() {
+            last = next["number"].as_u64().context("a record has no number")?;
+        }
+        Ok(last)
+    }
+
+    /// Whether the control plane wrote down that a clock jumped, after a record of a number.
+    ///
+    /// # Errors
+    /// When it does not say.
+    pub fn has_noted_jump(&self, after: u64) -> Result<bool> {
+        Ok(self.records_after(after)?.iter().any(|record| record["kind"] == "clock"))
+    }
+
+    /// What the control plane wrote down after a record of a number: a page of it.
+    fn records_after(&self, number: u64) -> Result<Vec<Value>> {
+        let mut page = self.control(&format!("audit?after={number}"))?;
+        Ok(std::mem::take(page.as_array_mut().context("/api/audit is no list")?))
     }
 
     /// Whether the control plane can write its store: no file, else.

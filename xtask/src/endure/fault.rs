@@ -192,11 +192,11 @@ impl Fault {
     pub fn strike(self, site: &mut Site) -> Result<Option<bool>> {
         // Under load, not before.
         sleep(Duration::from_secs(1));
-        let (began, jumps) = (Instant::now(), site.company()?.jumps()?);
+        let (began, record) = (Instant::now(), site.company()?.last_record()?);
         let relay = self.begin(site)?;
         let late = |site: &Site| relay.map_or(Ok(0), |relay| anyhow::Ok(relay(site)?.late()));
         let before = late(site)?;
-        let is_noticed = self.is_noticed(site, jumps)?;
+        let is_noticed = self.is_noticed(site, record)?;
         sleep(LASTS.saturating_sub(began.elapsed()));
         ensure!(relay.is_none() || late(site)? > before, "nothing passed while it was late");
         Ok(is_noticed)
@@ -268,8 +268,9 @@ impl Fault {
         })
     }
 
-    /// Waits until those whom it concerns have noticed, as long as that may take.
-    fn is_noticed(self, site: &mut Site, jumps: usize) -> Result<Option<bool>> {
+    /// Waits until those whom it concerns have noticed, as long as that may take; the control plane's last record was
+    /// `record` before.
+    fn is_noticed(self, site: &mut Site, record: u64) -> Result<Option<bool>> {
         let noticed = match self {
             Fault::ControlKilled | Fault::ControlStands | Fault::ControlDeaf | Fault::ControlMute => {
                 until(CUT_OFF + LOOKING, || is_cut_off(site))?
@@ -284,7 +285,7 @@ impl Fault {
                 let both = || Ok(hears_nobody(site, 0)? && hears_nobody(site, 1)?);
                 until(GONE + LOOKING, both)?
             }
-            Fault::ClocksJump(_) => until(CLOCK_READ + LOOKING, || Ok(site.company()?.jumps()? > jumps))?,
+            Fault::ClocksJump(_) => until(CLOCK_READ + LOOKING, || site.company()?.has_noted_jump(record))?,
             _ => return Ok(None),
         };
         Ok(Some(noticed))
