@@ -124,6 +124,9 @@ pub struct ClassSnapshot {
     pub p99: Option<f64>,
     /// 95th percentile of the time to the answer's first byte, seconds.
     pub first_byte_p95: Option<f64>,
+    /// After how long waiting hardly a client is there any more, seconds, where clients leave without saying when and
+    /// that was learned.
+    pub patience: Option<f64>,
     /// The SLA's own statistic of what its target bounds, response times or times to the first byte.
     pub statistic: Option<f64>,
 }

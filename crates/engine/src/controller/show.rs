@@ -88,6 +88,7 @@ fn class(core: &Core, id: ClassId) -> ClassSnapshot {
         p95: quantile(0.95),
         p99: quantile(0.99),
         first_byte_p95: stats.first_bytes.quantile(0.95),
+        patience: Some(core.estimates.classes[index].patience.end()).filter(|end| end.is_finite()),
         statistic: match core.setup.sla.statistic().quantile() {
             Some(q) => bounded.quantile(q),
             None => bounded.mean(),

@@ -191,6 +191,31 @@ fn a_place_that_is_wanted_goes_to_who_is_more_likely_in_time_than_not() {
     }
 }
 
+/// Whatever the policy makes of it.
+#[test]
+fn what_is_learned_of_patience_shows() {
+    let case = case(QUEUE);
+    let mut driver = Driver::new(&case, 3);
+    let mut round = |waits: Duration, do_leave: bool| {
+        (0..41).for_each(|_| driver.arrive(2, 0, 1));
+        driver.advance(waits);
+        if do_leave {
+            let leavers = driver.waiting().to_vec();
+            leavers.into_iter().for_each(|ticket| driver.abandon(ticket, AbandonedBy::Client, Watch::Nobody));
+        }
+        while let Some(ticket) = driver.flying().first().copied() {
+            driver.complete(ticket, Outcome::answered());
+        }
+        driver.advance(1000 * MS);
+        driver.last().after.snapshot.classes.iter().map(|class| class.patience).collect::<Vec<_>>()
+    };
+    assert_eq!(round(200 * MS, false), [None; 3], "everybody stayed");
+    let learned = (0..3).map(|_| round(200 * MS, true)).last().expect("three rounds");
+    assert!(learned[2].is_some_and(|age| (0.2..0.25).contains(&age)), "{learned:?}");
+    assert_eq!(learned[..2], [None; 2], "nobody of these came");
+    check(&case, &driver.trace).unwrap();
+}
+
 #[test]
 fn a_deadline_is_no_way_to_jump_the_queue() {
     let case = case(QUEUE);

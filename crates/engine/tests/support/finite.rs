@@ -16,6 +16,7 @@ pub fn check(snapshot: &Snapshot, setup: &Setup, longest_target: f64) -> Result<
         within("class cost", class.mean_cost, 0.0, 1e9)?;
         let (p50, p95, p99) = (class.p50.unwrap_or(0.0), class.p95.unwrap_or(0.0), class.p99.unwrap_or(0.0));
         within("p99", p99, 0.0, 1e9)?;
+        within("patience", class.patience.unwrap_or(0.0), 0.0, 1e9)?;
         within("first byte", class.first_byte_p95.unwrap_or(0.0), 0.0, 1e9)?;
         if !(p50 <= p95 && p95 <= p99) {
             return Err(format!("percentiles out of order: {p50} {p95} {p99}"));

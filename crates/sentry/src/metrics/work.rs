@@ -1,4 +1,4 @@
-//! First bytes, who leaves work behind, and what servers do with it.
+//! First bytes, how long clients wait, who leaves work behind, and what servers do with it.
 
 use std::fmt;
 
@@ -15,6 +15,7 @@ const RANKS: [&str; 5] = ["1", "2", "3", "4", "5"];
 
 pub(super) fn write(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
     first_bytes(out, all)?;
+    patience(out, all)?;
     let leavers: Vec<(&Seen, Vec<Leaver>)> = all.iter().map(|seen| (seen, seen.app.leavers(RANKS.len()))).collect();
     let ranked = leavers.iter().flat_map(|(seen, leavers)| {
         let ranked = RANKS.into_iter().zip(leavers);
@@ -34,6 +35,15 @@ pub(super) fn write(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
     });
     let help = "1 when the server stops on a request that nobody waits for, 0 when it works on; absent: not known.";
     out.gauge("tidegate_server_stops_when_abandoned", help, None, stops)
+}
+
+fn patience(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
+    let learned = all.iter().flat_map(|seen| {
+        let classes = seen.snapshot.classes.iter();
+        classes.filter_map(|class| Some((seen.labels().and("class", &class.name), class.patience?)))
+    });
+    let help = "After how long waiting hardly a client is there any more; absent: not known.";
+    out.gauge("tidegate_patience", help, Some(Unit::Seconds), learned)
 }
 
 fn first_bytes(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
