@@ -67,7 +67,7 @@ usage: cargo xtask COMMAND
                          make the documents' site, in target/site; --bless: first what is generated in them
   docs --run [--only docs/PAGE.md]
                          run the commands that the documents show
-  real [--short] [--seconds N]
+  real [--short] [--seconds N] [--pairs N]
                          what hey and httperf find of the sentry before Apache with PHP, at three times its capacity
   grpc [--short] [--seconds N]
                          what ghz and h2load find of the sentry before a service in Go, at three times its capacity
