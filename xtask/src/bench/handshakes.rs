@@ -6,18 +6,17 @@
 //! ClientHello, waits for the first byte or the reset, and leaves by a reset. Beside it ask, once without the flood and
 //! once with it, clients who come back with their sessions, or clients of the most important class who come anew.
 
+mod flood;
+
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use serde_json::{Value, json};
 
 use super::contender::start_origin;
@@ -31,8 +30,10 @@ use super::stop::Scratch;
 use crate::args::Args;
 use crate::command::{Profile, output};
 
-/// Clients of the flood at once.
-const FLOODERS: u32 = 64;
+use flood::Flood;
+
+/// The second flood is so many times the first.
+const WORSE: f64 = 2.0;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Who asks beside the flood.
@@ -72,8 +73,8 @@ struct Outcome {
     flooded: (f64, f64),
     /// Processor time of a full handshake, microseconds.
     full_us: f64,
-    /// Of one that was refused: all that the process took in the flood besides handshakes, by those refused. One that
-    /// the flood was given and left counts as a full one.
+    /// Of one that was given and left, and of one that was refused: see [`Flooded::prices`].
+    left_us: f64,
     refused_us: f64,
     /// A second: tried, refused.
     tried: f64,
@@ -122,9 +123,10 @@ fn method(rounds: usize, seconds: u64, times: f64) -> String {
         "{rounds} interleaved rounds of {seconds} s without and {seconds} s with the flood, each with a sentry of its \
          own: one worker on core {PROXY_CORE}, RSA 2048; generators and the origin (nginx) share core {LOAD_CORE}. The \
          flood is {times} times what the core could bear by the cost of a handshake that the calm run shows; its \
-         clients send a ClientHello that was recorded, and compute nothing. What a refusal takes is the process's time \
-         besides handshakes, where those that the flood was given and left count as full ones; they take less, so this \
-         is a lower bound. Medians, in brackets the range. Run again \
+         clients send a ClientHello that was recorded, and compute nothing. Then there is a flood {WORSE} times as \
+         great, alone: more are refused, and fewer given. What one takes that is given and left, and one that is \
+         refused, are the two numbers by which both floods took the time that they took, besides the calm run's and \
+         handshakes done. Medians, in brackets the range. Run again \
          with `cargo xtask bench handshakes --rounds {rounds} --seconds {seconds} --times {times} --record`, on a \
          machine that does nothing else."
     )
@@ -133,19 +135,21 @@ fn method(rounds: usize, seconds: u64, times: f64) -> String {
 fn section(outcomes: &[Vec<Outcome>]) -> Section {
     let mut text = String::from(
         "| who asks | p95 ms without | p95 ms with | answered without | answered with | full handshake us | \
-         refused one us | ratio | tried/s | refused/s |\n|---|---|---|---|---|---|---|---|---|---|\n",
+         one left us | refused one us | ratio to full | tried/s | refused/s |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for (world, outcomes) in WORLDS.iter().zip(outcomes) {
         let of = |value: fn(&Outcome) -> f64, digits| spread(outcomes.iter().map(value), digits);
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             world.title,
             of(|outcome| outcome.calm.0, 1),
             of(|outcome| outcome.flooded.0, 1),
             of(|outcome| outcome.calm.1, 3),
             of(|outcome| outcome.flooded.1, 3),
             of(|outcome| outcome.full_us, 0),
+            of(|outcome| outcome.left_us, 0),
             of(|outcome| outcome.refused_us, 1),
             of(|outcome| outcome.refused_us / outcome.full_us, 3),
             of(|outcome| outcome.tried, 0),
@@ -161,8 +165,15 @@ fn section(outcomes: &[Vec<Outcome>]) -> Section {
 impl Outcome {
     fn row(&self) -> String {
         format!(
-            "p95 {:.1} to {:.1} ms, answered {:.3} to {:.3}, full {:.0} us, refused {:.1} us, {:.0} tried/s",
-            self.calm.0, self.flooded.0, self.calm.1, self.flooded.1, self.full_us, self.refused_us, self.tried
+            "p95 {:.1} to {:.1} ms, answered {:.3} to {:.3}, full {:.0} us, left {:.0} us, refused {:.1} us, {:.0} tried/s",
+            self.calm.0,
+            self.flooded.0,
+            self.calm.1,
+            self.flooded.1,
+            self.full_us,
+            self.left_us,
+            self.refused_us,
+            self.tried
         )
     }
 
@@ -170,7 +181,7 @@ impl Outcome {
         let beside = |(p95, answered): (f64, f64)| json!({ "p95_ms": p95, "answered": answered });
         json!({
             "calm": beside(self.calm), "flooded": beside(self.flooded), "full_us": self.full_us,
-            "refused_us": self.refused_us, "tried_per_s": self.tried, "refused_per_s": self.refused,
+            "left_us": self.left_us, "refused_us": self.refused_us, "tried_per_s": self.tried, "refused_per_s": self.refused,
         })
     }
 }
@@ -188,23 +199,79 @@ fn play(world: &World, seconds: u64, times: f64, origin: SocketAddr, dir: &Path)
     let mut command = Command::new(Profile::Release.tidegate());
     command.arg("run").arg("-c").arg(&file).current_dir(dir);
     let sentry = Service::start("tidegate", command, PROXY_CORE, listen, dir)?;
+    let meter = || Meter::read(&sentry, admin);
     learn(&sentry, admin)?;
+    let before = meter()?;
     let calm = ask(world, &sentry, seconds)?;
-    let (before, cpu) = (Told::by(admin)?, proc_fs::cpu_micros(sentry.pid())?);
-    let full_us = before.full_us()?;
-    let flood = Flood::start(listen, times * 1e6 / full_us)?;
-    let began = Instant::now();
-    let flooded = ask(world, &sentry, seconds)?;
-    let elapsed = began.elapsed().as_secs_f64();
-    let tried = flood.stop() as f64 / elapsed;
-    let (after, cpu) = (Told::by(admin)?, proc_fs::cpu_micros(sentry.pid())? - cpu);
-    let refused = after.refused - before.refused;
-    if refused == 0.0 {
-        bail!("the flood of {tried:.0} handshakes a second was no flood: none was refused");
+    let quiet = meter()?.since(&before);
+    let full_us = meter()?.told.full_us()?;
+    let mut floods = Vec::new();
+    let mut flooded = (0.0, 0.0);
+    let rate = times * 1e6 / full_us;
+    for (is_first, rate) in [(true, rate), (false, WORSE * rate)] {
+        let before = meter()?;
+        let flood = Flood::start(listen, rate)?;
+        match is_first {
+            true => flooded = ask(world, &sentry, seconds)?,
+            false => thread::sleep(Duration::from_secs(seconds)),
+        }
+        let spent = meter()?.since(&before);
+        let tried = flood.stop() as f64 / spent.seconds;
+        if spent.told.refused == 0.0 {
+            bail!("the flood of {tried:.0} handshakes a second was no flood: none was refused");
+        }
+        // All that is not handshakes, which is the same without the flood.
+        let business = (quiet.cpu_us - quiet.told.shaking_us) / quiet.seconds * spent.seconds;
+        let took_us = spent.cpu_us - spent.told.shaking_us - if is_first { business } else { 0.0 };
+        let [given, refused, took_us] = [spent.told.failed, spent.told.refused, took_us].map(|of| of / spent.seconds);
+        floods.push(Flooded { tried, given, refused, took_us });
     }
-    let shaking = after.shaking_us - before.shaking_us + (after.failed - before.failed) * full_us;
-    let refused_us = (cpu - shaking).max(0.0) / refused;
-    Ok(Outcome { calm, flooded, full_us, refused_us, tried, refused: refused / elapsed })
+    let (left_us, refused_us) = Flooded::prices(&floods[0], &floods[1])?;
+    let Flooded { tried, refused, .. } = floods[0];
+    Ok(Outcome { calm, flooded, full_us, left_us, refused_us, tried, refused })
+}
+
+/// What a flood did, a second: tried, given and left, refused, and the microseconds that these two took.
+#[derive(Debug)]
+struct Flooded {
+    tried: f64,
+    given: f64,
+    refused: f64,
+    took_us: f64,
+}
+
+impl Flooded {
+    /// Microseconds of one that was given and left, and of one that was refused, with which both floods took what they
+    /// took.
+    fn prices(one: &Flooded, other: &Flooded) -> Result<(f64, f64)> {
+        let apart = one.given * other.refused - other.given * one.refused;
+        if apart.abs() < 0.1 * one.given * other.refused {
+            bail!("the floods {one:?} and {other:?} are too much alike to tell what a refusal takes");
+        }
+        let given = (one.took_us * other.refused - other.took_us * one.refused) / apart;
+        Ok((given, (one.given * other.took_us - other.given * one.took_us) / apart))
+    }
+}
+
+/// What the sentry told up to a time, and the process took; or between two.
+#[derive(Debug)]
+struct Meter {
+    at: Instant,
+    seconds: f64,
+    cpu_us: f64,
+    told: Told,
+}
+
+impl Meter {
+    fn read(sentry: &Service, admin: SocketAddr) -> Result<Meter> {
+        let (told, cpu_us) = (Told::by(admin)?, proc_fs::cpu_micros(sentry.pid())?);
+        Ok(Meter { at: Instant::now(), seconds: 0.0, cpu_us, told })
+    }
+
+    fn since(&self, before: &Meter) -> Meter {
+        let seconds = self.at.duration_since(before.at).as_secs_f64();
+        Meter { at: self.at, seconds, cpu_us: self.cpu_us - before.cpu_us, told: self.told.since(&before.told) }
+    }
 }
 
 /// What the sentry's metrics say of handshakes.
@@ -242,6 +309,16 @@ impl Told {
         }
     }
 
+    fn since(&self, before: &Told) -> Told {
+        Told {
+            full: self.full - before.full,
+            full_cpu_us: self.full_cpu_us - before.full_cpu_us,
+            refused: self.refused - before.refused,
+            failed: self.failed - before.failed,
+            shaking_us: self.shaking_us - before.shaking_us,
+        }
+    }
+
     /// What a full handshake took so far.
     fn full_us(&self) -> Result<f64> {
         if self.full < 20.0 || self.full_cpu_us <= 0.0 {
@@ -273,85 +350,6 @@ fn ask(world: &World, sentry: &Service, seconds: u64) -> Result<(f64, f64)> {
     Ok((1e3 * number("/total/latency/p95")?, number("/total/admitted")? / number("/total/offered")?))
 }
 
-/// Clients that begin handshakes; all stop when it is told to.
-struct Flood {
-    is_over: Arc<AtomicBool>,
-    tried: Arc<AtomicU64>,
-    threads: Vec<thread::JoinHandle<()>>,
-}
-
-impl Flood {
-    fn start(target: SocketAddr, rate: f64) -> Result<Flood> {
-        let hello: Arc<[u8]> = client_hello()?.into();
-        let (is_over, tried) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
-        let every = Duration::from_secs_f64(f64::from(FLOODERS) / rate);
-        let threads = (0..FLOODERS).map(|number| {
-            let (is_over, tried, hello) = (is_over.clone(), tried.clone(), hello.clone());
-            thread::spawn(move || {
-                let mut cores = rustix::thread::CpuSet::new();
-                cores.set(LOAD_CORE);
-                let _ = rustix::thread::sched_setaffinity(None, &cores);
-                let mut due = Instant::now() + every.mul_f64(f64::from(number) / f64::from(FLOODERS));
-                let mut client = number;
-                while !is_over.load(Relaxed) {
-                    thread::sleep(due.saturating_duration_since(Instant::now()));
-                    // Who is behind does not catch up.
-                    due = (due + every).max(Instant::now());
-                    tried.fetch_add(1, Relaxed);
-                    client = client.wrapping_add(FLOODERS);
-                    let _ = begin(client, target, &hello);
-                }
-            })
-        });
-        Ok(Flood { is_over: is_over.clone(), tried: tried.clone(), threads: threads.collect() })
-    }
-
-    /// How many were tried.
-    fn stop(self) -> u64 {
-        self.is_over.store(true, Relaxed);
-        for thread in self.threads {
-            let _ = thread.join();
-        }
-        self.tried.load(Relaxed)
-    }
-}
-
-/// One handshake of a client of many, up to the first byte of an answer.
-fn begin(client: u32, target: SocketAddr, hello: &[u8]) -> Result<()> {
-    let SocketAddr::V4(target) = target else { bail!("{target} is no IPv4 address") };
-    let [_, _, high, low] = (client % 16_384).to_be_bytes();
-    let own = SocketAddrV4::new(Ipv4Addr::new(127, 1, high, low), 0);
-    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    sockopt::set_socket_reuseaddr(&socket, true)?;
-    sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
-    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(PATIENCE))?;
-    rustix::net::bind(&socket, &own)?;
-    rustix::net::connect(&socket, &target)?;
-    let mut stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.write_all(hello)?;
-    let _ = stream.read(&mut [0])?;
-    Ok(())
-}
-
-/// What openssl begins a handshake with.
-fn client_hello() -> Result<Vec<u8>> {
-    let listener = TcpListener::bind(("127.0.0.1", 0))?;
-    let mut openssl = Command::new("openssl");
-    openssl.args(["s_client", "-connect", &listener.local_addr()?.to_string(), "-servername", "bench.test"]);
-    openssl.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
-    let mut openssl = openssl.spawn().context("openssl (Debian package openssl) begins a handshake")?;
-    let (mut stream, _) = listener.accept()?;
-    stream.set_read_timeout(Some(10 * PATIENCE))?;
-    let mut head = [0; 5];
-    stream.read_exact(&mut head)?;
-    let mut record = vec![0; usize::from(u16::from_be_bytes([head[3], head[4]]))];
-    stream.read_exact(&mut record)?;
-    drop(stream);
-    openssl.wait()?;
-    Ok([&head[..], &record].concat())
-}
-
 fn make_certificate(dir: &Path) -> Result<()> {
     let mut openssl = Command::new("openssl");
     openssl.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]);
@@ -377,9 +375,15 @@ mod tests {
     }
 
     #[test]
-    fn a_recorded_hello_is_the_beginning_of_a_handshake() {
-        let hello = client_hello().unwrap();
-        assert_eq!((hello[0], hello[5]), (22, 1));
-        assert_eq!(usize::from(u16::from_be_bytes([hello[3], hello[4]])), hello.len() - 5);
+    fn two_floods_tell_what_given_and_refused_ones_take() {
+        let flood = |given: f64, refused: f64| Flooded {
+            tried: given + refused,
+            given,
+            refused,
+            took_us: 900.0 * given + 30.0 * refused,
+        };
+        let (given, refused) = Flooded::prices(&flood(900.0, 4000.0), &flood(750.0, 9000.0)).unwrap();
+        assert!((given - 900.0).abs() < 1e-6 && (refused - 30.0).abs() < 1e-6, "{given} {refused}");
+        assert!(Flooded::prices(&flood(900.0, 4000.0), &flood(900.0, 4000.0)).is_err());
     }
 }
