@@ -5,6 +5,8 @@
 //! times more than the core could bear, from core 1, and costs its clients no cryptography: each sends the same
 //! ClientHello, waits for the first byte or the reset, and leaves by a reset. Beside it ask, once without the flood and
 //! once with it, clients who come back with their sessions, or clients of the most important class who come anew.
+//! A second flood, greater and alone, tells with the first what one takes that is refused, and one that is given and
+//! left.
 
 mod flood;
 
@@ -199,35 +201,22 @@ fn play(world: &World, seconds: u64, times: f64, origin: SocketAddr, dir: &Path)
     let mut command = Command::new(Profile::Release.tidegate());
     command.arg("run").arg("-c").arg(&file).current_dir(dir);
     let sentry = Service::start("tidegate", command, PROXY_CORE, listen, dir)?;
-    let meter = || Meter::read(&sentry, admin);
     learn(&sentry, admin)?;
-    let before = meter()?;
+    let meter = || Meter::read(&sentry, admin);
+    let began = meter()?;
     let calm = ask(world, &sentry, seconds)?;
-    let quiet = meter()?.since(&before);
+    let quiet = meter()?.since(&began);
     let full_us = meter()?.told.full_us()?;
-    let mut floods = Vec::new();
-    let mut flooded = (0.0, 0.0);
     let rate = times * 1e6 / full_us;
-    for (is_first, rate) in [(true, rate), (false, WORSE * rate)] {
-        let before = meter()?;
-        let flood = Flood::start(listen, rate)?;
-        match is_first {
-            true => flooded = ask(world, &sentry, seconds)?,
-            false => thread::sleep(Duration::from_secs(seconds)),
-        }
-        let spent = meter()?.since(&before);
-        let tried = flood.stop() as f64 / spent.seconds;
-        if spent.told.refused == 0.0 {
-            bail!("the flood of {tried:.0} handshakes a second was no flood: none was refused");
-        }
-        // All that is not handshakes, which is the same without the flood.
-        let business = (quiet.cpu_us - quiet.told.shaking_us) / quiet.seconds * spent.seconds;
-        let took_us = spent.cpu_us - spent.told.shaking_us - if is_first { business } else { 0.0 };
-        let [given, refused, took_us] = [spent.told.failed, spent.told.refused, took_us].map(|of| of / spent.seconds);
-        floods.push(Flooded { tried, given, refused, took_us });
-    }
-    let (left_us, refused_us) = Flooded::prices(&floods[0], &floods[1])?;
-    let Flooded { tried, refused, .. } = floods[0];
+    let (began, flood) = (meter()?, Flood::start(listen, rate)?);
+    let flooded = ask(world, &sentry, seconds)?;
+    // All that is not handshakes is the same without the flood.
+    let first = Flooded::of(&began, &meter()?, flood, quiet.other_us)?;
+    let (began, flood) = (meter()?, Flood::start(listen, WORSE * rate)?);
+    thread::sleep(Duration::from_secs(seconds));
+    let second = Flooded::of(&began, &meter()?, flood, 0.0)?;
+    let (left_us, refused_us) = Flooded::prices(&first, &second)?;
+    let Flooded { tried, refused, .. } = first;
     Ok(Outcome { calm, flooded, full_us, left_us, refused_us, tried, refused })
 }
 
@@ -241,6 +230,16 @@ struct Flooded {
 }
 
 impl Flooded {
+    /// Of a flood that is over now; `business_us`: what else the process does, microseconds a second.
+    fn of(began: &Meter, ended: &Meter, flood: Flood, business_us: f64) -> Result<Flooded> {
+        let Spent { seconds, given, refused, other_us } = ended.since(began);
+        let tried = flood.stop() as f64 / seconds;
+        if refused == 0.0 {
+            bail!("the flood of {tried:.0} handshakes a second was no flood: none was refused");
+        }
+        Ok(Flooded { tried, given, refused, took_us: other_us - business_us })
+    }
+
     /// Microseconds of one that was given and left, and of one that was refused, with which both floods took what they
     /// took.
     fn prices(one: &Flooded, other: &Flooded) -> Result<(f64, f64)> {
@@ -253,24 +252,37 @@ impl Flooded {
     }
 }
 
-/// What the sentry told up to a time, and the process took; or between two.
-#[derive(Debug)]
+/// What the sentry told up to a time, and its process took, microseconds.
 struct Meter {
     at: Instant,
-    seconds: f64,
     cpu_us: f64,
     told: Told,
+}
+
+/// What happened between two times, a second.
+struct Spent {
+    seconds: f64,
+    given: f64,
+    refused: f64,
+    /// Microseconds besides handshakes that were done.
+    other_us: f64,
 }
 
 impl Meter {
     fn read(sentry: &Service, admin: SocketAddr) -> Result<Meter> {
         let (told, cpu_us) = (Told::by(admin)?, proc_fs::cpu_micros(sentry.pid())?);
-        Ok(Meter { at: Instant::now(), seconds: 0.0, cpu_us, told })
+        Ok(Meter { at: Instant::now(), cpu_us, told })
     }
 
-    fn since(&self, before: &Meter) -> Meter {
+    fn since(&self, before: &Meter) -> Spent {
         let seconds = self.at.duration_since(before.at).as_secs_f64();
-        Meter { at: self.at, seconds, cpu_us: self.cpu_us - before.cpu_us, told: self.told.since(&before.told) }
+        let a_second = |of: fn(&Told) -> f64| (of(&self.told) - of(&before.told)) / seconds;
+        Spent {
+            seconds,
+            given: a_second(|told| told.failed),
+            refused: a_second(|told| told.refused),
+            other_us: (self.cpu_us - before.cpu_us) / seconds - a_second(|told| told.shaking_us),
+        }
     }
 }
 
@@ -306,16 +318,6 @@ impl Told {
             refused: sum(done, "outcome=\"refused\""),
             failed: sum(done, "outcome=\"failed\""),
             shaking_us: 1e6 * sum(cpu, ""),
-        }
-    }
-
-    fn since(&self, before: &Told) -> Told {
-        Told {
-            full: self.full - before.full,
-            full_cpu_us: self.full_cpu_us - before.full_cpu_us,
-            refused: self.refused - before.refused,
-            failed: self.failed - before.failed,
-            shaking_us: self.shaking_us - before.shaking_us,
         }
     }
 
