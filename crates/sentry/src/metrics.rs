@@ -213,12 +213,14 @@ fn shares(seen: &Seen) -> Vec<(Labels<'_>, f64)> {
     classes.map(|(index, class)| (seen.labels().and("class", &class.name), share_of(index))).collect()
 }
 
+/// Every class with its labels.
+fn per_class(all: &[Seen]) -> impl Iterator<Item = (Labels<'_>, &ClassSnapshot)> {
+    all.iter()
+        .flat_map(|seen| seen.snapshot.classes.iter().map(|class| (seen.labels().and("class", &class.name), class)))
+}
+
 fn classes(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
     type Count = fn(&ClassSnapshot) -> u64;
-    let per_class = || {
-        all.iter()
-            .flat_map(|seen| seen.snapshot.classes.iter().map(|class| (seen.labels().and("class", &class.name), class)))
-    };
     let counters: [(&str, &str, Count); 10] = [
         ("tidegate_requests_offered", "Requests that arrived.", |c| c.offered),
         ("tidegate_requests_retried", "Of these, those that were tried before.", |c| c.retries),
@@ -234,10 +236,10 @@ fn classes(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
         ("tidegate_requests_cancelled", "Requests whose client left.", |c| c.cancelled),
     ];
     for (name, help, count) in counters {
-        out.counter(name, help, per_class().map(|(labels, class)| (labels, count(class))))?;
+        out.counter(name, help, per_class(all).map(|(labels, class)| (labels, count(class))))?;
     }
     // Every reason is there from the start: a rate needs a first sample of 0.
-    let rejected = per_class().flat_map(|(labels, class)| {
+    let rejected = per_class(all).flat_map(|(labels, class)| {
         Reason::ALL.into_iter().map(move |reason| {
             let count = class.rejected.iter().find(|(name, _)| *name == reason.name()).map_or(0, |(_, count)| *count);
             (labels.clone().and("reason", reason.name()), count)
@@ -255,9 +257,9 @@ fn classes(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
         ("tidegate_class_cost", "Mean inherent service time.", Some(Unit::Seconds), |c| c.mean_cost),
     ];
     for (name, help, unit, value) in gauges {
-        out.gauge(name, help, unit, per_class().map(|(labels, class)| (labels, value(class))))?;
+        out.gauge(name, help, unit, per_class(all).map(|(labels, class)| (labels, value(class))))?;
     }
-    let percentiles = per_class().flat_map(|(labels, class)| {
+    let percentiles = per_class(all).flat_map(|(labels, class)| {
         let percentiles = [("50", class.p50), ("95", class.p95), ("99", class.p99)];
         percentiles.into_iter().filter_map(move |(p, value)| Some((labels.clone().and("percentile", p), value?)))
     });

@@ -4,8 +4,8 @@ use std::fmt;
 
 use tidegate_engine::NamedTenantSnapshot;
 
-use super::Seen;
 use super::family::Families;
+use super::{Seen, per_class};
 
 /// The ranks of the heaviest tenants. Which tenants these are is no label: clients would make series.
 const RANKS: [&str; 10] = ["1", "2", "3", "4", "5", "6", "7", "8", "9", "10"];
@@ -31,10 +31,7 @@ pub(super) fn write(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
     });
     let help = "Share of the work that arrived in the last half minute or so, of the tenants that offer most.";
     out.gauge("tidegate_tenant_share_by_rank", help, None, ranked)?;
-    let levels = all.iter().flat_map(|seen| {
-        let classes = seen.snapshot.classes.iter();
-        classes.filter_map(|class| Some((seen.labels().and("class", &class.name), class.tenant_share?)))
-    });
+    let levels = per_class(all).filter_map(|(labels, class)| Some((labels, class.tenant_share?)));
     let help = "A tenant's fair share, requests of mean cost per second, while some tenant is above it.";
     out.gauge("tidegate_class_tenant_share", help, None, levels)
 }

@@ -5,8 +5,8 @@ use std::fmt;
 use prometheus_client::registry::Unit;
 use tidegate_engine::ClassId;
 
-use super::Seen;
 use super::family::Families;
+use super::{Seen, per_class};
 use crate::cancels::Leaver;
 
 /// The ranks of clients that leave most requests behind. Which clients these are is no label: clients would make
@@ -38,19 +38,13 @@ pub(super) fn write(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
 }
 
 fn patience(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
-    let learned = all.iter().flat_map(|seen| {
-        let classes = seen.snapshot.classes.iter();
-        classes.filter_map(|class| Some((seen.labels().and("class", &class.name), class.patience?)))
-    });
+    let learned = per_class(all).filter_map(|(labels, class)| Some((labels, class.patience?)));
     let help = "After how long waiting hardly a client is there any more; absent: not known.";
     out.gauge("tidegate_patience", help, Some(Unit::Seconds), learned)
 }
 
 fn first_bytes(out: &mut Families<'_>, all: &[Seen]) -> fmt::Result {
-    let p95 = all.iter().flat_map(|seen| {
-        let classes = seen.snapshot.classes.iter();
-        classes.filter_map(|class| Some((seen.labels().and("class", &class.name), class.first_byte_p95?)))
-    });
+    let p95 = per_class(all).filter_map(|(labels, class)| Some((labels, class.first_byte_p95?)));
     let help = "95th percentile of the time to the answer's first byte, over the last half minute or so.";
     out.gauge("tidegate_first_byte_time", help, Some(Unit::Seconds), p95)?;
     let live: Vec<_> = all.iter().map(|seen| seen.app.live()).collect();
