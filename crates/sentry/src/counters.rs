@@ -97,6 +97,8 @@ pub enum Counter {
     HandshakesRefused,
     /// TLS handshakes that failed.
     HandshakesFailed,
+    /// Answers to clients' first messages that were made by the thread that gives way.
+    HandshakesAside,
     /// A handshake, or what comes before it, took too long.
     TimeoutHandshake,
     /// Processor time of full handshakes, nanoseconds.
@@ -121,7 +123,7 @@ pub enum Counter {
 }
 
 /// Every counter with its name in metrics.
-pub const COUNTERS: [(Counter, &str); 54] = [
+pub const COUNTERS: [(Counter, &str); 55] = [
     (Counter::ConnectionsAccepted, "connections_accepted"),
     (Counter::ConnectionsClosed, "connections_closed"),
     (Counter::ConnectionsRefused, "connections_refused"),
@@ -166,6 +168,7 @@ pub const COUNTERS: [(Counter, &str); 54] = [
     (Counter::HandshakesResumed, "handshakes_resumed"),
     (Counter::HandshakesRefused, "handshakes_refused"),
     (Counter::HandshakesFailed, "handshakes_failed"),
+    (Counter::HandshakesAside, "handshakes_aside"),
     (Counter::TimeoutHandshake, "timeout_handshake"),
     (Counter::NanosFull, "nanos_full"),
     (Counter::NanosResumed, "nanos_resumed"),

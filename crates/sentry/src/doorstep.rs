@@ -13,7 +13,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::time::Duration;
 
 use rustls::{Connection, HandshakeKind, ServerConnection};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -29,6 +29,7 @@ use crate::proxy_protocol::{self, Header};
 use crate::share::WorkerApp;
 use crate::shed;
 use crate::tls::Facts;
+use crate::tls::aside::{Aside, Greeted, greet};
 use crate::tls::budget::{Budget, Kind, Paid};
 use crate::tls::hello::{self, Hello, Seen};
 use crate::tls::rank::Claim;
@@ -40,6 +41,7 @@ use standing::Standing;
 #[derive(Debug)]
 pub(crate) struct Doorstep {
     budget: RefCell<Budget>,
+    aside: Aside,
     /// Handshakes of this worker that are under way.
     under_way: Cell<usize>,
 }
@@ -67,7 +69,13 @@ const TLS_KIB: u16 = 12;
 
 impl Doorstep {
     pub(crate) fn new(now: tidegate_engine::Timestamp) -> Rc<Self> {
-        Rc::new(Doorstep { budget: RefCell::new(Budget::new(now, usage())), under_way: Cell::new(0) })
+        let budget = RefCell::new(Budget::new(now, usage()));
+        Rc::new(Doorstep { budget, aside: Aside::default(), under_way: Cell::new(0) })
+    }
+
+    /// Processor time that other threads than the worker's had for its handshakes.
+    pub(crate) fn used_aside(&self) -> Duration {
+        self.aside.used()
     }
 }
 
@@ -117,12 +125,14 @@ fn begin(worker: &Rc<Door>, peer: SocketAddr, hello: Hello) -> Result<Begun, Ref
     #[cfg(feature = "faults")]
     worker.app.faults.bind(&mut budget, now);
     let validates = hello.validates && challenge::is_pending();
-    let standing = budget.is_short(now).then(|| match validates || is_trusted(worker, peer) {
+    let (is_short, is_close) = (budget.is_short(now), budget.is_close(now));
+    let standing = is_close.then(|| match validates || is_trusted(worker, peer) {
         true => Standing::best(),
         false => Standing::of(worker, peer, &hello, now),
     });
-    let paid = budget.pay(now, standing.as_ref().map_or(Claim::NONE, Standing::claim));
-    if let Some(standing) = standing {
+    let claim = standing.as_ref().map_or(Claim::NONE, Standing::claim);
+    let paid = budget.pay(now, claim, doorstep.aside.waiting());
+    if let Some(standing) = standing.filter(|_| is_short || paid.is_none()) {
         standing.note(paid.is_none());
     }
     let paid = paid.ok_or_else(refused)?;
@@ -142,10 +152,15 @@ pub(crate) struct Begun {
 }
 
 impl Begun {
-    /// What it took is known.
-    fn settle(mut self, kind: Option<Kind>, took: std::time::Duration) {
+    /// Whether others go before it.
+    fn gives_way(&self) -> bool {
+        self.paid.as_ref().is_some_and(Paid::gives_way)
+    }
+
+    /// What it took is known, and how much of that another thread.
+    fn settle(mut self, kind: Option<Kind>, took: Duration, aside: Duration) {
         if let Some(paid) = self.paid.take() {
-            self.worker.doorstep.budget.borrow_mut().settle(paid, kind, took.as_secs_f64());
+            self.worker.doorstep.budget.borrow_mut().settle(paid, kind, took.as_secs_f64(), aside.as_secs_f64());
         }
     }
 }
@@ -301,7 +316,7 @@ impl Visitor {
     fn turn_away<T>(&self, refused: Refused) -> io::Result<T> {
         match refused {
             Refused::NotTls => drop(self.socket.try_write(NOT_TLS)),
-            Refused::Reset => drop(socket2::SockRef::from(&self.socket).set_linger(Some(std::time::Duration::ZERO))),
+            Refused::Reset => drop(socket2::SockRef::from(&self.socket).set_linger(Some(Duration::ZERO))),
         }
         Err(io::ErrorKind::InvalidData.into())
     }
@@ -313,17 +328,9 @@ async fn validate(worker: &Rc<WorkerApp>, client: &Rc<Client>, socket: TcpStream
         return;
     };
     worker.count_own(client, SHAKING_KIB);
-    let mut tls = Tls::new(socket, Connection::Server(session));
-    let mut first = Some(first);
-    let shaken = poll_fn(|cx| {
-        if let Some(first) = first.take()
-            && let Err(error) = tls.feed(cx, first)
-        {
-            return Poll::Ready(Err(error));
-        }
-        tls.poll_handshake(cx)
-    });
-    match client.in_time(shaken).await {
+    let Greeted { session, result, took } = greet(session, first);
+    let mut tls = Tls::new(socket, Connection::Server(session), took);
+    match client.in_time(finish(&mut tls, result)).await {
         // Whether it liked what it saw it tells who ordered.
         Ok(Ok(())) => drop(client.in_time(tls.shutdown()).await),
         Ok(Err(_)) => worker.lane().bump(Counter::HandshakesFailed),
@@ -343,19 +350,24 @@ async fn shake(
     let session = ServerConnection::new(config).ok()?;
     worker.count_held(client, 0);
     worker.count_own(client, SHAKING_KIB);
-    let mut tls = Tls::new(socket, Connection::Server(session));
-    let mut first = Some(first);
-    let shaken = poll_fn(|cx| {
-        if let Some(first) = first.take()
-            && let Err(error) = tls.feed(cx, &first)
-        {
-            return Poll::Ready(Err(error));
+    let greeted = match begun.gives_way() {
+        true => client.in_time(worker.doorstep.aside.greet(session, first)).await,
+        false => Ok(Some(greet(session, &first))),
+    };
+    let (Greeted { session, result, took }, lane) = match greeted {
+        Ok(greeted) => (greeted?, worker.lane()),
+        Err(wait) => {
+            note_late(worker, wait);
+            return None;
         }
-        tls.poll_handshake(cx)
-    });
-    let shaken = client.in_time(shaken).await;
+    };
+    let aside = if begun.gives_way() { took } else { Duration::ZERO };
+    if begun.gives_way() {
+        lane.bump(Counter::HandshakesAside);
+    }
+    let mut tls = Tls::new(socket, Connection::Server(session), took);
+    let shaken = client.in_time(finish(&mut tls, result)).await;
     let took = tls.shaking();
-    let lane = worker.lane();
     let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
     let kind = match (&shaken, tls.session().handshake_kind()) {
         (Ok(Ok(())), Some(HandshakeKind::Resumed)) => {
@@ -370,8 +382,6 @@ async fn shake(
         }
         (Ok(Err(_)), _) => {
             lane.bump(Counter::HandshakesFailed);
-            // The alert that says why. The runtime may not know yet that a new socket takes it.
-            let _ = client.in_time(poll_fn(|cx| tls.poll_send(cx))).await;
             None
         }
         (Err(wait), _) => {
@@ -379,11 +389,24 @@ async fn shake(
             None
         }
     };
-    begun.settle(kind, took);
+    begun.settle(kind, took, aside);
     kind?;
     worker.count_own(client, TLS_KIB);
     if let Connection::Server(session) = tls.session() {
         client.learn(Facts::of(session, asked));
     }
     Some(tls)
+}
+
+/// The rest of a handshake, once there is an answer to the client's first message; or the alert that says why not.
+async fn finish(tls: &mut Tls, answered: io::Result<()>) -> io::Result<()> {
+    let shaken = match answered {
+        Ok(()) => poll_fn(|cx| tls.poll_handshake(cx)).await,
+        failed => failed,
+    };
+    if shaken.is_err() {
+        // The runtime may not know yet that a new socket takes it.
+        let _ = poll_fn(|cx| tls.poll_send(cx)).await;
+    }
+    shaken
 }

@@ -34,7 +34,7 @@ pub(crate) async fn run(app: Arc<App>) {
     }
 }
 
-/// CPU time that each worker's thread has used.
+/// CPU time that each worker has used.
 #[derive(Debug)]
 pub(crate) struct CpuMeter {
     used: Box<[AtomicU64]>,
@@ -47,10 +47,11 @@ impl CpuMeter {
         CpuMeter { used: (0..room.max(workers)).map(|_| AtomicU64::new(0)).collect(), workers }
     }
 
-    /// Called on worker `index`'s own thread, often enough for [`report`].
-    pub(crate) fn read(&self, index: usize) {
+    /// Called on worker `index`'s own thread, often enough for [`report`]. `aside`: what another thread did for it.
+    pub(crate) fn read(&self, index: usize, aside: Duration) {
         let now = clock_gettime(ClockId::ThreadCPUTime);
-        self.used[index].store(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64, Relaxed);
+        let own = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+        self.used[index].store(own + aside.as_nanos() as u64, Relaxed);
     }
 
     fn total(&self) -> u64 {

@@ -2,9 +2,11 @@
 //!
 //! rustls does the protocol and no I/O of its own: `session.rs` moves its bytes under the gate and under connections to
 //! servers. Before any of that, `hello.rs` reads what a client says of itself, and `budget.rs` decides whether the
-//! worker has processor time for it, more important clients first (`rank.rs`). `certificates.rs` chooses what is
-//! shown, `names.rs` reads what clients show.
+//! worker has processor time for it, more important clients first (`rank.rs`), and whether the worker itself spends
+//! it or a thread that gives way to it (`aside.rs`). `certificates.rs` chooses what is shown, `names.rs` reads what
+//! clients show.
 
+pub(crate) mod aside;
 pub(crate) mod budget;
 pub(crate) mod certificates;
 pub(crate) mod client;

@@ -274,7 +274,7 @@ async fn sweep(worker: Rc<WorkerApp>, meter: Arc<CpuMeter>) {
                 #[cfg(feature = "faults")]
                 worker.app.faults.strike(crate::faults::Fault::Stall);
                 worker.sweep();
-                meter.read(worker.index);
+                meter.read(worker.index, worker.doorstep.used_aside());
                 shed::help_others(&worker);
                 next = Instant::now() + worker.sweep_period();
                 shed::free_memory(&worker);

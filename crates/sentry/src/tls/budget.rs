@@ -8,6 +8,10 @@
 //! there are classes, each has such a pair of floors: those of more important classes lie lower, so a flood of one
 //! class holds the bucket at its own floor and leaves what is below to the classes before it.
 //!
+//! What is let in close to its floor is likely a flood's. It is done [aside](super::aside), so that nobody else waits
+//! for it; and of that no more may wait than strangers leave to all others, as it may get less of a processor than
+//! there seemed to be.
+//!
 //! *Awkward cases.* What a handshake costs depends on the keys and on the machine, so it is learned, for full and
 //! resumed ones apart, from the thread's own processor time. A ticket is believed only when it opens: a client that
 //! makes one up is a stranger. A worker that is busy with requests, or with refusing handshakes, lowers the rate by
@@ -27,6 +31,12 @@ const BURST: f64 = 0.1;
 
 /// Strangers of the last class leave so much of it to all others.
 const RESERVE: f64 = BURST / 2.0;
+
+/// From the floor of those who are served before all others to that of strangers of the last class.
+const BETWEEN_ENDS: f64 = RESERVE + BURST;
+
+/// Within this of its own floor a handshake gives way; or within half of what lies between two floors, if that is less.
+const CLOSE: f64 = RESERVE / 2.0;
 
 /// Of a worker's processor, what all its business together may take before handshakes are held back.
 const BUSY_AT_MOST: f64 = 0.9;
@@ -80,7 +90,17 @@ pub(crate) struct Usage {
 
 /// Paid for in advance.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Paid(f64);
+pub(crate) struct Paid {
+    seconds: f64,
+    gives_way: bool,
+}
+
+impl Paid {
+    /// Whether others go before it.
+    pub(crate) fn gives_way(&self) -> bool {
+        self.gives_way
+    }
+}
 
 impl Budget {
     /// A worker that has had so much by now.
@@ -109,15 +129,17 @@ impl Budget {
         (self.looked, self.usage, self.shaken) = (now, usage, 0.0);
     }
 
-    /// Pays for a handshake; `None`: the client gets none.
-    pub(crate) fn pay(&mut self, now: Timestamp, claim: Claim) -> Option<Paid> {
+    /// Pays for a handshake; `None`: the client gets none. `waiting`: how many wait that gave way.
+    pub(crate) fn pay(&mut self, now: Timestamp, claim: Claim, waiting: usize) -> Option<Paid> {
         self.refill(now);
         let cost = self.cost(if claim.comes_back() { Kind::Resumed } else { Kind::Full });
-        if self.left - cost < floor(claim) {
+        let spare = self.left - cost - floor(claim);
+        let gives_way = spare < CLOSE.min(BETWEEN_ENDS * claim.step() / 2.0);
+        if spare < 0.0 || gives_way && waiting as f64 * self.cost(Kind::Full) > RESERVE {
             return None;
         }
         self.left -= cost;
-        Some(Paid(cost))
+        Some(Paid { seconds: cost, gives_way })
     }
 
     /// Whether a stranger of the last class would be refused now: only then it matters who is who.
@@ -126,11 +148,17 @@ impl Budget {
         self.left - self.cost(Kind::Full) < RESERVE
     }
 
-    /// A handshake is over and took so many processor seconds: what was paid is corrected. `kind`: `None` where it
-    /// failed.
-    pub(crate) fn settle(&mut self, paid: Paid, kind: Option<Kind>, seconds: f64) {
-        self.left += paid.0 - seconds;
-        self.shaken += seconds;
+    /// Whether it may matter soon who is who: a stranger of the last class would give way now, or be refused.
+    pub(crate) fn is_close(&mut self, now: Timestamp) -> bool {
+        self.refill(now);
+        self.left - self.cost(Kind::Full) < RESERVE + CLOSE
+    }
+
+    /// A handshake is over and took so many processor seconds, and so many of them aside: what was paid is corrected.
+    /// `kind`: `None` where it failed.
+    pub(crate) fn settle(&mut self, paid: Paid, kind: Option<Kind>, seconds: f64, aside: f64) {
+        self.left += paid.seconds - seconds;
+        self.shaken += seconds - aside;
         if let Some(kind) = kind {
             let cost = &mut self.costs[kind as usize];
             *cost += WEIGHT * (seconds - *cost);
@@ -156,7 +184,7 @@ impl Budget {
 
 /// What a handshake leaves in the bucket at least.
 fn floor(claim: Claim) -> f64 {
-    -BURST + (RESERVE + BURST) * claim.position()
+    -BURST + BETWEEN_ENDS * claim.position()
 }
 
 #[cfg(test)]
@@ -198,11 +226,11 @@ mod tests {
             // With less than a processor it waits for the rest of each turn.
             let waited = used.mul_f64(1.0 / self.part - 1.0);
             self.budget.look(self.now, || Usage { used, waited });
-            let Some(paid) = self.budget.pay(self.now, claim) else { return false };
+            let Some(paid) = self.budget.pay(self.now, claim, 0) else { return false };
             let comes_back = claim.comes_back();
             let (kind, seconds) = if comes_back { (Kind::Resumed, self.full / 3.0) } else { (Kind::Full, self.full) };
             self.used += Duration::from_secs_f64(seconds);
-            self.budget.settle(paid, Some(kind), seconds);
+            self.budget.settle(paid, Some(kind), seconds, 0.0);
             true
         }
     }
@@ -315,13 +343,33 @@ mod tests {
         assert!((full - 3e-3).abs() < 1e-6 && (resumed - 1e-3).abs() < 1e-6, "{full} {resumed}");
     }
 
+    /// A flood holds the bucket at its own floor: it gives way, and nobody else does. When what gave way does not get
+    /// done, no more of it is let in, and all others are.
+    #[test]
+    fn a_flood_gives_way_and_nobody_else() {
+        for flood in [2, 1] {
+            let claim = |class| Claim::of(ClassId(class), 3, 3, false);
+            let mut budget = Budget::new(Timestamp::ZERO, Usage::default());
+            let most_waiting = (RESERVE / FIRST_COSTS[0]) as usize;
+            let paid: Vec<_> = std::iter::from_fn(|| budget.pay(Timestamp::ZERO, claim(flood), 0)).collect();
+            let first_aside = paid.iter().position(Paid::gives_way).expect("one");
+            assert!(paid[..first_aside].iter().all(|paid| !paid.gives_way()) && first_aside > 100, "{first_aside}");
+            assert!(paid[first_aside..].iter().all(Paid::gives_way));
+            let before = budget.pay(Timestamp::ZERO, claim(flood - 1), usize::MAX).expect("the class before it");
+            assert!(!before.gives_way(), "{flood}");
+            let after = Timestamp::ZERO + Duration::from_millis(1);
+            assert!(budget.pay(after, claim(flood), most_waiting + 1).is_none());
+            assert!(budget.pay(after, claim(flood), most_waiting).is_some_and(|paid| paid.gives_way()));
+        }
+    }
+
     /// What fails is paid for as well, and teaches nothing.
     #[test]
     fn a_failure_costs_what_it_took() {
         let mut budget = Budget::new(Timestamp::ZERO, Usage::default());
         let before = (budget.left, budget.costs);
-        let paid = budget.pay(Timestamp::ZERO, Claim::NONE).expect("a full bucket");
-        budget.settle(paid, None, 0.02);
+        let paid = budget.pay(Timestamp::ZERO, Claim::NONE, 0).expect("a full bucket");
+        budget.settle(paid, None, 0.02, 0.0);
         assert!((before.0 - budget.left - 0.02).abs() < 1e-9);
         assert_eq!(budget.costs, before.1);
     }

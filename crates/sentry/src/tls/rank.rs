@@ -73,6 +73,11 @@ impl Claim {
         let place = 2 * self.level + u8::from(!self.comes_back);
         f64::from(place) / f64::from(2 * self.levels - 1)
     }
+
+    /// Between one position and the next.
+    pub(crate) fn step(self) -> f64 {
+        1.0 / f64::from(2 * self.levels - 1)
+    }
 }
 
 /// An application's memory of whose requests were important, and what became of handshakes by class.

@@ -28,21 +28,10 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    pub(crate) fn new(io: TcpStream, mut session: Connection) -> Box<Self> {
+    /// A session whose handshake took so much processor time up to now.
+    pub(crate) fn new(io: TcpStream, mut session: Connection, shaking: Duration) -> Box<Self> {
         session.set_buffer_limit(Some(SEALED_AHEAD));
-        Box::new(Tls { io, session, shaking: Duration::ZERO, is_cut: false, said_farewell: false })
-    }
-
-    /// What was read from the socket before there was a session.
-    ///
-    /// # Errors
-    /// When it is no TLS, or a handshake that cannot succeed.
-    pub(crate) fn feed(&mut self, cx: &mut Context<'_>, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            self.session.read_tls(&mut bytes)?;
-            self.process(cx)?;
-        }
-        Ok(())
+        Box::new(Tls { io, session, shaking, is_cut: false, said_farewell: false })
     }
 
     /// Until both sides have agreed.

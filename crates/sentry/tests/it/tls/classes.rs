@@ -100,6 +100,20 @@ fn important_networks_get_handshakes_when_others_do_not() {
     }
 }
 
+/// Who is let in at the last of what there is for its like is served by the thread that gives way; nobody else is.
+#[test]
+fn what_may_be_a_flood_gives_way() {
+    let shop = Shop::open("aside", ProxyIn::Off);
+    let aside = || shop.process.sentry().apps()[0].counters.get(Counter::HandshakesAside);
+    assert!(shop.serves(ANYBODY, &shop.stranger(), "/"));
+    assert_eq!(aside(), 0, "there is enough for all");
+    shop.leave(Some(0.07));
+    assert!(shop.serves(ANYBODY, &shop.stranger(), "/"));
+    assert_eq!(aside(), 1);
+    assert!(shop.serves(PARTNER, &shop.stranger(), "/"));
+    assert_eq!(aside(), 1);
+}
+
 #[test]
 fn who_asked_for_what_is_important_is_known_by_it() {
     let shop = Shop::open("learned", ProxyIn::Off);

@@ -15,19 +15,22 @@ use tidegate_sentry::counters::Counter;
 
 use super::ONE;
 use super::site::{Authority, Folder, ask, connect, mirror, start, status};
-use crate::support::{Client, until};
+use crate::support::{Client, Running, until};
 
-/// How long strangers come.
-const FLOOD: Duration = Duration::from_secs(5);
+/// How long visits are timed, without strangers and with them.
+const LASTS: Duration = Duration::from_secs(5);
 
-/// Threads of strangers, each with a new handshake as soon as the last is refused or under way: with two they ask for
-/// several times what one worker can do.
-const STRANGERS: usize = 2;
+/// Threads of strangers, and how much faster than one processor can do handshakes they ask for them.
+const STRANGERS: u32 = 32;
+const TIMES: u32 = 5;
 
-/// The time from connecting to the answer that 95 % of those who come back have at most. The bucket of the handshakes'
-/// budget is a tenth of a second, so nobody waits for longer than that for handshakes begun before; the strangers' own
-/// threads take as much of a machine of two processors again.
-const P95_AT_MOST: Duration = Duration::from_millis(200);
+/// How far they give way to those whose answers are timed, as they would on other machines: nice(2).
+const NICENESS: i32 = 10;
+
+/// What the flood may add to the 95th percentile of those that it ought not to touch, in handshakes. To be accepted,
+/// for its own handshake and for its answer each waits for the worker; were the flood's handshakes done there, that
+/// would be one of them each time (2.2 to 3.2 altogether in eight runs; done aside, 0.3 to 1.6 in sixteen).
+const MORE_AT_MOST: u32 = 2;
 
 #[test]
 #[ignore = "a measurement: cargo xtask test runs it alone and watches the machine"]
@@ -42,32 +45,13 @@ fn a_flood_of_strangers_leaves_those_who_come_back_served() -> Result<(), String
         asked.map(|(answer, io)| (begun.elapsed(), status(&answer) == "200", io.conn.handshake_kind()))
     };
     visit().expect("a first ticket");
-    let flood = Flood::start(sentry.address, &authority);
-    until("strangers are refused", || sentry.count(Counter::HandshakesRefused) > 0);
-    let (end, mut times) = (Instant::now() + FLOOD, Vec::new());
-    while Instant::now() < end {
+    let visit = || {
         let (time, is_good, kind) = visit().expect("who comes back is served");
         assert!(is_good && kind == Some(HandshakeKind::Resumed), "{kind:?}");
-        times.push(time);
-        thread::park_timeout(Duration::from_millis(5));
-    }
-    drop(flood);
-    times.sort_unstable();
-    let p95 = times[times.len() * 95 / 100];
-    let count = |counter| sentry.count(counter);
-    println!(
-        "{} visits of one who comes back, p95 {p95:?}; strangers: {} served, {} refused; {:.0} us a full handshake, {:.0} us a resumed one",
-        times.len(),
-        count(Counter::HandshakesFull),
-        count(Counter::HandshakesRefused),
-        count(Counter::NanosFull) as f64 / 1e3 / count(Counter::HandshakesFull).max(1) as f64,
-        count(Counter::NanosResumed) as f64 / 1e3 / count(Counter::HandshakesResumed).max(1) as f64,
-    );
-    if p95 <= P95_AT_MOST {
-        Ok(())
-    } else {
-        Err(format!("p95 {p95:?} of those who come back: more than {P95_AT_MOST:?}"))
-    }
+        time
+    };
+    let (calm, flooded) = p95_without_and_with_a_flood(&sentry, &authority, visit);
+    judge(&sentry, calm, flooded)
 }
 
 /// The same with strangers on both sides: those of an important class, who are known by their network, and the flood.
@@ -81,30 +65,63 @@ fn a_flood_of_one_class_leaves_strangers_of_the_one_before_it_served() -> Result
     let visit = || {
         let begun = Instant::now();
         let io = Client::connect_from([127, 0, 0, 9].into(), sentry.address).io;
+        io.set_nodelay(true).expect("a socket");
         let name = ServerName::try_from("shop.example").expect("a name");
         // Without a ticket, each time.
         let session = ClientConnection::new(authority.clients(None), name).expect("a client");
         let asked = ask(rustls::StreamOwned::new(session, io), "shop.example", "/");
         asked.map(|(answer, io)| (begun.elapsed(), status(&answer) == "200", io.conn.handshake_kind()))
     };
-    let flood = Flood::start(sentry.address, &authority);
-    until("strangers are refused", || sentry.count(Counter::HandshakesRefused) > 0);
-    let (end, mut times) = (Instant::now() + FLOOD, Vec::new());
-    while Instant::now() < end {
+    let visit = || {
         let (time, is_good, kind) = visit().expect("an important stranger is served");
         assert!(is_good && kind == Some(HandshakeKind::Full), "{kind:?}");
-        times.push(time);
-        thread::park_timeout(Duration::from_millis(5));
+        time
+    };
+    let (calm, flooded) = p95_without_and_with_a_flood(&sentry, &authority, visit);
+    judge(&sentry, calm, flooded)
+}
+
+/// The 95th percentile of visits in calm, and in a flood.
+fn p95_without_and_with_a_flood(
+    sentry: &Running,
+    authority: &Authority,
+    mut visit: impl FnMut() -> Duration,
+) -> (Duration, Duration) {
+    let mut p95 = || {
+        let (end, mut times) = (Instant::now() + LASTS, Vec::new());
+        while Instant::now() < end {
+            times.push(visit());
+            thread::park_timeout(Duration::from_millis(5));
+        }
+        times.sort_unstable();
+        times[times.len() * 95 / 100]
+    };
+    // What a full handshake takes is known after some.
+    for _ in 0..STRANGERS {
+        ask(connect(sentry.address, &authority.clients(None), "shop.example"), "shop.example", "/").expect("in calm");
     }
+    let calm = p95();
+    let flood = Flood::start(sentry.address, authority, full_handshake(sentry) / TIMES);
+    until("strangers are refused", || sentry.count(Counter::HandshakesRefused) > 0);
+    let flooded = p95();
     drop(flood);
-    times.sort_unstable();
-    let p95 = times[times.len() * 95 / 100];
-    let (served, refused) = (sentry.count(Counter::HandshakesFull), sentry.count(Counter::HandshakesRefused));
-    println!("{} visits of important strangers, p95 {p95:?}; {served} served of all, {refused} refused", times.len());
-    if p95 <= P95_AT_MOST {
+    (calm, flooded)
+}
+
+/// What a full handshake takes here.
+fn full_handshake(sentry: &Running) -> Duration {
+    let count = |counter| sentry.count(counter);
+    Duration::from_nanos(count(Counter::NanosFull) / count(Counter::HandshakesFull).max(1))
+}
+
+fn judge(sentry: &Running, calm: Duration, flooded: Duration) -> Result<(), String> {
+    let (full, at_most) = (full_handshake(sentry), calm + MORE_AT_MOST * full_handshake(sentry));
+    println!("p95 {calm:?} without and {flooded:?} with the flood; {full:?} a full handshake");
+    println!("{} refused, {} aside", sentry.count(Counter::HandshakesRefused), sentry.count(Counter::HandshakesAside));
+    if flooded <= at_most {
         Ok(())
     } else {
-        Err(format!("p95 {p95:?} of important strangers: more than {P95_AT_MOST:?}"))
+        Err(format!("p95 {flooded:?} of those that the flood ought not to touch: more than {at_most:?}"))
     }
 }
 
@@ -115,15 +132,21 @@ struct Flood {
 }
 
 impl Flood {
-    fn start(address: SocketAddr, authority: &Authority) -> Flood {
+    /// A handshake each `every`.
+    fn start(address: SocketAddr, authority: &Authority, every: Duration) -> Flood {
         let name = ServerName::try_from("shop.example").expect("a name");
         let mut hello = Vec::new();
         ClientConnection::new(authority.clients(None), name).expect("a client").write_tls(&mut hello).expect("memory");
         let is_over = Arc::new(AtomicBool::new(false));
-        let stranger = |_| {
+        let stranger = |number: u32| {
             let (is_over, hello) = (is_over.clone(), hello.clone());
             thread::spawn(move || {
+                let _ = rustix::process::setpriority_process(None, NICENESS);
+                let mut due = Instant::now() + number * every;
                 while !is_over.load(Ordering::SeqCst) {
+                    thread::park_timeout(due.saturating_duration_since(Instant::now()));
+                    // Who is behind does not catch up.
+                    due = (due + STRANGERS * every).max(Instant::now());
                     let Ok(mut io) = TcpStream::connect(address) else { continue };
                     // It is reset, or gets the server's first flight; either costs it nothing more.
                     if io.write_all(&hello).is_ok() {

@@ -132,6 +132,7 @@ pub(crate) fn connect(address: SocketAddr, config: &Arc<ClientConfig>, name: &st
     let name = ServerName::try_from(name.to_owned()).expect("a name");
     let io = TcpStream::connect(address).expect("a connection");
     io.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    io.set_nodelay(true).expect("a socket");
     StreamOwned::new(ClientConnection::new(config.clone(), name).expect("a client"), io)
 }
 
