@@ -4,12 +4,20 @@ use tidegate_engine::Learned;
 use tracing::info;
 
 use super::App;
+use crate::in_force::InForce;
+use crate::tls::rank::KeptRanks;
 use crate::upgrade::State;
 
 impl App {
     /// Everything that was learned until now.
     pub(crate) fn learned(&self) -> Learned {
         self.engine(|core, now| core.controller.learned(now))
+    }
+
+    /// Which addresses were important until now.
+    pub(crate) fn kept_ranks(&self) -> KeptRanks {
+        let live = self.live();
+        live.ranks.kept(class_names(&live), self.now())
     }
 
     /// Begins with what an application of the same name learned in another process.
@@ -19,6 +27,14 @@ impl App {
             return info!(app, "there was no application of that name before: it begins anew");
         };
         self.engine(|core, now| core.controller.recall(now, learned));
+        if let Some(ranks) = state.ranks(app) {
+            let live = self.live();
+            live.ranks.recall(ranks, &class_names(&live), self.now());
+        }
         info!(app, urls = learned.urls(), at_work = learned.at_work(), "goes on with what was learned before");
     }
+}
+
+fn class_names(live: &InForce) -> Vec<String> {
+    live.config.setup.classes.iter().map(|class| class.name.clone()).collect()
 }

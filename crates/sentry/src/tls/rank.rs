@@ -11,13 +11,16 @@
 //!
 //! *Source.* Ours.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::Hasher;
 use std::net::IpAddr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use serde::{Deserialize, Serialize};
+use siphasher::sip::SipHasher13;
 use tidegate_engine::{ClassId, Timestamp};
 
+use crate::config::resolve::process_seed;
 use crate::shed::pile;
 
 /// So many classes are told apart in a budget; of more, neighbours count as one.
@@ -83,11 +86,21 @@ impl Claim {
 /// An application's memory of whose requests were important, and what became of handshakes by class.
 #[derive(Debug)]
 pub(crate) struct Ranks {
-    keys: RandomState,
+    /// Keyed as all hashes of the process are, and its successor's.
+    hasher: SipHasher13,
     /// Made when there is somebody to remember.
     slots: OnceLock<Box<[AtomicU64]>>,
     /// By class, while there was not enough for all: refused, and not.
     counts: Box<[[AtomicU64; 2]]>,
+}
+
+/// What is remembered of addresses, for a process whose hashes have the same key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KeptRanks {
+    /// Names of the classes.
+    classes: Vec<String>,
+    /// Each one's slot and tag, for how many minutes it was not here, its class and its credits.
+    addresses: Vec<(usize, u32, u16, u8, u8)>,
 }
 
 /// What is remembered of an address, in a word.
@@ -105,7 +118,8 @@ impl Ranks {
     /// For so many classes.
     pub(crate) fn new(classes: usize) -> Ranks {
         let counts = (0..classes).map(|_| Default::default()).collect();
-        Ranks { keys: RandomState::new(), slots: OnceLock::new(), counts }
+        let seed = process_seed();
+        Ranks { hasher: SipHasher13::new_with_keys(seed, !seed), slots: OnceLock::new(), counts }
     }
 
     /// Whether these are of so many classes.
@@ -118,7 +132,7 @@ impl Ranks {
         if class.index() + 1 >= self.classes() {
             return;
         }
-        let slots = self.slots.get_or_init(|| (0..SLOTS).map(|_| AtomicU64::new(0)).collect());
+        let slots = self.slots();
         let (slot, tag) = self.place(client);
         let (at, class) = (minute(now), class.0);
         let old = Entry::unpack(slots[slot].load(Relaxed));
@@ -164,8 +178,37 @@ impl Ranks {
         self.counts.get(class).map_or([0, 0], |counts| [counts[0].load(Relaxed), counts[1].load(Relaxed)])
     }
 
+    /// What is remembered now, of classes with these names.
+    pub(crate) fn kept(&self, classes: Vec<String>, now: Timestamp) -> KeptRanks {
+        let entries = self.slots.get().into_iter().flatten().map(|word| Entry::unpack(word.load(Relaxed))).enumerate();
+        let addresses = entries.filter(|(_, entry)| entry.is_fresh(minute(now)));
+        let addresses = addresses
+            .map(|(slot, Entry { tag, at, class, credits })| (slot, tag, minute(now).wrapping_sub(at), class, credits));
+        KeptRanks { classes, addresses: addresses.collect() }
+    }
+
+    /// Goes on with what was remembered. Of classes that are no more, or are the last now, nothing is.
+    pub(crate) fn recall(&self, kept: &KeptRanks, classes: &[String], now: Timestamp) {
+        for &(slot, tag, age, class, credits) in &kept.addresses {
+            let name = kept.classes.get(usize::from(class));
+            let class = classes.iter().position(|known| Some(known) == name);
+            let Some(class) = class.filter(|class| class + 1 < self.classes()) else { continue };
+            let at = minute(now).wrapping_sub(age);
+            let entry = Entry { tag, at, class: class as u8, credits: credits.min(MOST_CREDITS) };
+            if let Some(slot) = self.slots().get(slot) {
+                slot.store(entry.pack(), Relaxed);
+            }
+        }
+    }
+
+    fn slots(&self) -> &[AtomicU64] {
+        self.slots.get_or_init(|| (0..SLOTS).map(|_| AtomicU64::new(0)).collect())
+    }
+
     fn place(&self, client: IpAddr) -> (usize, u32) {
-        let hash = self.keys.hash_one(pile(client.to_canonical()));
+        let mut hasher = self.hasher;
+        hasher.write_u64(pile(client.to_canonical()));
+        let hash = hasher.finish();
         (hash as usize % SLOTS, (hash >> 32) as u32)
     }
 }
@@ -234,6 +277,31 @@ mod tests {
         assert_eq!(ranks.class_of(client(1), after(64)), Some(SILVER));
         let mapped = IpAddr::V6(std::net::Ipv4Addr::new(192, 0, 2, 1).to_ipv6_mapped());
         assert_eq!(ranks.class_of(mapped, after(64)), Some(SILVER), "the same client");
+    }
+
+    /// A successor has another time, and other classes.
+    #[test]
+    fn a_successor_remembers_who_was_important() {
+        let names = |names: &[&str]| -> Vec<String> { names.iter().map(|name| (*name).to_owned()).collect() };
+        let (before, after) = (Ranks::new(3), Ranks::new(4));
+        before.note(client(1), GOLD, self::after(7));
+        before.note(client(2), SILVER, self::after(60));
+        before.note(client(2), SILVER, self::after(60));
+        let kept = before.kept(names(&["gold", "silver", "rest"]), self::after(62));
+        let written = serde_json::to_string(&kept).expect("JSON");
+        let kept: KeptRanks = serde_json::from_str(&written).expect("the same");
+        let now = names(&["platinum", "gold", "silver", "rest"]);
+        after.recall(&kept, &now, self::after(1));
+        assert_eq!(after.class_of(client(1), self::after(1)), Some(ClassId(1)));
+        assert_eq!(after.class_of(client(1), self::after(7)), None, "an hour is over");
+        for credits in [2, 1] {
+            assert_eq!(after.class_of(client(2), self::after(7)), Some(ClassId(2)), "{credits}");
+            after.spend(client(2));
+        }
+        assert_eq!(after.class_of(client(2), self::after(7)), None);
+        let fewer = Ranks::new(2);
+        fewer.recall(&kept, &names(&["platinum", "gold"]), self::after(1));
+        assert_eq!(fewer.class_of(client(1), self::after(1)), None, "the last class is nobody's");
     }
 
     /// However many come, nobody who is more important is forgotten for them.

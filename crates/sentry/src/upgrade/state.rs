@@ -16,6 +16,7 @@ use tidegate_engine::Learned;
 use crate::app::App;
 use crate::config::resolve::{adopt_process_seed, process_seed};
 use crate::control::Followed;
+use crate::tls::rank::KeptRanks;
 use crate::tls::tickets::{self, TicketKey};
 
 /// The version that this program writes, and the only one that it reads: fields may come and go within one, with
@@ -37,6 +38,9 @@ pub struct State {
     /// What each application learned, by name.
     #[serde(default)]
     applications: BTreeMap<String, Learned>,
+    /// Which addresses were important to each.
+    #[serde(default)]
+    ranks: BTreeMap<String, KeptRanks>,
     /// By which orders of a control plane it works.
     #[serde(default)]
     followed: Option<Followed>,
@@ -52,7 +56,8 @@ impl State {
     /// Of this process, of its applications, and of the control plane that it follows.
     pub(crate) fn now(apps: &[Arc<App>], followed: Option<Followed>) -> State {
         let applications = apps.iter().map(|app| (app.name().to_owned(), app.learned())).collect();
-        State { version: VERSION, seed: process_seed(), tickets: tickets::keys(), applications, followed }
+        let ranks = apps.iter().map(|app| (app.name().to_owned(), app.kept_ranks())).collect();
+        State { version: VERSION, seed: process_seed(), tickets: tickets::keys(), applications, ranks, followed }
     }
 
     /// By which orders of a control plane the process before works.
@@ -65,12 +70,18 @@ impl State {
         self.applications.get(app)
     }
 
-    /// The same, for who begins when all that is at work is over; without secrets of connections, and without orders,
-    /// which may be old by then.
+    /// Which addresses were important to an application of that name.
+    pub(crate) fn ranks(&self, app: &str) -> Option<&KeptRanks> {
+        self.ranks.get(app)
+    }
+
+    /// The same, for who begins when all that is at work is over; without secrets of connections, and without what is
+    /// of its hour only: orders, and which addresses were important.
     pub(super) fn at_rest(&self) -> State {
         let mut applications = self.applications.clone();
         applications.values_mut().for_each(Learned::forget_work);
-        State { version: VERSION, seed: self.seed, tickets: Vec::new(), applications, followed: None }
+        let (tickets, ranks) = (Vec::new(), BTreeMap::new());
+        State { version: VERSION, seed: self.seed, tickets, applications, ranks, followed: None }
     }
 
     /// As a sealed file in memory.

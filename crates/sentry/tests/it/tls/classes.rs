@@ -127,6 +127,18 @@ fn who_asked_for_what_is_important_is_known_by_it() {
     assert!(!shop.serves(BUYER, &shop.stranger(), "/"), "that was what its requests were good for");
 }
 
+/// Who was important before an upgrade is it afterwards.
+#[test]
+fn a_successor_knows_who_asked_for_what_is_important() {
+    let (before, shop) = (Shop::open("before", ProxyIn::Off), Shop::open("successor", ProxyIn::Off));
+    assert!(before.serves(BUYER, &before.stranger(), "/buy") && before.serves(ANYBODY, &before.stranger(), "/"));
+    shop.leave(Some(-0.02));
+    assert!(!shop.serves(BUYER, &shop.stranger(), "/"), "nobody said so yet");
+    shop.process.recall(&before.process.state());
+    assert!(shop.serves(BUYER, &shop.stranger(), "/"));
+    assert!(!shop.serves(ANYBODY, &shop.stranger(), "/"));
+}
+
 #[test]
 fn behind_a_proxy_its_clients_have_classes() {
     let shop = Shop::open("proxied", ProxyIn::Optional);
