@@ -97,7 +97,7 @@ pub enum Counter {
     HandshakesRefused,
     /// TLS handshakes that failed.
     HandshakesFailed,
-    /// Answers to clients' first messages that were made by the thread that gives way.
+    /// TLS handshakes begun on the thread that gives way to the worker.
     HandshakesAside,
     /// A handshake, or what comes before it, took too long.
     TimeoutHandshake,

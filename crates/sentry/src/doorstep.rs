@@ -5,17 +5,16 @@
 //! a future in the connection's task, bounded in time (`timeouts.handshake`) and in number (`limits.handshakes`).
 
 mod redirect;
+mod shake;
 mod standing;
 
 use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use rustls::{Connection, HandshakeKind, ServerConnection};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -28,12 +27,11 @@ use crate::gate::Gate;
 use crate::proxy_protocol::{self, Header};
 use crate::share::WorkerApp;
 use crate::shed;
-use crate::tls::Facts;
-use crate::tls::aside::{Aside, Greeted, greet};
-use crate::tls::budget::{Budget, Kind, Paid};
+use crate::tls::aside::{Aside, Waits};
+use crate::tls::budget::{Budget, Kind, Paid, Took};
 use crate::tls::hello::{self, Hello, Seen};
 use crate::tls::rank::Claim;
-use crate::tls::session::{Tls, usage};
+use crate::tls::session::usage;
 use crate::transport::Transport;
 use standing::Standing;
 
@@ -131,13 +129,16 @@ fn begin(worker: &Rc<Door>, peer: SocketAddr, hello: Hello) -> Result<Begun, Ref
         false => Standing::of(worker, peer, &hello, now),
     });
     let claim = standing.as_ref().map_or(Claim::NONE, Standing::claim);
-    let paid = budget.pay(now, claim, doorstep.aside.waiting());
+    // An authority's is done here, whoever waits elsewhere.
+    let waiting = if validates { 0 } else { doorstep.aside.waiting() };
+    let paid = budget.pay(now, claim, waiting);
     if let Some(standing) = standing.filter(|_| is_short || paid.is_none()) {
         standing.note(paid.is_none());
     }
     let paid = paid.ok_or_else(refused)?;
     doorstep.under_way.update(|n| n + 1);
-    Ok(Begun { worker: Rc::clone(worker), paid: Some(paid), name: hello.name, validates })
+    let waits = (paid.gives_way() && !validates).then(|| doorstep.aside.enter());
+    Ok(Begun { worker: Rc::clone(worker), paid: Some(paid), name: hello.name, validates, waits })
 }
 
 /// A handshake that is paid for. Dropped, it is over.
@@ -149,18 +150,15 @@ pub(crate) struct Begun {
     name: Option<Box<str>>,
     /// It is one of an authority, whose question is under way.
     validates: bool,
+    /// Others go before it: it is done aside, and waits for that.
+    waits: Option<Waits>,
 }
 
 impl Begun {
-    /// Whether others go before it.
-    fn gives_way(&self) -> bool {
-        self.paid.as_ref().is_some_and(Paid::gives_way)
-    }
-
-    /// What it took is known, and how much of that another thread.
-    fn settle(mut self, kind: Option<Kind>, took: Duration, aside: Duration) {
+    /// What it took is known.
+    fn settle(mut self, kind: Option<Kind>, took: Took) {
         if let Some(paid) = self.paid.take() {
-            self.worker.doorstep.budget.borrow_mut().settle(paid, kind, took.as_secs_f64(), aside.as_secs_f64());
+            self.worker.doorstep.budget.borrow_mut().settle(paid, kind, took);
         }
     }
 }
@@ -205,10 +203,10 @@ pub(crate) fn enter(
         let (transport, held) = match begun {
             None => (Transport::Plain(socket), bytes),
             Some(begun) if begun.validates => {
-                validate(&worker, &client, socket, &bytes).await;
+                shake::validate(&worker, &client, socket, bytes).await;
                 return None;
             }
-            Some(begun) => (Transport::Tls(shake(&worker, &client, socket, bytes, begun).await?), Vec::new()),
+            Some(begun) => (Transport::Tls(shake::shake(&worker, &client, socket, bytes, begun).await?), Vec::new()),
         };
         // Nothing was asked yet: the head's time runs from here.
         client.idle(worker.deadline(|timeouts| timeouts.header));
@@ -320,93 +318,4 @@ impl Visitor {
         }
         Err(io::ErrorKind::InvalidData.into())
     }
-}
-
-/// An authority looks at the certificate of its challenge, and leaves.
-async fn validate(worker: &Rc<WorkerApp>, client: &Rc<Client>, socket: TcpStream, first: &[u8]) {
-    let Some(session) = challenge::server_config().and_then(|config| ServerConnection::new(config).ok()) else {
-        return;
-    };
-    worker.count_own(client, SHAKING_KIB);
-    let Greeted { session, result, took } = greet(session, first);
-    let mut tls = Tls::new(socket, Connection::Server(session), took);
-    match client.in_time(finish(&mut tls, result)).await {
-        // Whether it liked what it saw it tells who ordered.
-        Ok(Ok(())) => drop(client.in_time(tls.shutdown()).await),
-        Ok(Err(_)) => worker.lane().bump(Counter::HandshakesFailed),
-        Err(wait) => note_late(worker, wait),
-    }
-}
-
-/// The handshake. `None`: it failed, or took too long.
-async fn shake(
-    worker: &Rc<Door>,
-    client: &Rc<Client>,
-    socket: TcpStream,
-    first: Vec<u8>,
-    begun: Begun,
-) -> Option<Box<Tls>> {
-    let (config, asked) = worker.handshakes(begun.name.as_deref())?;
-    let session = ServerConnection::new(config).ok()?;
-    worker.count_held(client, 0);
-    worker.count_own(client, SHAKING_KIB);
-    let greeted = match begun.gives_way() {
-        true => client.in_time(worker.doorstep.aside.greet(session, first)).await,
-        false => Ok(Some(greet(session, &first))),
-    };
-    let (Greeted { session, result, took }, lane) = match greeted {
-        Ok(greeted) => (greeted?, worker.lane()),
-        Err(wait) => {
-            note_late(worker, wait);
-            return None;
-        }
-    };
-    let aside = if begun.gives_way() { took } else { Duration::ZERO };
-    if begun.gives_way() {
-        lane.bump(Counter::HandshakesAside);
-    }
-    let mut tls = Tls::new(socket, Connection::Server(session), took);
-    let shaken = client.in_time(finish(&mut tls, result)).await;
-    let took = tls.shaking();
-    let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-    let kind = match (&shaken, tls.session().handshake_kind()) {
-        (Ok(Ok(())), Some(HandshakeKind::Resumed)) => {
-            lane.bump(Counter::HandshakesResumed);
-            lane.add(Counter::NanosResumed, nanos);
-            Some(Kind::Resumed)
-        }
-        (Ok(Ok(())), _) => {
-            lane.bump(Counter::HandshakesFull);
-            lane.add(Counter::NanosFull, nanos);
-            Some(Kind::Full)
-        }
-        (Ok(Err(_)), _) => {
-            lane.bump(Counter::HandshakesFailed);
-            None
-        }
-        (Err(wait), _) => {
-            note_late(worker, *wait);
-            None
-        }
-    };
-    begun.settle(kind, took, aside);
-    kind?;
-    worker.count_own(client, TLS_KIB);
-    if let Connection::Server(session) = tls.session() {
-        client.learn(Facts::of(session, asked));
-    }
-    Some(tls)
-}
-
-/// The rest of a handshake, once there is an answer to the client's first message; or the alert that says why not.
-async fn finish(tls: &mut Tls, answered: io::Result<()>) -> io::Result<()> {
-    let shaken = match answered {
-        Ok(()) => poll_fn(|cx| tls.poll_handshake(cx)).await,
-        failed => failed,
-    };
-    if shaken.is_err() {
-        // The runtime may not know yet that a new socket takes it.
-        let _ = poll_fn(|cx| tls.poll_send(cx)).await;
-    }
-    shaken
 }

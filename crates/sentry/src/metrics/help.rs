@@ -34,7 +34,7 @@ pub(super) fn counter_help(counter: Counter) -> &'static str {
         Counter::GhostsStopped => "Ghosts whose servers closed without an answer.",
         Counter::EndsMissing => "Requests sent on by a proxy that asked, of whose end it told nothing.",
         Counter::GhostsUnseen => "Ghosts of which the end was not seen.",
-        Counter::HandshakesAside => "TLS handshakes done by a thread that gives way to the worker.",
+        Counter::HandshakesAside => "TLS handshakes begun on a thread that gives way to the worker.",
         Counter::ProxyHeadersRefused => "Connections without a PROXY header where one must be, or with a broken one.",
         Counter::Http2Connections => "Connections that speak HTTP/2.",
         Counter::Http2Requests => "Requests that came by HTTP/2.",

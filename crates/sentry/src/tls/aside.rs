@@ -2,13 +2,13 @@
 //!
 //! *Intuition.* A worker does one thing at a time, and a full handshake is most of a millisecond in which nobody else
 //! gets an answer. In a flood that is most of what it does, and everybody else waits for some of them at each step. So
-//! what a flood is given is done on another thread, which the system interrupts whenever the worker has something to
-//! do.
+//! what a flood is given is done on another thread, from its first message to its last. That thread is of such niceness
+//! that the system takes the processor from it when the worker has something to do.
 //!
 //! *Awkward cases.* Beside a worker that never rests the thread still has a tenth of a processor, as much as handshakes
-//! get in any case (the weights of niceness 10 and 0 in Linux are 110 and 1024). What waits for it is bounded by the
-//! [budget](super::budget). It is begun when it is first needed, and again after a panic; where there is none to be
-//! had the worker does its work. Whoever left meanwhile costs nothing.
+//! get in any case (the weights of niceness 10 and 0 in Linux are 110 and 1024). How much may wait for it is the
+//! [budget](super::budget)'s business. It is begun when it is first needed, and again after a panic; where there is
+//! none to be had the worker does its work. Whose time is over before its turn comes costs nothing.
 //!
 //! *Source.* Ours.
 
@@ -22,13 +22,15 @@ use std::time::Duration;
 
 use rustls::ServerConnection;
 use tokio::sync::oneshot;
+use tracing::error;
 
+use super::budget::Took;
 use super::session::processor_time;
 
 /// Handshakes that wait at most; of the cheapest it is more than the budget allows.
 const MOST_WAITING: usize = 1024;
 
-/// How far it gives way: nice(2).
+/// How far it gives way, beyond what the process is: nice(2).
 const NICENESS: i32 = 10;
 
 /// A worker's thread for handshakes that nobody else is to wait for.
@@ -43,19 +45,24 @@ pub(crate) struct Aside {
 /// What it is given, and itself.
 type Thread = (SyncSender<Box<Job>>, JoinHandle<()>);
 
-/// A session after the client's first message.
+/// A session that has heard more of its client.
 #[derive(Debug)]
-pub(crate) struct Greeted {
-    /// The server's answer is in it, or an alert.
+pub(crate) struct Step {
+    /// What it has to say to that is in it, an alert too.
     pub(crate) session: ServerConnection,
-    /// Whether there can be a handshake.
+    /// Whether it can go on.
     pub(crate) result: io::Result<()>,
-    /// Processor time that the answer took.
-    pub(crate) took: Duration,
+    /// What that took.
+    pub(crate) took: Took,
 }
 
-/// Makes the answer to what a client says first, which is nearly all that a handshake costs.
-pub(crate) fn greet(mut session: ServerConnection, mut said: &[u8]) -> Greeted {
+/// Tells a session what its client said: the costly part of a handshake.
+pub(crate) fn advance(session: ServerConnection, said: &[u8]) -> Step {
+    let (session, result, here) = hear(session, said);
+    Step { session, result, took: Took { here, aside: Duration::ZERO } }
+}
+
+fn hear(mut session: ServerConnection, mut said: &[u8]) -> (ServerConnection, io::Result<()>, Duration) {
     let before = processor_time();
     let mut result = Ok(());
     while !said.is_empty() && result.is_ok() {
@@ -64,17 +71,28 @@ pub(crate) fn greet(mut session: ServerConnection, mut said: &[u8]) -> Greeted {
             processed.map(drop).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
         });
     }
-    Greeted { session, result, took: processor_time().saturating_sub(before) }
+    (session, result, processor_time().saturating_sub(before))
 }
 
 impl Aside {
-    /// As [`greet`], when the worker rests. `None`: that failed on the way, and the session is lost.
-    pub(crate) async fn greet(&self, session: ServerConnection, said: Vec<u8>) -> Option<Greeted> {
-        let (done, greeted) = oneshot::channel();
-        let job = Box::new(Job { session, said, done, waits: Waits::new(&self.waiting) });
-        match self.hand_over(job) {
-            Ok(()) => greeted.await.ok(),
-            Err(job) => Some(greet(job.session, &job.said)),
+    /// A place among those that wait.
+    pub(crate) fn enter(&self) -> Waits {
+        self.waiting.fetch_add(1, Relaxed);
+        Waits(Arc::clone(&self.waiting))
+    }
+
+    /// As [`advance`], when the worker rests.
+    ///
+    /// # Errors
+    /// When the thread panics over it: the session is lost.
+    pub(crate) async fn advance(&self, session: ServerConnection, said: Vec<u8>, waits: Waits) -> io::Result<Step> {
+        let (done, step) = oneshot::channel();
+        match self.hand_over(Box::new(Job { session, said, done, waits })) {
+            Ok(()) => step.await.map_err(|_| {
+                error!("a thread for handshakes panicked and is begun anew: please report it");
+                io::Error::other("the thread for handshakes panicked")
+            }),
+            Err(job) => Ok(advance(job.session, &job.said)),
         }
     }
 
@@ -109,15 +127,14 @@ impl Aside {
 /// Until the worker is gone.
 fn work(jobs: &Receiver<Box<Job>>, used: &AtomicU64) {
     // Where it may not, the two share the processor as equals.
-    let _ = rustix::process::setpriority_process(None, NICENESS);
+    let _ = rustix::process::nice(NICENESS);
     let mut before = Duration::ZERO;
     while let Ok(job) = jobs.recv() {
         let Job { session, said, done, waits } = *job;
-        // Who left meanwhile does not want it.
         if !done.is_closed() {
-            let greeted = greet(session, &said);
+            let (session, result, aside) = hear(session, &said);
             drop(waits);
-            let _ = done.send(greeted);
+            let _ = done.send(Step { session, result, took: Took { here: Duration::ZERO, aside } });
         }
         let now = processor_time();
         used.fetch_add(u64::try_from(now.saturating_sub(before).as_nanos()).unwrap_or(u64::MAX), Relaxed);
@@ -129,20 +146,13 @@ fn work(jobs: &Receiver<Box<Job>>, used: &AtomicU64) {
 struct Job {
     session: ServerConnection,
     said: Vec<u8>,
-    done: oneshot::Sender<Greeted>,
+    done: oneshot::Sender<Step>,
     waits: Waits,
 }
 
-/// One that waits, until it is dropped.
+/// One that waits, until this is dropped.
 #[derive(Debug)]
-struct Waits(Arc<AtomicUsize>);
-
-impl Waits {
-    fn new(waiting: &Arc<AtomicUsize>) -> Waits {
-        waiting.fetch_add(1, Relaxed);
-        Waits(Arc::clone(waiting))
-    }
-}
+pub(crate) struct Waits(Arc<AtomicUsize>);
 
 impl Drop for Waits {
     fn drop(&mut self) {
@@ -181,9 +191,10 @@ mod tests {
     #[test]
     fn the_answer_is_made_by_another_thread() {
         let (aside, (session, said)) = (Aside::default(), meeting());
-        let greeted = block_on(aside.greet(session, said)).expect("an answer");
-        assert!(greeted.result.is_ok() && greeted.session.wants_write(), "{:?}", greeted.result);
-        assert!(greeted.took > Duration::ZERO && aside.waiting() == 0);
+        let step = block_on(aside.advance(session, said, aside.enter())).expect("an answer");
+        assert!(step.result.is_ok() && step.session.wants_write(), "{:?}", step.result);
+        assert!(step.took.aside > Duration::ZERO && step.took.here == Duration::ZERO, "{:?}", step.took);
+        assert_eq!(aside.waiting(), 0);
     }
 
     #[test]
@@ -191,33 +202,53 @@ mod tests {
         let (aside, (session, mut said)) = (Aside::default(), meeting());
         // A message of another kind than a client's first.
         said[5] = 0x0E;
-        let greeted = block_on(aside.greet(session, said)).expect("an answer");
-        assert_eq!(greeted.result.expect_err("no handshake").kind(), io::ErrorKind::InvalidData);
-        assert!(greeted.session.wants_write());
+        let step = block_on(aside.advance(session, said, aside.enter())).expect("an answer");
+        assert_eq!(step.result.expect_err("no handshake").kind(), io::ErrorKind::InvalidData);
+        assert!(step.session.wants_write());
     }
 
-    /// The thread is busy, or there is none: those that wait are counted until they are done or gone.
-    #[test]
-    fn who_leaves_does_not_wait_any_more() {
-        let (aside, (sender, jobs)) = (Aside::default(), mpsc::sync_channel(MOST_WAITING));
-        let (end, ended) = mpsc::sync_channel::<()>(1);
+    /// A thread that works when it is told to, and ends with its jobs.
+    fn patient(aside: &Aside) -> SyncSender<()> {
+        let (sender, jobs) = mpsc::sync_channel(MOST_WAITING);
+        let (word, told) = mpsc::sync_channel(1);
         let used = Arc::clone(&aside.used);
         let thread = thread::spawn(move || {
-            ended.recv().expect("the word");
+            told.recv().expect("the word");
             work(&jobs, &used);
         });
         *aside.thread.borrow_mut() = Some((sender, thread));
+        word
+    }
+
+    /// Those that wait are counted until they are done or gone, and who is gone costs nothing.
+    #[test]
+    fn who_is_gone_does_not_wait_any_more() {
+        let aside = Aside::default();
+        let word = patient(&aside);
         let (first, second) = (meeting(), meeting());
-        let mut left = Box::pin(aside.greet(first.0, first.1));
-        assert!(left.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let mut gone = Box::pin(aside.advance(first.0, first.1, aside.enter()));
+        assert!(gone.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         assert_eq!(aside.waiting(), 1);
-        drop(left);
-        end.send(()).expect("it waits");
-        assert!(block_on(aside.greet(second.0, second.1)).is_some_and(|greeted| greeted.result.is_ok()));
+        drop(gone);
+        word.send(()).expect("it waits");
+        let step = block_on(aside.advance(second.0, second.1, aside.enter())).expect("an answer");
+        assert_eq!((step.result.is_ok(), aside.waiting()), (true, 0));
+        let (jobs, thread) = aside.thread.take().expect("a thread");
+        drop(jobs);
+        thread.join().expect("it ends with its jobs");
+        assert!(aside.used() >= step.took.aside);
+    }
+
+    /// There is no room, or no thread: the worker does it, and it is known that it did.
+    #[test]
+    fn what_cannot_wait_is_done_here() {
+        let aside = Aside::default();
+        let (sender, jobs) = mpsc::sync_channel(0);
+        *aside.thread.borrow_mut() = Some((sender, thread::spawn(move || drop(jobs.recv()))));
+        let (session, said) = meeting();
+        let step = block_on(aside.advance(session, said, aside.enter())).expect("an answer");
+        assert!(step.took.here > Duration::ZERO && step.took.aside == Duration::ZERO, "{:?}", step.took);
         assert_eq!(aside.waiting(), 0);
-        let (_, thread) = aside.thread.take().expect("a thread");
-        thread.join().expect("no panic");
-        assert!(aside.used() > Duration::ZERO);
     }
 
     #[test]
@@ -229,11 +260,11 @@ mod tests {
         });
         *aside.thread.borrow_mut() = Some((sender, thread));
         let (first, second) = (meeting(), meeting());
-        assert!(block_on(aside.greet(first.0, first.1)).is_none(), "it is lost");
+        assert!(block_on(aside.advance(first.0, first.1, aside.enter())).is_err(), "it is lost");
         while !aside.thread.borrow().as_ref().is_some_and(|(_, thread)| thread.is_finished()) {
             thread::yield_now();
         }
-        assert!(block_on(aside.greet(second.0, second.1)).is_some());
+        assert!(block_on(aside.advance(second.0, second.1, aside.enter())).is_ok());
         assert_eq!(aside.waiting(), 0);
     }
 }

@@ -88,6 +88,23 @@ pub(crate) struct Usage {
     pub(crate) waited: Duration,
 }
 
+/// Processor time that a handshake took: the worker's, and the other thread's.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Took {
+    pub(crate) here: Duration,
+    pub(crate) aside: Duration,
+}
+
+impl Took {
+    pub(crate) fn and(self, more: Took) -> Took {
+        Took { here: self.here + more.here, aside: self.aside + more.aside }
+    }
+
+    pub(crate) fn all(self) -> Duration {
+        self.here + self.aside
+    }
+}
+
 /// Paid for in advance.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Paid {
@@ -133,9 +150,15 @@ impl Budget {
     pub(crate) fn pay(&mut self, now: Timestamp, claim: Claim, waiting: usize) -> Option<Paid> {
         self.refill(now);
         let cost = self.cost(if claim.comes_back() { Kind::Resumed } else { Kind::Full });
-        let spare = self.left - cost - floor(claim);
-        let gives_way = spare < CLOSE.min(BETWEEN_ENDS * claim.step() / 2.0);
-        if spare < 0.0 || gives_way && waiting as f64 * self.cost(Kind::Full) > RESERVE {
+        let close = CLOSE.min(BETWEEN_ENDS * claim.step() / 2.0);
+        let least = floor(claim) + cost;
+        let gives_way = self.left < least + close;
+        if gives_way && waiting as f64 * self.cost(Kind::Full) > RESERVE {
+            // Time that the thread does not have is not saved up for the worker to spend.
+            self.left = self.left.min(least);
+            return None;
+        }
+        if self.left < least {
             return None;
         }
         self.left -= cost;
@@ -154,11 +177,11 @@ impl Budget {
         self.left - self.cost(Kind::Full) < RESERVE + CLOSE
     }
 
-    /// A handshake is over and took so many processor seconds, and so many of them aside: what was paid is corrected.
-    /// `kind`: `None` where it failed.
-    pub(crate) fn settle(&mut self, paid: Paid, kind: Option<Kind>, seconds: f64, aside: f64) {
+    /// A handshake is over: what was paid is corrected by what it took. `kind`: `None` where it failed.
+    pub(crate) fn settle(&mut self, paid: Paid, kind: Option<Kind>, took: Took) {
+        let seconds = took.all().as_secs_f64();
         self.left += paid.seconds - seconds;
-        self.shaken += seconds - aside;
+        self.shaken += took.here.as_secs_f64();
         if let Some(kind) = kind {
             let cost = &mut self.costs[kind as usize];
             *cost += WEIGHT * (seconds - *cost);
@@ -192,6 +215,10 @@ mod tests {
     use tidegate_engine::ClassId;
 
     use super::*;
+
+    fn here(seconds: f64) -> Took {
+        Took { here: Duration::from_secs_f64(seconds), aside: Duration::ZERO }
+    }
 
     /// A worker in a made-up second: what it did, and how long each thing took it.
     struct Played {
@@ -230,7 +257,7 @@ mod tests {
             let comes_back = claim.comes_back();
             let (kind, seconds) = if comes_back { (Kind::Resumed, self.full / 3.0) } else { (Kind::Full, self.full) };
             self.used += Duration::from_secs_f64(seconds);
-            self.budget.settle(paid, Some(kind), seconds, 0.0);
+            self.budget.settle(paid, Some(kind), here(seconds));
             true
         }
     }
@@ -357,9 +384,13 @@ mod tests {
             assert!(paid[first_aside..].iter().all(Paid::gives_way));
             let before = budget.pay(Timestamp::ZERO, claim(flood - 1), usize::MAX).expect("the class before it");
             assert!(!before.gives_way(), "{flood}");
-            let after = Timestamp::ZERO + Duration::from_millis(1);
-            assert!(budget.pay(after, claim(flood), most_waiting + 1).is_none());
-            assert!(budget.pay(after, claim(flood), most_waiting).is_some_and(|paid| paid.gives_way()));
+            // However long that lasts, the worker is not to do it.
+            for millis in 1..2000 {
+                let now = Timestamp::ZERO + Duration::from_millis(millis);
+                assert!(budget.pay(now, claim(flood), most_waiting + 1).is_none(), "{millis}");
+            }
+            let now = Timestamp::ZERO + Duration::from_millis(2001);
+            assert!(budget.pay(now, claim(flood), most_waiting).is_some_and(|paid| paid.gives_way()));
         }
     }
 
@@ -369,7 +400,7 @@ mod tests {
         let mut budget = Budget::new(Timestamp::ZERO, Usage::default());
         let before = (budget.left, budget.costs);
         let paid = budget.pay(Timestamp::ZERO, Claim::NONE, 0).expect("a full bucket");
-        budget.settle(paid, None, 0.02, 0.0);
+        budget.settle(paid, None, here(0.02));
         assert!((before.0 - budget.left - 0.02).abs() < 1e-9);
         assert_eq!(budget.costs, before.1);
     }

@@ -5,7 +5,6 @@ use std::future::poll_fn;
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -113,7 +112,7 @@ impl ToServer {
     /// `InvalidData` when it is not, or speaks no TLS that we do; else what the system says.
     pub(crate) async fn shake(&self, io: TcpStream) -> io::Result<Box<Tls>> {
         let session = ClientConnection::new(self.client.clone(), self.name.clone()).map_err(io::Error::other)?;
-        let mut tls = Tls::new(io, Connection::Client(session), Duration::ZERO);
+        let mut tls = Tls::new(io, Connection::Client(session));
         poll_fn(|cx| tls.poll_handshake(cx)).await?;
         if self.client.alpn_protocols == [HTTP2] && tls.session().alpn_protocol() != Some(HTTP2) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "it does not agree to speak HTTP/2"));

@@ -99,6 +99,8 @@ pub(crate) struct Ranks {
 pub(crate) struct KeptRanks {
     /// Names of the classes.
     classes: Vec<String>,
+    /// How many slots there are.
+    slots: usize,
     /// Each one's slot and tag, for how many minutes it was not here, its class and its credits.
     addresses: Vec<(usize, u32, u16, u8, u8)>,
 }
@@ -184,18 +186,20 @@ impl Ranks {
         let addresses = entries.filter(|(_, entry)| entry.is_fresh(minute(now)));
         let addresses = addresses
             .map(|(slot, Entry { tag, at, class, credits })| (slot, tag, minute(now).wrapping_sub(at), class, credits));
-        KeptRanks { classes, addresses: addresses.collect() }
+        KeptRanks { classes, slots: SLOTS, addresses: addresses.collect() }
     }
 
-    /// Goes on with what was remembered. Of classes that are no more, or are the last now, nothing is.
+    /// Goes on with what was remembered there, and not here. Of classes that are no more, or are the last now, nothing
+    /// is.
     pub(crate) fn recall(&self, kept: &KeptRanks, classes: &[String], now: Timestamp) {
-        for &(slot, tag, age, class, credits) in &kept.addresses {
+        self.slots.get().into_iter().flatten().for_each(|slot| slot.store(0, Relaxed));
+        for &(slot, tag, age, class, credits) in kept.addresses.iter().filter(|_| kept.slots == SLOTS) {
             let name = kept.classes.get(usize::from(class));
             let class = classes.iter().position(|known| Some(known) == name);
             let Some(class) = class.filter(|class| class + 1 < self.classes()) else { continue };
             let at = minute(now).wrapping_sub(age);
             let entry = Entry { tag, at, class: class as u8, credits: credits.min(MOST_CREDITS) };
-            if let Some(slot) = self.slots().get(slot) {
+            if let Some(slot) = self.slots().get(slot).filter(|_| entry.is_fresh(minute(now))) {
                 slot.store(entry.pack(), Relaxed);
             }
         }
@@ -299,6 +303,14 @@ mod tests {
             after.spend(client(2));
         }
         assert_eq!(after.class_of(client(2), self::after(7)), None);
+        after.recall(&kept, &now, self::after(2));
+        after.recall(&KeptRanks::default(), &now, self::after(2));
+        assert_eq!(after.class_of(client(2), self::after(2)), None, "the last word counts");
+        let addresses = [(SLOTS, 1, 0, 0, 1), (0, 1, MEMORY + 1, 0, 1), (1, 1, 0, 0, 0), (2, 1, 0, 9, 1)];
+        let broken = KeptRanks { addresses: addresses.into(), ..kept.clone() };
+        after.recall(&broken, &now, self::after(2));
+        after.recall(&KeptRanks { slots: SLOTS / 2, ..kept.clone() }, &now, self::after(2));
+        assert!(after.kept(now, self::after(2)).addresses.is_empty(), "nonsense is nothing");
         let fewer = Ranks::new(2);
         fewer.recall(&kept, &names(&["platinum", "gold"]), self::after(1));
         assert_eq!(fewer.class_of(client(1), self::after(1)), None, "the last class is nobody's");

@@ -20,18 +20,15 @@ const SEALED_AHEAD: usize = 32 * 1024;
 pub(crate) struct Tls {
     io: TcpStream,
     session: Connection,
-    /// Processor time that the handshake has taken so far.
-    shaking: Duration,
     /// It ends without a farewell: what was sent is not all that there was to send.
     is_cut: bool,
     said_farewell: bool,
 }
 
 impl Tls {
-    /// A session whose handshake took so much processor time up to now.
-    pub(crate) fn new(io: TcpStream, mut session: Connection, shaking: Duration) -> Box<Self> {
+    pub(crate) fn new(io: TcpStream, mut session: Connection) -> Box<Self> {
         session.set_buffer_limit(Some(SEALED_AHEAD));
-        Box::new(Tls { io, session, shaking, is_cut: false, said_farewell: false })
+        Box::new(Tls { io, session, is_cut: false, said_farewell: false })
     }
 
     /// Until both sides have agreed.
@@ -45,11 +42,6 @@ impl Tls {
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
         }
-    }
-
-    /// Processor time that the handshake has taken.
-    pub(crate) fn shaking(&self) -> Duration {
-        self.shaking
     }
 
     pub(crate) fn session(&self) -> &Connection {
@@ -79,11 +71,7 @@ impl Tls {
     /// Makes something of what was read. An alert about it goes out if the socket takes it at once, or with
     /// [`Tls::poll_send`].
     fn process(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        let before = self.session.is_handshaking().then(processor_time);
         let processed = self.session.process_new_packets();
-        if let Some(before) = before {
-            self.shaking += processor_time().saturating_sub(before);
-        }
         if self.session.wants_write() {
             let sent = self.poll_send(cx);
             if processed.is_ok()
